@@ -3,8 +3,6 @@
 import importlib
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ import minigrad as mg
 from layers import Linear, Sequential
 from minigrad import habits
 from minigrad.errors import DTypeError, MissingNameError, ShapeError
+from tests.process import python
 
 TABLES = ("TENSORS", "LAYERS", "NAMES", "DIFFERENCES")
 ROWS = [(table, row) for table in TABLES for row in habits.rows(getattr(habits, table))]
@@ -182,7 +181,7 @@ def test_a_misspelt_name_meets_the_nearest():
 
 def test_one_error_is_one_short_traceback():
     program = "import layers, numpy as np\nlayers.TransformerBlock(8, 2)(np.ones((2, 5, 7)))\n"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ran = python("-c", program, status=1)
     assert "ShapeError" in ran.stderr
     assert "direct cause" not in ran.stderr
     assert "During handling" not in ran.stderr

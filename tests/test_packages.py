@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import subprocess
 import sys
 from types import ModuleType
 
@@ -12,11 +11,11 @@ import pytest
 import layers
 import minigrad
 from minigrad.errors import MissingDependencyError
+from tests.process import python
 
 
 def in_a_fresh_interpreter(code: str) -> str:
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return python("-c", code).stdout.strip()
 
 
 @pytest.mark.parametrize("package", ["minigrad", "layers"])

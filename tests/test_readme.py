@@ -1,11 +1,11 @@
 """The README and the guide say what is so: what they name is there, and the README is short."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.process import python
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -59,6 +59,4 @@ print(*(f"{{result.name}} {{result.ok}}" for result in check_ops([arctan], order
 def test_the_op_that_contributing_adds_has_right_gradients():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     code = re.search(r"```python\n# minigrad/ops/functions\.py\n(.*?)```", text, re.DOTALL)[1]
-    command = [sys.executable, "-c", DECLARED.format(code=code)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert ran.stdout == "arctan True\n", ran.stderr
+    assert python("-c", DECLARED.format(code=code)).stdout == "arctan True\n"

@@ -1,13 +1,12 @@
 """Every room beside engine, ops and layers can be deleted: models train to the same numbers."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import minigrad
+from tests.process import python
 
 ROOT = Path(minigrad.__file__).parents[1]
 ROOMS = ["fast", "views", "onnx", "distributed", "optim", "cli", "playing", "recording"]
@@ -33,10 +32,7 @@ print(f"{loss.item():.10f}")
 
 
 def trained(folder: Path) -> str:
-    command = [sys.executable, "-W", "error", "-c", PROGRAM]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return python("-W", "error", "-c", PROGRAM, cwd=folder, root=folder).stdout
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +13,7 @@ from minigrad.data import batches
 from minigrad.errors import ArgumentError, FileError
 from minigrad.optim import SGD, Adam, MovingAverage, RMSprop, schedule
 from tests.compare import assert_same
-
-ROOT = Path(__file__).parents[1]
+from tests.process import python
 
 
 class Noisy(Module):
@@ -91,10 +88,9 @@ def test_a_run_saved_anywhere_goes_on_bit_for_bit(kind, tmp_path):
 
 KILLED = """
 import os, signal, sys
-sys.path[:0] = [{root!r}, {tests!r}]
-from test_saving import Run
 import minigrad as mg
 import minigrad.saving as saving
+from tests.test_saving import Run
 
 run, path, at, where = Run(), sys.argv[1], int(sys.argv[2]), sys.argv[3]
 if os.path.exists(path) or os.path.exists(path + ".1"):
@@ -120,17 +116,10 @@ print(*(repr(float(w)) for w in run.weights()))
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_run_killed_again_and_again_ends_as_one_never_killed(tmp_path):
     """In a step, and at each moment of a save: while written, before and after the renaming."""
-    script = tmp_path / "train.py"
-    script.write_text(KILLED.format(root=str(ROOT), tests=str(Path(__file__).parent)))
-
-    def train(at, where):
-        command = [sys.executable, str(script), str(tmp_path / "run.npz"), str(at), where]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
+    path = tmp_path / "run.npz"
     for where in ("step", "fsync", "_shift", "replace", "_sync_folder"):
-        assert train(2, where).returncode == -signal.SIGKILL, where
-    ended = train(99, "step")
-    assert ended.returncode == 0, ended.stderr
+        python("-c", KILLED, path, 2, where, status=-signal.SIGKILL)
+    ended = python("-c", KILLED, path, 99, "step")
     assert_same([float(w) for w in ended.stdout.split()], Run().train(17).weights(), 0)
 
 

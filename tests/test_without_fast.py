@@ -1,14 +1,12 @@
 """Without minigrad/fast, deleted or turned off, all else works and what is missing says so."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import minigrad as mg
+from tests.process import python
 
 ROOT = Path(mg.__file__).parents[1]
 PROGRAM = """
@@ -47,14 +45,7 @@ def test_nothing_of_it_is_loaded_auto_is_exact_and_what_is_missing_says_so(how, 
         for package in ("minigrad", "layers"):
             ignored = shutil.ignore_patterns("fast", "__pycache__")
             shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM],
-        env={**os.environ, **turned, "PYTHONPATH": str(root)},
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-W", "error", "-c", PROGRAM, cwd=root, root=root, **turned)
     loaded, overlays, method, op, *refusals = done.stdout.splitlines()
     assert (loaded, overlays, method, op) == ("[]", "[]", "exact", "linear")
     assert len(refusals) == 3

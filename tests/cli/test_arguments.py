@@ -1,14 +1,12 @@
 """Arguments that cannot be: one clear line on stderr, status 2, nothing written."""
 
 import io
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from minigrad.__main__ import main
+from tests.process import python
 
 WRONG = [
     (["explain", "--heads", "3"], "--heads must divide --d-model, got 3 and 32"),
@@ -71,15 +69,7 @@ def test_the_first_thing_to_try_is_said_by_the_command_alone_and_by_its_help(com
 
 
 def test_the_module_runs_and_its_status_is_the_processs(tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-m", "minigrad", "explain", "--heads", "3"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
+    ran = python("-m", "minigrad", "explain", "--heads", "3", cwd=tmp_path, status=2)
     assert ran.stderr == "minigrad: error: --heads must divide --d-model, got 3 and 32\n"
 
 

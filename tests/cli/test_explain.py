@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +9,8 @@ import pytest
 
 from minigrad.cli.sentence import tokenize
 from minigrad.errors import GradientError
+from tests.process import python
 
-ROOT = Path(__file__).parents[2]
 FILES = ("trace.json", "graph.svg", "explain.html", "derivation.md")
 SENTENCE = "The animal didn't cross the street because it was too tired"
 
@@ -156,12 +153,10 @@ def test_a_rule_that_raises_is_one_line_and_leaves_nothing(refused, plant):
 def test_the_record_and_the_text_are_the_same_in_every_process(tmp_path):
     seen = set()
     for seed in ("0", "1"):
-        command = [sys.executable, "-m", "minigrad", "explain", "--causal", "--out", "here"]
         folder = tmp_path / seed
         folder.mkdir()
-        variables = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed, "PYTHONUTF8": "1"}
-        variables = os.environ | variables
-        ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, check=True)
+        asked = ("-m", "minigrad", "explain", "--causal", "--out", "here")
+        ran = python(*asked, cwd=folder, PYTHONHASHSEED=seed)
         files = [folder / "here" / name for name in FILES]
         seen.add((ran.stdout, *(file.read_bytes() for file in files)))
     assert len(seen) == 1

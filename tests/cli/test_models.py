@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -13,6 +12,7 @@ from layers.pretrained import describe
 from minigrad.errors import ArgumentError
 from tests.layers.test_pretrained import CONFIG, HOSTILE, SHAPES, file_of, with_header
 from tests.layers.test_pretrained_families import write_family
+from tests.process import python
 
 pytest.importorskip("safetensors")
 
@@ -111,7 +111,7 @@ def large(folder, blocks):
 
 def run_python(code, *arguments):
     """What a fresh process prints: an integer."""
-    return int(subprocess.check_output([sys.executable, "-c", code, *map(str, arguments)]))
+    return int(python("-c", code, *arguments).stdout)
 
 
 MORE_MEMORY = """

@@ -1,32 +1,14 @@
 """What is printed fits the terminal: its width, its characters, its colours, its pipes."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from minigrad.views.terminal import cells
+from tests.process import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 ODD = "naïve 東京 \u202ewasn\u2019t e\u0301t \x1b[31m \udcff 🙂"
-
-
-def run(*arguments, cwd, **variables):
-    """The command in a process of its own, with these variables."""
-    kept = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("LC_", "LANG", "PYTHON", "COLUMNS"))
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "minigrad", *arguments],
-        cwd=cwd,
-        env={**kept, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -56,17 +38,13 @@ def test_a_long_text_shows_its_ends_and_all_of_it_on_request(command):
     ids=["ascii", "C"],
 )
 def test_a_terminal_without_unicode_gets_ascii(tmp_path, variables):
-    ran = run(
-        "explain", "--causal", "--text", "naïve 東京", "--heads", "1", cwd=tmp_path, **variables
-    )
-    assert ran.returncode == 0, ran.stderr
-    text = ran.stdout.decode("ascii")
-    assert "ok" in text
-    assert "1.00     -" in text
-    assert "2 tokens (2 different)" in text
-    assert "2 tokens" in text
-    ops = run("ops", cwd=tmp_path, **variables).stdout.decode("ascii")
+    asked = ("explain", "--causal", "--text", "naïve 東京", "--heads", "1")
+    text = python("-m", "minigrad", *asked, cwd=tmp_path, **variables).stdout
+    for said in ("ok", "1.00     -", "2 tokens (2 different)"):
+        assert said in text
+    ops = python("-m", "minigrad", "ops", cwd=tmp_path, **variables).stdout
     assert "out * (g - rowsum(g * out))" in ops
+    assert (text + ops).isascii()
     assert "\\u" not in ops
     assert "\\x" not in ops
 
@@ -85,15 +63,8 @@ def test_there_are_no_colours_but_on_a_terminal(command, monkeypatch):
     assert "\x1b" not in command("check", "--op", "exp").out
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path):
+def test_a_reader_that_leaves_ends_the_command_quietly():
     code = f"{sys.executable} -m minigrad ops | head -1; echo ${{PIPESTATUS[0]}}"
-    ran = subprocess.run(
-        ["bash", "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ran = subprocess.run(["bash", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stderr == ""
     assert ran.stdout.splitlines()[1] in ("141", "0")  # 0 if all of it fitted into the pipe

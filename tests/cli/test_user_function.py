@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -12,6 +11,7 @@ import pytest
 
 from minigrad.errors import ArgumentError
 from minigrad.views.terminal import cells
+from tests.process import python
 
 FOUR = ["derivation.md", "explain.html", "graph.svg", "trace.json"]
 START = """from __future__ import annotations
@@ -156,11 +156,8 @@ def test_a_file_named_layers_breaks_neither_the_command_nor_the_users_import(tmp
     code = "import minigrad as mg, layers\nfrom minigrad.layers import Linear\ndef loss():\n"
     code += "    return mg.sum(Linear(2, layers.depth, rng=0)(mg.tensor([[1.0, 2.0]])))\n"
     (tmp_path / "own.py").write_text(code, encoding="utf-8")
-    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     for what in ("own.py:loss", "self-attention"):
-        called = [sys.executable, "-m", "minigrad", "explain", what]
-        ran = subprocess.run(called, cwd=tmp_path, env=variables, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stderr
+        ran = python("-m", "minigrad", "explain", what, cwd=tmp_path)
         assert "backward steps agree with numeric derivatives" in ran.stdout
 
 
