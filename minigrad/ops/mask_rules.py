@@ -248,11 +248,15 @@ class _Several(MaskRule):
 class AllOf(_Several):
     """A key is seen if all rules say so."""
 
-    decisive, combine, sign = False, np.logical_and, ", "
+    decisive = False
+    combine = np.logical_and
+    sign = ", "
 
 
 @dataclass(frozen=True)
 class AnyOf(_Several):
     """A key is seen if any rule says so."""
 
-    decisive, combine, sign = True, np.logical_or, r" \text{ or } "
+    decisive = True
+    combine = np.logical_or
+    sign = r" \text{ or } "
