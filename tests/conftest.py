@@ -16,6 +16,7 @@ import pytest
 import minigrad as mg
 import minigrad.distributed  # its ops are tested as all others are
 from minigrad.engine.op import Op
+from tests.browsing import View
 from tests.compare import assert_same
 
 # Read by PyTorch when it is imported: on busy cores its threads wait longer than they work.
@@ -45,6 +46,23 @@ def browser():
         browser = playwright.chromium.launch(executable_path=program, args=flags)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens an address in a context of its own, and ends by asking that no page complained."""
+    views = []
+
+    def open_(address, *, offline=True, more=(), **options):
+        usual = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
+        context = browser.new_context(offline=offline, **(usual | options))
+        views.append(View(context.new_page(), address, **dict(more)))
+        return views[-1]
+
+    yield open_
+    for view in views:
+        view.page.context.close()
+    assert [view.said for view in views] == [[]] * len(views)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from layers import LanguageModel, MultiHeadAttention, SelfAttention, create_causal_mask
 from minigrad.tracing import Trace
 
 HOSTILE = 'a</script> "q" & <b>\'\n\u202eשלום\x00\\N'
@@ -43,6 +43,23 @@ def chain(blocks: int, scale: float = 0.4) -> Trace:
                     y = mg.relu(h @ W)
                 h = (h + y).named("h")
         mg.mean(h * h).named("loss").backward()
+    return t
+
+
+def transformer() -> Trace:
+    """A language model of three blocks."""
+    rng = np.random.default_rng(5)
+    model = LanguageModel(11, 8, 2, 3, max_len=5, rng=rng)
+    with mg.trace() as t:
+        mg.mean(model(rng.integers(0, 11, (2, 5))) ** 2).backward()
+    return t
+
+
+def unfolded(count: int = 700) -> Trace:
+    """As many ops one after the other, written without a loop, so that nothing folds."""
+    y: Any = mg.tensor(np.ones(3), requires_grad=True, name="y")
+    with mg.trace() as t:
+        exec("y = mg.tanh(y)\n" * count + "mg.sum(y).backward()", {"mg": mg, "y": y})
     return t
 
 

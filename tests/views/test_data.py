@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.tracing import Trace
 from minigrad.views import trace_to_dict
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +26,11 @@ for t in (conftest.attention("multi"), conftest.chain(3), conftest.states()):
 """
 
 
-def written(trace: Trace) -> str:
+def written(trace):
     return json.dumps(trace_to_dict(trace), allow_nan=False)
 
 
-def test_numbers_are_numpys_own(single: Trace) -> None:
+def test_numbers_are_numpys_own(single):
     """Rms, least and largest entry of values and gradients, entry by entry."""
     for node, entry in zip(trace_to_dict(single)["nodes"], single, strict=True):
         for said, array in ((node["value"], entry.value), (node["gradient"], entry.gradient)):
@@ -42,7 +41,7 @@ def test_numbers_are_numpys_own(single: Trace) -> None:
             )
 
 
-def test_a_value_used_twice_has_two_edges() -> None:
+def test_a_value_used_twice_has_two_edges():
     x = mg.tensor([3.0], requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(x * x).backward()
@@ -51,20 +50,20 @@ def test_a_value_used_twice_has_two_edges() -> None:
     np.testing.assert_allclose([e["contribution_rms"] for e in edges], [3.0, 3.0])
 
 
-def test_order_and_roots_are_kept(single: Trace) -> None:
+def test_order_and_roots_are_kept(single):
     record = trace_to_dict(single)
     assert record["forward"] == sorted(record["forward"])
     assert record["backward"] == sorted(record["backward"], reverse=True)
     assert record["roots"] == [record["backward"][0]]
 
 
-def test_checks_hold_what_was_measured(single: Trace) -> None:
+def test_checks_hold_what_was_measured(single):
     checks = trace_to_dict(single)["checks"]
     assert len(checks) == len(single.check()) > 10
     assert all(c["ok"] and c["relative_difference"] <= c["tolerance"] for c in checks)
 
 
-def test_a_wrong_rule_is_not_ok(single: Trace) -> None:
+def test_a_wrong_rule_is_not_ok(single):
     """Planted: the engine's gradient of A is 0.1 % too large."""
     for edge in single.uses(single["A"]):
         edge.contribution = 1.001 * edge.contribution
@@ -72,7 +71,7 @@ def test_a_wrong_rule_is_not_ok(single: Trace) -> None:
     assert wrong == ["A"]
 
 
-def test_without_a_backward_there_are_no_checks_and_no_gradients() -> None:
+def test_without_a_backward_there_are_no_checks_and_no_gradients():
     x = mg.tensor([1.0], requires_grad=True)
     with mg.trace() as t:
         mg.exp(x)
@@ -83,25 +82,25 @@ def test_without_a_backward_there_are_no_checks_and_no_gradients() -> None:
 
 
 @pytest.mark.parametrize(("value", "said"), [(np.inf, "inf"), (-np.inf, "-inf"), (np.nan, "nan")])
-def test_numbers_that_are_not_finite_are_strings(value: float, said: str) -> None:
+def test_numbers_that_are_not_finite_are_strings(value, said):
     with mg.trace() as t:
         mg.negative(mg.tensor([value], requires_grad=True))
     assert trace_to_dict(t)["nodes"][0]["value"]["min"] == said
     json.loads(written(t))
 
 
-def test_an_empty_array_has_no_range() -> None:
+def test_an_empty_array_has_no_range():
     with mg.trace() as t:
         mg.exp(mg.tensor(np.zeros((0, 3)), requires_grad=True))
     assert trace_to_dict(t)["nodes"][1]["value"] == {"rms": 0.0, "min": None, "max": None}
 
 
-def test_seconds_are_told_only_if_asked_for(single: Trace) -> None:
+def test_seconds_are_told_only_if_asked_for(single):
     assert "seconds" not in written(single)
     assert all("seconds" in node for node in trace_to_dict(single, times=True)["nodes"])
 
 
-def test_the_same_program_gives_the_same_bytes_under_any_hash_seed() -> None:
+def test_the_same_program_gives_the_same_bytes_under_any_hash_seed():
     """As data, as DOT, as a page."""
     outputs = set()
     for seed in ("0", "4711"):

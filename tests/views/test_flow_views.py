@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,10 +12,9 @@ import minigrad as mg
 from layers import Linear
 from minigrad.errors import ArgumentError
 from minigrad.optim import SGD
-from minigrad.watching import Flow
 
 
-def run(name: str = "a", *, nan_at: int = -1) -> Flow:
+def run(name="a", *, nan_at=-1):
     """Eight steps of a layer and of a parameter whose name may be hostile."""
     rng = np.random.default_rng(0)
     layer = Linear(3, 2, rng=rng)
@@ -35,7 +33,7 @@ def run(name: str = "a", *, nan_at: int = -1) -> Flow:
 HOSTILE = "</title><script>alert(1)</script>\u202e\"'&"
 
 
-def test_the_table_has_a_line_for_each_row_and_says_what_was_logged() -> None:
+def test_the_table_has_a_line_for_each_row_and_says_what_was_logged():
     lines = run().table(width=140).splitlines()
     assert lines[0].startswith("8 steps, 4 looked at; loss ")
     assert [line.split()[0] for line in lines[2:]] == [
@@ -48,7 +46,7 @@ def test_the_table_has_a_line_for_each_row_and_says_what_was_logged() -> None:
     assert all(len(line) <= 70 for line in run().table(width=70).splitlines()[1:])
 
 
-def test_the_heat_map_is_whole_xml_with_a_title_and_no_name_breaks_out(tmp_path: Path) -> None:
+def test_the_heat_map_is_whole_xml_with_a_title_and_no_name_breaks_out(tmp_path):
     text = run(HOSTILE).draw(tmp_path / "f.svg").read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)
     names = {tag.tag.rpartition("}")[2] for tag in root.iter()}
@@ -61,7 +59,7 @@ def test_the_heat_map_is_whole_xml_with_a_title_and_no_name_breaks_out(tmp_path:
     assert "\u202e" not in text
 
 
-def test_the_same_run_gives_the_same_picture_and_themes_differ(tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_picture_and_themes_differ(tmp_path):
     flow = run()
     one, again = (flow.draw(tmp_path / f"{i}.svg").read_bytes() for i in range(2))
     light = flow.draw(tmp_path / "l.svg", theme="light").read_bytes()
@@ -70,7 +68,7 @@ def test_the_same_run_gives_the_same_picture_and_themes_differ(tmp_path: Path) -
     assert b"prefers-color-scheme" not in light
 
 
-def test_a_gradient_that_is_only_rounding_does_not_stretch_the_colours(tmp_path: Path) -> None:
+def test_a_gradient_that_is_only_rounding_does_not_stretch_the_colours(tmp_path):
     flow = run()
     plain = flow.draw(tmp_path / "plain.svg").read_text(encoding="utf-8")
     for sample in flow.samples:
@@ -82,9 +80,7 @@ def test_a_gradient_that_is_only_rounding_does_not_stretch_the_colours(tmp_path:
     assert plain != text
 
 
-def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(
-    tmp_path: Path,
-) -> None:
+def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(tmp_path):
     text = run(nan_at=4).draw(tmp_path / "f.svg").read_text(encoding="utf-8")
     left = {
         float(x)
@@ -105,8 +101,6 @@ def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(
         ("nowhere/f.svg", {}, "there is no folder"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
-    tmp_path: Path, name: str, options: dict[str, str], said: str
-) -> None:
+def test_what_cannot_be_drawn_is_refused(tmp_path, name, options, said):
     with pytest.raises(ArgumentError, match=said):
         run().draw(tmp_path / name, **options)

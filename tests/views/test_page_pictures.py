@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LSTM, LanguageModel
-from minigrad.tracing import Trace
+from layers import LSTM
 from minigrad.views.model import AnnotatedTrace
 from minigrad.views.page.pictures import Pictures, paints
 
 from . import conftest
 
 
-def transformer() -> Trace:
-    rng = np.random.default_rng(5)
-    model = LanguageModel(11, 8, 2, 3, max_len=5, rng=rng)
-    with mg.trace() as t:
-        mg.mean(model(rng.integers(0, 11, (2, 5))) ** 2).backward()
-    return t
-
-
-def recurrent() -> Trace:
+def recurrent():
     rng = np.random.default_rng(5)
     model = LSTM(3, 5, method="steps", rng=rng)
     with mg.trace() as t:
@@ -33,24 +23,17 @@ def recurrent() -> Trace:
     return t
 
 
-def unfolded(count: int = 700) -> Trace:
-    y: Any = mg.tensor(np.ones(3), requires_grad=True, name="y")
-    with mg.trace() as t:
-        exec("y = mg.tanh(y)\n" * count + "mg.sum(y).backward()", {"mg": mg, "y": y})
-    return t
-
-
 RUNS = {
     "self": conftest.attention,
     "stack": lambda: conftest.chain(12),
-    "transformer": transformer,
+    "transformer": conftest.transformer,
     "recurrent": recurrent,
-    "unfolded": unfolded,
+    "unfolded": conftest.unfolded,
 }
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name: str) -> None:
+def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name):
     trace = RUNS[name]()
     model = AnnotatedTrace(trace)
     made = Pictures(model, "run")
@@ -68,21 +51,21 @@ def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name: st
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_lines_of_all_pictures_are_the_uses_of_all_values(name: str) -> None:
+def test_the_lines_of_all_pictures_are_the_uses_of_all_values(name):
     trace = RUNS[name]()
     made = Pictures(AnnotatedTrace(trace), "run")
     found = {edge for one in made.told for line in one["lines"] for edge in line}
     assert found == {*range(len(trace.edges))}
 
 
-def test_copies_of_a_block_share_one_picture() -> None:
-    scopes = [one["scope"] for one in Pictures(AnnotatedTrace(transformer()), "run").told]
+def test_copies_of_a_block_share_one_picture():
+    scopes = [one["scope"] for one in Pictures(AnnotatedTrace(conftest.transformer()), "run").told]
     assert [s for s in scopes if s.endswith("attention")] == [
         "language_model/decoder/blocks.0/attention"
     ]
 
 
-def test_every_colour_of_a_picture_is_a_class_that_each_theme_paints() -> None:
+def test_every_colour_of_a_picture_is_a_class_that_each_theme_paints():
     made = Pictures(AnnotatedTrace(conftest.states()), "run")
     svg = "".join(made.svgs)
     assert not re.search(r'(?:fill|stroke)="#', svg)
