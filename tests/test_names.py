@@ -28,7 +28,7 @@ SEVERAL = {
     """,
     "two meanings, which wait for a better word": """
         Attention BLOCK BY_HAND Block CHUNK Call FAR HARMLESS HEAD KINDS Layout Node
-        PATIENCE Reading Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer
+        PATIENCE Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer
         _Pool
     """,
 }
