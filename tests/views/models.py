@@ -23,13 +23,12 @@ class Fields(Module):
     def __init__(self, rng: Any, widths: list[int]) -> None:
         self.f = ACTIVATIONS[rng.integers(4)]
         self.count = len(widths) - 1
-        for k in range(self.count):
-            setattr(self, f"fc{k + 1}", Linear(widths[k], widths[k + 1], rng=rng))
+        for k, (a, b) in enumerate(pairwise(widths), 1):
+            setattr(self, f"fc{k}", Linear(a, b, rng=rng))
 
     def forward(self, x: Any) -> Any:
         x = self.f(self.fc1(x))
-        if self.count > 2:
-            x = self.f(self.fc2(x))
+        x = self.f(self.fc2(x)) if self.count > 2 else x  # lines of their own, and a loop
         for k in range(3, self.count):
             x = self.f(getattr(self, f"fc{k}")(x))
         return getattr(self, f"fc{self.count}")(x)
@@ -78,8 +77,9 @@ class Listed(Module):
 class Again(Module):
     """The same blocks again and again: weights are shared."""
 
-    def __init__(self, blocks: list[Any], times: int) -> None:
-        self.blocks, self.times = blocks, times
+    def __init__(self, rng: Any) -> None:
+        self.blocks = [Linear(5, 5, rng=rng) for _ in range(int(rng.integers(1, 4)))]
+        self.times = int(rng.integers(2, 5))
 
     def forward(self, x: Any) -> Any:
         for _ in range(self.times):
@@ -91,8 +91,8 @@ class Again(Module):
 class Parallel(Module):
     """Heads beside one another; no chain."""
 
-    def __init__(self, rng: Any, count: int) -> None:
-        self.heads = [Linear(5, 3, rng=rng) for _ in range(count)]
+    def __init__(self, rng: Any) -> None:
+        self.heads = [Linear(5, 3, rng=rng) for _ in range(int(rng.integers(2, 5)))]
 
     def forward(self, x: Any) -> Any:
         return mg.concatenate([head(x) for head in self.heads], axis=-1)
@@ -101,7 +101,8 @@ class Parallel(Module):
 class UNet(Module):
     """What went down is added on the way up, the last first."""
 
-    def __init__(self, rng: Any, count: int) -> None:
+    def __init__(self, rng: Any) -> None:
+        count = int(rng.integers(2, 5))
         self.down = [Linear(5, 5, rng=rng) for _ in range(count)]
         self.up = [Linear(5, 5, rng=rng) for _ in range(count)]
 
@@ -171,19 +172,6 @@ def residual(rng: Any) -> Model:
     return Listed(rng, blocks, kind)
 
 
-def again(rng: Any) -> Model:
-    blocks = [Linear(5, 5, rng=rng) for _ in range(int(rng.integers(1, 4)))]
-    return Again(blocks, int(rng.integers(2, 5)))
-
-
-def parallel(rng: Any) -> Model:
-    return Parallel(rng, int(rng.integers(2, 5)))
-
-
-def unet(rng: Any) -> Model:
-    return UNet(rng, int(rng.integers(2, 5)))
-
-
 def transformer(rng: Any) -> Model:
     blocks = [TransformerBlock(6, 2, rng=rng) for _ in range(int(rng.integers(1, 4)))]
     embed = Linear(5, 6, rng=rng)
@@ -220,19 +208,10 @@ def each_step(rng: Any) -> Model:
     return model
 
 
-KINDS = (
-    raw,
-    fields,
-    sequential,
-    listed,
-    residual,
-    again,
-    parallel,
-    unet,
-    transformer,
-    recurrent,
+KINDS: tuple[Model, ...] = (
+    raw, fields, sequential, listed, residual, Again, Parallel, UNet, transformer, recurrent,
     each_step,
-)
+)  # fmt: skip
 
 
 @cache

@@ -14,7 +14,7 @@ from layers import TransformerBlock
 from minigrad.errors import ArgumentError
 from minigrad.tracing import Trace
 from minigrad.views.colors import FIXED, THEMES, Scale, contrast, ink_on
-from minigrad.views.dot import trace_dot
+from minigrad.views.dot import LOOKS, trace_dot
 
 from . import conftest as graphs
 
@@ -30,15 +30,6 @@ def edges(text: str, kind: str) -> list[tuple[str, str]]:
     return [(a, b) for a, b, rest in found if f"class={kind}" in rest]
 
 
-def small() -> Trace:
-    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
-    with mg.trace() as t:
-        with mg.scope("square"):
-            y = (x * x).named("y")
-        mg.sum(y).named("loss").backward()
-    return t
-
-
 def test_each_entry_is_a_node_and_each_use_an_edge(single: Trace) -> None:
     text = trace_dot(single, saved=False).text
     assert len([n for n in nodes(text) if not n.endswith("sum")]) == len(single)
@@ -50,14 +41,16 @@ def test_each_entry_is_a_node_and_each_use_an_edge(single: Trace) -> None:
 
 
 def test_kinds_differ_in_shape() -> None:
-    text = nodes(trace_dot(graphs.states()).text)
-    shapes = {}
-    for entry in graphs.states():
-        kind = "loss" if entry.name == "loss" else entry.kind
-        shapes.setdefault(kind, set()).update(re.findall(r" shape=(\w+)", text[f"n{entry.id}"]))
-    assert {len(found) for found in shapes.values()} == {1}
-    told_apart = [shapes[kind].pop() for kind in ("op", "leaf", "input", "constant", "loss")]
-    assert len(set(told_apart)) == 5
+    t = graphs.states()
+    drawn = nodes(trace_dot(t).text)
+    shapes = {
+        ("loss" if e.name == "loss" else e.kind, *re.findall(r" shape=(\w+)", drawn[f"n{e.id}"]))
+        for e in t
+    }
+    kinds, found = zip(*shapes, strict=True)
+    assert {"op", "leaf", "input", "constant", "loss"} <= {*kinds}
+    assert len({*kinds}) == len(kinds), "one kind has one shape"
+    assert len({*found}) >= 5
 
 
 def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single: Trace) -> None:
@@ -130,11 +123,12 @@ def test_the_sum_shows_its_terms_and_how_much_cancels() -> None:
     assert "4.0" in dot.titles["n0sum"]
 
 
-def test_a_backslash_is_doubled_so_that_it_is_no_escape() -> None:
-    x = mg.tensor([1.0], requires_grad=True, name=r"\N\G")
-    with mg.trace() as t:
-        mg.sum(x)
-    assert "&#92;&#92;N&#92;&#92;G" in trace_dot(t).text
+@pytest.mark.parametrize("style", LOOKS)
+@pytest.mark.parametrize(("direction", "rank"), [("down", "TB"), ("right", "LR")])
+def test_no_type_is_below_nine_points(style: str, direction: str, rank: str) -> None:
+    text = trace_dot(graphs.chain(4), style=style, direction=direction).text
+    assert min(int(size) for size in re.findall(r'POINT-SIZE="(\d+)"', text)) >= 9
+    assert f"rankdir={rank}" in text
 
 
 @pytest.mark.parametrize(
@@ -149,7 +143,7 @@ def test_a_backslash_is_doubled_so_that_it_is_no_escape() -> None:
 )
 def test_other_values_are_refused_by_name(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
-        trace_dot(small(), **options)
+        trace_dot(graphs.chain(1), **options)
 
 
 # ---------------------------------------------------------------- colours

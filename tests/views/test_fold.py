@@ -17,7 +17,7 @@ from minigrad.tracing import Trace
 from minigrad.views.dot import trace_dot
 from minigrad.views.model import AnnotatedTrace
 
-from .models import KINDS, Fields, parallel, trained
+from .models import KINDS, Fields, Parallel, trained
 
 Copies = tuple[int, ...]  # of each block around a box, from the outermost in: which copy
 
@@ -177,7 +177,7 @@ def activated(x: Any) -> Any:
     ("model", "times"),
     [
         (Fields(np.random.default_rng(0), [5, 32, 32, 1]), {}),  # of different shapes
-        (parallel(np.random.default_rng(0)), {}),  # beside one another
+        (Parallel(np.random.default_rng(0)), {}),  # beside one another
         (scopes_of_different_ops, {}),
         (each_shorter, {}),
         (calls_that_share_nothing(2), {}),

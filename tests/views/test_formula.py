@@ -10,7 +10,7 @@ import pytest
 
 import minigrad as mg
 from layers import multi_head_steps, self_attention_steps
-from minigrad.views.formula import definitions, fill, latex, mathml, parse, plain, slots
+from minigrad.views.formula import fill, latex, mathml, parse, plain, slots
 from minigrad.views.formula.products import gradient, transposed
 from minigrad.views.formula.tree import keeps_shape
 from minigrad.views.plain import one_line
@@ -32,12 +32,29 @@ FORMULAS += [tex for step in STEPS for tex in (step.forward, *step.formulas.valu
 
 
 @pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
-def test_no_formula_keeps_a_sign_of_latex(tex: str) -> None:
-    text = plain(tex)
+def test_every_formula_is_text_without_a_sign_of_latex_and_latex_that_reads_as_before(
+    tex: str,
+) -> None:
+    text, written = plain(tex), latex(parse(tex))
     assert text, tex
     assert not set("\\{}$") & set(text), text
     assert text.count("(") == text.count(")")
     assert not text.endswith(("^", "_"))
+    assert plain(written) == text
+    assert written.count("{") == written.count("}")
+    assert "operatorname" not in written
+    leaves = [*texts_of(mathml(parse(tex)))]
+    assert {text for tag, text in leaves if tag == "slot"} == set(slots(parse(tex)))
+    assert not any(sign in text for _, text in leaves for sign in "\\{}$")
+
+
+def texts_of(tree: Any) -> Iterator[tuple[str, str]]:
+    """The texts of a tree of MathML, each with its tag."""
+    for child in tree[1:]:
+        if isinstance(child, str):
+            yield tree[0], child
+        elif isinstance(child, list):
+            yield from texts_of(child)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +78,6 @@ def test_formulas_read_as_people_write_them(tex: str, text: str) -> None:
 # ---------------------------------------------------------------- the tree
 
 
-@pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
-def test_what_is_written_as_latex_reads_as_before(tex: str) -> None:
-    written = latex(parse(tex))
-    assert plain(written) == plain(tex)
-    assert written.count("{") == written.count("}")
-    assert "operatorname" not in written
-
-
 @pytest.mark.parametrize(
     "tex", ["", "x^", "^2", "(", "a)", r"\left(", r"\frac", "|a", "{", "[0, 1)"]
 )
@@ -76,15 +85,6 @@ def test_any_text_gives_a_tree(tex: str) -> None:
     tree = parse(tex)
     assert isinstance(latex(tree) + plain(tex), str)
     assert mathml(tree)[0] == "mrow"
-
-
-def test_what_is_defined_behind_a_formula_is_told_apart_from_it() -> None:
-    body, signs = definitions(parse(r"\tfrac1n <g>, \quad n = 7, \quad u = [<x> = 0]"))
-    assert plain(r"\tfrac1n <g>") == plain(latex(body))
-    assert [(latex(sign), latex(what)) for sign, what in signs] == [
-        ("n", "7"),
-        ("u", r"[\mathrm{x} = 0]"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -149,21 +149,6 @@ def test_a_product_is_transposed_factor_by_factor() -> None:
 
 
 # ---------------------------------------------------------------- MathML
-
-
-@pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
-def test_mathml_holds_every_slot_and_no_latex(tex: str) -> None:
-    texts = list(leaves(mathml(parse(tex))))
-    assert {text for tag, text in texts if tag == "slot"} == set(slots(parse(tex)))
-    assert not any(sign in text for _, text in texts for sign in "\\{}$")
-
-
-def leaves(tree: Any) -> Iterator[tuple[str, str]]:
-    for child in tree[1:]:
-        if isinstance(child, str):
-            yield tree[0], child
-        elif isinstance(child, list):
-            yield from leaves(child)
 
 
 def test_factors_stand_apart_and_functions_close_to_their_arguments() -> None:

@@ -1,7 +1,8 @@
-"""The SVG: parsed, and held against the record."""
+"""The SVG, parsed, and held against the record; what renders it, and whole files or none."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from importlib.resources import files
@@ -12,10 +13,13 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import SelfAttention
+from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
+from minigrad.files import write
 from minigrad.tracing import Trace
 from minigrad.views import draw_trace
+from minigrad.views import picture as rendering
 from minigrad.views.colors import DARK, LIGHT
+from minigrad.views.picture import render
 
 from . import conftest as graphs
 
@@ -109,11 +113,6 @@ def test_every_state_and_every_reason_is_told(tmp_path: Path) -> None:
             assert f"no gradient: {t.explain_missing(entry)}" in title
     reasons = {t.explain_missing(e) for e in t if e.gradient is None}
     assert {"frozen", "constant", "detached", "unreached"} <= reasons
-
-
-def test_frozen_parts_are_dimmed(tmp_path: Path) -> None:
-    t = graphs.states()
-    nodes = groups(drawn(t, tmp_path), "node")
     assert "dim" in nodes[f"n{t['frozen'].id}"].attrib["class"].split()
     assert "dim" not in nodes[f"n{t['ok'].id}"].attrib["class"].split()
 
@@ -194,19 +193,14 @@ def test_a_graph_without_a_backward_draws_too(tmp_path: Path) -> None:
     assert all("none" in node.attrib["class"].split() for node in nodes.values())
 
 
-def test_the_legend_says_that_the_gradients_equal_the_steps_derived_by_hand(
-    checked: Trace, tmp_path: Path
+def test_the_legend_says_whether_gradients_equal_the_steps_derived_by_hand(
+    single: Trace, tmp_path: Path
 ) -> None:
-    said = ElementTree.tostring(drawn(checked, tmp_path), encoding="unicode", method="text")
-    assert f"{len(checked.check().measured)} gradients equal the hand-derived steps" in said
-
-
-def test_a_planted_wrong_rule_turns_the_legend_red_and_is_named(tmp_path: Path) -> None:
+    said = "".join(drawn(single, tmp_path).itertext())
+    assert f"{len(single.check().measured)} gradients equal the hand-derived steps" in said
     with graphs.wrong_softmax():
-        wrong = checked_trace()
-    root = drawn(wrong, tmp_path)
-    said = ElementTree.tostring(root, encoding="unicode", method="text")
-    assert "differ from the hand-derived steps, first in step 3, softmax: that of S_masked" in said
+        said = "".join(drawn(graphs.attention(), tmp_path).itertext())
+    assert "differ from the hand-derived steps, first in step 3, softmax: that of S" in said
     assert "gradients equal" not in said
 
 
@@ -223,14 +217,74 @@ def test_the_ground_of_a_verdict_is_as_wide_as_browsers_draw_it(tmp_path: Path) 
     assert max(max(x) - min(x) for x in corners) > 4.7 * len(row)
 
 
-def checked_trace() -> Trace:
-    """A layer that says which steps derived by hand its gradients must equal."""
-    layer = SelfAttention(5, 2, 3, rng=0)
-    with mg.trace() as t:
-        mg.mean(layer(np.linspace(-1.0, 1.0, 35).reshape(1, 7, 5)) ** 2).backward()
-    return t
+# ---------------------------------------------------------------- renderers and files
 
 
-@pytest.fixture
-def checked() -> Trace:
-    return checked_trace()
+DOT = 'digraph { a -> b [label="é"] }'
+
+
+def test_the_bundled_program_is_found_and_renders() -> None:
+    assert rendering.bundled() is not None
+    assert b"</svg>" in render(DOT, "svg")
+    assert render(DOT, "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("pure", "dot", "format", "outcome"),
+    [
+        (False, 'echo "$@"', "svg", b"-Kdot -Tsvg\n"),
+        (True, "echo %PDF", "pdf", b"%PDF\n"),
+        (False, "", "svg", (MissingDependencyError, "pip install graphviz-pure")),
+        (True, "", "pdf", (MissingDependencyError, "graphviz-pure does not make PDF")),
+        (False, "echo broken >&2; exit 3", "svg", (MinigradError, "status 3: broken")),
+    ],
+)
+def test_dot_on_the_path_is_the_alternative_and_an_error_says_what_is_missing(
+    single, tmp_path, monkeypatch, pure, dot, format, outcome
+):
+    script, path = tmp_path / "dot", tmp_path / f"g.{format}"
+    script.write_text(f"#!/bin/sh\n{dot}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(rendering, "bundled", lambda: "graphviz-pure" if pure else None)
+    which = {"dot": str(script)} if dot else {}
+    monkeypatch.setattr(rendering.shutil, "which", which.get)
+    if isinstance(outcome, bytes):
+        assert render(DOT, format) == outcome
+    else:
+        with pytest.raises(outcome[0], match=outcome[1]):
+            single.draw(path)
+        assert not path.exists()
+        single.draw(tmp_path / "g.dot")
+
+
+@pytest.mark.parametrize("name", ["g", "g.jpeg", "g.svg.gz"])
+def test_another_suffix_is_refused_with_the_list(single: Trace, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"must end in one of \.svg, \.png, \.pdf, \.dot, \.gv"):
+        single.draw(tmp_path / name)
+
+
+VIEWS = [("draw", "g.dot"), ("html", "g.html"), ("derivation", "g.md")]
+
+
+@pytest.mark.parametrize(("call", "name"), VIEWS)
+def test_a_folder_that_is_not_there_is_named_by_the_call_it_was_given_to(
+    single: Trace, tmp_path: Path, call: str, name: str
+) -> None:
+    with pytest.raises(ArgumentError, match=f"{call}: there is no folder .*nowhere.* to write"):
+        getattr(single, call)(tmp_path / "nowhere" / name)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "g.svg"
+    path.write_bytes(b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["g.svg"]

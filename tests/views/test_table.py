@@ -16,7 +16,9 @@ from minigrad.views.table import checks_table, trace_table
 from . import conftest as graphs
 
 
-def test_every_step_has_its_line_forward_and_backward(single: Trace) -> None:
+def test_every_step_has_its_line_forward_and_backward_with_the_sizes_of_the_record(
+    single: Trace,
+) -> None:
     forward, backward, leaves, _ = trace_table(single, width=200).split("\n\n")
     for part, steps in ((forward, single.forward_steps), (backward, single.backward_steps)):
         lines = part.split("\n")[2:]
@@ -24,10 +26,6 @@ def test_every_step_has_its_line_forward_and_backward(single: Trace) -> None:
         for line, step in zip(lines, steps, strict=True):
             assert single[step].path in line
     assert len(leaves.split("\n")) - 2 == sum(entry.op is None for entry in single)
-
-
-def test_the_sizes_are_those_of_the_record(single: Trace) -> None:
-    _, backward, *_ = trace_table(single, width=200).split("\n\n")
     for line, step in zip(backward.split("\n")[2:], single.backward_steps, strict=True):
         assert sized(single[step].gradient_rms) in line.split()
 
