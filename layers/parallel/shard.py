@@ -173,8 +173,9 @@ def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
     for name, heads, width in ("Q", h, layer.d_k), ("K", h_kv, layer.d_k), ("V", h_kv, layer.d_v):
         for kind in "Wb":
             table[f"{kind}_{name}"] = Split(-1, columns(heads, width))
-    last = Split(0, columns(h, layer.d_v)), Split(0, _on_rank_0(layer.b_O, ranks))
-    return table | dict(zip(("W_O", "b_O"), last, strict=True))
+    table["W_O"] = Split(0, columns(h, layer.d_v))
+    table["b_O"] = Split(0, _on_rank_0(layer.b_O, ranks))
+    return table
 
 
 def _split_bias(position: Any, path: str, layout: Layout) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from math import sqrt
 from typing import Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -72,6 +72,8 @@ class DataParallel:
         replace_modules(model, _as_part)
         if self.ranks.size > 1:
             self.reduced = ReducedCheck(model.parameters())
+            observers.append(self.reduced)
+            finalize(self, observers.remove, self.reduced)
 
     def rows(self, x: Any) -> Any:
         """This rank's rows; one that counts nothing where there are fewer rows than ranks."""
@@ -112,8 +114,6 @@ class ReducedCheck(Observer):
     def __init__(self, parameters: list[Any]) -> None:
         self.parameters = WeakValueDictionary({id(p): p for p in parameters})
         self.waits = True
-        me = ref(self)
-        observers.append(_Weakly(me))
 
     def knows(self, parameter: Any) -> bool:
         return self.parameters.get(id(parameter)) is parameter
@@ -129,25 +129,6 @@ class ReducedCheck(Observer):
     def after_update(self, owner: Any) -> None:
         if isinstance(owner, Optimizer) and any(map(self.knows, owner.parameters)):
             self.waits = True
-
-
-class _Weakly(Observer):
-    """Passes on what it hears as long as somebody else holds the one it is passed to."""
-
-    def __init__(self, check: Any) -> None:
-        self.check = check
-
-    def before_update(self, owner: Any) -> None:
-        check = self.check()
-        if check is not None:
-            check.before_update(owner)
-
-    def after_update(self, owner: Any) -> None:
-        check = self.check()
-        if check is not None:
-            check.after_update(owner)
-        elif self in observers:
-            observers.remove(self)
 
 
 def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
