@@ -1,4 +1,5 @@
-"""Checkpoints that Hugging Face's `transformers` wrote, held to its models in float64.
+"""Checkpoints that Hugging Face's `transformers` wrote, held to its models in float64: outputs and
+gradients, and every key of config.json, which changes ours as it changes theirs or is refused.
 
 Its norms, angles and some softmaxes run in float32 whatever the model's dtype; here that name means
 float64, so that results must agree to 1e-10 of their size.
@@ -11,44 +12,80 @@ import pytest
 
 import minigrad as mg
 from layers import generate, load_pretrained, padding_mask
+from layers.pretrained import TextEncoder
+from layers.pretrained.config import Config
 from minigrad.errors import ArgumentError, OutOfRangeError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
+from tests.layers.test_pretrained_families import pool  # noqa: E402
+
 SIZES = {
     "vocab_size": 31, "hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3,
     "intermediate_size": 20, "max_position_embeddings": 16,
 }  # fmt: skip
+GROUPED = SIZES | {"num_key_value_heads": 2}
+WINDOWS = GROUPED | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 8,
 }  # fmt: skip
-GROUPED = SIZES | {"num_key_value_heads": 2}
-CAUSAL = {
-    "GPT2": {"n_embd": 24, "n_layer": 3, "n_head": 4, "vocab_size": 31, "n_positions": 16},
-    "GPT2 untied": {
-        "n_embd": 24, "n_layer": 3, "n_head": 4, "vocab_size": 31, "n_positions": 16,
-        "tie_word_embeddings": False, "activation_function": "relu", "n_inner": 20,
-    },
-    "Llama": GROUPED,
-    "Llama scaled": GROUPED | {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True},
-    "Llama yarn": GROUPED | {"rope_parameters": {
-        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4
-    }},
-    "Mistral": GROUPED | {"sliding_window": 4},
-    "Qwen2": GROUPED | {"tie_word_embeddings": True},
-    "Qwen2 windows": GROUPED | {
-        "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1
-    },
-    "Qwen3": GROUPED | {"head_dim": 8},
-    "Gemma2": GROUPED | {"head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 8},
+YARN = {
+    "rope_type": "yarn", "rope_theta": 99.0, "factor": 4.0, "original_max_position_embeddings": 4
 }  # fmt: skip
+GPT2 = {"n_embd": 24, "n_layer": 3, "n_head": 4, "vocab_size": 31, "n_positions": 16}
+DISTIL = {
+    "vocab_size": 31, "dim": 24, "n_heads": 4, "n_layers": 3, "hidden_dim": 20,
+    "max_position_embeddings": 16,
+}  # fmt: skip
+T5 = {
+    "vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3,
+    "num_decoder_layers": 3, "relative_attention_num_buckets": 8, "decoder_start_token_id": 3,
+    "relative_attention_max_distance": 10,
+}  # fmt: skip
+GATED = {"feed_forward_proj": "gated-gelu"}
+CASES = {
+    "GPT2LMHeadModel": GPT2,
+    "GPT2LMHeadModel untied": GPT2 | {
+        "tie_word_embeddings": False, "activation_function": "relu", "n_inner": 20
+    },
+    "LlamaForCausalLM": GROUPED,
+    "LlamaForCausalLM scaled": GROUPED | {
+        "rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True
+    },
+    "LlamaForCausalLM yarn": GROUPED | {"rope_parameters": YARN},
+    "MistralForCausalLM": GROUPED | {"sliding_window": 4},
+    "Qwen2ForCausalLM": GROUPED | {"tie_word_embeddings": True},
+    "Qwen2ForCausalLM windows": WINDOWS,
+    "Qwen3ForCausalLM": GROUPED | {"head_dim": 8},
+    "Gemma2ForCausalLM": GROUPED | {
+        "head_dim": 8, "sliding_window": 4, "query_pre_attn_scalar": 8
+    },
+    "LlamaModel": GROUPED, "MistralModel": GROUPED | {"sliding_window": 4},
+    "Qwen2Model": GROUPED, "Qwen2Model windows": WINDOWS, "Qwen3Model": GROUPED | {"head_dim": 8},
+    "T5ForConditionalGeneration": T5,
+    "T5ForConditionalGeneration v1.1": T5 | GATED | {"tie_word_embeddings": False},
+    "T5ForConditionalGeneration of gelu": T5 | {"feed_forward_proj": "gelu"},
+    "T5EncoderModel": T5, "T5EncoderModel gated": T5 | GATED,
+    "BertForNextSentencePrediction": SIZES,
+}  # fmt: skip
+ENCODERS = {
+    "Bert": SIZES, "Roberta": SIZES | {"hidden_act": "relu", "pad_token_id": 1},
+    "XLMRoberta": SIZES | {"pad_token_id": 2, "type_vocab_size": 1}, "DistilBert": DISTIL,
+}  # fmt: skip
+LABELS = {"num_labels": 5}
+HEADS = {
+    "Model": {}, "ForMaskedLM": {}, "ForSequenceClassification": LABELS,
+    "ForTokenClassification": LABELS, "ForQuestionAnswering": {},
+}  # fmt: skip
+CASES |= {f"{e}{h}": sizes | more for e, sizes in ENCODERS.items() for h, more in HEADS.items()}
 
 
 @pytest.fixture(autouse=True)
 def reference_in_float64(monkeypatch):
+    transformers.logging.set_verbosity(60)
     monkeypatch.setattr(torch, "float32", torch.float64)
     monkeypatch.setattr(torch, "float", torch.float64)
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
@@ -58,61 +95,86 @@ def reference_in_float64(monkeypatch):
     torch.set_default_dtype(before)
 
 
-def reference(family, kind, settings):
-    """Their model with weights drawn anew, in float64."""
+def reference(name, folder, **settings):
+    """Their model, with weights drawn anew, and written into a folder."""
     torch.manual_seed(0)
-    name = family.split()[0]
-    config = getattr(transformers, f"{name}Config")(**settings, attn_implementation="eager")
-    model = getattr(transformers, f"{name}{kind}")(config).double().eval()
+    kind = getattr(transformers, name.split()[0])
+    config = kind.config_class(**CASES.get(name, {}) | settings, attn_implementation="eager")
+    model = kind(config).double().eval()
+    if "v1.1" in name:  # which it ties all the same
+        model.lm_head.weight = torch.nn.Parameter(torch.empty(31, 12))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
     return model
 
 
-def gradients(model, loss):
-    """Of all of their parameters, by the names of the file."""
-    model.zero_grad()
-    loss.backward()
-    return {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+def of_theirs(model, name, tokens, written):
+    """What their model gives: logits, or vectors where it has none."""
+    more = {"decoder_input_ids": torch.tensor(written)} if "T5For" in name else {}
+    out = model(torch.tensor(tokens), **more)
+    if "start_logits" in out:
+        return torch.stack([out.start_logits, out.end_logits], dim=-1)
+    return out.logits if "logits" in out else out.last_hidden_state
 
 
-def assert_gradients_agree(ours, loss, theirs):
+def of_ours(model, name, tokens, written):
+    X = model(tokens, written) if "T5For" in name else model(tokens)
+    if "Next" in name:
+        return model.next_sentence(X)
+    return model.logits(X) if "For" in name and isinstance(model, TextEncoder) else X
+
+
+def assert_gradients_agree(ours, loss, theirs, their_loss):
     """Each of our gradients is theirs, once it is turned as the file is."""
     loss.backward()
-    whole = max(np.abs(g).max() for g in theirs.values())
+    their_loss.backward()
+    wanted = {path: p.grad.numpy() for path, p in theirs.named_parameters() if p.grad is not None}
+    whole, compared = max(np.abs(g).max() for g in wanted.values()), 0
     for path, parameter in ours.named_parameters():
-        name, how = ours.sources[path]
-        if name in theirs and "/" not in how:
-            expected = theirs[name].T if how == "T" else theirs[name]
+        source, how = ours.sources[path]
+        if source in wanted and "/" not in how:
+            expected = wanted[source].T if how == "T" else wanted[source]
             np.testing.assert_allclose(
                 parameter.grad, expected, rtol=0, atol=1e-10 * whole, err_msg=path
             )
+            compared += 1
+    assert compared > 10
 
 
 def assert_close(found, expected):
     expected = expected.detach().numpy()
+    assert found.shape == expected.shape
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-10 * scale)
 
 
-@pytest.mark.parametrize("family", CAUSAL)
-def test_logits_are_those_of_transformers(family, rng, tmp_path):
-    kind = "LMHeadModel" if family.startswith("GPT2") else "ForCausalLM"
-    model = reference(family, kind, CAUSAL[family])
-    model.save_pretrained(tmp_path)
-    tokens = rng.integers(0, 31, (2, 13))
+WRITES = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_gradients_and_texts_are_those_of_transformers(name, rng, tmp_path):
+    theirs = reference(name, tmp_path)
     ours = load_pretrained(tmp_path, np.float64)
-    assert_close(ours(tokens), model(torch.tensor(tokens)).logits)
     assert ours.unused == []
-    settings = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
-    expected = model.generate(torch.tensor(tokens[:, :5]), **settings)[:, 5:]
-    found = np.stack(list(generate(ours, tokens[:, :5], 8, stop=())), axis=1)
-    np.testing.assert_array_equal(found, expected.numpy())
+    tokens = rng.integers(3, 31, (2, 13))  # torch gives tokens that pad no gradient
+    written = rng.integers(0, 31, (2, 7))
+    expected, found = (
+        of(model, name, tokens, written) for of, model in ((of_theirs, theirs), (of_ours, ours))
+    )
+    assert_close(found, expected)
+    assert_gradients_agree(ours, mg.sum(found**2), theirs, (expected**2).sum())
+    if "CausalLM" in name or "LMHead" in name:
+        wanted = theirs.generate(torch.tensor(tokens[:, :5]), **WRITES)[:, 5:]
+        steps = np.stack(list(generate(ours, tokens[:, :5], 8, stop=())), axis=1)
+        np.testing.assert_array_equal(steps, wanted.numpy())
+    elif "T5For" not in name:
+        with pytest.raises(ArgumentError, match="writes no text"):
+            generate(ours, [3], 4)
 
 
 def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
-    model = reference("Bert", "ForPreTraining", SIZES)
-    model.save_pretrained(tmp_path)
+    model = reference("BertForPreTraining", tmp_path, **SIZES)
     ours = load_pretrained(tmp_path, np.float64)
     tokens, segments = rng.integers(0, 31, (2, 13)), rng.integers(0, 2, (2, 13))
     lengths = [13, 7]
@@ -122,66 +184,22 @@ def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
     X = ours(tokens, padding_mask(lengths, 13), segments=segments)
     assert_close(X[real], theirs.last_hidden_state[torch.tensor(real)])
     assert_close(ours.pooled(X), theirs.pooler_output)
-    guessed = model(torch.tensor(tokens), **given).prediction_logits
-    assert_close(ours.logits(X)[real], guessed[torch.tensor(real)])
-    follows = model(torch.tensor(tokens), **given).seq_relationship_logits
-    assert_close(ours.next_sentence(X), follows)
+    guessed = model(torch.tensor(tokens), **given)
+    assert_close(ours.logits(X)[real], guessed.prediction_logits[torch.tensor(real)])
+    assert_close(ours.next_sentence(X), guessed.seq_relationship_logits)
     assert ours.unused == []
 
-    (tmp_path / "1_Pooling").mkdir()
-    mean = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(mean))
-    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Pooling", "Normalize")]
-    (tmp_path / "modules.json").write_text(json.dumps(kinds))
-    found = load_pretrained(tmp_path, np.float64).sentence(tokens, lengths)
+    pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    found = pool(tmp_path, pooling, "Pooling", "Normalize").sentence(tokens, lengths)
     without = model.bert(torch.tensor(tokens), attention_mask=given["attention_mask"])[0]
     weights = torch.tensor(real)[..., None].double()
     expected = (without * weights).sum(1) / weights.sum(1)
     assert_close(found, torch.nn.functional.normalize(expected, dim=-1))
 
 
-HEADS = {
-    "Model": (2, 13, 24), "ForMaskedLM": (2, 13, 31), "ForSequenceClassification": (2, 5),
-    "ForTokenClassification": (2, 13, 5), "ForQuestionAnswering": (2, 13, 2),
-    "ForNextSentencePrediction": (2, 2),
-}  # fmt: skip
-DISTIL = {
-    "vocab_size": 31, "dim": 24, "n_heads": 4, "n_layers": 3, "hidden_dim": 20,
-    "max_position_embeddings": 16,
-}  # fmt: skip
-ENCODERS = {
-    "Bert": SIZES, "Roberta": SIZES | {"hidden_act": "relu", "pad_token_id": 1},
-    "XLMRoberta": SIZES | {"pad_token_id": 2, "type_vocab_size": 1}, "DistilBert": DISTIL,
-}  # fmt: skip
-PAIRS = [(f, k) for f in ENCODERS for k in HEADS if f == "Bert" or "NextSentence" not in k]
-
-
-@pytest.mark.parametrize(("family", "kind"), PAIRS)
-def test_an_encoder_and_the_head_that_its_architecture_names(family, kind, rng, tmp_path):
-    of_labels = ("ForSequenceClassification", "ForTokenClassification")
-    labels = {"num_labels": 5} if kind in of_labels else {}
-    model = reference(family, kind, ENCODERS[family] | labels)
-    model.save_pretrained(tmp_path)
-    ours = load_pretrained(tmp_path, np.float64)
-    tokens = rng.integers(3, 31, (2, 13))  # torch gives tokens that pad no gradient
-    theirs = model(torch.tensor(tokens))
-    if kind == "ForQuestionAnswering":
-        theirs = torch.stack([theirs.start_logits, theirs.end_logits], dim=-1)
-    else:
-        theirs = theirs.last_hidden_state if kind == "Model" else theirs.logits
-    X = found = ours(tokens)
-    if kind != "Model":
-        found = ours.next_sentence(X) if "NextSentence" in kind else ours.logits(X)
-    assert found.shape == HEADS[kind]
-    assert_close(found, theirs)
-    assert ours.unused == []
-    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
-
-
 @pytest.mark.parametrize("pad", [1, 3])
 def test_a_roberta_counts_positions_from_its_padding_token_on(pad, rng, tmp_path):
-    model = reference("Roberta", "Model", SIZES | {"pad_token_id": pad})
-    model.save_pretrained(tmp_path)
+    model = reference("RobertaModel", tmp_path, pad_token_id=pad)
     ours, tokens = load_pretrained(tmp_path, np.float64), rng.integers(4, 31, (2, 16 - pad - 1))
     tokens[0, 4], tokens[1, 7:] = pad, pad  # within a text, and behind one
     real = torch.tensor(tokens != pad)
@@ -195,60 +213,111 @@ def test_a_roberta_counts_positions_from_its_padding_token_on(pad, rng, tmp_path
         ours(np.full((1, tokens.shape[1] + 1), 9))
 
 
-@pytest.mark.parametrize("family", ["Llama", "Mistral", "Qwen2", "Qwen2 windows", "Qwen3"])
-def test_a_language_model_without_an_output_layer_gives_vectors(family, rng, tmp_path):
-    model = reference(family, "Model", CAUSAL[family] | {"tie_word_embeddings": False})
-    model.save_pretrained(tmp_path)
-    ours, tokens = load_pretrained(tmp_path, np.float64), rng.integers(0, 31, (2, 13))
-    theirs, found = model(torch.tensor(tokens)).last_hidden_state, ours(tokens)
-    assert_close(found, theirs)
-    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
-    assert ours.unused == []
-    with pytest.raises(ArgumentError, match="writes no text"):
-        generate(ours, [3], 4)
-
-
-T5_SIZES = {
-    "vocab_size": 31, "d_model": 12, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_heads": 3,
-    "num_decoder_layers": 3, "relative_attention_num_buckets": 8, "decoder_start_token_id": 3,
-    "relative_attention_max_distance": 10,
-}  # fmt: skip
-T5S = {
-    "v1.0": {}, "v1.1": {"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"},
-    "of gelu": {"feed_forward_proj": "gelu"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", T5S)
-def test_a_t5_reads_and_writes_as_transformers_does(kind, rng, tmp_path):
-    model = reference("T5", "ForConditionalGeneration", T5_SIZES | T5S[kind])
-    if kind == "v1.1":
-        model.lm_head.weight = torch.nn.Parameter(torch.randn(31, 12))
-    model.save_pretrained(tmp_path)
+@pytest.mark.parametrize("name", [name for name in CASES if "T5For" in name])
+def test_a_t5_reads_padded_rows_and_writes_as_transformers_does(name, rng, tmp_path):
+    model = reference(name, tmp_path)
     ours = load_pretrained(tmp_path, np.float64)
-    assert (ours.unused, ours.head is None) == ([], kind != "v1.1")
+    assert (ours.head is None) == ("v1.1" not in name)
     tokens, written, lengths = rng.integers(0, 31, (2, 13)), rng.integers(0, 31, (2, 7)), [13, 6]
     real = torch.tensor(np.arange(13) < np.array(lengths)[:, None])
     given = {"input_ids": torch.tensor(tokens), "attention_mask": real}
-    theirs = model(**given, decoder_input_ids=torch.tensor(written)).logits
     found = ours(tokens, written, padding_mask(lengths, 13))
-    assert_close(found, theirs)
-    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
+    assert_close(found, model(**given, decoder_input_ids=torch.tensor(written)).logits)
     narrow = load_pretrained(tmp_path)(tokens, written, padding_mask(lengths, 13)).numpy()
     np.testing.assert_allclose(narrow, found.numpy(), rtol=0, atol=1e-4 * np.abs(narrow).max())
-
-    settings = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
-    expected = model.generate(**given, **settings, use_cache=False)[:, 1:]
+    expected = model.generate(**given, **WRITES, use_cache=False)[:, 1:]
     steps = list(generate(ours, [tokens[0], tokens[1, :6]], 8, stop=()))
     np.testing.assert_array_equal(np.stack(steps, axis=1), expected.numpy())
 
 
-def test_an_encoder_of_t5_alone_reads_as_transformers_does(rng, tmp_path):
-    model = reference("T5", "EncoderModel", T5_SIZES)
-    model.save_pretrained(tmp_path)
-    ours, tokens = load_pretrained(tmp_path, np.float64), rng.integers(0, 31, (2, 13))
-    theirs = model(torch.tensor(tokens)).last_hidden_state
-    found = ours(tokens)
-    assert_close(found, theirs)
-    assert_gradients_agree(ours, mg.sum(found**2), gradients(model, (theirs**2).sum()))
-    assert ours.unused == []
+# ---------------------------------------------------------------- every key of config.json
+
+OF_KEYS = [
+    "GPT2LMHeadModel", "LlamaForCausalLM yarn", "MistralForCausalLM", "Qwen2ForCausalLM windows",
+    "Qwen3ForCausalLM", "Gemma2ForCausalLM", "BertForMaskedLM", "BertForTokenClassification",
+    "RobertaForMaskedLM", "RobertaForTokenClassification", "DistilBertForMaskedLM",
+    "T5ForConditionalGeneration", "T5EncoderModel gated",
+]  # fmt: skip
+UNASKED = {
+    "logit_scale": 2.0, "partial_rotary_factor": 0.5, "is_decoder": True, "attention_bias": True,
+    "sliding_window": 3, "position_embedding_type": "relative_key", "scale_attn_weights": False,
+    "tie_word_embeddings": False, "hidden_act": "relu", "activation_function": "relu",
+    "dense_act_fn": "relu", "pruned_heads": {"0": [1]}, "rope_theta": 7.0, "num_labels": 3,
+}  # fmt: skip
+"""Keys that a file may have beside those that `transformers` writes today."""
+
+
+def changes(config):
+    """The config without each key, with another value of it, and with each key of UNASKED."""
+    for key, value in config.items():
+        yield key, {k: v for k, v in config.items() if k != key}
+        yield f"{key}: null", config | {key: None}
+        if isinstance(value, dict):
+            yield from ((f"{key}: {k}", config | {key: new}) for k, new in changes(value))
+        else:
+            yield key, config | {key: other(value)}
+    yield from ((key, config | {key: value}) for key, value in UNASKED.items())
+
+
+def other(value):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, list):
+        return value[::-1]
+    if isinstance(value, str):
+        return "silu" if value in ("relu", "gelu_new", "gelu") else "relu"
+    return 2 if value is None else value * 2
+
+
+def of_another_config(kind, config, state, *given):
+    """What their model of another config gives; None if they refuse it, or it has other tensors."""
+    try:
+        model = kind(kind.config_class(**config, attn_implementation="eager")).double().eval()
+        odd = model.load_state_dict(state, strict=False)
+        with torch.no_grad():
+            out = of_theirs(model, *given).numpy()
+    except Exception:
+        return None
+    return None if odd.missing_keys or odd.unexpected_keys else out
+
+
+def passed_over(name, folder, **more):
+    """The keys that change what they compute, while we say nothing and compute as before."""
+    model = reference(name, folder, **more)
+    config, state = json.loads((folder / "config.json").read_text()), model.state_dict()
+    neither = {"transformers_version", "architectures", "model_type", "dtype"}
+    config = {key: value for key, value in config.items() if key not in neither}
+    named = {"architectures": [type(model).__name__], "model_type": model.config.model_type}
+    tokens = np.array([[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1, 8, 2, 8, 1, 8, 2]])
+    given = name, tokens, tokens
+    found, compared = [], 0
+    for key, new in [("", config), *changes(config)]:
+        (folder / "config.json").write_text(json.dumps(new | named))
+        try:
+            ours = load_pretrained(folder, np.float64)
+        except ArgumentError:
+            continue
+        mine = of_ours(ours, *given).numpy()
+        expected = of_another_config(type(model), new, state, *given)
+        if expected is not None:
+            compared += 1
+            close = mine.shape == expected.shape and np.allclose(mine, expected, atol=1e-6)
+            found += [] if close else [key]
+    assert compared > 5
+    return found
+
+
+@pytest.mark.parametrize("name", OF_KEYS)
+def test_no_key_of_a_config_is_passed_over(name, tmp_path):
+    assert passed_over(name, tmp_path) == []
+
+
+def test_a_key_that_is_passed_over_is_found(tmp_path, monkeypatch):
+    get = Config.get
+
+    def forgetful(self, key, *default):
+        value = get(self, key, *default)
+        return 1e-6 if key == "rms_norm_eps" else value
+
+    monkeypatch.setattr(Config, "get", forgetful)
+    assert "rms_norm_eps" in passed_over("Qwen3ForCausalLM", tmp_path, rms_norm_eps=1e-6)
