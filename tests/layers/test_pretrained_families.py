@@ -164,7 +164,9 @@ def last_logits(model):
 def test_a_checkpoint_of_each_family_gives_the_numbers_of_transformers(family, tmp_path):
     model = load_pretrained(write_family(family, tmp_path), np.float64)
     np.testing.assert_allclose(last_logits(model), EXPECTED[family], rtol=1e-9)
+    assert not model.training
     narrow = last_logits(load_pretrained(tmp_path))
+    assert narrow.dtype == np.float32
     np.testing.assert_allclose(narrow, EXPECTED[family], rtol=0, atol=1e-4 * np.abs(narrow).max())
     assert model.unused == []
     model.save(tmp_path / "again")
@@ -180,6 +182,22 @@ def changed(folder, file="config.json", **by):
     entries = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(entries | by))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "windows"),
+    [
+        ("qwen2", {"use_sliding_window": False}, [None, None]),
+        ("qwen2", {}, [None, 2]),
+        ("mistral", {"sliding_window": None}, [None, None]),
+        ("llama", {"model_type": "mistral", "architectures": None}, [4096, 4096]),
+    ],
+)
+def test_windows_are_those_of_the_family_where_the_config_has_none(
+    family, config, windows, tmp_path
+):
+    model = load_pretrained(write_family(family, tmp_path, **config))
+    assert [block.attention.window for block in model.decoder.blocks] == windows
 
 
 def test_outputs_of_a_t5_are_not_scaled_where_the_key_is_null(tmp_path):
