@@ -27,7 +27,7 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK BY_HAND Block CHUNK Call FAR HARMLESS HEAD KINDS Layout Node
+        Attention BLOCK Block CHUNK Call FAR HEAD KINDS Layout Node
         PATIENCE Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer
         _Pool
     """,

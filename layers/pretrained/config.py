@@ -11,7 +11,7 @@ from minigrad.errors import ArgumentError
 
 from .files import Folder
 
-__all__ = ["BY_HAND", "Config"]
+__all__ = ["OR_BUILD_IT", "Config"]
 
 NEUTRAL = (
     "model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
@@ -25,7 +25,7 @@ NEUTRAL = (
     "sbert_* sentence_transformers"
 ).split()
 """Keys that change nothing a loaded model computes; its layers drop nothing out."""
-HARMLESS = {
+NEUTRAL_VALUES = {
     "is_encoder_decoder": False,
     "add_cross_attention": False,
     "tie_encoder_decoder": False,
@@ -45,7 +45,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-BY_HAND = "build the layers yourself and fill them by load_state(model, arrays, rename)"
+OR_BUILD_IT = "build the layers yourself and fill them by load_state(model, arrays, rename)"
 """The remedy where a checkpoint's model is none that is known here."""
 _REQUIRED = object()
 
@@ -67,7 +67,7 @@ class Config:
         if not isinstance(given, list) or len(given) != 1 or given[0] not in ("", *kinds):
             raise self.error(
                 f"architectures = {given!r:.80} must be one of {', '.join(kinds)}; save the model "
-                f"as one of them, or {BY_HAND}"
+                f"as one of them, or {OR_BUILD_IT}"
             )
         self.kind = str(given[0])
 
@@ -147,14 +147,14 @@ class Config:
         for key, value in allowed.items():
             if self.get(key, value) != value:
                 raise self.error(
-                    f"{key} = {self.entries[key]!r} is not understood, only {value!r}; {BY_HAND}"
+                    f"{key} = {self.entries[key]!r} is not understood, only {value!r}; {OR_BUILD_IT}"
                 )
 
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
         if not isinstance(name, str) or name not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
-            raise self.error(f"{key} = {name!r} is not one of {known}; {BY_HAND}")
+            raise self.error(f"{key} = {name!r} is not one of {known}; {OR_BUILD_IT}")
         return ACTIVATIONS[name]
 
     def check_all_asked(self) -> None:
@@ -164,13 +164,13 @@ class Config:
             for key, value in self.entries.items()
             if value is not None
             and key not in self.asked
-            and HARMLESS.get(key) != value
+            and NEUTRAL_VALUES.get(key) != value
             and not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
         ]
         if unknown:
             raise self.error(
                 f"{', '.join(unknown)}: not understood, and may change what the model computes; "
-                f"take out of the file what does not, else {BY_HAND}"
+                f"take out of the file what does not, else {OR_BUILD_IT}"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,33 +77,28 @@ def describe(
             many as the model has positions for.
     Raises: FileError as load_pretrained; ArgumentError for more tokens than there are positions.
     """
-    opened = open_folder(folder)
+    opened, dtype = open_folder(folder), np.dtype(dtype)
     entries = opened.json("config.json")
-    family = str(entries.get("model_type", "")) if isinstance(entries, dict) else ""
-    found: dict[str, Any] = {
-        "folder": str(opened.path),
-        "family": family,
-        "stored": _stored(opened),
-    }
-    found["files"] = len({stored.file for stored in opened.tensors.values()})
+    found = Checkpoint(
+        folder=str(opened.path),
+        family=str(entries.get("model_type", "")) if isinstance(entries, dict) else "",
+        stored=_stored(opened),
+        files=len({stored.file for stored in opened.tensors.values()}),
+    )
     try:
-        model, wrong = unfilled(opened, np.dtype(dtype), compare=False)
+        model, wrong = unfilled(opened, dtype, compare=False)
     except ArgumentError as error:
         why = str(error).removeprefix("load_pretrained: ")
-        return Checkpoint(**found, parts=_by_name(opened), problems=[why])
-    refused = set(wrong)
-    return Checkpoint(
-        **found,
+        return replace(found, parts=_by_name(opened), problems=[why])
+    known = {*model.copies} | {line.removesuffix(": unexpected") for line in wrong}
+    return replace(
+        found,
         model=type(model).__name__,
         sizes=_sizes(opened),
         parts=_parts(model),
-        unused=[
-            name
-            for name in model.unused
-            if name not in model.copies and f"{name}: unexpected" not in refused
-        ],
+        unused=[name for name in model.unused if name not in known],
         problems=wrong,
-        memory=_memory(model, tokens, batch, np.dtype(dtype)),
+        memory=_memory(model, tokens, batch, dtype),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, FileError
 
 from ..arrays import Array, Mask
 from ..embedding import Embedding
@@ -20,10 +20,17 @@ from ..module import Module
 from ..position import LearnedPosition
 from ..relative import T5Bias
 from ..transformer import Encoder
+from .files import Folder
 from .models import Pretrained, set_windows
-from .pooling import Pooling
 
-__all__ = ["TextEncoder"]
+__all__ = ["POOLING", "TextEncoder"]
+
+POOLING = "1_Pooling/config.json"  # of the library sentence-transformers
+MODES = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+}
 
 
 class MaskedHead(Module):
@@ -153,3 +160,45 @@ class TextEncoder(Pretrained):
         if getattr(self, name) is None:
             raise ArgumentError(f"TextEncoder: {self.folder.path} has no {called or name}")
         return getattr(self, name)
+
+
+class Pooling(NamedTuple):
+    """What becomes of the vectors of a text's tokens, as sentence-transformers' files say.
+
+    mode: "cls" is the first, "mean" and "max" are over the real ones.  unit: divide by the length.
+    """
+
+    mode: str
+    unit: bool
+
+    @classmethod
+    def of(cls, folder: Folder) -> Pooling:
+        """Raises: FileError without 1_Pooling; ArgumentError for what is not understood there."""
+        if POOLING not in folder.files:
+            raise FileError(f"sentence: {folder.path} has no {POOLING}, so none is defined")
+        given = folder.json(POOLING)
+        entries = given.items() if isinstance(given, dict) else [("mode", given)]
+        said = [x if key == "pooling_mode" else key for key, x in entries if x and "mode" in key]
+        modes = [mode for mode, name in MODES.items() if said in ([mode], [name])]
+        if not modes:
+            names = ", ".join(MODES.values())
+            raise ArgumentError(f"sentence: {POOLING} must have one of {names}, got {said}")
+        listed = folder.json("modules.json") if "modules.json" in folder.files else []
+        kinds = [str(m.get("type")) if isinstance(m, dict) else repr(m) for m in listed]
+        kinds = [kind.rpartition(".")[2] for kind in kinds]
+        if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
+            raise ArgumentError(f"sentence: modules.json: {sorted(unknown)} is not understood")
+        return cls(modes[0], "Normalize" in kinds)
+
+    def __call__(self, X: Any, real: NDArray[np.bool_]) -> Any:
+        """Shapes: X (B, n, d_model), real (B, n) → (B, d_model)"""
+        if self.mode == "cls":
+            s = X[:, 0]
+        elif self.mode == "max":
+            s = mg.max(mg.where(real[..., None], X, -np.inf), axis=1)
+        else:
+            weights = (real / real.sum(axis=-1, keepdims=True)).astype(X.dtype)
+            s = mg.squeeze(mg.matmul(weights[:, None], X), 1)
+        if self.unit:
+            s = s / mg.sqrt(mg.sum(s * s, axis=-1, keepdims=True))
+        return s.named("sentence")

@@ -13,8 +13,8 @@ from minigrad.errors import MinigradError
 from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
 from .config import Config
+from .encoders import POOLING
 from .family import Family
-from .pooling import FILE
 
 __all__ = ["read"]
 
@@ -70,7 +70,7 @@ def _parts(family: Family, config: Config) -> tuple[str, set[str]]:
     kinds = family.kinds
     kind = config.kind or next(k for k in kinds if "decoder" in stored or kinds[k] != "decoder")
     required = set(kinds[kind].split())
-    if FILE in config.folder.files:
+    if POOLING in config.folder.files:
         required -= optional
     return kind, required | (stored & optional)
 
