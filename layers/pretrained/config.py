@@ -11,7 +11,7 @@ from minigrad.errors import ArgumentError
 
 from .files import Folder
 
-__all__ = ["OR_BUILD_IT", "Config"]
+__all__ = ["FALLBACK", "Config"]
 
 NEUTRAL = (
     "model_type transformers_version torch_dtype dtype _name_or_path name_or_path "
@@ -45,7 +45,7 @@ ACTIVATIONS = {
     "swish": "silu",
     "tanh": "tanh",
 }
-OR_BUILD_IT = "build the layers yourself and fill them by load_state(model, arrays, rename)"
+FALLBACK = "build the layers yourself and fill them by load_state(model, arrays, rename)"
 """The remedy where a checkpoint's model is none that is known here."""
 _REQUIRED = object()
 
@@ -67,7 +67,7 @@ class Config:
         if not isinstance(given, list) or len(given) != 1 or given[0] not in ("", *kinds):
             raise self.error(
                 f"architectures = {given!r:.80} must be one of {', '.join(kinds)}; save the model "
-                f"as one of them, or {OR_BUILD_IT}"
+                f"as one of them, or {FALLBACK}"
             )
         self.kind = str(given[0])
 
@@ -147,14 +147,14 @@ class Config:
         for key, value in allowed.items():
             if self.get(key, value) != value:
                 raise self.error(
-                    f"{key} = {self.entries[key]!r} is not understood, only {value!r}; {OR_BUILD_IT}"
+                    f"{key} = {self.entries[key]!r} is not understood, only {value!r}; {FALLBACK}"
                 )
 
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
         if not isinstance(name, str) or name not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
-            raise self.error(f"{key} = {name!r} is not one of {known}; {OR_BUILD_IT}")
+            raise self.error(f"{key} = {name!r} is not one of {known}; {FALLBACK}")
         return ACTIVATIONS[name]
 
     def check_all_asked(self) -> None:
@@ -170,7 +170,7 @@ class Config:
         if unknown:
             raise self.error(
                 f"{', '.join(unknown)}: not understood, and may change what the model computes; "
-                f"take out of the file what does not, else {OR_BUILD_IT}"
+                f"take out of the file what does not, else {FALLBACK}"
             )
 
 

@@ -14,7 +14,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from ..module import Module
-from .config import OR_BUILD_IT, Config
+from .config import FALLBACK, Config
 from .encoders import TextEncoder
 from .families import FAMILIES
 from .family import Family, numbered
@@ -78,7 +78,7 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
         known = ", ".join(FAMILIES)
         raise ArgumentError(
             f"load_pretrained: {opened.path}: model_type must be one of {known}, got {kind!r}; "
-            f"of another, {OR_BUILD_IT}"
+            f"of another, {FALLBACK}"
         )
     family = FAMILIES[kind]
     config = Config(entries, opened, [*family.kinds])
