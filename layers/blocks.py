@@ -62,16 +62,8 @@ class BlockOptions:
             )
         own.rng = generator(own.rng)
         rest = {name: value for name, value in keywords.items() if name not in names}
-        return own, rest | own.shared()
-
-    def shared(self) -> dict[str, Any]:
-        """What every attention of the block takes."""
-        return {
-            "use_bias": self.use_bias,
-            "dropout": self.attention_dropout,
-            "rng": self.rng,
-            "dtype": self.dtype,
-        }
+        both = {name: getattr(own, name) for name in ("use_bias", "rng", "dtype")}
+        return own, rest | both | {"dropout": own.attention_dropout}
 
     def make_norm(self, d_model: int) -> Module:
         return self.norm(d_model, dtype=self.dtype)

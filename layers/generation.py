@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -198,16 +199,14 @@ class Session:
         return np.asarray(logits[np.arange(len(padded)), lengths - 1])
 
 
+@dataclass
 class Draw:
     """A token for each row of logits."""
 
-    def __init__(
-        self, temperature: float, top_k: int | None, top_p: float | None, rng: np.random.Generator
-    ) -> None:
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self.rng = rng
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    rng: np.random.Generator
 
     def __call__(self, logits: NDArray[Any]) -> NDArray[Any]:
         if not self.temperature or self.top_k == 1:

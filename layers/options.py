@@ -11,6 +11,7 @@ never holds the scores, so only options that have no hook but `project` go with 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
@@ -95,33 +96,33 @@ class AttentionOption:
         return False
 
 
+@dataclass(eq=False)
 class Norms(AttentionOption):
     """Each head's queries, and its keys, normed."""
 
-    def __init__(self, q_norm: Any, k_norm: Any) -> None:
-        self.q_norm = q_norm
-        self.k_norm = k_norm
+    q_norm: Any
+    k_norm: Any
 
     def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
         Q = self.q_norm(Q).named("Q_norm")
         return Q, K if K is None else self.k_norm(K).named("K_norm")
 
 
+@dataclass(eq=False)
 class SoftCap(AttentionOption):
     """c tanh(S / c) for S. Source: Gemma 2, arXiv:2408.00118."""
 
-    def __init__(self, cap: float) -> None:
-        self.cap = cap
+    cap: float
 
     def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
         return named("S_capped", soft_cap(S, self.cap))
 
 
+@dataclass(eq=False)
 class DropWeights(AttentionOption):
     """In training, some weights dropped, the others enlarged."""
 
-    def __init__(self, drop: Any) -> None:
-        self.drop = drop
+    drop: Any
 
     def weights(self, A: Array) -> Any:
         return A if self.idle else named("A_dropped", self.drop(A))
