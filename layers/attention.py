@@ -346,12 +346,7 @@ def merge_heads(x: Array) -> Any:
 
 
 def repeat_heads(x: Array, group: int) -> Any:
-    """(B, heads, n, d) → (B, heads · group, n, d): each head `group` times, in order.
-
-    >>> import numpy as np
-    >>> repeat_heads(np.array([[[1.0]], [[2.0]]]), 2).ravel()
-    array([1., 1., 2., 2.])
-    """
+    """(B, heads, n, d) → (B, heads · group, n, d): each head `group` times, in order."""
     if group == 1:
         return x
     *lead, heads, n, d = x.shape
@@ -360,11 +355,6 @@ def repeat_heads(x: Array, group: int) -> Any:
 
 
 def group_heads(x: Array, group: int) -> Any:
-    """(B, heads · group, n, d) → (B, heads, group, n, d); one head for all stays one.
-
-    >>> import numpy as np
-    >>> group_heads(np.zeros((6, 5, 2)), 3).shape, group_heads(np.zeros((1, 5, 2)), 3).shape
-    ((2, 3, 5, 2), (1, 1, 5, 2))
-    """
+    """(B, heads · group, n, d) → (B, heads, group, n, d); one head for all stays one."""
     *lead, heads, n, d = x.shape
     return mg.reshape(x, (*lead, heads // group, group, n, d) if heads > 1 else (*lead, 1, 1, n, d))

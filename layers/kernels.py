@@ -91,14 +91,7 @@ def kernel_attention(
 ) -> Any:
     """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if is_causal, the sums are over j ≤ i.
 
-    Args:
-        mask: as `key_weights` takes it. A query that sees no key gets zeros.
-        cache: a KernelState, with the sums over tokens that came before; only if is_causal.
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
-
-    >>> one = np.ones((3, 1))
-    >>> kernel_attention(one, one, np.array([[1.0], [2.0], [6.0]]), is_causal=True).ravel()
-    array([1. , 1.5, 3. ])
     """
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
     blind = _blind(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
@@ -124,14 +117,7 @@ def key_weights(mask: Mask, m: int, dtype: Any) -> NDArray[Any]:
     """What a mask of keys multiplies each by: e^M; so 0 hides it, as in softmax(S + M).
 
     A sum over keys is the same for every query, and so must the mask be.
-
-    Args:    mask: boolean (True = may be attended to) or floats to add.
     Shapes:  mask (m,), or (..., 1, m) → (..., m, 1)
-    Raises:  ShapeError for a mask with a row for each query, ArgumentError for NaN or +inf in it,
-             DTypeError for integers, GradientError if it requires a gradient.
-
-    >>> key_weights(np.array([True, False]), 2, np.float64).ravel()
-    array([1., 0.])
     """
     if isinstance(mask, mg.Tensor):
         if mask.requires_grad:

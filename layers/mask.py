@@ -144,11 +144,6 @@ def visible(
     None later than itself if is_causal; none `window` tokens away or more; none beyond its row's
     length.
     Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
-
-    >>> visible(np.arange(3), np.arange(3), is_causal=True, window=2).astype(int)
-    array([[1, 0, 0],
-           [1, 1, 0],
-           [0, 1, 1]])
     """
     if not is_causal and window is None and lengths is None:
         return None

@@ -100,11 +100,7 @@ class LearnedPosition(Module):
 
 
 def positions_of(n: int, positions: ArrayLike | None = None, offset: int = 0) -> NDArray[Any]:
-    """The positions given, or offset to offset + n − 1.
-
-    >>> positions_of(3, offset=5)
-    array([5, 6, 7])
-    """
+    """The positions given, or offset to offset + n − 1."""
     return np.arange(offset, offset + n) if positions is None else np.asanyarray(positions) + offset
 
 

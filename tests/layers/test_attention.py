@@ -87,12 +87,6 @@ def X(rng):
     return rng.normal(size=(B, N, D_MODEL))
 
 
-def by_head(layer):
-    """The attention weights with an axis for heads, (B, h, n, n)."""
-    A = layer.attention_weights
-    return A if A.ndim == 4 else A[:, None]
-
-
 def everything(layer, X, mask, g):
     """Output, weights, ∂X and every parameter's gradient."""
     out = layer.forward(X, mask)

@@ -8,7 +8,6 @@ from tests.compare import refusals
 
 B, N, D_MODEL, D_K, D_V = 2, 5, 7, 3, 11
 HEADS, KV_HEADS = 6, 2
-BIASES = ("b_Q", "b_K", "b_V", "b_O")
 CAUSAL = np.tril(np.ones((N, N), dtype=bool))
 ADDITIVE_CAUSAL = np.where(CAUSAL, 0.0, -np.inf)
 

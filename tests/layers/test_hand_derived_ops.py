@@ -18,7 +18,7 @@ from minigrad.__main__ import main
 from minigrad.views import checks_table
 from minigrad.views.derivation import derivation_text
 
-N, C = 3, 4
+C = 4
 TARGETS = np.array([[0, 3, 2], [1, 1, 0]])
 WEIGHTS = np.array([0.5, 2.0, 1.0, 3.0])
 MASK = np.arange(5) < np.array([[5], [2]])
