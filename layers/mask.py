@@ -145,8 +145,6 @@ def visible(
     length.
     Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
     """
-    if not is_causal and window is None and lengths is None:
-        return None
     i, j = np.asanyarray(i)[..., :, None], np.asanyarray(j)
     seen = i >= j if is_causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
     if window is not None:

@@ -369,6 +369,7 @@ def test_a_seed_for_all_layers_gives_the_same_model_and_leaves_numpys_alone():
     def made():
         seed(5)
         model = Sequential(Linear(3, 4), LSTM(4, 2), Dropout(0.5))
+        assert not np.array_equal(Linear(3, 4).W.numpy(), Linear(3, 4).W.numpy())
         return model, model(np.ones((2, 3, 3))).numpy()
 
     (first, one), (second, other) = made(), made()
