@@ -260,23 +260,13 @@ def rates(schedule_of, steps):
 
 TORCHS = {
     "cosine": (lambda o: schedule.cosine(o, steps=20), "CosineAnnealingLR", {"T_max": 20}),
-    "linear": (
-        lambda o: schedule.linear(o, steps=20, end=0.25),
-        "LinearLR",
-        {"start_factor": 1.0, "end_factor": 0.25, "total_iters": 20},
-    ),
-    "step": (
-        lambda o: schedule.step(o, every=7, factor=0.3),
-        "StepLR",
-        {"step_size": 7, "gamma": 0.3},
-    ),
+    "linear": (lambda o: schedule.linear(o, steps=20, end=0.25), "LinearLR",
+               {"start_factor": 1.0, "end_factor": 0.25, "total_iters": 20}),
+    "step": (lambda o: schedule.step(o, 7, 0.3), "StepLR", {"step_size": 7, "gamma": 0.3}),
     "exponential": (lambda o: schedule.exponential(o, 0.9), "ExponentialLR", {"gamma": 0.9}),
-    "one_cycle": (
-        lambda o: schedule.one_cycle(o, steps=20),
-        "OneCycleLR",
-        {"max_lr": 0.5, "total_steps": 20, "cycle_momentum": False},
-    ),
-}
+    "one_cycle": (lambda o: schedule.one_cycle(o, steps=20), "OneCycleLR",
+                  {"max_lr": 0.5, "total_steps": 20, "cycle_momentum": False}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TORCHS)

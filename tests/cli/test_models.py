@@ -85,17 +85,17 @@ def test_a_folder_that_is_none_or_damaged_is_one_line(kind, refused, folder):
     refused("minigrad: error: load_pretrained: ", "models", where, status=1)
 
 
-def large(folder, blocks):
-    """A checkpoint of 4 GB and more whose entries take no room on the disk."""
-    D, wide, tensors, at = 4096, 11008, {}, 0
-    one = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, wide)}
-    one |= {"mlp.c_proj": (wide, D)}
-    shapes = {"wte.weight": (50257, D), "wpe.weight": (2048, D)}
-    shapes |= {f"ln_f.{x}": (D,) for x in ("weight", "bias")}
-    for k in range(blocks):
-        for name, shape in one.items():
-            shapes |= {f"h.{k}.{name}.weight": shape, f"h.{k}.{name}.bias": shape[1:]}
-        shapes |= {f"h.{k}.ln_{j}.{x}": (D,) for j in (1, 2) for x in ("weight", "bias")}
+def sized(*sizes):
+    """The shapes for such a width, such heads, feed-forward layers and vocabulary."""
+    known = dict(zip((8, 4, 10, 11), sizes, strict=True))
+    config = {"hidden_size": sizes[0], "intermediate_size": sizes[2], "vocab_size": sizes[3]}
+    return {name: tuple(known[n] for n in shape) for name, shape in SHAPES.items()}, config
+
+
+def large(folder):
+    """A checkpoint of 15 GB whose entries take no room on the disk."""
+    shapes, config = sized(16384, 8192, 44032, 50257)
+    tensors, at = {}, 0
     for name, shape in shapes.items():
         end = at + 2 * int(np.prod(shape))
         tensors[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
@@ -104,9 +104,7 @@ def large(folder, blocks):
     with open(folder / "model.safetensors", "wb") as file:
         file.write(header)
         file.truncate(len(header) + at)
-    sizes = {"n_embd": D, "n_layer": blocks, "n_head": 32, "n_inner": wide, "n_positions": 2048}
-    config = {"model_type": "gpt2", "vocab_size": 50257} | sizes
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
 
 
 def run_python(code, *arguments):
@@ -128,7 +126,7 @@ print(most() - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files with holes, and kB")
 def test_a_large_checkpoint_is_described_from_its_headers(tmp_path):
-    large(tmp_path, 32)
+    large(tmp_path)
     assert (tmp_path / "model.safetensors").stat().st_size > 10e9
     assert run_python(MORE_MEMORY, tmp_path) < 100_000
 
@@ -155,15 +153,12 @@ print(tracemalloc.get_traced_memory()[1])
 """
 
 
-WIDER = {8: 64, 4: 32, 10: 160, 11: 999}
-
-
 @pytest.mark.needs_fast("memory is used again")
 @pytest.mark.parametrize("kind", ["run", "train"])
 def test_the_memory_told_is_about_that_of_a_pass(kind, folder):
     """Within a third, for a fresh process has small objects too."""
-    shapes = {name: tuple(WIDER[n] for n in shape) for name, shape in SHAPES.items()}
-    write(folder, shapes, vocab_size=999, hidden_size=64, intermediate_size=160)
+    shapes, config = sized(64, 32, 160, 999)
+    write(folder, shapes, **config)
     memory = describe(folder, tokens=256, batch=4).memory
     told = getattr(memory, kind) - memory.weights
     measured = run_python(PASS, folder, kind)
