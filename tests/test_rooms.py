@@ -1,4 +1,7 @@
-"""Every room beside engine, ops and layers can be deleted: models train to the same numbers."""
+"""Every room beside engine, ops and layers can be deleted: models train to the same numbers.
+
+Without minigrad/fast, deleted or turned off, all else works and what is missing says so.
+"""
 
 import shutil
 from pathlib import Path
@@ -40,10 +43,55 @@ def expected() -> str:
     return trained(ROOT)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_models_train_to_the_same_numbers_without(room: str, expected: str, tmp_path: Path) -> None:
+def copy_without(room: str, folder: Path) -> None:
     for package in ("minigrad", "layers"):
         left_out = shutil.ignore_patterns("__pycache__", *[room] * (package == "minigrad"))
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=left_out)
-    assert not (tmp_path / "minigrad" / room).exists()
+        shutil.copytree(ROOT / package, folder / package, ignore=left_out)
+    assert not (folder / "minigrad" / room).exists()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_models_train_to_the_same_numbers_without(room: str, expected: str, tmp_path: Path) -> None:
+    copy_without(room, tmp_path)
     assert trained(tmp_path) == expected
+
+
+WITHOUT_FAST = """
+import sys
+import numpy as np
+import minigrad as mg
+import layers.transformer, minigrad.check, minigrad.optim
+from layers import SelfAttention
+
+def refused(call):
+    try:
+        call()
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+
+def step(x):
+    (x * x).sum().backward()
+
+X = np.random.default_rng(5).normal(size=(2, 67, 13))
+assert mg.softmax(mg.tensor(X, requires_grad=True)).shape == X.shape
+print([name for name in sys.modules if name.startswith("minigrad.fast")])
+print([op.name for op in mg.registry.values() if op.overlay is not None])
+print(mg.attention_method(8, 8192, 8192))
+print(SelfAttention(13, 5, 7, method="auto")(np.zeros((1, 1500, 13))).node.op.name)
+refused(lambda: mg.compile(step)(mg.tensor(X, requires_grad=True)))
+refused(lambda: mg.scaled_dot_product_attention(X, X, X, method="tiled"))
+refused(lambda: SelfAttention(13, 5, 7, method="tiled")(X))
+"""
+
+
+@pytest.mark.parametrize("how", ["deleted", "turned off"])
+def test_without_fast_auto_is_exact_and_what_is_missing_says_so(how: str, tmp_path: Path) -> None:
+    if how == "deleted":
+        copy_without("fast", tmp_path)
+        done = python("-W", "error", "-c", WITHOUT_FAST, cwd=tmp_path, root=tmp_path)
+    else:
+        done = python("-W", "error", "-c", WITHOUT_FAST, MINIGRAD_FAST="0")
+    loaded, overlays, method, op, *refusals = done.stdout.splitlines()
+    assert (loaded, overlays, method, op) == ("[]", "[]", "exact", "linear")
+    assert len(refusals) == 3
+    assert all("minigrad/fast" in line and "MINIGRAD_FAST=0" in line for line in refusals)
