@@ -11,7 +11,6 @@ from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from os import environ as _environ
 from typing import TYPE_CHECKING
-from typing import Any as _Any
 
 from . import errors as errors
 from . import extend as extend
@@ -28,6 +27,7 @@ from .engine.op import op as op
 from .engine.tensor import Tensor as Tensor
 from .extend import *
 from .functional import *
+from .lazy_imports import in_a_notebook as _in_a_notebook
 from .lazy_imports import lazy_imports as _lazy_imports
 from .lazy_imports import public_names as _public_names
 from .ops import *
@@ -86,11 +86,5 @@ if not TYPE_CHECKING:  # a checker follows the stars
     __all__ += ["data", "errors", "extend", "mask_rules", "masks", "optim"]
 
 
-def _tensor_bundle(x: Tensor, include: _Any = None, exclude: _Any = None) -> dict[str, str]:
-    """What a notebook shows of a tensor: its graph."""
-    bundle: dict[str, str] = _import_module("minigrad.views.notebook").tensor_bundle(x)
-    return bundle
-
-
-Tensor._repr_mimebundle_ = _tensor_bundle
+Tensor._repr_mimebundle_ = _in_a_notebook("tensor_bundle")
 __getattr__, __dir__ = _lazy_imports(__name__, _LATER | _UNLISTED)

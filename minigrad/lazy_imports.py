@@ -11,7 +11,7 @@ from typing import Any
 from .engine.errors import MissingNameError
 from .engine.refusals import runs
 
-__all__ = ["lazy_imports", "missing_name", "public_names"]
+__all__ = ["in_a_notebook", "lazy_imports", "missing_name", "public_names"]
 
 
 def missing_name(module: str, name: str) -> AttributeError | ImportError:
@@ -66,3 +66,12 @@ def lazy_imports(
         return sorted(sys.modules[package].__all__)
 
     return find, everything
+
+
+def in_a_notebook(view: str) -> Any:
+    """A `_repr_mimebundle_`: what this function of views.notebook, imported only then, shows."""
+
+    def bundle(shown: Any, include: Any = None, exclude: Any = None) -> Any:
+        return getattr(import_module("minigrad.views.notebook"), view)(shown)
+
+    return bundle

@@ -10,6 +10,7 @@ from .engine.errors import ArgumentError, DTypeError
 from .engine.listener import Listener
 from .engine.refusals import explained
 from .engine.tensor import Tensor
+from .lazy_imports import in_a_notebook
 from .recording import trace as recording
 from .recording.checks import Checks
 
@@ -251,10 +252,7 @@ class Trace(recording.Trace):
             't.html("g.html") show them'
         )
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from .views.notebook import trace_bundle
-
-        return trace_bundle(self)
+    _repr_mimebundle_ = in_a_notebook("trace_bundle")
 
 
 trace = Trace
@@ -288,12 +286,6 @@ def _checks_summary(checks: Checks) -> str:
     return "\n".join(["Checks, which print() lists one by one:", *said])
 
 
-def _checks_bundle(checks: Checks, include: Any = None, exclude: Any = None) -> dict[str, str]:
-    from .views.notebook import checks_bundle
-
-    return checks_bundle(checks)
-
-
-Checks._repr_mimebundle_ = _checks_bundle  # type: ignore[attr-defined]
+Checks._repr_mimebundle_ = in_a_notebook("checks_bundle")  # type: ignore[attr-defined]
 Checks.__repr__ = _checks_summary  # type: ignore[method-assign, assignment]
 Checks.__str__ = _checks_text  # type: ignore[method-assign, assignment]

@@ -10,6 +10,7 @@ import numpy as np
 from .engine.context import current, use_context
 from .engine.errors import ArgumentError
 from .engine.tensor import Tensor
+from .lazy_imports import in_a_notebook
 from .recording.diagnose import diagnose
 from .recording.findings import Findings
 from .recording.flow import FlowRecord
@@ -97,10 +98,7 @@ class Flow(FlowRecord):
 
         return PageCell(flow_html(self, title=title), height)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from .views.notebook import flow_bundle
-
-        return flow_bundle(self)
+    _repr_mimebundle_ = in_a_notebook("flow_bundle")
 
 
 class watch:
@@ -199,10 +197,4 @@ def _one(name: str, value: Any) -> float:
     return float(array.reshape(()))
 
 
-def _findings_bundle(found: Findings, include: Any = None, exclude: Any = None) -> dict[str, str]:
-    from .views.notebook import findings_bundle
-
-    return findings_bundle(found)
-
-
-Findings._repr_mimebundle_ = _findings_bundle  # type: ignore[attr-defined]
+Findings._repr_mimebundle_ = in_a_notebook("findings_bundle")  # type: ignore[attr-defined]
