@@ -1,22 +1,17 @@
 """Traces that the views' tests draw."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import LanguageModel, MultiHeadAttention, SelfAttention, create_causal_mask
-from minigrad.tracing import Trace
 
 HOSTILE = 'a</script> "q" & <b>\'\n\u202eשלום\x00\\N'
 
 
-def attention(kind: str = "self") -> Trace:
+def attention(kind="self"):
     """Self-attention or causal multi-head attention, forward and backward."""
     rng = np.random.default_rng(11)
     x = mg.tensor(rng.normal(size=(2, 7, 15)), requires_grad=True, name="X")
@@ -29,7 +24,7 @@ def attention(kind: str = "self") -> Trace:
     return t
 
 
-def chain(blocks: int, scale: float = 0.4) -> Trace:
+def chain(blocks, scale=0.4):
     """Residual blocks of one shape, named block0, block1 and so on."""
     rng = np.random.default_rng(13)
     x = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="X")
@@ -46,7 +41,7 @@ def chain(blocks: int, scale: float = 0.4) -> Trace:
     return t
 
 
-def transformer() -> Trace:
+def transformer():
     """A language model of three blocks."""
     rng = np.random.default_rng(5)
     model = LanguageModel(11, 8, 2, 3, max_len=5, rng=rng)
@@ -55,15 +50,15 @@ def transformer() -> Trace:
     return t
 
 
-def unfolded(count: int = 700) -> Trace:
+def unfolded(count=700):
     """As many ops one after the other, written without a loop, so that nothing folds."""
-    y: Any = mg.tensor(np.ones(3), requires_grad=True, name="y")
+    y = mg.tensor(np.ones(3), requires_grad=True, name="y")
     with mg.trace() as t:
         exec("y = mg.tanh(y)\n" * count + "mg.sum(y).backward()", {"mg": mg, "y": y})
     return t
 
 
-def states() -> Trace:
+def states():
     """A graph whose leaves are in every state and lack a gradient for every reason."""
     leaf = {name: mg.tensor(1.0, requires_grad=True, name=name) for name in ("ok", "zero")}
     leaf["vanishing"] = mg.tensor(1.0, requires_grad=True, name="vanishing")
@@ -80,15 +75,15 @@ def states() -> Trace:
     return t
 
 
-def hostile() -> Trace:
-    x: Any = mg.tensor([1.0, 2.0], requires_grad=True, name=HOSTILE)
+def hostile():
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name=HOSTILE)
     with mg.trace() as t, mg.scope('<scope> & "s" \\G\n'):
         mg.sum(x * x).named("]]> --> <!--").backward()
     return t
 
 
 @contextmanager
-def wrong_softmax(factor: float = 1.001) -> Iterator[None]:
+def wrong_softmax(factor=1.001):
     """Planted: softmax's backward rule, wrong by one part in a thousand."""
     op = mg.registry["softmax"]
     right, overlay = op.rules["x"].function, op.overlay
@@ -102,10 +97,10 @@ def wrong_softmax(factor: float = 1.001) -> Iterator[None]:
 
 
 @pytest.fixture
-def single() -> Trace:
+def single():
     return attention()
 
 
 @pytest.fixture
-def multi() -> Trace:
+def multi():
     return attention("multi")

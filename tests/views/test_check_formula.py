@@ -1,35 +1,32 @@
 """Shown formulas are held to the code: what each op says of itself in LaTeX is what it computes."""
 
-from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine.op import Call, Op, call
+from minigrad.engine.op import call
 from minigrad.errors import UnreadableFormulaError
 from minigrad.views.formula import parse
-from minigrad.views.formula.check import FormulaCheck
 from minigrad.views.formula.evaluate import evaluate
 
 
-def _ops() -> list[Op]:
+def _ops():
     return [op for op in mg.registry.values() if not op.effect]
 
 
 @cache
-def checks(op: Op, spoil: str = "") -> list[FormulaCheck]:
+def checks(op, spoil=""):
     """The checks of an op, its formulas changed if asked for; of one with kinks, at ties too."""
     declared, samples = op.formulas, op.samples
 
-    def changed(*call: Any) -> tuple[str, dict[str, str]]:
+    def changed(*call):
         tex, rules = declared(*call)
         change = SPOILS[spoil] if spoil else str
         return change(tex), {name: change(rule) for name, rule in rules.items()}
 
-    def with_ties(rng: np.random.Generator) -> Iterator[Call]:
+    def with_ties(rng):
         for one in samples(rng):
             yield one
             if not op.analytic and op.name != "fake_quantize":  # whose scale would be 0
@@ -43,18 +40,18 @@ def checks(op: Op, spoil: str = "") -> list[FormulaCheck]:
         del vars(op)["formulas"]
 
 
-def _whole(value: Any) -> Any:
+def _whole(value):
     floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
     return np.round(value) if floats else value
 
 
 @pytest.mark.parametrize("op", _ops(), ids=lambda op: op.name)
-def test_every_formula_gives_what_the_code_computes(op: Op) -> None:
+def test_every_formula_gives_what_the_code_computes(op):
     """None is left unread."""
     assert [check for check in checks(op) if not check.ok] == []
 
 
-SPOILS: dict[str, Callable[[str], str]] = {
+SPOILS = {
     "sign": lambda tex: "-" + _grouped(tex),
     "divided": lambda tex: tex.replace(r"\odot", r"\oslash", 1),
     "not transposed": lambda tex: tex.replace(r"^\top", "", 1),
@@ -64,7 +61,7 @@ SPOILS: dict[str, Callable[[str], str]] = {
 }
 
 
-def _grouped(tex: str) -> str:
+def _grouped(tex):
     body, quad, definitions = tex.partition(r", \quad")
     return f"({body}){quad}{definitions}"
 
@@ -76,9 +73,9 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_a_formula_that_is_spoiled_is_caught(spoil: str) -> None:
+def test_a_formula_that_is_spoiled_is_caught(spoil):
     """Every rule of every op, where the change changes the text, on one sample at least."""
-    seen: dict[tuple[str, str], bool] = {}
+    seen = {}
     for op in _ops():
         for before, after in zip(checks(op), checks(op, spoil), strict=True):
             if before.formula != after.formula and before.part != "out":
@@ -89,8 +86,8 @@ def test_a_formula_that_is_spoiled_is_caught(spoil: str) -> None:
     assert missed <= ALIKE
 
 
-def test_a_users_own_op_is_held_to_its_formula_too() -> None:
-    def declare(vjp_tex: str) -> Op:
+def test_a_users_own_op_is_held_to_its_formula_too():
+    def declare(vjp_tex):
         @mg.op(tex=r"3 <x>", vjp_tex={"x": vjp_tex}, samples=lambda rng: [call(rng.normal(size=5))])
         def tripled_for_a_test(x):
             """Three times x."""
@@ -122,7 +119,7 @@ def test_a_users_own_op_is_held_to_its_formula_too() -> None:
         (r"\sum_{j' \le j} <x>_{i,j'}", [[0.0, 1.0, 3.0], [3.0, 7.0, 12.0]]),
     ],
 )
-def test_the_grammar(formula: str, value: list[float]) -> None:
+def test_the_grammar(formula, value):
     x = np.arange(6.0).reshape(2, 3)
     with np.errstate(invalid="ignore"):
         found = evaluate(parse(formula), {"x": x})
@@ -139,6 +136,6 @@ def test_the_grammar(formula: str, value: list[float]) -> None:
         (r"<x>_{i,j,k}", "3 labels for 2 axes"),
     ],
 )
-def test_a_sign_that_nothing_defines_is_named(formula: str, said: str) -> None:
+def test_a_sign_that_nothing_defines_is_named(formula, said):
     with pytest.raises(UnreadableFormulaError, match=said):
         evaluate(parse(formula), {"x": np.ones((2, 3))})

@@ -1,10 +1,7 @@
 """DOT text: its structure, what it escapes, and that it is the same each time."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,25 +9,24 @@ import pytest
 import minigrad as mg
 from layers import TransformerBlock
 from minigrad.errors import ArgumentError
-from minigrad.tracing import Trace
 from minigrad.views.colors import FIXED, THEMES, Scale, contrast, ink_on
 from minigrad.views.dot import LOOKS, trace_dot
 
 from . import conftest as graphs
 
 
-def nodes(text: str) -> dict[str, str]:
+def nodes(text):
     """The statement of each node, by its id."""
     found = re.findall(r"^\s*(\w+) (\[label=.* id=\w+.*\])$", text, re.MULTILINE)
     return {name: rest for name, rest in found if not name.startswith("key")}
 
 
-def edges(text: str, kind: str) -> list[tuple[str, str]]:
+def edges(text, kind):
     found = re.findall(r"^\s*(\w+) -> (\w+) \[(.*)\]$", text, re.MULTILINE)
     return [(a, b) for a, b, rest in found if f"class={kind}" in rest]
 
 
-def test_each_entry_is_a_node_and_each_use_an_edge(single: Trace) -> None:
+def test_each_entry_is_a_node_and_each_use_an_edge(single):
     text = trace_dot(single, saved=False).text
     assert len([n for n in nodes(text) if not n.endswith("sum")]) == len(single)
     sums = [n for n in nodes(text) if n.endswith("sum")]
@@ -40,7 +36,7 @@ def test_each_entry_is_a_node_and_each_use_an_edge(single: Trace) -> None:
     assert len(lines) == len(single.edges) + len(sums)
 
 
-def test_kinds_differ_in_shape() -> None:
+def test_kinds_differ_in_shape():
     t = graphs.states()
     drawn = nodes(trace_dot(t).text)
     shapes = {
@@ -53,7 +49,7 @@ def test_kinds_differ_in_shape() -> None:
     assert len({*found}) >= 5
 
 
-def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single: Trace) -> None:
+def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single):
     kept = edges(trace_dot(single, saved=True).text, "saved")
     expected = {
         (f"n{origin}", f"n{entry.id}")
@@ -66,9 +62,7 @@ def test_saved_tensors_are_dotted_to_the_op_that_saved_them(single: Trace) -> No
     assert edges(trace_dot(single).text, "saved") == []
 
 
-def test_parameters_stand_inside_the_op_that_alone_takes_them_where_there_are_many_boxes(
-    single: Trace,
-) -> None:
+def test_parameters_stand_inside_the_op_that_alone_takes_them_where_there_are_many_boxes(single):
     beside, inside = (trace_dot(single, parameters=where) for where in ("beside", "inside"))
     assert len(nodes(beside.text)) - len(nodes(inside.text)) == 8
     (op,) = (title for title in inside.titles.values() if "Q: op" in title)
@@ -81,7 +75,7 @@ def test_parameters_stand_inside_the_op_that_alone_takes_them_where_there_are_ma
     assert trace_dot(many, fold=False).text == trace_dot(many, fold=False, parameters="inside").text
 
 
-def test_a_parameter_that_all_copies_of_a_block_share_stands_outside_them() -> None:
+def test_a_parameter_that_all_copies_of_a_block_share_stands_outside_them():
     W = mg.tensor(np.ones((3, 3)), requires_grad=True, name="W")
     with mg.trace() as t:
         h = mg.tensor(np.ones((2, 3)), requires_grad=True, name="h0")
@@ -93,7 +87,7 @@ def test_a_parameter_that_all_copies_of_a_block_share_stands_outside_them() -> N
     assert any("<B>W</B>" in rest for rest in nodes(text).values())
 
 
-def test_depth_leaves_one_box_for_each_scope(multi: Trace) -> None:
+def test_depth_leaves_one_box_for_each_scope(multi):
     found = nodes(trace_dot(multi, depth=0).text)
     scopes = [rest for rest in found.values() if "scope " in rest]
     assert len(scopes) == 1
@@ -103,7 +97,7 @@ def test_depth_leaves_one_box_for_each_scope(multi: Trace) -> None:
     assert len(found) < len(multi) - len(inside)
 
 
-def test_focus_leaves_one_scope_and_what_touches_it(multi: Trace) -> None:
+def test_focus_leaves_one_scope_and_what_touches_it(multi):
     found = nodes(trace_dot(multi, focus="multi_head_attention").text)
     assert sum("outside" in rest for rest in found.values()) == 1
     with pytest.raises(
@@ -112,7 +106,7 @@ def test_focus_leaves_one_scope_and_what_touches_it(multi: Trace) -> None:
         trace_dot(multi, focus="nowhere")
 
 
-def test_the_sum_shows_its_terms_and_how_much_cancels() -> None:
+def test_the_sum_shows_its_terms_and_how_much_cancels():
     x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(x * 5.0 - x * 4.0).backward()
@@ -125,7 +119,7 @@ def test_the_sum_shows_its_terms_and_how_much_cancels() -> None:
 
 @pytest.mark.parametrize("style", LOOKS)
 @pytest.mark.parametrize(("direction", "rank"), [("down", "TB"), ("right", "LR")])
-def test_no_type_is_below_nine_points(style: str, direction: str, rank: str) -> None:
+def test_no_type_is_below_nine_points(style, direction, rank):
     text = trace_dot(graphs.chain(4), style=style, direction=direction).text
     assert min(int(size) for size in re.findall(r'POINT-SIZE="(\d+)"', text)) >= 9
     assert f"rankdir={rank}" in text
@@ -141,7 +135,7 @@ def test_no_type_is_below_nine_points(style: str, direction: str, rank: str) -> 
         ({"depth": True}, "depth must be a whole number"),
     ],
 )
-def test_other_values_are_refused_by_name(options: dict[str, Any], said: str) -> None:
+def test_other_values_are_refused_by_name(options, said):
     with pytest.raises(ArgumentError, match=said):
         trace_dot(graphs.chain(1), **options)
 
@@ -150,7 +144,7 @@ def test_other_values_are_refused_by_name(options: dict[str, Any], said: str) ->
 
 
 @pytest.mark.parametrize("theme", sorted(THEMES))
-def test_everything_can_be_read_in_every_theme(theme: str) -> None:
+def test_everything_can_be_read_in_every_theme(theme):
     t = THEMES[theme]
     grounds = (t.paper, t.card, t.cluster, t.parameter, t.input, t.loss, t.outside)
     for ground in grounds:
@@ -162,19 +156,19 @@ def test_everything_can_be_read_in_every_theme(theme: str) -> None:
     assert len(set(parts) | set(t.bins)) == len(parts) + len(t.bins)
 
 
-def test_bins_rise_in_lightness() -> None:
+def test_bins_rise_in_lightness():
     for theme in THEMES.values():
         against_black = [contrast(c, "#000000") for c in theme.bins]
         assert all(b > 1.15 * a for a, b in itertools.pairwise(against_black))
 
 
-def test_the_scale_is_fixed_and_holds_what_lies_outside() -> None:
+def test_the_scale_is_fixed_and_holds_what_lies_outside():
     sizes = [0.0, 1e-30, 1e-8, 3e-2, 9.99e3, 1e30, float("inf"), float("nan")]
     assert [FIXED.bin(s) for s in sizes] == [0, 0, 0, 4, 7, 7, 7, 7]
     np.testing.assert_allclose(FIXED.bounds, np.arange(9) * 1.5 - 8)
 
 
-def test_the_scale_on_request_just_holds_the_sizes() -> None:
+def test_the_scale_on_request_just_holds_the_sizes():
     found = Scale.around([2e-3, 30.0, 0.0, float("nan")])
     np.testing.assert_allclose(found.bounds[:: len(found.bounds) - 1], np.log10([2e-3, 30.0]))
     assert Scale.around([2.0, 2.0]).high - Scale.around([2.0, 2.0]).low == 1
@@ -195,7 +189,7 @@ DEUTAN = [
 XYZ = np.array([[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8728]])
 
 
-def lab(colour: str, seen: Any) -> Any:
+def lab(colour, seen):
     """A colour in CIE L*a*b*, as eyes of one kind see it."""
     parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
@@ -205,9 +199,7 @@ def lab(colour: str, seen: Any) -> Any:
 
 @pytest.mark.parametrize("seen", [np.eye(3), PROTAN, DEUTAN])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_alarm_is_far_from_every_bin_for_red_green_blind_eyes_too(
-    theme: str, seen: Any
-) -> None:
+def test_the_alarm_is_far_from_every_bin_for_red_green_blind_eyes_too(theme, seen):
     t = THEMES[theme]
     away = [np.linalg.norm(lab(t.alarm, seen) - lab(c, seen)) for c in t.bins]
     assert min(away) > 20, t.bins[int(np.argmin(away))]

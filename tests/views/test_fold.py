@@ -1,19 +1,14 @@
 """A folded picture, unfolded from what it says, is the run's own graph, edge by edge."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import LSTM, Linear, Sequential
-from minigrad.tracing import Trace
 from minigrad.views.dot import trace_dot
 from minigrad.views.model import AnnotatedTrace
 
@@ -22,9 +17,9 @@ from .models import KINDS, Fields, Parallel, trained
 Copies = tuple[int, ...]  # of each block around a box, from the outermost in: which copy
 
 
-def clusters(text: str) -> dict[str, list[tuple[str, int]]]:
+def clusters(text):
     """The blocks around each box as drawn: their ids, and the N of their ×N."""
-    around: list[tuple[str, int]] = []
+    around = []
     found = {}
     for line in text.splitlines():
         if match := re.match(r"\s*subgraph cluster_(\w+)", line):
@@ -39,16 +34,16 @@ def clusters(text: str) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def drawn_lines(text: str) -> Iterator[tuple[str, str, str]]:
+def drawn_lines(text):
     """The lines between boxes: from, to, and what they say."""
     for a, b, rest in re.findall(r"^\s*(n\d+)(?:sum)? -> (n\d+) (?:\[(.*)\])?$", text, re.M):
         yield a, b, re.sub(r"<[^>]*>", " ", rest)
 
 
-def unfolded(text: str) -> Counter[Any]:
+def unfolded(text):
     """The edges that a picture says there are, each end a box and its copy."""
     around = clusters(text)
-    edges: Counter[Any] = Counter()
+    edges = Counter()
     for source, target, said in drawn_lines(text):
         mine, theirs = around[source], around[target]
         found = [*meanings(mine, theirs, said)]
@@ -57,7 +52,7 @@ def unfolded(text: str) -> Counter[Any]:
     return edges
 
 
-def meanings(mine: Any, theirs: Any, said: str) -> Iterator[list[tuple[Copies, Copies]]]:
+def meanings(mine, theirs, said):
     """What a line may mean, by the number of edges that it says it stands for.
 
     Where it says nothing it leads from a box to one of the same copies, out of a block from its
@@ -83,9 +78,7 @@ def meanings(mine: Any, theirs: Any, said: str) -> Iterator[list[tuple[Copies, C
                 yield edges
 
 
-def pairs(
-    mine: Any, theirs: Any, same: int, step: bool, leaves: Any, enters: Any
-) -> Iterator[tuple[Copies, Copies]]:
+def pairs(mine, theirs, same, step, leaves, enters):
     shared = [range(n) for _, n in mine[:same]]
     begin = same + step
     moves = [range(mine[same][1] - 1)] if step else []
@@ -103,15 +96,15 @@ def pairs(
         yield (*before, *left), (*after, *right)
 
 
-def real(trace: Trace, model: AnnotatedTrace) -> Counter[Any]:
-    def box(entry: int) -> Any:
+def real(trace, model):
+    def box(entry):
         return f"n{model.fold.leader(entry)}", tuple(model.fold.numbers(entry).values())
 
     return Counter((box(edge.source), box(edge.target)) for edge in trace.edges)
 
 
 @pytest.mark.parametrize("seed", range(5 * len(KINDS)))
-def test_unfolding_a_picture_gives_the_edges_of_the_run(seed: int) -> None:
+def test_unfolding_a_picture_gives_the_edges_of_the_run(seed):
     t = trained(seed)
     model = AnnotatedTrace(t)
     boxes = [(model.fold.leader(e.id), *model.fold.numbers(e.id).items()) for e in t.entries]
@@ -119,55 +112,55 @@ def test_unfolding_a_picture_gives_the_edges_of_the_run(seed: int) -> None:
     assert unfolded(trace_dot(t, saved=False, style="full").text) == real(t, model)
 
 
-def leaf(*shape: int, name: str | None = None) -> mg.Tensor:
+def leaf(*shape, name=None):
     data = np.random.default_rng(17).normal(size=shape) / 2
     return mg.tensor(data, requires_grad=True, name=name)
 
 
-def run(model: Any) -> Trace:
+def run(model):
     x = leaf(7, 5, name="x")
     with mg.trace() as t:
         mg.mean(model(x)).backward()
     return t
 
 
-def scopes_of_different_ops(x: Any) -> Any:
+def scopes_of_different_ops(x):
     for i, f in enumerate((mg.tanh, mg.exp, mg.tanh)):
         with mg.scope(f"block{i}"):
             x = f(x)
     return x
 
 
-def each_shorter(x: Any) -> Any:
+def each_shorter(x):
     while len(x) > 3:
         x = mg.tanh(x[1:])
     return x
 
 
-def calls_that_share_nothing(count: int) -> Any:
+def calls_that_share_nothing(count):
     xs = [leaf(3) for _ in range(count)]
     return lambda _: mg.stack([mg.tanh(x) for x in xs])
 
 
-def some_frozen(h: Any) -> Any:
+def some_frozen(h):
     for i in range(4):
         with mg.scope(f"block{i}"):
             h = h * mg.tensor([0.5, 1.0, 2.0, 3.0, 5.0], requires_grad=i < 2, name="w")
     return h
 
 
-def one_weight(x: Any) -> Any:
+def one_weight(x):
     W, h = leaf(5, 5, name="W"), x
     for _ in range(5):
         h = mg.tanh(h @ W + mg.tensor(np.ones((7, 5))))
     return h
 
 
-def recurrent(x: Any) -> Any:
+def recurrent(x):
     return LSTM(5, 3, rng=0, method="steps")(mg.reshape(x, (1, 7, 5)))[0]
 
 
-def activated(x: Any) -> Any:
+def activated(x):
     rng = np.random.default_rng(0)
     layers = [layer for _ in range(8) for layer in (Linear(5, 5, rng=rng), mg.sigmoid)]
     return Sequential(*layers)(x)
@@ -188,11 +181,11 @@ def activated(x: Any) -> Any:
         (activated, {"sequential/layers.0": 8}),
     ],
 )
-def test_what_follows_one_another_and_is_alike_is_folded(model: Any, times: Any) -> None:
+def test_what_follows_one_another_and_is_alike_is_folded(model, times):
     assert AnnotatedTrace(run(model)).fold.times == times
 
 
-def test_the_activation_between_two_layers_belongs_to_what_repeats() -> None:
+def test_the_activation_between_two_layers_belongs_to_what_repeats():
     model = AnnotatedTrace(run(activated))
     assert {model.place[e.id] for e in model.trace if e.op == "sigmoid"} == {"sequential/layers.0"}
     assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"

@@ -1,10 +1,5 @@
 """One tree for a formula, and what it reads like in LaTeX, as text and as MathML."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -32,9 +27,7 @@ FORMULAS += [tex for step in STEPS for tex in (step.forward, *step.formulas.valu
 
 
 @pytest.mark.parametrize("tex", dict.fromkeys(FORMULAS))
-def test_every_formula_is_text_without_a_sign_of_latex_and_latex_that_reads_as_before(
-    tex: str,
-) -> None:
+def test_every_formula_is_text_without_a_sign_of_latex_and_latex_that_reads_as_before(tex):
     text, written = plain(tex), latex(parse(tex))
     assert text, tex
     assert not set("\\{}$") & set(text), text
@@ -48,7 +41,7 @@ def test_every_formula_is_text_without_a_sign_of_latex_and_latex_that_reads_as_b
     assert not any(sign in text for _, text in leaves for sign in "\\{}$")
 
 
-def texts_of(tree: Any) -> Iterator[tuple[str, str]]:
+def texts_of(tree):
     """The texts of a tree of MathML, each with its tag."""
     for child in tree[1:]:
         if isinstance(child, str):
@@ -71,7 +64,7 @@ def texts_of(tree: Any) -> Iterator[tuple[str, str]]:
         ("x^", "x^()"),
     ],
 )
-def test_formulas_read_as_people_write_them(tex: str, text: str) -> None:
+def test_formulas_read_as_people_write_them(tex, text):
     assert plain(tex) == text
 
 
@@ -81,7 +74,7 @@ def test_formulas_read_as_people_write_them(tex: str, text: str) -> None:
 @pytest.mark.parametrize(
     "tex", ["", "x^", "^2", "(", "a)", r"\left(", r"\frac", "|a", "{", "[0, 1)"]
 )
-def test_any_text_gives_a_tree(tex: str) -> None:
+def test_any_text_gives_a_tree(tex):
     tree = parse(tex)
     assert isinstance(latex(tree) + plain(tex), str)
     assert mathml(tree)[0] == "mrow"
@@ -100,7 +93,7 @@ def test_any_text_gives_a_tree(tex: str) -> None:
         (r"<g>_i", False),
     ],
 )
-def test_a_rule_tells_whether_it_keeps_the_results_shape(rule: str, keeps: bool) -> None:
+def test_a_rule_tells_whether_it_keeps_the_results_shape(rule, keeps):
     assert keeps_shape(parse(rule)) is keeps
 
 
@@ -126,9 +119,7 @@ def test_a_rule_tells_whether_it_keeps_the_results_shape(rule: str, keeps: bool)
         (r"e^{<a>}", {"a": "A + B"}, "e^{A + B}"),
     ],
 )
-def test_values_get_brackets_where_they_would_be_misread_without(
-    template: str, values: dict[str, str], tex: str
-) -> None:
+def test_values_get_brackets_where_they_would_be_misread_without(template, values, tex):
     filled = {name: parse(value) for name, value in values.items()}
     assert latex(fill(parse(template), filled | {"g": gradient(parse("Y"))})) == tex
 
@@ -137,11 +128,11 @@ def test_values_get_brackets_where_they_would_be_misread_without(
     ("template", "tex"),
     [(r"<g> \odot <b>", "B"), (r"<b>^\top <g>", r"B^\top"), (r"2\, <g>", "2"), ("<g>", "1")],
 )
-def test_a_gradient_of_one_is_not_written_as_a_factor(template: str, tex: str) -> None:
+def test_a_gradient_of_one_is_not_written_as_a_factor(template, tex):
     assert latex(fill(parse(template), {"g": parse("1"), "b": parse("B")})) == tex
 
 
-def test_a_product_is_transposed_factor_by_factor() -> None:
+def test_a_product_is_transposed_factor_by_factor():
     product = fill(parse(r"<a>^\top <g>"), {"a": parse("Q"), "g": gradient(parse("S"))})
     turned = transposed(product)
     assert latex(turned) == r"\left(\frac{\partial L}{\partial S}\right)^\top Q"
@@ -151,7 +142,7 @@ def test_a_product_is_transposed_factor_by_factor() -> None:
 # ---------------------------------------------------------------- MathML
 
 
-def test_factors_stand_apart_and_functions_close_to_their_arguments() -> None:
+def test_factors_stand_apart_and_functions_close_to_their_arguments():
     assert mathml(parse(r"\operatorname{f}(x) <y>")) == [
         "mrow",
         ["mrow", ["mi", "f"], ["mrow", ["mo", "("], ["mi", "x"], ["mo", ")"]]],
@@ -160,11 +151,11 @@ def test_factors_stand_apart_and_functions_close_to_their_arguments() -> None:
     ]
 
 
-def test_the_range_of_a_sum_stands_below_it() -> None:
+def test_the_range_of_a_sum_stands_below_it():
     assert mathml(parse(r"\sum_{i} x_i"))[1] == ["munder", ["mo", "∑"], ["mi", "i"]]
 
 
-def test_a_name_cannot_move_the_cursor_or_turn_the_line() -> None:
+def test_a_name_cannot_move_the_cursor_or_turn_the_line():
     shown = one_line("\x1b[31m\u202e\r\n\ud800")
     assert shown == r"\x1b[31m\u202e\r\n\ud800"
     assert shown.isprintable()

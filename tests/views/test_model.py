@@ -1,9 +1,6 @@
 """What is told of a model: ranges over copies, the one that differs, where gradients shrink."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +8,10 @@ import pytest
 import minigrad as mg
 from layers import Encoder, Linear
 from minigrad.engine.errors import ArgumentError
-from minigrad.tracing import Trace
 from minigrad.views import outline as outlines
 from minigrad.views.dot import trace_dot
 from minigrad.views.model import AnnotatedTrace
-from minigrad.views.outline import Outline, outline
+from minigrad.views.outline import outline
 from minigrad.views.plain import sized
 
 from . import conftest as graphs
@@ -23,7 +19,7 @@ from . import conftest as graphs
 rng = np.random.default_rng(17)
 
 
-def recurrent(steps: int) -> Trace:
+def recurrent(steps):
     """h ← tanh(x U + h W), one scope a step."""
     W = mg.tensor(0.5 * rng.normal(size=(3, 3)), requires_grad=True, name="W")
     U = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True, name="U")
@@ -36,7 +32,7 @@ def recurrent(steps: int) -> Trace:
     return t
 
 
-def scaled(factors: list[Any]) -> Trace:
+def scaled(factors):
     """A chain of h ← h √s with one s a step; the slope of the root is infinite at 0."""
     h = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t, np.errstate(all="ignore"):
@@ -47,14 +43,14 @@ def scaled(factors: list[Any]) -> Trace:
     return t
 
 
-def drawn(trace: Trace, **options: Any) -> Outline:
+def drawn(trace, **options):
     return outline(AnnotatedTrace(trace), **options)
 
 
 # ---------------------------------------------------------------- copies
 
 
-def test_copies_are_one_box_with_the_range_of_their_gradients() -> None:
+def test_copies_are_one_box_with_the_range_of_their_gradients():
     t = graphs.chain(5)
     text = trace_dot(t).text
     assert "block0 … block4" in text
@@ -65,7 +61,7 @@ def test_copies_are_one_box_with_the_range_of_their_gradients() -> None:
     assert len(drawn(t).boxes) < len(t) / 3
 
 
-def test_what_each_step_hands_to_the_next_is_a_line_with_the_range_of_its_gradients() -> None:
+def test_what_each_step_hands_to_the_next_is_a_line_with_the_range_of_its_gradients():
     t = recurrent(20)
     (line,) = (line for line in drawn(t).lines if line.link.step)
     assert (line.source.label, line.target.label, line.link.step) == ("h", "matmul", 1)
@@ -77,12 +73,12 @@ def test_what_each_step_hands_to_the_next_is_a_line_with_the_range_of_its_gradie
     assert any("h is used by matmul (to the next, 19 times)" in s for s in dot.titles.values())
 
 
-def test_collapsed_copies_feed_one_another_too() -> None:
+def test_collapsed_copies_feed_one_another_too():
     loops = [line for line in drawn(recurrent(4), depth=0).lines if line.source is line.target]
     assert [(line.source.kind, len(line.edges)) for line in loops] == [("scope", 3)]
 
 
-def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> None:
+def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named():
     cell, h = Linear(5, 5, rng=rng), np.zeros((3, 5))
     with mg.trace() as t:
         for _ in range(20):
@@ -94,7 +90,7 @@ def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named() -> No
     assert model.fold.path_of(last.id) == "step[19]/linear"
 
 
-def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
+def test_the_strip_holds_the_gradient_of_each_step_in_order():
     model = AnnotatedTrace(recurrent(20))
     strip = model.strips["step0"]
     made = [e for e in model.trace.entries if e.name == "h"]
@@ -105,7 +101,7 @@ def test_the_strip_holds_the_gradient_of_each_step_in_order() -> None:
     assert "gradient of h, step0 to step19: " in text
 
 
-def test_the_sum_of_a_shared_weight_counts_every_step() -> None:
+def test_the_sum_of_a_shared_weight_counts_every_step():
     """‖Σg‖ / Σ‖g‖ is at most 1, for whatever is folded."""
     t = recurrent(6)
     plan = drawn(t)
@@ -118,7 +114,7 @@ def test_the_sum_of_a_shared_weight_counts_every_step() -> None:
     assert [len(line.edges) for line in plan.lines if line.source is box] == [6]
 
 
-def test_blocks_of_which_some_are_frozen_are_drawn_once() -> None:
+def test_blocks_of_which_some_are_frozen_are_drawn_once():
     with mg.trace() as t:
         h = mg.tensor(np.ones(3), requires_grad=True, name="x")
         for i in range(4):
@@ -130,7 +126,7 @@ def test_blocks_of_which_some_are_frozen_are_drawn_once() -> None:
     assert "2 of 4 no gradient: block2" in text
 
 
-def test_the_copy_that_differs_is_named_beside_the_range_of_the_others() -> None:
+def test_the_copy_that_differs_is_named_beside_the_range_of_the_others():
     t = scaled([np.ones(2), np.array([1.0, 0.0]), np.ones(2), np.ones(2)])
     model = AnnotatedTrace(t)
     assert model.spread(model.copies(t["step0/s"].id)).state == "non-finite"
@@ -139,19 +135,19 @@ def test_the_copy_that_differs_is_named_beside_the_range_of_the_others() -> None
     assert ">0.71<" in text  # what the others are
 
 
-def test_within_a_collapsed_scope_the_worst_is_named_by_its_path() -> None:
+def test_within_a_collapsed_scope_the_worst_is_named_by_its_path():
     t = scaled([np.ones(2), np.array([1.0, 0.0])])
     (spread,) = (s for b, s in drawn(t, depth=0).spreads.items() if b.kind == "scope")
     assert spread.note == "‼ 1 of 6 NaN or infinite: step1/s"
 
 
-def test_a_gradient_that_is_not_finite_is_red_on_its_line_too() -> None:
+def test_a_gradient_that_is_not_finite_is_red_on_its_line_too():
     t = scaled([np.array([1.0, 0.0])])
     lines = re.findall(r"n\d+ -> n\d+ \[.*\]", trace_dot(t, theme="light").text)
     assert sum('"#b3261e"' in line and "class=gradient" in line for line in lines) == 1
 
 
-def test_a_leaf_that_only_the_first_copy_uses_stands_outside() -> None:
+def test_a_leaf_that_only_the_first_copy_uses_stands_outside():
     t = graphs.chain(3)
     model = AnnotatedTrace(t)
     assert model.place[t["X"].id] == ""
@@ -161,7 +157,7 @@ def test_a_leaf_that_only_the_first_copy_uses_stands_outside() -> None:
 # ---------------------------------------------------------------- where a gradient shrinks
 
 
-def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture() -> None:
+def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture():
     weights = [mg.tensor(rng.normal(size=(16, 16)) / 4, requires_grad=True) for _ in range(8)]
     with mg.trace() as t:
         h = mg.tensor(rng.normal(size=(32, 16)))
@@ -181,7 +177,7 @@ def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_pict
     assert t.entries[1].state == "vanishing"
 
 
-def doubled(x: Any) -> Any:
+def doubled(x):
     h = x * 1.0
     for _ in range(12):
         h = h + h
@@ -200,9 +196,7 @@ GROWS = "the gradient grows ×2.1 a step, 6,100 times in all, most by sums of gr
     ],
     ids=["added to itself", "a slice of a stack", "a large mean"],
 )
-def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(
-    function: Any, size: int, said: str
-) -> None:
+def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(function, size, said):
     x = mg.tensor(rng.normal(size=size), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(function(x)).backward()
@@ -210,7 +204,7 @@ def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(
     assert t["x"].state != "vanishing"
 
 
-def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last() -> None:
+def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last():
     last = mg.tensor(1e-9 * np.ones((16, 16)), requires_grad=True, name="last")
     weights = [mg.tensor(np.eye(16) / 2, requires_grad=True, name=f"W{k}") for k in range(8)]
     with mg.trace() as t:
@@ -222,7 +216,7 @@ def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last() -
     assert t.worst_path.entry.name == "W0"
 
 
-def test_the_first_block_is_meant_however_short_the_way_past_the_others_is() -> None:
+def test_the_first_block_is_meant_however_short_the_way_past_the_others_is():
     for seed in range(4):
         encoder, own = Encoder(5, 8, 2, rng=seed), np.random.default_rng(seed)
         with mg.trace() as t:
@@ -231,7 +225,7 @@ def test_the_first_block_is_meant_however_short_the_way_past_the_others_is() -> 
         assert not any(f"blocks.{n}" in t.worst_path.entry.path for n in range(1, 5))
 
 
-def test_units_that_are_dead_and_rows_that_are_saturated_are_counted() -> None:
+def test_units_that_are_dead_and_rows_that_are_saturated_are_counted():
     x = np.array([[1.0, -1.0, -2.0], [-1.0, -3.0, 5.0]])
     with mg.trace() as t:
         mg.relu(mg.tensor(x, requires_grad=True)).named("r")
@@ -240,7 +234,7 @@ def test_units_that_are_dead_and_rows_that_are_saturated_are_counted() -> None:
     assert "2 of 2 rows saturated" in t.table(200)
 
 
-def test_a_run_with_nan_is_red_and_names_the_ops_that_made_it() -> None:
+def test_a_run_with_nan_is_red_and_names_the_ops_that_made_it():
     x = mg.tensor([0.0, 1.0, -1.0], requires_grad=True, name="x")
     with mg.trace() as infinite, np.errstate(all="ignore"):
         mg.sum(mg.log(x[:2]) * x[:2]).backward()
@@ -258,9 +252,9 @@ def test_a_run_with_nan_is_red_and_names_the_ops_that_made_it() -> None:
 # ---------------------------------------------------------------- too much
 
 
-def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch: Any) -> None:
+def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch):
     with mg.trace() as t:
-        h: Any = mg.tensor(1.0, requires_grad=True)
+        h = mg.tensor(1.0, requires_grad=True)
         for name in ("a", "bb", "ccc"):
             with mg.scope(name):
                 for k in range(150):
@@ -275,9 +269,9 @@ def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch: Any) -> No
         outline(AnnotatedTrace(t))
 
 
-def test_a_flat_graph_of_too_much_is_cut_into_sections() -> None:
+def test_a_flat_graph_of_too_much_is_cut_into_sections():
     with mg.trace() as t:
-        h: Any = mg.tensor(1.0, requires_grad=True)
+        h = mg.tensor(1.0, requires_grad=True)
         for k in rng.integers(0, 3, 1000):
             h = [mg.tanh, mg.exp, mg.sigmoid][k](h * 0.5)
         h.backward()

@@ -1,12 +1,7 @@
 """An op declared in a user's file shows its formula, cost, words and checks in every view."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +9,6 @@ import pytest
 import minigrad as mg
 from minigrad.recording import checks
 from minigrad.recording.checks import CheckKind, CheckResult
-from minigrad.recording.record import Entry
 from minigrad.views.derivation import derivation_text
 from minigrad.views.page import page_html
 from minigrad.views.table import checks_table
@@ -22,33 +16,33 @@ from tests.compare import assert_same
 
 
 @pytest.fixture(autouse=True)
-def no_op_is_left() -> Iterator[None]:
+def no_op_is_left():
     known = {*mg.registry}
     yield
     for name in {*mg.registry} - known:
         del mg.registry[name]
 
 
-def page(trace: mg.Trace) -> dict[str, Any]:
+def page(trace):
     found = re.search(r'id="record">(.*?)</script>', page_html(trace), re.DOTALL)
     assert found is not None
     return dict(json.loads(found[1]))
 
 
-def drawn(trace: mg.Trace, tmp_path: Path, **options: Any) -> str:
+def drawn(trace, tmp_path, **options):
     return trace.draw(tmp_path / "g.dot", **options).read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------- formulas and cost of the call
 
 
-def weighted(x: Any, axis: int) -> str:
+def weighted(x, axis):
     letters = "ijkl"[: x.ndim]
     return rf"\sum_{{{letters[axis]}}} <factor>\, <x>_{{{','.join(letters)}}}^2"
 
 
 @pytest.fixture
-def squares() -> Any:
+def squares():
     """factor · Σ x² along an axis: y = f Σ_i x_i²."""
 
     @mg.op(
@@ -68,9 +62,7 @@ def squares() -> Any:
     return square_sum
 
 
-def test_formulas_and_cost_that_depend_on_the_call_are_in_every_view(
-    squares: Any, rng: np.random.Generator, tmp_path: Path
-) -> None:
+def test_formulas_and_cost_that_depend_on_the_call_are_in_every_view(squares, rng, tmp_path):
     x = mg.tensor(rng.normal(size=(5, 7)), requires_grad=True, name="X")
     with mg.trace() as t:
         mg.sum(squares(x, 0, factor=0.5).named("Y")).backward()
@@ -98,18 +90,16 @@ def test_formulas_and_cost_that_depend_on_the_call_are_in_every_view(
     assert sign == ["mrow", ["mi", "n"], ["mo", "="], ["mn", "5"]]
 
 
-def test_its_rule_is_checked_like_any_other(squares: Any, rng: np.random.Generator) -> None:
+def test_its_rule_is_checked_like_any_other(squares, rng):
     x = rng.normal(size=(3, 5))
     assert mg.gradcheck(lambda x: squares(x, 1, factor=2.0), [mg.tensor(x, requires_grad=True)])
     assert_same(squares(x, 0), (x * x).sum(0))
 
 
-def test_a_layer_s_steps_through_it_are_held_against_its_gradients(
-    squares: Any, rng: np.random.Generator
-) -> None:
+def test_a_layer_s_steps_through_it_are_held_against_its_gradients(squares, rng):
     from layers.hand_derived import Step
 
-    def steps(X: Any, grad_output: Any) -> list[Step]:
+    def steps(X, grad_output):
         formula, gradient = r"2 X \odot \bar Y", 2 * X * grad_output
         return [Step(1, "squares", r"Y = \sum_i X_i^2", {"X": formula}, {"X": gradient})]
 
@@ -127,12 +117,12 @@ def test_a_layer_s_steps_through_it_are_held_against_its_gradients(
 # ---------------------------------------------------------------- kinds of checks
 
 
-def twice(said: str = "2 <g>", words: str = "", **declared: Any) -> Any:
+def twice(said="2 <g>", words="", **declared):
     @mg.op(tex="2 <x>", vjp_tex={"x": said}, **declared)
-    def twice_of_the_views_test(x: Any) -> Any:
+    def twice_of_the_views_test(x):
         return 2 * x
 
-    def rule(g: Any) -> Any:
+    def rule(g):
         return 2 * g
 
     rule.__doc__ = words
@@ -140,7 +130,7 @@ def twice(said: str = "2 <g>", words: str = "", **declared: Any) -> Any:
     return twice_of_the_views_test
 
 
-def run(said: str = "2 <g>") -> mg.Trace:
+def run(said="2 <g>"):
     op = twice(said, samples=lambda rng: [mg.call(rng.normal(size=(2, 3)))])
     x = mg.tensor([[1.0, 2.0]], requires_grad=True, name="X")
     with mg.trace() as t:
@@ -148,7 +138,7 @@ def run(said: str = "2 <g>") -> mg.Trace:
     return t
 
 
-def by_its_formula(trace: mg.Trace, entry: Entry) -> CheckResult | None:
+def by_its_formula(trace, entry):
     """The formula of a user's op that differs most from its code, on the op's own samples."""
     if not entry.own_op:
         return None
@@ -167,7 +157,7 @@ def by_its_formula(trace: mg.Trace, entry: Entry) -> CheckResult | None:
 
 
 @pytest.fixture
-def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+def formulas(monkeypatch):
     """The one place in which a kind is declared."""
     kind = CheckKind(
         "by formula",
@@ -183,9 +173,7 @@ def formulas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(checks.KINDS, kind.name, kind)
 
 
-def test_a_new_kind_is_in_table_picture_page_derivation_and_json(
-    formulas: None, tmp_path: Path
-) -> None:
+def test_a_new_kind_is_in_table_picture_page_derivation_and_json(formulas, tmp_path):
     t = run()
     found = t.check(ops=True)
     assert found.ok
@@ -203,7 +191,7 @@ def test_a_new_kind_is_in_table_picture_page_derivation_and_json(
     assert known == [("by derivative", True), ("by formula", True)]
 
 
-def test_a_wrong_one_of_a_new_kind_turns_every_view_red(formulas: None, tmp_path: Path) -> None:
+def test_a_wrong_one_of_a_new_kind_turns_every_view_red(formulas, tmp_path):
     t = run(said="7 <g>")  # planted: the rule is right, the formula shown is not
     found = t.check(ops=True)
     assert found.ok is False
@@ -218,7 +206,7 @@ def test_a_wrong_one_of_a_new_kind_turns_every_view_red(formulas: None, tmp_path
     assert [c["ok"] for c in t.to_dict()["nodes"][t["Y"].id]["checks"]] == [True, False]
 
 
-def test_the_tick_says_that_it_is_the_rules_of_a_users_own_op_alone(tmp_path: Path) -> None:
+def test_the_tick_says_that_it_is_the_rules_of_a_users_own_op_alone(tmp_path):
     """Nothing has read its formula, which is shown beside it."""
     t = run(said="7 <g>")
     t.check(ops=True)
@@ -249,7 +237,7 @@ def test_where_no_step_could_be_measured_every_view_says_so_and_none_is_green(tm
     assert kind["ok"] is None
 
 
-def test_one_gradient_is_told_as_one() -> None:
+def test_one_gradient_is_told_as_one():
     with mg.trace() as t:
         mg.cross_entropy(mg.tensor(np.eye(3), requires_grad=True), np.arange(3)).backward()
     assert "1 gradient equals the hand-derived steps" in str(t.check())

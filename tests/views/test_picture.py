@@ -1,12 +1,9 @@
 """The SVG, parsed, and held against the record; what renders it, and whole files or none."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
 from importlib.resources import files
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +12,6 @@ import pytest
 import minigrad as mg
 from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
 from minigrad.files import write
-from minigrad.tracing import Trace
 from minigrad.views import draw_trace
 from minigrad.views import picture as rendering
 from minigrad.views.colors import DARK, LIGHT
@@ -26,12 +22,12 @@ from . import conftest as graphs
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(trace: Trace, tmp_path: Path, **options: object) -> ElementTree.Element:
-    path = draw_trace(trace, tmp_path / "g.svg", **options)  # type: ignore[arg-type]
+def drawn(trace, tmp_path, **options):
+    path = draw_trace(trace, tmp_path / "g.svg", **options)
     return ElementTree.parse(path).getroot()
 
 
-def groups(root: ElementTree.Element, kind: str) -> dict[str, ElementTree.Element]:
+def groups(root, kind):
     """The groups of nodes, edges or clusters by id, without the picture's prefix and the legend."""
     found = {
         g.attrib["id"].partition("-")[2]: g
@@ -42,8 +38,8 @@ def groups(root: ElementTree.Element, kind: str) -> dict[str, ElementTree.Elemen
 
 
 @pytest.mark.parametrize("make", [graphs.attention, graphs.states, graphs.hostile])
-def test_every_part_has_a_title_and_ids_are_unique(make: object, tmp_path: Path) -> None:
-    root = drawn(make(), tmp_path)  # type: ignore[operator]
+def test_every_part_has_a_title_and_ids_are_unique(make, tmp_path):
+    root = drawn(make(), tmp_path)
     ids = [e.attrib["id"] for e in root.iter() if "id" in e.attrib]
     assert max(Counter(ids).values()) == 1
     for kind in ("node", "edge", "cluster"):
@@ -53,7 +49,7 @@ def test_every_part_has_a_title_and_ids_are_unique(make: object, tmp_path: Path)
             assert title.text not in (None, "", id), id
 
 
-def test_the_root_has_a_role_a_name_and_a_description(single: Trace, tmp_path: Path) -> None:
+def test_the_root_has_a_role_a_name_and_a_description(single, tmp_path):
     root = drawn(single, tmp_path)
     assert root.attrib["role"] == "img"
     by_id = {e.attrib["id"]: e for e in root.iter() if "id" in e.attrib}
@@ -64,7 +60,7 @@ def test_the_root_has_a_role_a_name_and_a_description(single: Trace, tmp_path: P
     assert "11 ops" in (description.text or "")
 
 
-def test_the_names_of_scopes_lie_over_the_lines_that_cross_them(tmp_path: Path) -> None:
+def test_the_names_of_scopes_lie_over_the_lines_that_cross_them(tmp_path):
     root = drawn(graphs.chain(3), tmp_path, fold=False)
     inside = list(root.iter())
     last = max(inside.index(g) for g in groups(root, "edge").values())
@@ -75,7 +71,7 @@ def test_the_names_of_scopes_lie_over_the_lines_that_cross_them(tmp_path: Path) 
         assert names[name].attrib["stroke"] == LIGHT.cluster
 
 
-def test_the_name_of_a_scope_fits_its_frame_in_a_wider_font_too(tmp_path: Path) -> None:
+def test_the_name_of_a_scope_fits_its_frame_in_a_wider_font_too(tmp_path):
     x = mg.tensor(2.0, requires_grad=True, name="x")
     name, helvetica = "W" * 20, 9.44 * 20  # wider than what the scope holds
     with mg.trace() as t:
@@ -84,13 +80,13 @@ def test_the_name_of_a_scope_fits_its_frame_in_a_wider_font_too(tmp_path: Path) 
         y.backward()
     root = drawn(t, tmp_path)
     (frame,) = groups(root, "cluster").values()
-    found = re.findall(r"[-\d.]+(?=,)", frame.find(f"{SVG}path").attrib["d"])  # type: ignore[union-attr]
+    found = re.findall(r"[-\d.]+(?=,)", frame.find(f"{SVG}path").attrib["d"])
     (text,) = (x for x in root.iter(f"{SVG}text") if x.text == name)
     room = max(map(float, found)) - float(text.attrib["x"])
     assert room > 1.1 * helvetica
 
 
-def test_states_and_sizes_are_numpys_own(single: Trace, tmp_path: Path) -> None:
+def test_states_and_sizes_are_numpys_own(single, tmp_path):
     nodes = groups(drawn(single, tmp_path), "node")
     for entry in single:
         size = np.sqrt(np.mean(np.square(entry.gradient)))
@@ -101,7 +97,7 @@ def test_states_and_sizes_are_numpys_own(single: Trace, tmp_path: Path) -> None:
         np.testing.assert_allclose(shown, size, rtol=0.06)
 
 
-def test_every_state_and_every_reason_is_told(tmp_path: Path) -> None:
+def test_every_state_and_every_reason_is_told(tmp_path):
     t = graphs.states()
     nodes = groups(drawn(t, tmp_path), "node")
     for name in ("ok", "zero", "vanishing", "exploding", "non-finite"):
@@ -117,7 +113,7 @@ def test_every_state_and_every_reason_is_told(tmp_path: Path) -> None:
     assert "dim" not in nodes[f"n{t['ok'].id}"].attrib["class"].split()
 
 
-def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path: Path) -> None:
+def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path):
     x = mg.tensor([1.0], requires_grad=True)
     y = mg.tensor([1.0], requires_grad=True)
     with mg.trace() as t:
@@ -131,7 +127,7 @@ def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path: Path) -> N
     assert widths[ordered[0]] < widths[ordered[-1]]
 
 
-def test_auto_swaps_every_colour_that_the_dark_theme_changes(single: Trace, tmp_path: Path) -> None:
+def test_auto_swaps_every_colour_that_the_dark_theme_changes(single, tmp_path):
     root = drawn(single, tmp_path)
     style = root.find(f"{SVG}style")
     assert style is not None
@@ -147,14 +143,12 @@ def test_auto_swaps_every_colour_that_the_dark_theme_changes(single: Trace, tmp_
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "print"])
-def test_other_themes_are_the_same_for_every_reader(
-    single: Trace, tmp_path: Path, theme: str
-) -> None:
+def test_other_themes_are_the_same_for_every_reader(single, tmp_path, theme):
     root = drawn(single, tmp_path, theme=theme)
     assert "@media" not in (root.findtext(f"{SVG}style") or "")
 
 
-def test_two_pictures_on_one_page_share_no_id(single: Trace, multi: Trace, tmp_path: Path) -> None:
+def test_two_pictures_on_one_page_share_no_id(single, multi, tmp_path):
     one, two = (
         {e.attrib["id"] for e in drawn(t, tmp_path).iter() if "id" in e.attrib}
         for t in (single, multi)
@@ -162,7 +156,7 @@ def test_two_pictures_on_one_page_share_no_id(single: Trace, multi: Trace, tmp_p
     assert not one & two
 
 
-def test_hostile_names_arrive_as_text(tmp_path: Path) -> None:
+def test_hostile_names_arrive_as_text(tmp_path):
     t = graphs.hostile()
     root = drawn(t, tmp_path)
     shown = "".join(root.itertext())
@@ -175,7 +169,7 @@ def test_hostile_names_arrive_as_text(tmp_path: Path) -> None:
     assert {e.tag.removeprefix(SVG) for e in root.iter()} <= allowed
 
 
-def test_a_leaf_alone_and_a_trace_of_nothing_draw_too(tmp_path: Path) -> None:
+def test_a_leaf_alone_and_a_trace_of_nothing_draw_too(tmp_path):
     path = mg.draw(mg.tensor([1.0], requires_grad=True, name="x"), tmp_path / "g.svg")
     assert len(groups(ElementTree.parse(path).getroot(), "node")) == 1
     with mg.trace() as t:
@@ -183,7 +177,7 @@ def test_a_leaf_alone_and_a_trace_of_nothing_draw_too(tmp_path: Path) -> None:
     assert groups(drawn(t, tmp_path), "node") == {}
 
 
-def test_a_graph_without_a_backward_draws_too(tmp_path: Path) -> None:
+def test_a_graph_without_a_backward_draws_too(tmp_path):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     path = mg.draw(mg.softmax(mg.exp(x)), tmp_path / "g.svg")
     root = ElementTree.parse(path).getroot()
@@ -193,9 +187,7 @@ def test_a_graph_without_a_backward_draws_too(tmp_path: Path) -> None:
     assert all("none" in node.attrib["class"].split() for node in nodes.values())
 
 
-def test_the_legend_says_whether_gradients_equal_the_steps_derived_by_hand(
-    single: Trace, tmp_path: Path
-) -> None:
+def test_the_legend_says_whether_gradients_equal_the_steps_derived_by_hand(single, tmp_path):
     said = "".join(drawn(single, tmp_path).itertext())
     assert f"{len(single.check().measured)} gradients equal the hand-derived steps" in said
     with graphs.wrong_softmax():
@@ -204,7 +196,7 @@ def test_the_legend_says_whether_gradients_equal_the_steps_derived_by_hand(
     assert "gradients equal" not in said
 
 
-def test_the_ground_of_a_verdict_is_as_wide_as_browsers_draw_it(tmp_path: Path) -> None:
+def test_the_ground_of_a_verdict_is_as_wide_as_browsers_draw_it(tmp_path):
     with graphs.wrong_softmax(), mg.trace(check="ops") as wrong, mg.scope("a_layer_of_a_long_name"):
         mg.sum(
             mg.softmax(mg.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)) ** 2
@@ -223,7 +215,7 @@ def test_the_ground_of_a_verdict_is_as_wide_as_browsers_draw_it(tmp_path: Path) 
 DOT = 'digraph { a -> b [label="é"] }'
 
 
-def test_the_bundled_program_is_found_and_renders() -> None:
+def test_the_bundled_program_is_found_and_renders():
     assert rendering.bundled() is not None
     assert b"</svg>" in render(DOT, "svg")
     assert render(DOT, "png").startswith(b"\x89PNG")
@@ -258,7 +250,7 @@ def test_dot_on_the_path_is_the_alternative_and_an_error_says_what_is_missing(
 
 
 @pytest.mark.parametrize("name", ["g", "g.jpeg", "g.svg.gz"])
-def test_another_suffix_is_refused_with_the_list(single: Trace, tmp_path: Path, name: str) -> None:
+def test_another_suffix_is_refused_with_the_list(single, tmp_path, name):
     with pytest.raises(ArgumentError, match=r"must end in one of \.svg, \.png, \.pdf, \.dot, \.gv"):
         single.draw(tmp_path / name)
 
@@ -268,19 +260,17 @@ VIEWS = [("draw", "g.dot"), ("html", "g.html"), ("derivation", "g.md")]
 
 @pytest.mark.parametrize(("call", "name"), VIEWS)
 def test_a_folder_that_is_not_there_is_named_by_the_call_it_was_given_to(
-    single: Trace, tmp_path: Path, call: str, name: str
-) -> None:
+    single, tmp_path, call, name
+):
     with pytest.raises(ArgumentError, match=f"{call}: there is no folder .*nowhere.* to write"):
         getattr(single, call)(tmp_path / "nowhere" / name)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "g.svg"
     path.write_bytes(b"old")
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)

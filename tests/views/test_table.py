@@ -1,7 +1,5 @@
 """Tables in a terminal."""
 
-from __future__ import annotations
-
 import io
 import sys
 
@@ -9,16 +7,13 @@ import pytest
 
 import minigrad as mg
 from minigrad.recording.checks import Checks
-from minigrad.tracing import Trace
 from minigrad.views.plain import sized
 from minigrad.views.table import checks_table, trace_table
 
 from . import conftest as graphs
 
 
-def test_every_step_has_its_line_forward_and_backward_with_the_sizes_of_the_record(
-    single: Trace,
-) -> None:
+def test_every_step_has_its_line_forward_and_backward_with_the_sizes_of_the_record(single):
     forward, backward, leaves, _ = trace_table(single, width=200).split("\n\n")
     for part, steps in ((forward, single.forward_steps), (backward, single.backward_steps)):
         lines = part.split("\n")[2:]
@@ -31,12 +26,12 @@ def test_every_step_has_its_line_forward_and_backward_with_the_sizes_of_the_reco
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
-def test_lines_fit_the_width(single: Trace, width: int) -> None:
+def test_lines_fit_the_width(single, width):
     for text in (trace_table(single, width), checks_table(single.check(), width)):
         assert max(map(len, text.split("\n"))) <= width
 
 
-def test_states_are_told_in_words_with_a_glyph_each() -> None:
+def test_states_are_told_in_words_with_a_glyph_each():
     text = trace_table(graphs.states(), 200)
     for said in ("● ok", "○ exactly zero", "▼ vanishing", "▲ exploding", "‼ NaN or infinite"):
         assert said in text
@@ -44,13 +39,13 @@ def test_states_are_told_in_words_with_a_glyph_each() -> None:
         assert f"– no gradient: {reason}" in text
 
 
-def test_without_a_backward_the_table_says_so() -> None:
+def test_without_a_backward_the_table_says_so():
     with mg.trace() as t:
         mg.exp(mg.tensor([1.0], requires_grad=True))
     assert "backward: not run" in trace_table(t)
 
 
-def test_checks_show_a_tick_for_each_measured_difference(single: Trace) -> None:
+def test_checks_show_a_tick_for_each_measured_difference(single):
     checks = single.check()
     text = checks_table(checks, 200)
     assert text.count("✓") == len(checks.measured) == len(checks)
@@ -59,7 +54,7 @@ def test_checks_show_a_tick_for_each_measured_difference(single: Trace) -> None:
     assert "17 gradients equal the hand-derived steps" in text
 
 
-def test_a_wrong_rule_turns_its_line_red_and_is_named(single: Trace) -> None:
+def test_a_wrong_rule_turns_its_line_red_and_is_named(single):
     """Planted: the gradient that O sends to V has the wrong sign."""
     for edge in single.uses(single["V"]):
         edge.contribution = -edge.contribution
@@ -68,7 +63,7 @@ def test_a_wrong_rule_turns_its_line_red_and_is_named(single: Trace) -> None:
     assert "1 of 17 gradients differ from the hand-derived steps, first in step 2" in text
 
 
-def test_what_was_not_measured_is_no_tick(single: Trace) -> None:
+def test_what_was_not_measured_is_no_tick(single):
     """A symbol without a tensor in this run: a dash, and not counted as agreeing."""
     del single._expectations[0].symbols["A"]
     text = checks_table(single.check(), 200)
@@ -77,11 +72,11 @@ def test_what_was_not_measured_is_no_tick(single: Trace) -> None:
     assert "1 had nothing to be measured against" in text
 
 
-def test_no_layer_no_checks() -> None:
+def test_no_layer_no_checks():
     assert checks_table(Checks()) == "no layer with hand-derived steps ran in this trace"
 
 
-def test_a_gradient_that_cancels_to_nothing_agrees(single: Trace) -> None:
+def test_a_gradient_that_cancels_to_nothing_agrees(single):
     """Softmax ignores what all keys share: ∂L/∂b_K is rounding, and is not held to its own size."""
     check = next(c for c in single.check() if c.symbol == "b_K")
     assert check.rms < 1e-14
@@ -89,7 +84,7 @@ def test_a_gradient_that_cancels_to_nothing_agrees(single: Trace) -> None:
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
@@ -98,12 +93,8 @@ class Terminal(io.StringIO):
     [(Terminal, "", True), (Terminal, "1", False), (io.StringIO, "", False)],
 )
 def test_colour_only_in_a_terminal_and_never_with_no_color(
-    single: Trace,
-    monkeypatch: pytest.MonkeyPatch,
-    stream: type[io.StringIO],
-    no_colour: str,
-    coloured: bool,
-) -> None:
+    single, monkeypatch, stream, no_colour, coloured
+):
     monkeypatch.setenv("NO_COLOR", no_colour)
     monkeypatch.setattr(sys, "stdout", stream())
     text = checks_table(single.check())
@@ -111,14 +102,14 @@ def test_colour_only_in_a_terminal_and_never_with_no_color(
     assert ("\x1b[" in text) is coloured
 
 
-def test_a_name_cannot_break_out_of_its_line() -> None:
+def test_a_name_cannot_break_out_of_its_line():
     text = trace_table(graphs.hostile(), 200)
     assert "\x00" not in text
     assert "\u202e" not in text
     assert r"\n\u202e" in text
 
 
-def test_times_are_a_column_of_each_steps_own() -> None:
+def test_times_are_a_column_of_each_steps_own():
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t:
         (x * x).sum().backward()
