@@ -1,13 +1,18 @@
-"""Every overlay gives what its op's kernel and rules give: on all samples and on large arrays."""
+"""Every overlay gives what its op's kernel and rules give: on all samples and on large arrays; and
+what some of them promise beyond that.
+"""
 
+import math
 from copy import deepcopy
 
 import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.fast.blas_sums import column_sums, sum_over
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import release
+from minigrad.fast.overlays.normal import normal_cdf_of
 from tests.compare import assert_same
 
 HAS_OVERLAY = pytest.mark.only(lambda x: getattr(x, "op", x).overlay is not None)
@@ -151,3 +156,225 @@ def test_special_entries_go_through_both_alike(declared, invoke, always):
     with np.errstate(all="ignore"):
         out = invoke(declared, make(), deepcopy(settings))
         compare(invoke, declared, make, settings, np.ones(out.shape))
+
+
+# ---------------------------------------------------------------- softmax
+
+softmax = mg.softmax.overlay.kernel  # however many entries there are
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("other", [-1e4, -100, -39, -9, 0, 9, 39, 41, 88, 1e4])
+def test_softmax_of_few_rows_is_right_beside_a_row_of_any_size(rng, dtype, other):
+    x = rng.normal(size=(2, 3, 5)).astype(dtype)
+    x[1, 2] += dtype(other)
+    with np.errstate(all="raise", under="ignore"):
+        found = softmax(x)
+    less = x.astype(np.longdouble) - x.max(-1, keepdims=True).astype(np.longdouble)
+    expected = np.exp(less) / np.exp(less).sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, expected.astype(dtype), rtol=8 * float(np.finfo(dtype).eps))
+    assert found.dtype == dtype
+
+
+@pytest.fixture(params=[np.float32, np.float64])
+def many_rows(request, rng):
+    """Rows enough to be gone through in blocks, their scores small but for a few rows."""
+    x = rng.normal(size=(3, 41, 47)).astype(request.param)
+    x[0, 1], x[0, 3], x[1, 5, 7], x[1, 9], x[2, 40] = -200, 300, 1000, -1e30, -np.inf
+    x[2, 7, 1:] = -np.inf
+    return x
+
+
+def row_by_row(op, *arrays):
+    """The op on one row after the other: too few entries to be treated as many."""
+    rows = (op(*given) for given in zip(*(a.reshape(-1, a.shape[-1]) for a in arrays), strict=True))
+    return np.reshape(list(rows), arrays[0].shape)
+
+
+@pytest.mark.parametrize("offset", [0, -50, 50, -300, 300, np.nan, np.inf])
+def test_softmax_of_many_rows_is_that_of_each_row_whatever_the_size_of_the_scores(
+    many_rows, offset
+):
+    """One entry that is no number spoils its row and no other."""
+    x = many_rows + many_rows.dtype.type(offset if np.isfinite(offset) else 0)
+    if not np.isfinite(offset):
+        x[1, 2, 3] = offset
+    with np.errstate(all="raise", under="ignore", invalid="ignore"):
+        found, expected = softmax(x), row_by_row(mg.softmax.kernel, x)
+    assert found.dtype == x.dtype
+    assert found.flags.c_contiguous
+    np.testing.assert_allclose(found, expected, rtol=400 * np.finfo(x.dtype).eps, atol=0)
+    assert np.isnan(found).any() == (not np.isfinite(offset))
+    np.testing.assert_array_equal(found[2, 40], np.zeros(47))
+    np.testing.assert_array_equal(found[2, 7], np.eye(47)[0])
+
+
+def test_the_gradient_of_softmax_of_many_rows_is_that_of_each_row(many_rows, rng):
+    g = rng.normal(size=many_rows.shape).astype(many_rows.dtype)
+
+    def gradient(x, g):
+        leaf = mg.tensor(x, requires_grad=True)
+        return mg.grad(mg.softmax(leaf), leaf, g)
+
+    found, eps = gradient(many_rows, g), np.finfo(many_rows.dtype).eps
+    assert_same(found, row_by_row(gradient, many_rows, g), 400 * eps)
+    assert not found[2, 40].any()
+
+
+# ---------------------------------------------------------------- Φ and gelu
+
+
+def exact_cdf(x):
+    return np.array([0.5 * math.erfc(-entry / math.sqrt(2)) for entry in x.tolist()])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "ulp"), [(np.float16, -16, 1), (np.float32, -13, None), (np.float64, -1, 6)]
+)
+def test_the_normal_cdf_is_right_to_its_last_digits_and_knows_its_ends(dtype, low, ulp, rng):
+    """In float64 only where erfc, given a rounded x / √2, is right to 2; in float32 to six digits
+    far into the tail, and to seven in all.
+    """
+    x = np.concatenate([rng.uniform(low, 9, 9000), rng.uniform(-1, 2, 9000), [0.0, -0.0]])
+    x = x.astype(dtype)
+    exact, found = exact_cdf(x), normal_cdf_of(x)
+    assert found.dtype == dtype
+    if ulp is None:
+        np.testing.assert_allclose(found, exact, rtol=5e-6, atol=0)
+        np.testing.assert_allclose(found, exact, rtol=0, atol=2e-7)
+    else:
+        gaps = np.abs(found.astype(np.float64) - exact) / np.spacing(exact.astype(dtype))
+        assert gaps.max() <= ulp
+    ends = np.array([-np.inf, -1e4, 1e4, np.inf, np.nan] * 200, dtype)
+    np.testing.assert_array_equal(normal_cdf_of(ends), [0.0, 0.0, 1.0, 1.0, np.nan] * 200)
+
+
+def test_exact_gelu_of_many_entries_is_the_c_librarys():
+    """Within 6 of 0 the reference is right to 30 units in the last place, as it takes the rounded
+    x/√2; in the far tail to fewer digits.
+    """
+    x = np.linspace(-37, 37, 7001)
+    found, expected = mg.gelu.overlay.kernel(x)[0], x * exact_cdf(x)
+    near = np.abs(x) < 6
+    np.testing.assert_allclose(found[near], expected[near], rtol=1e-14)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- products of stacks
+
+LAYOUTS = {
+    "as it is": lambda x: x,
+    "heads within rows": lambda x: np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2),
+    "turned": lambda x: np.ascontiguousarray(x.mT).mT,
+    "turned, heads within rows": lambda x: np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(
+        0, 2, 3, 1
+    ),
+    "cut from something wider": lambda x: np.concatenate([x, x], -1)[..., : x.shape[-1]],
+    "backward": lambda x: x[:, ::-1, ::-1, ::-1].copy()[:, ::-1, ::-1, ::-1],
+    "rows repeated": lambda x: np.broadcast_to(x[:, :1], x.shape),
+    "rows of nothing but one entry": lambda x: np.broadcast_to(x[..., :1], x.shape),
+}
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("second", LAYOUTS)
+@pytest.mark.parametrize("first", LAYOUTS)
+def test_stacks_are_multiplied_however_they_lie(first, second, many, rng):
+    A = LAYOUTS[first](rng.normal(size=(2, 3, 5, 7)))
+    B = LAYOUTS[second](rng.normal(size=(2, 3, 7, 4)))
+    a, b = mg.tensor(A, requires_grad=True), mg.tensor(B, requires_grad=True)
+    a._data, b._data = A, B  # not the copies that tensor() lays out anew
+    with LIMITS.changed(small_entries=0 if many else 1 << 12):
+        out = a @ b
+        u = rng.normal(size=out.shape)
+        out.backward(u)
+    for found, expected in [(out.data, A @ B), (a.grad, u @ B.mT), (b.grad, A.mT @ u)]:
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_heads_that_were_split_are_merged_without_a_copy_both_ways(rng):
+    """A product lies as the values that it averages do, and a gradient as what it is of."""
+    x = mg.tensor(rng.normal(size=(2, 50, 3 * 16)), requires_grad=True)
+    V = x.reshape(2, 50, 3, 16).transpose(0, 2, 1, 3)
+    A = mg.tensor(rng.uniform(size=(2, 3, 50, 50)), requires_grad=True)
+    O = A @ V
+    merged = O.transpose(0, 2, 1, 3).reshape(2, 50, 3 * 16)
+    assert np.shares_memory(merged.data, O.data)
+    (dV,) = mg.grad(merged, [V], rng.normal(size=merged.shape))
+    assert dV.transpose(0, 2, 1, 3).flags.c_contiguous
+    K_T = V.mT
+    S = V @ K_T
+    (dK_T,) = mg.grad(S, [K_T], rng.normal(size=S.shape))
+    assert dK_T.transpose(0, 3, 1, 2).flags.c_contiguous
+
+
+# ---------------------------------------------------------------- sums by BLAS
+
+
+def forms(rng):
+    x = rng.normal(size=(3, 5, 7))
+    yield from (x, x[0], x[0, 0], x.transpose(2, 0, 1), x[:, ::2, ::-1])
+    yield from (x.astype(np.float32), x.astype(np.float16), np.arange(30).reshape(2, 3, 5))
+    yield from (np.zeros((0, 5)), np.zeros((5, 0)), rng.normal(size=(2, LIMITS.summed_rows + 3, 2)))
+
+
+def test_column_sums_are_numpys_and_lose_less(rng):
+    for x in forms(rng):
+        rounding = {2: 2e-3, 4: 1e-6}.get(x.itemsize, 1e-12)
+        for axes in range(x.ndim):
+            expected = x.sum(axis=tuple(range(axes)))
+            found = sum_over(x, tuple(range(axes)))
+            np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
+            assert found.shape == expected.shape
+    x = rng.normal(size=(1 << 14, 8)).astype(np.float32)
+    exact = x.astype(np.float64).sum(axis=0)
+    assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
+
+
+# ---------------------------------------------------------------- convolution
+
+
+def test_a_gradient_of_images_has_the_same_bits_however_threads_take_turns(rng):
+    x = rng.normal(size=(11, 5, 13, 17)).astype(np.float32)
+    weight = mg.tensor(rng.normal(size=(7, 5, 3, 3)).astype(np.float32), requires_grad=True)
+
+    def gradient():
+        out = mg.conv2d(mg.tensor(x, requires_grad=True), weight, None, 1, 1)
+        return mg.grad(out, weight, np.sin(np.arange(out.size, dtype="f4")).reshape(out.shape))
+
+    with LIMITS.changed(patch_entries=2000, threaded_macs=0):
+        first = gradient()
+        for _ in range(10):
+            np.testing.assert_array_equal(gradient(), first)
+
+
+def test_images_lie_as_the_next_convolution_reads_them_and_frozen_weights_keep_none(rng):
+    """Channels last, behind the shape (N, C, H, W)."""
+    x = mg.tensor(rng.normal(size=(3, 5, 19, 23)), requires_grad=True)
+    out = mg.conv2d(x, rng.normal(size=(7, 5, 3, 3)), None, 1, 1)
+    assert out.shape == (3, 7, 19, 23)
+    assert out.data.transpose(0, 2, 3, 1).flags.c_contiguous
+    assert not any(saved is x.data for saved in out.node.saved)
+
+
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [
+        ((2, 5, 4, 3), (1, 7, 1, 1)),
+        ((2, 5, 4, 3), (3, 7, 2, 1)),
+        ((1, 12, 9, 11), (2, (9, 0), (1, 2), 4)),
+        ((3, 8, 6, 7), ((1, 4), (0, 8), 1, 8)),
+    ],
+)
+def test_windows_that_lie_in_the_padding_alone_see_zeros(size, settings, rng, invoke):
+    """One row of windows to a block: some blocks see nothing of the image."""
+    groups = settings[3]
+    x, w = rng.normal(size=size), rng.normal(size=(2 * groups, size[1] // groups, 3, 2))
+
+    def make():
+        return [*(mg.tensor(a, requires_grad=True) for a in (x, w)), None]
+
+    shape = mg.conv2d(x, w, None, *settings).shape
+    with LIMITS.changed(patch_entries=1, threaded_macs=0), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mg.conv2d.overlay, "above", 0)
+        assert compare(invoke, mg.conv2d, make, settings, rng.normal(size=shape))

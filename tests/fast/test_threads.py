@@ -169,10 +169,6 @@ def test_an_interrupt_while_helpers_work_waits_for_what_they_are_at(monkeypatch)
         assert state.count("began") == state.count("ended")
 
 
-def _helpers():
-    return [thread for thread in threading.enumerate() if isinstance(thread, threads._Helper)]
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_makes_helpers_of_its_own():

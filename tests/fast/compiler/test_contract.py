@@ -12,6 +12,7 @@ import warnings
 from collections import deque
 from contextvars import ContextVar
 from functools import partial
+from operator import attrgetter, itemgetter
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, Module
-from minigrad.optim import SGD, Adam, AdamW, clip_grad_norm
+from minigrad.optim import SGD, Adam, clip_grad_norm
 from tests.compare import assert_same
 
 SIZE = 5
@@ -31,6 +32,49 @@ def leaf(seed, *shape, name="w"):
 
 
 # ---------------------------------------------------------------- terms and what changes them
+#
+# A maker gives a term of a step, and what changes the number that it depends on, if that changes.
+
+
+def held_in(make_state, read, write):
+    """A number that a term reads out of something that its closure holds."""
+
+    def make():
+        state = make_state()
+        return lambda w, x: w * read(state), lambda rng: write(state, rng.uniform(1, 2))
+
+    return make
+
+
+def in_globals(source, setup, write):
+    """A number that a term finds by its globals, which are its own."""
+
+    def make():
+        space = {"mg": mg, "np": np, "ModuleType": ModuleType, "__name__": "somebody"}
+        exec(f"{setup}\ndef term(w, x, rate=1.5): return {source}", space)
+        return space["term"], lambda rng: write(space, rng.uniform(1, 2))
+
+    return make
+
+
+def unchanged(term):
+    return lambda: (term, None)
+
+
+class Slotted:
+    __slots__ = ("rate",)
+
+    def __init__(self):
+        self.rate = 1.5
+
+
+class Strange(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+
+def set_rate(state, number):
+    state.rate = number
 
 
 def number_in_closure():
@@ -41,125 +85,6 @@ def number_in_closure():
         factor = rng.uniform(1, 2)
 
     return lambda w, x: w * factor, change
-
-
-def in_namespace(source, name):
-    """A term whose globals are its own."""
-    space = {"mg": mg, "np": np, "__name__": "somebody"}
-    exec(f"{name}\ndef term(w, x): return {source}", space)
-    return space
-
-
-def number_in_globals():
-    space = in_namespace("w * rate", "rate = 2.0")
-    return space["term"], lambda rng: space.update(rate=rng.uniform(1, 2))
-
-
-def function_in_globals():
-    space = in_namespace("activation(w)", "activation = mg.tanh")
-    return space["term"], lambda rng: space.update(
-        activation=(mg.exp, mg.tanh, mg.sigmoid)[rng.integers(3)]
-    )
-
-
-def helper_in_globals():
-    space = in_namespace("helper(w)", "rate = 1.5\ndef helper(w): return w * rate")
-    return space["term"], lambda rng: space.update(rate=rng.uniform(1, 2))
-
-
-def class_in_globals():
-    space = in_namespace("w * Settings.rate", "class Settings:\n    rate = 2.0")
-
-    def change(rng):
-        if rng.integers(2):
-            space["Settings"].rate = rng.uniform(1, 2)
-        else:
-            space["Settings"] = type("Settings", (), {"rate": rng.uniform(1, 2)})
-
-    return space["term"], change
-
-
-def attribute_of_module():
-    config = ModuleType("config")
-    config.rate = 1.5
-    space = in_namespace("w * config.rate", "")
-    space["config"] = config
-    return space["term"], lambda rng: setattr(config, "rate", rng.uniform(1, 2))
-
-
-def default_argument():
-    def term(w, x, rate=1.5):
-        return w * rate
-
-    return term, lambda rng: setattr(term, "__defaults__", (rng.uniform(1, 2),))
-
-
-def in_list():
-    state = [1.0, 2.0]
-
-    def change(rng):
-        state[rng.integers(len(state))] = rng.uniform(1, 2)
-        if rng.integers(2):
-            state.append(rng.uniform(1, 2))
-
-    return lambda w, x: w * sum(state), change
-
-
-def in_dict():
-    state = {"more": {"rate": 1.5}}
-
-    def change(rng):
-        if rng.integers(2):
-            state["more"]["rate"] = rng.uniform(1, 2)
-        else:
-            state["more"] = {"rate": rng.uniform(1, 2)}
-
-    return lambda w, x: w * state["more"]["rate"], change
-
-
-def in_set():
-    state = {1.5}
-
-    def change(rng):
-        state.clear()
-        state.add(rng.uniform(1, 2))
-
-    return lambda w, x: w * max(state), change
-
-
-def in_deque():
-    state = deque([1.5], maxlen=3)
-    return lambda w, x: w * sum(state), lambda rng: state.append(rng.uniform(1, 2))
-
-
-def in_namespace_object():
-    state = SimpleNamespace(rate=1.5)
-    return lambda w, x: w * state.rate, lambda rng: setattr(state, "rate", rng.uniform(1, 2))
-
-
-class Slotted:
-    __slots__ = ("rate",)
-
-
-def in_slots():
-    state = Slotted()
-    state.rate = 1.5
-    return lambda w, x: w * state.rate, lambda rng: setattr(state, "rate", rng.uniform(1, 2))
-
-
-class Strange(dict):
-    def __getattr__(self, name):
-        return self[name]
-
-
-def in_dict_with_attributes():
-    state = Strange(rate=1.5)
-    return lambda w, x: w * state.rate, lambda rng: state.update(rate=rng.uniform(1, 2))
-
-
-def in_context_variable():
-    state = ContextVar("state", default=1.5)
-    return lambda w, x: w * state.get(), lambda rng: state.set(rng.uniform(1, 2))
 
 
 def in_partial():
@@ -183,33 +108,21 @@ def in_layer():
     layer = Layer()
 
     def change(rng):
-        kind = rng.integers(6)
+        kind, seed = rng.integers(6), int(rng.integers(9))
         if kind == 0:
             layer.rate = rng.uniform(1, 2)
         elif kind == 1:
             layer.train(not layer.training)
         elif kind == 2:
-            layer.more.append(Linear(SIZE, SIZE, rng=int(rng.integers(9))))
+            layer.more.append(Linear(SIZE, SIZE, rng=seed))
         elif kind == 3:
-            layer.first = Linear(SIZE, SIZE, rng=int(rng.integers(9)))
+            layer.first = Linear(SIZE, SIZE, rng=seed)
         elif kind == 4:
-            layer.first.W = leaf(int(rng.integers(9)), SIZE, SIZE, name="W")
+            layer.first.W = leaf(seed, SIZE, SIZE, name="W")
         else:
             layer.first.W.assign_(rng.normal(size=(SIZE, SIZE)))
 
     return lambda w, x: layer(mg.reshape(w, (1, SIZE)))[0], change
-
-
-def in_captured_array():
-    state = {"mask": np.ones(SIZE)}
-
-    def change(rng):
-        if rng.integers(2):
-            state["mask"][rng.integers(SIZE)] = rng.uniform(1, 2)
-        else:
-            state["mask"] = rng.uniform(1, 2, SIZE)
-
-    return lambda w, x: w * state["mask"], change
 
 
 def in_captured_tensor():
@@ -229,48 +142,64 @@ def dropped_out():
     return lambda w, x: mg.dropout(w, 0.4, drawn), lambda rng: drawn.random(int(rng.integers(3)))
 
 
-def computed_by_numpy():
-    return lambda w, x: w * (x / np.maximum(x.max(), 1.0)) + np.where(x > 0.5, x, 0), None
-
-
-def condition():
-    return lambda w, x: w * 2.0 if x.sum() > SIZE * 0.6 else w * 3.0, None
-
-
-def made_by_numpy():
-    return lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2], None
-
-
-def data_of_a_tensor():
-    return lambda w, x: w * (w.data * 2.0) + w * w.numpy().max(), None
+RATE = attrgetter("rate")
+SETTINGS = "w * Settings.rate", "class Settings: rate = 2.0"
+NESTED = lambda: {"more": {"rate": 1.5}}, lambda state: state["more"]["rate"]
+MASK = lambda: {"mask": np.ones(SIZE)}, itemgetter("mask")
+KEPT = {
+    "list": held_in(lambda: [1.0, 2.0], sum, lambda s, v: s.__setitem__(1, v)),
+    "longer list": held_in(lambda: [1.0], sum, list.append),
+    "dict in a dict": held_in(*NESTED, lambda s, v: s["more"].update(rate=v)),
+    "another dict": held_in(*NESTED, lambda s, v: s.update(more={"rate": v})),
+    "set": held_in(lambda: {1.5}, max, lambda s, v: (s.clear(), s.add(v))),
+    "deque": held_in(lambda: deque([1.5], maxlen=3), sum, deque.append),
+    "namespace": held_in(lambda: SimpleNamespace(rate=1.5), RATE, set_rate),
+    "slots": held_in(Slotted, RATE, set_rate),
+    "dict with attributes": held_in(
+        lambda: Strange(rate=1.5), RATE, lambda s, v: s.update(rate=v)
+    ),
+    "context variable": held_in(
+        lambda: ContextVar("state", default=1.5), ContextVar.get, ContextVar.set
+    ),
+    "array": held_in(*MASK, lambda s, v: s["mask"].__setitem__(2, v)),
+    "another array": held_in(*MASK, lambda s, v: s.update(mask=np.full(SIZE, v))),
+    "globals": in_globals("w * rate2", "rate2 = 2.0", lambda s, v: s.update(rate2=v)),
+    "function in globals": in_globals(
+        "activation(w)", "activation = mg.tanh",
+        lambda s, v: s.update(activation=mg.exp if v > 1.5 else mg.sigmoid),
+    ),
+    "globals of a function": in_globals(
+        "helper(w)", "rate2 = 1.5\ndef helper(w): return w * rate2",
+        lambda s, v: s.update(rate2=v),
+    ),
+    "class": in_globals(*SETTINGS, lambda s, v: set_rate(s["Settings"], v)),
+    "another class": in_globals(
+        *SETTINGS, lambda s, v: s.update(Settings=type("Settings", (), {"rate": v}))
+    ),
+    "module": in_globals(
+        "w * config.rate", "config = ModuleType('config')\nconfig.rate = 1.5",
+        lambda s, v: set_rate(s["config"], v),
+    ),
+    "default argument": in_globals(
+        "w * rate", "", lambda s, v: setattr(s["term"], "__defaults__", (v,))
+    ),
+    "closure": number_in_closure,
+    "partial": in_partial,
+    "layer": in_layer,
+    "tensor": in_captured_tensor,
+    "generator": dropped_out,
+    "computed by NumPy": unchanged(
+        lambda w, x: w * (x / np.maximum(x.max(), 1.0)) + np.where(x > 0.5, x, 0)
+    ),
+    "condition": unchanged(lambda w, x: w * 2.0 if x.sum() > SIZE * 0.6 else w * 3.0),
+    "made by NumPy": unchanged(
+        lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2]
+    ),
+    "data of a tensor": unchanged(lambda w, x: w * (w.data * 2.0) + w * w.numpy().max()),
+}  # fmt: skip
 
 
 # ---------------------------------------------------------------- what breaks the contract
-
-
-def read_by_asarray():
-    return lambda w, x: w / float(np.asarray(x).max()), None
-
-
-def read_by_view():
-    return lambda w, x: w / float(x.view(np.ndarray).max()), None
-
-
-def read_by_memoryview():
-    return lambda w, x: w / memoryview(x)[0], None
-
-
-def read_by_dlpack():
-    return lambda w, x: w / float(np.from_dlpack(x).max()), None
-
-
-def taken_out():
-    return lambda w, x: w * float(x[0]) * int(x.sum()) * x.max().item(), None
-
-
-def taken_out_of_what_is_captured():
-    state = np.ones(SIZE)
-    return lambda w, x: w * float(state[0]), lambda rng: state.__setitem__(0, rng.uniform(1, 2))
 
 
 def drawn_outside():
@@ -298,16 +227,19 @@ def written_by_the_step():
     return term, None
 
 
-KEPT = [
-    number_in_closure, number_in_globals, function_in_globals, helper_in_globals, class_in_globals,
-    attribute_of_module, default_argument, in_list, in_dict, in_set, in_deque, in_namespace_object,
-    in_slots, in_dict_with_attributes, in_context_variable, in_partial, in_layer, in_captured_array,
-    in_captured_tensor, dropped_out, computed_by_numpy, condition, made_by_numpy, data_of_a_tensor,
-]  # fmt: skip
-BROKEN = [
-    read_by_asarray, read_by_view, read_by_memoryview, read_by_dlpack, taken_out,
-    taken_out_of_what_is_captured, drawn_outside, counted, written_by_the_step,
-]  # fmt: skip
+BROKEN = {
+    "asarray": unchanged(lambda w, x: w / float(np.asarray(x).max())),
+    "view": unchanged(lambda w, x: w / float(x.view(np.ndarray).max())),
+    "memoryview": unchanged(lambda w, x: w / memoryview(x)[0]),
+    "DLPack": unchanged(lambda w, x: w / float(np.from_dlpack(x).max())),
+    "taken out": unchanged(lambda w, x: w * float(x[0]) * int(x.sum()) * x.max().item()),
+    "taken out of what is held": held_in(
+        lambda: np.ones(SIZE), lambda s: float(s[0]), lambda s, v: s.__setitem__(0, v)
+    ),
+    "drawn": drawn_outside,
+    "counted": counted,
+    "written": written_by_the_step,
+}
 ENDS = ["plain", "SGD", "Adam", "clipped", "by hand", "summed", "cleared"]
 
 
@@ -375,24 +307,27 @@ def wrong_calls(makers, end, seed, calls=10):
     return wrong, len(caught), run
 
 
-@pytest.mark.parametrize("seed", range(96))
-def test_a_step_within_the_contract_gives_what_it_gives_eagerly(seed):
+def random_makers(pool, seed, most):
+    """One of a pool, each in its turn, and up to so many of those within the contract."""
     rng = np.random.default_rng(seed)
-    makers = [KEPT[seed % len(KEPT)], *rng.choice(KEPT, size=rng.integers(3))]
-    wrong, _, run = wrong_calls(makers, ENDS[rng.integers(len(ENDS))], seed)
+    more = rng.choice(list(KEPT.values()), size=rng.integers(most + 1))
+    return [list(pool.values())[seed % len(pool)], *more], ENDS[rng.integers(len(ENDS))]
+
+
+@pytest.mark.parametrize("seed", range(4 * len(KEPT)))
+def test_a_step_within_the_contract_gives_what_it_gives_eagerly(seed):
+    wrong, _, run = wrong_calls(*random_makers(KEPT, seed, 2), seed)
     assert wrong == [], run
 
 
-@pytest.mark.parametrize("seed", range(72))
+@pytest.mark.parametrize("seed", range(8 * len(BROKEN)))
 def test_a_step_outside_the_contract_is_noticed_by_its_second_wrong_outcome(seed):
-    rng = np.random.default_rng(seed)
-    makers = [BROKEN[seed % len(BROKEN)], *rng.choice(KEPT, size=rng.integers(2))]
-    wrong, warned, run = wrong_calls(makers, ENDS[rng.integers(len(ENDS))], seed)
+    wrong, warned, run = wrong_calls(*random_makers(BROKEN, seed, 1), seed)
     assert len(wrong) <= 1, run
     assert warned or not wrong
 
 
-@pytest.mark.parametrize("maker", KEPT, ids=lambda maker: maker.__name__)
+@pytest.mark.parametrize("maker", KEPT.values(), ids=KEPT)
 def test_each_term_within_the_contract_compiles(maker):
     eager = World([maker], "plain")
     run = mg.compile(eager.step)
@@ -402,113 +337,7 @@ def test_each_term_within_the_contract_compiles(maker):
     assert run.recordings <= 3
 
 
-# ---------------------------------------------------------------- what compiles
-
-
-def recurrent(w):
-    W, U = leaf(1, 3, 20, name="W"), leaf(2, SIZE, 20, name="U")
-
-    def step(x):
-        h, c = np.zeros((2, SIZE)), np.zeros((2, SIZE))
-        for t in range(4):
-            z = mg.tensor(x.reshape(4, 2, 3)[t]) @ W + mg.matmul(h, U)
-            i, f, o = (mg.sigmoid(z[:, k : k + SIZE]) for k in (0, SIZE, 2 * SIZE))
-            c = f * c + i * mg.tanh(z[:, 3 * SIZE :])
-            h = o * mg.tanh(c)
-        loss = mg.mean(h * h) + mg.mean(w)
-        loss.backward()
-        return loss
-
-    return step
-
-
-def loss_of(w, x):
-    w.grad = None
-    loss = mg.mean(mg.tanh(mg.tensor(x[:SIZE]) * w) ** 2) * 100
-    loss.backward()
-    return loss
-
-
-def clipped_by_hand(w):
-    def step(x):
-        loss = loss_of(w, x)
-        norm = np.sqrt(sum((p.grad**2).sum() for p in [w]))
-        w.grad = w.grad * np.minimum(1.0, 0.5 / (norm + 1e-6))
-        return loss
-
-    return step
-
-
-def clipped_on_condition(w):
-    def step(x):
-        loss = loss_of(w, x)
-        norm = np.linalg.norm(w.grad)
-        if norm > 20:
-            w.grad *= 20 / norm
-        return loss
-
-    return step
-
-
-def clipped_by_the_library(w):
-    optimizer = SGD([w], lr=0.01)
-
-    def step(x):
-        loss_of(w, x)
-        norm = clip_grad_norm([w], 0.5)
-        optimizer.step()
-        return norm
-
-    return step
-
-
-def clipped_in_place(w):
-    def step(x):
-        loss = loss_of(w, x)
-        np.clip(w.grad, -0.1, 0.1, out=w.grad)
-        return loss
-
-    return step
-
-
-def decoding(w):
-    cache = mg.tensor(np.zeros((8, SIZE)), name="cache")
-
-    def step(x):
-        position = (x[:1] * 8).astype(np.int64)
-        with mg.no_grad():
-            row = mg.tensor(x[:SIZE])
-            cache.assign_(mg.where((np.arange(8) == position)[:, None], row, cache))
-            seen = np.where(np.arange(8) <= position, 0.0, -np.inf)
-            return mg.softmax(mg.mask_add(cache @ w, seen)) @ cache
-
-    return step
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        recurrent,
-        clipped_by_hand,
-        clipped_on_condition,
-        clipped_by_the_library,
-        clipped_in_place,
-        decoding,
-    ],
-    ids=lambda make: make.__name__,
-)
-def test_what_people_write_compiles(make):
-    ones, others = leaf(0), leaf(0)
-    eager, run = make(ones), mg.compile(make(others))
-    for call in range(6):
-        x = np.random.default_rng(call).uniform(size=24)
-        assert_same(run(x), eager(x), 1e-9)
-        assert_same(others.numpy(), ones.numpy(), 1e-9)
-        if ones.grad is not None:
-            assert_same(others.grad, ones.grad, 1e-9)
-    assert run.reasons == []
-    assert run.recordings <= 4
-
+# ---------------------------------------------------------------- tokens
 
 REARRANGED = {
     "slice": lambda t: t[:, :-1],
@@ -639,59 +468,7 @@ def test_what_rounding_may_do_follows_from_the_terms_that_were_summed(dtype):
 
 
 def test_a_step_that_was_not_called_says_so():
-    assert repr(mg.compile(loss_of)) == "<compiled loss_of: not called yet>"
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [SGD, partial(SGD, momentum=0.9, nesterov=True, weight_decay=0.01), Adam, AdamW],
-    ids=["sgd", "nesterov", "adam", "adamw"],
-)
-def test_an_audited_call_moves_the_weights_once(kind):
-    ones, others = leaf(0), leaf(0)
-    first, second = kind([ones], lr=0.1), kind([others], lr=0.1)
-
-    def made(w, optimizer):
-        def step(x):
-            loss = loss_of(w, x)
-            optimizer.step()
-            return loss
-
-        return step
-
-    run, eager = mg.compile(made(others, second)), made(ones, first)
-    for call in range(9):
-        x = np.random.default_rng(call).uniform(size=SIZE)
-        assert_same(run(x), eager(x), 1e-10)
-        assert_same(others.numpy(), ones.numpy(), 1e-10)
-    assert run.reasons == []
-
-
-class Counting(SGD):
-    def step(self):
-        for p in self.parameters:
-            p.grad = p.grad * 0.5
-        super().step()
-
-
-def test_an_optimizer_of_one_s_own_takes_its_step_once():
-    ones, others = leaf(0), leaf(0)
-
-    def made(w):
-        optimizer = Counting([w], lr=0.1)
-
-        def step(x):
-            loss = loss_of(w, x)
-            optimizer.step()
-            return loss
-
-        return step
-
-    run, eager = mg.compile(made(others)), made(ones)
-    for call in range(5):
-        x = np.random.default_rng(call).uniform(size=SIZE)
-        run(x), eager(x)
-        assert_same(others.numpy(), ones.numpy(), 1e-10)
+    assert repr(mg.compile(leaf)) == "<compiled leaf: not called yet>"
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -1,18 +1,31 @@
-"""Layers, compiled: values and gradients are eager's, and the source reads as a person would write
-it.
+"""Layers, compiled: values and every gradient are eager's, at each call, and names cannot write
+code.
 """
 
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import (
+    GRU,
+    LSTM,
+    RNN,
+    AvgPool2d,
+    BatchNorm,
+    Conv1d,
+    Conv2d,
+    Flatten,
+    GroupNorm,
+    Linear,
+    MaxPool2d,
     MultiHeadAttention,
     SelfAttention,
+    Sequential,
     TransformerBlock,
     create_causal_mask,
     scaled_dot_product_attention,
@@ -21,6 +34,29 @@ from minigrad.errors import ArgumentError
 from tests.compiled import assert_compiles
 
 N = 7
+B, T, D, H = 3, 5, 2, 4
+
+
+def draw(*shape, seed=0, dtype=np.float64):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def training(model, weight=None):
+    """A step: what a model does, and a gradient sent back, this one or of the sum of squares."""
+
+    def step(*inputs):
+        out = model(*inputs)
+        if weight is None:
+            (out * out).sum().backward()
+        else:
+            out.backward(weight)
+        return out
+
+    return step
+
+
+# ---------------------------------------------------------------- attention
+
 MASKS = {
     "none": None,
     "causal": create_causal_mask(N),
@@ -28,49 +64,23 @@ MASKS = {
     "a row that may attend nowhere": np.tri(N, dtype=bool) & (np.arange(N) > 0)[:, None],
     "padding": np.arange(N) < np.array([[[4]], [[7]]]),
 }
-
-
-def _layer(kind, bias, dtype=np.float64):
-    if kind == "self":
-        return SelfAttention(6, 2, 3, use_bias=bias, rng=0, dtype=dtype, method="exact")
-    kv_heads = {"multi": None, "grouped": 1}[kind]
-    return MultiHeadAttention(6, 2, kv_heads, use_bias=bias, rng=0, dtype=dtype, method="exact")
+ATTENTION = {
+    "self": partial(SelfAttention, 6, 2, 3),
+    "multi": partial(MultiHeadAttention, 6, 2),
+    "grouped": partial(MultiHeadAttention, 6, 2, 1),
+}
 
 
 @pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("kind", ["self", "multi", "grouped"])
+@pytest.mark.parametrize("kind", ATTENTION)
 def test_attention_equals_eager(kind, bias, mask):
-    rng = np.random.default_rng(0)
-    x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True, name="X")
-    weight, layer = rng.normal(size=(2, N, 6)), _layer(kind, bias)
-
-    def step(x):
-        out = layer(x, mask=mask)
-        out.backward(weight)
-        return out
-
+    x = mg.tensor(draw(2, N, 6), requires_grad=True, name="X")
+    layer = ATTENTION[kind](use_bias=bias, rng=0, method="exact")
+    step = training(lambda x: layer(x, mask=mask), draw(2, N, 6, seed=1)[..., : layer.W_O.shape[1]])
     leaves = [x, *layer.parameters()]
     assert_compiles(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
-
-
-@pytest.mark.parametrize("size", [7, 211])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-3), ("f8", 1e-10)])
-def test_a_block_is_followed_into_every_rule_of_its_backward(dtype, tolerance, size):
-    rng = np.random.default_rng(0)
-    block = TransformerBlock(6, 2, rng=0, dtype=dtype, activation="gelu")
-    x = mg.tensor(rng.normal(size=(2, size, 6)).astype(dtype), requires_grad=True, name="X")
-    weight = rng.normal(size=x.shape).astype(dtype)
-
-    def step(x):
-        out = block(x)
-        out.backward(weight)
-        return out
-
-    leaves = [x, *block.parameters()]
-    run = assert_compiles(step, leaves, *[(x,)] * 3, tolerance=tolerance)
-    assert "_backward(" not in run.source  # no rule is called whole
 
 
 @pytest.mark.usefixtures("sizes")
@@ -81,41 +91,25 @@ def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
     visible, method, additive
 ):
     layer = MultiHeadAttention(6, 2, rng=0, method=method, **visible)
-
-    def step(x, mask):
-        out = layer(x, mask=mask)
-        (out * out).sum().backward()
-        return out
-
-    rng = np.random.default_rng(0)
-    x = mg.tensor(rng.normal(size=(2, N, 6)), requires_grad=True)
+    x = mg.tensor(draw(2, N, 6), requires_grad=True)
     seen = [np.arange(N) < np.array(n)[:, None, None] for n in ([4, 7], [7, 1], [2, 3])]
     masks = [np.where(m, 0.0, -np.inf) if additive else m for m in seen]
-    assert_compiles(step, [x, *layer.parameters()], *((x, mask) for mask in masks))
+    assert_compiles(training(layer), [x, *layer.parameters()], *((x, mask) for mask in masks))
 
 
 @pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("heads", [(), (3,)], ids=["one head", "three"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_causal_attention_without_a_layer_is_compiled_for_each_offset(heads, masked):
-    rng, at = np.random.default_rng(0), {"offset": 0}
-    Q, K, V = (mg.tensor(rng.normal(size=(2, *heads, N, 4)), requires_grad=True) for _ in "QKV")
+    Q, K, V = (mg.tensor(draw(2, *heads, N, 4, seed=k), requires_grad=True) for k in range(3))
 
-    def step(mask):
-        O, A = scaled_dot_product_attention(Q, K, V, mask, is_causal=True, **at)
+    def step(mask, offset):
+        O, A = scaled_dot_product_attention(Q, K, V, mask, is_causal=True, offset=offset)
         (O * O).sum().backward()
         return A
 
-    run = mg.compile(step)
-    for at["offset"] in (0, 0, 2, 2):
-        mask = rng.random((2, N, N)) > 0.2 if masked else None
-        results = []
-        for f in (step, run):
-            Q.grad = K.grad = V.grad = None
-            results.append([f(mask).numpy(), Q.grad, K.grad, V.grad])
-        for a, b in zip(*results, strict=True):
-            np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
-    assert (run.recordings, run.reasons) == (2, [])
+    masks = [draw(2, N, N, seed=k) > -0.8 if masked else None for k in range(4)]
+    assert_compiles(step, [Q, K, V], *zip(masks, (0, 0, 2, 2), strict=True), programs=2)
 
 
 @pytest.mark.parametrize("method", ["exact", "tiled"])
@@ -123,13 +117,7 @@ def test_causal_attention_without_a_layer_is_compiled_for_each_offset(heads, mas
 def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
     layer = SelfAttention(6, 2, 3, rng=0, method=method)
     x, mask = mg.tensor(np.ones((2, N, 6))), create_causal_mask(N)
-
-    @mg.compile
-    def step(x, mask):
-        out = layer(x, mask=mask)
-        out.sum().backward()
-        return out
-
+    step = mg.compile(training(layer))
     step(x, mask.copy())
     step(x, mask.copy())
     assert not step.reasons
@@ -138,23 +126,88 @@ def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
         step(x, mask.copy())
 
 
-WEIGHT = np.ones((1, N, 6))
+@pytest.mark.parametrize("size", [7, 211])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-3), ("f8", 1e-10)])
+def test_a_block_is_followed_into_every_rule_of_its_backward(dtype, tolerance, size):
+    block = TransformerBlock(6, 2, rng=0, dtype=dtype, activation="gelu")
+    x = mg.tensor(draw(2, size, 6, dtype=dtype), requires_grad=True, name="X")
+    step = training(block, draw(2, size, 6, seed=1, dtype=dtype))
+    run = assert_compiles(step, [x, *block.parameters()], *[(x,)] * 3, tolerance=tolerance)
+    assert "_backward(" not in run.source  # no rule is called whole
+
+
+# ---------------------------------------------------------------- other layers
+
+MODELS = {
+    f"{kind.__name__} {method}": (kind(D, H, 2, True, method=method, rng=0), (B, T, D))
+    for kind in (RNN, GRU, LSTM)
+    for method in ("fused", "steps")
+} | {
+    "classifier": (
+        Sequential(LSTM(D, H, rng=0), lambda X: X[:, -1], Linear(H, 3, rng=1)), (B, T, D)
+    ),
+    "conv1d": (Conv1d(D, H, 3, padding="same", rng=0), (B, D, 9)),
+    "conv2d": (Conv2d(4, 6, 3, stride=2, padding=1, groups=2, rng=0), (B, 4, 7, 5)),
+    "cnn": (
+        Sequential(
+            Conv2d(1, 4, 3, padding=1, rng=0), BatchNorm(4), mg.relu, MaxPool2d(2),
+            Conv2d(4, 6, 3, rng=1), GroupNorm(2, 6), mg.softplus, AvgPool2d(2), Flatten(),
+            Linear(6, 3, rng=2),
+        ),
+        (B, 1, 8, 8),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("sizes")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_compiled_gives_what_it_gives_eagerly(name):
+    model, shape = MODELS[name]
+    calls = [(draw(*shape, seed=n),) for n in range(3)]
+    assert_compiles(training(model), model.parameters(), *calls)
+
+
+@pytest.mark.parametrize("method", ["fused", "steps"])
+def test_a_mask_is_another_at_each_call(method):
+    model = LSTM(D, H, 2, True, method=method, rng=0)
+
+    def step(X, mask):
+        H_all, (h, c) = model(X, mask=mask, return_state=True)
+        loss = (H_all * H_all).sum() + (h * c).sum()
+        loss.backward()
+        return loss
+
+    lengths = [np.random.default_rng(n).integers(1, T + 1, (B, 1)) for n in range(3)]
+    calls = [(draw(B, T, D, seed=n), np.arange(T) < length) for n, length in enumerate(lengths)]
+    assert_compiles(step, model.parameters(), *calls)
+
+
+def test_what_is_looked_up_in_an_array_is_looked_up_again():
+    """argmax and topk in a step: accuracy, and the largest entries."""
+    model = Linear(5, 4, rng=0)
+
+    def step(x, t):
+        z = model(x)
+        values, places = mg.topk(z, 2)
+        loss = mg.cross_entropy(z, t) + values.sum()
+        loss.backward()
+        right = np.equal(mg.argmax(z, axis=1), t)
+        return mg.add(right, places[:, 0] * loss.detach())
+
+    targets = [np.random.default_rng(n).integers(0, 4, 6) for n in range(3)]
+    calls = [(draw(6, 5, seed=n), t) for n, t in enumerate(targets)]
+    assert_compiles(step, model.parameters(), *calls)
+
+
+# ---------------------------------------------------------------- rules and names
 
 
 def test_a_wrong_rule_is_wrong_the_same_way(plant):
     """Compiled code is made of the engine's own rules: a fault in one shows in both."""
     plant("tanh", "x", lambda gradient: gradient * 3)
     x = mg.tensor([0.5], requires_grad=True)
-
-    def step(x):
-        y = mg.tanh(x).sum()
-        y.backward()
-        return y
-
-    for run in (step, *[mg.compile(step)] * 2):
-        x.grad = None
-        run(x)
-        np.testing.assert_allclose(x.grad, [3 * (1 - np.tanh(0.5) ** 2)])
+    assert_compiles(training(mg.tanh), [x], (x,), (x,))
+    np.testing.assert_allclose(mg.grad(mg.tanh(x).sum(), x), 3 * (1 - np.tanh(x.data) ** 2))
 
 
 def test_names_cannot_write_code():
@@ -162,15 +215,12 @@ def test_names_cannot_write_code():
     evil = "x\n    import os #'); raise SystemExit"
     w = mg.tensor([1.0, 2.0], requires_grad=True, name=evil)
 
-    @mg.compile
     def step(x):
         with mg.scope(evil):
             loss = mg.sum((w * x).named(evil))
         loss.backward()
         return loss
 
-    for _ in range(2):
-        step(np.ones(2))
-    assert not step.reasons
-    nodes = list(ast.walk(ast.parse(step.source)))
+    run = assert_compiles(step, [w], (np.ones(2),), (np.ones(2),))
+    nodes = list(ast.walk(ast.parse(run.source)))
     assert not any(isinstance(node, ast.Import | ast.Raise) for node in nodes)

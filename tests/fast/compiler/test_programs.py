@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad.fast.memory import release
-from tests.compiled import assert_compiles
 
 pytestmark = pytest.mark.usefixtures("sizes")
 
@@ -145,59 +143,6 @@ def test_random_programs_equal_eager(first):
     assert compiled_ones == 20
 
 
-ROW = mg.tensor(np.arange(5.0))
-
-
-def _of_square(function):
-    """A loss of a square matrix, and that matrix; what is computed from it may be turned."""
-    w = mg.tensor(np.random.default_rng(0).uniform(0.5, 1.5, (5, 5)), requires_grad=True, name="w")
-
-    def step():
-        loss = function(w)
-        loss.backward()
-        return loss
-
-    return step, w
-
-
-def _turned_twice(w):
-    y = mg.tanh((w * w).mT)  # which NumPy lays out by columns
-    return mg.tanh(y).sum() + (w * mg.tanh(mg.transpose(y))).sum()
-
-
-def _turned_and_flattened(w):
-    y = w * w
-    product = ROW @ y.mT
-    return mg.tanh(product).sum() + mg.tanh(y.mT.reshape(-1)).sum()
-
-
-@pytest.mark.parametrize("function", [_turned_twice, _turned_and_flattened])
-def test_a_view_of_what_lies_by_columns_is_no_other(function):
-    step, w = _of_square(function)
-    assert_compiles(step, [w], (), (), ())
-
-
-REVERSED = {
-    "a product": lambda q, k, v: mg.scale((q @ k.mT)[::-1], 0.5),
-    "a product, averaged": lambda q, k, v: mg.softmax(mg.scale((q @ k.mT)[::-1], 0.5)) @ v,
-    "weights": lambda q, k, v: mg.softmax(mg.scale(q @ k.mT, 0.5))[::-1] @ v,
-    "what was scaled": lambda q, k, v: mg.scale(mg.tanh(q @ k.mT), 0.5)[::-1] @ v,
-    "what was scaled, turned": lambda q, k, v: mg.scale(mg.tanh(q @ k.mT), 0.5)[::-1].mT @ v,
-}
-
-
-@pytest.mark.parametrize("function", REVERSED.values(), ids=REVERSED)
-def test_a_stack_in_reverse_is_not_the_stack(function, rng):
-    q, k, v = (mg.tensor(rng.normal(size=(3, 5, 2)), requires_grad=True) for _ in "qkv")
-
-    def step():
-        out = function(q, k, v)
-        mg.sum(mg.tanh(out) * out).backward()
-        return out
-
-    assert_compiles(step, [q, k, v], (), ())
-
-
 def test_the_first_call_holds_little_more_than_an_eager_one():
     """Arrays that no rule saved die while the step is recorded."""
 
@@ -221,67 +166,3 @@ def test_the_first_call_holds_little_more_than_an_eager_one():
     x = mg.tensor(np.linspace(-1, 1, 1 << 16), requires_grad=True)
     step(x)
     assert peak(mg.compile(step), x) < 3 * peak(step, x)
-
-
-@pytest.mark.parametrize("rows", [7, 5000])
-def test_rows_taken_many_times_get_their_gradient_in_compiled_steps_too(rows, rng):
-    x = mg.tensor(rng.normal(size=(rows, 30)), requires_grad=True)
-    index, u = rng.integers(-rows, rows, (20, 11)), rng.normal(size=(20, 11, 30))
-
-    @mg.compile
-    def step(x):
-        out = mg.take(x, index, axis=0) * 2.0
-        out.backward(u)
-        return out
-
-    for _ in range(2):
-        x.grad = None
-        step(x)
-    assert step.reasons == []
-    expected = np.zeros((rows, 30))
-    np.add.at(expected, index, 2 * u)
-    np.testing.assert_allclose(x.grad, expected, rtol=1e-12, atol=1e-12)
-
-
-def _descent(w, b, x):
-    loss = mg.mean((x @ w + b) ** 2)
-    d_w, d_b = mg.grad(loss, [w, b])
-    w.assign_(w.numpy() - 0.1 * d_w)
-    b.assign_(b.numpy() - 0.1 * d_b)
-    return loss.detach()
-
-
-def _weighted(w, b, x):
-    y = mg.tanh(x @ w + b)
-    d_w = mg.grad(y, w, x[:, :3] * 2.0, retain_graph=True)
-    return mg.tensor(d_w) + mg.tensor(mg.grad(mg.sum(y * y), w)) * 2.0
-
-
-def _of_what_was_computed(w, b, x):
-    h = mg.tanh(x @ w)
-    loss = mg.sum((h + b) ** 2)
-    d_h, d_w, again = mg.grad(loss, [h, w, w], retain_graph=True)
-    loss.backward()
-    return mg.tensor(d_h), mg.tensor(d_w + again)
-
-
-@pytest.mark.parametrize("step", [_descent, _weighted, _of_what_was_computed])
-def test_gradients_that_a_step_takes_by_itself_are_part_of_its_program(step, rng):
-    w = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True, name="w")
-    b = mg.tensor(rng.normal(size=3), requires_grad=True, name="b")
-    start = w.numpy().copy(), b.numpy().copy()
-    found = []
-    for compiled in (False, True):
-        w.assign_(start[0]), b.assign_(start[1])
-        run = mg.compile(lambda x: step(w, b, x)) if compiled else partial(step, w, b)
-        for n in range(5):
-            w.grad = b.grad = None
-            out = run(np.random.default_rng(n).normal(size=(7, 5)))
-            out = out if isinstance(out, tuple) else (out,)
-            found.append([*(x.numpy().copy() for x in out), w.numpy().copy(), w.grad, b.grad])
-    assert (run.recordings, run.reasons) == (1, [])
-    for eager, other in zip(found[:5], found[5:], strict=True):
-        for wanted, made in zip(eager, other, strict=True):
-            assert (wanted is None) == (made is None)
-            if wanted is not None:
-                np.testing.assert_allclose(made, wanted, rtol=1e-12)
