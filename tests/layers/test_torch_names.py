@@ -1,7 +1,5 @@
 """States of PyTorch's layers in and out, and layers that then compute and learn the same."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,8 @@ from tests.compare import refusals
 from tests.layers.twins import gradients_of
 
 IMAGE, SEQUENCE, BATCH = (2, 6, 5, 5), (2, 5, 6), (7, 6)
-POST = {"norm_order": "post", "activation": "relu"}
+OURS = {name: getattr(ours, name) for name in ours.__all__} | {"tanh": mg.tanh, "relu": mg.relu}
+PRE = "6, 2, 9, 0.0, functional.gelu, batch_first=True, norm_first=True"
 
 
 def attention_of(torch, module, x):
@@ -31,100 +30,77 @@ def with_context(torch, module, x):
 
 
 PAIRS = {
-    "Linear": (lambda nn: nn.Linear(6, 3), lambda: Linear(6, 3), BATCH),
-    "Linear without bias": (
-        lambda nn: nn.Linear(6, 3, bias=False), lambda: Linear(6, 3, use_bias=False), BATCH),
-    "LayerNorm": (lambda nn: nn.LayerNorm(6, eps=0.1), lambda: ours.LayerNorm(6, eps=0.1), BATCH),
-    "RMSNorm": (lambda nn: nn.RMSNorm(6), lambda: ours.RMSNorm(6, eps=None), BATCH),
-    "GroupNorm": (lambda nn: nn.GroupNorm(3, 6), lambda: ours.GroupNorm(3, 6), IMAGE),
-    "BatchNorm": (lambda nn: nn.BatchNorm2d(6), lambda: ours.BatchNorm(6), IMAGE),
-    "BatchNorm in evaluation": (
-        lambda nn: nn.BatchNorm2d(6).eval(), lambda: ours.BatchNorm(6).eval(), IMAGE),
-    "Conv1d": (
-        lambda nn: nn.Conv1d(5, 3, 2, padding=1, dilation=2),
-        lambda: ours.Conv1d(5, 3, 2, padding=1, dilation=2), SEQUENCE),
-    "Conv2d": (
-        lambda nn: nn.Conv2d(6, 4, (3, 2), stride=2, groups=2),
-        lambda: ours.Conv2d(6, 4, (3, 2), stride=2, groups=2), IMAGE),
-    "ConvTranspose1d": (
-        lambda nn: nn.ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2),
-        lambda: ours.ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2), SEQUENCE),
-    "ConvTranspose2d": (
-        lambda nn: nn.ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, bias=False),
-        lambda: ours.ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, use_bias=False), IMAGE),
-    "InstanceNorm": (
-        lambda nn: nn.InstanceNorm2d(6, affine=True), lambda: ours.InstanceNorm(6), IMAGE),
-    "PReLU": (lambda nn: nn.PReLU(6, init=0.1), lambda: ours.PReLU(6), IMAGE),
-    "images": (
-        lambda nn: nn.Sequential(
-            nn.Conv2d(6, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
-            nn.Identity(), nn.Upsample(scale_factor=2.5, mode="bilinear"), nn.PReLU(),
-            nn.AvgPool2d(2, 1, count_include_pad=False), nn.GroupNorm(2, 4), nn.GLU(1),
-            nn.AdaptiveAvgPool2d((3, None)), nn.Flatten()),
-        lambda: Sequential(
-            ours.Conv2d(6, 4, 3, padding=1), ours.BatchNorm(4), mg.relu, ours.MaxPool2d(3, 2, 1),
-            ours.Identity(), ours.Upsample(scale_factor=2.5, mode="bilinear"), ours.PReLU(),
-            ours.AvgPool2d(2, stride=1), ours.GroupNorm(2, 4), ours.GLU(1),
-            ours.AdaptiveAvgPool2d((3, None)), ours.Flatten()), IMAGE),
-    **{
-        kind: (
-            lambda nn, kind=kind: getattr(nn, kind)(
-                6, 4, 2, batch_first=True, bidirectional=True),
-            lambda kind=kind: getattr(ours, kind)(6, 4, 2, bidirectional=True), SEQUENCE)
-        for kind in ("LSTM", "GRU", "RNN")
-    },
-    "LSTM without bias": (
-        lambda nn: nn.LSTM(6, 4, 3, bias=False, batch_first=True),
-        lambda: ours.LSTM(6, 4, 3, use_bias=False), SEQUENCE),
-    "GRUCell": (lambda nn: nn.GRUCell(6, 4), lambda: ours.GRUCell(6, 4), BATCH),
-    "LSTMCell": (lambda nn: nn.LSTMCell(6, 4), lambda: ours.LSTMCell(6, 4), BATCH),
-    "MultiheadAttention": (
-        lambda nn: nn.MultiheadAttention(6, 2, batch_first=True),
-        lambda: MultiHeadAttention(6, 2, use_bias=True), SEQUENCE),
-    "MultiheadAttention without bias": (
-        lambda nn: nn.MultiheadAttention(6, 2, bias=False, batch_first=True),
-        lambda: MultiHeadAttention(6, 2), SEQUENCE),
-    "TransformerEncoderLayer": (
-        lambda nn: nn.TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True),
-        lambda: ours.TransformerBlock(6, 2, 9, **POST), SEQUENCE),
-    "TransformerEncoder": (
-        lambda nn: nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(
-                6, 2, 9, 0.0, nn.functional.gelu, batch_first=True, norm_first=True),
-            2, nn.LayerNorm(6), enable_nested_tensor=False),
-        lambda: ours.Encoder(2, 6, 2, 9), SEQUENCE),
-    "TransformerDecoder": (
-        lambda nn: nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(6, 2, 9, dropout=0.0, batch_first=True), 2),
-        lambda: ours.Decoder(2, 6, 2, 9, **POST), SEQUENCE),
-    "TransformerDecoder pre-norm": (
-        lambda nn: nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(
-                6, 2, 9, 0.0, nn.functional.gelu, batch_first=True, norm_first=True),
-            2, nn.LayerNorm(6)),
-        lambda: ours.Decoder(2, 6, 2, 9), SEQUENCE),
-    "Sequential": (
-        lambda nn: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.BatchNorm1d(5), nn.Linear(5, 2)),
-        lambda: Sequential(Linear(6, 5), mg.tanh, ours.BatchNorm(5), Linear(5, 2)), BATCH),
+    "Linear(6, 3)": ("Linear(6, 3)", BATCH),
+    "Linear(6, 3, bias=False)": ("Linear(6, 3, use_bias=False)", BATCH),
+    "LayerNorm(6, eps=0.1)": ("LayerNorm(6, eps=0.1)", BATCH),
+    "RMSNorm(6)": ("RMSNorm(6, eps=None)", BATCH),
+    "GroupNorm(3, 6)": ("GroupNorm(3, 6)", IMAGE),
+    "BatchNorm2d(6)": ("BatchNorm(6)", IMAGE),
+    "BatchNorm2d(6).eval()": ("BatchNorm(6).eval()", IMAGE),
+    "InstanceNorm2d(6, affine=True)": ("InstanceNorm(6)", IMAGE),
+    "PReLU(6, init=0.1)": ("PReLU(6)", IMAGE),
+    "Conv1d(5, 3, 2, padding=1, dilation=2)": (
+        "Conv1d(5, 3, 2, padding=1, dilation=2)", SEQUENCE),
+    "Conv2d(6, 4, (3, 2), stride=2, groups=2)": (
+        "Conv2d(6, 4, (3, 2), stride=2, groups=2)", IMAGE),
+    "ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2)": (
+        "ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2)", SEQUENCE),
+    "ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, bias=False)": (
+        "ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, use_bias=False)", IMAGE),
+    "LSTM(6, 4, 2, batch_first=True, bidirectional=True)": (
+        "LSTM(6, 4, 2, bidirectional=True)", SEQUENCE),
+    "GRU(6, 4, 2, batch_first=True, bidirectional=True)": (
+        "GRU(6, 4, 2, bidirectional=True)", SEQUENCE),
+    "RNN(6, 4, 2, batch_first=True, bidirectional=True)": (
+        "RNN(6, 4, 2, bidirectional=True)", SEQUENCE),
+    "LSTM(6, 4, 3, bias=False, batch_first=True)": ("LSTM(6, 4, 3, use_bias=False)", SEQUENCE),
+    "GRUCell(6, 4)": ("GRUCell(6, 4)", BATCH),
+    "LSTMCell(6, 4)": ("LSTMCell(6, 4)", BATCH),
+    "MultiheadAttention(6, 2, batch_first=True)": (
+        "MultiHeadAttention(6, 2, use_bias=True)", SEQUENCE),
+    "MultiheadAttention(6, 2, bias=False, batch_first=True)": (
+        "MultiHeadAttention(6, 2)", SEQUENCE),
+    "TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True)": (
+        "TransformerBlock(6, 2, 9, norm_order='post', activation='relu')", SEQUENCE),
+    f"TransformerEncoder(TransformerEncoderLayer({PRE}), 2, LayerNorm(6), False)": (
+        "Encoder(2, 6, 2, 9)", SEQUENCE),
+    "TransformerDecoder(TransformerDecoderLayer(6, 2, 9, dropout=0.0, batch_first=True), 2)": (
+        "Decoder(2, 6, 2, 9, norm_order='post', activation='relu')", SEQUENCE),
+    f"TransformerDecoder(TransformerDecoderLayer({PRE}), 2, LayerNorm(6))": (
+        "Decoder(2, 6, 2, 9)", SEQUENCE),
+    "Sequential(Linear(6, 5), Tanh(), BatchNorm1d(5), Linear(5, 2))": (
+        "Sequential(Linear(6, 5), tanh, BatchNorm(5), Linear(5, 2))", BATCH),
+    """Sequential(
+        Conv2d(6, 4, 3, padding=1), BatchNorm2d(4), ReLU(), MaxPool2d(3, 2, 1), Identity(),
+        Upsample(scale_factor=2.5, mode="bilinear"), PReLU(),
+        AvgPool2d(2, 1, count_include_pad=False), GroupNorm(2, 4), GLU(1),
+        AdaptiveAvgPool2d((3, None)), Flatten())""": (
+    """Sequential(
+        Conv2d(6, 4, 3, padding=1), BatchNorm(4), relu, MaxPool2d(3, 2, 1), Identity(),
+        Upsample(scale_factor=2.5, mode="bilinear"), PReLU(),
+        AvgPool2d(2, stride=1), GroupNorm(2, 4), GLU(1),
+        AdaptiveAvgPool2d((3, None)), Flatten())""", IMAGE),
 }  # fmt: skip
+"""PyTorch's layer; ours, and the shape of an input."""
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_outputs_gradients_and_states_are_pytorchs(name, rng):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
-    make, make_ours, shape = PAIRS[name]
-    module, layer = make(torch.nn).double(), make_ours()
+    mine, shape = PAIRS[name]
+    module = eval(name, dict(vars(torch.nn))).double()
+    layer = eval(mine, OURS)
     with torch.no_grad():
         for p in [*module.parameters(), *module.buffers()]:
             if p.is_floating_point():
                 p += 0.1 * torch.rand_like(p)  # biases that are not 0, gains that are not 1
     assert from_torch(module, layer) is layer
     state = {key: value.numpy().copy() for key, value in module.state_dict().items()}
-    mine = to_torch(layer)
-    assert set(mine) == set(state)
+    given_back = to_torch(layer)
+    assert set(given_back) == set(state)
     for key, array in state.items():
-        np.testing.assert_array_equal(mine[key], array, err_msg=key)
+        np.testing.assert_array_equal(given_back[key], array, err_msg=key)
     x = rng.normal(size=shape)
     call = {"Mult": attention_of, "TransformerD": with_context}
     call = next((c for start, c in call.items() if name.startswith(start)), first_of)
@@ -209,26 +185,25 @@ test_heads_that_pytorch_has_not_are_refused = refusals(
 @pytest.mark.parametrize(
     ("theirs", "mine", "line"),
     [
-        ("MultiheadAttention(6, 3)", partial(MultiHeadAttention, 6, 2, use_bias=True),
+        ("MultiheadAttention(6, 3)", "MultiHeadAttention(6, 2, use_bias=True)",
          r"n_heads: 2 here, 3 in PyTorch's"),
-        ("TransformerEncoderLayer(6, 2, 9)", partial(ours.TransformerBlock, 6, 2, 9),
+        ("TransformerEncoderLayer(6, 2, 9)", "TransformerBlock(6, 2, 9)",
          r"norm_order: pre here, post in PyTorch's\n  feed_forward.activation: \["),
-        ("LayerNorm(6, eps=0.1)", partial(ours.LayerNorm, 6), r"eps: 1e-05 here, 0.1 in"),
-        ("RNN(6, 4, nonlinearity='relu')", partial(ours.RNN, 6, 4), "nonlinearity: tanh here"),
-        ("Conv2d(6, 4, 3, stride=2)", partial(ours.Conv2d, 6, 4, 3),
-         "stride: 1 here, 2 in"),
-        ("MaxPool2d(2, ceil_mode=True)", partial(ours.MaxPool2d, 3),
+        ("LayerNorm(6, eps=0.1)", "LayerNorm(6)", r"eps: 1e-05 here, 0.1 in"),
+        ("RNN(6, 4, nonlinearity='relu')", "RNN(6, 4)", "nonlinearity: tanh here"),
+        ("Conv2d(6, 4, 3, stride=2)", "Conv2d(6, 4, 3)", "stride: 1 here, 2 in"),
+        ("MaxPool2d(2, ceil_mode=True)", "MaxPool2d(3)",
          "size: 3 here, 2 in.*stride: 3 here, 2 in.*ceil_mode: False here, True in"),
-        ("AvgPool2d(2, padding=1, count_include_pad=False)",
-         partial(ours.AvgPool2d, 2, padding=1), "count_include_pad: True here, False in"),
-        ("Upsample(size=4)", partial(ours.Upsample, scale_factor=2),
+        ("AvgPool2d(2, padding=1, count_include_pad=False)", "AvgPool2d(2, padding=1)",
+         "count_include_pad: True here, False in"),
+        ("Upsample(size=4)", "Upsample(scale_factor=2)",
          "size: False here, 4 in.*scale_factor: 2 here, False in"),
-        ("GroupNorm(3, 6)", partial(ours.GroupNorm, 2, 6), "groups: 2 here, 3 in"),
-        ("LSTM(6, 4, proj_size=2)", partial(ours.LSTM, 6, 4), "weight_hr_l0: unexpected"),
+        ("GroupNorm(3, 6)", "GroupNorm(2, 6)", "groups: 2 here, 3 in"),
+        ("LSTM(6, 4, proj_size=2)", "LSTM(6, 4)", "weight_hr_l0: unexpected"),
     ],
 )  # fmt: skip
 def test_settings_of_a_module_that_differ_are_listed(theirs, mine, line):
     torch = pytest.importorskip("torch")
-    module = eval(f"nn.{theirs}", {"nn": torch.nn})
+    module = eval(theirs, dict(vars(torch.nn)))
     with pytest.raises(ArgumentError, match=f"(?s)from_torch: nothing was written.*{line}"):
-        from_torch(module, mine())
+        from_torch(module, eval(mine, OURS))
