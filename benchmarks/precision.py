@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 
 from .report import NONE, Report, number
+from .single_ops import functional
 
 __all__ = ["CASES", "errors", "measure_precision"]
 
 ROWS, WIDTH = 100_000, 32
-TALL, WIDE = (ROWS, WIDTH), (WIDTH, ROWS)
+TALL, WIDE, ROW = (ROWS, WIDTH), (WIDTH, ROWS), (WIDTH,)
 EPS = float(np.finfo(np.float32).eps)
-
-
-def _functional(name: str) -> Callable[..., Any]:
-    return lambda torch, *inputs: getattr(torch.nn.functional, name)(*inputs)
 
 
 # title: shapes of the inputs, how minigrad writes it, how PyTorch does
@@ -31,71 +28,43 @@ CASES: dict[str, tuple[Any, Callable[..., Any], Callable[..., Any]]] = {
     "sum, last axis": ((WIDE,), lambda mg, x: mg.sum(x, -1), lambda t, x: x.sum(-1)),
     "sum of all": ((TALL,), lambda mg, x: mg.sum(x), lambda t, x: x.sum()),
     "mean, first axis": ((TALL,), lambda mg, x: mg.mean(x, 0), lambda t, x: x.mean(0)),
-    "var, first axis": (
-        (TALL,),
-        lambda mg, x: mg.var(x, 0),
-        lambda t, x: x.var(0, correction=0),
-    ),
-    "var, last axis": (
-        (WIDE,),
-        lambda mg, x: mg.var(x, -1),
-        lambda t, x: x.var(-1, correction=0),
-    ),
-    "std, first axis": (
-        (TALL,),
-        lambda mg, x: mg.std(x, 0),
-        lambda t, x: x.std(0, correction=0),
-    ),
+    "var, first axis": ((TALL,), lambda mg, x: mg.var(x, 0), lambda t, x: x.var(0, correction=0)),
+    "var, last axis": ((WIDE,), lambda mg, x: mg.var(x, -1), lambda t, x: x.var(-1, correction=0)),
+    "std, first axis": ((TALL,), lambda mg, x: mg.std(x, 0), lambda t, x: x.std(0, correction=0)),
     "norm": ((TALL,), lambda mg, x: mg.norm(x, axis=0), lambda t, x: x.norm(dim=0)),
     "cumsum, first axis": ((TALL,), lambda mg, x: mg.cumsum(x, 0), lambda t, x: x.cumsum(0)),
     "cumsum, last axis": ((WIDE,), lambda mg, x: mg.cumsum(x, -1), lambda t, x: x.cumsum(-1)),
-    "add of a row": (
-        (TALL, (WIDTH,)),
-        lambda mg, x, b: x + b,
-        lambda t, x, b: x + b,
-    ),
+    "add of a row": ((TALL, ROW), lambda mg, x, b: x + b, lambda t, x, b: x + b),
     "linear": (
         (TALL, (WIDTH, 8), (8,)),
         lambda mg, x, w, b: mg.linear(x, w, b),
         lambda t, x, w, b: x @ w + b,
     ),
     "logsumexp, first axis": (
-        (TALL,),
-        lambda mg, x: mg.logsumexp(x, 0),
-        lambda t, x: t.logsumexp(x, 0),
+        (TALL,), lambda mg, x: mg.logsumexp(x, 0), lambda t, x: t.logsumexp(x, 0)
     ),
-    "softmax, first axis": (
-        (TALL,),
-        lambda mg, x: mg.softmax(x, 0),
-        lambda t, x: t.softmax(x, 0),
-    ),
+    "softmax, first axis": ((TALL,), lambda mg, x: mg.softmax(x, 0), lambda t, x: t.softmax(x, 0)),
     "log_softmax, last axis": (
-        (WIDE,),
-        lambda mg, x: mg.log_softmax(x),
-        lambda t, x: t.log_softmax(x, -1),
+        (WIDE,), lambda mg, x: mg.log_softmax(x), lambda t, x: t.log_softmax(x, -1)
     ),
     "layer_norm": (
-        (TALL, (WIDTH,), (WIDTH,)),
+        (TALL, ROW, ROW),
         lambda mg, x, w, b: mg.layer_norm(x, w, b),
-        lambda t, x, w, b: t.nn.functional.layer_norm(x, (WIDTH,), w, b),
+        lambda t, x, w, b: t.nn.functional.layer_norm(x, ROW, w, b),
     ),
     "batch_norm": (
-        (TALL, (WIDTH,), (WIDTH,)),
+        (TALL, ROW, ROW),
         lambda mg, x, w, b: mg.batch_norm(x, w, b),
         lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, w, b, training=True),
     ),
     "convolution": (
         ((400, 8, 16, 16), (8, 8, 3, 3), (8,)),
         lambda mg, x, w, b: mg.conv2d(x, w, b),
-        _functional("conv2d"),
+        functional("conv2d"),
     ),
-    "gelu": ((TALL,), lambda mg, x: mg.gelu(x), _functional("gelu")),
-    "mean of squares": (
-        (TALL,),
-        lambda mg, x: mg.mean(x**2),
-        lambda t, x: (x**2).mean(),
-    ),
-}
+    "gelu": ((TALL,), lambda mg, x: mg.gelu(x), functional("gelu")),
+    "mean of squares": ((TALL,), lambda mg, x: mg.mean(x**2), lambda t, x: (x**2).mean()),
+}  # fmt: skip
 
 
 def errors(title: str) -> list[tuple[str, float, float]]:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OPS", "SingleOp"]
+__all__ = ["OPS", "SingleOp", "functional"]
 
 LARGE = (2000, 2000)  # 4 M entries
 IMAGES = (64, 32, 32, 32)
+SCORES = (4096, 1000)
 
 
 @dataclass(frozen=True)
@@ -46,21 +47,26 @@ class SingleOp:
 _OF_IMAGES = ("convolution", "conv1d", "depthwise", "batch_norm", "max_pool", "avg_pool")
 
 
-def _entrywise(name: str, theirs: Callable[..., Any] | None = None) -> SingleOp:
-    def called(torch: Any, x: Any) -> Any:
-        return getattr(torch, name)(x)
+def _call(name: str, **settings: Any) -> Callable[..., Any]:
+    """A call of that name: `minigrad.name(*inputs)`, `torch.name(*inputs)`."""
+    return lambda engine, *inputs: getattr(engine, name)(*inputs, **settings)
 
-    return SingleOp(name, (LARGE,), lambda mg, x: getattr(mg, name)(x), theirs or called)
+
+def functional(name: str, **settings: Any) -> Callable[..., Any]:
+    """`torch.nn.functional.name(*inputs)`."""
+    return lambda torch, *inputs: getattr(torch.nn.functional, name)(*inputs, **settings)
+
+
+def _both(title: str, *shapes: tuple[int, ...], call: Callable[..., Any] | None = None) -> SingleOp:
+    """What both write alike: the op of that title, unless it is given."""
+    call = _call(title) if call is None else call
+    return SingleOp(title, shapes, call, call)
 
 
 def _convolution(title: str, x: Any, weight: Any, **settings: Any) -> SingleOp:
     name = "conv2d" if len(x) == 4 else "conv1d"
-    return SingleOp(
-        title,
-        (x, weight, weight[:1]),
-        lambda mg, *inputs: getattr(mg, name)(*inputs, **settings),
-        lambda torch, *inputs: getattr(torch.nn.functional, name)(*inputs, **settings),
-    )
+    shapes = (x, weight, weight[:1])
+    return SingleOp(title, shapes, _call(name, **settings), functional(name, **settings))
 
 
 _EVERY = [
@@ -77,95 +83,61 @@ _EVERY = [
     SingleOp(
         "batch_norm",
         (IMAGES, (32,), (32,)),
-        lambda mg, x, w, b: mg.batch_norm(x, w, b),
+        _call("batch_norm"),
         lambda torch, x, w, b: torch.nn.functional.batch_norm(x, None, None, w, b, training=True),
     ),
     SingleOp(
-        "max_pool",
-        (IMAGES,),
-        lambda mg, x: mg.max_pool(x, 2),
-        lambda torch, x: torch.nn.functional.max_pool2d(x, 2),
+        "max_pool", (IMAGES,), _call("max_pool", size=2), functional("max_pool2d", kernel_size=2)
     ),
     SingleOp(
-        "avg_pool",
-        (IMAGES,),
-        lambda mg, x: mg.avg_pool(x, 2),
-        lambda torch, x: torch.nn.functional.avg_pool2d(x, 2),
+        "avg_pool", (IMAGES,), _call("avg_pool", size=2), functional("avg_pool2d", kernel_size=2)
     ),
-    _entrywise("exp"),
-    _entrywise("tanh"),
-    _entrywise("sigmoid"),
-    _entrywise("relu"),
-    _entrywise("silu", lambda torch, x: torch.nn.functional.silu(x)),
-    _entrywise("softplus", lambda torch, x: torch.nn.functional.softplus(x)),
-    _entrywise("gelu", lambda torch, x: torch.nn.functional.gelu(x)),
+    *(_both(name, LARGE) for name in ("exp", "tanh", "sigmoid", "relu")),
+    *(
+        SingleOp(name, (LARGE,), _call(name), functional(name))
+        for name in ("silu", "softplus", "gelu")
+    ),
     SingleOp(
         "gelu tanh",
         (LARGE,),
-        lambda mg, x: mg.gelu(x, approximate="tanh"),
-        lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
+        _call("gelu", approximate="tanh"),
+        functional("gelu", approximate="tanh"),
     ),
     SingleOp(
         "layer_norm",
         ((4096, 512), (512,), (512,)),
-        lambda mg, x, w, b: mg.layer_norm(x, w, b),
+        _call("layer_norm"),
         lambda torch, x, w, b: torch.nn.functional.layer_norm(x, (512,), w, b),
     ),
     SingleOp(
         "rms_norm",
         ((4096, 512), (512,)),
-        lambda mg, x, w: mg.rms_norm(x, w),
+        _call("rms_norm"),
         lambda torch, x, w: torch.nn.functional.rms_norm(x, (512,), w, 1e-5),
     ),
-    SingleOp(
-        "softmax",
-        ((4096, 1000),),
-        lambda mg, x: mg.softmax(x),
-        lambda torch, x: torch.softmax(x, -1),
-    ),
-    SingleOp(
-        "log_softmax",
-        ((4096, 1000),),
-        lambda mg, x: mg.log_softmax(x),
-        lambda torch, x: torch.log_softmax(x, -1),
-    ),
+    SingleOp("softmax", (SCORES,), _call("softmax"), _call("softmax", dim=-1)),
+    SingleOp("log_softmax", (SCORES,), _call("log_softmax"), _call("log_softmax", dim=-1)),
     SingleOp(
         "cross_entropy",
-        ((4096, 1000),),
-        lambda mg, x, t: mg.cross_entropy(x, t),
-        lambda torch, x, t: torch.nn.functional.cross_entropy(x, t),
+        (SCORES,),
+        _call("cross_entropy"),
+        functional("cross_entropy"),
         indices=(4096,),
         below=1000,
     ),
-    SingleOp("sum", (LARGE,), lambda mg, x: mg.sum(x, axis=0), lambda torch, x: x.sum(0)),
-    SingleOp("mean", (LARGE,), lambda mg, x: mg.mean(x, axis=0), lambda torch, x: x.mean(0)),
-    SingleOp(
-        "var", (LARGE,), lambda mg, x: mg.var(x, axis=0), lambda torch, x: x.var(0, correction=0)
-    ),
-    SingleOp("max", (LARGE,), lambda mg, x: mg.max(x, axis=-1), lambda torch, x: x.amax(-1)),
-    SingleOp(
-        "cumsum", (LARGE,), lambda mg, x: mg.cumsum(x, axis=-1), lambda torch, x: x.cumsum(-1)
-    ),
-    SingleOp(
-        "sort",
-        (LARGE,),
-        lambda mg, x: mg.sort(x),
-        lambda torch, x: x.sort(stable=True, dim=-1).values,
-    ),
-    SingleOp("add", (LARGE, LARGE), lambda mg, a, b: mg.add(a, b), lambda torch, a, b: a + b),
-    SingleOp(
-        "multiply", (LARGE, LARGE), lambda mg, a, b: mg.multiply(a, b), lambda torch, a, b: a * b
-    ),
-    SingleOp("divide", (LARGE, LARGE), lambda mg, a, b: a / b, lambda torch, a, b: a / b, True),
-    SingleOp("power", (LARGE,), lambda mg, x: x**3, lambda torch, x: x**3),
-    SingleOp(
-        "maximum",
-        (LARGE, LARGE),
-        lambda mg, a, b: mg.maximum(a, b),
-        lambda torch, a, b: torch.maximum(a, b),
-    ),
-    SingleOp("abs", (LARGE,), lambda mg, x: mg.abs(x), lambda torch, x: x.abs()),
-    SingleOp("clip", (LARGE,), lambda mg, x: mg.clip(x, -1, 1), lambda torch, x: x.clamp(-1, 1)),
+    SingleOp("sum", (LARGE,), _call("sum", axis=0), _call("sum", dim=0)),
+    SingleOp("mean", (LARGE,), _call("mean", axis=0), _call("mean", dim=0)),
+    SingleOp("var", (LARGE,), _call("var", axis=0), _call("var", dim=0, correction=0)),
+    SingleOp("max", (LARGE,), _call("max", axis=-1), _call("amax", dim=-1)),
+    SingleOp("cumsum", (LARGE,), _call("cumsum", axis=-1), _call("cumsum", dim=-1)),
+    SingleOp("sort", (LARGE,), _call("sort"), lambda torch, x: x.sort(stable=True, dim=-1).values),
+    _both("add", LARGE, LARGE),
+    _both("multiply", LARGE, LARGE),
+    SingleOp("divide", (LARGE, LARGE), _call("divide"), _call("divide"), positive=True),
+    _both("power", LARGE, call=lambda engine, x: x**3),
+    _both("maximum", LARGE, LARGE),
+    _both("abs", LARGE),
+    SingleOp("clip", (LARGE,), _call("clip", low=-1, high=1), _call("clamp", min=-1, max=1)),
     SingleOp(
         "where",
         (LARGE, LARGE),
@@ -176,7 +148,7 @@ _EVERY = [
         "dropout",
         (LARGE,),
         lambda mg, x: mg.dropout(x, 0.1, np.random.default_rng(0)),
-        lambda torch, x: torch.nn.functional.dropout(x, 0.1),
+        functional("dropout", p=0.1),
     ),
     SingleOp(
         "concatenate",
@@ -187,22 +159,18 @@ _EVERY = [
     SingleOp(
         "embedding",
         ((30_000, 256),),
-        lambda mg, x, i: mg.take(x, i, axis=0),
+        _call("take", axis=0),
         lambda torch, x, i: torch.nn.functional.embedding(i, x),
         indices=(64, 128),
         below=30_000,
     ),
-    SingleOp(
-        "matmul", ((1024, 1024), (1024, 1024)), lambda mg, a, b: a @ b, lambda torch, a, b: a @ b
-    ),
-    SingleOp(
-        "bmm", ((64, 128, 64), (64, 64, 128)), lambda mg, a, b: a @ b, lambda torch, a, b: a @ b
-    ),
+    _both("matmul", (1024, 1024), (1024, 1024)),
+    _both("bmm", (64, 128, 64), (64, 64, 128), call=_call("matmul")),
     SingleOp(
         "attention",
         ((4, 8, 256, 64),) * 3,
-        lambda mg, *qkv: mg.scaled_dot_product_attention(*qkv),
-        lambda torch, *qkv: torch.nn.functional.scaled_dot_product_attention(*qkv),
+        _call("scaled_dot_product_attention"),
+        functional("scaled_dot_product_attention"),
     ),
 ]
 OPS: dict[str, SingleOp] = {one.title: one for one in _EVERY}

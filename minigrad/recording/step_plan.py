@@ -107,8 +107,9 @@ class StepPlan:
         """Of a path that comes many times the first eight, the 16th, the 32nd … and the last."""
         total, seen = Counter(entry.path for _, entry, _ in shown), Counter[str]()
         for k, entry, is_weights in shown:
-            path, index, count = entry.path, seen[entry.path], 0
+            path, index = entry.path, seen[entry.path]
             seen[path] += 1
+            count = 0
             if index >= 8 and index & (index + 1):
                 if index < total[path] - 1:
                     continue
