@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
-MOST = {
-    "samples": 400,
-    "logged": 20_000,
-    "requests": 4000,
-    "structure": 100,
-}  # beyond, every second one is let go of
+MOST = {"samples": 400, "logged": 20_000, "requests": 4000, "structure": 100}
+"""Beyond, every second one is let go of."""
 
 
 def number(x: Any) -> Any:

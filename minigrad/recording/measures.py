@@ -15,7 +15,15 @@ import numpy as np
 from ..engine.op import Op
 from .record import rms
 
-__all__ = ["changes", "cosine", "heads", "saturation", "size", "subsample"]
+__all__ = [
+    "changes",
+    "cosine",
+    "heads",
+    "rows_of_weights",
+    "saturation",
+    "subsample",
+    "unmasked_rms",
+]
 
 BLOCK = 1 << 13  # entries that are measured at once, and stay in the processor's cache
 FEW = 96  # entries of an array that are kept for its histogram
@@ -24,10 +32,10 @@ ENTRIES = 16  # that a unit must have, for being 0 in all of them to mean anythi
 LOOKED_AT = 1 << 12  # entries of an attention that are looked at
 
 
-def size(array: Any) -> float:
+def unmasked_rms(array: Any) -> float:
     """Root of the mean square, of what no mask has set to -inf; not finite where an entry is not.
 
-    >>> size(np.array([3.0, -4.0])) == sqrt(12.5)
+    >>> unmasked_rms(np.array([3.0, -4.0])) == sqrt(12.5)
     True
     """
     flat = array.ravel(order="K")
@@ -69,7 +77,8 @@ def changes(before: Any, now: Any, start: Any, gradient: Any = None) -> dict[str
     if all(1e-30 < x < 1e30 for x in sums.values()):
         found = {name: sqrt(x / old.size) for name, x in sums.items()}
     else:  # 0, or out of the squares' range
-        found = {"value": size(old), "update": size(new - old), "drift": size(new - first)}
+        moves = {"value": old, "update": new - old, "drift": new - first}
+        found = {name: unmasked_rms(x) for name, x in moves.items()}
     found["ratio"] = found["update"] / found["value"] if found["value"] else 0.0
     if slope:
         update = new[:BLOCK] - old[:BLOCK]
@@ -136,6 +145,17 @@ def saturation(op: Op, out: Any, settings: Sequence[Any]) -> float | None:
 # ------------------------------------------------------------------ attention
 
 
+def rows_of_weights(A: Any) -> tuple[Any, Any] | None:
+    """At how many places each row of attention weights may look, and its entropy in nats.
+
+    None if rows are no weights that sum to 1, but for those that may look nowhere.
+    """
+    allowed = (A > 0).sum(axis=-1)
+    if A.min() < 0 or np.abs(A.sum(axis=-1)[allowed > 0] - 1).max(initial=0) > 1e-2:
+        return None
+    return allowed, -(A * np.log(np.maximum(A, 1e-30))).sum(axis=-1)
+
+
 def heads(weights: Any) -> dict[str, float] | None:
     """Entropy and agreement of attention's heads; None if rows are no weights that sum to 1.
 
@@ -146,14 +166,12 @@ def heads(weights: Any) -> dict[str, float] | None:
         return None
     per = max(1, LOOKED_AT // (weights[0].size or 1))
     A = weights[:per].astype(np.float32, copy=False)
-    allowed = (A > 0).sum(axis=-1)
-    if A.min() < 0 or np.abs(A.sum(axis=-1)[allowed > 0] - 1).max(initial=0) > 1e-2:
+    rows = rows_of_weights(A)
+    if rows is None or not (rows[0] > 1).any():
         return None
+    allowed, entropy = rows
     free = allowed > 1
-    if not free.any():
-        return None
-    entropy = -(A * np.log(np.maximum(A, 1e-30))).sum(axis=-1)[free] / np.log(allowed[free])
-    found = {"entropy": float(entropy.mean())}
+    found = {"entropy": float((entropy[free] / np.log(allowed[free])).mean())}
     if A.ndim == 4 and A.shape[1] > 1:
         flat = A.reshape(*A.shape[:2], -1)
         flat = flat / np.sqrt((flat * flat).sum(axis=-1, keepdims=True))

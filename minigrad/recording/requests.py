@@ -15,6 +15,7 @@ import numpy as np
 
 from .findings import Finding
 from .flow import FlowRecord, Sample
+from .measures import rows_of_weights
 from .watched_run import WatchedRun
 
 if TYPE_CHECKING:
@@ -70,11 +71,10 @@ def head_figures(A: Any, scores: Any = None) -> list[dict[str, float]] | None:
     few = max(1, MOST // (A[0].size or 1))
     S = None if scores is None else np.reshape(scores, A.shape)[:few]
     A = A[:few].astype(np.float64)
-    rows = A.sum(axis=-1)
-    if A.min() < 0 or np.abs(rows[rows > 0] - 1).max(initial=0.0) > 1e-2 or not rows.any():
+    rows = rows_of_weights(A)
+    if rows is None or not rows[0].any():
         return None
-    allowed = (A > 0).sum(axis=-1)
-    entropy = -(A * np.log(np.maximum(A, 1e-300))).sum(axis=-1)
+    allowed, entropy = rows
     found = []
     for head in range(A.shape[1]):
         own, free = A[:, head], allowed[:, head] > 0

@@ -24,7 +24,7 @@ from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .formulas import array_of
-from .measures import changes, cosine, size, subsample
+from .measures import changes, cosine, subsample, unmasked_rms
 from .record import Entry
 from .requests import RequestWatch
 from .step_plan import Backward, Call, StepPlan, StepValues
@@ -207,13 +207,13 @@ class Sampler(Listener, Observer):
             for p in self._parameters.values():
                 if p.gradient is not None and p.tensor.grad is not None:
                     p.kept = p.copied("kept", np.asarray(p.tensor.grad))
-                    p.sent = size(p.kept)
+                    p.sent = unmasked_rms(p.kept)
             if self._trace is None:
                 self._measure()
         elif not self.record.events:  # NaN in any op reaches the first parameters
             known = (p.grad for p in owner.parameters if p.grad is not None)
             few = min(islice(known, PROBED), key=_entries, default=None)
-            if few is not None and not np.isfinite(size(few)):
+            if few is not None and not np.isfinite(unmasked_rms(few)):
                 self._note("", "")
 
     def _measure(self) -> None:
@@ -369,10 +369,10 @@ class Sampler(Listener, Observer):
         if self._clock == "log" or id(p.tensor) in self._moved:
             self._measure_update(p, found)
         if "drift" not in found:
-            found["value"] = size(now if p.before is None else p.before)
-            found["drift"] = size(now - p.reference) / p.scale
+            found["value"] = unmasked_rms(now if p.before is None else p.before)
+            found["drift"] = unmasked_rms(now - p.reference) / p.scale
         if p.gradient is not None:
-            found["gradient"] = size(p.gradient) / self._scale
+            found["gradient"] = unmasked_rms(p.gradient) / self._scale
             few = subsample(p.gradient) / np.float32(self._scale)
             sample.entries[p.path] = [subsample(now), few]
             if p.kept is not None and p.sent < found["gradient"] * 0.999:

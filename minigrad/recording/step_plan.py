@@ -20,7 +20,7 @@ from ..engine.tensor import Node, Tensor
 from .flow import Row
 from .formulas import array_of
 from .guess import constant_guess, targets_of
-from .measures import heads, saturation, size, subsample
+from .measures import heads, saturation, subsample, unmasked_rms
 from .record import Entry
 from .trace import Trace
 
@@ -200,11 +200,11 @@ def _best(trace: Trace, computed: set[int], loss: float) -> tuple[int, int, int]
 def _figures(value: _Value, call: Call, gradient: Any, scale: float) -> dict[str, float]:
     op, inputs, settings, output, _ = call
     array = output._data
-    figures = {"value": size(array)}
+    figures = {"value": unmasked_rms(array)}
     if value.is_weights:
         figures |= heads(array) or {}
     if gradient is not None:
-        figures["gradient"] = size(gradient) / scale
+        figures["gradient"] = unmasked_rms(gradient) / scale
         if op.over_time is not None:
             figures |= _over_time(op, inputs, settings, array, gradient)
     if value.row.saturates:

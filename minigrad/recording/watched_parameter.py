@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.tensor import Tensor
 from .formulas import array_of
-from .measures import size
+from .measures import unmasked_rms
 from .record import Entry
 from .trace import Trace
 
@@ -75,7 +75,7 @@ class WatchedParameter:
     has_copies: bool = False  # whether its units were copies of each other when traced last
 
     def __post_init__(self) -> None:
-        self.scale = size(self.reference) or 1.0
+        self.scale = unmasked_rms(self.reference) or 1.0
         self.clear()
 
     def clear(self) -> None:
@@ -140,7 +140,7 @@ def cancels(trace: Trace, leaf: Entry) -> bool:
         part, gradient = edge.contribution, trace.entries[edge.target].gradient
         if part is not None and gradient is not None:
             terms = gradient.size / part.size
-            rounding = 64 * np.finfo(part.dtype).eps * size(gradient) * terms
-            if terms > 1 and size(part) < rounding:
+            rounding = 64 * np.finfo(part.dtype).eps * unmasked_rms(gradient) * terms
+            if terms > 1 and unmasked_rms(part) < rounding:
                 return True
     return False
