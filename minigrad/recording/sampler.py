@@ -25,9 +25,8 @@ from ..optim.updates import Observer, observers
 from .flow import FlowRecord, Row, Sample
 from .formulas import array_of
 from .measures import changes, cosine, subsample, unmasked_rms
-from .record import Entry
 from .requests import RequestWatch
-from .step_plan import Backward, Call, StepPlan, StepValues
+from .step_plan import Backward, Call, Ids, StepPlan
 from .structure import odd_structure
 from .trace import Trace
 from .watched_parameter import (
@@ -81,7 +80,7 @@ class Sampler(Listener, Observer):
         self._leaves: dict[int, WatchedParameter] = {}  # by entry, in the trace behind the plan
         self._calls: list[Call] = []  # of the step that is looked at
         self._backward: list[Backward] = []
-        self._values: StepValues | None = None  # what was measured before the update
+        self._measured: tuple[Sample, Ids] | None = None  # before the update
         self._installed: tuple[Listener, ...] = ()
         self._moved: frozenset[int] = frozenset()  # parameters that the clock moves
         self._given: frozenset[int] = frozenset()  # those that any optimizer moves
@@ -126,7 +125,7 @@ class Sampler(Listener, Observer):
         for parameter in self._parameters.values():
             parameter.clear()
         self._calls, self._backward = [], []
-        self._trace, self._values = None, None
+        self._trace, self._measured = None, None
         if not self._is_known():
             self._trace = self._new_trace()
             self._trace.takes_no_grad = False  # a model that serves has no steps that end
@@ -212,7 +211,7 @@ class Sampler(Listener, Observer):
                 self._measure()
         elif not self.record.events:  # NaN in any op reaches the first parameters
             known = (p.grad for p in owner.parameters if p.grad is not None)
-            few = min(islice(known, PROBED), key=_entries, default=None)
+            few = min(islice(known, PROBED), key=lambda grad: grad.size, default=None)
             if few is not None and not np.isfinite(unmasked_rms(few)):
                 self._note("", "")
 
@@ -220,22 +219,23 @@ class Sampler(Listener, Observer):
         """Measure the step by its plan, before the update; trace it after all if it is new."""
         plan, parameters = self._plan, self._parameters.values()
         if plan is not None and plan.fits(self._calls):
-            self._values = self._measured(plan)
-            sound = self._values.finite and all(isfinite(p.sent) for p in parameters)
+            self._measured = self._measure_by(plan)
+            sound = _is_finite(self._measured[0]) and all(isfinite(p.sent) for p in parameters)
             if sound or self.record.events:
                 for p in parameters:
                     if p.gradient is not None:
                         p.before = p.copied("before", p.tensor._data)
                 return
-        self._values, self._trace = None, self._new_trace()
+        self._measured, self._trace = None, self._new_trace()
         self._trace.replay(self._calls, self._backward)
         for p in parameters:
             if p.gradient is not None:
                 self._trace.arrived(p.tensor, p.gradient)
 
-    def _measured(self, plan: StepPlan) -> StepValues:
-        guess = len(self.record.samples) < GUESSES
-        return plan.measure(self._calls, self._backward, self._scale, guess=guess)
+    def _measure_by(self, plan: StepPlan) -> tuple[Sample, Ids]:
+        sample, guess = Sample(self.record.steps), len(self.record.samples) < GUESSES
+        given = self._calls, self._backward, self._scale
+        return sample, plan.measure(sample, *given, guess=guess)
 
     def after_update(self, owner: Any) -> None:
         if isinstance(owner, LossScale) and owner.skipped > self._skipped:
@@ -276,11 +276,11 @@ class Sampler(Listener, Observer):
 
     def _has_moved(self) -> bool:
         """Whether any parameter is no longer what it was when an op took it."""
-        used = ((p, self._used(p)) for p in self._parameters.values() if p.gradient is not None)
-        return any(x is not None and not np.array_equal(x.value, p.tensor._data) for p, x in used)
-
-    def _used(self, parameter: WatchedParameter) -> Entry | None:
-        return None if self._trace is None else self._trace.entry_of(parameter.tensor)
+        for p in self._parameters.values() if self._trace is not None else ():
+            used = self._trace.entry_of(p.tensor) if p.gradient is not None else None
+            if used is not None and not np.array_equal(used.value, p.tensor._data):
+                return True
+        return False
 
     def _step_ends(self, lr: float | None) -> None:
         if self._looks:
@@ -291,21 +291,17 @@ class Sampler(Listener, Observer):
     def _end(self, lr: float | None = None) -> None:
         """The step is over: take down its figures."""
         self._release()
-        if self._trace is None and self._values is None:  # nobody moved it yet
+        if self._trace is None and self._measured is None:  # nobody moved it yet
             self._measure()
-        sample, trace = Sample(self.record.steps, lr), self._trace
-        is_first = not self.record.samples
-        if trace is not None:
+        if (trace := self._trace) is not None:
             self._learn(trace)
         assert self._plan is not None
-        values = self._values or self._measured(self._plan)
-        sample.rows, sample.entries = values.rows, values.entries
-        sample.loss, sample.unit = values.loss, values.unit
-        sample.guess, sample.targets = values.guess, values.targets
-        if is_first:
+        sample, looked_up = self._measured or self._measure_by(self._plan)
+        sample.lr = lr
+        if not self.record.samples:
             mark_symmetric(self._parameters.values())
             self._look_at_modules()
-        for leaf, ids in values.ids:
+        for leaf, ids in looked_up:
             self._leaves[leaf].look_up(ids)
         others = any(p.gradient is not None for p in self._parameters.values())
         for p in self._parameters.values():
@@ -319,7 +315,7 @@ class Sampler(Listener, Observer):
                 self._note(*_first_not_finite(trace))
             self._keep_trace(trace)
         self._calls, self._backward = [], []
-        self._values = None
+        self._measured = None
         self._pending = sample
 
     def _learn(self, trace: Trace) -> None:
@@ -442,10 +438,6 @@ def _is_finite(sample: Sample) -> bool:
     """Whether the sizes in a sample are, and what the backward began from."""
     sizes = (row.get(name, 0.0) for row in sample.rows.values() for name in ("value", "gradient"))
     return all(map(isfinite, [*sizes, sample.loss or 0.0]))
-
-
-def _entries(array: Any) -> int:
-    return int(array.size)
 
 
 def _first_not_finite(trace: Trace) -> tuple[str, str]:

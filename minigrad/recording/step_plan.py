@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -17,17 +17,18 @@ import numpy as np
 from ..engine.context import Context
 from ..engine.op import Op
 from ..engine.tensor import Node, Tensor
-from .flow import Row
+from .flow import Row, Sample
 from .formulas import array_of
 from .guess import constant_guess, targets_of
 from .measures import heads, saturation, subsample, unmasked_rms
 from .record import Entry
 from .trace import Trace
 
-__all__ = ["Backward", "Call", "StepPlan", "StepValues"]
+__all__ = ["Backward", "Call", "Ids", "StepPlan"]
 
 Call: TypeAlias = tuple[Op, tuple[Any, ...], tuple[Any, ...], Tensor, Context]
 Backward: TypeAlias = tuple[Node, Any, list[Any]]
+Ids: TypeAlias = list[tuple[int, Any]]  # looked up in the table of an entry
 TARGETS = 64  # of each sample that are kept
 
 
@@ -40,25 +41,6 @@ class _Value:
     row: Row
     is_weights: bool
     count: int = 0
-
-
-@dataclass
-class StepValues:
-    """What was measured of the values of a step: figures and some entries by path."""
-
-    rows: dict[str, dict[str, float]] = field(default_factory=dict)
-    entries: dict[str, list[Any]] = field(default_factory=dict)
-    loss: float = 0.0
-    unit: float = 0.0
-    guess: float | None = None
-    targets: list[float] = field(default_factory=list)
-    ids: list[tuple[int, Any]] = field(default_factory=list)  # looked up in the table of an entry
-
-    @property
-    def finite(self) -> bool:
-        """Whether values, gradients and loss are."""
-        sizes = [row.get(name, 0.0) for row in self.rows.values() for name in ("value", "gradient")]
-        return bool(np.isfinite([*sizes, self.loss]).all())
 
 
 class StepPlan:
@@ -130,15 +112,18 @@ class StepPlan:
 
     def measure(
         self,
+        found: Sample,
         calls: Sequence[Call],
         backward: Sequence[Backward],
         scale: float,
         *,
         guess: bool,
-    ) -> StepValues:
-        """Figures of a step that fits. Args: scale: what the loss was multiplied by alone."""
+    ) -> Ids:
+        """Put figures of a step that fits into a sample; what it looked up.
+
+        Args: scale: what the loss was multiplied by alone.
+        """
         gradients: dict[Any, Any] = {node: array_of(gradient) for node, gradient, _ in backward}
-        found = StepValues()
         for value in self.values:
             call = calls[value.call]
             gradient = gradients.get(call[3]._node)
@@ -150,8 +135,8 @@ class StepPlan:
         ends = (calls[i][3]._data for i in self.roots)
         found.loss = float(sum(np.sum(end, dtype=np.float64) for end in ends)) / scale
         last = None if self.last is None else gradients.get(calls[self.last][3]._node)
-        if last is not None:
-            found.unit = float(np.abs(last).sum(dtype=np.float64)) / scale
+        end = 0.0 if last is None else np.abs(last).sum(dtype=np.float64)
+        found.unit = float(end) / scale
         if self.targets is not None:
             index, out, targets = self.targets
             given = (*calls[index][1], *calls[index][2])
@@ -161,12 +146,13 @@ class StepPlan:
             if guess:
                 pair = array_of(given[out]), np.asarray(array_of(given[targets]))
                 found.guess = constant_guess(*pair, found.loss)
+        looked_up: Ids = []
         for index, leaf in self.tables:
             for setting in calls[index][2]:
                 ids = array_of(setting[0] if isinstance(setting, tuple) and setting else setting)
                 if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
-                    found.ids.append((leaf, ids))
-        return found
+                    looked_up.append((leaf, ids))
+        return looked_up
 
 
 def _gives_weights(call: Call) -> bool:
