@@ -14,27 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.listener import hand_derived
-from .checks import BY_HAND, CheckResult
+from .checks import BY_HAND, CheckResult, Checks
 from .formulas import array_of
-from .record import Entry, rms
+from .record import rms
 from .recorder import Expectation, plus
 from .step_check import VAGUE
 
 __all__ = ["check_by_hand"]
-
-
-class ByHand(NamedTuple):
-    """What was measured; the layers that no backward ran through; the calls that no steps cover."""
-
-    results: list[CheckResult]
-    skipped: list[str]
-    uncovered: list[str]
-
-    def leave_out(self, entries: Iterable[Entry]) -> bool:
-        """Whether a parameter among these was held against nothing."""
-        measured = {result.step for result in self.results if result.ok is not None}
-        parameters = (e for e in entries if e.learns and e.gradient is not None)
-        return not measured or any(e.id not in measured for e in parameters)
 
 
 class _Claim(NamedTuple):
@@ -48,16 +34,16 @@ class _Claim(NamedTuple):
     op: str = ""
 
 
-def check_by_hand(trace: Any) -> ByHand:
+def check_by_hand(trace: Any) -> Checks:
     """Hold what ran backward against the steps that its record names."""
-    found = ByHand([], [], [])
+    found = Checks()
     claims = [*_of_layers(trace, found), *_of_ops(trace, found)]
     for claim in sorted(claims, key=lambda claim: claim.end):
         found.results.extend(_compared(claim))
     return found
 
 
-def _of_ops(trace: Any, found: ByHand) -> Iterator[_Claim]:
+def _of_ops(trace: Any, found: Checks) -> Iterator[_Claim]:
     for entry in (trace.entries[i] for i in dict.fromkeys(trace.backward_steps)):
         steps, call = hand_derived.get(entry.op or ""), trace.call_of(entry)
         if steps is None or call is None or not isinstance(entry.gradient, np.ndarray):
@@ -86,7 +72,7 @@ def _uncovered(steps: Callable[..., Any], declared: Any, given: dict[str, Any]) 
     ]
 
 
-def _of_layers(trace: Any, found: ByHand) -> Iterator[_Claim]:
+def _of_layers(trace: Any, found: Checks) -> Iterator[_Claim]:
     """What layers said of their calls, where a backward ran through them."""
     for e in trace._expectations:
         out = trace.entries[e.symbols["out"]] if "out" in e.symbols else None

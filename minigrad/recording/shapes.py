@@ -17,20 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.errors import MinigradError
-from ..engine.op import Op
+from ..engine.op import Op, Shaped
 from ..engine.plan import Plan
 from ..engine.tensor import Tensor
 from ..ops import add, divide, getitem, matmul, multiply, power, subtract
 from ..ops.operators import not_recorded, op_like
 
 __all__ = ["FlopCounter", "RuleCost", "ShapeTensor", "count_rules"]
-
-
-class Form(NamedTuple):
-    """Shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 class RuleCost(NamedTuple):
@@ -64,9 +57,9 @@ class FlopCounter:
             raise TypeError(f"{op.name} does not say what it costs; declare its flops")
         return flops
 
-    def forms(self, op: Op, inputs: Sequence[Any], settings: Any) -> list[Form]:
+    def forms(self, op: Op, inputs: Sequence[Any], settings: Any) -> list[Shaped]:
         """Of the op's result, and of its by-products."""
-        found: list[Form] = self.remember(
+        found: list[Shaped] = self.remember(
             "forms", op, inputs, settings, lambda: _forms(op, inputs, settings)
         )
         return found
@@ -89,7 +82,7 @@ class FlopCounter:
 
     def remember(self, what: str, op: Op, inputs: Any, settings: Any, find: Any) -> Any:
         """What `find()` gives, from memory for a call like an earlier one, as in a next block."""
-        known = [_form(x) if hasattr(x, "shape") else x for x in inputs]
+        known = [Shaped.of(x) if hasattr(x, "shape") else x for x in inputs]
         key = f"{what} {op.name} {known} {[type(x) for x in inputs]} {settings}"
         if "array(" in key:  # long arrays of settings look alike
             return find()
@@ -214,10 +207,6 @@ def _weightless(value: Any) -> Any:
     return value
 
 
-def _form(x: Any) -> Form:
-    return Form(tuple(x.shape), np.dtype(x.dtype))
-
-
 # ---------------------------------------------------------------- what a rule costs
 
 
@@ -234,7 +223,7 @@ def count_rules(op: Op, inputs: Sequence[Any], settings: Any, needed: Sequence[i
 
 
 def _run_rules(
-    op: Op, inputs: Sequence[Any], settings: Any, needs: Any, forms: list[Form], counter: Any
+    op: Op, inputs: Sequence[Any], settings: Any, needs: Any, forms: list[Shaped], counter: Any
 ) -> RuleCost:
     names = op.input_names(len(inputs))
     tensors = [
@@ -267,18 +256,21 @@ def plan_of(op: Op, needs: tuple[bool, ...]) -> Plan:
 # ---------------------------------------------------------------- shapes of results
 
 
-def _forms(op: Op, inputs: Any, settings: Any) -> list[Form]:
+def _forms(op: Op, inputs: Any, settings: Any) -> list[Shaped]:
     """Of an op's result and by-products."""
     if "shape" in op.settings:  # of the result
         shape = settings[op.settings.index("shape")]
         if isinstance(shape, tuple) and -1 not in shape and not op.auxiliary:
-            return [Form(shape, np.result_type(_like(inputs[0], ())))]
+            return [Shaped(shape, np.result_type(_like(inputs[0], ())))]
     settings = _weightless(settings)
     if _moves(op):  # settings may name sizes; entries of no bytes take no memory
         try:
             nothing = [_like(x, np.shape(x), "V0") for x in inputs]
             out, *others = _run(op, nothing, settings)
-            return [Form(out.shape, next(x.dtype for x in inputs if hasattr(x, "dtype"))), *others]
+            return [
+                Shaped(out.shape, next(x.dtype for x in inputs if hasattr(x, "dtype"))),
+                *others,
+            ]
         except (TypeError, ValueError, StopIteration):  # it looks at entries after all
             pass
     once, again = (_on_small_arrays(op, inputs, settings, power) for power in (1, 2))
@@ -288,7 +280,7 @@ def _forms(op: Op, inputs: Any, settings: Any) -> list[Form]:
     return _run(op, alike, deepcopy(settings))  # lengths that are computed, not handed on
 
 
-def _on_small_arrays(op: Op, inputs: Any, settings: Any, power: int) -> list[Form] | None:
+def _on_small_arrays(op: Op, inputs: Any, settings: Any, power: int) -> list[Shaped] | None:
     """The forms, found with a small number for each length: the first, second … or their squares,
     so that no length computed from others is another both times. None where the op refuses those,
     or makes lengths of its own.
@@ -304,16 +296,16 @@ def _on_small_arrays(op: Op, inputs: Any, settings: Any, power: int) -> list[For
     ]
     try:
         found = _run(op, tiny, given)
-        return [Form(tuple(large[k] for k in shape), dtype) for shape, dtype in found]
+        return [Shaped(tuple(large[k] for k in shape), dtype) for shape, dtype in found]
     except (ValueError, IndexError, KeyError, MinigradError):
         return None
 
 
-def _run(op: Op, arrays: Any, settings: Any) -> list[Form]:
+def _run(op: Op, arrays: Any, settings: Any) -> list[Shaped]:
     """The forms of what the kernel gives."""
     with np.errstate(all="ignore"):
         found = op.forward(*arrays, *settings)
-    return [_form(np.asarray(x)) for x in (found if op.auxiliary else (found,))]
+    return [Shaped.of(np.asarray(x)) for x in (found if op.auxiliary else (found,))]
 
 
 @cache
