@@ -76,22 +76,27 @@ def test_rounding_is_let_through(right):
     assert 0 < check(near, right, "float32") < 1e-5
 
 
-@pytest.mark.parametrize("name", ["out", "d_X", "d_W_Q", "d_b_O"])
-def test_one_wrong_entry_is_named(right, name):
-    wrong = {key: array.copy() for key, array in right.items()}
-    wrong[name].flat[1] += 0.001 * np.abs(right[name]).max()
-    with pytest.raises(WrongAnswer, match=f"wrong answer: {name} is off by 1.0e-03"):
-        check(wrong, right, "float32")
+def _off(name):
+    """One entry of an array is wrong by a thousandth of the largest."""
+
+    def change(answer):
+        array = answer[name].copy()
+        array.flat[1] += 0.001 * np.abs(array).max()
+        return answer | {name: array}
+
+    return change
 
 
-def test_not_a_number_is_wrong(right):
-    wrong = right | {"d_W_O": np.full_like(right["d_W_O"], np.nan)}
-    with pytest.raises(WrongAnswer, match="d_W_O is off by nan"):
-        check(wrong, right, "float32")
-
-
-def test_a_gradient_left_out_or_of_another_shape_is_wrong(right):
-    with pytest.raises(WrongAnswer, match=r"without \['d_b_O'\], with \[\]"):
-        check({k: v for k, v in right.items() if k != "d_b_O"}, right, "float32")
-    with pytest.raises(WrongAnswer, match=r"d_W_Q has shape \(3, 7\), not \(7, 3\)"):
-        check(right | {"d_W_Q": right["d_W_Q"].T}, right, "float32")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        *((_off(name), f"{name} is off by 1.0e-03") for name in ("out", "d_X", "d_W_Q", "d_b_O")),
+        (lambda a: a | {"d_W_O": np.full_like(a["d_W_O"], np.nan)}, "d_W_O is off by nan"),
+        (lambda a: a | {"d_W_Q": a["d_W_Q"].T}, r"d_W_Q has shape \(3, 7\), not \(7, 3\)"),
+        (lambda a: a | {"d_z": 0}, r"without \[\], with \['d_z'\]"),
+        (lambda a: {k: a[k] for k in a if k != "d_b_O"}, r"without \['d_b_O'\], with \[\]"),
+    ],
+)
+def test_a_wrong_answer_is_named(right, change, said):
+    with pytest.raises(WrongAnswer, match=f"wrong answer: {said}"):
+        check(change(right), right, "float32")

@@ -60,14 +60,6 @@ def test_a_formula_that_fails_is_named_as_the_declarations_fault(cube_like, x):
         t.table()
 
 
-def test_optional_terms_are_those_the_call_was_given(rng, x):
-    W, b = mg.tensor(rng.normal(size=(3, 5))), mg.tensor(rng.normal(size=5))
-    with mg.trace() as t:
-        without, given = mg.linear(x, W), mg.linear(x, W, b)
-    assert ("<b>" in t.entries[2].tex, "<b>" in t.entries[-1].tex) == (False, True)
-    assert without.shape == given.shape
-
-
 def test_each_of_many_inputs_has_its_own_rule(rng, x):
     with mg.trace() as t:
         mg.concatenate([x, np.ones((2, 2)), x], axis=1)

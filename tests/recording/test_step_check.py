@@ -30,8 +30,13 @@ RUNS = {
 }
 
 
+def leaves(dtype=np.float64):
+    pairs = (X, "x"), (W, "w")
+    return (mg.tensor(a.astype(dtype), requires_grad=True, name=name) for a, name in pairs)
+
+
 def run(name, dtype=np.float64):
-    x, w = (mg.tensor(a.astype(dtype), requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    x, w = leaves(dtype)
     with mg.trace(check="ops") as t, mg.scope("block"):
         y = RUNS[name](x, w)
         (y * rng.normal(size=y.shape).astype(dtype)).sum().named("loss").backward()
@@ -148,7 +153,7 @@ def test_at_kinks_the_rule_is_checked_beside_them(name, f, factor):
 
 def test_each_of_two_sweeps_has_its_own_numbers_and_checks():
     """The second derivative's sweep goes again through ops that the first one went through."""
-    x, w = (mg.tensor(a, requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    x, w = leaves()
     with mg.trace() as t:
         slope = mg.grad(mg.tanh(x @ w).sum(), x, create_graph=True)
         (slope * slope).sum().backward()
@@ -159,7 +164,7 @@ def test_each_of_two_sweeps_has_its_own_numbers_and_checks():
 
 
 def test_a_wrong_rule_of_an_earlier_sweep_stays_red():
-    x, w = (mg.tensor(a, requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    x, w = leaves()
     with mg.trace() as t:
         y = mg.tanh(x @ w).sum()
         mg.grad(y, x, create_graph=True)
@@ -170,7 +175,7 @@ def test_a_wrong_rule_of_an_earlier_sweep_stays_red():
 
 
 def test_gradients_of_one_output_by_two_calls_are_one_set_of_numbers():
-    x, w = (mg.tensor(a, requires_grad=True, name=n) for a, n in ((X, "x"), (W, "w")))
+    x, w = leaves()
     with mg.trace() as t:
         y = mg.tanh(x @ w).sum()
         found = mg.grad(y, x, create_graph=True).numpy(), mg.grad(y, w)
@@ -179,26 +184,19 @@ def test_gradients_of_one_output_by_two_calls_are_one_set_of_numbers():
     np.testing.assert_array_equal(t["w"].gradient, found[1])
 
 
-def test_a_leaf_that_was_overwritten_between_two_steps_is_checked_as_it_was():
-    w = mg.tensor([2.0, 3.0], requires_grad=True, name="w")
+def test_ops_run_again_with_what_they_were_given_and_the_numbers_they_drew():
+    """A leaf that was overwritten between two steps, and a generator that dropout moved on."""
+    w, generator = mg.tensor([2.0, 3.0], requires_grad=True, name="w"), np.random.default_rng(7)
     with mg.trace() as t:
         for _ in range(2):
-            (w * w * w).sum().backward()
+            (mg.dropout(w * w * w, 0.5, generator) * 3.0).sum().backward()
             w.assign_(w.data * 0.5)
     assert t.check(ops=True).ok
-
-
-def test_dropout_runs_again_with_the_numbers_it_drew():
-    generator = np.random.default_rng(7)
-    x = mg.tensor(np.ones(50), requires_grad=True)
-    with mg.trace(check="ops") as t:
-        (mg.dropout(x, 0.5, generator) * 3.0).sum().backward()
-    assert t.check().ok
     assert generator.random() != np.random.default_rng(7).random()
 
 
 def test_summaries_keep_sizes_and_no_array_and_check_all_the_same():
-    x, w = mg.tensor(X, requires_grad=True, name="x"), mg.tensor(W, requires_grad=True, name="w")
+    x, w = leaves()
 
     def record(**options):
         with mg.trace(**options) as t:
