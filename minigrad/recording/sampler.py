@@ -276,11 +276,10 @@ class Sampler(Listener, Observer):
 
     def _has_moved(self) -> bool:
         """Whether any parameter is no longer what it was when an op took it."""
-        for p in self._parameters.values() if self._trace is not None else ():
-            used = self._trace.entry_of(p.tensor) if p.gradient is not None else None
-            if used is not None and not np.array_equal(used.value, p.tensor._data):
-                return True
-        return False
+        trace = self._trace
+        moved = [p.tensor for p in self._parameters.values() if p.gradient is not None]
+        used = [(None if trace is None else trace.entry_of(x), x) for x in moved]
+        return any(e is not None and not np.array_equal(e.value, x._data) for e, x in used)
 
     def _step_ends(self, lr: float | None) -> None:
         if self._looks:
