@@ -1,7 +1,5 @@
 """What sizes of gradients mean, beside what left the loss; and those that are zero in theory."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ rng = np.random.default_rng(23)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype: Any) -> None:
+def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype):
     layer = MultiHeadAttention(15, 3, use_bias=True, rng=rng, dtype=dtype)
     layer.b_K.assign_(rng.normal(size=15).astype(dtype))
     x = mg.tensor(rng.normal(size=(2, 7, 15)).astype(dtype), requires_grad=True)
@@ -24,7 +22,7 @@ def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype: Any) 
     assert "zero in theory, as softmax does not see" in " ".join(t.table(200).split())
 
 
-def test_a_shift_that_a_later_mean_takes_away_is_seen_without_any_declaration() -> None:
+def test_a_shift_that_a_later_mean_takes_away_is_seen_without_any_declaration():
     b = mg.tensor(rng.normal(size=5), requires_grad=True, name="b")
     X = rng.normal(size=(7, 5))
     with mg.trace() as t:
@@ -33,16 +31,16 @@ def test_a_shift_that_a_later_mean_takes_away_is_seen_without_any_declaration() 
     assert (t["b"].state, t["b"].why) == ("cancels", "subtract does not see it")
 
 
-def test_a_zero_that_no_theory_explains_stays_zero() -> None:
+def test_a_zero_that_no_theory_explains_stays_zero():
     x = mg.tensor(rng.normal(size=5), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(mg.relu(x - 100.0)).backward()
     assert t["x"].state == "zero"
 
 
-def test_an_op_that_takes_no_complex_numbers_leaves_a_zero_unexplained() -> None:
+def test_an_op_that_takes_no_complex_numbers_leaves_a_zero_unexplained():
     @mg.op(tex="<x>", vjp_tex={"x": "0 <g>"}, flops=lambda out: 0)
-    def shy(x: Any) -> Any:
+    def shy(x):
         if np.iscomplexobj(x):
             raise TypeError("no complex numbers")
         return x * 0.0
@@ -57,11 +55,11 @@ def test_an_op_that_takes_no_complex_numbers_leaves_a_zero_unexplained() -> None
         del mg.registry["shy"]
 
 
-def test_a_sum_of_paths_is_judged_by_the_one_most_of_it_came_through() -> None:
+def test_a_sum_of_paths_is_judged_by_the_one_most_of_it_came_through():
     """With a residual nothing vanishes, whatever the branch does."""
     x = mg.tensor(rng.normal(size=5), requires_grad=True, name="x")
     with mg.trace() as t:
-        h: Any = x * 1.0
+        h = x * 1.0
         for _ in range(9):
             h = h + mg.sigmoid(h * 0.1)
         mg.sum(h).backward()
@@ -71,23 +69,21 @@ def test_a_sum_of_paths_is_judged_by_the_one_most_of_it_came_through() -> None:
 
 
 @pytest.mark.parametrize(("factor", "state"), [(1e-310, "vanishing"), (1e307, "exploding")])
-def test_the_ends_of_the_dtype_are_limits_whatever_left_the_loss(factor: float, state: str) -> None:
+def test_the_ends_of_the_dtype_are_limits_whatever_left_the_loss(factor, state):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t:
         (x * 1.0).backward(np.full(2, factor))
     assert t["x"].state == state
 
 
-def cosine_of_unit_vectors(X: Any) -> mg.Tensor:
+def cosine_of_unit_vectors(X):
     unit = X / mg.sqrt(mg.sum(X * X, axis=-1, keepdims=True)).named("length")
     lengths = mg.sqrt(mg.sum(unit * unit, axis=-1))
     return mg.sum(unit[0] * unit[1]) / (lengths[0] * lengths[1])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradient(
-    dtype: Any,
-) -> None:
+def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradient(dtype):
     W = mg.tensor(rng.normal(size=(5, 7)).astype(dtype), requires_grad=True, name="W")
     with mg.trace() as t:
         cosine_of_unit_vectors(rng.normal(size=(2, 5)).astype(dtype) @ W).backward()
@@ -97,7 +93,7 @@ def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradien
     assert "vanishing" not in states.values()
 
 
-def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too() -> None:
+def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too():
     x = rng.normal(size=(1, 5)).astype("f4").repeat(2, axis=0)  # one text, twice: at its maximum
     W = mg.tensor(rng.normal(size=(5, 7)).astype("f4"), requires_grad=True, name="W")
     with mg.trace() as t:

@@ -1,7 +1,5 @@
 """Attention in production: figures of each request under no_grad, held against a baseline."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,20 +10,20 @@ from minigrad.recording.requests import DISTANCES, divergence, head_figures
 from minigrad.watching import Flow
 
 
-def served(model: Any, requests: int, seed: int = 0, **options: Any) -> Any:
+def served(model, requests, seed=0, every=1, **options):
     rng = np.random.default_rng(seed)
-    with mg.watch(model, every=1, **options) as flow, mg.no_grad():
+    with mg.watch(model, every=every, **options) as flow, mg.no_grad():
         for _ in range(requests):
             model(rng.integers(0, 11, (2, int(rng.integers(5, 9)))))
     return flow
 
 
 @pytest.fixture
-def model() -> LanguageModel:
+def model():
     return LanguageModel(11, 12, 3, 2, max_len=9, rng=0)
 
 
-def test_each_request_has_a_row_for_each_head_and_keeps_no_array(model: LanguageModel) -> None:
+def test_each_request_has_a_row_for_each_head_and_keeps_no_array(model, tmp_path):
     flow = served(model, 5)
     assert [sample.step for sample in flow.requests] == [0, 1, 2, 3, 4]
     [first, *_] = flow.requests
@@ -35,9 +33,10 @@ def test_each_request_has_a_row_for_each_head_and_keeps_no_array(model: Language
     assert all(isinstance(x, float) for x in figures.values())
     assert flow.samples == []
     assert flow.diagnose() == []
+    assert Flow.read(flow.save(tmp_path / "flow.jsonl")).to_dict() == flow.to_dict()
 
 
-def test_figures_are_those_of_the_weights() -> None:
+def test_figures_are_those_of_the_weights():
     layer = MultiHeadAttention(12, 3, rng=0)
     X = np.random.default_rng(1).normal(size=(2, 7, 12))
     with mg.watch(layer, every=1) as flow, mg.no_grad():
@@ -52,9 +51,7 @@ def test_figures_are_those_of_the_weights() -> None:
         assert sum(figures[name] for name in DISTANCES) == pytest.approx(1.0)
 
 
-def test_a_head_that_moved_is_named_with_when_and_by_how_much(
-    model: LanguageModel, tmp_path: Any
-) -> None:
+def test_a_head_that_moved_is_named_with_when_and_by_how_much(model, tmp_path):
     served(model, 20).save(tmp_path / "baseline.jsonl")
     quiet = served(model, 20, seed=1, baseline=tmp_path / "baseline.jsonl")
     assert quiet.diagnose() == []
@@ -79,30 +76,21 @@ def test_a_head_that_moved_is_named_with_when_and_by_how_much(
     assert line.endswith(" bits")
 
 
-def test_what_was_saved_is_read_again(model: LanguageModel, tmp_path: Any) -> None:
-    flow = served(model, 3)
-    read = Flow.read(flow.save(tmp_path / "flow.jsonl"))
-    assert read.to_dict() == flow.to_dict()
-
-
-def test_a_baseline_without_requests_is_refused(model: LanguageModel) -> None:
+def test_a_baseline_without_requests_is_refused(model):
     with pytest.raises(ArgumentError, match=r"watch\(baseline=\.\.\.\): it holds no requests"):
         mg.watch(model, baseline=Flow())
 
 
-def test_every_tenth_request_alone_is_looked_at(model: LanguageModel) -> None:
-    with mg.watch(model, every=10) as flow, mg.no_grad():
-        for _ in range(21):
-            model(np.zeros((1, 5), int))
-    assert [sample.step for sample in flow.requests] == [0, 10, 20]
+def test_every_tenth_request_alone_is_looked_at(model):
+    assert [sample.step for sample in served(model, 21, every=10).requests] == [0, 10, 20]
 
 
-def test_what_is_no_attention_has_no_figures() -> None:
+def test_what_is_no_attention_has_no_figures():
     assert head_figures(np.array([[0.2, 0.2], [0.5, 0.5]])) is None
     assert head_figures(np.ones(3)) is None
 
 
-def test_divergence_is_symmetric_and_between_0_and_1() -> None:
+def test_divergence_is_symmetric_and_between_0_and_1():
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.1, 0.2, 0.7])
     assert divergence(p, p) == 0.0
     assert divergence(p, q) == divergence(q, p)
