@@ -58,7 +58,6 @@ class Fold:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.scopes: dict[int, str] = {}  # of each op, before folding
         self.place: dict[int, str] = {}  # the scope in which each entry is drawn
         self.times: dict[str, int] = {}  # block -> how many
         self.copies: dict[str, list[str]] = {}  # block -> what each of them is called
@@ -180,7 +179,7 @@ def is_within(scope: str, outer: str) -> bool:
 # ---------------------------------------------------------------- finding what is folded
 
 
-def folded(trace: Trace, fold: bool = True) -> Fold:
+def folded(trace: Trace, fold: bool) -> Fold:
     """Where everything is drawn. Args: fold: find chains of alike blocks, and draw each once."""
     without: frozenset[Any] = frozenset()
     while True:
@@ -200,7 +199,6 @@ class _Folding:
     def __init__(self, trace: Trace, chained: bool, without: frozenset[Any]) -> None:
         self.trace = trace
         self.fold = Fold(trace)
-        self.without = without
         self.outer: set[str] = set()  # scopes as the program has them
         ops = [entry for entry in trace.entries if entry.op is not None]
         ranked = any(edge.crosses for edge in trace.edges)

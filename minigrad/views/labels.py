@@ -16,7 +16,7 @@ from .plain import counted, of_bytes, one_line, shaped, sized
 
 __all__ = [
     "WIDEST", "Verdict", "alarms", "by_hand", "by_step", "by_value", "cancellation", "facts",
-    "fault", "gains", "heading", "line_label", "line_title", "mark", "node_title", "notes",
+    "gains", "heading", "line_label", "line_title", "mark", "node_title", "notes",
     "of_kind", "picture_name", "reasons", "sum_title", "summary", "ticks", "verdicts", "why",
     "words",
 ]  # fmt: skip
@@ -318,12 +318,6 @@ def _named(first: CheckResult, quoted: Quote) -> dict[str, Any]:
         "op": first.op,
         "difference": first.difference,
     }
-
-
-def fault(check: CheckResult, it: str = "it", symbol: str = "") -> str:
-    """What is wrong, as in "rule of tanh for x is no derivative of it"."""
-    kind = KINDS[check.kind]
-    return f"{kind.mark} of {check.op} for {symbol or check.symbol} {kind.fault} {it}"
 
 
 def mark(entry: Entry, check: CheckResult) -> str:

@@ -88,12 +88,12 @@ def cells(text: str) -> int:
     )
 
 
-def fitted(text: str, width: int, cut: str, mark: str = "…", right: bool = True) -> str:
+def fitted(text: str, width: int, cut: str, right: bool = True) -> str:
     """The text in so many cells, cut at its "start" or "end" if need be, or at neither."""
     if cut and cells(text) > width:
         while text and cells(text) > width - 1:
             text = text[1:] if cut == "start" else text[:-1]
-        text = mark + text if cut == "start" else text + mark
+        text = f"…{text}" if cut == "start" else f"{text}…"
     blank = " " * (width - cells(text))
     return blank + text if right else text + blank
 

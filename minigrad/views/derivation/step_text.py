@@ -13,7 +13,6 @@ from ...recording.record import Edge, Entry
 from ..fold import is_within
 from ..formula import Node, latex, parse, slots, text
 from ..formula.tree import is_negative
-from ..labels import fault
 from ..model import STATES
 from ..plain import one_line, sized
 from ..repeats import repeats
@@ -221,8 +220,9 @@ class StepText:
 
 
 def _said_wrong(check: CheckResult) -> str:
-    said, beside = fault(check, symbol=code(check.symbol)), KINDS[check.kind].beside
-    return WRONG.format(said, check.difference, beside, check.tolerance)
+    kind = KINDS[check.kind]
+    said = f"{kind.mark} of {check.op} for {code(check.symbol)} {kind.fault} it"
+    return WRONG.format(said, check.difference, kind.beside, check.tolerance)
 
 
 def _repeated(part: str, times: int) -> str:

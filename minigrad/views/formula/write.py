@@ -145,9 +145,9 @@ class _Latex(_Writer):
         return f"{left} {right}" if apart else left + right
 
 
-def _any_text(text: str, limit: int = 32) -> str:
+def _any_text(text: str) -> str:
     """Any text as one atom; control and direction characters are spelled out."""
-    pieces = re.findall(r"[\\<>|~^`_{}$%#&]|[^\\<>|~^`_{}$%#&]+", one_line(text, limit))
+    pieces = re.findall(r"[\\<>|~^`_{}$%#&]|[^\\<>|~^`_{}$%#&]+", one_line(text, 32))
     return "{" + "".join(SPECIAL.get(p) or rf"\text{{{p}}}" for p in pieces) + "}"
 
 
