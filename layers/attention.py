@@ -47,8 +47,7 @@ def attend(
 
     Args:
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
-        options: what else is done to S, A and O (see options.py), and `at`, where tokens
-            stand, which they are told.
+        options: what else is done to S, A and O (see options.py); `at` says where tokens stand.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
     S = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)

@@ -158,7 +158,7 @@ class AttentionCall:
             self.rule = None
         if self.rule is None or self.method != "exact":
             return None
-        if not isinstance(self.X, mg.Tensor):  # imagined, to count what a pass costs
+        if not isinstance(self.X, mg.Tensor):  # a shape in its place, to count what a pass costs
             return np.broadcast_to(np.True_, (n, m))
         return mark_constant(self.rule.entries(queries, keys), self.cache)
 

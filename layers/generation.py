@@ -141,7 +141,7 @@ def _continued(
             with mg.no_grad():
                 given = np.maximum(token, 0).reshape(-1, 1), (lengths + k).reshape(-1, 1)
                 logits = session.step(*given).numpy()[:, 0]
-    finally:  # whoever asks for no more tokens leaves it behind too
+    finally:  # also where the caller stops before the last token
         if isinstance(model, Module) and not getattr(session.step, "reasons", ()):
             model._sessions["last"] = session
 

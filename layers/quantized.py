@@ -178,7 +178,7 @@ del mg.registry["quantized_linear"]  # rounding has no derivative that `minigrad
 
 
 class _Products(mg.Listener):
-    """Hears which leaves an op multiplies a row by."""
+    """The leaves that ops multiply rows by."""
 
     def __init__(self) -> None:
         self.weights: set[int] = set()
@@ -239,8 +239,8 @@ def quantize(
     ]
     for attention in attentions:
         attention.rounding = _ScoreRange()
-    heard = _Products()
-    with mg.no_grad(), mg.listen(heard):
+    products = _Products()
+    with mg.no_grad(), mg.listen(products):
         made(*example, **keywords)
     found = [
         (module, name, getattr(value, "W", value))
@@ -248,7 +248,7 @@ def quantize(
         if not isinstance(module, TrainedQuantizedWeight)
         for name, value in vars(module).items()
         if isinstance(value, TrainedQuantizedWeight)
-        or (isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in heard.weights)
+        or (isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in products.weights)
     ]
     if not found:
         raise ArgumentError(

@@ -105,6 +105,7 @@ def test_every_kind_of_layer_takes_adapters(name, rng):
 def test_a_trace_names_the_adapters_and_holds_them_against_the_formula(tmp_path):
     model = SelfAttention(7, 5, 3, rng=0)
     lora(model, 2, alpha=3, targets="W_[QO]", rng=0).weights["W_Q"].B.assign_(np.ones((2, 5)))
+    assert model.W_Q.s.item() == 3 / 2  # α / rank
     x = mg.tensor(np.random.default_rng(1).normal(size=(2, 3, 7)), requires_grad=True)
     with mg.trace() as t:
         (model(x) ** 2).sum().backward()
