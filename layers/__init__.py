@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from .efficient import *
     from .efficient_layers import *
     from .embedding import *
-    from .frequencies import *
     from .generation import *
     from .initialisers import *
-    from .kernels import *
     from .layer_costs import *
     from .layout import *
     from .losses import *
@@ -63,18 +61,17 @@ _LATER = {
     "blocks": "BlockOptions DecoderBlock TransformerBlock",
     "cost": "A100_RIDGE Traffic arithmetic_intensity count_flops count_memory_bytes "
     "count_traffic_bytes flops_by_step memory_by_array roofline",
-    "efficient": "linear_attention linformer_attention performer_attention",
+    "efficient": "elu_features linear_attention linformer_attention orthogonal_features "
+    "performer_attention positive_features",
     "efficient_layers": "LinearAttention LinformerAttention PerformerAttention",
     "embedding": "Embedding",
-    "frequencies": "llama3_frequencies ntk_frequencies rotary_frequencies scaled_frequencies "
-    "yarn_amplitude yarn_frequencies",
-    "kernels": "elu_features orthogonal_features positive_features",
     "layer_costs": "LayerCost kv_cache_bytes layer_cost",
     "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
     "low_rank": "Adapters LowRankWeight lora",
     "norm": "BatchNorm GroupNorm InstanceNorm LayerNorm RMSNorm",
     "relative": "ALiBi RelativePosition T5Bias TransformerXLPosition alibi_slopes t5_bucket",
-    "rotary": "Rotary apply_rotary rotary_angles",
+    "rotary": "Rotary apply_rotary llama3_frequencies ntk_frequencies rotary_angles "
+    "rotary_frequencies scaled_frequencies yarn_amplitude yarn_frequencies",
     "sequential": "Sequential",
     "sparse": "big_bird_mask dilated_mask global_mask sliding_window_mask",
     "torch_names": "from_torch to_torch",

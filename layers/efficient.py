@@ -1,7 +1,8 @@
 """Attention whose cost grows with n, not n²: Linformer, Performer, linear attention.
 
 Each takes Q, K and V and returns what stands in for softmax(Q Kᵀ / √d) V; none makes an n × n
-array. The layers made of them are in efficient_layers.py.
+array. With a kernel φ(q)·φ(k) in place of exp(q·k / √d) the sum over keys needs no query: it is
+made once, and costs n r d_v for r features. The layers made of them are in efficient_layers.py.
 """
 
 from __future__ import annotations
@@ -10,16 +11,25 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 from .arrays import Array, Mask
-from .kernels import elu_features, kernel_attention, key_weights, positive_features
-from .module import named, with_shapes
+from .initialisers import Seed, generator
+from .linear import check_sizes
+from .module import as_named_tensor, named, with_shapes
 from .renamed import renamed
 
-__all__ = ["linear_attention", "linformer_attention", "performer_attention"]
+__all__ = [
+    "elu_features",
+    "linear_attention",
+    "linformer_attention",
+    "orthogonal_features",
+    "performer_attention",
+    "positive_features",
+]
 
 
 def linformer_attention(
@@ -184,3 +194,178 @@ def _check_fit(
 
 def _refuse(call: str, rule: str, **arrays: Any) -> None:
     raise ShapeError(with_shapes(f"{call}: {rule}", **arrays))
+
+
+# ------------------------------------------------------------------ kernels
+
+CHUNK = 32
+"""Queries that look at one another directly; what came before them they see as one sum."""
+
+
+def elu_features(X: Array) -> Any:
+    """φ(x) = elu(x) + 1, entry by entry: x + 1 above zero, exp(x) below.
+
+    Source: Katharopoulos et al. 2020, eq. (7), arXiv:2006.16236.
+
+    >>> elu_features(np.array([-1.0, 0.0, 2.0])).round(3)
+    array([0.368, 1.   , 3.   ])
+    """
+    return mg.add(mg.maximum(X, 0.0), mg.exp(mg.minimum(X, 0.0)))
+
+
+def positive_features(X: Array, features: Array, over: int | tuple[int, ...] | None = None) -> Any:
+    """φ(x) = exp(w·x − ‖x‖²/2 − c) / √m for each row w of features. At c = 0, E φ(x)·φ(y) = e^x·y.
+
+    Args:
+        over: axes over which c is the largest exponent, so that nothing overflows; None: c = 0.
+            It is taken as a constant, for it cancels where features are divided by features.
+    Shapes: X (..., n, d), features (m, d) or broadcastable (..., m, d) → (..., n, m)
+    Source: Choromanski et al. 2021, lemma 1 (SM⁺), arXiv:2009.14794.
+
+    >>> positive_features(np.zeros((1, 3)), np.ones((4, 3)))
+    array([[0.5, 0.5, 0.5, 0.5]])
+    """
+    h = mg.scale(mg.sum(mg.multiply(X, X), axis=-1, keepdims=True), 0.5)  # (..., n, 1)
+    h = named("h", h)
+    E = named("E", mg.subtract(mg.matmul(X, mg.swapaxes(features, -1, -2)), h))  # (..., n, m)
+    if over is not None:
+        c = mg.max(E.detach() if hasattr(E, "detach") else E, axis=over, keepdims=True)
+        c = named("c", c)
+        E = named("E_shifted", mg.subtract(E, c))
+    return mg.scale(mg.exp(E), 1 / sqrt(features.shape[-2]))
+
+
+def orthogonal_features(m: int, d: int, rng: Seed = None) -> NDArray[np.float64]:
+    """m directions w ~ N(0, I_d), orthogonal within each block of d: each alone is Gaussian.
+
+    Args:   rng: a Generator, a seed, or None for fresh entropy.
+    Shapes: → (m, d)
+    Raises: ArgumentError for a size below 1.
+    Source: Choromanski et al. 2021, section 2.4, arXiv:2009.14794.
+
+    >>> W = orthogonal_features(3, 3, rng=0)
+    >>> (abs(W @ W.T) > 1e-12).astype(int)
+    array([[1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]])
+    """
+    check_sizes("orthogonal_features", m=m, d=d)
+    rng = generator(rng)
+    turns, R = np.linalg.qr(rng.normal(size=(-(-m // d), d, d)))
+    signs = np.sign(np.diagonal(R, axis1=-2, axis2=-1))  # without them, not uniform over rotations
+    directions = (turns * signs[:, None, :]).swapaxes(-1, -2).reshape(-1, d)[:m]
+    lengths = np.linalg.norm(rng.normal(size=(m, d)), axis=-1, keepdims=True)
+    return np.asarray(directions * lengths)
+
+
+def kernel_attention(
+    Q_phi: Array,
+    K_phi: Array,
+    V: Array,
+    is_causal: bool = False,
+    mask: Mask | None = None,
+    cache: Any = None,
+) -> Any:
+    """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if is_causal, the sums are over j ≤ i.
+
+    Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
+    """
+    weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
+    blind = _blind(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
+    if weights is not None:
+        w = as_named_tensor(K_phi, "w", weights)
+        K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
+    if is_causal:
+        N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
+        Z = named("Z", mg.cumsum(K_phi, axis=-2))  # (..., n, r)
+        before = None if cache is None else cache.append(K_phi, V)
+        if before is not None:
+            N, Z = mg.add(N, mg.matmul(Q_phi, before[0])), mg.add(Z, before[1])
+    else:
+        S = named("S", mg.matmul(mg.swapaxes(K_phi, -1, -2), V))  # (..., r, d_v)
+        N = mg.matmul(Q_phi, S)  # (..., n, d_v)
+        Z = named("Z", mg.sum(K_phi, axis=-2, keepdims=True))  # (..., 1, r)
+    D = named("D", mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True))  # (..., n, 1)
+    D = D if blind is None else mg.add(D, blind)  # not 0 / 0
+    return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
+
+
+def key_weights(mask: Mask, m: int, dtype: Any) -> NDArray[Any]:
+    """What a mask of keys multiplies each by: e^M; so 0 hides it, as in softmax(S + M).
+
+    A sum over keys is the same for every query, and so must the mask be.
+    Shapes:  mask (m,), or (..., 1, m) → (..., m, 1)
+    """
+    if isinstance(mask, mg.Tensor):
+        if mask.requires_grad:
+            raise GradientError("a mask of keys is a constant; pass mask.detach()")
+        mask = mask.numpy()
+    mask = np.asanyarray(mask)
+    if mask.ndim < 1 or mask.shape[-1] != m or mask.shape[-2:-1] not in ((), (1,)):
+        raise ShapeError(
+            "keys are summed once for all queries, so a mask must hide them from all alike: "
+            f"({m},) or (..., 1, {m}), got {mask.shape}; for later keys, use is_causal=True"
+        )
+    if mask.dtype.kind not in "bf":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    if mask.dtype.kind == "f" and not mask.max(initial=-np.inf) < np.inf:
+        raise ArgumentError("the mask holds NaN or +inf, use 0 and -inf")
+    weights = mask if mask.dtype.kind == "b" else np.exp(mask)
+    weights = weights if weights.ndim > 1 else weights[None]
+    return np.asanyarray(weights.swapaxes(-1, -2), dtype)
+
+
+def _blind(weights: NDArray[Any] | None, is_causal: bool, cache: Any) -> NDArray[Any] | None:
+    """1 for each query that sees no key; None if there is none."""
+    seen: Any = np.ones((1, 1), bool) if weights is None else weights > 0
+    seen = (
+        np.logical_or.accumulate(seen, axis=-2) if is_causal else seen.any(axis=-2, keepdims=True)
+    )
+    if cache is not None:
+        seen = np.logical_or(seen, cache.seen)
+        cache.seen = seen[..., -1:, :]
+    return None if weights is None or seen.all() else np.asanyarray(~seen, weights.dtype)
+
+
+def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Any:
+    """Σ_{j ≤ i} (φ(q_i)·φ(k_j)) v_j: between chunks by running sums, within a chunk directly.
+
+    For chunks of c it makes n c + n r d_v / c entries, not n², nor the n r d_v of a sum a query.
+    """
+    n = Q_phi.shape[-2]
+    if n <= CHUNK:
+        return _within(Q_phi, K_phi, V)  # (..., n, d_v)
+    Q, K, V = (
+        named(f"{s}_chunks", _in_chunks(x, CHUNK))  # (..., n/c, c, ·)
+        for s, x in (("Q", Q_phi), ("K", K_phi), ("V", V))
+    )
+    S = named("S_chunks", mg.matmul(mg.swapaxes(K, -1, -2), V))  # (..., n/c, r, d_v)
+    S_before = named("S_before", mg.cumsum(_one_later(S), axis=-3))  # of all earlier chunks
+    N = mg.add(mg.matmul(Q, S_before), _within(Q, K, V))  # (..., n/c, c, d_v)
+    *lead, chunks, _, d_v = N.shape
+    N = mg.reshape(named("N_chunks", N), (*lead, chunks * CHUNK, d_v))
+    return N[..., :n, :] if n % CHUNK else N
+
+
+def _within(Q: Any, K: Any, V: Any) -> Any:
+    """The sum over j ≤ i, by all products of a query and a key."""
+    P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
+    T = as_named_tensor(
+        P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype))
+    )  # 1 where j ≤ i
+    return mg.matmul(named("P_seen", mg.multiply(P, T)), V)  # (..., c, d_v)
+
+
+def _in_chunks(x: Any, c: int) -> Any:
+    """(..., n, d) → (..., ⌈n / c⌉, c, d), the last filled up with zeros."""
+    *lead, n, d = x.shape
+    if n % c:
+        x = mg.pad(x, [(0, 0)] * len(lead) + [(0, -n % c), (0, 0)])
+    return mg.reshape(x, (*lead, -(-n // c), c, d))
+
+
+def _one_later(S: Any) -> Any:
+    """Each chunk's sum in the place of the next; the first gets zeros, the last is dropped."""
+    return mg.pad(S[..., :-1, :, :], [(0, 0)] * (S.ndim - 3) + [(1, 0), (0, 0), (0, 0)])

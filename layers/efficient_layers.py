@@ -16,9 +16,13 @@ from .arrays import Array, Mask
 from .attention import group_heads, merge_heads, project_heads
 from .attention_call import keys_from
 from .cache import KernelState
-from .efficient import linear_attention, linformer_attention, performer_attention
+from .efficient import (
+    linear_attention,
+    linformer_attention,
+    orthogonal_features,
+    performer_attention,
+)
 from .initialisers import Seed, generator
-from .kernels import orthogonal_features
 from .linear import check_sizes, linear
 from .mask import with_head_axis
 from .module import Module, with_shapes
