@@ -117,6 +117,13 @@ def test_the_sum_shows_its_terms_and_how_much_cancels():
     assert "4.0" in dot.titles["n0sum"]
 
 
+def test_a_backslash_is_doubled_so_that_it_is_no_escape():
+    x = mg.tensor([1.0], requires_grad=True, name=r"\N\G")
+    with mg.trace() as t:
+        mg.sum(x)
+    assert "&#92;&#92;N&#92;&#92;G" in trace_dot(t).text
+
+
 @pytest.mark.parametrize("style", LOOKS)
 @pytest.mark.parametrize(("direction", "rank"), [("down", "TB"), ("right", "LR")])
 def test_no_type_is_below_nine_points(style, direction, rank):

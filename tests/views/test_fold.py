@@ -149,11 +149,15 @@ def some_frozen(h):
     return h
 
 
-def one_weight(x):
-    W, h = leaf(5, 5, name="W"), x
-    for _ in range(5):
-        h = mg.tanh(h @ W + mg.tensor(np.ones((7, 5))))
-    return h
+def one_weight(times):
+    W = leaf(5, 5, name="W")
+
+    def model(h):
+        for _ in range(times):
+            h = mg.tanh(h @ W + mg.tensor(np.ones((7, 5))))
+        return h
+
+    return model
 
 
 def recurrent(x):
@@ -176,7 +180,8 @@ def activated(x):
         (calls_that_share_nothing(2), {}),
         (calls_that_share_nothing(20), {}),
         (some_frozen, {"block0": 4}),
-        (one_weight, {"step[0]": 5}),  # steps, not layers, as they share it
+        (one_weight(5), {"step[0]": 5}),  # steps, not layers, as they share it
+        (one_weight(2), {}),  # two times are no loop
         (recurrent, {"lstm/cells.0/step 0": 7}),  # though each step takes another index
         (activated, {"sequential/layers.0": 8}),
     ],
