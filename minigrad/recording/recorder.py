@@ -18,7 +18,7 @@ from ..engine.listener import Listener, listen
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Node, Tensor, is_held
 from ..engine.writes import writes
-from .formulas import Invocation
+from .formulas import Invocation, array_of
 from .memory import ForwardMemory, owner_of
 from .record import Edge, Entry, facts_of
 from .step_check import check_step, not_measured
@@ -201,31 +201,32 @@ class Recorder(Listener):
         known = self._find(value)
         if known is not None:
             return known
-        is_tensor = isinstance(value, Tensor)
-        array = value._data if is_tensor else value
-        kind, why = "constant", "constant"
-        if is_tensor:
-            held = "parameter" if is_held(value) else "leaf"
-            given = held == "leaf" and id(value) in self._given
-            kind = "input" if given or not value.requires_grad else held
-            why = "" if value.requires_grad else "frozen"
-        origin = self._by_data.get(id(array)) if why == "frozen" else None
-        if origin is not None:
-            kind, why = "detached", "detached"
-        node = value.node if is_tensor else None
-        facts: dict[str, Any] = {
-            "kind": kind,
-            "op": None,
-            "name": getattr(value, "name", None),
-            "why": why,
-        }
-        if node is not None:  # computed before the trace began
-            facts.update(kind="input", why="", made_at=node.place)
+        array, owner, origin = array_of(value), value, None
+        facts: dict[str, Any] = {"kind": "constant", "why": "constant"}
+        if isinstance(value, Tensor) and value.node is not None:  # made before the trace began
+            owner = value.node
+            facts = {"kind": "input", "made_at": owner.place}
+        elif isinstance(value, Tensor) and value.requires_grad:
+            leaf = "input" if id(value) in self._given else "leaf"
+            facts = {"kind": "parameter" if is_held(value) else leaf}
+        elif isinstance(value, Tensor):
+            origin = self._by_data.get(id(array))
+            facts = {"kind": "input", "why": "frozen"}
+            if origin is not None:
+                facts = {"kind": "detached", "why": "detached"}
         self._by_data.setdefault(id(array), len(self.entries))
         self._given_memory.add(id(owner_of(array)))
-        facts.update(shape=array.shape, dtype=dtype_name(array.dtype), needs=not why)
-        facts["value"] = self._kept(array)  # it may be overwritten later, by an optimiser say
-        entry = self._entry(node if node is not None else value, scope=scope, **facts)
+        entry = self._entry(
+            owner,
+            **facts,
+            op=None,
+            name=getattr(value, "name", None),
+            scope=scope,
+            shape=array.shape,
+            dtype=dtype_name(array.dtype),
+            value=self._kept(array),  # it may be overwritten later, by an optimizer say
+            needs=not facts.get("why"),
+        )
         if origin is not None:
             self.add_edge(Edge(origin, entry.id, "detach"))
         return entry.id
@@ -475,20 +476,15 @@ class Recorder(Listener):
             found = known.get(value) if isinstance(value, str) else self._find(value)
             if found is not None:
                 known[symbol] = found
-            plain[symbol] = self._value(found, value)
+            plain[symbol] = array_of(value) if found is None else self.entries[found].value
         first = known.pop("first", first)
         self._expectations.append(
             Expectation(steps, known, plain, scope, first=first, last=len(self.entries))
         )
 
-    def _value(self, known: int | None, value: Any) -> Any:
-        if known is not None:
-            return self.entries[known].value
-        return value._data if isinstance(value, Tensor) else value
-
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value._data if isinstance(value, Tensor) else value)
+    return np.asarray(array_of(value))
 
 
 def plus(total: Any, part: Any) -> Any:
