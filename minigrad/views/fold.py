@@ -460,6 +460,8 @@ class _Finder:
         """Whether a block goes on with a chain."""
         if len(blocks) > 1:
             return blocks[-1].roles == block.roles
+        if len(block.roles) != len(blocks[0].roles):  # an optional input, such as a bias
+            return False
         pairs = zip(blocks[0].roles, block.roles, strict=True)
         alike = (a == b or (b[0] == PREVIOUS and a[0] != OWN_OP) for a, b in pairs)
         return any(role[0] in (PREVIOUS, BESIDE) for role in block.roles) and all(alike)

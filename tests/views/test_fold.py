@@ -170,6 +170,15 @@ def activated(x):
     return Sequential(*layers)(x)
 
 
+def first_alone_has_a_bias(x):
+    rng = np.random.default_rng(0)
+    weights = [mg.tensor(rng.normal(size=(5, 5)), requires_grad=True) for _ in range(7)]
+    b = mg.tensor(np.ones(5), requires_grad=True)
+    for i, W in enumerate(weights):
+        x = mg.linear(x, W, b if i == 0 else None)
+    return x
+
+
 @pytest.mark.parametrize(
     ("model", "times"),
     [
@@ -184,6 +193,7 @@ def activated(x):
         (one_weight(2), {}),  # two times are no loop
         (recurrent, {"lstm/cells.0/step 0": 7}),  # though each step takes another index
         (activated, {"sequential/layers.0": 8}),
+        (first_alone_has_a_bias, {"layer[0]": 6}),
     ],
 )
 def test_what_follows_one_another_and_is_alike_is_folded(model, times):
