@@ -14,47 +14,58 @@ from minigrad.views import notebook
 HOSTILE = "<script>alert('x')</script> & \u202e"
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
-def parsed(html):
-    """HTML that is well-formed: every tag closed, every sign escaped."""
+def parsed(thing):
+    """What is shown as HTML or SVG; it is well-formed: every tag closed, every sign escaped."""
+    html = thing
+    if not isinstance(thing, str):
+        bundle = thing._repr_mimebundle_(include=None, exclude=None)
+        html = bundle.get("text/html") or bundle["image/svg+xml"]
+    assert "<script" not in html
+    assert "\u202e" not in html
     return ET.fromstring(html)
 
 
-def test_a_trace_is_a_picture_that_fits_and_can_be_read_out_and_a_table():
-    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+def said(thing):
+    return "".join(parsed(thing).itertext())
+
+
+def cells(thing):
+    return [["".join(c.itertext()) for c in row] for row in parsed(thing).iter("tr")]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model that was run forward and backward in a trace, on an input of a hostile name."""
+    model = layers.SelfAttention(5, 3, 2, rng=0)
+    X = mg.tensor(np.random.default_rng(1).normal(size=(2, 7, 5)), name=HOSTILE)
     with mg.trace() as t:
-        mg.sum(x * x).backward()
-    bundle = t._repr_mimebundle_()
-    assert bundle["text/plain"] == t.table(width=100)
-    svg = ET.fromstring(bundle["image/svg+xml"])
+        mg.sum(model(X) ** 2).backward()
+    return model, t
+
+
+def test_a_trace_is_a_picture_that_fits_and_can_be_read_out_and_a_table(trained):
+    _, t = trained
+    assert t._repr_mimebundle_()["text/plain"] == t.table(width=100)
+    svg = parsed(t)
     assert svg.attrib["width"] == "100%"
     assert re.fullmatch(r"max-width:\d+pt;height:auto", svg.attrib["style"])
     assert {child.tag.rpartition("}")[2] for child in svg} >= {"title", "desc"}
 
 
-def test_without_a_renderer_a_trace_is_a_table_alone(monkeypatch):
+def test_without_a_renderer_a_trace_is_a_table_alone(trained, monkeypatch):
     def missing(*_):
         raise MissingDependencyError("none")
 
     monkeypatch.setattr(notebook, "render", missing)
-    with mg.trace() as t:
-        mg.sum(mg.tensor([1.0], requires_grad=True))
-    assert list(t._repr_mimebundle_(include=None, exclude=None)) == ["text/plain"]
+    assert list(trained[1]._repr_mimebundle_(include=None, exclude=None)) == ["text/plain"]
 
 
 def test_a_tensor_shows_its_facts_and_entries(rng):
-    x = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True, name="x")
+    x = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True, name=HOSTILE)
     mg.sum(x * x).backward()
-    bundle = x._repr_mimebundle_()
-    assert bundle["text/plain"] == repr(x)
-    text = " ".join(parsed(bundle["text/html"]).itertext())
-    assert "2×3 float64" in text
-    assert f"{x.numpy()[1, 2]:.4g}" in text
-    assert "rms of gradient" in text
+    assert x._repr_mimebundle_()["text/plain"] == repr(x)
+    for fact in ("<script>", "2×3 float64", f"{x.numpy()[1, 2]:.4g}", "rms of gradient"):
+        assert fact in said(x)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (50, 60), (5, 4, 3, 2), (100_000,)])
@@ -64,15 +75,16 @@ def test_any_tensor_is_small(shape):
     assert len(html) < 8_000
 
 
-def test_a_module_lists_its_parameters(rng):
-    layer = layers.SelfAttention(5, 3, 2, rng=rng)
-    layer.forward(rng.normal(size=(2, 7, 5)))
-    layer.backward(np.ones((2, 7, 5)))
-    bundle = layer._repr_mimebundle_()
-    assert bundle["text/plain"] == repr(layer)
-    rows = [["".join(c.itertext()) for c in row] for row in parsed(bundle["text/html"]).iter("tr")]
-    assert [row[0] for row in rows[1:]] == [name for name, _ in layer.named_parameters()]
-    assert all(row[3] != "–" for row in rows[1:])
+def test_a_module_and_a_list_of_parameters_are_tables_of_them(trained):
+    model, _ = trained
+    assert model._repr_mimebundle_()["text/plain"] == repr(model)
+    found = model.parameters()
+    assert isinstance(found, list)
+    names = [name for name, _ in model.named_parameters()], [one.name for one in found]
+    for thing, wanted in zip((model, found), names, strict=True):
+        rows = cells(thing)[1:]
+        assert [row[0] for row in rows] == wanted
+        assert all(row[3] != "–" for row in rows)  # each has a gradient
 
 
 def test_a_module_without_parameters_is_its_name():
@@ -80,65 +92,29 @@ def test_a_module_without_parameters_is_its_name():
         def forward(self, x):
             return x * 2
 
-    html = Twice()._repr_mimebundle_()["text/html"]
-    assert "".join(parsed(html).itertext()) == "Twice 0 parameters"
-
-
-def test_hostile_names_are_escaped():
-    x = mg.tensor([1.0], name=HOSTILE)
-    html = x._repr_mimebundle_()["text/html"]
-    assert "<script" not in html
-    assert "\u202e" not in html
-    assert "<script>" in "".join(parsed(html).itertext())
+    assert said(Twice()) == "Twice 0 parameters"
 
 
 # ---------------------------------------------------------------- what else shows as HTML
 
 
-def trained():
-    model = layers.SelfAttention(5, 3, 2, rng=0)
-    X = mg.tensor(np.random.default_rng(1).normal(size=(2, 7, 5)), name=HOSTILE)
-    with mg.trace() as t:
-        mg.sum(model(X) ** 2).backward()
-    return model, t
+def test_checks_show_each_difference_and_the_verdict(trained):
+    checks = trained[1].check()
+    assert len(cells(checks)) == 1 + len(checks)
+    assert "gradients equal the hand-derived steps" in said(checks)
 
 
-def cells(html):
-    return [["".join(c.itertext()) for c in row] for row in parsed(html).iter("tr")]
-
-
-def test_checks_show_each_difference_and_the_verdict():
-    _, t = trained()
-    checks = t.check()
-    html = checks._repr_mimebundle_()["text/html"]
-    assert len(cells(html)) == 1 + len(checks)
-    assert "gradients equal the hand-derived steps" in "".join(parsed(html).itertext())
-
-
-def test_a_comparison_shows_both_sizes_and_their_ratio():
-    (_, one), (_, other) = trained(), trained()
-    bundle = one.compare(other)._repr_mimebundle_()
-    rows = cells(bundle["text/html"])
+def test_a_comparison_shows_both_sizes_and_their_ratio(trained):
+    rows = cells(trained[1].compare(trained[1]))
     assert rows[0] == ["path", "op", "here", "there", "there / here"]
     assert {row[4] for row in rows[1:]} <= {"1.0", "–"}
-    assert "\u202e" not in bundle["text/html"]
 
 
-def test_attention_shows_a_cell_for_each_pair_with_its_number():
-    _, t = trained()
-    found = t.attention()
-    html = parsed(found._repr_mimebundle_()["text/html"])
+def test_attention_shows_a_cell_for_each_pair_with_its_number(trained):
+    t = trained[1]
+    html = parsed(t.attention())
     assert len(list(html.iter("rect"))) == 2 * 7 * 7  # A and its gradient
-    first = next(html.iter("title")).text
-    assert first.endswith(f": {t['A'].value[0, 0, 0]:.3g}")
-
-
-def test_parameters_are_a_list_that_shows_as_a_table():
-    model, _ = trained()
-    found = model.parameters()
-    assert isinstance(found, list)
-    rows = cells(found._repr_mimebundle_()["text/html"])
-    assert [row[0] for row in rows[1:]] == [parameter.name for parameter in found]
+    assert next(html.iter("title")).text.endswith(f": {t['A'].value[0, 0, 0]:.3g}")
 
 
 def test_a_training_run_and_its_findings_show_themselves():
@@ -149,19 +125,15 @@ def test_a_training_run_and_its_findings_show_themselves():
             optimizer.zero_grad()
             (mg.sum(w * w) * (np.nan if step == 2 else 1.0)).backward()
             optimizer.step()
-    svg = parsed(flow._repr_mimebundle_()["image/svg+xml"])
+    svg = parsed(flow)
     assert svg.attrib["width"] == "100%"
     assert "max-width" in svg.attrib["style"]
-    rows = cells(flow.diagnose()._repr_mimebundle_()["text/html"])
-    assert rows[1][1] == "not finite"
-    page = flow.show(height=300)._repr_html_()
-    assert "height:300px" in page
-    assert parsed(page).attrib["srcdoc"].split() == flow.show().page.split()
+    assert cells(flow.diagnose())[1][1] == "not finite"
+    assert "height:300px" in flow.show(height=300)._repr_html_()
 
 
-def test_a_trace_shows_its_page_in_a_frame():
-    _, t = trained()
-    shown = t.show(title="a run")
+def test_a_run_shows_its_page_in_a_frame(trained):
+    shown = trained[1].show(title="a run")
     frame = parsed(shown._repr_html_())
     assert frame.tag == "iframe"
     assert frame.attrib["srcdoc"].split() == shown.page.split()  # as XML takes line ends
@@ -172,6 +144,6 @@ def test_a_trace_shows_its_page_in_a_frame():
 def test_a_compiled_step_shows_its_program_folded():
     step = mg.compile(lambda x: mg.sum(x * x))
     step(np.ones(3))
-    html = step._repr_html_()
-    assert parsed(html).tag == "details"
-    assert "def " in parsed(html).find("pre").text
+    html = parsed(step._repr_html_())
+    assert html.tag == "details"
+    assert "def " in html.find("pre").text
