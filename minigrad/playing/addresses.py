@@ -35,14 +35,6 @@ class Address:
         return {name: x for name, x in (("of", self.of), ("call", self.call)) if x is not None}
 
 
-def standing(trace: Trace, entry: Entry) -> Entry:
-    """What stands where this value stood, if something was put there."""
-    instead = {other.instead_of: other for other in trace.entries}
-    while entry.id in instead:
-        entry = instead[entry.id]
-    return entry
-
-
 def keys_of(trace: Trace) -> dict[int, tuple[str, int]]:
     """A key for each entry that finds it in another run: its path, and which of that path it is.
 
@@ -100,37 +92,40 @@ def _first_use(trace: Trace, entry: Entry) -> tuple[float, float, int]:
     return first, inputs.index(entry.id), entry.id
 
 
-def _told_apart(path: str, others: set[str]) -> str:
-    """The path, anchored at the outermost scope where another one ends like it."""
-    return f"/{path}" if any(other != path and matches(path, other) for other in others) else path
+def _address(paths: dict[int, str], number: int, of: str | None = None) -> Address:
+    """The address of one of these entries, anchored at the outermost scope if another ends like it.
+
+    Args: paths: in the order in which `mg.replace` meets them.
+    """
+    path = paths[number]
+    alike = [one for one, other in paths.items() if other == path]
+    call = alike.index(number) if len(alike) > 1 else None
+    anchored = any(other != path and matches(path, other) for other in paths.values())
+    return Address(f"/{path}" if anchored else path, call, of)
 
 
 def address_of(trace: Trace, entry: Entry) -> Address:
-    """The address of a value. Raises: ArgumentError for a leaf without a name."""
+    """The address of a value, or of what was put in its place.
+
+    Raises: ArgumentError for a leaf without a name.
+    """
     if entry.op is None and not entry.name:
         raise ArgumentError(
             f"{entry.label} has no name, so no change can say what it is of: write "
             'mg.tensor(..., name="...")'
         )
-    entry = standing(trace, entry)
-    every = _own_values(trace)
-    paths = {one.id: _path_of(trace, one) for one in every}
-    path = _path_of(trace, entry)
-    alike = [one for one in every if paths[one.id] == path]
-    alike.sort(key=lambda one: _first_use(trace, one))
-    call = alike.index(entry) if len(alike) > 1 else None
-    return Address(_told_apart(path, set(paths.values())), call)
+    instead = {other.instead_of: other for other in trace.entries}
+    while entry.id in instead:
+        entry = instead[entry.id]
+    met = sorted(_own_values(trace), key=lambda one: _first_use(trace, one))
+    return _address({one.id: _path_of(trace, one) for one in met}, entry.id)
 
 
 def address_of_argument(trace: Trace, op: Entry, name: str) -> Address:
     """The address of one argument of an op, an input or a setting."""
-    op = trace.origin(op)
     ran = [trace.entries[i] for i in trace.forward_steps]
     paths = {one.id: f"{one.scope}/{one.op}".lstrip("/") for one in ran if not one.inserted}
-    path = paths[op.id]
-    alike = [i for i, other in paths.items() if other == path]
-    call = alike.index(op.id) if len(alike) > 1 else None
-    return Address(_told_apart(path, set(paths.values())), call, name)
+    return _address(paths, trace.origin(op).id, name)
 
 
 def addresses_to_set(trace: Trace, entry: Entry) -> list[Address]:

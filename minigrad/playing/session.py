@@ -13,6 +13,7 @@ from .. import optim
 from ..engine.creation import tensor
 from ..engine.errors import ArgumentError
 from ..recording.record import Entry
+from ..views.data import number as as_json
 from ..views.plain import one_line
 from .addresses import (
     address_of,
@@ -23,7 +24,7 @@ from .addresses import (
 )
 from .changes import Change, Given, Hold, Put, Step, arguments_of, detached, python_of
 from .run import Run, Source, run_loss
-from .values import defaults_of, index_of, is_integer, number_of, shown, value_like, words_of
+from .values import defaults_of, index_of, number_of, value_like, words_of
 
 __all__ = ["Session"]
 
@@ -97,11 +98,15 @@ class Session:
         again = bool(gesture) and gesture == self.gesture
         past = self.changes
         overwrites = bool(past) and change.overwrites(past[-1])
-        self._take([*(past[:-1] if again or overwrites else past), change])
+        self._advance([*(past[:-1] if again or overwrites else past), change], again)
+        self.gesture = gesture
+
+    def _advance(self, changes: list[Change], again: bool = False) -> None:
+        past = self.changes
+        self._take(changes)
         if not again:
             self.past.append(past)
         self.undone.clear()
-        self.gesture = gesture
 
     def undo(self) -> None:
         """Raises: ArgumentError if there is nothing to undo."""
@@ -121,10 +126,7 @@ class Session:
 
     def reset(self) -> None:
         """All as the function has it; undo brings the changes back."""
-        past = self.changes
-        self._take([])
-        self.past.append(past)
-        self.undone.clear()
+        self._advance([])
 
     # ---------------------------------------------------------------- changes
 
@@ -148,9 +150,10 @@ class Session:
         entry = self.entry(node)
         place = address_of_argument(self.run.trace, entry, name)
         number = number_of(value, "float64")
-        whole = number % 1 == 0 and is_integer(entry.settings.get(name))
+        was_whole = entry.settings.get(name, "").lstrip("-").isdecimal()
         said = f"{name} of {label_of(self.run.trace, entry)} = {number:g}"
-        self.change(Put(said, (place,), None, int(number) if whole else number), gesture)
+        new = int(number) if was_whole and number % 1 == 0 else number
+        self.change(Put(said, (place,), None, new), gesture)
 
     def cut(self, node: int, index: Any = None, of: str | None = None) -> None:
         """A value, or an entry of it, is zero; or one edge, to the argument `of` of this op."""
@@ -243,23 +246,18 @@ class Session:
             "node": node,
             "index": [*place],
             "name": one_line(self._name(entry, place)),
-            "value": shown(array[place].item()),
+            "value": as_json(array[place].item()),
             "span": size,
             "kind": array.dtype.kind,
         }
 
     def _toggled(self, entry: Entry, array: Any, place: tuple[int, ...]) -> dict[str, Any]:
         """Of a mask, what a click makes of an entry: open what is closed, close what is open."""
-        if entry.op is not None or entry.learns or array.ndim < 2:
-            return {}
-        if array.dtype == bool:
-            return {"toggle": int(not array[place])}
-        if (
-            array.dtype.kind == "f"
-            and np.isneginf(array).any()
-            and not array[array > -np.inf].any()
-        ):
-            return {"toggle": "-inf" if array[place] == 0 else 0}
+        if entry.op is None and not entry.learns and array.ndim > 1:
+            if array.dtype == bool:
+                return {"toggle": int(not array[place])}
+            if np.isin(array, (0, -np.inf)).all() and np.isneginf(array).any():
+                return {"toggle": "-inf" if array[place] == 0 else 0}
         return {}
 
     def python(self) -> str:

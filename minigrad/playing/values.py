@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,12 @@ from ..engine.errors import ArgumentError
 __all__ = [
     "defaults_of",
     "index_of",
-    "is_integer",
     "number_of",
-    "shown",
     "value_like",
     "words_of",
 ]
 
 TEXT = (int, float, str)
-
-
-def shown(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 def index_of(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
@@ -53,10 +46,6 @@ def number_of(value: Any, dtype: str) -> Any:
     if dtype == "bool" and number not in (0, 1):
         raise ArgumentError(f"0 or 1 is needed, got {number:g}")
     return bool(number) if dtype == "bool" else int(number)
-
-
-def is_integer(text: str | None) -> bool:
-    return text is not None and text.lstrip("-").isdecimal()
 
 
 def value_like(default: Any, name: str, value: Any) -> Any:

@@ -22,9 +22,10 @@ const keys = [
   ["-", "", "", () => view.zoom(1 / 1.2)],
   ["0", "", "", () => view.fit()],
   ["p", "p", "predict each gradient before it is shown", () => record.questions.length && setPredicting(!quiz.on)],
-  ["t", "t", "light, dark, auto", () => byId("theme").click()],
+  ["t", "t", "light, dark, auto", nextTheme],
   ["?", "?", "these keys", () => byId("help").showModal()],
 ];
+const actionOf = (key) => keys.find(([one]) => one === key)?.[3];
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const { target } = event;
@@ -32,9 +33,9 @@ function pressed(event) {
   if (tag === "SELECT" || (tag === "INPUT" && target.type !== "range")) return;
   if ((tag === "BUTTON" || tag === "SUMMARY") && (event.key === "Enter" || event.key === " ")) return;
   if (target.matches?.(WIDE) && event.key.startsWith("Arrow")) return; // it scrolls
-  const pressed_ = keys.find(([key]) => key === event.key);
-  if (!pressed_) return;
+  const action = actionOf(event.key);
+  if (!action) return;
   event.preventDefault();
   if (event.key !== " " && state.playing) play(false);
-  pressed_[3]();
+  action();
 }

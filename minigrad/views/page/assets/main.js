@@ -97,7 +97,7 @@ function render() {
   byId("now").textContent = text;
   byId("range").value = state.at;
   byId("range").setAttribute("aria-valuetext", text);
-  timeline.at(state.at);
+  timeline(state.at);
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
   view.light();
@@ -126,10 +126,7 @@ function renderPanel() {
   panel.dataset.tab = state.tab;
   panel.scrollTop = keep;
   for (const wide of panel.querySelectorAll(WIDE)) if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
-  for (const tab of byId("tabs").children) {
-    if (tab.dataset.tab === state.tab) tab.setAttribute("aria-current", "page");
-    else tab.removeAttribute("aria-current");
-  }
+  for (const tab of byId("tabs").children) tab.ariaCurrent = tab.dataset.tab === state.tab ? "page" : null;
 }
 function fromHash() {
   const [, phase, n] = /^#(overview|forward|backward)(?:-(\d+))?$/.exec(location.hash) || [];
@@ -194,21 +191,7 @@ function listenToPanel() {
   for (const event of ["pointerout", "focusout"]) byId("panel").addEventListener(event, follow(false));
 }
 function listenToControls() {
-  const clicks = {
-    first: () => go(1),
-    previous: () => go(state.at - 1),
-    next: () => go(state.at + 1),
-    last: () => go(steps.length - 1),
-    play: () => play(!state.playing),
-    theme: nextTheme,
-    predict: () => setPredicting(!quiz.on),
-    "search-open": openSearch,
-    "help-open": () => byId("help").showModal(),
-    "zoom-in": () => view.zoom(1.2),
-    "zoom-out": () => view.zoom(1 / 1.2),
-    "zoom-fit": view.fit,
-  };
-  for (const [id, f] of Object.entries(clicks)) byId(id).addEventListener("click", f);
+  for (const one of document.querySelectorAll("[data-key]")) one.addEventListener("click", () => actionOf(one.dataset.key)());
   byId("range").addEventListener("input", (event) => go(Number(event.target.value)));
   byId("query").addEventListener("input", (event) => hits(event.target.value));
   byId("search").addEventListener("keydown", moveInHits);
@@ -229,7 +212,6 @@ function begin(at = fromHash(), chosenNode = null) {
   showHeading();
   makeTabs();
   listKeys();
-  preparePlaying();
   byId("predict").hidden = record.questions.length === 0;
   drawLegend(byId("legend"));
   listenToControls();

@@ -85,8 +85,7 @@ function Picture(number) {
         marked: !scope && marked.has(all ? shown_.lead : shown_.id),
       };
       for (const [name, on] of Object.entries(is)) element.classList.toggle(name, on);
-      if (is.active) element.setAttribute("aria-current", "step");
-      else element.removeAttribute("aria-current");
+      element.ariaCurrent = is.active ? "step" : null;
       if (box.cell) showCopy(box.cell, all || !is.known ? null : shown_);
     }
     for (const line of lines) {

@@ -27,8 +27,3 @@ function playOn() {
   go(byId("by").value === "block" ? besideBlock(state.at, 1) : state.at + 1);
   play(state.at < steps.length - 1 && !hides(steps[state.at]));
 }
-function preparePlaying() {
-  const option = (text, chosen) => el("option", { value: text, selected: text === chosen }, text);
-  byId("speed").append(...Object.keys(SPEEDS).map((text) => option(text, "1×")));
-  byId("by").append(...["step", "block"].map((text) => option(text, "step")));
-}

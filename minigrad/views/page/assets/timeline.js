@@ -5,17 +5,16 @@ function Timeline(canvas) {
   let at = 0;
   let painted = 0; // pixels across
   // How a tick is coloured: worse is drawn over better where several share a pixel.
-  const tickOf = (step) => {
-    const node = nodes[step.node];
-    if (step.phase === "forward")
-      return node.broken ? { colour: "alarm", worse: 99 } : { colour: "accent", worse: 0 };
-    if (node.bin === undefined) return { colour: "faint", worse: -1 }; // in one of two runs alone
-    return node.bin === ALARM ? { colour: "alarm", worse: 99 } : { colour: `bin${node.bin}`, worse: node.bin };
+  const tickOf = ({ node, phase }) => {
+    const { broken, bin } = nodes[node];
+    if (phase === "forward" ? broken : bin === ALARM) return { colour: "alarm", worse: 99 };
+    if (phase === "forward") return { colour: "accent", worse: 0 };
+    return bin === undefined ? { colour: "faint", worse: -1 } : { colour: `bin${bin}`, worse: bin }; // in one of two runs alone
   };
   const ticks = steps.slice(1).map(tickOf);
   const forward = record.forward.length;
+  // Of tick i, left and width.
   function place(i, width) {
-    // of tick i, left and width
     const each = (width - (forward < ticks.length ? GAP : 0)) / Math.max(1, ticks.length);
     return [i * each + (i >= forward ? GAP : 0), each];
   }
@@ -51,10 +50,8 @@ function Timeline(canvas) {
   }
   canvas.repaint = paint;
   new ResizeObserver(() => canvas.clientWidth !== painted && paint()).observe(canvas);
-  return {
-    at: (step) => {
-      at = step;
-      paint();
-    },
+  return (step) => {
+    at = step;
+    paint();
   };
 }
