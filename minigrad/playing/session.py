@@ -232,7 +232,7 @@ class Session:
 
     # ---------------------------------------------------------------- told
 
-    def look(self, node: int, index: Any) -> dict[str, Any]:
+    def look(self, node: Any = None, index: Any = None) -> dict[str, Any]:
         """One entry as it is: its value in full, and between which numbers to drag it."""
         entry = self.entry(node)
         if entry.dtype[:1] == "c" or entry.value is None:

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import compare_digest, token_urlsafe
-from socketserver import TCPServer, ThreadingMixIn
+from socketserver import TCPServer
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any
 
@@ -66,12 +66,10 @@ class Served:
         self._closed.set()
 
 
-class _Server(ThreadingMixIn, HTTPServer):
+class _Server(ThreadingHTTPServer):
     """A thread for each question, so that a browser that keeps a line open holds up nobody."""
 
     request_queue_size = MOST_WAITING
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(self, *of: Any) -> None:
         self.room = BoundedSemaphore(MOST_WAITING)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,20 +120,12 @@ def _label_width(names: Sequence[str]) -> int:
 
 
 def _side_by_side(blocks: Sequence[list[str]], width: int) -> list[str]:
-    """Blocks of lines from left to right, in as many rows as the width asks for."""
-    rows: list[list[list[str]]] = []
-    used = width
-    for block in blocks:
-        wide = max(map(cells, block))
-        used += len(GAP) + wide
-        if used > width:
-            rows.append([])
-            used = wide
-        rows[-1].append(block)
-    lines: list[str] = []
-    for row in rows:
-        sizes = [max(map(cells, block)) for block in row]
-        for parts in zip_longest(*row, fillvalue=""):
-            filled = (p + " " * (size - cells(p)) for p, size in zip(parts, sizes, strict=True))
-            lines.append(GAP.join(filled).rstrip())
-    return lines
+    """Blocks of as many lines each from left to right where they fit, or else below one another."""
+    sizes = [max(map(cells, block)) for block in blocks]
+    if sum(sizes) + len(GAP) * (len(blocks) - 1) > width:
+        return [line.rstrip() for block in blocks for line in block]
+    padded = [
+        [line + " " * (size - cells(line)) for line in block]
+        for block, size in zip(blocks, sizes, strict=True)
+    ]
+    return [GAP.join(parts).rstrip() for parts in zip(*padded, strict=True)]

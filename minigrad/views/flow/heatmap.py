@@ -7,6 +7,7 @@ from html import escape
 from itertools import groupby, pairwise
 from math import isfinite, log10
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import Any
 
 from ...engine.errors import ArgumentError
@@ -225,7 +226,7 @@ class _Picture:
     def _findings(self, y: int) -> Iterator[str]:
         for i, finding in enumerate(self.findings, 1):
             first, _, remedy = str(finding).partition("\n")
-            for line in [*_wrapped(f"{i}  {first}", 160), *_wrapped(f"    {remedy.strip()}", 160)]:
+            for line in [*_wrapped(f"{i}  {first}"), *_wrapped(f"    {remedy.strip()}")]:
                 yield text(12, y, "alarm-text" if line.startswith(f"{i}  ") else "muted", line)
                 y += 15
         if not self.findings:
@@ -253,16 +254,10 @@ def text(
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>'
 
 
-def _wrapped(said: str, width: int) -> list[str]:
+def _wrapped(said: str) -> list[str]:
     """Lines of a finding; a NaN's operands stand on lines of their own."""
-    lines: list[str] = []
-    for line in said.splitlines():
-        while len(line) > width:
-            at = line.rfind(" ", 0, width)
-            at = at if at > 0 else width
-            lines, line = [*lines, one_line(line[:at])], "    " + line[at:].strip()
-        lines.append(one_line(line))
-    return lines
+    lines = TextWrapper(160, subsequent_indent="    ", break_on_hyphens=False)
+    return [one_line(part) for line in said.splitlines() for part in lines.wrap(line)]
 
 
 def _style(theme: Theme, follow: bool) -> str:

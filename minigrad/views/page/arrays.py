@@ -114,23 +114,21 @@ def pack(
     facts, shape = facts_of(array), array.shape if shape is None else shape
     found = {"min": facts.low, "max": facts.high, "rms": facts.unmasked_rms}
     made = {"shape": list(shape)} | {name: number(x) for name, x in found.items()}
+    known = np.zeros(0) if isinstance(array, Facts) else array
     if not all(x is None or isfinite(x) for x in (facts.low, facts.high)):
-        entries = np.zeros(0) if isinstance(array, Facts) else array
-        finite = entries[np.isfinite(entries)]
+        finite = known[np.isfinite(known)]
         made["range"] = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 0.0]
     if isinstance(array, Facts):
         return made | {"rows": 0, "columns": 0, "pool": [1, 1], "matrices": 0, "data": ""}
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
     kept = array.reshape(prod(shape[:-2]), rows, columns)[: limits.matrices]
-    tall, wide = (-(-n // limits.side) or 1 for n in (rows, columns))
-    cells = pooled(kept, tall, wide).astype(np.float64)
+    pool = [-(-n // limits.side) or 1 for n in (rows, columns)]
+    cells = pooled(kept, *pool).astype(np.float64)
     size = float(np.abs(cells, where=np.isfinite(cells), out=np.zeros_like(cells)).max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
-    made |= {"rows": cells.shape[1], "columns": cells.shape[2], "pool": [tall, wide]}
-    made |= {
-        "matrices": len(cells),
-        "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
-    }
+    matrices, rows, columns = cells.shape
+    data = b64encode((cells / scale).astype("<f4").tobytes()).decode()
+    made |= {"rows": rows, "columns": columns, "pool": pool, "matrices": matrices, "data": data}
     return made if scale == 1.0 else made | {"scale": scale}
 
 

@@ -1,45 +1,30 @@
 // ---------------------------------------------------------------- heatmaps: a matrix as cells in colours
 
-// Stops from the middle outwards; gradients diverge from zero, values run from their least to their greatest.
-const RAMPS = {
-  light: {
-    below: ["#f3f2ee", "#86b3d9", "#174f8a"],
-    above: ["#f3f2ee", "#eda36f", "#9c3a05"],
-    value: ["#f5f4f9", "#9d93cd", "#36266f"],
-    alarm: "#b3261e",
-    between: "#fff",
-    mark: "#111",
-  },
-  dark: {
-    below: ["#20252d", "#3f81b9", "#b3dafa"],
-    above: ["#20252d", "#c06a31", "#ffd3a6"],
-    value: ["#20222c", "#6a5db1", "#ddd7ff"],
-    alarm: "#f058f8",
-    between: "#181c23",
-    mark: "#fff",
-  },
-};
-const ramps = () => RAMPS[document.documentElement.dataset.theme];
+// What page.css calls a colour in the theme at hand; of --below, --above and --values, three from the middle outwards.
+const colours = {};
+function colour(name) {
+  const root_ = document.documentElement;
+  return (colours[root_.dataset.theme + name] ??= getComputedStyle(root_).getPropertyValue(`--${name}`).trim());
+}
 const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 const SHADES = 120; // of a ramp, each made once
-const shades = new Map();
+const shades = {};
 function shadesOf(stops) {
-  const [from, middle, to] = stops.map(channels);
+  const [from, middle, to] = stops.split(" ").map(channels);
   const mixed = (one, other, part) => `rgb(${one.map((x, c) => Math.round(x + (other[c] - x) * part)).join(",")})`;
   return count(SHADES + 1).map((k) => {
     const place = (2 * k) / SHADES;
     return place < 1 ? mixed(from, middle, place) : mixed(middle, to, place - 1);
   });
 }
+// Gradients diverge from zero, values run from their least to their greatest.
 function colourOf(x, kind, [low, high]) {
-  const ramp = ramps();
-  if (!Number.isFinite(x)) return ramp.alarm;
+  if (!Number.isFinite(x)) return colour("alarm");
   const signed = kind === "gradient";
-  const stops = signed ? (x < 0 ? ramp.below : ramp.above) : ramp.value;
+  const stops = colour(signed ? (x < 0 ? "below" : "above") : "values");
   const size = Math.max(Math.abs(low), Math.abs(high)) || 1;
   const part = signed ? Math.abs(x) / size : high > low ? (x - low) / (high - low) : 0.5;
-  if (!shades.has(stops)) shades.set(stops, shadesOf(stops));
-  return shades.get(stops)[Math.round(Math.min(1, Math.max(0, part)) * SHADES)];
+  return (shades[stops] ??= shadesOf(stops))[Math.round(Math.min(1, Math.max(0, part)) * SHADES)];
 }
 // The range of what is finite: the least and the largest of an array may be infinite, where a mask is.
 const rangeOf = ({ range, min, max }) => range || [min ?? 0, max ?? 0];
@@ -60,7 +45,7 @@ function rangeBar(kind, range, atLow, atHigh) {
    hatching that page.css has behind the canvas is seen. */
 function paintCells(canvas, array, { matrix, kind, range, masked }, wide, tall, gap) {
   const pen = canvas.getContext("2d");
-  pen.fillStyle = ramps().between;
+  pen.fillStyle = colour("panel");
   pen.fillRect(0, 0, canvas.width, canvas.height);
   for (let i = 0; i < array.rows; i++)
     for (let j = 0; j < array.columns; j++) {
@@ -94,7 +79,7 @@ function drawn(array, options) {
     paintCells(canvas, array, how, wide, high, gap);
     if (!cell) return;
     const pen = canvas.getContext("2d");
-    pen.strokeStyle = ramps().mark;
+    pen.strokeStyle = colour("ink");
     pen.lineWidth = 1.5 * scale;
     pen.strokeRect(cell[1] * wide, cell[0] * high, wide - gap, high - gap);
   };

@@ -7,9 +7,10 @@ function Timeline(canvas) {
   // How a tick is coloured: worse is drawn over better where several share a pixel.
   const tickOf = ({ node, phase }) => {
     const { broken, bin } = nodes[node];
-    if (phase === "forward" ? broken : bin === ALARM) return { colour: "alarm", worse: 99 };
-    if (phase === "forward") return { colour: "accent", worse: 0 };
-    return bin === undefined ? { colour: "faint", worse: -1 } : { colour: `bin${bin}`, worse: bin }; // in one of two runs alone
+    if (phase === "forward" ? broken : bin === ALARM) return { name: "alarm", worse: 99 };
+    if (phase === "forward") return { name: "accent", worse: 0 };
+    if (bin === undefined) return { name: "faint", worse: -1 }; // in one of two runs alone
+    return { name: `bin${bin}`, worse: bin };
   };
   const ticks = steps.slice(1).map(tickOf);
   const forward = record.forward.length;
@@ -25,7 +26,6 @@ function Timeline(canvas) {
     if (!width) return;
     Object.assign(canvas, { width: width * ratio, height: height * ratio });
     const pen = canvas.getContext("2d");
-    const style = getComputedStyle(document.documentElement);
     const columns = new Map();
     pen.scale(ratio, ratio);
     ticks.forEach((tick, i) => {
@@ -35,15 +35,15 @@ function Timeline(canvas) {
       if (!known || tick.worse >= known.worse || i + 1 === at)
         columns.set(column, { ...tick, i, each: Math.max(1, each - (each > 4 ? 2 : 0)) });
     });
-    for (const [left, { colour, i, each }] of columns) {
-      pen.globalAlpha = at === 0 || i < at || colour === "alarm" ? 0.85 : 0.3;
-      pen.fillStyle = style.getPropertyValue(`--${colour}`).trim();
+    for (const [left, { name, i, each }] of columns) {
+      pen.globalAlpha = at === 0 || i < at || name === "alarm" ? 0.85 : 0.3;
+      pen.fillStyle = colour(name);
       pen.fillRect(left, 4, each, height - 8);
     }
     if (at > 0) {
       const [left, each] = place(at - 1, width);
       pen.globalAlpha = 1;
-      pen.strokeStyle = style.getPropertyValue("--ink").trim();
+      pen.strokeStyle = colour("ink");
       pen.lineWidth = 2;
       pen.strokeRect(left - 2, 1, Math.max(3, each - 2) + 4, height - 2);
     }
