@@ -153,20 +153,6 @@ def test_a_kernel_at_the_ridge_is_compute_bound():
     assert roofline(155.9) == roofline(0, 1) == "memory-bound"
 
 
-def test_the_printed_costs_of_4096_tokens():
-    """64 MiB of attention matrix a head, 4 · 10⁹ operations, 61 a byte: memory-bound on an A100.
-
-    One text says about 63 operations a byte, the other 61; their formula gives 61.4.
-    """
-    assert memory_by_array(1, 4096, 64, 64)["attention matrix"] == 64 * 2**20
-    assert 32 * memory_by_array(1, 4096, 64, 64)["attention matrix"] == 2 * 2**30
-    core = count_flops(1, 4096, 64, 64, 64) - 8 * 4096 * 64 * 64
-    assert core == 4 * 4096**2 * 64 + 5 * 4096**2
-    assert 4e9 < core < 5e9
-    assert round(arithmetic_intensity(4096, 64)) == 61
-    assert roofline(arithmetic_intensity(4096, 64)) == "memory-bound"
-
-
 # ---------------------------------------------------------------- of any layer
 
 

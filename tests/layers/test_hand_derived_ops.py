@@ -17,6 +17,7 @@ import minigrad as mg
 from minigrad.__main__ import main
 from minigrad.views import checks_table
 from minigrad.views.derivation import derivation_text
+from tests.layers.kinds import call, drawn
 
 C = 4
 TARGETS = np.array([[0, 3, 2], [1, 1, 0]])
@@ -39,6 +40,10 @@ def traced(run: Callable[[np.random.Generator], Any]) -> mg.Trace:
 
 def of(layer: Any, *shape: int, **given: Any) -> Callable[[np.random.Generator], Any]:
     return lambda rng: layer(leaf(rng, *shape), **given)
+
+
+def of_kind(name: str) -> Callable[[np.random.Generator], Any]:
+    return lambda rng: call(*drawn(rng, name))
 
 
 def evaluating(channels: int) -> layers.BatchNorm:
@@ -79,6 +84,14 @@ COVERED = {
     "gru, both ways": (of(layers.GRU(3, 5, bidirectional=True, rng=0), 2, 4, 3), 10),
     "gru, no biases": (of(layers.GRU(3, 5, use_bias=False, rng=0), 2, 4, 3), 3),
     "lstm, two layers": (of(layers.LSTM(3, 5, 2, rng=0), 2, 4, 3), 8),
+}
+BEYOND = {
+    "soft-cap": "SoftCap",
+    "scale of its own": "a scale of its own",
+    "dropout": "DropWeights",
+    "rotary": "Rotary",
+    "T5": "T5Bias",
+    "cross-attention": "a context",
 }
 OPS = {
     name: next(run for kind, (run, _) in COVERED.items() if kind.startswith(name))
@@ -136,23 +149,7 @@ def test_a_wrong_step_is_red_in_every_view(op: str, monkeypatch, tmp_path: Path,
     [
         (of(layers.LSTM(3, 5, rng=0), 2, 5, 3, mask=MASK), "lstm with mask"),
         (of(layers.GRU(3, 5, 2, rng=0), 2, 5, 3, mask=MASK), "gru with mask (2 times)"),
-        *(
-            (
-                of(layers.MultiHeadAttention(6, 2, **option), 2, 5, 6),
-                f"MultiHeadAttention with {what}",
-            )
-            for what, option in {
-                "SoftCap": {"softcap": 3.0},
-                "a scale of its own": {"scale": 0.3},
-                "DropWeights": {"dropout": 0.5},
-                "Rotary": {"position": layers.Rotary(2)},
-                "T5Bias": {"position": layers.T5Bias(2)},
-            }.items()
-        ),
-        (
-            of(layers.MultiHeadAttention(6, 2, d_context=4), 2, 5, 6, context=np.ones((2, 3, 4))),
-            "MultiHeadAttention with a context",
-        ),
+        *((of_kind(kind), f"MultiHeadAttention with {what}") for kind, what in BEYOND.items()),
     ],
 )
 def test_a_run_that_they_do_not_cover_says_so_and_is_not_ticked(run, said, tmp_path: Path) -> None:

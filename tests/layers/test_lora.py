@@ -251,6 +251,7 @@ class OwnProduct(Module):
         ({"targets": "embedding"}, "no path has 'embedding'"),
         ({"alpha": 0}, "alpha must be more than 0, got 0"),
         ({"alpha": np.nan}, "alpha must be more than 0, got nan"),
+        ({"alpha": np.inf}, "alpha must be more than 0, got inf"),
         ({"rank": 0}, "rank must be an integer of at least 1"),
         ({"rank": 9}, r"rank must be at most that of .*W_Q \(8, 8\), got 9"),
         ({"dropout": 2.0}, "p must lie in"),
