@@ -17,7 +17,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, RankError
 
-__all__ = ["PAGE", "Board", "wait_limit"]
+__all__ = ["PAGE", "Board", "wait_limit", "waiting"]
 
 TEXT, PLACE = 240, 112  # bytes of what must agree, and of where it stands
 NUMBER, STATE, WAITS_FOR, SINCE = range(4)  # whole numbers at the head of a page
@@ -44,6 +44,17 @@ def wait_limit() -> float:
     if not 0 < limit < float("inf"):
         raise ArgumentError(f"MINIGRAD_WAIT must be a number of seconds above 0, is {said!r}")
     return limit
+
+
+def waiting(is_done: Callable[[], bool]) -> Iterator[float]:
+    """Until something is done; gives, now and then, for how many seconds it was not."""
+    began = time.monotonic()
+    spins = 0
+    while not is_done():
+        spins += 1
+        time.sleep(0 if spins < 500 else 5e-5)
+        if spins % 500 == 0:
+            yield time.monotonic() - began
 
 
 class Board:
@@ -108,18 +119,12 @@ class Board:
         return bytes(self.memory[start : start + size]).rstrip(b"\0").decode(errors="replace")
 
     def _wait(self, other: int, text: str, place: str) -> None:
-        began = time.monotonic()
-        spins = 0
         circle = False
         me, limit = self.ranks[self.rank], wait_limit()
         world = self.world
         try:
-            while self.heads[other, NUMBER] < self.number:
-                spins += 1
-                time.sleep(0 if spins < 500 else 5e-5)
-                self.sync()
-                waited = time.monotonic() - began if spins > 500 else 0.0
-                if waited < LOOK_AFTER or spins % 500:
+            for waited in waiting(lambda: self._has_come(other)):
+                if waited < LOOK_AFTER:
                     continue
                 world.heads[me, WAITS_FOR] = self.ranks[other] + 1
                 why = world.why_gone(self.ranks[other])
@@ -127,7 +132,7 @@ class Board:
                 if not why and late and circle:
                     why = "it waits for another collective, which needs a rank that waits for it"
                 why = why or (self._silent(other, limit) if waited > limit else "")
-                if why and self.heads[other, NUMBER] < self.number:
+                if why and not self._has_come(other):
                     raise RankError(
                         f"rank {me} waits in {text}\n  at {place}\n"
                         f"  for rank {self.ranks[other]}, which will not come: {why}\n"
@@ -137,6 +142,10 @@ class Board:
                 circle = late
         finally:
             world.heads[me, WAITS_FOR] = 0
+
+    def _has_come(self, other: int) -> bool:
+        self.sync()
+        return bool(self.heads[other, NUMBER] >= self.number)
 
     def _silent(self, other: int, limit: float) -> str:
         where = self.world.last_words(self.ranks[other])

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..engine.errors import MissingDependencyError, RankError
 from .beside import watch
-from .board import PAGE, Board, wait_limit
+from .board import PAGE, Board, wait_limit, waiting
 from .ranks import Ranks
 
 __all__ = ["MPIRanks", "world_of_mpi"]
@@ -93,13 +93,9 @@ class MPIRanks(Ranks):
 
     def _wait(self, is_done: Callable[[], bool], name: str) -> None:
         """Until a request is done. Raises: RankError after the limit."""
-        began = time.monotonic()
         limit = wait_limit()
-        spins = 0
-        while not is_done():
-            spins += 1
-            time.sleep(0 if spins < 500 else 5e-5)
-            if spins % 500 == 0 and time.monotonic() - began > limit:
+        for waited in waiting(is_done):
+            if waited > limit:
                 raise RankError(
                     f"rank {self.rank} waits in {self._doing or name}, of {self.size} ranks on "
                     f"several machines; nothing of the others for {limit:g} s (MINIGRAD_WAIT): one "
