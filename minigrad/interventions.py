@@ -38,8 +38,8 @@ class _WhereMade(ContextChange):
         self.made = made
 
     def _changed(self, now: Context) -> Context:
-        heard = tuple(x for x in now.listeners if not isinstance(x, PathIntervention))
-        changed = Context(self.made.recording, self.made.scope, heard, now)
+        others = tuple(x for x in now.listeners if not isinstance(x, PathIntervention))
+        changed = Context(self.made.recording, self.made.scope, others, now)
         notify(Listener.context_resumed, changed, self.made)
         return changed
 

@@ -165,9 +165,9 @@ class Trace(recording.Trace):
             self.checked(ops=True)
 
     def __dir__(self) -> list[str]:
-        heard = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
-        heard |= {"measure_step", "origin"}
-        return sorted({name for name in super().__dir__() if name[0] != "_"} - heard)
+        internal = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
+        internal |= {"measure_step", "origin"}
+        return sorted({name for name in super().__dir__() if name[0] != "_"} - internal)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""

@@ -50,11 +50,7 @@ def looks(trace: Trace, tokens: list[list[str]] | None, title: str) -> Looks | N
         raise ArgumentError(f"{title} names {counts} tokens, but {said}: name each of them")
     words = tokens[0] if tokens else []
     named = [
-        replace(
-            one,
-            queries=_fitting(words, one.queries),
-            keys=_fitting(words, one.keys),
-        )
+        replace(one, queries=_fitting(words, one.queries), keys=_fitting(words, one.keys))
         for one in found
     ]
     return Looks(Attentions(named), asking(trace, named), bool(tokens))
@@ -71,8 +67,8 @@ def _short(paths: Sequence[str]) -> list[str]:
     (['blocks.0', 'blocks.1'], ['read'])
     """
     parts = [path.split("/")[:-1] or [path] for path in paths]
-    if len(parts) == 1:
-        return parts[0][-1:]
+    if len(parts) < 2:
+        return [one[-1] for one in parts]
     while all(len(one) > 1 and one[0] == parts[0][0] for one in parts):
         parts = [one[1:] for one in parts]
     while all(len(one) > 1 and one[-1] == parts[0][-1] for one in parts):
@@ -108,8 +104,6 @@ class Looks:
         for name, one in zip(_short([one.path for one in layers]), layers, strict=True):
             if len(made) < MOST_LAYERS:
                 made[name] = self._row(one.A.mean(axis=(0, 1)))
-        if not layers:
-            return made
         if len(layers) > 1:
             made["rollout"] = self._row(rollout([one.A for one in layers]))
         # the loss should fall: a weight counts by how much it lowers it
@@ -157,19 +151,10 @@ class Looks:
         rows = []
         names = _short([one.path for one in self.found])
         for name, one in zip(names, self.found, strict=True):
-            spread = entropy(one.A)
-            sparse = sparsity(one.A)
-            told = patterns(one.A)
-            for head in range(one.heads):
-                rows.append(
-                    [
-                        one_line(name),
-                        str(head),
-                        f"{spread.figures[head]:.2f}",
-                        f"{sparse.figures[head]:.0%}",
-                        str(told[head]) if np.isfinite(one.A[:, head]).all() else "not finite",
-                    ]
-                )
+            figures = entropy(one.A).figures, sparsity(one.A).figures, patterns(one.A)
+            for head, (spread, sparse, pattern) in enumerate(zip(*figures, strict=True)):
+                found = str(pattern) if np.isfinite(one.A[:, head]).all() else "not finite"
+                rows.append([one_line(name), str(head), f"{spread:.2f}", f"{sparse:.0%}", found])
         more = ""
         if len(rows) > MOST_HEADS and not everything:
             more = f"\n{len(rows) - MOST_HEADS} more heads: --all shows them"

@@ -170,13 +170,13 @@ def users_code(target: Target) -> Iterator[None]:
     except (KeyboardInterrupt, BrokenPipeError):
         raise
     except BaseException as error:
-        told = TracebackException.from_exception(error)
-        _keep_users_frames(told, Path(target.folder))
-        if isinstance(error, ArgumentError) and not told.stack:
+        shown = TracebackException.from_exception(error)
+        _keep_users_frames(shown, Path(target.folder))
+        if isinstance(error, ArgumentError) and not shown.stack:
             raise  # it is ours: what was asked for cannot be
         failed = MinigradError(f"{target} raised {_summary(error)}")
-        if _has_frames(told) or isinstance(error, SyntaxError):  # which says its own file and line
-            lines = "".join(told.format()).splitlines()
+        if _has_frames(shown) or isinstance(error, SyntaxError):  # which says its own file and line
+            lines = "".join(shown.format()).splitlines()
             failed.add_note("\n".join(one_line(line.expandtabs()) for line in lines))
         raise failed from None
     finally:
@@ -192,9 +192,9 @@ def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {first}' if first else ''}"
 
 
-def _keep_users_frames(told: TracebackException, own: Path) -> None:
+def _keep_users_frames(shown: TracebackException, own: Path) -> None:
     """Drop the other frames, and causes that came from elsewhere altogether."""
-    chain = [told]
+    chain = [shown]
     for one in chain:  # grows as it goes: what this one came from
         one.stack[:] = [frame for frame in one.stack if _is_users(frame.filename, own)]
         chain += [e for e in (one.__cause__, one.__context__, *(one.exceptions or ())) if e]

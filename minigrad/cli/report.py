@@ -1,4 +1,4 @@
-"""One run of a source, told: what is printed of it, what is recorded, what is written."""
+"""One run of a source: what is printed of it, what is recorded, what is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every update of weights, gradients or settings shares: it is told as one step.
+"""What every update of weights, gradients or settings shares: listeners hear of it as one step.
 
 A compiled step repeats such an update by calling it again, without looking inside.
 """

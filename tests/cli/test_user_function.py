@@ -138,6 +138,20 @@ def test_words_name_the_positions_and_the_query_that_the_loss_depends_on_comes_f
     assert '"title":"model.py:points: the cat ' in written("explain.html")
 
 
+def test_attention_between_texts_of_other_lengths_is_shown_head_by_head(own):
+    """No key can be followed across layers then."""
+    code = """
+        def crosses():
+            rng = np.random.default_rng(0)
+            X, Y = (mg.tensor(rng.normal(size=(1, n, 4)), requires_grad=True) for n in (3, 5))
+            return mg.sum(MultiHeadAttention(4, 2, rng=0)(X, context=Y))
+        """
+    ran = own(code, "crosses")
+    assert ran.status == 0
+    assert "\nheads\n" in ran.out
+    assert record()["explain"]["attention"]["by_key"] == {}
+
+
 @pytest.mark.needs_fast("attention runs in tiles")
 def test_attention_that_is_not_seen_says_why(own):
     code = """
