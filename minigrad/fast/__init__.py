@@ -5,9 +5,9 @@ up.
 """
 
 from ..engine import tensor
-from . import overlay, overlays, scatter, tiles
+from . import overlay, overlays, tiles
 from .blas_sums import sum_over
 
 tensor.sum_over = sum_over
 
-__all__ = ["overlay", "overlays", "scatter", "tiles"]
+__all__ = ["overlay", "overlays", "tiles"]

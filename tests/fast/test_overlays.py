@@ -12,7 +12,7 @@ import minigrad as mg
 from minigrad.fast.blas_sums import column_sums, sum_over
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import release
-from minigrad.fast.overlays.normal import normal_cdf_of
+from minigrad.fast.overlays.elementwise import normal_cdf_of
 from tests.compare import assert_same
 
 HAS_OVERLAY = pytest.mark.only(lambda x: getattr(x, "op", x).overlay is not None)

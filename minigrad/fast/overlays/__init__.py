@@ -5,6 +5,7 @@ BLAS, and keep by-products so that backward need not compute them again.
 """
 
 from . import (
+    along_rows,
     channel_norms,
     convolution,
     elementwise,
@@ -12,12 +13,11 @@ from . import (
     pooling,
     products,
     recurrent,
-    reduce,
     select,
-    softmax,
 )
 
 __all__ = [
+    "along_rows",
     "channel_norms",
     "convolution",
     "elementwise",
@@ -25,7 +25,5 @@ __all__ = [
     "pooling",
     "products",
     "recurrent",
-    "reduce",
     "select",
-    "softmax",
 ]

@@ -145,16 +145,6 @@ def _v_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
     return rf"A^\top <g>, \quad A = {_weights(q, is_causal, scale, rule)}"
 
 
-def _each(count: Callable[[int, int, int], int]) -> Callable[..., int]:
-    """Operations of a rule, no tile skipped: so many for each score, of d_k, d_v and the masks."""
-
-    def flops(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, rule: Any) -> int:
-        masks = bool(is_causal) + (mask is not None) + (rule is not None)
-        return _entries(q, k, v, mask) * count(q.shape[-1], v.shape[-1], masks)
-
-    return flops
-
-
 @op(
     tex=_tex,
     vjp_tex={

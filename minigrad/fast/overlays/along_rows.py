@@ -1,4 +1,6 @@
-"""Softmax a few rows at a time, on both cores; without the maximum where nothing can overflow."""
+"""Ops along the last axis, a few rows at a time on both cores; softmax without the maximum where
+nothing can overflow.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...ops.products import as_rows
+from ...ops.rearrange import sort
+from ...ops.reduce import cumsum, max, min
 from ...ops.softmax import log_softmax, row_max, row_sum, softmax
 from ..by_blocks import by_rows
 from ..limits import LIMITS
@@ -62,4 +66,4 @@ def _(g, out, axis):
     return d_x
 
 
-by_rows(log_softmax)
+by_rows(cumsum, log_softmax, max, min, sort)
