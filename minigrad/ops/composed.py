@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from ..engine.array_protocol import data_of
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
 from ..engine.refusals import explained
-from ..engine.tensor import Operand, Tensor
+from ..engine.tensor import Operand
 from .arithmetic import multiply
 from .products import matmul
 from .rearrange import take_along_axis
@@ -146,10 +147,6 @@ def tensordot(a: Operand, b: Operand, axes: Any = 2) -> Any:
 # ---------------------------------------------------------------- where entries are
 
 
-def _seen(x: Any) -> Any:
-    return x.numpy() if isinstance(x, Tensor) else as_array(x)
-
-
 @explained
 def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
     """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
@@ -157,7 +154,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
     >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([1, 0])
     """
-    return np.argmax(_seen(x), axis=axis, keepdims=keepdims)
+    return np.argmax(data_of(x), axis=axis, keepdims=keepdims)
 
 
 @explained
@@ -167,7 +164,7 @@ def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
     >>> argmin(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([0, 1])
     """
-    return np.argmin(_seen(x), axis=axis, keepdims=keepdims)
+    return np.argmin(data_of(x), axis=axis, keepdims=keepdims)
 
 
 @explained
@@ -177,7 +174,7 @@ def argsort(x: Operand, axis: int | None = -1) -> Any:
     >>> argsort(np.array([3.0, 1.0, 2.0]))
     array([1, 2, 0])
     """
-    return np.argsort(_seen(x), axis=axis, kind="stable")
+    return np.argsort(data_of(x), axis=axis, kind="stable")
 
 
 @explained
@@ -192,6 +189,6 @@ def topk(x: Operand, k: int, axis: int = -1) -> tuple[Any, Any]:
     length = np.shape(x)[axis]
     if not 0 <= k <= length:
         raise ArgumentError(f"topk(x, k): k must lie in [0, {length}], got {k}")
-    order = np.argsort(-_seen(x), axis=axis, kind="stable")
+    order = np.argsort(-as_array(data_of(x)), axis=axis, kind="stable")
     first = np.take(order, np.arange(k), axis=axis)
     return take_along_axis(x, first, axis), first

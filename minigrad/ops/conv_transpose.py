@@ -15,6 +15,8 @@ from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, floating, op, widen_half
 from .convolution import (
     bias_tex,
+    check_axes,
+    check_bias,
     conv1d,
     conv2d,
     entry_place,
@@ -67,20 +69,14 @@ def transposed(
 ) -> Any:
     """The result over n axes, by a convolution's rule for its input."""
     x, weight = floating(x), floating(weight)
-    axes = ["length"] if n == 1 else ["height", "width"]
-    if x.ndim != n + 2 or weight.ndim != n + 2:
-        raise ShapeError(
-            f"x must be (N, C, {', '.join(axes)}) and weight (C, O / groups, {', '.join(axes)}), "
-            f"got {x.shape} and {weight.shape}"
-        )
+    check_axes(n, x, weight, "C, O / groups")
     C, O = x.shape[1], weight.shape[1] * groups
     if groups < 1 or C % groups or len(weight) != C:
         raise ShapeError(
             f"weight must be (C, O / groups, …) with groups dividing both, got C = {C}, "
             f"groups = {groups} and weight {weight.shape}"
         )
-    if bias is not None and np.shape(bias) != (O,):
-        raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
+    check_bias(bias, O)
     settings = dict(
         stride=stride, padding=padding, output_padding=output_padding, dilation=dilation
     )

@@ -72,19 +72,13 @@ class _Places:
         self.out = tuple((m - span) // s + 1 for m, span, s in pairs)
         if any(m < span for m, span in zip(self.padded, spans, strict=True)):
             raise ShapeError(f"windows of {tuple(spans)} do not fit into {self.padded}, padding in")
-        self.slices: list[Any] = [
-            (slice(None), *map(slice, starts, ends, steps))
-            for starts, ends in self._spans(steps, gaps)
-        ]
+        self.slices: list[Any] = []
+        for at in np.ndindex(self.size):
+            axes = zip(at, gaps, self.out, steps, strict=True)
+            picked = [slice(i * d, i * d + m * s, s) for i, d, m, s in axes]
+            self.slices.append((slice(None), *picked))
         N, C = self.lead
         self.shape = (C, prod(self.size), prod(self.out), N)
-
-    def _spans(self, steps: Any, gaps: Any) -> Iterator[Any]:
-        """Where each entry of a window lies in the first of them, and behind the last."""
-        for at in np.ndindex(self.size):
-            starts = [i * gap for i, gap in zip(at, gaps, strict=True)]
-            lengths = [m * step for m, step in zip(self.out, steps, strict=True)]
-            yield starts, [start + n for start, n in zip(starts, lengths, strict=True)]
 
 
 @lru_cache(maxsize=256)
@@ -224,18 +218,27 @@ def convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[A
 
 
 def check_shapes(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
-    axes = ["length"] if n == 1 else ["height", "width"]
-    if x.ndim != n + 2 or weight.ndim != n + 2:
-        raise ShapeError(
-            f"x must be (N, C, {', '.join(axes)}) and weight (O, C / groups, {', '.join(axes)}), "
-            f"got {x.shape} and {weight.shape}"
-        )
+    check_axes(n, x, weight, "O, C / groups")
     O, C = len(weight), x.shape[1]
     if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:
         raise ShapeError(
             f"weight must be (O, C / groups, …) with groups dividing both, got O = {O}, C = {C}, "
             f"groups = {groups} and weight {weight.shape}"
         )
+    check_bias(bias, O)
+
+
+def check_axes(n: int, x: Any, weight: Any, channels: str) -> None:
+    """Raise ShapeError unless x is (N, C, …) and the weight (channels, …), both of n axes more."""
+    if x.ndim != n + 2 or weight.ndim != n + 2:
+        axes = "length" if n == 1 else "height, width"
+        raise ShapeError(
+            f"x must be (N, C, {axes}) and weight ({channels}, {axes}), got {x.shape} and "
+            f"{weight.shape}"
+        )
+
+
+def check_bias(bias: Any, O: int) -> None:
     if bias is not None and np.shape(bias) != (O,):
         raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import habits
-from ..engine.array_protocol import ForeignName, ForeignNames
+from ..engine.array_protocol import ForeignName, ForeignNames, data_of
 from ..engine.context import current
 from ..engine.errors import DTypeError, GradientError
 from ..engine.op import Op, registry
@@ -49,7 +49,7 @@ def not_recorded(function: Any, found: Any) -> DTypeError:
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     """A ufunc on a Tensor is the op of that name; a comparison gives a plain array."""
     if {"d->?", "dd->?"}.intersection(ufunc.types):
-        return getattr(ufunc, method)(*map(_array, inputs), **kwargs)
+        return getattr(ufunc, method)(*map(data_of, inputs), **kwargs)
     found = op_like(ufunc)
     if method != "__call__" or found is None or kwargs:
         raise not_recorded(ufunc, found)
@@ -61,15 +61,11 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
     if function in _FORMS:  # whatever the entries
         return function(*[getattr(x, "_data", x) for x in args], **kwargs)
     if function in _COMPARISONS:
-        return function(*map(_array, args), **kwargs)
+        return function(*map(data_of, args), **kwargs)
     found = op_like(function)
     if found is None:
         raise not_recorded(function, found)
     return found(*args, **kwargs)
-
-
-def _array(value: Any) -> Any:
-    return value.numpy() if isinstance(value, Tensor) else value
 
 
 # ---------------------------------------------------------------- Python's operators
