@@ -17,15 +17,7 @@ from .errors import ArgumentError
 if TYPE_CHECKING:
     from .listener import Listener
 
-__all__ = [
-    "Context",
-    "ContextChange",
-    "current",
-    "enable_grad",
-    "no_grad",
-    "scope",
-    "use_context",
-]
+__all__ = ["Context", "ContextChange", "current", "enable_grad", "no_grad", "scope", "use_context"]
 
 
 class Context:

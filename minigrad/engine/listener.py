@@ -69,11 +69,7 @@ class Listener:
         """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
 
     def backward(
-        self,
-        node: Node,
-        gradient: TensorOrArray,
-        contributions: list[Any],
-        seconds: float,
+        self, node: Node, gradient: TensorOrArray, contributions: list[Any], seconds: float
     ) -> None:
         """A node's rules ran: `contributions` are what it sends along `node.edges`, in order."""
 

@@ -14,13 +14,7 @@ from typing import Any, TypeVar
 
 from .errors import DTypeError, MinigradError
 
-__all__ = [
-    "checked_keywords",
-    "explained",
-    "runs",
-    "unknown_keyword",
-    "without_our_frames",
-]
+__all__ = ["checked_keywords", "explained", "runs", "unknown_keyword", "without_our_frames"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OUR_MODULES = ("minigrad.", "layers.")

@@ -24,11 +24,7 @@ def broadcastable(a: Any, b: Any, *_: Any) -> str | None:
 
 
 def of_two(
-    tex: str,
-    vjp_tex: tuple[str, str],
-    *,
-    samples: Samples | None = None,
-    **more: Any,
+    tex: str, vjp_tex: tuple[str, str], *, samples: Samples | None = None, **more: Any
 ) -> Declare:
     """Declare an op of two inputs a and b that broadcast, one operation for each entry.
 

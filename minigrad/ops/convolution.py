@@ -479,12 +479,7 @@ def _mean_back_tex(size, stride, padding):
     return rf"\operatorname{{mean}}_{{k < <size>}} \sum_{{i}} <g>_{{n,c,i}} \odot [m = {at}]"
 
 
-@op(
-    tex=_mean_tex,
-    vjp_tex={"x": _mean_back_tex},
-    flops=_window_entries,
-    samples=_pool_samples,
-)
+@op(tex=_mean_tex, vjp_tex={"x": _mean_back_tex}, flops=_window_entries, samples=_pool_samples)
 def avg_pool(x, size, stride=None, padding=0):
     """Averages each window, padding of zeros included.
 

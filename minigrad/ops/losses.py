@@ -100,12 +100,7 @@ def _pairs(low: float, high: float, bound: float = 3.0) -> Callable[..., Iterato
 
 
 def entry_loss(
-    term: str,
-    slopes: tuple[str, str],
-    cost: int,
-    *,
-    where: str = "",
-    **more: Any,
+    term: str, slopes: tuple[str, str], cost: int, *, where: str = "", **more: Any
 ) -> Declare:
     """Declare a loss of x and target: its terms, their slopes in both, what stands for what."""
     names = ("x", "target")

@@ -132,6 +132,13 @@ def test_detach_shares_the_array_and_cuts_the_graph(x):
     np.testing.assert_allclose(x.grad, 2 * y.data)
 
 
+def test_a_leaf_that_is_frozen_drops_its_gradient(x):
+    """Or an optimizer would go on moving it."""
+    x.sum().backward()
+    x.requires_grad = False
+    assert x.grad is None
+
+
 def test_a_cast_to_integers_has_no_slope(x):
     (x.astype(int) * x).sum().backward()
     np.testing.assert_allclose(x.grad, x.data)

@@ -7,7 +7,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.engine.op import op, registry
-from minigrad.errors import DeclarationError
+from minigrad.errors import DeclarationError, MinigradError
 from tests.compare import refusals
 from tests.engine.declaring import AFFINE, affine, declare
 
@@ -81,6 +81,18 @@ def test_a_missing_rule_is_named_when_it_is_needed():
 
 
 # ---------------------------------------------------------------- what an op keeps of its kernel
+
+
+def test_an_error_of_a_users_kernel_is_the_cause_of_ours_and_an_ops_own_is_not():
+    def failing(x):
+        raise ValueError("odd")
+
+    with pytest.raises(MinigradError, match="failing\\(x\\): odd") as caught:
+        declare(failing)(mg.tensor(1.0))
+    assert str(caught.value.__cause__) == "odd"
+    with pytest.raises(MinigradError) as caught:
+        mg.reshape(mg.tensor(1.0), (2,))
+    assert caught.value.__cause__ is None
 
 
 def test_an_op_keeps_its_kernels_name_docstring_and_signature():

@@ -100,11 +100,7 @@ def test_masked_is_where_to_the_last_bit_whatever_x_holds_and_however_it_lies(dt
         x = rng.choice(STRANGE, (40, 30)).astype(dtype)
         x[3, 2] = np.array(np.finfo(np.float16).tiny).astype(dtype)
     mask = rng.uniform(size=(40, 30)) < 0.5
-    for given, where in (
-        (lay(x), lay(mask)),
-        (lay(x), np.ones((2, 1, 1), bool)),
-        (x[:, :1], mask),
-    ):
+    for given, where in ((lay(x), lay(mask)), (lay(x), np.ones((2, 1, 1), bool)), (x[:, :1], mask)):
         found, expected = masked(given, where), np.where(where, given, 0)
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
         assert found.tobytes() == expected.tobytes()
