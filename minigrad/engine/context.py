@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
@@ -20,22 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Context", "ContextChange", "current", "enable_grad", "no_grad", "scope", "use_context"]
 
 
+@dataclass(slots=True, eq=False)
 class Context:
     """What surrounds a call, and `outer`, the context that is restored on leaving this one."""
 
-    __slots__ = ("listeners", "outer", "recording", "scope")
-
-    def __init__(
-        self,
-        recording: bool,
-        scope: str,
-        listeners: tuple[Listener, ...],
-        outer: Context | None = None,
-    ) -> None:
-        self.recording = recording
-        self.scope = scope
-        self.listeners = listeners
-        self.outer = outer
+    recording: bool
+    scope: str
+    listeners: tuple[Listener, ...]
+    outer: Context | None = None
 
 
 _OUTERMOST = Context(True, "", ())

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
 from threading import Lock
@@ -560,44 +561,27 @@ def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int,
     return (*range(extra), *repeated)
 
 
+@dataclass(slots=True)
 class _Sweep:
     """What a traversal does beside walking: it keeps track of which arrays may be written, refuses
     freed graphs, and calls hooks and listeners.
-
-    Attributes:
-        gradients: what has come so far to nodes and leaves.
-        owned: the nodes and leaves whose gradient is an array that nobody else holds.
-        useful: the nodes and leaves from which a target is reached, None for all of them.
-        results: the gradients of targets that are nodes.
     """
 
-    __slots__ = (
-        "gradients", "listeners", "owned", "results", "retain", "run", "targets", "textbook",
-        "useful",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        gradients: dict[Any, Any],
-        retain: bool,
-        targets: Sequence[Any] | None,
-        run: RunRules | None,
-        textbook: bool,
-    ) -> None:
-        self.gradients = gradients
-        self.retain = retain
-        self.targets = None if targets is None else frozenset(targets)
-        self.run = run
-        self.textbook = textbook
-        self.owned: set[Any] = set()
-        self.useful: set[Any] | None = None
-        self.results: dict[Any, Any] = {}
-        self.listeners = current().listeners
+    gradients: dict[Any, Any]  # what has come so far to nodes and leaves
+    retain: bool
+    targets: Any
+    run: RunRules | None
+    textbook: bool
+    owned: set[Any] = field(default_factory=set)  # whose gradient is an array nobody else holds
+    useful: set[Any] | None = None  # from which a target is reached, None for all of them
+    results: dict[Any, Any] = field(default_factory=dict)  # the gradients of targets
+    listeners: tuple[Listener, ...] = field(default_factory=lambda: current().listeners)
 
     def useful_of(self, nodes: list[Node]) -> list[Node]:
         """The nodes that lead to a target. Raises FreedGraphError if one of them ran before."""
         useful = None
         if self.targets is not None:
+            self.targets = frozenset(self.targets)
             useful = self.useful = set(self.targets)
             for node in reversed(nodes):
                 if not useful.isdisjoint(node.edges):
@@ -641,7 +625,7 @@ class _Sweep:
 
     def wanted_rules(self, node: Node, gradient: Any) -> Callable[..., Any] | None:
         """The rules that lead to a target, None if no gradient is wanted further on."""
-        if node in self.targets:  # type: ignore[operator]
+        if node in self.targets:
             self.results[node] = gradient if self.run else np.array(gradient)
         wanted = tuple([edge in self.useful for edge in node.edges])  # type: ignore[operator]
         return node.plan.partial(wanted, self.textbook) if any(wanted) else None
