@@ -30,9 +30,10 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, update_wrapper
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
 
@@ -107,57 +108,45 @@ class Shaped(NamedTuple):
         return cls(np.shape(value), getattr(value, "dtype", np.dtype(type(value))))
 
 
+@dataclass(eq=False, repr=False)
 class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
-    Attributes: name, inputs and settings (parameter names), kernel, tex, vjp_tex, flops,
-        samples, analytic, effect; overlay, what minigrad/fast runs instead on some arrays, or None.
+    Beside what `op` takes it has its name, inputs and settings (parameter names), its rules, and
+    overlay, what minigrad/fast runs instead on some arrays, or None.
     """
 
-    fast: Any  # declares an overlay; minigrad/fast attaches it
-    opaque_reason = ""  # why its own steps are not seen, and what to write to see them
+    fast: ClassVar[Any]  # declares an overlay; minigrad/fast attaches it
 
-    def __init__(
-        self,
-        kernel: Callable[..., Any],
-        *,
-        tex: str | Callable[..., str],
-        vjp_tex: dict[str, str | Callable[..., str]],
-        flops: Callable[..., Any] | None = None,
-        samples: Callable[[np.random.Generator], Iterable[Call]] | None = None,
-        analytic: bool = True,
-        auxiliary: tuple[str, ...] = (),
-        variadic: bool = False,
-        requires: Callable[..., str | None] | None = None,
-        effect: bool = False,
-        invariance: str = "",
-        saturates: tuple[str, Callable[..., Any]] | None = None,
-        over_time: Callable[..., Any] | None = None,
-    ) -> None:
-        update_wrapper(self, kernel)
-        self.__wrapped__ = kernel
-        self.name = kernel.__name__
-        self.kernel = kernel
-        self.tex = tex
-        self.vjp_tex = vjp_tex
-        self.flops = flops
-        self.samples = samples or (lambda rng: ())
-        self.analytic, self.auxiliary = analytic, auxiliary
-        self.variadic = variadic
-        self.requires = requires
-        self.effect = effect
-        self.invariance = invariance
-        self.saturates, self.over_time = saturates, over_time
-        self.signature = inspect.signature(kernel)
+    kernel: Callable[..., Any]
+    _: KW_ONLY
+    tex: str | Callable[..., str]
+    vjp_tex: dict[str, str | Callable[..., str]]
+    flops: Callable[..., Any] | None = None
+    samples: Callable[[np.random.Generator], Iterable[Call]] = lambda rng: ()
+    analytic: bool = True
+    auxiliary: tuple[str, ...] = ()
+    variadic: bool = False
+    requires: Callable[..., str | None] | None = None
+    effect: bool = False
+    invariance: str = ""
+    saturates: tuple[str, Callable[..., Any]] | None = None
+    over_time: Callable[..., Any] | None = None
+    opaque_reason: str = field(default="", init=False)  # why its own steps are not seen
+
+    def __post_init__(self) -> None:
+        update_wrapper(self, self.kernel)
+        self.name = self.kernel.__name__
+        self.signature = inspect.signature(self.kernel)
         parameters = self.signature.parameters
-        self.inputs = tuple(name for name in parameters if name in vjp_tex)
-        self.settings = tuple(name for name in parameters if name not in vjp_tex)
+        self.inputs = tuple(name for name in parameters if name in self.vjp_tex)
+        self.settings = tuple(name for name in parameters if name not in self.vjp_tex)
         self._refuse_strange_names()
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
         self.overlay: Any = None  # a kernel that is faster on some arrays, with rules of its own
         self.defaults = tuple(parameters[name].default for name in self.settings)
-        plain = tuple(parameters) == self.inputs + self.settings and not variadic
+        plain = tuple(parameters) == self.inputs + self.settings and not self.variadic
         ready = plain and inspect.Parameter.empty not in self.defaults
         self.arity = len(self.inputs) if ready else -1  # so many arguments need no binding
 
