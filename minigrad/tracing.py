@@ -166,7 +166,7 @@ class Trace(recording.Trace):
 
     def __dir__(self) -> list[str]:
         internal = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
-        internal |= {"measure_step", "origin"}
+        internal |= {"measure_step", "origin", "sent"}
         return sorted({name for name in super().__dir__() if name[0] != "_"} - internal)
 
     def derivation(self, path: str | Path) -> Path:

@@ -56,10 +56,9 @@ def _of_ops(trace: Any, found: Checks) -> Iterator[_Claim]:
             continue
         sources = zip(names, call.sources, strict=True)
         symbols = {name: source for name, source in sources if source is not None}
-        sent = {e.input: e.contribution for e in trace.into(entry) if e.contribution is not None}
         made = _called(steps, given | {"grad_output": entry.gradient})
         symbols["out"] = entry.id
-        yield _Claim(entry.id + 1, made, sent.get, symbols, entry.path, entry.op or "")
+        yield _Claim(entry.id + 1, made, trace.sent(entry).get, symbols, entry.path, entry.op or "")
 
 
 def _uncovered(steps: Callable[..., Any], declared: Any, given: dict[str, Any]) -> list[str]:

@@ -164,8 +164,10 @@ class Entry:
         words = self.declaration.get("words", {})
         return str(words.get(name) or words.get(name.rstrip("0123456789"), ""))
 
-    def note(self, check: CheckResult) -> None:
+    def note(self, check: CheckResult | None) -> None:
         """Keep what a check found, unless an earlier sweep already found it wrong, or more."""
+        if check is None:
+            return
         known = self.checks.get(check.kind)
         if known is None or known.ok is None or (known.ok and check.ok is not None):
             self.checks[check.kind] = check

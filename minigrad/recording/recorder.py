@@ -18,6 +18,7 @@ from ..engine.listener import Listener, listen
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Node, Tensor, is_held
 from ..engine.writes import writes
+from .checks import CheckResult
 from .formulas import Invocation, array_of
 from .memory import ForwardMemory, owner_of
 from .record import Edge, Entry, facts_of
@@ -150,6 +151,11 @@ class Recorder(Listener):
     def into(self, entry: Entry) -> list[Edge]:
         """What an op used, in the order of its inputs."""
         return self._into.get(entry.id, [])
+
+    def sent(self, entry: Entry) -> dict[str, Any]:
+        """The gradients that an op sent back, by input."""
+        known = ((edge.input, edge.contribution) for edge in self.into(entry))
+        return {name: part for name, part in known if part is not None}
 
     def uses(self, entry: Entry) -> list[Edge]:
         """Where an entry was used, in order."""
@@ -360,8 +366,7 @@ class Recorder(Listener):
         for dropped in (self.entries[i] for i in sorted(gone)):
             ran = [edge for edge in self.into(dropped) if edge.contribution is not None]
             if isinstance(dropped.gradient, np.ndarray):
-                sent = {edge.input: edge.contribution for edge in ran}
-                self.earlier.append((dropped, dropped.gradient, sent))
+                self.earlier.append((dropped, dropped.gradient, self.sent(dropped)))
             dropped.gradient = None
             for edge in ran:
                 edge.contribution = None
@@ -399,7 +404,7 @@ class Recorder(Listener):
             entry.note(not_measured(entry, "a hook may have changed its gradients"))
             self._calls.pop(known, None)
         elif self.checks_ops:
-            self._check_step(known, _plain(gradient), parts)
+            entry.note(self._checked_step(entry, _plain(gradient), parts))
         if not again:
             entry.gradient = self._sum(entry.gradient, gradient)
         for edge in self.into(entry):
@@ -437,12 +442,14 @@ class Recorder(Listener):
         kept = [x if k is None else self.entries[k].value for x, k in held]
         return [call.arrays.get(i, x) for i, x in enumerate(kept)]
 
-    def _check_step(self, known: int, gradient: Any, parts: dict[str, Any]) -> None:
-        call = self._calls.get(known)
-        if call is None:
-            return
-        entry = self.entries[known]
-        entry.note(check_step(entry, call, self.inputs_of(call), gradient, parts))
+    def _checked_step(
+        self, entry: Entry, gradient: Any, sent: dict[str, Any]
+    ) -> CheckResult | None:
+        """A step held against its kernel; None where that was not kept."""
+        call = self.call_of(entry)
+        if call is None or not isinstance(gradient, np.ndarray):
+            return None
+        return check_step(entry, call, self.inputs_of(call), gradient, sent)
 
     def _sum(self, total: Any, part: Any) -> Any:
         """What is kept of a gradient and what came before; of summaries the last."""

@@ -448,7 +448,7 @@ def _first_not_finite(trace: Trace) -> tuple[str, str]:
                 check_result(call.op, inputs, call.settings, entry.value, entry.path, place)
         for entry in (trace.entries[i] for i in trace.backward_steps):
             if (call := trace.call_of(entry)) is not None:
-                sent = {edge.input: edge.contribution for edge in trace.into(entry)}
+                sent = trace.sent(entry)
                 where = entry.path, entry.made_at
                 for i, name in enumerate(call.op.input_names(len(call.inputs))):
                     tex = entry.vjp_tex.get(name, "")

@@ -25,7 +25,7 @@ from .invariance import explain_zeros
 from .reach import Path, measure_reach, worst_path
 from .record import Edge, Entry
 from .recorder import Recorder
-from .step_check import check_step, not_measured
+from .step_check import not_measured
 
 __all__ = ["Trace"]
 
@@ -144,11 +144,9 @@ class Trace(Recorder):
                 known = entry.checks.get(kind.name)
                 if known is None or (ops and known.ok is None):
                     assert kind.measure is not None
-                    found = kind.measure(self, entry)
-                    if found is not None:
-                        entry.note(found)
+                    entry.note(kind.measure(self, entry))
         for entry, gradient, sent in self.earlier if ops else ():
-            self._check_step(entry.id, gradient, sent)
+            entry.note(self._checked_step(entry, gradient, sent))
 
     def _of_steps(self, kind: CheckKind, ran: list[Entry], ops: bool) -> list[CheckResult]:
         """What is known of the steps that ran; nothing where none was to be measured."""
@@ -192,11 +190,7 @@ class Trace(Recorder):
 
     def measure_step(self, entry: Entry) -> CheckResult | None:
         """Hold a step against its kernel after the run; None where its arrays were not kept."""
-        call = self.call_of(entry)
-        if call is None or not isinstance(entry.gradient, np.ndarray):
-            return None
-        sent = {e.input: e.contribution for e in self.into(entry) if e.contribution is not None}
-        return check_step(entry, call, self.inputs_of(call), entry.gradient, sent)
+        return self._checked_step(entry, entry.gradient, self.sent(entry))
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle has: the record, its places and formulas as text, no rank."""
