@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ def batches(
     return Batches(sequences, batch_size, rng, drop_last, pad)
 
 
+@dataclass(eq=False, repr=False)
 class Batches:
     """What `batches` gives. Each `for` over it is one epoch; `len` counts its batches.
 
@@ -62,35 +64,31 @@ class Batches:
         position: how many examples of the present one were handed out.
     """
 
-    def __init__(
-        self,
-        sequences: Sequence[Any],
-        batch_size: int,
-        rng: np.random.Generator | None,
-        drop_last: bool,
-        pad: Any,
-    ) -> None:
-        if not sequences:
+    sequences: Sequence[Any]
+    batch_size: int
+    rng: np.random.Generator | None
+    drop_last: bool
+    pad: Any
+
+    def __post_init__(self) -> None:
+        if not self.sequences:
             raise ArgumentError("batches(*sequences): got none")
-        if any(isinstance(x, int | float | np.number) for x in sequences):
+        if any(isinstance(x, int | float | np.number) for x in self.sequences):
             raise ArgumentError("batches(*sequences): a number among them; write batch_size=64")
-        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        if not isinstance(self.batch_size, int | np.integer) or self.batch_size < 1:
             raise ArgumentError(
-                f"batches: batch_size must be an integer from 1 on, got {batch_size}"
+                f"batches: batch_size must be an integer from 1 on, got {self.batch_size}"
             )
-        if rng is not None and not isinstance(rng, np.random.Generator):
+        if self.rng is not None and not isinstance(self.rng, np.random.Generator):
             raise DTypeError(
-                f"batches: rng must be a Generator, got {rng!r}; np.random.default_rng(0)"
+                f"batches: rng must be a Generator, got {self.rng!r}; np.random.default_rng(0)"
             )
-        refuse_masked("batches(*sequences)", *sequences)
-        self.sequences = [x.numpy() if isinstance(x, Tensor) else x for x in sequences]
+        refuse_masked("batches(*sequences)", *self.sequences)
+        self.sequences = [x.numpy() if isinstance(x, Tensor) else x for x in self.sequences]
         lengths = [len(x) for x in self.sequences]
         if len(set(lengths)) > 1:
             raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
         self.size = lengths[0]
-        self.batch_size = batch_size
-        self.rng = rng
-        self.drop_last, self.pad = drop_last, pad
         self.epoch = self.position = 0
         self._order: Any = None  # of the present epoch
         self._resumed = False

@@ -7,6 +7,7 @@ which is for tests and for looking.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -77,18 +78,16 @@ def _sum(parts: list[Any]) -> Any:
 WORLD: ContextVar[Ranks | None] = ContextVar("minigrad.ranks", default=None)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class CollectiveCall:
     """What one call of a collective says of itself: its ranks, its tensor's name, its line.
 
     A rule calls its collective with the CollectiveCall of the forward call, turned `back`.
     """
 
-    __slots__ = ("label", "place", "ranks")
-
-    def __init__(self, ranks: Ranks, label: str, place: str) -> None:
-        self.ranks = ranks
-        self.label = label
-        self.place = place
+    ranks: Ranks
+    label: str
+    place: str
 
     size = property(lambda self: self.ranks.size)
 
