@@ -7,10 +7,10 @@ have the same form. checkpoint pays for memory with a second forward.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
@@ -236,10 +236,10 @@ class _Recompute(Listener):
         self.inputs = inputs
         self.context = context
         self.began = next_number()
-        self.nodes: list[weakref.ref[Node]] = []  # weak: the graph owns its nodes
-        self.leaves: list[weakref.ref[Tensor]] = []
+        self.nodes: list[ref[Node]] = []  # weak: the graph owns its nodes
+        self.leaves: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by id
         self.states: list[tuple[np.random.Generator, Any]] = []
-        self.written: list[weakref.ref[Tensor]] = []
+        self.written: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         self.effects: list[Any] = []  # what they gave, which the second run takes from here
         self.result: list[tuple[float, float]] = []
         self.name = getattr(f, "__name__", "f")
@@ -264,7 +264,7 @@ class _Recompute(Listener):
         )
 
     def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
-        self.written.append(weakref.ref(tensor))
+        self.written[id(tensor)] = tensor
 
     def effect_finished(self, result: Any) -> None:
         self.effects.append(result)
@@ -272,7 +272,7 @@ class _Recompute(Listener):
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         for value in inputs:
             if isinstance(value, Tensor) and value.is_leaf:
-                self.leaves.append(weakref.ref(value))
+                self.leaves[id(value)] = value
         for value in settings:
             known = any(value is generator for generator, _ in self.states)
             if isinstance(value, np.random.Generator) and not known:
@@ -280,16 +280,14 @@ class _Recompute(Listener):
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         if output.node is not None:
-            self.nodes.append(weakref.ref(output.node))
+            self.nodes.append(ref(output.node))
             if output.node.source is None:  # else a checkpoint within this one has it
                 output.node.saved, output.node.source = None, self
 
     def recover(self, wanted: Node) -> tuple[Any, ...]:
         """Run again; give every node what its twin saved, and return what `wanted` had."""
-        for reference in self.leaves:
-            leaf = reference()
-            if leaf is not None:
-                writes.check_since(self.began, wanted, leaf.path or "an input", leaf._data)
+        for leaf in self.leaves.values():
+            writes.check_since(self.began, wanted, leaf.path or "an input", leaf._data)
         twins, result = self._run_again()
         nodes = [reference() for reference in self.nodes]
         same = len(nodes) == len(twins) and all(
@@ -313,7 +311,7 @@ class _Recompute(Listener):
     def _run_again(self) -> tuple[list[Node], list[tuple[float, float]]]:
         """Nodes and sums of a second run, after which all that it wrote is as it was."""
         second = _Keep(self.effects)
-        leaves = [leaf for leaf in (reference() for reference in self.written) if leaf is not None]
+        leaves = [*self.written.values()]
         arrays = [leaf.numpy().copy() for leaf in leaves]
         now = [deepcopy(generator.bit_generator.state) for generator, _ in self.states]
         try:
@@ -334,10 +332,9 @@ def _sums(output: Any) -> list[tuple[float, float]]:
     """Σ |y| and Σ i yᵢ / n of each Tensor that a function returned, to compare two runs by."""
     several = output if isinstance(output, list | tuple) else [output]
     arrays = [one._data.reshape(-1) for one in several if isinstance(one, Tensor)]
-    ramps = [np.linspace(0.0, 1.0, y.size) for y in arrays]
     return [
-        (float(np.abs(y).sum(dtype=float)), float(y.real @ r))
-        for y, r in zip(arrays, ramps, strict=True)
+        (float(np.abs(y).sum(dtype=float)), float(y.real @ np.linspace(0.0, 1.0, y.size)))
+        for y in arrays
     ]
 
 
