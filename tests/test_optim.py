@@ -54,7 +54,11 @@ def biases_and_norms(p):
     return p.name == "b" or p.ndim < 2
 
 
-@pytest.mark.parametrize("grouped", [None, "groups", True, biases_and_norms], ids=["alone", "groups", "no_decay", "chosen"])
+@pytest.mark.parametrize(
+    "grouped",
+    [None, "groups", True, biases_and_norms],
+    ids=["alone", "groups", "no_decay", "chosen"],
+)
 @pytest.mark.parametrize(("kind", "settings"), CASES)
 def test_steps_equal_pytorchs(kind, settings, grouped, rng):
     """Of two parameters in one group; in groups; with biases that spare themselves the decay."""
