@@ -48,16 +48,12 @@ class Line:
 
     source: Box
     target: Box
-    model: AnnotatedTrace
     link: Link
+    sent: list[float]  # the sizes of the gradients that its edges sent back
 
     @property
     def edges(self) -> list[Edge]:
         return self.link.edges
-
-    @property
-    def sent(self) -> list[float]:
-        return [size for edge in self.edges if (size := self.model.sent(edge)) is not None]
 
 
 @dataclass
@@ -218,7 +214,8 @@ class _Boxes:
             if source is None or target is None or (source.kind == target.kind == "outside"):
                 continue
             if source is not target or link.step:
-                made.append(Line(source, target, self.model, link))
+                sizes = [size for edge in link.edges if (size := self.model.sent(edge)) is not None]
+                made.append(Line(source, target, link, sizes))
         return made
 
     def saved(self) -> Iterator[tuple[Box, Box, str]]:
