@@ -149,7 +149,7 @@ _idle: deque[Scratch] = deque(maxlen=4)
 
 @contextmanager
 def scratch() -> Iterator[Scratch]:
-    """Scratch that no one else uses within."""
+    """A Scratch that only this thread uses."""
     try:
         mine = _idle.pop()
     except IndexError:
@@ -209,7 +209,7 @@ def is_inside() -> bool:
 
 
 def _taken_from(waiting: deque[Any]) -> Iterator[Any]:
-    """Each item once, whoever asks; a deque gives one to one thread only."""
+    """The items that are left; a deque gives each to one thread only."""
     while True:
         try:
             item = waiting.popleft()

@@ -115,7 +115,7 @@ class Buffers:
                     self._free.setdefault((kind, nbytes(base)), []).append(slot)
 
     def _pass_on_names(self) -> None:
-        """What is nameless bears the symbol of what is written over it."""
+        """A value without a name takes that of the value which is written over it."""
         for step in reversed(self.program.steps):
             for out in step.outs:
                 over = self.over.get(id(out))

@@ -129,7 +129,7 @@ class Dependencies:
     # ------------------------------------------------------------------ is all as it was?
 
     def note(self) -> None:
-        """Take what everything holds now for what it should hold."""
+        """Take what everything holds now as what later calls expect."""
         for holder in self.holders:
             holder.then = holder.read()
         self.versions = [getattr(h.counter, "version", None) for h in self.holders]
@@ -185,7 +185,7 @@ class Dependencies:
             stack += reversed(list(self._parts(thing)))
 
     def _hold(self, read: Callable[[], dict[Any, Any]], **more: Any) -> Iterable[Any]:
-        """Note a holder; what it holds."""
+        """Note a holder; returns what it holds."""
         holder = Holder(read, **more)
         self.holders.append(holder)
         for name, part in holder.then.items():
@@ -304,7 +304,7 @@ def _is_installed(module: str, file: str) -> bool:
 
 
 def _is_closed(kind: type) -> bool:
-    """Whether what an object holds is no business of the step: a file, a lock, an op."""
+    """Whether the walk ends at such objects: files, locks, ops."""
     package = kind.__module__.partition(".")[0]
     if kind is SimpleNamespace or package == "layers":
         return False
@@ -334,6 +334,6 @@ def set_generator_state(generator: Any, state: Any) -> None:
 
 
 def shared_states() -> Any:
-    """Where the generators stand that everybody shares."""
+    """The states of the generators that Python and NumPy share."""
     shared: Any = np.random.get_state(legacy=False)  # noqa: NPY002, it is only looked at
     return random.getstate(), shared["state"]["key"].tobytes(), shared["state"]["pos"]

@@ -367,7 +367,7 @@ _RULES: dict[str, Callable[[Step], Labels | None]] = {
 
 
 def _fresh(_: int, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array to hand out; what lies in it is the receiver's from then on."""
+    """A new array, which belongs to the caller."""
     return empty(shape, dtype)
 
 

@@ -278,7 +278,7 @@ def is_transpose(step: Step) -> bool:
 
 
 def looked_at(step: Step, source: Any) -> Any:
-    """What a view shows of an array that lies as what it is a view of does."""
+    """The step of a view, applied to an array of the same layout."""
     if step.text == "getitem":
         return source[step.args[1]]
     return getattr(np, step.text)(source, *step.args[1:], **step.kwargs)

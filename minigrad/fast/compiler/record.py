@@ -401,7 +401,7 @@ class Recorder(OutsideOps, Listener):
 
 
 def _asked_for(rules: Callable[..., Any]) -> Callable[..., Any]:
-    """The rules without the gradients that nobody asks for, as arrays."""
+    """The rules' gradients as arrays, without those that are not needed."""
     return lambda gradient, saved: tuple(
         [dense(x) for x in rules(gradient, saved) if x is not None]
     )

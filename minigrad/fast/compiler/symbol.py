@@ -297,7 +297,7 @@ def _mean(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -
 
 
 def _first(x: Any, ndim: int) -> Any:
-    """What is done to a stack of one, entry by entry, is done to that one."""
+    """An entrywise call on a stack of one is a call on that one."""
     return x[0] if getattr(x, "ndim", 0) == ndim else x
 
 

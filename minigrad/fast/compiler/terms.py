@@ -210,7 +210,7 @@ class Terms:
         return given + [f"{k}={written(v)}" for k, v in step.kwargs.items()]
 
     def value(self, item: Any) -> str:
-        """Anything as Python."""
+        """Anything as a Python expression."""
         if item.__class__ is Value:
             return self.text(item)
         if item is Ellipsis:
@@ -227,7 +227,7 @@ class Terms:
         return self.names.bind(item, type(item).__name__)
 
     def index(self, index: Any) -> str:
-        """What stands between the brackets."""
+        """An index as it stands between brackets."""
         shown = []
         for part in index if isinstance(index, tuple) else (index,):
             if part.__class__ is slice:

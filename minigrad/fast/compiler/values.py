@@ -232,21 +232,21 @@ class _LeafGradient:
 
     Attributes:
         before: what it was at the start, as the caller has it.
-        entry: the same as a followed array.  told: what the program has set it to, so far.
+        entry: the same as a followed array.  set_to: what the program has set it to, so far.
         settled: whether what it was at the start is asked for already, or does not matter.
     """
 
-    __slots__ = ("before", "entry", "leaf", "settled", "told")
+    __slots__ = ("before", "entry", "leaf", "set_to", "settled")
 
     def __init__(self, leaf: Tensor) -> None:
         self.leaf, self.before = leaf, leaf.grad
         self.entry = self.before.view(Followed) if type(self.before) is np.ndarray else self.before
-        leaf.grad = self.told = self.entry
+        leaf.grad = self.set_to = self.entry
         self.settled = False
 
     @property
     def is_untouched(self) -> bool:
-        return self.told is self.entry
+        return self.set_to is self.entry
 
 
 class Gradients:
@@ -267,7 +267,7 @@ class Gradients:
             self._held[id(leaf)] = _LeafGradient(leaf)
         held = self._held[id(leaf)]
         if leaf.grad is None:
-            if outside and held.entry is None and held.told is None and not held.settled:
+            if outside and held.entry is None and held.set_to is None and not held.settled:
                 self.needed[id(leaf)] = form(None)
             made, array = total, np.array(total.a)
         else:
@@ -284,15 +284,15 @@ class Gradients:
         """
         for leaf in parameters:
             held = self._held.get(id(leaf))
-            if held is not None and held.told is held.entry and not held.settled:
-                held.told, held.settled = None, True
+            if held is not None and held.set_to is held.entry and not held.settled:
+                held.set_to, held.settled = None, True
                 args = leaf, self.values.placed(leaf)
                 self.values.program.write(Step("forget", "forget", None, args))
 
     def entry(self, array: Any) -> Value | None:
         """The Value of an array that was some leaf's `.grad` at the start."""
         for held in self._held.values():
-            if any(one is array for one in (held.before, held.entry, held.told)):
+            if any(one is array for one in (held.before, held.entry, held.set_to)):
                 self.values.value_of(held.leaf)
                 what = held.leaf, self.values.placed(held.leaf)
                 value = Value("grad", what, array.shape, array.dtype)
@@ -300,14 +300,15 @@ class Gradients:
                     held.settled = True
                     self.needed[id(held.leaf)] = form(array)
                     self.values.know(held.before, value)
-                return self.values.know(held.told, value)
+                return self.values.know(held.set_to, value)
         return None
 
     def notify(self) -> None:
         """The program sets each `.grad` to what the step has made of it."""
         for key, held in self._held.items():
             now, leaf = held.leaf.grad, held.leaf
-            if now is held.told or not (key in self.values.leaves or self.values.is_outside(leaf)):
+            reached = key in self.values.leaves or self.values.is_outside(leaf)
+            if now is held.set_to or not reached:
                 continue
             if now is not None and not isinstance(now, np.ndarray):
                 self.values.refuse("the step sets a .grad to something that is no array")
@@ -317,27 +318,27 @@ class Gradients:
             if now is not None:
                 step = Step("grad", "grad", None, (*args, self.values.value_of(now)))
             self.values.program.write(step)
-            held.told = now
+            held.set_to = now
 
     def bare(self) -> None:
-        """Plain arrays, for an update."""
+        """Give the leaves plain arrays while an update runs."""
         for held in self._held.values():
-            if isinstance(held.told, Followed):
-                known = self.values.known(held.told)
-                grad = held.before if held.is_untouched else plain(held.told)
+            if isinstance(held.set_to, Followed):
+                known = self.values.known(held.set_to)
+                grad = held.before if held.is_untouched else plain(held.set_to)
                 if known is not None:
                     self.values.know(grad, known)
                 held.leaf.grad = grad
 
     def follow(self) -> None:
-        """Followed ones again, after it."""
+        """Give them Followed views again, after it."""
         for held in self._held.values():
             if type(held.leaf.grad) is np.ndarray:
                 held.leaf.grad = held.leaf.grad.view(Followed)
-            held.told = held.leaf.grad
+            held.set_to = held.leaf.grad
 
     def release(self) -> None:
-        """Leave plain arrays, as the caller may have them."""
+        """Leave plain arrays to the caller."""
         for held in self._held.values():
             grad = held.leaf.grad
             held.leaf.grad = held.before if grad is held.entry else plain(grad)
@@ -347,7 +348,7 @@ class Gradients:
 
 
 class OutsideOps(Follower):
-    """Hears of followed arrays.
+    """Listens to NumPy's calls on followed arrays.
 
     Attributes:
         quiet: within an op: what it does with arrays is known.

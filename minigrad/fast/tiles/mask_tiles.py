@@ -208,6 +208,6 @@ def rule_to_add(rule: MaskRule, rows: slice, keys: slice, dtype: Any) -> Any:
 
 @lru_cache(16)
 def _relative(rule: MaskRule, first: int, last: int, keys: int, dtype: Any) -> Any:
-    """The same at any place where queries and keys are as far apart."""
+    """A relative rule's block, which is the same wherever queries and keys are as far apart."""
     seen = rule.entries(slice(first, last), slice(0, keys))
     return np.ascontiguousarray(to_add(seen, dtype).T)
