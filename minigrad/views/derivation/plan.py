@@ -14,13 +14,12 @@ import numpy as np
 
 from ...recording.record import Edge, Entry
 from ...recording.trace import Trace
-from ..formula import Node, parse, slots
-from ..formula.tree import TOP, script
+from ..formula import parse, slots
+from ..formula.tree import GRADIENT, TOP, script
 from ..model import AnnotatedTrace
 
 __all__ = ["DerivationPlan", "DerivationStep"]
 
-GRADIENT = Node("slot", "g")
 TOGETHER = 4  # trivial steps shown as one, at most
 
 

@@ -29,9 +29,11 @@ from .recurrence import Steps
 from .tree import (
     CIRCLE,
     COMMA,
+    DIVIDED,
     EMPTY,
     MINUS,
     PLUS,
+    TIMES,
     TOP,
     Node,
     base_of,
@@ -47,7 +49,7 @@ from .write import text
 
 __all__ = ["evaluate"]
 
-TIMES, DIVIDED, COUNT = map(operator, (r"\odot", r"\oslash", r"\#"))
+COUNT = operator(r"\#")
 COMPARE: dict[str, Callable[..., Any]] = {
     "=": np.equal,
     "<": np.less,

@@ -14,9 +14,12 @@ from .parse import parse
 from .products import ONE, bracketed, factors, is_factor, transposed
 from .tree import (
     COMMA,
+    DIVIDED,
     EMPTY,
+    GRADIENT,
     MINUS,
     PLUS,
+    TIMES,
     TOP,
     Node,
     base_of,
@@ -31,9 +34,7 @@ from .tree import (
 
 __all__ = ["fill", "number"]
 
-TIMES, DIVIDED = operator(r"\odot"), operator(r"\oslash")  # entry by entry
 THIN = Node("space", r"\,")
-GRADIENT = Node("slot", "g")
 
 
 def fill(node: Node, values: Mapping[str, Node]) -> Node:

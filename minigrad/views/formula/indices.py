@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from .named import FOLDS
 from .tree import COMMA, EQUALS, Node, operator, split
 
 __all__ = ["Places", "ordered", "read"]
 
 ORDER = "nodcfmik"
 LESS = operator("<")
-FOLDS = {r"\sum", r"\max", "mean", "first"}
 
 
 class Places:
@@ -82,7 +82,7 @@ class Places:
 
 def _below(node: Node) -> Node | None:
     """What a sum, or another fold, goes over."""
-    if node.kind == "script" and node.parts[0].text in FOLDS:
+    if node.kind == "script" and node.parts[0].text in {*FOLDS, "first"}:
         return node.parts[1] if node.parts[1].kind != "empty" else None
     return None
 

@@ -87,9 +87,10 @@ def letter(tex: str) -> Node:
 
 EMPTY = Node("empty")
 COMMA, PLUS, MINUS, EQUALS, SUM, TOP = map(operator, (",", "+", "-", "=", r"\sum", r"\top"))
-CIRCLE = operator(r"\circ")
+CIRCLE, TIMES, DIVIDED = map(operator, (r"\circ", r"\odot", r"\oslash"))
 LOOSE = (PLUS, MINUS, EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))  # they bind least
 QUAD = Node("space", r"\quad")
+GRADIENT = Node("slot", "g")
 
 
 def row(items: Sequence[Node]) -> Node:
