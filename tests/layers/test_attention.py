@@ -11,6 +11,7 @@ import pytest
 import minigrad as mg
 from layers import (
     ContextCache,
+    Linear,
     MultiHeadAttention,
     RMSNorm,
     Rotary,
@@ -87,36 +88,21 @@ def X(rng):
     return rng.normal(size=(B, N, D_MODEL))
 
 
-def everything(layer, X, mask, g):
-    """Output, weights, ∂X and every parameter's gradient."""
-    out = layer.forward(X, mask)
-    dX = layer.backward(g)
-    return [out.numpy(), layer.attention_weights, dX, *(p.grad for p in layer.parameters())]
-
-
 # ---------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize(
-    ("layer", "widths"),
-    [
-        (lambda rng: SelfAttention(300, 200, 100, rng=rng), (300, 200, 100, 100)),
-        (lambda rng: MultiHeadAttention(200, 2, 1, True, rng), (200, 200, 100, 200)),
-    ],
-)
-def test_weights_are_xavier_normal_and_biases_zero(layer, widths):
-    layer, (d_model, d_q, d_v, d_o) = layer(np.random.default_rng(7)), widths
-    for weight, shape in {
-        "W_Q": (d_model, d_q),
-        "W_V": (d_model, d_v),
-        "W_O": (d_o, d_model),
-    }.items():
-        W, sigma = getattr(layer, weight).numpy(), np.sqrt(2 / sum(shape))
-        assert W.shape == shape
-        assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
-        assert abs(W.mean()) < 5 * sigma / np.sqrt(W.size)
-    for bias in BIASES:
-        assert not getattr(layer, bias).numpy().any()
+@pytest.mark.parametrize("layer", [
+    SelfAttention(300, 200, 100, rng=7), MultiHeadAttention(200, 2, 1, True, 7), Linear(300, 200, rng=7)
+], ids=lambda layer: type(layer).__name__)  # fmt: skip
+def test_weights_are_xavier_normal_and_biases_zero(layer):
+    """N(0, √(2 / (n_in + n_out))): mean and deviation are within 5 standard errors."""
+    for p in layer.parameters():
+        if p.ndim == 1:
+            assert not p.numpy().any()
+        else:
+            W, sigma = p.numpy(), np.sqrt(2 / sum(p.shape))
+            assert abs(W.mean()) < 5 * sigma / np.sqrt(W.size)
+            assert abs(W.std() / sigma - 1) < 5 / np.sqrt(2 * W.size)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +164,10 @@ def test_large_inputs_give_finite_outputs_and_gradients(made, rng, name, kind, d
     """Scores far beyond the range of exp."""
     layer, X = made(name, dtype=dtype), rng.uniform(-size, size, (B, N, D_MODEL))
     X[0, 0], X[0, 1] = size, -size
-    for array in everything(layer, X, mask_of(kind), np.ones(X.shape)):
+    out = layer.forward(X, mask_of(kind))
+    dX = layer.backward(np.ones(X.shape))
+    gradients = [p.grad for p in layer.parameters()]
+    for array in [out.numpy(), layer.attention_weights, dX, *gradients]:
         assert np.isfinite(array).all()
 
 

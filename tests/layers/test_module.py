@@ -112,16 +112,10 @@ def test_assigning_names_what_has_no_name_yet():
 
 
 def test_scopes_follow_the_path_of_attributes_under_the_class_name_of_the_root(block, rng):
-    x = mg.tensor(rng.normal(size=(7, 3)), requires_grad=True)
-    seen = set()
-
-    class Scopes(mg.Listener):
-        def forward(self, op, inputs, settings, output, seconds):
-            seen.add(output.node.scope)
-
-    with mg.listen(Scopes()):
-        block(x)
+    with mg.trace() as t:
+        block(mg.tensor(rng.normal(size=(7, 3)), requires_grad=True))
     names = {"enter", "layers.0", "layers.1", "heads.main.0"}
+    seen = {entry.scope for entry in t if entry.kind == "op"}
     assert seen == {"block", *(f"block/{name}" for name in names)}
 
 
@@ -451,15 +445,9 @@ def test_an_arrays_gradient_is_computed_only_where_it_is_asked_for(plant):
 
 
 @pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(lambda f: f, id="eager"),
-        pytest.param(
-            lambda f: mg.compile(f), id="compiled", marks=pytest.mark.needs_fast("compile")
-        ),
-    ],
+    "compiled", [False, pytest.param(True, marks=pytest.mark.needs_fast("the step is compiled"))]
 )
-def test_a_token_that_is_no_row_is_refused_at_every_call(run):
+def test_a_token_that_is_no_row_is_refused_at_every_call(compiled):
     """A negative one would train a row from the end."""
     embedding = Embedding(5, 3, rng=0)
 
@@ -468,7 +456,7 @@ def test_a_token_that_is_no_row_is_refused_at_every_call(run):
         loss.backward()
         return loss.detach()
 
-    step = run(train)
+    step = mg.compile(train) if compiled else train
     for _ in range(3):
         step(np.array([0, 4]))
     for wrong in ([0, -1], [5, 0]):
