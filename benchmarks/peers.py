@@ -6,6 +6,7 @@ A peer makes a step out of a case's inputs; the step gives the output and every 
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -198,13 +199,7 @@ class Minigrad(Peer):
 
 def links(case: Chain, x: Any, W: Any) -> Any:
     """The chain, for all that have NumPy's operators."""
-    if case.op == "add":
-        for _ in range(case.nodes):
-            x = x + W
-    elif case.op == "multiply":
-        for _ in range(case.nodes):
-            x = x * W
-    else:
-        for _ in range(case.nodes):
-            x = x @ W
+    step = {"add": operator.add, "multiply": operator.mul, "matmul": operator.matmul}[case.op]
+    for _ in range(case.nodes):
+        x = step(x, W)
     return x

@@ -65,20 +65,15 @@ def _multiple(loss: float, mean: float, out: Any) -> float | None:
 
 
 def _are_classes(out: Any, targets: Any) -> bool:
-    if (
-        not targets.size
-        or targets.dtype.kind not in "iu"
-        or targets.shape != out.shape[:-1]
-        or out.ndim < 2
-    ):
+    whole = targets.dtype.kind in "iu" and targets.size > 0
+    if not whole or targets.shape != out.shape[:-1] or out.ndim < 2:
         return False
     return bool(targets.min() >= 0 and targets.max() < out.shape[-1])
 
 
 def _are_numbers(out: Any, targets: Any) -> bool:
-    if targets.dtype.kind != "f" or targets.shape != out.shape:
-        return False
-    return out.ndim > 0 and len(out) > 2
+    alike = targets.dtype.kind == "f" and targets.shape == out.shape
+    return alike and out.ndim > 0 and len(out) > 2
 
 
 def _of_classes(out: Any, targets: Any) -> tuple[float, float]:

@@ -90,6 +90,21 @@ def test_figures_are_those_of_the_step_itself_in_the_order_of_the_forward_pass()
     ]  # fmt: skip
 
 
+def test_of_a_line_that_runs_many_times_the_first_eight_have_rows_powers_of_two_and_the_last():
+    w = vector("w", 0.5, 1.0)
+
+    def loss(step):
+        h = w
+        for _ in range(40):
+            h = mg.tanh(h)
+        return mg.sum(h)
+
+    flow = watched([w], loss)
+    numbers = ["", *(f"[{i}]" for i in (*range(1, 8), 15, 31, "last"))]
+    assert [path for path in flow.rows if "tanh" in path] == [f"tanh{n}" for n in numbers]
+    assert flow.samples[0].rows["tanh[last]"]["count"] == 40
+
+
 def test_nobody_listens_between_the_steps_that_are_looked_at():
     run, heard = Run(), []
     with mg.watch(run.model, every=3):

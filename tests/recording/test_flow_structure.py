@@ -95,7 +95,7 @@ def test_layers_that_mean_to_have_no_activation_between_them_and_a_norm_of_input
 
 
 def test_two_convolutions_without_an_activation_are_named(rng):
-    one, two = Conv2d(2, 3, 3, rng=rng), Conv2d(3, 2, 3, rng=rng)
+    one, two = Conv2d(2, 2, 3, rng=rng), Conv2d(2, 2, 3, rng=rng)
     both, x = [*one.parameters(), *two.parameters()], rng.normal(size=(5, 2, 7, 7))
     assert kinds(both, lambda: mg.mean(two(one(mg.tensor(x))) ** 2)) == ["no activation"]
     assert kinds(both, lambda: mg.mean(two(mg.relu(one(mg.tensor(x)))) ** 2)) == []
