@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["FlowRecord", "Row", "Sample", "number"]
 
 MOST = {"samples": 400, "logged": 20_000, "requests": 4000, "structure": 100}
-"""Beyond, every second one is let go of."""
+"""Of longer lists every second entry is dropped."""
 
 
 def number(x: Any) -> Any:

@@ -18,9 +18,9 @@ from ..engine.op import Op, Shaped
 from ..engine.tensor import Node, Tensor
 from ..functional import grad
 
-__all__ = ["UNHEARD", "Invocation", "array_of", "facts_of_node", "first_sentence"]
+__all__ = ["UNOBSERVED", "Invocation", "array_of", "facts_of_node", "first_sentence"]
 
-UNHEARD = use_context(Context(True, "", ()))  # what runs here for a view or a measure, no one hears
+UNOBSERVED = use_context(Context(True, "", ()))  # for views and measures: no listener
 QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
 
 
@@ -58,7 +58,7 @@ class Invocation:
         """What the op's rules send to the inputs at these positions."""
         tensors = {i: Tensor(np.asarray(inputs[i]), None, 1) for i in wanted}
         given = tuple(tensors.get(i, x) for i, x in enumerate(inputs))
-        with UNHEARD:
+        with UNOBSERVED:
             out = Tensor.__apply__(self.op, given, tuple(self._fresh_settings()))
             return list(grad(out, [*tensors.values()], gradient))
 
@@ -77,7 +77,7 @@ def declared_facts(
 ) -> dict[str, Any]:
     """What the op's declaration says of one call. Args: shown: the settings as text."""
     try:
-        with UNHEARD:
+        with UNOBSERVED:
             tex, rules = op.formulas(inputs, settings, out)
             flops = op.count_flops(inputs, settings, out)
     except Exception as error:
@@ -119,18 +119,18 @@ class _Unknown:
 def _unsaid(op: Op, formulas: list[str], shown: dict[str, str]) -> tuple[str, ...]:
     """The settings, other than those left as they are by default, that no formula tells."""
     slots = {name for text in formulas for name in re.findall(r"<(\w+)>", text)}
-    told = slots | _told(op) | {*QUIET}
+    said = slots | _asked_for(op) | {*QUIET}
     parameters = op.signature.parameters
     return tuple(
         name
         for name, text in shown.items()
-        if name not in told and text not in (repr(parameters[name].default), "rng")
+        if name not in said and text not in (repr(parameters[name].default), "rng")
     )
 
 
 @lru_cache(maxsize=512)
-def _told(op: Op) -> frozenset[str]:
-    """What the formulas that are functions ask for, and so tell."""
+def _asked_for(op: Op) -> frozenset[str]:
+    """What the formulas that are functions ask for, and so say."""
     functions = (f for f in (op.tex, *op.vjp_tex.values()) if callable(f))
     return frozenset(name for f in functions for name in signature(f).parameters)
 

@@ -1,6 +1,6 @@
-"""What one array of a training step is told as: its size, how much saturates, how heads look.
+"""Statistics of one array for each training step: its rms, how much saturates, how heads look.
 
-Everything here is quick for small arrays, since it runs within somebody's training.
+Everything here is quick for small arrays, since it runs within a training step.
 """
 
 from __future__ import annotations

@@ -96,12 +96,12 @@ def worst_path(trace: Recorder) -> Path | None:
     by at least three quarters as many steps as from any other, on the longest ways, and of numbered
     scopes in the first. None where the gradient of all these is zero in theory.
     """
-    judged = [e for e in trace.entries if e.reach and e.via is not None]
+    reached = [e for e in trace.entries if e.reach and e.via is not None]
     steps: dict[int, int] = {}
     for entry in reversed(trace.entries):
         behind = [steps[edge.target] for edge in trace.uses(entry) if edge.contribution is not None]
         steps[entry.id] = 1 + max(behind, default=0)
-    leaves = [e for e in judged if e.op is None] or judged
+    leaves = [e for e in reached if e.op is None] or reached
     leaves = [e for e in leaves if e.state != "cancels"]
     if not leaves:
         return None

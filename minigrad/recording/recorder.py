@@ -79,7 +79,7 @@ class Sweeps:
 
 
 class Recorder(Listener):
-    """Hears of each op and of each backward step, and makes entries and edges of them.
+    """Makes entries and edges of each op and of each backward step that it is notified of.
 
     Args:
         check: "ops" holds each backward step, as it runs, against a numeric derivative of its op.
@@ -137,7 +137,7 @@ class Recorder(Listener):
         self.close()
 
     def close(self) -> None:
-        """The record is whole: let go of the run's tensors."""
+        """The record is complete: drop the run's tensors."""
         self._settle()
         self._ids = {}
         self._owners = []
@@ -207,7 +207,8 @@ class Recorder(Listener):
         known = self._find(value)
         if known is not None:
             return known
-        array, owner, origin = array_of(value), value, None
+        array, owner = array_of(value), value
+        origin: int | None = None
         facts: dict[str, Any] = {"kind": "constant", "why": "constant"}
         if isinstance(value, Tensor) and value.node is not None:  # made before the trace began
             owner = value.node
@@ -276,7 +277,7 @@ class Recorder(Listener):
         }
         return {i: plain[i].copy() for i in held if not np.array_equal(plain[i], held[i])}
 
-    # ------------------------------------------------------------------ what is heard
+    # ------------------------------------------------------------------ events
 
     def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
         """A generator is copied as it is before it draws, so that the op can run again."""
@@ -284,7 +285,7 @@ class Recorder(Listener):
         self._settings = deepcopy(settings) if any(drawing) else ()
 
     def replay(self, calls: Iterable[Any], backward: Iterable[Any]) -> None:
-        """Record what another listener was told, while the arrays are as they were."""
+        """Record what another listener kept, while the arrays are as they were."""
         for op, inputs, settings, output, context in calls:
             self._settings = ()
             self._record(op, inputs, settings, output, 0.0, context)

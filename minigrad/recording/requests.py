@@ -116,7 +116,7 @@ def divergence(p: Any, q: Any) -> float:
 
 
 class RequestWatch:
-    """Hears of ops that run under `no_grad`, and adds a sample to the record for each request."""
+    """Adds a sample to the record for each request: for the ops of a call under `no_grad`."""
 
     def __init__(self, record: FlowRecord) -> None:
         self.record = record
@@ -125,7 +125,7 @@ class RequestWatch:
         self._rows: dict[str, dict[str, float]] = {}
 
     def forward(self, op: Op, inputs: Any, output: Tensor, path: str) -> None:
-        """An op ran; weights of attention are told by what they are: rows that sum to 1."""
+        """An op ran; weights of attention are known by their rows, which sum to 1."""
         array = output._data
         scores: Any = getattr(inputs[0], "_data", inputs[0]) if inputs else None
         if "axis" not in op.settings or np.shape(scores) != array.shape:

@@ -19,6 +19,7 @@ SLOW, THROWN = 1e-4, 0.3  # update to weight, 1e-3 is usual
 AWAY = 3.0  # drift from where weights began
 UPHILL, INWARD = 0.3, 0.8  # cosines of an update with the gradient, with −w
 WORSE = 1.3  # times the loss of a guess
+ONE_BATCH = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"
 
 
 def oscillating(run: WatchedRun) -> Iterator[Finding]:
@@ -173,8 +174,7 @@ def guessing(run: WatchedRun) -> Iterator[Finding]:
             f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}, where the best "
             f"constant guess costs {run.guess:.3g}"
         )
-        remedy = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"
-        yield Finding("no better than guessing", run.steps[0], "", text, remedy)
+        yield Finding("no better than guessing", run.steps[0], "", text, ONE_BATCH)
 
 
 def plateau(run: WatchedRun) -> Iterator[Finding]:
@@ -183,5 +183,4 @@ def plateau(run: WatchedRun) -> Iterator[Finding]:
             f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}; successive gradients "
             f"have a cosine of {run.cosine:.2f}"
         )
-        remedy = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"
-        yield Finding("plateau", run.steps[0], "", text, remedy)
+        yield Finding("plateau", run.steps[0], "", text, ONE_BATCH)

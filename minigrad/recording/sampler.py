@@ -1,8 +1,8 @@
 """Sampler: it looks at every tenth step of a training run, say, and at next to nothing else.
 
-A step that is looked at is heard, so a compiled step runs eagerly: the first ones are traced whole,
-the others measured by the plan that those gave. In the steps between no one listens. Where steps
-end is known from the optimizer, which compiled steps call too.
+In a step that is looked at the sampler listens, so a compiled step runs eagerly: the first ones are
+traced whole, the others measured by the plan that those gave. In the steps between nothing listens.
+Where steps end is known from the optimizer, which compiled steps call too.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ GUESSES = 8  # samples whose targets say what a constant guess would cost
 class Sampler(Listener, Observer):
     """Fills a FlowRecord while a model trains.
 
-    The first steps that are looked at are traced whole, and those whose trace is kept. The others
-    are heard alone: the calls that have figures are known by their number.
+    The first steps that are looked at are traced whole, and those whose trace is kept. Of the
+    others the calls that have figures are known by their number.
     """
 
     shows_inputs = False
@@ -158,7 +158,7 @@ class Sampler(Listener, Observer):
             others = (x for x in context.listeners if x not in old)
             context.listeners = (*others, *self._installed)
 
-    # ------------------------------------------------------------------ what it hears
+    # ------------------------------------------------------------------ events
 
     def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
         """Keep a call of the step; of ops under `no_grad`, note what they use."""
@@ -243,7 +243,7 @@ class Sampler(Listener, Observer):
             if self._looks:  # an overflow that it mends: look at the next one
                 self._look()
         if self._counts(owner) and vars(owner)["steps"] > self._taken:
-            self._taken = vars(owner)["steps"]  # past the attributes that a compiled step hears of
+            self._taken = vars(owner)["steps"]  # past what notifies a compiled step
             self._step_ends(vars(owner)["lr"])
         elif self._counts(owner) and self._looks:
             self._look()  # the same step again: a compiled one compares itself

@@ -73,8 +73,8 @@ def check_step(
         return not_measured(entry, why)
     if worst is None:
         return not_measured(entry, "not finite")
-    told = worst.tolerance < VAGUE or not worst.ok or not worst.difference
-    return worst if told else not_measured(entry, TOO_NEAR)
+    decisive = worst.tolerance < VAGUE or not worst.ok or not worst.difference
+    return worst if decisive else not_measured(entry, TOO_NEAR)
 
 
 def not_measured(entry: Entry, why: str, kind: str = BY_DERIVATIVE) -> CheckResult:

@@ -199,7 +199,7 @@ class Trace(Recorder):
             replace(entry, made_at=entry.place, declared=entry.declaration)
             for entry in self.entries
         ]
-        # what `close` lets go of
+        # what `close` drops
         live: dict[str, Any] = {"_owners": [], "_arrays": [], "_interventions": set()}
         live |= {name: {} for name in ("_ids", "_by_data", "_given", "_contexts")}
         calls = {i: call for i, call in self._calls.items() if not call.op.effect}

@@ -50,8 +50,8 @@ class WatchedRun:
     def guess(self) -> float | None:
         """The loss of the best constant guess, if what was logged is what backward began from."""
         known = [s.guess for s in self.samples if s.guess is not None]
-        told = known and self.loss_name and self._is_loss(self.loss_name)
-        return float(np.mean(known)) if told else None
+        logged = self.loss_name and self._is_loss(self.loss_name)
+        return float(np.mean(known)) if known and logged else None
 
     def _is_loss(self, name: str) -> bool:
         """Whether what was logged under a name is what backward began from; an accuracy is not."""
