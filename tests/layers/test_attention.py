@@ -92,7 +92,8 @@ def X(rng):
 
 
 @pytest.mark.parametrize("layer", [
-    SelfAttention(300, 200, 100, rng=7), MultiHeadAttention(200, 2, 1, True, 7), Linear(300, 200, rng=7)
+    SelfAttention(300, 200, 100, rng=7), MultiHeadAttention(200, 2, 1, True, 7),
+    Linear(300, 200, rng=7),
 ], ids=lambda layer: type(layer).__name__)  # fmt: skip
 def test_weights_are_xavier_normal_and_biases_zero(layer):
     """N(0, √(2 / (n_in + n_out))): mean and deviation are within 5 standard errors."""
