@@ -323,6 +323,8 @@ def test_arrays_under_names_of_ones_own(rng, tmp_path):
             theirs | {"decoder.blocks.0.feed_forward.up": np.ones(5), "odd": np.ones(1)},
             rename,
         )
+    with pytest.raises(ArgumentError, match="qkv1 must be of real numbers, is <U"):
+        load_state(model, theirs | {"qkv1": theirs["qkv1"].astype(str)}, rename)
     for path, x in model.state_dict().items():
         np.testing.assert_array_equal(x, before[path], err_msg=path)
 
