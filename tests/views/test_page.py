@@ -53,15 +53,6 @@ def test_the_page_without_its_data_is_within_200_kilobytes(multi):
     assert len(text.encode()) - data < 200_000
 
 
-def test_a_failed_page_leaves_what_was_there(multi, tmp_path):
-    path = tmp_path / "page.html"
-    path.write_text("before")
-    with pytest.raises(ArgumentError):
-        multi.html(path, tokens=["too", "few"])
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_cannot_leave_the_script_element(name):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name=name)
