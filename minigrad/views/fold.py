@@ -275,7 +275,7 @@ class _Folding:
     def _place_leaves(self) -> None:
         """A leaf stands in the innermost scope around its uses, in no block unless each has one."""
         fold = self.fold
-        for entry in self.trace.entries:
+        for entry in reversed(self.trace.entries):  # a constant copy of a leaf before the leaf
             if entry.op is not None or fold.leader(entry.id) != entry.id:
                 continue
             found = {fold.place[fold.leader(edge.target)] for edge in self.trace.uses(entry)}

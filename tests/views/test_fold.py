@@ -160,6 +160,13 @@ def one_weight(times):
     return model
 
 
+def normalized(h):
+    for _ in range(5):
+        made = mg.exp(h)
+        h = made / mg.max(made.detach(), axis=-1, keepdims=True)
+    return h
+
+
 def recurrent(x):
     return LSTM(5, 3, rng=0, method="steps")(mg.reshape(x, (1, 7, 5)))[0]
 
@@ -191,6 +198,8 @@ def first_alone_has_a_bias(x):
         (some_frozen, {"block0": 4}),
         (one_weight(5), {"step[0]": 5}),  # steps, not layers, as they share it
         (one_weight(2), {}),  # two times are no loop
+        (lambda x: x * x.detach(), {}),  # a leaf beside a constant copy of it
+        (normalized, {"step[0]": 5}),  # each by what it made itself, detached
         (recurrent, {"lstm/cells.0/step 0": 7}),  # though each step takes another index
         (activated, {"sequential/layers.0": 8}),
         (first_alone_has_a_bias, {"layer[0]": 6}),
