@@ -13,6 +13,7 @@ from minigrad.fast.blas_sums import column_sums, sum_over
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import release
 from minigrad.fast.overlays.elementwise import normal_cdf_of
+from minigrad.fast.overlays.select import add_at
 from tests.compare import assert_same
 
 HAS_OVERLAY = pytest.mark.only(lambda x: getattr(x, "op", x).overlay is not None)
@@ -308,6 +309,24 @@ def test_heads_that_were_split_are_merged_without_a_copy_both_ways(rng):
     assert dK_T.transpose(0, 3, 1, 2).flags.c_contiguous
 
 
+# ---------------------------------------------------------------- entries by blocks
+
+ORDERS = {
+    "rows": lambda x: x,
+    "columns": np.asfortranarray,
+    "turned": lambda x: np.ascontiguousarray(x.transpose(1, 2, 0)).transpose(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("second", ORDERS)
+@pytest.mark.parametrize("first", ORDERS)
+def test_entries_by_blocks_may_lie_in_any_order(first, second, rng):
+    x, y = rng.normal(size=(2, 70, 50, 60))
+    found = mg.maximum(ORDERS[first](x), ORDERS[second](y))
+    np.testing.assert_array_equal(found, np.maximum(x, y))
+    np.testing.assert_array_equal(mg.relu(ORDERS[first](x)), np.maximum(x, 0))
+
+
 # ---------------------------------------------------------------- sums by BLAS
 
 
@@ -329,6 +348,15 @@ def test_column_sums_are_numpys_and_lose_less(rng):
     x = rng.normal(size=(1 << 14, 8)).astype(np.float32)
     exact = x.astype(np.float64).sum(axis=0)
     assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
+
+
+@pytest.mark.parametrize("rows", [7, 5000])
+def test_rows_are_added_however_often_an_index_names_them(rows, rng):
+    index, values = rng.integers(-rows, rows, (20, 11)), rng.normal(size=(20, 11, 30))
+    found, expected = np.zeros((2, rows, 30))
+    add_at(found, index, values)
+    np.add.at(expected, index, values)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 # ---------------------------------------------------------------- convolution

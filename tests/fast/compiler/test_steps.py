@@ -5,6 +5,7 @@ eagerly: what they return, weights, gradients, tensors that they write to.
 from __future__ import annotations
 
 from functools import partial
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +33,7 @@ def world(kind):
 
 
 def outcomes(step, kind, compiled):
-    """All that is there after each of six calls."""
+    """All that is there after each of six calls, no two in the same memory."""
     m = world(kind)
     run = partial(step, m)
     run = mg.compile(run) if compiled else run
@@ -42,9 +43,13 @@ def outcomes(step, kind, compiled):
         x = np.random.default_rng(call // 2).uniform(size=(7, 5))
         result = run(x)
         several = result if isinstance(result, tuple) else (result,)
+        given = [getattr(y, "_data", y) for y in several]
         left = [y for t in tensors for y in (t.numpy(), t.grad)]
-        kept = [*(y.numpy() for y in several), *left]
-        found.append([y if y is None else np.array(y) for y in kept])
+        found.append([y if y is None else np.array(y) for y in (*given, *left)])
+        pairs = combinations([y for y in (*given, *left) if y is not None], 2)
+        assert not any(np.may_share_memory(a, b) for a, b in pairs)
+        for y in given:
+            y[...] = -1  # it is the caller's
         for t in tensors:
             t.grad = None
     return found, run
@@ -71,6 +76,21 @@ def seeded(m, x):
     y = m.w * x
     y.backward(x)
     return y
+
+
+def alike(m, x):
+    """Two leaves are sent one gradient."""
+    y = m.q + m.k
+    (y * y).sum().backward()
+    return y
+
+
+def also_returned(m, x):
+    """A gradient that a leaf holds, too."""
+    loss = mg.sum(mg.tanh(m.w * x))
+    gradient = mg.grad(loss, m.w, retain_graph=True)
+    loss.backward()
+    return gradient
 
 
 def checkpointed(m, x):
@@ -195,6 +215,12 @@ def trained(m, x, clip=np.inf):
     return loss, norm
 
 
+def looked_at_after_training(m, x):
+    """An audit lets the program move the weights, too, and then moves them back."""
+    trained(m, x)
+    return mg.exp(m.w).detach()
+
+
 # ---------------------------------------------------------------- tensors that a step writes to
 
 
@@ -228,7 +254,7 @@ def decoding(m, x):
 
 
 STEPS = [
-    twice, two_losses, seeded, checkpointed, recurrent, rows_taken_many_times,
+    twice, two_losses, seeded, alike, also_returned, checkpointed, recurrent, rows_taken_many_times,
     turned_twice, turned_and_flattened,
     of_stacks(lambda q, k, v: mg.scale((q @ k.mT)[::-1], 0.5)),
     of_stacks(lambda q, k, v: mg.softmax(mg.scale((q @ k.mT)[::-1], 0.5)) @ v),
@@ -245,7 +271,12 @@ TRAINED = [(trained, kind) for kind in (SGD, NESTEROV, Adam, AdamW, OfOnesOwn)]
 
 @pytest.mark.parametrize(
     ("step", "kind"),
-    [*((step, SGD) for step in STEPS), *TRAINED, (partial(trained, clip=0.5), SGD)],
+    [
+        *((step, SGD) for step in STEPS),
+        *TRAINED,
+        (partial(trained, clip=0.5), SGD),
+        (looked_at_after_training, Adam),
+    ],
 )
 def test_a_step_leaves_behind_what_it_leaves_eagerly(step, kind):
     """At calls that are compared, which move weights once, and at others."""
