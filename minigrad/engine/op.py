@@ -198,15 +198,15 @@ class Op:
         order, called = ", ".join(self.inputs + self.settings), self.arguments({})
         if called == order and not self.variadic:
             return kernel
-        namespace: dict[str, Any] = {"kernel": kernel}
-        collected = _generated(f"lambda {order}: kernel({called})", namespace)
+        collected = _generated(f"lambda {order}: kernel({called})", {"kernel": kernel})
         if not self.variadic:
             return collected
-        namespace["collected"], k = collected, len(self.settings)  # however many inputs
-        ends = [f"{name}=flat[len(flat) - {k - j}]" for j, name in enumerate(self.settings)]
-        return _generated(
-            f"lambda *flat: collected(flat[: len(flat) - {k}], {', '.join(ends)})", namespace
-        )
+
+        def of_any_number(*flat: Any) -> Any:
+            count = len(flat) - len(self.settings)
+            return collected(flat[:count], *flat[count:])
+
+        return of_any_number
 
     def arguments(self, given: dict[str, str]) -> str:
         """How the kernel is called: each parameter by what is given for it, or by its own name."""
