@@ -7,6 +7,7 @@ the call makes. Once nobody listens, a Followed array behaves as any array.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -72,10 +73,6 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     return getattr(x, name)(*args, **kwargs)
 
 
-def _item(x: Any, index: Any) -> Any:
-    return x[index]
-
-
 class Followed(np.ndarray[Any, Any]):
     """A view that tells what is done with it."""
 
@@ -112,7 +109,7 @@ class Followed(np.ndarray[Any, Any]):
         return _compute(function.__name__, function, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        return _compute("getitem", _item, self, index)
+        return _compute("getitem", operator.getitem, self, index)
 
     def __setitem__(self, index: Any, x: Any) -> None:
         alike = isinstance(x, Followed) and (x.shape, x.dtype) == (self.shape, self.dtype)
