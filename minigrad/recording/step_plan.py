@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -61,7 +60,8 @@ class StepPlan:
         self.computed = set(parameters)
         self.last: int | None = None  # the last that takes a parameter and has a gradient
         shown: list[tuple[int, Entry, bool]] = []
-        for k, (entry, after) in enumerate(zip_longest(steps, steps[1:])):
+        scopes = [*(entry.scope for entry in steps[1:]), ""]
+        for k, (entry, beyond) in enumerate(zip(steps, scopes, strict=False)):
             sources = {edge.source for edge in trace.into(entry)}
             if sources.isdisjoint(self.computed):
                 continue
@@ -70,7 +70,6 @@ class StepPlan:
             if takes and entry.gradient is not None:
                 self.last = k
             is_weights = _gives_weights(calls[k])
-            beyond = after.scope if after is not None else ""
             if entry.needs and (is_weights or _is_shown(self.ops[k], entry, beyond, takes)):
                 shown.append((k, entry, is_weights))
         self.values = [*self._values(shown)]
@@ -98,17 +97,15 @@ class StepPlan:
                 path, count = f"{path}[last]", total[path]
             elif index:
                 path = f"{path}[{index}]"
-            op = self.ops[k]
-            known = op.saturates is not None and ("axis" not in op.settings or is_weights)
-            words = op.saturates[0] if op.saturates is not None and known else ""
+            op, words = self.ops[k], ""
+            if op.saturates is not None and ("axis" not in op.settings or is_weights):
+                words = op.saturates[0]
             row = Row(path, "value", op.name, words, entry.shape)
             yield _Value(k, entry.id, row, is_weights, count)
 
     def fits(self, calls: Sequence[Call]) -> bool:
         """Whether the same ops ran in the same order."""
-        return len(calls) == len(self.ops) and all(
-            call[0] is op for call, op in zip(calls, self.ops, strict=True)
-        )
+        return [call[0] for call in calls] == self.ops
 
     def measure(
         self,
