@@ -15,35 +15,19 @@ from minigrad.views.picture import bundled
 
 ROOT = Path(__file__).parents[1]
 PICTURES = sorted(path.stem for path in (ROOT / "examples/pictures").glob("*.svg"))
-COMPILED = "it compiles a step"
-FAST = {
-    "attention_kinds": "it runs attention in tiles",
-    "char_gpt": COMPILED,
-    "compiled_step": COMPILED,
-    "digits": COMPILED,
-    "fine_tune": COMPILED,
-    "induction_heads": COMPILED,
-    "reverse_sequences": COMPILED,
-    "sine_lstm": COMPILED,
-    "summarizer": COMPILED,
-    "which_head": COMPILED,
-}
 SLOW = {"char_gpt", "digits", "induction_heads", "summarizer"}
 
 
-def marks(name):
-    fast = [pytest.mark.needs_fast(FAST[name])] if name in FAST else []
-    return fast + ([pytest.mark.slow] if name in SLOW else [])
+def marks(path):
+    needs_fast = re.search(r'mg\.compile|"tiled"', path.read_text("utf-8"))
+    fast = [pytest.mark.needs_fast("it compiles, or runs in tiles")] if needs_fast else []
+    return fast + [pytest.mark.slow] * (path.stem in SLOW)
 
 
 EXAMPLES = [
-    pytest.param(path, id=path.stem, marks=marks(path.stem))
+    pytest.param(path, id=path.stem, marks=marks(path))
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
-
-
-def test_there_are_examples():
-    assert {"gradient_flow", "micro_mlp", "self_attention"} <= {example.id for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
