@@ -58,14 +58,15 @@ class Steps:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
-    def number(self, index: Node) -> int | None:
-        """What an index such as t - 1 or T is now; None for one of another kind."""
+    def number(self, index: Node, now: int | None = None) -> int | None:
+        """What an index such as t - 1 or T is now, or at a step; None for one of another kind."""
+        now = self.now if now is None else now
         total, sign = 0, 1
         for item in items_of(index):
             if item in (PLUS, MINUS):
                 sign = 1 if item == PLUS else -1
             elif item == T or item == letter("T"):
-                total += sign * (self.now if item == T else self.last)
+                total += sign * (now if item == T else self.last)
             elif item.kind == "number":
                 total += sign * int(item.text)
             else:
@@ -89,12 +90,14 @@ class Steps:
 
     def sum(self, what: Sequence[Node], of: Callable[[Sequence[Node]], Any]) -> Any:
         """A sum over all steps."""
-        parts, now = [], self.now
-        for step in range(1, self.last + 1):
-            self.now = step
-            parts.append(of(what).array)
-        self.now = now
-        return sum(parts)
+        return sum(self._during(step, of, what) for step in range(1, self.last + 1))
+
+    def _during(self, step: int, of: Callable[[Any], Any], what: Any) -> Any:
+        """A part of the formula at a step."""
+        outer, self.now = self.now, step
+        array = of(what).array
+        self.now = outer
+        return array
 
     def sequence(self, parts: Sequence[Node]) -> Any:
         """(h_1, …, h_T, c_T): all from what stands before the dots to what stands behind."""
@@ -104,7 +107,7 @@ class Steps:
         assert first is not None
         assert end is not None
         steps = [self.at((base, EMPTY), t) for t in range(first, end + 1)]
-        return np.stack([*steps, *map(self._array, parts[dots + 2 :])])
+        return np.stack([*steps, *(self.of(part).array for part in parts[dots + 2 :])])
 
     def at(self, sign: Sign, step: int) -> Any:
         """A sign at a step; where one step is defined by itself, as h_0, by that."""
@@ -115,17 +118,11 @@ class Steps:
         self.known[sign, step] = None
         found = sorted(self.rules.get(sign, ()), key=lambda rule: T in rule[0])
         for below, place, count, what in found:
-            now, self.now = self.now, 0
-            shift = self.number(below) or 0
-            self.now = step - shift if T in below else self.now
-            if self.number(below) == step:
-                value = self._array(what)
+            now = step - (self.number(below, 0) or 0) if T in below else 0
+            if self.number(below, now) == step:
+                value = self._during(now, self.of, what)
                 if count > 1:
                     value = np.split(value, count, axis=-1)[place]
-                self.known[sign, step], self.now = value, now
+                self.known[sign, step] = value
                 return value
-            self.now = now
         raise UnreadableFormulaError(f"{text(sign[0])} at step {step} is not defined")
-
-    def _array(self, node: Node) -> Any:
-        return self.of(node).array
