@@ -47,22 +47,6 @@ def test_the_copies_of_float16_weights_are_kept_in_the_optimizers_state():
     np.testing.assert_allclose(second.state_dict()["kept"]["0"]["weights"], [0.999], rtol=1e-6)
 
 
-def test_gradients_below_what_float16_holds_arrive_scaled():
-    def gradient(backward):
-        w = half([1e-4])
-        loss = (w * w * np.float16(1e-4)).sum()  # its gradient is 2e-8
-        backward(w, loss)
-        return w.grad
-
-    def scaled(w, loss):
-        scaler = LossScale(SGD([w], lr=1.0), scale=2.0**14)
-        scaler.backward(loss)
-        scaler.unscale()
-
-    assert gradient(lambda w, loss: loss.backward())[0] == 0
-    np.testing.assert_allclose(gradient(scaled), [2e-8], rtol=5e-3)
-
-
 def test_an_overflow_skips_the_step_halves_the_scale_and_is_logged(caplog):
     w = half([100.0])
     scaler = LossScale(SGD([w], lr=1.0), scale=2.0**12)

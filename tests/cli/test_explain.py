@@ -79,23 +79,6 @@ def test_loss_and_weights_are_those_computed_by_hand(explained, causal):
     assert f"loss {loss:.6g}" in " ".join(ran.out.split())
 
 
-def test_the_printed_weights_are_the_weights_and_masked_cells_are_dots(explained):
-    ran, record = explained("multi-head", "--causal", "--heads", 2, "--text", "a bb ccc a")
-    [[weights, *_]] = record["explain"]["attention"]["weights"].values()
-    lines = ran.out.splitlines()
-    for head in range(2):
-        start = next(
-            i for i, x in enumerate(lines) if x.startswith(f"multi_head_attention/A, head {head}")
-        )
-        start = next(i for i in range(start, len(lines)) if lines[i].split()[:1] == ["A"])
-        for i, token in enumerate(["a", "bb", "ccc", "a"]):
-            name, *cells = lines[start + 2 + i].split()[:5]
-            assert name == token
-            assert [c == "·" for c in cells] == [j > i for j in range(4)]
-            seen = [float(c) for c in cells if c != "·"]
-            np.testing.assert_allclose(seen, weights[head][i][: i + 1], atol=0.0051)
-
-
 @pytest.mark.parametrize("layer", ["multi-head", "self-attention"])
 @pytest.mark.parametrize("flags", [[], ["--causal"], ["--bias", "--causal"], ["--no-bias"]])
 def test_every_gradient_of_every_step_is_measured_and_agrees(explained, layer, flags):

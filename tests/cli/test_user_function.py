@@ -124,6 +124,8 @@ def test_words_name_the_positions_and_the_query_that_the_loss_depends_on_comes_f
     assert 'on "the cat </b> it ran"' in " ".join(first.split())
     assert 'attention of "it", through which the loss depends' in first
     assert "forward: " in rest
+    map_of_weights = [line.split()[:1] for line in rest.splitlines()]
+    assert all([word] in map_of_weights for word in ["the", "cat", "</b>", "it", "ran"])
     rows = [line.split() for line in first.split("looks at")[1].splitlines()]
     attention = record()["explain"]["attention"]
     weights = np.array(attention["weights"]["A"])[0, 0]
