@@ -21,8 +21,7 @@ from ..paths import matches
 from .by_hand import check_by_hand
 from .checks import KINDS, CheckKind, CheckResult, Checks
 from .formulas import facts_of_node
-from .invariance import explain_zeros
-from .reach import Path, measure_reach, worst_path
+from .reach import Path, explain_zeros, measure_reach, worst_path
 from .record import Edge, Entry
 from .recorder import Recorder
 from .step_check import not_measured
