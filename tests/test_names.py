@@ -27,9 +27,8 @@ SEVERAL = {
         TEXT TIMES TOKEN _Parser _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK Block CHUNK Call FAR HEAD KINDS Layout Node
-        PATIENCE Recorder Row SETTINGS STEP Schedule Session Step Trace Value Writer
-        _Pool
+        Attention BLOCK CHUNK Call FAR HEAD KINDS Layout Node
+        PATIENCE Row SETTINGS STEP Schedule Session Step Trace Value Writer
     """,
 }
 

@@ -66,7 +66,7 @@ def _give_back(loan: _Return) -> None:
     _pool.give(loan.block)
 
 
-class _Pool:
+class _BlockPool:
     """The blocks that lie idle, by size, the size asked for last behind all others.
 
     They are at most as many bytes as were lent at once during the last few thousand loans, or a
@@ -134,7 +134,7 @@ class _Pool:
         self.idle_bytes = sum(size * len(blocks) for size, blocks in list(self.idle.items()))
 
 
-_pool = _Pool()
+_pool = _BlockPool()
 
 
 def by_size() -> dict[int, int]:

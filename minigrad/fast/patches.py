@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from .limits import LIMITS
 from .threads import Scratch, is_inside, one_threaded_blas, run
 
-__all__ = ["Axis", "Block", "Windows", "as_matrix", "each_block"]
+__all__ = ["Axis", "WindowBlock", "Windows", "as_matrix", "each_block"]
 
 PARTS = 4  # of the blocks; each adds up a gradient of its own, so that the order of sums is fixed
 
@@ -36,7 +36,7 @@ class Axis(NamedTuple):
         return begin, begin + (last - first - 1) * self.step + (self.size - 1) * self.gap + 1
 
 
-class Block(NamedTuple):
+class WindowBlock(NamedTuple):
     """Some images, and some rows of their windows."""
 
     images: slice
@@ -52,18 +52,18 @@ class Windows:
         self.columns = columns
         self.size = rows.size * columns.size * images.shape[3]  # entries of one window
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[WindowBlock]:
         """Blocks whose windows fit the cache: several small images, or some rows of a large one."""
         N, height = len(self.images), self.rows.length
         fit = max(1, LIMITS.patch_entries // max(1, self.columns.length * self.size))
         images, rows = max(1, fit // height), min(fit, height)
         return [
-            Block(slice(n, min(n + images, N)), slice(r, min(r + rows, height)))
+            WindowBlock(slice(n, min(n + images, N)), slice(r, min(r + rows, height)))
             for n in range(0, N, images)
             for r in range(0, height, rows)
         ]
 
-    def view(self, block: Block, scratch: Scratch) -> Any:
+    def view(self, block: WindowBlock, scratch: Scratch) -> Any:
         """The windows of a block, (n, rows, columns, K, L, C): a view of its images."""
         shape, own, inside = self._place(block)
         images = self.images[own]
@@ -75,7 +75,7 @@ class Windows:
             images = buffer
         return self._windows_of(images, block)
 
-    def add(self, block: Block, spread: Callable[[Any], None], scratch: Scratch) -> None:
+    def add(self, block: WindowBlock, spread: Callable[[Any], None], scratch: Scratch) -> None:
         """Add up what `spread(view)` adds to the windows of a block."""
         shape, own, inside = self._place(block)
         buffer = _buffer(shape, self.images.dtype, scratch)
@@ -83,7 +83,7 @@ class Windows:
         spread(self._windows_of(buffer, block))
         self.images[own] += buffer[inside]
 
-    def _place(self, block: Block) -> tuple[Any, Any, Any]:
+    def _place(self, block: WindowBlock) -> tuple[Any, Any, Any]:
         """The shape of a block's images with their border, where they are, and where within it."""
         rows, columns = self.rows, self.columns
         reach = [rows.reach(block.rows.start, block.rows.stop), columns.reach(0, columns.length)]
@@ -97,7 +97,7 @@ class Windows:
         shape = (count, *[end - begin for begin, end in reach], self.images.shape[3])
         return shape, tuple(own), tuple(inside)
 
-    def _windows_of(self, images: Any, block: Block) -> Any:
+    def _windows_of(self, images: Any, block: WindowBlock) -> Any:
         rows, columns = self.rows, self.columns
         count = block.rows.stop - block.rows.start
         n, h, w, c = images.strides
@@ -134,7 +134,10 @@ def as_matrix(view: Any, scratch: Scratch) -> Any:
 
 
 def each_block(
-    windows: Windows, work: Callable[[int, Block, Scratch], None], macs: int, whole: bool = False
+    windows: Windows,
+    work: Callable[[int, WindowBlock, Scratch], None],
+    macs: int,
+    whole: bool = False,
 ) -> None:
     """Call `work(part, block, scratch)` for every block, each part's in order, on BLAS's threads.
 
@@ -157,7 +160,7 @@ def each_block(
         run(work_on, parts, 1 if alone else threads)
 
 
-def _at_image(blocks: list[Block], edge: int) -> int:
+def _at_image(blocks: list[WindowBlock], edge: int) -> int:
     """The edge, or the next one before which an image ends."""
     while edge < len(blocks) and blocks[edge].rows.start:
         edge += 1

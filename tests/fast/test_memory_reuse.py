@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def fresh_pool(monkeypatch):
-    monkeypatch.setattr(memory, "_pool", memory._Pool())
+    monkeypatch.setattr(memory, "_pool", memory._BlockPool())
 
 
 def _address(array):
@@ -174,7 +174,7 @@ def test_an_array_that_dies_while_another_is_made_gives_its_memory_back(monkeypa
 
 def test_idle_memory_is_at_most_what_was_lent_at_once():
     with LIMITS.changed(idle_bytes=0):
-        memory._pool = memory._Pool()
+        memory._pool = memory._BlockPool()
         arrays = [empty((3 * MIB,), np.uint8) for _ in range(4)]
         arrays.clear()
         assert by_size() == {3 * MIB: 4}

@@ -36,7 +36,7 @@ from .cache_entry import Arguments, CacheEntry, leaves_of, small_bytes
 from .dependencies import Dependencies
 from .partition import find_partition, has_threads
 from .program import drop_dead
-from .record import Recorder
+from .record import ProgramRecorder
 from .source import GuardFailed, write
 
 __all__ = ["Compiled", "compile"]
@@ -211,7 +211,7 @@ class Compiled:
         objects = [item for _, _, item in places if not isinstance(item, Tensor | np.ndarray)]
         found = Dependencies(self.step, objects)
         samples = [small_bytes(x) for x in arguments.arrays]
-        recorder, place = Recorder(found, fresh), caller()
+        recorder, place = ProgramRecorder(found, fresh), caller()
         try:
             with listen(recorder):
                 given = _follow(args), _follow(kwargs)
@@ -305,7 +305,7 @@ def _named(step: Any, args: tuple[Any, ...]) -> list[str]:
     return [""] * len(args)
 
 
-def _note_changes(found: Dependencies, recorder: Recorder) -> None:
+def _note_changes(found: Dependencies, recorder: ProgramRecorder) -> None:
     """What the step changed in what it reaches: attributes set to arrays of the program are set by
     it, anything else is refused.
     """

@@ -14,7 +14,7 @@ from ...engine.context import current
 from ...engine.tensor import Tensor
 from .dependencies import PLAIN, Dependencies
 from .program import SMALL_BYTES
-from .record import Recorder
+from .record import ProgramRecorder
 from .values import form
 
 __all__ = ["Arguments", "CacheEntry", "leaves_of", "small_bytes"]
@@ -109,7 +109,11 @@ class CacheEntry:
     """
 
     def __init__(
-        self, found: Dependencies, recorder: Recorder, arguments: Arguments, samples: list[Any]
+        self,
+        found: Dependencies,
+        recorder: ProgramRecorder,
+        arguments: Arguments,
+        samples: list[Any],
     ) -> None:
         self.found = found
         self.program = recorder.program

@@ -1,4 +1,4 @@
-"""Recorder: listens to one run of a step, and writes its program.
+"""ProgramRecorder: listens to one run of a step, and writes its program.
 
 The run itself is an ordinary eager run with the engine's own kernels, rules and traversal; beside
 each of them the same kernel or rule runs on Symbols. What cannot be known from outside makes the
@@ -37,10 +37,10 @@ from .program import (
 from .symbol import Symbol
 from .values import Gradients, OutsideOps, ValueMap
 
-__all__ = ["Recorder"]
+__all__ = ["ProgramRecorder"]
 
 
-class Recorder(OutsideOps, Listener):
+class ProgramRecorder(OutsideOps, Listener):
     """The program of one run.
 
     Args:

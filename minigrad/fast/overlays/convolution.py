@@ -25,7 +25,7 @@ from ...ops.convolution import (
 from ..blas_sums import column_sums
 from ..limits import LIMITS
 from ..memory import empty
-from ..patches import FEW, PARTS, Axis, Block, Windows, as_matrix, each_block
+from ..patches import FEW, PARTS, Axis, WindowBlock, Windows, as_matrix, each_block
 from ..threads import Scratch
 
 # ---------------------------------------------------------------- arrays as images
@@ -170,7 +170,7 @@ def convolve(images: Any, axes: Any, kernels: Any, out: Any, bias: Any = None) -
     """out ← the products of the windows of images with kernels, plus the bias."""
     windows = Windows(images, *axes)
 
-    def work(_: int, block: Block, scratch: Scratch) -> None:
+    def work(_: int, block: WindowBlock, scratch: Scratch) -> None:
         own = out[block]
         multiply(windows.view(block, scratch), kernels, own, scratch)
         if bias is not None:
@@ -213,7 +213,7 @@ def spread_products(g, x_shape, weight, stride, padding, dilation, groups):
     windows = Windows(images, *axes)
     images[...] = 0
 
-    def work(_: int, block: Block, scratch: Scratch) -> None:
+    def work(_: int, block: WindowBlock, scratch: Scratch) -> None:
         windows.add(block, lambda view: spread(gradients[block], kernels, view, scratch), scratch)
 
     each_block(windows, work, macs, whole=True)
@@ -228,7 +228,7 @@ def window_products(g, x, weight_shape, stride, padding, dilation, groups):
     O, C, *size = weight_shape
     totals = np.zeros((PARTS, groups, *(*size, 1)[:2], C, O // groups), g.dtype)
 
-    def work(part: int, block: Block, scratch: Scratch) -> None:
+    def work(part: int, block: WindowBlock, scratch: Scratch) -> None:
         add_products(windows.view(block, scratch), gradients[block], totals[part], scratch)
 
     each_block(windows, work, g.size * prod(weight_shape[1:]))

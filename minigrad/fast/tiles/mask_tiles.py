@@ -16,7 +16,7 @@ import numpy as np
 from ...ops.mask_rules import MaskRule
 from ...ops.masks import check_mask
 
-__all__ = ["BLOCK", "QUERY_ROWS", "TILE_KEYS", "Block", "Tile", "TileGrid", "rule_to_add", "to_add"]
+__all__ = ["BLOCK", "QUERY_ROWS", "TILE_KEYS", "Tile", "TileGrid", "rule_to_add", "to_add"]
 
 BLOCK = 128  # queries and keys are skipped in squares of this size
 QUERY_ROWS = 256  # queries that are worked on at a time
@@ -28,7 +28,7 @@ MASKED = 2
 RULED = 4  # at a block: compute it, add the mask, add the rule
 
 
-class Block(NamedTuple):
+class MaskBlock(NamedTuple):
     """Some queries and some keys."""
 
     rows: slice
@@ -40,8 +40,8 @@ class Tile(NamedTuple):
 
     rows: slice
     keys: slice
-    masked: tuple[Block, ...]
-    ruled: tuple[Block, ...]
+    masked: tuple[MaskBlock, ...]
+    ruled: tuple[MaskBlock, ...]
 
     @property
     def entries(self) -> int:
@@ -151,10 +151,10 @@ def _tiles(flags: tuple[tuple[int, ...], ...], top: int, n: int, m: int) -> tupl
     """The tiles of some queries that begin at block `top`: keys that the same queries see."""
     seen_by = [tuple([bool(flag) for flag in column]) for column in zip(*flags, strict=True)]
 
-    def blocks(flag: int, i: int, j: int, a: int, b: int) -> tuple[Block, ...]:
+    def blocks(flag: int, i: int, j: int, a: int, b: int) -> tuple[MaskBlock, ...]:
         """Where a flag is set among blocks i to j of queries and a to b of keys."""
         return tuple(
-            Block(_part(top + r, top + r + 1, n), _part(a + p, a + q, m))
+            MaskBlock(_part(top + r, top + r + 1, n), _part(a + p, a + q, m))
             for r in range(i, j)
             for p, q in _runs([what & flag for what in flags[r][a:b]])
             if flags[r][a + p] & flag
