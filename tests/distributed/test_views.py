@@ -1,5 +1,7 @@
 """Ranks seen side by side: one record of all, its picture, and the command that draws it."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -49,3 +51,22 @@ def test_the_derivation_says_which_sum_crosses_ranks(record, tmp_path):
     text = record.derivation(tmp_path / "d.md").read_text()
     assert r"\sum_{r}" in text
     assert r"\frac{\partial L}{\partial X^{(0)}} = \sum_{r}" in text
+
+
+def test_records_that_were_sent_as_over_mpi_make_the_same_record():
+    class Sending:
+        def __init__(self, ranks):
+            self.ranks = ranks
+
+        def collect(self, value):
+            return [pickle.loads(sent) for sent in self.ranks.collect(pickle.dumps(value))]
+
+    def step():
+        w = mg.tensor(np.ones(3), requires_grad=True, name="w")
+        with mg.trace() as t:
+            mg.sum(dist.all_reduce(w * 2.0) ** 2).backward()
+        made = t.of_all_ranks(), t.of_all_ranks(Sending(dist.world()))
+        return [(record.to_dict(), str(record.check(ops=True))) for record in made]
+
+    here, sent = dist.run(2, step)[0]
+    assert here == sent
