@@ -62,6 +62,14 @@ def test_a_call_has_a_cost_and_formulas_that_name_only_what_it_has(case, invoke)
             assert plain.count(opened) == plain.count(closed), formula
 
 
+def test_the_formulas_of_squeeze_name_the_axes_that_it_drops():
+    x = np.zeros((1, 3, 1))
+    for axis, named in ((None, "0,2"), (2, "2")):
+        tex, rules = mg.squeeze.formulas((x,), (axis,), np.squeeze(x, axis))
+        assert tex == rf"\operatorname{{squeeze}}_{{{named}}}(<x>)"
+        assert rules["x"] == rf"\operatorname{{expand}}_{{{named}}}(<g>)"
+
+
 @pytest.mark.only(lambda op: op.name != "cross_entropy")
 def test_an_op_has_a_sample_without_entries(declared):
     """All but the mean over no rows, which does not exist."""
