@@ -4,10 +4,9 @@ All cases run in another process, each in a thread with a stack of 256 KiB (macO
 512): what nests ends that process, and not the one that runs the tests.
 """
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.process import python
 
 START = """
 import gc, threading
@@ -110,7 +109,5 @@ SLOW = "a chain of a million after its backward"
 )
 def test_freeing_does_not_nest(ways):
     cases = [CASE.format(program=WAYS[way].rstrip(), way=way) for way in ways]
-    done = subprocess.run(
-        [sys.executable, "-c", "".join([START, *cases])], capture_output=True, text=True
-    )
-    assert (done.stdout.splitlines(), done.stderr, done.returncode) == (ways, "", 0)
+    done = python("-c", "".join([START, *cases]))
+    assert (done.stdout.splitlines(), done.stderr) == (ways, "")

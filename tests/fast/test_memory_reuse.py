@@ -1,8 +1,6 @@
 """Large arrays lie where earlier ones lay, and never where anything still lies."""
 
 import pickle
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -12,6 +10,7 @@ import minigrad as mg
 from minigrad.fast import memory
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.memory import by_size, empty, release
+from tests.process import python
 
 LARGE = (1 << 9, 1 << 10)  # in float32 sixteen times what lies in memory used again
 MIB = 1 << 20
@@ -226,8 +225,7 @@ def test_nothing_is_said_when_the_program_ends(program):
         "import numpy as np, minigrad as mg\n"
         "x = mg.tensor(np.ones((1024, 1024)), requires_grad=True)\n"
     )
-    done = subprocess.run([sys.executable, "-c", setup + program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert python("-c", setup + program).stderr == ""
 
 
 def test_a_second_step_in_used_memory_leaves_the_firsts_results_alone():

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad.views import trace_to_dict
+from tests.process import python
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys; sys.path[:0] = [".", "tests/views"]
 import conftest
@@ -91,8 +87,5 @@ def test_the_same_program_gives_the_same_bytes_under_any_hash_seed():
     """As data, as DOT, as a page."""
     outputs = set()
     for seed in ("0", "4711"):
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"}
-        command = [sys.executable, "-c", PROGRAM]
-        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, check=True)
-        outputs.add(done.stdout)
+        outputs.add(python("-c", PROGRAM, PYTHONHASHSEED=seed).stdout)
     assert len(outputs) == 1
