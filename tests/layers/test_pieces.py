@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LayerNorm, RMSNorm, cross_entropy_loss
+from layers import ConvTranspose2d, LayerNorm, RMSNorm, cross_entropy_loss
 from tests.compare import assert_same
 
 ROWS, C = 7, 5
@@ -40,6 +40,11 @@ def test_a_convolution_is_pytorchs_at_both_orders(form, n, agree_with_torch):
             [x, w, b],
             second=second,
         )
+
+
+def test_a_transposed_convolution_is_drawn_for_the_weights_that_its_stride_leaves():
+    W = ConvTranspose2d(60, 50, 4, stride=2, rng=0).weight.numpy()
+    assert abs(W.std() / np.sqrt(2 / (60 * 4 * 4 / 2**2)) - 1) < 5 / np.sqrt(2 * W.size)
 
 
 @pytest.mark.parametrize("padding", [0, 1])
