@@ -73,26 +73,24 @@ def tensor_bundle(tensor: Any) -> dict[str, str]:
     facts += [f"made by {tensor.node.op.name}"] if tensor.node is not None else []
     facts += ["requires a gradient"] if tensor.requires_grad and tensor.node is None else []
     facts += [f"rms of gradient {sized(rms(tensor.grad))}"] if tensor.grad is not None else []
-    html = _titled(tensor.name or "tensor", ", ".join(facts)) + _entries(tensor.numpy())
-    return {"text/plain": repr(tensor), "text/html": f"<div>{html}</div>"}
+    title = _titled(tensor.name or "tensor", ", ".join(facts))
+    return _bundle(repr(tensor), title, _entries(tensor.numpy()))
 
 
 def module_bundle(module: Any) -> dict[str, str]:
     """A module's parameters: path, shape, size of values and of gradients."""
     parameters = dict(module.named_parameters())
     count = sum(parameter.size for parameter in parameters.values())
-    html = _titled(type(module).__name__, f"{count:,} parameters")
-    html += _parameters(parameters.items())
-    return {"text/plain": repr(module), "text/html": f"<div>{html}</div>"}
+    title = _titled(type(module).__name__, f"{count:,} parameters")
+    return _bundle(repr(module), title, _parameters(parameters.items()))
 
 
 def parameters_bundle(parameters: Sequence[Any]) -> dict[str, str]:
     """A list of parameters: name, shape, size of values and of gradients."""
     count = sum(parameter.size for parameter in parameters)
-    html = _titled(f"{len(parameters)} parameters", f"{count:,} values") + _parameters(
-        (parameter.name or "–", parameter) for parameter in parameters
-    )
-    return {"text/plain": list.__repr__(parameters), "text/html": f"<div>{html}</div>"}
+    title = _titled(f"{len(parameters)} parameters", f"{count:,} values")
+    named = ((parameter.name or "–", parameter) for parameter in parameters)
+    return _bundle(list.__repr__(parameters), title, _parameters(named))
 
 
 def _parameters(named: Iterable[tuple[str, Any]]) -> str:
@@ -113,16 +111,15 @@ def checks_bundle(checks: Checks) -> dict[str, str]:
     said = [one.said for one in (by_hand(checks), *by_step(checks)) if one.said]
     heads = ("layer", "step", "gradient", "shape", "difference")
     verdict = "".join(f"<div>{_text(one, SENTENCE)}</div>" for one in said or ["nothing checked"])
-    html = f"<div>{verdict}{_table(heads, rows) if rows else ''}</div>"
-    return {"text/plain": str(checks), "text/html": html}
+    return _bundle(str(checks), verdict, _table(heads, rows) if rows else "")
 
 
 def comparison_bundle(compared: Any) -> dict[str, str]:
     """A row for each gradient that is in both runs."""
     rows = [(r.path, r.op, sized(r.here), sized(r.there), sized(r.ratio)) for r in compared.rows]
     heads = ("path", "op", "here", "there", "there / here")
-    html = f"<div><div>{_text(compared.summary, SENTENCE)}</div>{_table(heads, rows)}</div>"
-    return {"text/plain": str(compared), "text/html": html}
+    summary = f"<div>{_text(compared.summary, SENTENCE)}</div>"
+    return _bundle(str(compared), summary, _table(heads, rows))
 
 
 def findings_bundle(findings: Findings) -> dict[str, str]:
@@ -130,7 +127,7 @@ def findings_bundle(findings: Findings) -> dict[str, str]:
     rows = [(str(f.step), f.kind, f.path, f.text, f.follows, f.remedy) for f in findings]
     heads = ("step", "finding", "row", "figures", "so also", "try")
     html = _table(heads, rows, SENTENCE) if rows else "<div>nothing found</div>"
-    return {"text/plain": str(findings), "text/html": f"<div>{html}</div>"}
+    return _bundle(str(findings), html)
 
 
 def flow_bundle(flow: FlowRecord) -> dict[str, str]:
@@ -154,6 +151,10 @@ class PageCell:
 
     def _repr_html_(self) -> str:
         return frame(self.page, self.height)
+
+
+def _bundle(text: str, *html: str) -> dict[str, str]:
+    return {"text/plain": text, "text/html": f"<div>{''.join(html)}</div>"}
 
 
 def _titled(name: str, note: str) -> str:

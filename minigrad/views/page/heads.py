@@ -82,11 +82,9 @@ def _ranges(array: Any, forbidden: Any) -> list[list[float]]:
     """Of each head, the least and the largest that is finite, over the pairs that may look."""
     if array is None:
         return []
-    heads = np.where(forbidden | ~np.isfinite(array), np.nan, array)
-    heads = heads.reshape(-1, heads.shape[-2] * heads.shape[-1]).astype(np.float64)
-    some = ~np.isnan(heads).all(axis=-1, keepdims=True)
-    heads = np.where(some, heads, 0.0)
-    ends = np.nanmin(heads, axis=-1), np.nanmax(heads, axis=-1)
+    seen = np.ma.masked_where(forbidden | ~np.isfinite(array), array).astype(np.float64)
+    heads = seen.reshape(-1, array.shape[-2] * array.shape[-1])
+    ends = heads.min(axis=-1).filled(0.0), heads.max(axis=-1).filled(0.0)
     return [[float(f"{x:.6g}") for x in pair] for pair in zip(*ends, strict=True)]
 
 
