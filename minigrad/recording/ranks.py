@@ -39,7 +39,8 @@ def merge(trace: Any, ranks: Any) -> Any:
                 entry = parts[rank].entries[old]
                 at[rank, old] = len(made.entries)
                 scope = f"rank {rank}/{entry.scope}".rstrip("/")
-                made.entries.append(replace(entry, id=at[rank, old], scope=scope, via=None))
+                facts: dict[str, Any] = {"scope": scope, "via": None, "checks": {**entry.checks}}
+                made.entries.append(replace(entry, id=at[rank, old], **facts))
     for rank, part in enumerate(parts):
         for i in range(len(part.entries)):
             entry = made.entries[at[rank, i]]
