@@ -290,3 +290,8 @@ def test_shapes_take_the_symbols_places():
         ["room"],
         ["msup", ["shape", "(3, 7)"], ["mo", "⊤"]],
     ]
+
+
+def test_the_gradient_along_copies_is_shown_from_three_of_them_on():
+    strips = [record_of(page_html(conftest.chain(blocks)))["strips"] for blocks in (2, 3, 4)]
+    assert [[len(strip["bars"]) for strip in some] for some in strips] == [[], [3], [4]]

@@ -75,3 +75,9 @@ def test_every_colour_of_a_picture_is_a_class_that_each_theme_paints():
     light, dark = re.findall(r":root[^{]*\{([^}]*)\}", css)
     names = [re.findall(r"(--[\w-]+):", theme) for theme in (light, dark)]
     assert names[0] == names[1]
+
+
+def test_a_leaf_of_a_long_scope_stands_in_the_part_that_uses_it():
+    model = AnnotatedTrace(conftest.unfolded())
+    Pictures(model, "run")
+    assert model.place[0] == model.place[1] != ""
