@@ -25,6 +25,7 @@ from minigrad import distributed as dist
 from minigrad.errors import ArgumentError, OutOfRangeError, RankError
 from minigrad.optim import SGD, LossScale, schedule
 from minigrad.optim import clip_grad_norm as clip_of_one
+from minigrad.optim.updates import observers
 
 
 def sharded():
@@ -42,6 +43,19 @@ def train(forget=None):
             parallel.reduce()
         optimizer.step()
     return optimizer.steps
+
+
+def test_the_check_of_reduced_gradients_leaves_with_its_data_parallel():
+    before = len(observers)
+
+    def known():
+        parallel = DataParallel(Linear(3, 2, rng=0))
+        there = len(observers) > before
+        del parallel
+        return there
+
+    assert dist.run(2, known) == [True, True]
+    assert len(observers) == before
 
 
 def another_seed_on_each_rank():

@@ -57,6 +57,10 @@ OTHERS = {
         lambda x: x[:, : np.int64(2)],
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
+    "what is infinite": (
+        lambda x: mg.where(np.isinf(x.data), 0.0, x),
+        lambda rng, B, n: [mg.tensor(rng.choice([1.0, np.inf, -2.0], (B, n, 5)))],
+    ),
     "one-hot tokens, pooled where they are real": (
         lambda t, real: (
             mg.sum(
@@ -67,7 +71,13 @@ OTHERS = {
         lambda rng, B, n: [rng.integers(0, 5, (B, n)), rng.random((B, n)) < 0.6],
     ),
     "images": (
-        L.Sequential(L.Conv2d(3, 4, 3, **F32), L.MaxPool2d(2), L.AvgPool2d(2), L.Flatten()),
+        L.Sequential(
+            L.Conv2d(3, 3, 3, padding="same", dilation=2, **F32),
+            L.Conv2d(3, 4, 3, **F32),
+            L.MaxPool2d(2),
+            L.AvgPool2d(2),
+            L.Flatten(),
+        ),
         lambda rng, B, n: [rng.normal(size=(B, 3, 8, 9)).astype("f")],
     ),
     "images that shrink and grow": (
