@@ -12,9 +12,11 @@ from tests.compare import assert_same
 class _Torch:
     """PyTorch's functions, of whichever of its modules."""
 
+    def __init__(self):
+        self._torch = pytest.importorskip("torch")
+
     def __getattr__(self, name):
-        torch = pytest.importorskip("torch")
-        return getattr(torch.nn.functional, name, None) or getattr(torch, name)
+        return getattr(self._torch.nn.functional, name, None) or getattr(self._torch, name)
 
 
 def _draw(*shape, low=-3.0, high=3.0, seed=17):
