@@ -176,12 +176,20 @@ def test_the_first_nan_is_named_with_its_op_and_operands():
     assert finding.step == next(i for i, x in flow.logs("loss") if not np.isfinite(x))
 
 
-def test_a_rule_that_makes_the_first_infinity_is_named():
-    w = mg.tensor([0.0, 1.0], requires_grad=True, name="w")
-    finding = watched([w], lambda step: mg.sum(mg.sqrt(w)), 3).diagnose()[0]
-    assert (finding.step, finding.path) == (0, "sqrt")
-    assert "backward of sqrt at " in finding.text
-    assert "sqrt made it from finite operands" in finding.text
+@pytest.mark.parametrize(
+    ("start", "op", "name", "loss"),
+    [
+        (0.0, "sqrt", "x", lambda w: mg.sum(mg.sqrt(w))),
+        (1e-300, "multiply", "b", lambda w: mg.sum(mg.multiply(np.array([1e200]), w) * 1e200)),
+    ],
+)
+def test_a_rule_that_makes_the_first_infinity_is_named(start, op, name, loss):
+    w = mg.tensor([start], requires_grad=True, name="w")
+    finding = watched([w], lambda step: loss(w), 3).diagnose()[0]
+    assert (finding.step, finding.path) == (0, op)
+    assert f"backward of {op} at " in finding.text
+    assert f"{op} made it from finite operands" in finding.text
+    assert f"the gradient of {name}: " in finding.text
 
 
 def test_a_nan_between_the_steps_looked_at_has_its_step_and_a_remedy():
