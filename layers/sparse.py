@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minigrad import mask_rules
-from minigrad.errors import OutOfRangeError
+from minigrad.errors import DTypeError, OutOfRangeError
 
 from .initialisers import Seed, generator
 from .linear import check_sizes
@@ -58,7 +58,8 @@ def global_mask(
 ) -> NDArray[np.bool_]:
     """A sliding window, and some tokens that see all and are seen by all (Longformer).
 
-    Raises: OutOfRangeError for a token that is none.
+    Args: global_tokens: their positions, or one position.
+    Raises: OutOfRangeError for a token that is none; DTypeError for what is no integer.
 
     >>> global_mask(4, 1, global_tokens=[0]).astype(int)
     array([[1, 1, 1, 1],
@@ -66,7 +67,10 @@ def global_mask(
            [1, 0, 1, 0],
            [1, 0, 0, 1]])
     """
-    tokens = np.asarray(global_tokens, dtype=np.intp)
+    tokens = np.ravel(global_tokens)
+    if tokens.size and tokens.dtype.kind not in "iu":
+        raise DTypeError(f"global_mask: global_tokens must be integers, got {tokens.dtype}")
+    tokens = tokens.astype(np.intp)
     if tokens.size and (tokens.min() < -seq_len or tokens.max() >= seq_len):
         raise OutOfRangeError(
             f"global_mask: global_tokens must lie in [{-seq_len}, {seq_len}), got {tokens.tolist()}"

@@ -128,6 +128,7 @@ def test_global_tokens_see_all_and_are_seen_by_all():
     others = np.delete(np.arange(LONG), [0, 7])
     inner = np.ix_(others, others)
     np.testing.assert_array_equal(mask[inner], sliding_window_mask(LONG, 5)[inner])
+    np.testing.assert_array_equal(global_mask(LONG, 5, 7), global_mask(LONG, 5, [7]))
 
 
 def test_every_block_sees_its_neighbours_the_first_and_so_many_at_random():
