@@ -7,6 +7,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
+import layers
 import minigrad as mg
 from minigrad.engine.op import registry
 from minigrad.errors import MinigradError
@@ -242,6 +243,16 @@ def test_each_sign_of_a_rule_is_defined_once_in_its_step(rng):
     back = tiled(rng, is_causal=True).split("## Backward")[1]
     assert back.count(r"\bar S &= A \odot") == back.count("A &= ") == 1
     assert back.index("A &= ") < back.index(r"\bar S &= ") < back.index(r"\partial Q} &= ")
+
+
+@pytest.mark.needs_fast("attention in tiles")
+def test_a_causal_layer_in_tiles_says_that_it_is_causal(rng):
+    layer = layers.SelfAttention(5, 3, 2, rng=rng, is_causal=True, method="tiled")
+    with mg.trace() as t:
+        mg.sum(layer(rng.normal(size=(2, 7, 5)))).backward()
+    text = derivation_text(t)
+    assert text.count(r"\mathrm{softmax}_{j \le i}(") == 3  # forward, its step, and A
+    assert r"\mathrm{softmax}(Q" not in text
 
 
 # ---------------------------------------------------------------- axes, indices

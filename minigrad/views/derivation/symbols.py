@@ -27,6 +27,8 @@ def symbol_of(name: str) -> Node:
     >>> from ..formula import latex
     >>> [latex(symbol_of(name)) for name in ("W_Q", "b1", "S_raw", "x_hat", "out", "fc1_w")]
     ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\hat x', '\\mathrm{out}', '\\mathrm{fc}_{1,w}']
+    >>> [latex(symbol_of(name)) for name in ("alpha", "Q_phi", "W12", "x y")]
+    ['\\alpha', 'Q_{\\phi}', 'W_{12}', '\\text{x y}']
     >>> latex(symbol_of("50% of <x>"))
     '{\\text{50}\\%\\text{ of }\\lt \\text{x}\\gt }'
     """

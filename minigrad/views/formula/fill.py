@@ -146,6 +146,8 @@ def number(text: str) -> Node:
     >>> from . import latex
     >>> [latex(number(x)) for x in ("2.0", "0.5773502691896258", "1e-05", "-0.125", "0.123456789")]
     ['2', '\\tfrac{1}{\\sqrt{3}}', '10^{-5}', '-0.125', '0.123457\\ldots']
+    >>> [latex(number(x)) for x in ("0.3333333333333333", "0.25", "-2.0")]
+    ['\\tfrac13', '0.25', '-2']
     """
     try:
         value = float(re.sub(r"^np\.\w+\((.*)\)$", r"\1", text))
