@@ -71,6 +71,10 @@ TABLE |= {"figures": [True, False, True], "rows": ROWS}
 PAGES = {
     "self": (self_attention, {"tokens": TOKENS}),
     "asking": (lambda: self_attention(query=3), {"tokens": TOKENS}),
+    "asking, without arrays": (
+        lambda: self_attention(query=3),
+        {"tokens": TOKENS, "arrays": "none"},
+    ),
     "multi": (lambda: graphs.attention("multi"), {"tokens": [*TOKENS, "the", "mat"]}),
     "mlp": (mlp, {}),
     "stack": (lambda: graphs.chain(12), {}),
