@@ -6,7 +6,8 @@ a batch, or the positions of one sequence. Every other value is then cut into ro
 axes, or whole. A step runs in parts where the table of labels says that it may, given rows of what
 it reads; it makes rows, or a sum to which each part adds its own. A step that reads all rows, or
 a whole sum, waits until every part has ended: there a phase ends, and another may begin. What
-cannot be shown to work this way runs whole.
+cannot be shown to work this way runs whole. On two cores, attention over 512 to 2,048 tokens takes
+11 to 18 % less time for it (`python -m benchmarks table`, 2026-11-23).
 
 As in einsum, the axes of what a step reads and of what it makes bear labels. Axes of one label may
 be cut alike: what the step makes of some rows is then those rows of the result, or, if the result
