@@ -119,6 +119,8 @@ def contrast(one: str, other: str) -> float:
 
     >>> round(contrast("#000000", "#ffffff"))
     21
+    >>> round(contrast("#0000ff", "#000000"), 2)
+    2.44
     """
     dark, light = sorted((_luminance(one), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
