@@ -382,7 +382,7 @@ def fake_quantize(x, scale, bits=8):
     The integers are −(2^{bits−1} − 1) to 2^{bits−1} − 1. Rounding has slope 0 almost everywhere, so
     gradients take it for the identity, and end where an entry is cut off (straight through).
     Args: scale: of one step, a number or an array that broadcasts to x; no gradient flows into it.
-    Raises: ArgumentError unless scale is above 0 and bits is an integer of 2 or more.
+    Raises: ArgumentError unless scale is above 0 and bits is an integer from 2 to 64.
     Source: Jacob et al. 2018, arXiv:1712.05877; straight through: Bengio et al. 2013,
         arXiv:1308.3432.
 
@@ -395,6 +395,8 @@ def fake_quantize(x, scale, bits=8):
         raise ArgumentError(f"bits must be an integer, got {bits!r}") from None
     if bits < 2 or not np.all(np.greater(scale, 0)):
         raise ArgumentError(f"scale must be above 0 and bits 2 or more, got {scale} and {bits}")
+    if bits > 64:
+        raise ArgumentError(f"bits must be at most 64, got {bits}")
     x = floating(x)
     s = np.asarray(scale, np.real(x).dtype)
     top = _top(bits)

@@ -98,7 +98,7 @@ def test_fake_quantize_rounds_to_few_integers_and_passes_gradients_straight_thro
     y = mg.fake_quantize(x, 0.5, 3)  # −3 to 3 halves
     np.testing.assert_array_equal(y.numpy(), [-1.5, -0.5, 0, 0.5, 1.5, 1.5, 1.5])
     np.testing.assert_array_equal(mg.grad(y.sum(), x), [0, 1, 1, 1, 1, 1, 0])
-    for scale, bits in ((0.0, 8), (0.5, 1), (0.5, 2.5)):
+    for scale, bits in ((0.0, 8), (0.5, 1), (0.5, 2.5), (0.5, 65)):
         with pytest.raises(mg.errors.ArgumentError, match="bits"):
             mg.fake_quantize(x, scale, bits)
     with pytest.raises(mg.errors.ArgumentError, match="give the model's inputs too, quantize"):
