@@ -1,5 +1,6 @@
 """Large arrays lie where earlier ones lay, and never where anything still lies."""
 
+import gc
 import pickle
 import threading
 
@@ -16,8 +17,14 @@ LARGE = (1 << 9, 1 << 10)  # in float32 sixteen times what lies in memory used a
 MIB = 1 << 20
 
 
+@pytest.fixture(scope="module")
+def nothing_of_other_tests():
+    """Their garbage would give its blocks to the pool whenever Python collects it."""
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
-def fresh_pool(monkeypatch):
+def fresh_pool(monkeypatch, nothing_of_other_tests):
     monkeypatch.setattr(memory, "_pool", memory._BlockPool())
 
 

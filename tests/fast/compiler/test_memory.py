@@ -43,6 +43,7 @@ def weighed(make, compiled):
     step = training(model, Adam(model.parameters(), lr=1e-3))
     step = mg.compile(step) if compiled else step
     threads._idle.clear()
+    gc.collect()  # or garbage of earlier tests gives its blocks to the pool while it is weighed
     release()
     tracemalloc.start()
     try:
