@@ -21,7 +21,7 @@ from .module import Module
 __all__ = ["generate"]
 
 STOPPED = -1  # what stands for the token of a row that has stopped
-COLUMNS = 32  # caches have a multiple of it, so that prompts of nearly one length share a program
+CACHE_COLUMNS = 32  # caches are rounded up to it, so that prompts of about one length share a step
 
 
 @explained
@@ -146,18 +146,18 @@ def _continued(
             model._sessions["last"] = session
 
 
-def _session(model: Any, rows: int, columns: int) -> Session:
+def _session(model: Any, rows: int, columns: int) -> DecodingSession:
     """The one that an earlier call left behind, if it is of the size and form that are needed;
     or a new one.
 
     Nobody else has it until the call ends: two that take turns have one each.
     """
     dtype = model.parameters()[0].dtype if isinstance(model, Module) else None
-    size = rows, COLUMNS * -(-columns // COLUMNS), dtype
-    kept: Session | None = getattr(model, "_sessions", {}).pop("last", None)  # one thread gets it
+    size = rows, CACHE_COLUMNS * -(-columns // CACHE_COLUMNS), dtype
+    kept = getattr(model, "_sessions", {}).pop("last", None)  # one thread gets it
     if kept is not None and kept.size == size and kept.form == _form(model):
-        return kept
-    return Session(model, size)
+        return kept  # type: ignore[no-any-return]
+    return DecodingSession(model, size)
 
 
 def _form(model: Any) -> list[Any]:
@@ -168,7 +168,7 @@ def _form(model: Any) -> list[Any]:
     return [(x, x.window, [p.shape for p in x.parameters()]) for x in layers]
 
 
-class Session:
+class DecodingSession:
     """Caches of a fixed size, and the step that is compiled over them."""
 
     def __init__(self, model: Any, size: tuple[int, int, Any]) -> None:

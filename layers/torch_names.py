@@ -18,7 +18,7 @@ from .pretrained.loading import write_named
 
 __all__ = ["from_torch", "to_torch"]
 
-NAMES = {
+TORCH_PARAMETERS = {
     "Linear": {"W": "weight T", "b": "bias"},
     "Embedding": {"W": "weight"},
     "MultiHeadAttention": {
@@ -65,7 +65,7 @@ class Named(NamedTuple):
 
 def _names_of(module: Module) -> dict[str, str]:
     kinds = (kind.__name__ for kind in type(module).__mro__)
-    found = next((NAMES[kind] for kind in kinds if kind in NAMES), {})
+    found = next((TORCH_PARAMETERS[kind] for kind in kinds if kind in TORCH_PARAMETERS), {})
     if isinstance(module, MultiHeadAttention) and module.d_context != module.d_model:
         return found | OTHER_CONTEXT
     return found
@@ -195,7 +195,7 @@ def _differences(layer: Module, source: Any) -> Iterator[str]:
                 yield f"{path}.{name}: {mine} here, {its} in PyTorch's".strip(".")
 
 
-SETTINGS = {
+TORCH_SETTINGS = {
     "n_heads": "num_heads",
     "eps": "eps",
     "momentum": "momentum",
@@ -227,10 +227,10 @@ ONLY = {
 
 def _settings(ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
     """Pairs of settings that must agree."""
-    own = {name: getattr(ours, name) for name in SETTINGS if hasattr(ours, name)}
+    own = {name: getattr(ours, name) for name in TORCH_SETTINGS if hasattr(ours, name)}
     own |= getattr(ours, "settings", None) or {}
     for name, mine in own.items():
-        names = [its for its in SETTINGS.get(name, "").split() if hasattr(theirs, its)]
+        names = [its for its in TORCH_SETTINGS.get(name, "").split() if hasattr(theirs, its)]
         if names and not (name == "eps" and getattr(theirs, names[0]) is None):
             yield name, _plain(mine), _plain(getattr(theirs, names[0]))
     for name, mine in ONLY.items():

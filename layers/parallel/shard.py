@@ -31,7 +31,7 @@ class Split(NamedTuple):
     slices: list[slice]
 
 
-class Layout:
+class ShardLayout:
     """How a model is split: its ranks, the whole's shapes, and which parameters are split."""
 
     def __init__(self, ranks: Any, model: Any) -> None:
@@ -84,7 +84,7 @@ def shard(model: Any, ranks: Any = None) -> Any:
     check_alike("shard(model)", model, ranks)
     model = deepcopy(model)
     model.zero_grad()
-    layout = Layout(ranks, model)
+    layout = ShardLayout(ranks, model)
     made = _part(model, "", layout)
     if made is model:
         replace_modules(model, lambda child, path: _part(child, path, layout))
@@ -99,7 +99,7 @@ def shard(model: Any, ranks: Any = None) -> Any:
     return made
 
 
-def layout_of(call: str, model: Any) -> Layout:
+def layout_of(call: str, model: Any) -> ShardLayout:
     """How a model is split. Raises: ArgumentError for one that is not."""
     layout = getattr(model, "__dict__", {}).get("layout")
     if layout is None:
@@ -110,7 +110,7 @@ def layout_of(call: str, model: Any) -> Layout:
     return layout  # type: ignore[no-any-return]
 
 
-def _part(layer: Any, path: str, layout: Layout) -> Any:
+def _part(layer: Any, path: str, layout: ShardLayout) -> Any:
     """What stands for a layer on this rank; itself where it stays whole."""
     ranks = layout.ranks
 
@@ -178,7 +178,7 @@ def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
     return table
 
 
-def _split_bias(position: Any, path: str, layout: Layout) -> None:
+def _split_bias(position: Any, path: str, layout: ShardLayout) -> None:
     """A bias by heads; that which several layers share is split once, where its path names it."""
     if isinstance(position, ALiBi):
         position.heads = bounds(position.n_heads, layout.ranks)[layout.ranks.rank]

@@ -36,7 +36,7 @@ NEUTRAL_VALUES = {
     "directionality": "bidi",
 }
 """Keys that change nothing while they have this value, whatever the family."""
-ACTIVATIONS = {
+ACTIVATION_NAMES = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -152,10 +152,10 @@ class Config:
 
     def activation(self, key: str, default: str) -> str:
         name = self.get(key, default)
-        if not isinstance(name, str) or name not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
+        if not isinstance(name, str) or name not in ACTIVATION_NAMES:
+            known = ", ".join(ACTIVATION_NAMES)
             raise self.error(f"{key} = {name!r} is not one of {known}; {FALLBACK}")
-        return ACTIVATIONS[name]
+        return ACTIVATION_NAMES[name]
 
     def check_all_asked(self) -> None:
         """Refuse keys that nobody asked for, unless they are null or change nothing."""

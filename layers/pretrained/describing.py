@@ -14,14 +14,14 @@ from numpy.typing import DTypeLike
 from minigrad.errors import ArgumentError
 
 from ..layer_costs import CostCounter, imagine, kv_cache_bytes
-from .files import NAMES, Folder, open_folder
+from .files import DTYPE_NAMES, Folder, open_folder
 from .loading import read_settings, unfilled
 from .models import Pretrained
 from .text_to_text import TextToText
 
 __all__ = ["Checkpoint", "Memory", "describe"]
 
-SIZES = "n_layers n_decoder_layers d_model n_heads n_kv_heads d_k d_ff n_tokens max_len".split()
+SIZE_KEYS = "n_layers n_decoder_layers d_model n_heads n_kv_heads d_k d_ff n_tokens max_len"
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,16 @@ def describe(
 def _stored(opened: Folder) -> dict[str, tuple[int, int]]:
     arrays: dict[str, list[int]] = {}
     for stored in opened.tensors.values():
-        arrays.setdefault(NAMES[stored.kind], []).append(stored.array.nbytes)
+        arrays.setdefault(DTYPE_NAMES[stored.kind], []).append(stored.array.nbytes)
     return {kind: (len(sizes), sum(sizes)) for kind, sizes in arrays.items()}
 
 
 def _sizes(opened: Folder) -> dict[str, int]:
     _, settings = read_settings(opened)
     settings.setdefault("max_len", opened.json("config.json").get("max_position_embeddings"))
-    return {name: settings[name] for name in SIZES if isinstance(settings.get(name), int)}
+    return {
+        name: settings[name] for name in SIZE_KEYS.split() if isinstance(settings.get(name), int)
+    }
 
 
 def _parts(model: Pretrained) -> dict[str, int]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["Family", "Row", "classes", "numbered"]
+__all__ = ["Family", "ParameterNames", "classes", "numbered"]
 
 
-class Row(NamedTuple):
+class ParameterNames(NamedTuple):
     """One of our parameters, the names in the file that it may have, and what is done to it."""
 
     ours: str
@@ -53,11 +53,11 @@ class Family(NamedTuple):
     ignored: str = "$^"
     tied: Mapping[str, str] = MappingProxyType({"lm_head.weight": "embedding.W"})
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ParameterNames]:
         """The table of names, row by row; a name that needs no prefix begins with a slash.
 
         >>> Family("", {}, "decoder.blocks.*.  h.*.\\n  W  a,b  T", "").rows()
-        [Row(ours='decoder.blocks.*.W', theirs=('h.*.a', 'h.*.b'), how='T')]
+        [ParameterNames(ours='decoder.blocks.*.W', theirs=('h.*.a', 'h.*.b'), how='T')]
         """
         return [row for line in _lines(self.names) for row in _rows(*line)]
 
@@ -79,14 +79,17 @@ def _lines(table: str) -> Iterator[tuple[str, list[str], str]]:
         yield before[0] + ours, [before[1] + name for name in theirs.split(",")], "".join(how)
 
 
-def _rows(path: str, names: list[str], how: str) -> list[Row]:
+def _rows(path: str, names: list[str], how: str) -> list[ParameterNames]:
     """One row of a line; of W|b two."""
     weight, _, bias = path.partition("|")
     if not bias:
-        return [Row(path, tuple(names), how)]
+        return [ParameterNames(path, tuple(names), how)]
     owner = path.rpartition(".")[0]
     weights, biases = (tuple(f"{n}.{end}" for n in names) for end in ("weight", "bias"))
-    return [Row(weight, weights, how), Row(f"{owner}.{bias}", biases, how if "/" in how else "")]
+    return [
+        ParameterNames(weight, weights, how),
+        ParameterNames(f"{owner}.{bias}", biases, how if "/" in how else ""),
+    ]
 
 
 def numbered(name: str, path: str) -> str:

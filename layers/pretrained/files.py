@@ -26,10 +26,10 @@ KEPT = (
     "vocab.txt vocab.json merges.txt 1_Pooling/config.json"
 ).split()
 """Small files that are read with a model, and written with it again."""
-LARGEST = 10**8  # bytes of such a file; the largest tokenizers have a third of it
+MOST_JSON_BYTES = 10**8  # bytes of such a file; the largest tokenizers have a third of it
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
 DTYPES |= {"U8": "|u1", "I8": "|i1", "BOOL": "|b1"}
-NAMES = {kind: np.dtype(dtype).name for kind, dtype in DTYPES.items()} | {"BF16": "bfloat16"}
+DTYPE_NAMES = {kind: np.dtype(dtype).name for kind, dtype in DTYPES.items()} | {"BF16": "bfloat16"}
 
 
 class Stored(NamedTuple):
@@ -81,8 +81,10 @@ def open_folder(path: str | os.PathLike[str]) -> Folder:
         raise FileError(f"load_pretrained: no such folder: {folder.path}")
     for name in KEPT:
         if (folder.path / name).is_file():
-            if (folder.path / name).stat().st_size > LARGEST:
-                raise FileError(f"load_pretrained: {folder.path / name} has over {LARGEST:,} bytes")
+            if (folder.path / name).stat().st_size > MOST_JSON_BYTES:
+                raise FileError(
+                    f"load_pretrained: {folder.path / name} has over {MOST_JSON_BYTES:,} bytes"
+                )
             folder.files[name] = (folder.path / name).read_bytes()
     if "config.json" not in folder.files:
         raise FileError(f"load_pretrained: {folder.path} has no config.json")
@@ -160,7 +162,7 @@ def write_folder(
     for name, stored in tensors.items():
         array = kept[name]
         shards.setdefault(stored.file, {})[name] = safetensors.TensorSpec(
-            dtype=NAMES[stored.kind],
+            dtype=DTYPE_NAMES[stored.kind],
             shape=array.shape,
             data_ptr=array.ctypes.data,
             data_len=array.nbytes,

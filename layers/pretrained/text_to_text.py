@@ -73,7 +73,7 @@ class TextToText(Pretrained):
         X = X if self.scale is None else mg.scale(X, self.scale)  # (B, m, d_model)
         return self.embedding.as_linear(X) if self.head is None else self.head(X)
 
-    def writer(self, rows: Sequence[Any]) -> tuple[Writer, list[Any]]:
+    def writer(self, rows: Sequence[Any]) -> tuple[AnsweringModel, list[Any]]:
         """For `generate`: what goes on from a first token, and that token for each row it read."""
         lengths = np.array([len(row) for row in rows])
         tokens = np.zeros((len(rows), lengths.max()), np.intp)
@@ -82,10 +82,10 @@ class TextToText(Pretrained):
         mask = padding_mask(lengths) if (lengths < lengths.max()).any() else None
         with mg.no_grad():
             context = self.encode(tokens, mask)
-        return Writer(self, context, mask), [np.array([self.start]) for _ in rows]
+        return AnsweringModel(self, context, mask), [np.array([self.start]) for _ in rows]
 
 
-class Writer:
+class AnsweringModel:
     """A TextToText that has read: from here on it takes tokens as a LanguageModel does."""
 
     def __init__(self, model: TextToText, context: Any, mask: Any) -> None:

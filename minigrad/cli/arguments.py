@@ -11,15 +11,15 @@ from .. import __version__
 from ..views.colors import THEMES
 from . import catalogue, check, explain, models
 from .output import show
-from .sentence import MULTI_HEAD, SELF_ATTENTION, SENTENCE
+from .sentence import DEFAULT_TEXT, MULTI_HEAD, SELF_ATTENTION
 
 __all__ = ["parser"]
 
 
-FIRST = "minigrad explain examples/pronoun.py:tired --out explained/"
+FIRST_COMMAND = "minigrad explain examples/pronoun.py:tired --out explained/"
 
 
-class _Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
@@ -28,8 +28,8 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    about = f"A tiny autograd engine on NumPy that shows its work. First: {FIRST}"
-    made = _Parser(prog="minigrad", description=about, allow_abbrev=False)
+    about = f"A tiny autograd engine on NumPy that shows its work. First: {FIRST_COMMAND}"
+    made = CommandParser(prog="minigrad", description=about, allow_abbrev=False)
     made.add_argument("--version", action="version", version=f"minigrad {__version__}")
     made.set_defaults(run=lambda _: show(made.format_help().rstrip()))
     commands = made.add_subparsers(dest="command", metavar="COMMAND")
@@ -54,7 +54,7 @@ def _source_options(one: Any) -> None:
     add("what", nargs="?", type=_what, metavar="WHAT", help=what)
     model = "a checkpoint of Hugging Face's format, with its tokenizer.json: run that instead"
     add("--model", metavar="FOLDER", help=model)
-    add("--text", help=f"the sentence, or - for standard input (default: {SENTENCE!r})")
+    add("--text", help=f"the sentence, or - for standard input (default: {DEFAULT_TEXT!r})")
     add("--tokens", metavar="IDS", help="with --model: 1,2,3 in place of --text")
     target = "with --model: the token to come next, or at [MASK]; or a sentence to compare with"
     add("--target", metavar="TEXT", help=target)
@@ -144,7 +144,7 @@ COMMANDS = {
         "Run a function that returns a loss, forward and backward: your own, a checkpoint's on a "
         "text, or that of an attention layer on a sentence. It shows what attention looked at, "
         "every gradient beside the formula derived by hand where there is one, the graph as a "
-        f"picture, a page to step through, and the derivation written out. First: {FIRST}",
+        f"picture, a page to step through, and the derivation written out. First: {FIRST_COMMAND}",
     ),
     "play": (
         explain.play,

@@ -32,7 +32,7 @@ from .sentence import MULTI_HEAD, SELF_ATTENTION
 
 __all__ = ["check_layers", "check_ops", "run"]
 
-NAME, METHOD = "op or layer", 19
+NAME_COLUMN, METHOD = "op or layer", 19
 MOST_FAILURES = 3  # shown of one op
 N = 5  # tokens
 
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
     ops, done = known_ops(arguments.op), list[CheckOutcome]()
     layers = iter(()) if arguments.op else check_layers(arguments.seed)
     lines = _Lines([op.name for op in ops], wide(None))
-    show(lines.row(NAME, "method", "samples", "worst error", ""))
+    show(lines.row(NAME_COLUMN, "method", "samples", "worst error", ""))
     for result in chain(check_ops(ops, arguments.order, arguments.seed), layers):
         done.append(result)
         mark = lines.paint("good", "✓") if result.ok else lines.paint("alarm", "✗")
@@ -68,7 +68,7 @@ class _Lines:
     """Lines for results as they come in, for a terminal so wide."""
 
     def __init__(self, names: Sequence[str], width: int) -> None:
-        self.longest = max(len(name) for name in [*names, NAME])
+        self.longest = max(len(name) for name in [*names, NAME_COLUMN])
         self.method = width >= self.longest + METHOD + 26
         self.width, self.paint = max(width, 20), Paint()
 

@@ -16,11 +16,11 @@ from ..engine.errors import ArgumentError, MinigradError
 from ..playing.run import Guess, Source
 from ..views.model_figures import likeliest, quoted
 from ..views.plain import of_bytes, one_line
-from .sentence import SENTENCE
+from .sentence import DEFAULT_TEXT
 
 __all__ = ["QUESTION", "Question", "checkpoint", "numbers"]
 
-QUESTION: dict[str, Any] = {"text": SENTENCE, "dtype": "float32", "tokens": None, "target": None}
+QUESTION = {"text": DEFAULT_TEXT, "dtype": "float32", "tokens": None, "target": None}
 MASKS = ("[MASK]", "<mask>")
 BEST = 5  # guesses at a place
 pretrained = import_module(".pretrained", layers.__name__)

@@ -18,7 +18,7 @@ from ..views.terminal import finished, wide
 from .output import show, staged, wrapped
 from .own_function import own_function
 from .report import EMBEDDED, FILES, Report, run_source
-from .sentence import DEFAULTS, LAYERS, MULTI_HEAD, Settings, sentence
+from .sentence import DEFAULTS, LAYER_DEFAULTS, MULTI_HEAD, Settings, sentence
 
 __all__ = ["play", "run", "session_of"]
 
@@ -81,13 +81,13 @@ def source_of(arguments: Namespace) -> Source:
         arguments.text = sys.stdin.read()
     if model is not None and arguments.what:
         raise ArgumentError(f"--model runs a checkpoint and does not go with {what}")
-    layers = DEFAULTS | {name: value for own in LAYERS.values() for name, value in own.items()}
+    layers = [*DEFAULTS, *(name for own in LAYER_DEFAULTS.values() for name in own)]
     asked = {name: getattr(arguments, name) for name in [*layers, "tokens", "target"]}
     asked = {name: value for name, value in asked.items() if value is not None}
     own = own_function(what) if model is None and ":" in what else None
-    known: object = OF_CHECKPOINTS if model is not None else () if own else DEFAULTS | LAYERS[what]
+    of_layer = [*DEFAULTS, *LAYER_DEFAULTS.get(what, ())] if own is None else []
     for name in asked:
-        if name not in known:  # type: ignore[operator]
+        if name not in (of_layer if model is None else OF_CHECKPOINTS):
             raise ArgumentError(_refusal(name, layers, what, own, model))
     if model is not None:
         from .checkpoint import checkpoint
@@ -95,13 +95,11 @@ def source_of(arguments: Namespace) -> Source:
         return checkpoint(model, **asked)
     if own:
         return own
-    options: dict[str, Any] = DEFAULTS | LAYERS[what] | asked
+    options: dict[str, Any] = DEFAULTS | LAYER_DEFAULTS[what] | asked
     return sentence(Settings(what, **options))
 
 
-def _refusal(
-    name: str, layers: dict[str, Any], what: str, own: Source | None, model: str | None
-) -> str:
+def _refusal(name: str, layers: list[str], what: str, own: Source | None, model: str | None) -> str:
     option = "--" + name.replace("_", "-")
     if name not in layers:
         return f"{option} goes with --model alone"

@@ -31,7 +31,7 @@ from ..views.terminal import Column, Paint, grid, share_bar
 __all__ = ["Looks", "looks"]
 
 MOST_LAYERS = 4  # columns of weights
-MOST_KEYS, MOST_HEADS = 24, 12  # rows
+MOST_KEYS_PRINTED, MOST_HEADS_PRINTED = 24, 12  # rows
 MOST_ENTRIES = 50_000  # of weights that trace.json keeps
 
 
@@ -131,8 +131,8 @@ class Looks:
                 most = max(float(np.max(np.abs(values))), 1e-300)
                 cells += [f"{values[k]:.2f}", share_bar(abs(float(values[k])) / most)]
             rows.append(cells)
-        half = MOST_KEYS // 2
-        if len(rows) > MOST_KEYS and not everything:
+        half = MOST_KEYS_PRINTED // 2
+        if len(rows) > MOST_KEYS_PRINTED and not everything:
             left = [f"{len(rows) - 2 * half} more", *[""] * (2 * len(made))]
             rows[half:-half] = [left]
         columns = [Column("looks at", shrink="end")]
@@ -156,9 +156,9 @@ class Looks:
                 found = str(pattern) if np.isfinite(one.A[:, head]).all() else "not finite"
                 rows.append([one_line(name), str(head), f"{spread:.2f}", f"{sparse:.0%}", found])
         more = ""
-        if len(rows) > MOST_HEADS and not everything:
-            more = f"\n{len(rows) - MOST_HEADS} more heads: --all shows them"
-            rows = rows[:MOST_HEADS]
+        if len(rows) > MOST_HEADS_PRINTED and not everything:
+            more = f"\n{len(rows) - MOST_HEADS_PRINTED} more heads: --all shows them"
+            rows = rows[:MOST_HEADS_PRINTED]
         columns = [
             Column("attention", shrink="start"),
             Column("head", right=True),

@@ -16,7 +16,7 @@ from .output import show, wrapped
 
 __all__ = ["run"]
 
-SIZES = {
+SIZE_WORDS = {
     "n_layers": "block(s)",
     "n_decoder_layers": "block(s) of the decoder",
     "d_model": "wide",
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _parts(found: Any, width: int) -> Iterator[str]:
-    known = {what: found.sizes[k] for k, what in SIZES.items() if k in found.sizes}
+    known = {what: found.sizes[k] for k, what in SIZE_WORDS.items() if k in found.sizes}
     sizes = ", ".join(f"{n:,} {what.replace('(s)', 's' * (n != 1))}" for what, n in known.items())
     made = f", loaded as {found.model}" if found.model else ""
     title = f"{one_line(found.family) or 'no model_type'} in {one_line(found.folder)}{made}"

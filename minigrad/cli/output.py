@@ -28,7 +28,7 @@ TYPED = str.maketrans(
        "ᵀ": "^T", "½": "1/2", "ε": "eps", "ϵ": "eps", "φ": "phi", "ϑ": "theta", "∞": "inf",
        "ℓ": "l", "\u0302": "_hat", "\u0304": "_bar"}
 )  # fmt: skip
-RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 NEEDED = "×∂✓✗●○▲▼‼–…█▏─"
 
 
@@ -38,7 +38,7 @@ def readable(text: str) -> str:
     >>> readable("y = x / √(σ² + ε)")
     'y = x / sqrt(sigma^2 + eps)'
     """
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda raised: "^" + raised[0].translate(RAISED), text)
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda raised: "^" + raised[0].translate(SUPERSCRIPTS), text)
     return text.translate(TYPED).encode("ascii", "backslashreplace").decode()
 
 

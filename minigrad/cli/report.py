@@ -39,22 +39,22 @@ from .looked_at import Looks, looks
 
 __all__ = ["EMBEDDED", "FILES", "Report", "run_source"]
 
-PAGE = "explain.html"
-FRAME = "explain.iframe.html"
-SCRIPT = "explain.script.html"
+PAGE_FILE = "explain.html"
+FRAME_FILE = "explain.iframe.html"
+SCRIPT_FILE = "explain.script.html"
 FILES = {
     "graph.svg": "the graph, forward and backward",
-    PAGE: "a page that steps through it; open it in a browser, ? lists its keys",
+    PAGE_FILE: "a page that steps through it; open it in a browser, ? lists its keys",
     "derivation.md": "the backward pass written out, formula by formula",
     "trace.json": "every step, size and check",
 }
 EMBEDDED = {
-    FRAME: "the page as an <iframe>, to paste into slides or a web page",
-    SCRIPT: "the same as a <script> that makes the frame where it stands",
+    FRAME_FILE: "the page as an <iframe>, to paste into slides or a web page",
+    SCRIPT_FILE: "the same as a <script> that makes the frame where it stands",
 }
-MOST_STEPS = 60  # of a table that is shown without being asked for
-MOST_HEADS = 8
-BLOCK = re.compile(r"(^|/)blocks\.\d+")
+MOST_STEPS_PRINTED = 60  # of a table that is shown without being asked for
+MOST_HEADS_DRAWN = 8
+BLOCK_SCOPE = re.compile(r"(^|/)blocks\.\d+")
 BY_TOKEN = "X is the vector that the token enters as; ∂L/∂X · X is what the loss does as it grows"
 GUESSED = ". Guessed: the probability that the model gave the token after those before it"
 BY_BLOCK = "X is what the block hands on; of what attention and feed-forward add, F, ∂L/∂F · F"
@@ -111,13 +111,13 @@ class Report:
         for table in self._structure:
             yield table.text(width, everything)
         steps = len(self.trace.forward_steps)
-        if everything or steps <= MOST_STEPS:
+        if everything or steps <= MOST_STEPS_PRINTED:
             yield self.trace.table(width)
         else:
             yield textwrap.fill(f"{steps} steps forward: --all shows each, as the page does", width)
         yield from self._checked(width, everything)
         if self.looks:
-            yield self.looks.maps(width, None if everything else MOST_HEADS)
+            yield self.looks.maps(width, None if everything else MOST_HEADS_DRAWN)
 
     def _summary(self) -> str:
         trace = self.trace
@@ -142,7 +142,7 @@ class Report:
 
     @cached_property
     def _stacked(self) -> bool:
-        return any(BLOCK.search(entry.scope) for entry in self.trace)
+        return any(BLOCK_SCOPE.search(entry.scope) for entry in self.trace)
 
     @cached_property
     def _figures(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Report:
         sides = attention.shape[-2:]
         over = set(sides) == {self.source.ids.shape[1]}
         heads = attention.shape[-3] if len(attention.shape) > 3 else 1
-        return [*range(heads)] if over and BLOCK.search(attention.scope) else []
+        return [*range(heads)] if over and BLOCK_SCOPE.search(attention.scope) else []
 
     @property
     def _guesses(self) -> list[Figures]:
@@ -237,10 +237,10 @@ class Report:
         write(folder / "trace.json", self.record() + "\n", "explain")
         self.trace.derivation(folder / "derivation.md")
         try:
-            page = write_page(self.trace, folder / PAGE, **self.page_options())
+            page = write_page(self.trace, folder / PAGE_FILE, **self.page_options())
         except MissingDependencyError as error:
-            return f"{PAGE} and graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
-        for name, form in ((FRAME, frame), (SCRIPT, script)) if embed else ():
+            return f"{PAGE_FILE} and graph.svg not drawn: {one_line(str(error).splitlines()[0])}"
+        for name, form in ((FRAME_FILE, frame), (SCRIPT_FILE, script)) if embed else ():
             write(folder / name, form(page.read_text(encoding="utf-8")) + "\n", "explain")
         try:
             self.trace.draw(

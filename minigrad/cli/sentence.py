@@ -23,12 +23,18 @@ from ..engine.errors import ArgumentError
 from ..playing.run import Source
 from ..views.plain import one_line
 
-__all__ = ["DEFAULTS", "LAYERS", "Settings", "sentence", "tokenize"]
+__all__ = ["DEFAULTS", "LAYER_DEFAULTS", "Settings", "sentence", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
-SENTENCE = "The animal didn't cross the street because it was too tired"
-DEFAULTS = {"text": SENTENCE, "d_model": 32, "causal": False, "seed": 0, "dtype": "float64"}
-LAYERS: dict[str, dict[str, Any]] = {
+DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
+DEFAULTS = {
+    "text": DEFAULT_TEXT,
+    "d_model": 32,
+    "causal": False,
+    "seed": 0,
+    "dtype": "float64",
+}
+LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
     MULTI_HEAD: {"heads": 4, "bias": False},
     SELF_ATTENTION: {"d_k": 8, "d_v": 8, "bias": True},
 }

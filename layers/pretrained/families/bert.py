@@ -6,7 +6,7 @@ from ..family import Family, classes
 
 __all__ = ["BERT", "DISTILBERT", "ROBERTA", "XLM_ROBERTA"]
 
-HEADS = {
+PARTS_OF_HEADS = {
     "Model": "",
     "ForMaskedLM": "head",
     "ForSequenceClassification": "pooler classifier",
@@ -19,7 +19,7 @@ position_embedding.P      embeddings.position_embeddings.weight
 segment_embedding.W       embeddings.token_type_embeddings.weight
 norm.weight|bias          embeddings.LayerNorm
 """
-BLOCKS = """
+ENCODER = """
 encoder.blocks.*.         encoder.layer.*.
     attention.W_Q|b_Q     attention.self.query                  T
     attention.W_K|b_K     attention.self.key                    T
@@ -49,7 +49,7 @@ head.bias                 /cls.predictions.bias
 follows.W|b               /cls.seq_relationship                 T
 classifier.W|b            /classifier                           T
 answer.W|b                /qa_outputs                           T
-{BLOCKS}""",
+{ENCODER}""",
     settings="""
 n_tokens    vocab_size
 d_model     hidden_size
@@ -72,7 +72,7 @@ n_labels    num_labels               labels      2
 )
 ROBERTA = Family(
     model="TextEncoder",
-    kinds=classes("Roberta", HEADS),
+    kinds=classes("Roberta", PARTS_OF_HEADS),
     prefix="roberta.",
     names=f"""{EMBEDDINGS}pooler.W|b                /classifier.dense,pooler.dense         T
 head.transform.W|b        /lm_head.dense                         T
@@ -80,7 +80,7 @@ head.norm.weight|bias     /lm_head.layer_norm
 head.bias                 /lm_head.bias
 classifier.W|b            /classifier.out_proj,/classifier       T
 answer.W|b                /qa_outputs                            T
-{BLOCKS}""",
+{ENCODER}""",
     settings=f"""{BERT.settings}
 pad  pad_token_id  counted_from  1
 """,
@@ -90,10 +90,10 @@ pad  pad_token_id  counted_from  1
     ignored=r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
     tied={"lm_head.decoder.weight": "embedding.W", "lm_head.decoder.bias": "head.bias"},
 )
-XLM_ROBERTA = ROBERTA._replace(kinds=classes("XLMRoberta", HEADS))
+XLM_ROBERTA = ROBERTA._replace(kinds=classes("XLMRoberta", PARTS_OF_HEADS))
 DISTILBERT = Family(
     model="TextEncoder",
-    kinds=classes("DistilBert", HEADS),
+    kinds=classes("DistilBert", PARTS_OF_HEADS),
     prefix="distilbert.",
     names="""
 embedding.W               embeddings.word_embeddings.weight

@@ -5,7 +5,7 @@ from ..family import Family, classes
 __all__ = ["GEMMA2", "LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
 
 CAUSAL = {"ForCausalLM": "head", "Model": ""}
-SETTINGS = """
+DECODER_SETTINGS = """
 n_tokens    vocab_size
 d_model     hidden_size
 n_heads     num_attention_heads
@@ -39,7 +39,7 @@ decoder.blocks.*.             layers.*.
     feed_forward.V|c          mlp.up_proj                      T
     feed_forward.W_2|b_2      mlp.down_proj                    T
 """,
-    settings=f"""{SETTINGS}
+    settings=f"""{DECODER_SETTINGS}
 use_bias    attention_bias       flag        false
 ff_bias     mlp_bias             flag        false
 """,
@@ -50,17 +50,17 @@ ff_bias     mlp_bias             flag        false
 NO_BIAS = {"gated": True, "use_bias": False, "ff_bias": False}
 MISTRAL = LLAMA._replace(
     kinds=classes("Mistral", CAUSAL),
-    settings=f"{SETTINGS} window  sliding_window  number_or_null  4096",
+    settings=f"{DECODER_SETTINGS} window  sliding_window  number_or_null  4096",
     options=NO_BIAS,
 )
 QWEN2 = LLAMA._replace(
     kinds=classes("Qwen2", CAUSAL),
-    settings=f"{SETTINGS} windows  sliding_window  late_windows  4096",
+    settings=f"{DECODER_SETTINGS} windows  sliding_window  late_windows  4096",
     options=NO_BIAS | {"use_bias": "QKV"},
 )
 QWEN3 = LLAMA._replace(
     kinds=classes("Qwen3", CAUSAL),
-    settings=f"""{SETTINGS}
+    settings=f"""{DECODER_SETTINGS}
 use_bias  attention_bias  flag          false
 windows   sliding_window  late_windows  4096
 qk_norm   rms_norm_eps    RMSNorm       1e-6
@@ -74,7 +74,7 @@ GEMMA2 = LLAMA._replace(
     norm_2.weight             pre_feedforward_layernorm.weight
     norm_2_out.weight         post_feedforward_layernorm.weight
 """,
-    settings=f"""{SETTINGS}
+    settings=f"""{DECODER_SETTINGS}
 activation      hidden_activation        activation           gelu_pytorch_tanh
 norm            rms_norm_eps             RMSNorm_of_1_plus_w  1e-6
 tied            tie_word_embeddings      flag                 true
