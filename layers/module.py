@@ -224,7 +224,7 @@ class Module(Parameters):
         if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
             return None if owner is None else owner.grad
         own = [*dir(type(self)), *vars(self)]
-        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYERS", own)
+        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYER_HABITS", own)
 
     # ------------------------------------------------------------------ copies
 

@@ -19,7 +19,7 @@ import numpy as np
 
 __all__ = ["Habit", "for_keyword", "for_name", "is_habit", "markdown", "rows", "tensor_names"]
 
-TENSORS = """
+TENSOR_HABITS = """
 view, view_as | x.reshape(3, 2) | NumPy's name.
 permute | x.transpose(1, 0) | It takes every axis, as NumPy's does.
 transpose_ | x.swapaxes(0, 1) | Nothing is transposed in place.
@@ -53,7 +53,7 @@ detach_ | x.detach() | The result shares x's memory.
 zero_, fill_, copy_, add_, sub_, mul_, div_, uniform_, normal_, set_ | x.assign_(np.zeros((2, 3))) | The one call that writes in place; within mg.no_grad(), x -= 0.1 writes too.
 """
 
-LAYERS = """
+LAYER_HABITS = """
 register_buffer | buffers = ("mean",) | A class attribute; then self.mean = mg.tensor(array), which is saved and not trained.
 register_parameter | model.scale = mg.tensor(np.ones(3), requires_grad=True) | Assigning it is enough.
 add_module, register_module | model.extra = Linear(3, 3) | Assigning it is enough.
@@ -68,7 +68,7 @@ numel, num_parameters | sum(p.size for p in model.parameters()) | print(model) s
 _cache | layer.cache | X, Q, K, V, A, O, C and the mask of a forward on an array.
 """
 
-NAMES = """
+FUNCTION_HABITS = """
 cat, concat | mg.concatenate([x, x], axis=0) | NumPy's name.
 manual_seed, seed, set_seed | layers.seed(0) | For layers made without rng=; dropout and batches take rng=np.random.default_rng(0).
 randn, rand, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal((2, 3))) | NumPy draws, mg.tensor takes the array.
@@ -139,7 +139,7 @@ visualize_attention, plot_attention | layers.SelfAttention(8, 4, 4, rng=rng) | R
 causal_mask, generate_square_subsequent_mask | layers.create_causal_mask(5) | True or 0: may attend.
 """
 
-KEYWORDS = """
+KEYWORD_HABITS = """
 dim, dims | axis | NumPy's name
 keepdim | keepdims | NumPy's name
 bias | use_bias | A layer's bias is a choice; an op's is an array
@@ -241,9 +241,9 @@ def _by_name(table: str) -> dict[str, Habit]:
 def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
     """What to write for a name that is not there; the nearest of those offered, or nothing.
 
-    >>> for_name("permute", TENSORS)
+    >>> for_name("permute", TENSOR_HABITS)
     "write x.transpose(1, 0). It takes every axis, as NumPy's does."
-    >>> for_name("reshap", TENSORS, ["reshape", "sum"])
+    >>> for_name("reshap", TENSOR_HABITS, ["reshape", "sum"])
     'the nearest is reshape'
     """
     found = _by_name(table).get(name)
@@ -251,10 +251,10 @@ def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
         return found.remedy
     functions = getattr(sys.modules.get("minigrad"), "__all__", ())
     if name in functions:
-        return f"write mg.{name}(x)" if table is TENSORS else f"write mg.{name}"
+        return f"write mg.{name}(x)" if table is TENSOR_HABITS else f"write mg.{name}"
     if name.removesuffix("_") in functions:
         return f"write mg.{name[:-1]}(x). Ops never write to their inputs."
-    if table is TENSORS and hasattr(np.ndarray, name):
+    if table is TENSOR_HABITS and hasattr(np.ndarray, name):
         return f"write x.numpy().{name}(…). The array has it; nothing is recorded."
     near = get_close_matches(name, list(offered), n=1, cutoff=0.7)
     return f"the nearest is {near[0]}" if near else ""
@@ -262,7 +262,7 @@ def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
 
 def tensor_names() -> list[str]:
     """What is asked of a tensor from habit."""
-    return [*_by_name(TENSORS)]
+    return [*_by_name(TENSOR_HABITS)]
 
 
 def for_keyword(name: str, offered: Iterable[str]) -> str:
@@ -272,7 +272,7 @@ def for_keyword(name: str, offered: Iterable[str]) -> str:
     ("write axis= (NumPy's name)", 'the nearest is axis=')
     """
     offered = list(offered)
-    found = _by_name(KEYWORDS).get(name)
+    found = _by_name(KEYWORD_HABITS).get(name)
     ours = [] if found is None else [own for own in found.ours.split(", ") if own in offered]
     if found is not None and ours:
         return f"write {ours[0]}=" + (f" ({found.sentence})" if found.sentence else "")
@@ -286,7 +286,7 @@ def for_keyword(name: str, offered: Iterable[str]) -> str:
 
 def is_habit(name: str, offered: Iterable[str]) -> bool:
     """Whether the table has a keyword, and for it one of those offered."""
-    found = _by_name(KEYWORDS).get(name)
+    found = _by_name(KEYWORD_HABITS).get(name)
     return found is not None and not {*found.ours.split(", ")}.isdisjoint(offered)
 
 
@@ -295,16 +295,16 @@ def markdown() -> str:
     parts = []
     for title, table in (
         ("Silent differences", DIFFERENCES),
-        ("Tensors", TENSORS),
-        ("Layers", LAYERS),
-        ("Functions and classes", NAMES),
-        ("Keywords", KEYWORDS),
+        ("Tensors", TENSOR_HABITS),
+        ("Layers", LAYER_HABITS),
+        ("Functions and classes", FUNCTION_HABITS),
+        ("Keywords", KEYWORD_HABITS),
     ):
         lines = [f"### {title}", "", "| habit | minigrad | |", "|---|---|---|"]
         for habit in rows(table):
             names = ", ".join(habit.names)
             names = names if table is DIFFERENCES else _code(habit.names)
-            ours = _code(habit.ours.split(", ")) if table is KEYWORDS else _code([habit.ours])
+            ours = _code(habit.ours.split(", ")) if table is KEYWORD_HABITS else _code([habit.ours])
             cells = (names, ours, habit.sentence)
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
         parts.append("\n".join(lines))

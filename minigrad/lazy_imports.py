@@ -20,7 +20,9 @@ def missing_name(module: str, name: str) -> AttributeError | ImportError:
     Of `from module import name` it is an ImportError: of an AttributeError Python would drop the
     text.
     """
-    error = MissingNameError(f"module {module!r}", name, "NAMES", sys.modules[module].__all__)
+    error = MissingNameError(
+        f"module {module!r}", name, "FUNCTION_HABITS", sys.modules[module].__all__
+    )
     if runs(sys._getframe(2), "IMPORT_FROM"):
         return ImportError(str(error), name=name)
     return error

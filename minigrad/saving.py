@@ -24,9 +24,9 @@ from .files import is_special, make_folder, open_regular, resolve, writing
 
 __all__ = ["load", "save"]
 
-VERSION = 1
-TEXT = "minigrad.json"  # the name of the JSON text among the arrays
-ARRAY = "minigrad.array"  # stands in that text where an array is
+FILE_VERSION = 1
+JSON_NAME = "minigrad.json"  # the name of the JSON text among the arrays
+ARRAY_KEY = "minigrad.array"  # stands in that text where an array is
 
 
 @explained
@@ -64,7 +64,7 @@ def save(
     states = {name: _state(part) for name, part in parts.items() if part is not None}
     arrays: dict[str, Any] = {}
     about = {
-        "minigrad": VERSION,
+        "minigrad": FILE_VERSION,
         "step": _without_arrays(step, "step", arrays),
         "note": _without_arrays(note, "note", arrays),
         "parts": _without_arrays(states, "", arrays),
@@ -77,7 +77,7 @@ def save(
     for name in kept:
         resolve(name, "save")  # an older file's name may be a folder
     with writing(target, "save", sync=True, before=lambda: _shift(kept)) as file:
-        np.savez(file, **{TEXT: text}, **arrays)  # type: ignore[arg-type]
+        np.savez(file, **{JSON_NAME: text}, **arrays)  # type: ignore[arg-type]
     if kept:
         _sync_folder(target.parent)
     return path
@@ -156,10 +156,10 @@ def _generators(part: Any) -> dict[str, np.random.Generator]:
 def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     """Nested plain values for JSON; each array goes into `arrays`, and its name stands for it."""
     if isinstance(value, Mapping):
-        if len({*map(str, value)}) < len(value) or ARRAY in value:
+        if len({*map(str, value)}) < len(value) or ARRAY_KEY in value:
             raise ArgumentError(
                 f"save: keys of {path.removeprefix('/')} are kept as text, of which {[*value]} has "
-                f"some twice, or {ARRAY!r}, which stands for an array"
+                f"some twice, or {ARRAY_KEY!r}, which stands for an array"
             )
         return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -175,7 +175,7 @@ def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
             )
         name += f"~{len(arrays)}" if name in arrays else ""  # a key may have a slash in it
         arrays[name] = np.asarray(value, order="C")
-        return {ARRAY: name}
+        return {ARRAY_KEY: name}
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | int | float):
         raise ArgumentError(
@@ -187,8 +187,8 @@ def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
 
 def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
-        if set(value) == {ARRAY}:
-            return arrays[value[ARRAY]]
+        if set(value) == {ARRAY_KEY}:
+            return arrays[value[ARRAY_KEY]]
         return {key: _with_arrays(v, arrays) for key, v in value.items()}
     return [_with_arrays(v, arrays) for v in value] if isinstance(value, list) else value
 
@@ -218,7 +218,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        about = json.loads(arrays.pop(TEXT).tobytes())
+        about = json.loads(arrays.pop(JSON_NAME).tobytes())
         known = about["minigrad"]
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
@@ -227,8 +227,8 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # of zip, zlib, NumPy's headers or JSON: all mean the same
         why = f"is damaged, or no file of minigrad: {_why(error)}"
         raise FileError(f"load: {path} {why}") from error
-    if known != VERSION:
-        raise FileError(f"load: {path} is of version {known}; this minigrad reads {VERSION}")
+    if known != FILE_VERSION:
+        raise FileError(f"load: {path} is of version {known}; this minigrad reads {FILE_VERSION}")
     try:
         return {name: _with_arrays(value, arrays) for name, value in about.items()}
     except KeyError as error:

@@ -14,7 +14,7 @@ from minigrad import habits
 from minigrad.errors import DTypeError, MissingNameError, ShapeError
 from tests.process import python
 
-TABLES = ("TENSORS", "LAYERS", "NAMES", "DIFFERENCES")
+TABLES = ("TENSOR_HABITS", "LAYER_HABITS", "FUNCTION_HABITS", "DIFFERENCES")
 ROWS = [(table, row) for table in TABLES for row in habits.rows(getattr(habits, table))]
 TYPED = [(table, name, row) for table, row in ROWS for name in row.names if name.isidentifier()]
 
@@ -46,13 +46,13 @@ def test_what_to_write_instead_runs(table, row):
 
 
 def owner(table):
-    return {"TENSORS": mg.tensor([1.0, 2.0]), "LAYERS": Linear(3, 2)}.get(table, mg)
+    return {"TENSOR_HABITS": mg.tensor([1.0, 2.0]), "LAYER_HABITS": Linear(3, 2)}.get(table, mg)
 
 
 ABSENT = [
     (table, name, row)
     for table, name, row in TYPED
-    if table in ("TENSORS", "LAYERS") and not hasattr(owner(table), name)
+    if table in ("TENSOR_HABITS", "LAYER_HABITS") and not hasattr(owner(table), name)
 ]
 
 
@@ -65,7 +65,7 @@ def test_a_name_of_habit_meets_what_to_write(table, name, row):
 @pytest.mark.parametrize("package", ["minigrad", "layers", "minigrad.optim", "minigrad.data"])
 def test_a_name_of_habit_in_a_package_meets_what_to_write_also_when_imported(package):
     module = importlib.import_module(package)
-    for _, name, row in (t for t in TYPED if t[0] == "NAMES"):
+    for _, name, row in (t for t in TYPED if t[0] == "FUNCTION_HABITS"):
         if hasattr(module, name):
             continue
         with pytest.raises(AttributeError, match=re.escape(row.ours)):

@@ -15,20 +15,18 @@ ROOMS = (Path(mg.__file__).parent, Path(layers.__file__).parent)
 
 SEVERAL = {
     "the same thing, in rooms that do not import each other": """
-        LARGEST MASKED VERSION _LATER _METHODS _OTHER_NAMES
+        LARGEST MASKED _LATER _METHODS _OTHER_NAMES
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
-        ALL BARS BINS CELL CELLS COLUMNS ENTRIES FEW HEAD HEADS LABEL MANY MOST MOST_ROWS
-        PARTS STYLES TOP WIDEST _TAG
+        ALL BARS BINS CELL CELLS COLUMNS ENTRIES FEW HEAD HEADS LABEL MANY MOST MOST_ROWS PARTS
+        STYLES TOP WIDEST _TAG
     """,
     "of each reader of text its own: the expressions and signs that it takes apart": """
-        ACCENTS BESIDE FIRST FUNCTIONS LAST LAYERS LOSS
-        NAME NOTE NOTHING NUMBER OPERATORS PART PLAIN SHARED SINCE
-        TEXT TIMES TOKEN _Writer
+        ACCENTS BESIDE FIRST FUNCTIONS LAST LOSS NAME NOTE NOTHING NUMBER OPERATORS PLAIN SHARED
+        SINCE TEXT TIMES TOKEN _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK CHUNK Call FAR HEAD KINDS Node
-        PATIENCE STEP Schedule Step Trace Value
+        Attention BLOCK CHUNK Call FAR HEAD KINDS Node PATIENCE STEP Schedule Step Trace Value
     """,
 }
 

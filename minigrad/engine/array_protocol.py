@@ -63,7 +63,7 @@ class ForeignName:
         self.name = name
 
     def __get__(self, tensor: Any, kind: Any = None) -> Any:
-        raise MissingNameError("'Tensor' object", self.name, "TENSORS")
+        raise MissingNameError("'Tensor' object", self.name, "TENSOR_HABITS")
 
 
 class ForeignNames:

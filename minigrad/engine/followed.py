@@ -21,12 +21,18 @@ from .tensor import Tensor
 __all__ = ["Followed", "Follower", "plain"]
 
 _FACTS = set("base dtype flags itemsize nbytes ndim shape size strides view".split())
-_METHODS = set("all any argmax argmin argsort astype clip copy cumsum flatten max mean min".split())
-_METHODS |= set("prod ravel repeat reshape squeeze std sum swapaxes take transpose var".split())
-_QUESTIONS = set("shape ndim size result_type iscomplexobj isrealobj may_share_memory".split())
-_QUESTIONS |= {"shares_memory", "issubdtype", "can_cast", "iterable"}
-_LOOKS = "__float__ __int__ __index__ __complex__ __contains__ __repr__ __str__ __format__".split()
-_LOOKS += "__copy__ __deepcopy__ __reduce__ __reduce_ex__ __dlpack__".split()
+_FOLLOWED_METHODS = """
+    all any argmax argmin argsort astype clip copy cumsum flatten max mean min prod ravel repeat
+    reshape squeeze std sum swapaxes take transpose var
+""".split()
+_QUESTIONS = """
+    can_cast iscomplexobj isrealobj issubdtype iterable may_share_memory ndim result_type shape
+    shares_memory size
+""".split()
+_LOOKS = """
+    __float__ __int__ __index__ __complex__ __contains__ __repr__ __str__ __format__ __copy__
+    __deepcopy__ __reduce__ __reduce_ex__ __dlpack__
+""".split()
 
 
 class Follower(Listener):
@@ -79,7 +85,7 @@ class Followed(np.ndarray[Any, Any]):
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__") or name in _FACTS or _follower() is None:
             return super().__getattribute__(name)
-        if name in _METHODS:
+        if name in _FOLLOWED_METHODS:
             return partial(_compute, name, partial(_method, name), self)
         if name == "T":
             return _compute("transpose", np.transpose, self)

@@ -24,7 +24,7 @@ __all__ = ["Group", "NoDecay", "Optimizer", "ParametersOrGroups"]
 NoDecay: TypeAlias = "bool | Callable[[Tensor], bool]"
 ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
-PART = 1 << 17  # entries that are updated at once, so that they stay in cache from pass to pass
+ENTRIES_PER_PART = 1 << 17  # are updated at once, so that they stay in cache from pass to pass
 
 
 @dataclass(eq=False, repr=False)
@@ -275,7 +275,7 @@ class Optimizer:
     def _new_kept(self, p: Tensor) -> _Kept:
         dtype = np.result_type(p.dtype, np.float32)
         if dtype not in self._scratch:
-            self._scratch[dtype] = np.empty(PART, dtype)
+            self._scratch[dtype] = np.empty(ENTRIES_PER_PART, dtype)
         return _Kept(p._data, self._scratch[dtype])
 
     def _move(self, position: int, settings: Any, place: SourceLocation) -> None:
@@ -309,7 +309,7 @@ class _Kept:
     def __init__(self, w: Any, scratch: Any) -> None:
         self.count, self.dtype = 0, w.dtype
         self.state: dict[str, Any] = {}
-        few = w.size <= PART
+        few = w.size <= ENTRIES_PER_PART
         self.whole = few or not w.flags.c_contiguous
         if few:
             scratch = scratch[: w.size].reshape(w.shape)
@@ -340,8 +340,8 @@ class _Kept:
             yield self.scratch, w, g, *state
             return
         flat = [array.reshape(-1) for array in (w, g, *state)]
-        for i in range(0, w.size, PART):
-            part = [array[i : i + PART] for array in flat]
+        for i in range(0, w.size, ENTRIES_PER_PART):
+            part = [array[i : i + ENTRIES_PER_PART] for array in flat]
             yield self.scratch[: len(part[0])], *part
 
     def state_dict(self) -> dict[str, Any]:
