@@ -23,7 +23,7 @@ from .renamed import renamed
 
 __all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock"]
 
-SHARED = ("use_bias", "dropout", "rng", "dtype", "d_k", "d_v", "scale")
+SHARED_OPTIONS = ("use_bias", "dropout", "rng", "dtype", "d_k", "d_v", "scale")
 """What both attentions of a DecoderBlock are made with."""
 
 
@@ -87,7 +87,7 @@ class _Block(Module):
         self.attention = MultiHeadAttention(d_model, n_heads, **attention)
         self.norm_2 = made.make_norm(d_model)
         if crossing:
-            crossing |= {name: attention[name] for name in SHARED if name in attention}
+            crossing |= {name: attention[name] for name in SHARED_OPTIONS if name in attention}
             self.cross_attention = MultiHeadAttention(d_model, n_heads, **crossing)
             self.norm_3 = made.make_norm(d_model)
         self.feed_forward = made.make_feed_forward(d_model, d_ff)

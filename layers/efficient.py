@@ -198,8 +198,8 @@ def _refuse(call: str, rule: str, **arrays: Any) -> None:
 
 # ------------------------------------------------------------------ kernels
 
-CHUNK = 32
-"""Queries that look at one another directly; what came before them they see as one sum."""
+CAUSAL_CHUNK = 32
+"""Queries in a chunk, each scored against the keys of its chunk; earlier ones are one sum."""
 
 
 def elu_features(X: Array) -> Any:
@@ -335,18 +335,18 @@ def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Any:
     For chunks of c it makes n c + n r d_v / c entries, not n², nor the n r d_v of a sum a query.
     """
     n = Q_phi.shape[-2]
-    if n <= CHUNK:
+    if n <= CAUSAL_CHUNK:
         return _within(Q_phi, K_phi, V)  # (..., n, d_v)
     Q, K, V = (
-        named(f"{s}_chunks", _in_chunks(x, CHUNK))  # (..., n/c, c, ·)
+        named(f"{s}_chunks", _in_chunks(x, CAUSAL_CHUNK))  # (..., n/c, c, ·)
         for s, x in (("Q", Q_phi), ("K", K_phi), ("V", V))
     )
     S = named("S_chunks", mg.matmul(mg.swapaxes(K, -1, -2), V))  # (..., n/c, r, d_v)
     S_before = named("S_before", mg.cumsum(_one_later(S), axis=-3))  # of all earlier chunks
     N = mg.add(mg.matmul(Q, S_before), _within(Q, K, V))  # (..., n/c, c, d_v)
     *lead, chunks, _, d_v = N.shape
-    N = mg.reshape(named("N_chunks", N), (*lead, chunks * CHUNK, d_v))
-    return N[..., :n, :] if n % CHUNK else N
+    N = mg.reshape(named("N_chunks", N), (*lead, chunks * CAUSAL_CHUNK, d_v))
+    return N[..., :n, :] if n % CAUSAL_CHUNK else N
 
 
 def _within(Q: Any, K: Any, V: Any) -> Any:

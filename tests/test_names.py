@@ -26,7 +26,7 @@ SEVERAL = {
         SINCE TEXT TIMES TOKEN _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention BLOCK CHUNK Call FAR HEAD KINDS Node PATIENCE STEP Schedule Step Trace Value
+        Attention BLOCK Call FAR HEAD KINDS Node PATIENCE STEP Schedule Step Trace Value
     """,
 }
 
