@@ -15,15 +15,15 @@ ROOMS = (Path(mg.__file__).parent, Path(layers.__file__).parent)
 
 SEVERAL = {
     "the same thing, in rooms that do not import each other": """
-        LARGEST MASKED _LATER _METHODS _OTHER_NAMES
+        MASKED _LATER
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
         ALL BARS BINS CELL CELLS COLUMNS ENTRIES FEW HEAD HEADS LABEL MANY MOST MOST_ROWS PARTS
         STYLES TOP WIDEST _TAG
     """,
     "of each reader of text its own: the expressions and signs that it takes apart": """
-        ACCENTS BESIDE FIRST FUNCTIONS LAST LOSS NAME NOTE NOTHING NUMBER OPERATORS PLAIN SHARED
-        SINCE TEXT TIMES TOKEN _Writer
+        ACCENTS BESIDE FUNCTIONS LAST LOSS NAME NOTE NOTHING NUMBER OPERATORS PLAIN SHARED
+        TEXT TIMES TOKEN _Writer
     """,
     "two meanings, which wait for a better word": """
         Attention BLOCK Call FAR HEAD KINDS Node PATIENCE STEP Schedule Step Trace Value

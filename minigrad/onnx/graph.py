@@ -19,7 +19,7 @@ from .sizes import Number, Size, Unfit
 
 __all__ = ["Graph", "GraphValue"]
 
-SINCE = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
+FIRST_OPSET_OF = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
 """The first opset of operators that are younger than the oldest one we write."""
 OLDEST = 18
 NARROW = set("AveragePool Conv ConvTranspose Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
@@ -88,7 +88,7 @@ class Graph:
             several = made if outputs > 1 else [made]
             wide = [self.cast(x, np.float64) for x in several]
             return wide if outputs > 1 else wide[0]
-        self.opset = max(self.opset, SINCE.get(operator, OLDEST))
+        self.opset = max(self.opset, FIRST_OPSET_OF.get(operator, OLDEST))
         made = [GraphValue(dtype or like) for _ in range(outputs)]
         for value in made:
             carried = operator not in FINITE and value.dtype.kind == "f"

@@ -22,7 +22,7 @@ from .translation import Untranslatable, translate
 
 __all__ = ["written"]
 
-LARGEST = 2**31 - 2**24  # bytes of constants; a file of protobuf ends at 2 GB
+MOST_BYTES_OF_CONSTANTS = 2**31 - 2**24  # in one file: one of protobuf ends at 2 GB
 
 
 class ModelWriter:
@@ -175,7 +175,7 @@ def written(
     opset = helper.make_opsetid("", to.opset)
     ir_version = max(10, helper.find_min_ir_version_for([opset]))
     settings = {"producer_name": "minigrad", "opset_imports": [opset], "ir_version": ir_version}
-    large = sum(array.nbytes for array in arrays) > LARGEST
+    large = sum(array.nbytes for array in arrays) > MOST_BYTES_OF_CONSTANTS
     _save(onnx, helper.make_model(graph, **settings), path, large if external is None else external)
 
 

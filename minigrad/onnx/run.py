@@ -20,8 +20,8 @@ from ..engine.followed import Followed, Follower, plain
 from ..engine.op import Op, Shaped, registry
 from ..engine.tensor import Tensor
 from ..engine.writes import SourceLocation, caller
-from ..ops import composed
 from ..ops.mask_rules import MaskRule
+from ..ops.operators import op_like
 from .translation import is_translated
 
 __all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "RecordedStep", "mapped"]
@@ -240,18 +240,15 @@ FOLLOWED |= {name: _followed(name, "x", axis=None) for name in ("argmax", "argmi
 FOLLOWED["argsort"] = _followed("argsort", "x", axis=-1, kind=None)
 """What NumPy does that no op of minigrad does, by NumPy's names."""
 
-_OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "concat": "concatenate"}
-_OTHER_NAMES |= {"flatten": "ravel", "copy": "astype"}
+_METHODS_AS_OPS = {"flatten": "ravel", "copy": "astype"}
 _FOLDS = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add"}
 
 
 def _op_like(name: str) -> Callable[..., Any] | None:
     """The op, or the function composed of ops, that does what a NumPy function does."""
-    name = _OTHER_NAMES.get(name, name)
-    found = FOLLOWED.get(name) or registry.get(name)
-    if found is None:
-        return vars(composed).get(name) if name in composed.__all__ else None
-    return found if is_translated(found) else None  # or its kernel would ask itself
+    found = FOLLOWED.get(name) or op_like(_METHODS_AS_OPS.get(name, name))
+    followed = isinstance(found, Op) and not is_translated(found)
+    return None if followed else found  # or its kernel would call itself
 
 
 def _as_ops_take(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:

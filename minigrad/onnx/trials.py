@@ -19,7 +19,7 @@ from .run import CallRecorder, Constant, Made, RecordedCall
 
 __all__ = ["Trials", "named_inputs"]
 
-LARGEST = 1 << 22  # entries of an input that is made only to try a size
+MOST_ENTRIES_TRIED = 1 << 22  # entries of an input that is made only to try a size
 
 
 def named_inputs(function: Callable[..., Any], inputs: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class Trials:
             entries = [
                 np.size(x) // max(1, n) * size for k, x in self.inputs.items() if k in self.axes
             ]
-            if max(entries) <= LARGEST:
+            if max(entries) <= MOST_ENTRIES_TRIED:
                 yield size
             size //= 2
 

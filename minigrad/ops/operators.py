@@ -6,6 +6,7 @@ says what to write instead.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,15 @@ __all__ = ["not_recorded", "op_like"]
 
 _FORMS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj}
 _COMPARISONS = {np.allclose, np.array_equal}
-_OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min", "permute_dims": "transpose"}
+_OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
 
 
-def op_like(function: Any) -> Op | Any:
+def op_like(name: str) -> Op | Callable[..., Any] | None:
     """The op, or the function composed of ops, of a NumPy function's name."""
-    name = _OTHER_NAMES.get(function.__name__, function.__name__)
+    name = _OTHER_NAMES.get(name, name)
     if name in composed.__all__:
-        return getattr(composed, name)
+        composition: Callable[..., Any] = getattr(composed, name)
+        return composition
     return registry.get(name)
 
 
@@ -50,7 +52,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     """A ufunc on a Tensor is the op of that name; a comparison gives a plain array."""
     if {"d->?", "dd->?"}.intersection(ufunc.types):
         return getattr(ufunc, method)(*map(data_of, inputs), **kwargs)
-    found = op_like(ufunc)
+    found = op_like(ufunc.__name__)
     if method != "__call__" or found is None or kwargs:
         raise not_recorded(ufunc, found)
     return found(*inputs)
@@ -62,7 +64,7 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
         return function(*[getattr(x, "_data", x) for x in args], **kwargs)
     if function in _COMPARISONS:
         return function(*map(data_of, args), **kwargs)
-    found = op_like(function)
+    found = op_like(function.__name__)
     if found is None:
         raise not_recorded(function, found)
     return found(*args, **kwargs)
@@ -125,9 +127,9 @@ for _name, _sign, _op in (
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
     setattr(Tensor, f"__i{_name}__", _in_place(_op, _sign))
 
-_METHODS = "abs astype clip cumsum exp log log_softmax max mean min prod relu repeat sigmoid"
-_METHODS += " softmax sqrt squeeze std sum swapaxes take tanh var"
-_ATTRIBUTES = {name: registry[name] for name in _METHODS.split()} | {
+_OPS_AS_METHODS = "abs astype clip cumsum exp log log_softmax max mean min prod relu repeat sigmoid"
+_OPS_AS_METHODS += " softmax sqrt squeeze std sum swapaxes take tanh var"
+_ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
     "__neg__": registry["negative"],
     "__abs__": registry["abs"],
     "__getitem__": registry["getitem"],

@@ -83,14 +83,14 @@ def back_through(step: Callable[..., Any], T: int, *gradients: Any) -> tuple[Any
     return np.stack(parts), gradients
 
 
-FEW = 4  # examples that show how gradients go through time
+EXAMPLES_OVER_TIME = 4  # so many show how gradients go through time
 
 
 def _few(x: Any) -> Any:
     """The first examples of (T, B, …), wide enough that no gradient underflows; None stays None."""
     if x is None or x.dtype == np.bool_:
-        return None if x is None else x[:, :FEW]
-    return x[:, :FEW].astype(np.float64)
+        return None if x is None else x[:, :EXAMPLES_OVER_TIME]
+    return x[:, :EXAMPLES_OVER_TIME].astype(np.float64)
 
 
 def _sizes(found: Any) -> Any:
@@ -261,7 +261,9 @@ def _gru_past(mask: Any, t: str) -> str:
     flops=_cost(1, 1, 22),
     samples=_samples(3, 1, biases=2),
     over_time=lambda g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask: _sizes(
-        _gru_gradients(_few(g), _few(out), _few(X), W_ih, W_hh, b_ih, b_hh, h[:FEW], _few(mask))
+        _gru_gradients(
+            _few(g), _few(out), _few(X), W_ih, W_hh, b_ih, b_hh, h[:EXAMPLES_OVER_TIME], _few(mask)
+        )
     ),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
@@ -375,7 +377,17 @@ def _shown(mask: Any, t: str) -> str:
     flops=_cost(1, 1, 26),
     samples=_samples(4, 2),
     over_time=lambda g, out, X, W_ih, W_hh, b, h, c, mask: _sizes(
-        _lstm_gradients(_few(g), _few(out), _few(X), W_ih, W_hh, b, h[:FEW], c[:FEW], _few(mask))
+        _lstm_gradients(
+            _few(g),
+            _few(out),
+            _few(X),
+            W_ih,
+            W_hh,
+            b,
+            h[:EXAMPLES_OVER_TIME],
+            c[:EXAMPLES_OVER_TIME],
+            _few(mask),
+        )
     ),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):

@@ -116,7 +116,7 @@ class ShapeTensor:
         return counter.run(op, inputs, settings)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        found = op_like(ufunc)
+        found = op_like(ufunc.__name__)
         asks = {"d->?", "dd->?"}.intersection(ufunc.types)
         if asks and method == "__call__":
             return self._compared(*inputs)
@@ -129,7 +129,7 @@ class ShapeTensor:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function in (np.shape, np.ndim, np.size):
             return getattr(args[0], function.__name__)
-        found = op_like(function)
+        found = op_like(function.__name__)
         if not _counted((args, kwargs)):
             return self._plainly(function, args, kwargs)
         if found is None:

@@ -78,7 +78,7 @@ def _logical(operator):
     )
 
 
-OPERATORS = {
+OPERATORS_OF_ONNX = {
     _of_one: {
         "abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "negative": "Neg", "relu": "Relu",
         "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "softplus": "Softplus", "sqrt": "Sqrt",
@@ -98,7 +98,7 @@ OPERATORS = {
         "bitwise_or": "Or", "bitwise_xor": "Xor",
     },
 }  # fmt: skip
-for _translated, _table in OPERATORS.items():
+for _translated, _table in OPERATORS_OF_ONNX.items():
     declare({OPS[name]: _translated(operator) for name, operator in _table.items()})
 
 declare(

@@ -10,7 +10,7 @@ from ...ops import getitem, scatter_add, sort, take, take_along_axis
 from ..graph import GraphValue
 from ..run import FOLLOWED, mapped
 from ..translation import Untranslatable, translation
-from .shapes import FIRST, LAST
+from .shapes import HIGHEST_INDEX, LOWEST_INDEX
 
 
 @translation(take)
@@ -30,7 +30,7 @@ def _(to, x, indices, axis):
     if own != [n for k, n in enumerate(at.shape) if k != axis]:
         one = to.Expand(at, to.sizes([1 if k == axis else n for k, n in enumerate(x.shape)]))
         shape = to.Shape(one, dtype=np.int64)
-        before, after = to.Slice(shape, [0], [axis]), to.Slice(shape, [axis + 1], [LAST])
+        before, after = to.Slice(shape, [0], [axis]), to.Slice(shape, [axis + 1], [HIGHEST_INDEX])
         x = to.Expand(x, to.Concat(before, [1], after, axis=0))
         at = one
     return to.GatherElements(x, at, axis=axis)
@@ -133,13 +133,13 @@ def _sliced(to, x, parts):
             step = 1 if part.step is None else part.step
             if not isinstance(step, int):
                 raise Untranslatable("takes steps that depend on the sizes")
-            low, high = (0, LAST) if step > 0 else (LAST, FIRST)
+            low, high = (0, HIGHEST_INDEX) if step > 0 else (HIGHEST_INDEX, LOWEST_INDEX)
             start = low if part.start is None else part.start
             cuts.append((start, high if part.stop is None else part.stop, axis, step))
         if part is None or isinstance(part, slice) or _is_array(part):
             kept.append(part)
         else:  # one position
-            cuts.append((part, LAST if part == -1 else part + 1, axis, 1))
+            cuts.append((part, HIGHEST_INDEX if part == -1 else part + 1, axis, 1))
             gone.append(axis)
         axis += part is not None
     new = [k for k, part in enumerate(kept) if part is None]

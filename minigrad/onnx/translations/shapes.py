@@ -24,7 +24,9 @@ from ...ops.shape import _widths
 from ..sizes import Unfit
 from ..translation import Untranslatable, declare, translation
 
-FIRST, LAST = -(2**63), 2**63 - 1  # what a slice that is open means by its ends
+# ends of a slice that is open, by its direction
+LOWEST_INDEX = np.iinfo(np.int64).min
+HIGHEST_INDEX = np.iinfo(np.int64).max
 
 
 @translation(reshape)
@@ -112,7 +114,7 @@ def _(to, x, pad_width, constant_values, mode):
 @translation(flip)
 def _(to, x, axis):
     axes = to.axes(axis, x.ndim)
-    back, ends = [-1] * len(axes), [FIRST] * len(axes)
+    back, ends = [-1] * len(axes), [LOWEST_INDEX] * len(axes)
     return to.Slice(x, back, ends, axes, back) if axes else to.Identity(x)
 
 
