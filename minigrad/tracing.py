@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Trace", "draw", "trace"]
 
 
-class Trace(recording.Trace):
+class Trace(recording.TraceRecord):
     """Records what runs within `with mg.trace() as t:`, forward and backward, and shows it.
 
     >>> import minigrad as mg
@@ -230,7 +230,7 @@ class Trace(recording.Trace):
         """
         from .views.comparison import Comparison
 
-        if not isinstance(other, recording.Trace):
+        if not isinstance(other, recording.TraceRecord):
             raise DTypeError(f"compare(other): other must be a Trace, got {type(other).__name__}")
         return Comparison(self, other)
 

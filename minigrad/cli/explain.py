@@ -11,7 +11,7 @@ from typing import Any
 from ..engine.errors import ArgumentError
 from ..playing.run import Run, Source
 from ..playing.server import PlayServer
-from ..playing.session import Session
+from ..playing.session import PlaySession
 from ..recording.checks import Checks
 from ..views.plain import one_line
 from ..views.terminal import finished, wide
@@ -64,14 +64,14 @@ def play(arguments: Namespace) -> int:
     return 0
 
 
-def session_of(arguments: Namespace) -> Session:
+def session_of(arguments: Namespace) -> PlaySession:
     """What is asked for, run once. Raises: ArgumentError; whatever the function raises."""
     source = source_of(arguments)
 
     def page(run: Run) -> dict[str, Any]:
         return Report(source, run, Checks([])).page_options()
 
-    return Session(source, page)
+    return PlaySession(source, page)
 
 
 def source_of(arguments: Namespace) -> Source:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from ..views.attention import (
     Attentions,
     attentions,
@@ -35,7 +35,7 @@ MOST_KEYS_PRINTED, MOST_HEADS_PRINTED = 24, 12  # rows
 MOST_ENTRIES = 50_000  # of weights that trace.json keeps
 
 
-def looks(trace: Trace, tokens: list[list[str]] | None, title: str) -> Looks | None:
+def looks(trace: TraceRecord, tokens: list[list[str]] | None, title: str) -> Looks | None:
     """The attention of a record, with the words' names where they fit.
 
     Raises: ArgumentError if words are given and no attention is over so many positions.

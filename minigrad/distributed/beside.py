@@ -24,9 +24,9 @@ from .board import Board, wait_limit
 
 __all__ = ["watch"]
 
-PATIENCE = 3.0  # seconds that mpiexec has to end the others
-SHARED = "/dev/shm/mpich"  # where MPICH makes files of shared memory
-NOTE = "minigrad-ranks"
+ABORT_SECONDS = 3.0  # seconds that mpiexec has to end the others
+MPICH_FILES = "/dev/shm/mpich"  # where MPICH makes files of shared memory
+NOTE_NAME = "minigrad-ranks"
 
 
 def watch(board: Board, comm: Any) -> Any:
@@ -113,7 +113,7 @@ def _outlive(board: Board, ear: socket.socket) -> None:
 
 def _end(processes: list[int]) -> None:
     """Wait until all have ended, some seconds at the most, and kill those that have not."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + ABORT_SECONDS
     while time.monotonic() < until and len(select.select(processes, [], [], 0)[0]) < len(processes):
         time.sleep(0.05)
     for process in processes:
@@ -130,8 +130,8 @@ class SharedFiles:
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
-        self.note = Path(tempfile.gettempdir()) / f"{NOTE}-{os.getuid()}-{os.getpid()}"
-        for old in self.note.parent.glob(f"{NOTE}-{os.getuid()}-*"):
+        self.note = Path(tempfile.gettempdir()) / f"{NOTE_NAME}-{os.getuid()}-{os.getpid()}"
+        for old in self.note.parent.glob(f"{NOTE_NAME}-{os.getuid()}-*"):
             if not Path(f"/proc/{old.name.rpartition('-')[2]}").exists():
                 self._unlink(old.read_text(encoding="utf-8").splitlines())
                 old.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class SharedFiles:
             with suppress(OSError):  # it has ended
                 maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
                 words = (line.split() for line in maps.splitlines())
-                self.paths |= {w[5] for w in words if len(w) == 6 and w[5].startswith(SHARED)}
+                self.paths |= {w[5] for w in words if len(w) == 6 and w[5].startswith(MPICH_FILES)}
         if len(self.paths) > known:
             self.note.write_text("\n".join(sorted(self.paths)), encoding="utf-8")
 
@@ -156,5 +156,5 @@ class SharedFiles:
     def _unlink(paths: Iterable[str]) -> None:
         for path in paths:
             with suppress(OSError):
-                if path.startswith(SHARED) and os.stat(path).st_uid == os.getuid():
+                if path.startswith(MPICH_FILES) and os.stat(path).st_uid == os.getuid():
                     os.unlink(path)

@@ -17,13 +17,14 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, RankError
 
-__all__ = ["PAGE", "Board", "wait_limit", "waiting"]
+__all__ = ["PAGE_BYTES", "Board", "wait_limit", "waiting"]
 
-TEXT, PLACE = 240, 112  # bytes of what must agree, and of where it stands
-NUMBER, STATE, WAITS_FOR, SINCE = range(4)  # whole numbers at the head of a page
+TEXT_BYTES, PLACE = 240, 112  # bytes of what must agree, and of where it stands
+CALL_NUMBER, STATE, WAITS_FOR, WAITS_SINCE = range(4)  # whole numbers at the head of a page
 RUNS, ENDED, FAILED = range(3)  # states
-HEAD, SLOT = 64, TEXT + PLACE
-PAGE = HEAD + 3 * SLOT  # two tickets in turn, so that none is overwritten unread; a reason to fail
+HEAD_BYTES, SLOT = 64, TEXT_BYTES + PLACE
+# Two calls in turn, so that neither is overwritten unread, then the reason of a failure.
+PAGE_BYTES = HEAD_BYTES + 3 * SLOT
 RULE = "every rank must make the same collectives in the same order"
 REMEDY = "a step is compiled on every rank or on none: calls 2, 4, 8, … run twice, to be compared"
 WAIT = 60.0  # seconds that a rank waits for another, unless MINIGRAD_WAIT says otherwise
@@ -61,7 +62,7 @@ class Board:
     """The pages of a group of ranks, seen by one of them.
 
     Args:
-        pages: (p, PAGE) bytes that every rank of the group sees.
+        pages: (p, PAGE_BYTES) bytes that every rank of the group sees.
         ranks: the number of each rank in the whole program.
         world: the board of the whole program, which knows who ended; itself unless given.
         sync: makes what was written visible to others.
@@ -76,7 +77,7 @@ class Board:
         sync: Callable[[], None] = lambda: None,
     ) -> None:
         self.memory = memoryview(pages.reshape(-1))
-        self.heads = pages.reshape(-1).view(np.int64).reshape(len(ranks), PAGE // 8)
+        self.heads = pages.reshape(-1).view(np.int64).reshape(len(ranks), PAGE_BYTES // 8)
         self.rank = rank
         self.ranks = ranks
         self.world = world or self
@@ -89,23 +90,23 @@ class Board:
         Raises: RankError where one said something else, is gone, or waits for this one.
         """
         self.number += 1
-        own = text.encode()[-TEXT:].ljust(TEXT, b"\0")
+        own = text.encode()[-TEXT_BYTES:].ljust(TEXT_BYTES, b"\0")
         start = self._slot(self.rank)
         self.memory[start : start + SLOT] = own + place.encode()[-PLACE:].ljust(PLACE, b"\0")
         self.sync()
-        self.heads[self.rank, NUMBER] = self.number
+        self.heads[self.rank, CALL_NUMBER] = self.number
         self.sync()
         for other in range(len(self.ranks)):
-            if self.heads[other, NUMBER] < self.number:
+            if self.heads[other, CALL_NUMBER] < self.number:
                 self._wait(other, text, place)
         for other in range(len(self.ranks)):
             start = self._slot(other)
-            if self.memory[start : start + TEXT] != own:
+            if self.memory[start : start + TEXT_BYTES] != own:
                 raise RankError(self._disagreement())
 
     def end(self, reason: str = "") -> None:
         """This rank takes no further part: its program ended, or failed for that reason."""
-        start = self.rank * PAGE + HEAD + 2 * SLOT
+        start = self.rank * PAGE_BYTES + HEAD_BYTES + 2 * SLOT
         self.memory[start : start + SLOT] = reason.encode()[:SLOT].ljust(SLOT, b"\0")
         self.heads[self.rank, STATE] = FAILED if reason else ENDED
         self.sync()
@@ -113,7 +114,7 @@ class Board:
     # ------------------------------------------------------------------ within
 
     def _slot(self, rank: int) -> int:
-        return rank * PAGE + HEAD + SLOT * (self.number % 2)
+        return rank * PAGE_BYTES + HEAD_BYTES + SLOT * (self.number % 2)
 
     def _read(self, start: int, size: int) -> str:
         return bytes(self.memory[start : start + size]).rstrip(b"\0").decode(errors="replace")
@@ -145,7 +146,7 @@ class Board:
 
     def _has_come(self, other: int) -> bool:
         self.sync()
-        return bool(self.heads[other, NUMBER] >= self.number)
+        return bool(self.heads[other, CALL_NUMBER] >= self.number)
 
     def _silent(self, other: int, limit: float) -> str:
         where = self.world.last_words(self.ranks[other])
@@ -155,15 +156,15 @@ class Board:
     def sending(self) -> Iterator[None]:
         """While arrays travel, the page says since when: a rank cannot look around by itself."""
         own = self.world.heads[self.ranks[self.rank]]
-        own[SINCE] = time.monotonic_ns()
+        own[WAITS_SINCE] = time.monotonic_ns()
         try:
             yield
         finally:
-            own[SINCE] = 0
+            own[WAITS_SINCE] = 0
 
     def stuck(self, limit: float) -> str:
         """Who has been sending for longer than that, and where all others are; empty if nobody."""
-        now, since = time.monotonic_ns(), self.heads[:, SINCE]
+        now, since = time.monotonic_ns(), self.heads[:, WAITS_SINCE]
         waiting = [rank for rank in self.ranks if 0 < since[rank] < now - limit * 1e9]
         if not waiting:
             return ""
@@ -179,7 +180,7 @@ class Board:
         """Why a rank takes no further part; empty while it runs."""
         state = self.heads[rank, STATE]
         if state == FAILED:
-            return f"it failed: {self._read(rank * PAGE + HEAD + 2 * SLOT, SLOT)}"
+            return f"it failed: {self._read(rank * PAGE_BYTES + HEAD_BYTES + 2 * SLOT, SLOT)}"
         return "its program has ended" if state == ENDED else ""
 
     def last_words(self, rank: int) -> str | None:
@@ -188,9 +189,9 @@ class Board:
             return None
         if self.heads[rank, STATE] == ENDED:
             return ""
-        turn = int(self.heads[rank, NUMBER]) % 2
-        start = rank * PAGE + HEAD + SLOT * turn
-        text, place = self._read(start, TEXT), self._read(start + TEXT, PLACE)
+        turn = int(self.heads[rank, CALL_NUMBER]) % 2
+        start = rank * PAGE_BYTES + HEAD_BYTES + SLOT * turn
+        text, place = self._read(start, TEXT_BYTES), self._read(start + TEXT_BYTES, PLACE)
         return f"last in {text}\n  at {place}" if place else "before its first collective"
 
     def waits_in_circle(self, rank: int) -> bool:
@@ -205,6 +206,6 @@ class Board:
         lines = [f"ranks disagree on collective {self.number}:"]
         for other, rank in enumerate(self.ranks):
             start = self._slot(other)
-            text, place = self._read(start, TEXT), self._read(start + TEXT, PLACE)
+            text, place = self._read(start, TEXT_BYTES), self._read(start + TEXT_BYTES, PLACE)
             lines.append(f"rank {rank}: {text}\n    at {place}")
         return "\n  ".join([*lines, RULE, REMEDY])

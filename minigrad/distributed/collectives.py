@@ -172,10 +172,10 @@ def copy_to_ranks(x, ranks=None):
 
 # ------------------------------------------------------------------ parts and wholes
 
-CONCAT, PART = r"\operatorname{concat}_r(%s^{(r)})", r"\operatorname{part}_r(%s)"
+CONCAT_TEX, PART_TEX = r"\operatorname{concat}_r(%s^{(r)})", r"\operatorname{part}_r(%s)"
 
 
-@collective(CONCAT % "<x>", PART % "<g>", "split_to_ranks", "parts")
+@collective(CONCAT_TEX % "<x>", PART_TEX % "<g>", "split_to_ranks", "parts")
 def all_gather(x, ranks=None, axis=0):
     """Joins the parts of all ranks, one behind the other, on every rank, to be used alike on each.
 
@@ -189,7 +189,7 @@ def all_gather(x, ranks=None, axis=0):
     )
 
 
-@collective(PART % "<x>", CONCAT % "<g>", "all_gather", "none")
+@collective(PART_TEX % "<x>", CONCAT_TEX % "<g>", "all_gather", "none")
 def split_to_ranks(x, ranks=None, axis=0):
     """Takes this rank's part of an array that is the same on every rank.
 
@@ -203,7 +203,7 @@ def split_to_ranks(x, ranks=None, axis=0):
     return _parts(np.asarray(x), call.size, axis)[call.ranks.rank]
 
 
-@collective(CONCAT % "<x>", PART % r"\sum_r <g>^{(r)}", "reduce_scatter", "parts")
+@collective(CONCAT_TEX % "<x>", PART_TEX % r"\sum_r <g>^{(r)}", "reduce_scatter", "parts")
 def all_gather_apart(x, ranks=None, axis=0):
     """Joins the parts of all ranks, one behind the other; each rank goes on in its own way.
 
@@ -215,7 +215,7 @@ def all_gather_apart(x, ranks=None, axis=0):
     )
 
 
-@collective(PART % r"\sum_r <x>^{(r)}", CONCAT % "<g>", "all_gather_apart", "sum of parts")
+@collective(PART_TEX % r"\sum_r <x>^{(r)}", CONCAT_TEX % "<g>", "all_gather_apart", "sum of parts")
 def reduce_scatter(x, ranks=None, axis=0):
     """Sums an array over all ranks, and gives each rank its part of the sum.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..engine.errors import MissingDependencyError, RankError
 from .beside import watch
-from .board import PAGE, Board, wait_limit, waiting
+from .board import PAGE_BYTES, Board, wait_limit, waiting
 from .ranks import Ranks
 
 __all__ = ["MPIRanks", "world_of_mpi"]
@@ -72,11 +72,12 @@ class MPIRanks(Ranks):
             shared = comm.allreduce(near.size == comm.size, MPI.LAND)
             near.Free()
         if shared:
-            self.window = MPI.Win.Allocate_shared(PAGE * self.size * (self.rank == 0), 1, comm=comm)
+            size = PAGE_BYTES * self.size * (self.rank == 0)
+            self.window = MPI.Win.Allocate_shared(size, 1, comm=comm)
             self.window.Lock_all()
-            pages = np.asarray(self.window.Shared_query(0)[0], np.uint8)
-            self.board = Board(pages.reshape(self.size, PAGE), self.rank, ranks, world, self._sync)
-            pages[self.rank * PAGE : (self.rank + 1) * PAGE] = 0
+            pages = np.asarray(self.window.Shared_query(0)[0], np.uint8).reshape(self.size, -1)
+            self.board = Board(pages, self.rank, ranks, world, self._sync)
+            pages[self.rank] = 0
             comm.Barrier()
 
     def _sync(self) -> None:
@@ -129,7 +130,8 @@ class MPIRanks(Ranks):
             self.board.meet(text, place)
             return
         self._doing = f"{text} at {place}"
-        own = np.frombuffer(f"{text}\n    at {place}".encode()[:PAGE].ljust(PAGE), np.uint8)
+        page = f"{text}\n    at {place}".encode()[:PAGE_BYTES].ljust(PAGE_BYTES)
+        own = np.frombuffer(page, np.uint8)
         pages = [bytes(page).decode(errors="replace").rstrip() for page in self.all_gather(own)]
         if len({page.partition("\n")[0] for page in pages}) > 1:
             lines = [f"rank {rank}: {page}" for rank, page in enumerate(pages)]

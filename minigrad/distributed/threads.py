@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, RankError
-from .board import PAGE, Board
+from .board import PAGE_BYTES, Board
 from .ranks import WORLD, Ranks
 
 __all__ = ["ThreadGroup", "ThreadRanks", "run"]
@@ -23,7 +23,7 @@ class ThreadGroup:
 
     def __init__(self, ranks: list[int]) -> None:
         self.ranks = ranks
-        self.pages = np.zeros((len(ranks), PAGE), np.uint8)
+        self.pages = np.zeros((len(ranks), PAGE_BYTES), np.uint8)
         self.rows: list[list[Any]] = [[None] * len(ranks) for _ in range(2)]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ..engine.errors import DTypeError
 from .run import Run, Source
 from .server import PlayServer
-from .session import Session
+from .session import PlaySession
 
 __all__ = ["play"]
 
@@ -46,6 +46,6 @@ def play(function: Callable[..., Any]) -> PlayServer:
         return {"title": name, "tokens": getattr(function, "tokens", None)}
 
     known = f"# {name} is the function that was given to mg.play"
-    server = PlayServer(Session(Source(lambda: function, name, python=known, name=name), page))
+    server = PlayServer(PlaySession(Source(lambda: function, name, python=known, name=name), page))
     print(f"mg.play: {name} is at {server.address}", flush=True)
     return server

@@ -9,7 +9,7 @@ from typing import Any
 from ..engine.errors import ArgumentError
 from ..paths import matches
 from ..recording.record import Entry
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 
 __all__ = [
     "Address",
@@ -35,7 +35,7 @@ class Address:
         return {name: x for name, x in (("of", self.of), ("call", self.call)) if x is not None}
 
 
-def keys_of(trace: Trace) -> dict[int, tuple[str, int]]:
+def keys_of(trace: TraceRecord) -> dict[int, tuple[str, int]]:
     """A key for each entry that finds it in another run: its path, and which of that path it is.
 
     What was put in place of a value has the value's key. What has no name goes by its use.
@@ -55,7 +55,7 @@ def keys_of(trace: Trace) -> dict[int, tuple[str, int]]:
     return found
 
 
-def label_of(trace: Trace, entry: Entry) -> str:
+def label_of(trace: TraceRecord, entry: Entry) -> str:
     """What an entry is called on the page and in the list of changes."""
     own = trace.origin(entry)
     uses = trace.uses(own)
@@ -64,13 +64,13 @@ def label_of(trace: Trace, entry: Entry) -> str:
     return entry.name or own.name or own.label
 
 
-def _path_of(trace: Trace, entry: Entry) -> str:
+def _path_of(trace: TraceRecord, entry: Entry) -> str:
     own = trace.origin(entry)
     name = entry.name or own.name or own.op or ""
     return f"{own.scope}/{name}" if own.scope else name
 
 
-def _own_values(trace: Trace) -> list[Entry]:
+def _own_values(trace: TraceRecord) -> list[Entry]:
     """What the function made and named leaves, in place of which nothing else was put."""
     gone = {entry.instead_of for entry in trace.entries}
     return [
@@ -82,7 +82,7 @@ def _own_values(trace: Trace) -> list[Entry]:
     ]
 
 
-def _first_use(trace: Trace, entry: Entry) -> tuple[float, float, int]:
+def _first_use(trace: TraceRecord, entry: Entry) -> tuple[float, float, int]:
     """When `mg.replace` meets a value: as it is used first, or at the end."""
     uses = [edge for edge in trace.uses(entry) if edge.input != "detach"]
     if not uses:
@@ -104,7 +104,7 @@ def _address(paths: dict[int, str], number: int, of: str | None = None) -> Addre
     return Address(f"/{path}" if anchored else path, call, of)
 
 
-def address_of(trace: Trace, entry: Entry) -> Address:
+def address_of(trace: TraceRecord, entry: Entry) -> Address:
     """The address of a value, or of what was put in its place.
 
     Raises: ArgumentError for a leaf without a name.
@@ -121,14 +121,14 @@ def address_of(trace: Trace, entry: Entry) -> Address:
     return _address({one.id: _path_of(trace, one) for one in met}, entry.id)
 
 
-def address_of_argument(trace: Trace, op: Entry, name: str) -> Address:
+def address_of_argument(trace: TraceRecord, op: Entry, name: str) -> Address:
     """The address of one argument of an op, an input or a setting."""
     ran = [trace.entries[i] for i in trace.forward_steps]
     paths = {one.id: f"{one.scope}/{one.op}".lstrip("/") for one in ran if not one.inserted}
     return _address(paths, trace.origin(op).id, name)
 
 
-def addresses_to_set(trace: Trace, entry: Entry) -> list[Address]:
+def addresses_to_set(trace: TraceRecord, entry: Entry) -> list[Address]:
     """Where a change of an entry's value goes: to itself, or to every use of a constant."""
     put_in_a_use = entry.inserted and entry.instead_of is None
     named = entry.name and entry.kind == "input"
@@ -137,7 +137,7 @@ def addresses_to_set(trace: Trace, entry: Entry) -> list[Address]:
     return addresses_of_uses(trace, entry)
 
 
-def addresses_of_uses(trace: Trace, entry: Entry) -> list[Address]:
+def addresses_of_uses(trace: TraceRecord, entry: Entry) -> list[Address]:
     """Each use of an entry by an op that the function called."""
     uses = [edge for edge in trace.uses(entry) if edge.input != "detach"]
     found = [

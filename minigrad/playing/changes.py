@@ -11,7 +11,7 @@ import numpy as np
 from ..interventions import Replacement, ablate, replace
 from .addresses import Address
 
-__all__ = ["Change", "Given", "Hold", "Put", "Step", "arguments_of", "python_of"]
+__all__ = ["Change", "Given", "Hold", "OptimizerStep", "Put", "arguments_of", "python_of"]
 
 Index = tuple[int, ...] | None
 
@@ -98,7 +98,7 @@ class Hold(Change):
 
 
 @dataclass(frozen=True)
-class Step(Change):
+class OptimizerStep(Change):
     """One step of an optimizer: the values that it gave the entries of one kind.
 
     Attributes:
@@ -191,6 +191,6 @@ def python_of(changes: Sequence[Change], source: str, function: str, inside: boo
     imports = ["from contextlib import ExitStack\n"] if "ExitStack" in text else []
     imports += ["import numpy as np\n"] if "np." in text else []
     imports.append("import minigrad as mg")
-    used = sorted({change.optimizer for change in changes if isinstance(change, Step)})
+    used = sorted({change.optimizer for change in changes if isinstance(change, OptimizerStep)})
     imports += [f"from minigrad.optim import {', '.join(used)}"] if used else []
     return "\n".join([*imports, "", source, "", text, "print(L.item())", ""])

@@ -13,7 +13,7 @@ from ..views.plain import one_line
 from ..views.serving import Served
 from .changes import arguments_of
 from .difference import alike, differences, moved
-from .session import OPTIMIZERS, Session
+from .session import OPTIMIZERS, PlaySession
 
 __all__ = ["PlayServer"]
 
@@ -35,7 +35,7 @@ STYLE = "width:100%;height:760px;border:1px solid #8888;border-radius:8px"
 class PlayServer:
     """Serves the page of a session until it is closed. Attributes: address, session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PlaySession) -> None:
         self.session = session
         self._turn = Lock()  # one change at a time
         self._make()

@@ -22,16 +22,16 @@ from .addresses import (
     addresses_to_set,
     label_of,
 )
-from .changes import Change, Given, Hold, Put, Step, arguments_of, detached, python_of
+from .changes import Change, Given, Hold, OptimizerStep, Put, arguments_of, detached, python_of
 from .run import Run, Source, run_loss
 from .values import defaults_of, index_of, number_of, value_like, words_of
 
-__all__ = ["Session"]
+__all__ = ["PlaySession"]
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 
 
-class Session:
+class PlaySession:
     """A run of a source, whose arguments' defaults can be changed, and its changes.
 
     Args: page: what a run's page shows beside its record, as options of `page_content`.
@@ -201,7 +201,7 @@ class Session:
         for place, w in weights.items():
             w.grad = moved[place].gradient.copy()
         made = getattr(optim, optimizer)([*weights.values()], lr=rate)
-        steps = [change for change in self.changes if isinstance(change, Step)]
+        steps = [change for change in self.changes if isinstance(change, OptimizerStep)]
         same = bool(steps) and steps[-1].optimizer == optimizer and steps[-1].lr == rate
         continues = same and [*steps[-1].values] == [*weights]
         if continues:
@@ -209,7 +209,8 @@ class Session:
         made.step()
         values = {place: w.numpy().copy() for place, w in weights.items()}
         state, said = deepcopy(made.state_dict()), f"a step of {optimizer}, lr {rate:g}"
-        self.change(Step(said, optimizer, rate, kind, values, state, continues, self.run.inside))
+        inside = self.run.inside
+        self.change(OptimizerStep(said, optimizer, rate, kind, values, state, continues, inside))
 
     def set_keyword(self, name: str, value: Any, gesture: str = "") -> None:
         """An argument of the function itself, such as a temperature or a text."""

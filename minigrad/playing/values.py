@@ -18,8 +18,6 @@ __all__ = [
     "words_of",
 ]
 
-TEXT = (int, float, str)
-
 
 def index_of(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
     whole = isinstance(index, list) and all(isinstance(i, int) for i in index)
@@ -73,4 +71,4 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
     given = {p.name: p.default for p in parameters if p.default is not p.empty}
     words = {n for n, x in given.items() if isinstance(x, list | tuple) and x}
     words = {n for n in words if all(isinstance(word, str) for word in given[n])}
-    return {n: x for n, x in given.items() if isinstance(x, TEXT) or n in words}
+    return {n: x for n, x in given.items() if isinstance(x, int | float | str) or n in words}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..engine.errors import ArgumentError
 from .gradients import find_entry, find_scalar, gradients_of
 from .record import Entry
-from .trace import Trace
+from .trace import TraceRecord
 
 __all__ = ["Branch", "Explained", "Heads", "explain"]
 
@@ -97,7 +97,7 @@ class Explained:
         return own | {"positions": positions, "heads": heads, "branches": branches}
 
 
-def explain(trace: Trace, output: Any, of: Any = None) -> dict[str, Any]:
+def explain(trace: TraceRecord, output: Any, of: Any = None) -> dict[str, Any]:
     """What an Explained is made of. Args: of: a value of the run; the tokens' rows unless given."""
     entry, name, value, seed = find_scalar(trace, output, "attribute(output)")
     start = find_entry(trace, of, "attribute(of=...)") if of is not None else _rows(trace, entry)
@@ -124,7 +124,7 @@ def explain(trace: Trace, output: Any, of: Any = None) -> dict[str, Any]:
     }
 
 
-def _rows(trace: Trace, output: Entry) -> Entry:
+def _rows(trace: TraceRecord, output: Entry) -> Entry:
     """Where tokens become vectors: the first op that takes rows by whole numbers."""
     for i in trace.forward_steps[: trace.forward_steps.index(output.id) + 1]:
         entry = trace.entries[i]
@@ -145,7 +145,7 @@ def _weighs(entry: Entry, found: dict[int, Any]) -> bool:
 # ---------------------------------------------------------------- the residual stream
 
 
-def _branches(trace: Trace, found: dict[int, Any]) -> list[Branch]:
+def _branches(trace: TraceRecord, found: dict[int, Any]) -> list[Branch]:
     """What was added to the residual stream, and where it starts."""
     stream = _stream(trace, found)  # for each sum what it was of: the stream so far, a branch
     if not stream:
@@ -168,7 +168,7 @@ def _branches(trace: Trace, found: dict[int, Any]) -> list[Branch]:
     return rows + [branch(added, at, at in unbroken, False) for at, (_, added) in stream.items()]
 
 
-def _stream(trace: Trace, found: dict[int, Any]) -> dict[int, tuple[Entry, Entry]]:
+def _stream(trace: TraceRecord, found: dict[int, Any]) -> dict[int, tuple[Entry, Entry]]:
     """The sums, reached by a gradient, of a value and of what was computed from that value."""
     stream = {}
     for i in trace.forward_steps:
@@ -182,7 +182,7 @@ def _stream(trace: Trace, found: dict[int, Any]) -> dict[int, tuple[Entry, Entry
     return stream
 
 
-def _depends(trace: Trace, later: int, earlier: int) -> bool:
+def _depends(trace: TraceRecord, later: int, earlier: int) -> bool:
     """Whether an entry was computed from another."""
     pending, seen = [later], set()
     while pending:

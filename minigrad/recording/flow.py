@@ -19,11 +19,11 @@ from ..engine.errors import ArgumentError
 from ..files import append, write
 
 if TYPE_CHECKING:
-    from .trace import Trace
+    from .trace import TraceRecord
 
-__all__ = ["FlowRecord", "Row", "Sample", "number"]
+__all__ = ["FlowRecord", "FlowRow", "Sample", "number"]
 
-MOST = {"samples": 400, "logged": 20_000, "requests": 4000, "structure": 100}
+MOST_KEPT = {"samples": 400, "logged": 20_000, "requests": 4000, "structure": 100}
 """Of longer lists every second entry is dropped."""
 
 
@@ -52,7 +52,7 @@ def _place(line: tuple[int, str, str, float]) -> tuple[int, bool]:
 
 
 @dataclass
-class Row:
+class FlowRow:
     """A parameter ("weight") or a value of the forward pass.
 
     Attributes: op: what made it; saturates: what the op declares may saturate ("units dead",
@@ -116,7 +116,7 @@ class FlowRecord:
         another record, whose requests these are held against.
 
     >>> flow = FlowRecord(every=10)
-    >>> flow.add("rows", Row("mlp/W", "weight"))
+    >>> flow.add("rows", FlowRow("mlp/W", "weight"))
     >>> flow.add("samples", Sample(0, rows={"mlp/W": {"gradient": 0.5}}))
     >>> flow.series("mlp/W", "gradient")
     [(0, 0.5)]
@@ -124,24 +124,24 @@ class FlowRecord:
 
     def __init__(self, every: int = 1) -> None:
         self.every, self.steps = every, 0
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, FlowRow] = {}
         self.samples: list[Sample] = []
         self.logged: list[dict[str, float]] = []
         self.requests: list[Sample] = []
         self.baseline: FlowRecord | None = None
         self.events: list[dict[str, Any]] = []
         self.structure: list[dict[str, Any]] = []
-        self.traces: dict[int, Trace] = {}
+        self.traces: dict[int, TraceRecord] = {}
         self.file: TextIO | None = None  # takes a line for each part, as it comes
 
     def add(self, part: str, one: Any) -> None:
-        """A Row, a Sample, an entry of what was logged, or an event."""
+        """A FlowRow, a Sample, an entry of what was logged, or an event."""
         if part == "rows":
             self.rows[one.path] = one
         else:
             held = getattr(self, part)
             held.append(one)
-            if len(held) > MOST.get(part, 1):
+            if len(held) > MOST_KEPT.get(part, 1):
                 del held[1:-1:2]
         self._write(part, lambda: one.to_dict() if hasattr(one, "to_dict") else _numbers(one))
 
@@ -259,8 +259,8 @@ class FlowRecord:
         if part == "every":  # the first line of a run
             vars(self).update(vars(type(self)(one)))
         elif part == "rows":
-            known = {name: x for name, x in one.items() if name in Row.__dataclass_fields__}
-            self.add(part, Row(**known | {"shape": tuple(one.get("shape", ()))}))
+            known = {name: x for name, x in one.items() if name in FlowRow.__dataclass_fields__}
+            self.add(part, FlowRow(**known | {"shape": tuple(one.get("shape", ()))}))
         elif part == "structure":
             self.add(part, one)
         elif part in ("samples", "requests"):

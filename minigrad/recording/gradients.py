@@ -14,14 +14,14 @@ from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
 from ..paths import matches, nearest
 from .record import Entry
-from .trace import Trace
+from .trace import TraceRecord
 
 __all__ = ["find_entry", "find_scalar", "gradients_of"]
 
 NOT_RECORDED = "not recorded"
 
 
-def gradients_of(trace: Trace, output: Entry, seed: Any, leaves: Any = ()) -> dict[int, Any]:
+def gradients_of(trace: TraceRecord, output: Entry, seed: Any, leaves: Any = ()) -> dict[int, Any]:
     """∂(seed · output)/∂value by entry, of ops and of the `leaves` named by their numbers.
 
     Nothing flows through `detach()`, nor into what ran within `no_grad()` if the output did not.
@@ -38,7 +38,7 @@ def gradients_of(trace: Trace, output: Entry, seed: Any, leaves: Any = ()) -> di
     return found
 
 
-def _sent(trace: Trace, entry: Entry, gradient: Any, leaves: Any) -> list[tuple[int, Any]]:
+def _sent(trace: TraceRecord, entry: Entry, gradient: Any, leaves: Any) -> list[tuple[int, Any]]:
     """What one op sends back, and to which entries."""
     call = trace.call_of(entry)
     if call is None or call.op.effect:
@@ -58,7 +58,7 @@ def _sent(trace: Trace, entry: Entry, gradient: Any, leaves: Any) -> list[tuple[
 # ---------------------------------------------------------------- what is asked for
 
 
-def find_entry(trace: Trace, which: Any, call: str) -> Entry:
+def find_entry(trace: TraceRecord, which: Any, call: str) -> Entry:
     """The one entry that a Tensor of the run, a path or a number means.
 
     Raises: ArgumentError if there is none, or more than one.
@@ -85,7 +85,7 @@ def _same(kept: Any, array: Any) -> bool:
     return isinstance(kept, np.ndarray) and np.array_equal(kept, array)
 
 
-def find_scalar(trace: Trace, output: Any, call: str) -> tuple[Entry, str, float, Any]:
+def find_scalar(trace: TraceRecord, output: Any, call: str) -> tuple[Entry, str, float, Any]:
     """What is to be explained: its entry, what to call it, its number, and the seed that picks it.
 
     Args: output: as `find_entry`, or a pair of that and the index of one of its numbers.

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .trace import Trace
+from .trace import TraceRecord
 
 __all__ = ["constant_guess", "entropy", "targets_of"]
 
-MOST = 1 << 22  # entries of a model's result that are looked at
+MOST_RESULT_ENTRIES = 1 << 22  # entries of a model's result that are looked at
 
 
-def targets_of(trace: Trace, computed: set[int]) -> Iterator[tuple[int, int, int]]:
+def targets_of(trace: TraceRecord, computed: set[int]) -> Iterator[tuple[int, int, int]]:
     """Where the loss holds the model's result against something: a step, and two of its arguments.
 
     Arguments are counted with an op's inputs first and then its settings.
@@ -31,7 +31,7 @@ def targets_of(trace: Trace, computed: set[int]) -> Iterator[tuple[int, int, int
         if len(out) != 1 or len(given) != 1 or out[0][1] is None or given[0][1] is None:
             continue
         (name, result), (other, targets) = out[0], given[0]
-        if 0 < result.size <= MOST and (
+        if 0 < result.size <= MOST_RESULT_ENTRIES and (
             _are_classes(result, targets) or _are_numbers(result, targets)
         ):
             names = [*call.op.inputs, *call.op.settings]

@@ -25,10 +25,10 @@ __all__ = [
     "unmasked_rms",
 ]
 
-BLOCK = 1 << 13  # entries that are measured at once, and stay in the processor's cache
-FEW = 96  # entries of an array that are kept for its histogram
+BLOCK_ENTRIES = 1 << 13  # entries that are measured at once, and stay in the processor's cache
+HISTOGRAM_ENTRIES = 96  # entries of an array that are kept for its histogram
 BATCH = 32  # examples that are enough to see that a unit is not dead
-ENTRIES = 16  # that a unit must have, for being 0 in all of them to mean anything
+LEAST_ENTRIES_PER_UNIT = 16  # that a unit must have, for being 0 in all of them to mean anything
 LOOKED_AT = 1 << 12  # entries of an attention that are looked at
 
 
@@ -69,8 +69,8 @@ def changes(before: Any, now: Any, start: Any, gradient: Any = None) -> dict[str
         arrays = [np.ascontiguousarray(x) for x in arrays]
     old, new, first, *slope = (x.ravel(order="K") for x in arrays)
     sums = dict.fromkeys(("value", "update", "drift"), 0.0)
-    for i in range(0, old.size, BLOCK):  # each array is read once
-        block = slice(i, i + BLOCK)
+    for i in range(0, old.size, BLOCK_ENTRIES):  # each array is read once
+        block = slice(i, i + BLOCK_ENTRIES)
         update, way = new[block] - old[block], new[block] - first[block]
         for name, x in (("value", old[block]), ("update", update), ("drift", way)):
             sums[name] += float(x.dot(x))
@@ -81,9 +81,9 @@ def changes(before: Any, now: Any, start: Any, gradient: Any = None) -> dict[str
         found = {name: unmasked_rms(x) for name, x in moves.items()}
     found["ratio"] = found["update"] / found["value"] if found["value"] else 0.0
     if slope:
-        update = new[:BLOCK] - old[:BLOCK]
-        found["inward"] = -_cosine(update, old[:BLOCK])
-        found["uphill"] = _cosine(update, slope[0][:BLOCK])
+        update = new[:BLOCK_ENTRIES] - old[:BLOCK_ENTRIES]
+        found["inward"] = -_cosine(update, old[:BLOCK_ENTRIES])
+        found["uphill"] = _cosine(update, slope[0][:BLOCK_ENTRIES])
     return found
 
 
@@ -95,12 +95,14 @@ def _cosine(a: Any, b: Any) -> float:
 def subsample(array: Any) -> Any:
     """Some of an array's entries, the same places each time."""
     flat = array.ravel(order="K")
-    return flat.astype(np.float32) if flat.size <= FEW else flat.take(_places(flat.size))
+    if flat.size <= HISTOGRAM_ENTRIES:
+        return flat.astype(np.float32)
+    return flat.take(_places(flat.size))
 
 
 @lru_cache(maxsize=256)
 def _places(count: int) -> Any:
-    return np.random.default_rng(0).integers(count, size=FEW)
+    return np.random.default_rng(0).integers(count, size=HISTOGRAM_ENTRIES)
 
 
 def cosine(one: Any, other: Any) -> tuple[float, float]:
@@ -132,7 +134,7 @@ def saturation(op: Op, out: Any, settings: Sequence[Any]) -> float | None:
 
     def share(out: Any) -> tuple[float, bool]:
         where = op.ask(function, out=out, **named)
-        enough = not words.startswith("units") or out.size >= ENTRIES * where.size
+        enough = not words.startswith("units") or out.size >= LEAST_ENTRIES_PER_UNIT * where.size
         return (np.count_nonzero(where) / where.size if where.size else 0.0), enough
 
     first = out if "axis" in named else out[:BATCH]

@@ -31,11 +31,11 @@ from .recorder import Recorder
 __all__ = ["SUMS", "Path", "explain_zeros", "measure_reach", "worst_path"]
 
 SUMS = "sums of gradients at Σ"
-FIRST = 0.75  # of the longest way: what is that far from the loss belongs to the first layers
+FIRST_LAYERS_FROM = 0.75  # of the longest way to the loss: from there on are the first layers
 STILL = 1e3  # rounding units of float64 that a result may move by and yet stand still
 ROUNDED = 32  # the same of its own dtype, as what the record kept is rounded to that
-STEP = 1e-14  # of the complex step: its square is lost
-MOST = 64  # ops run again for a leaf before it is left as it is
+COMPLEX_STEP = 1e-14  # of the complex step: its square is lost
+MOST_RERUNS = 64  # ops run again for a leaf before it is left as it is
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,7 +121,7 @@ def worst_path(trace: Recorder) -> Path | None:
     if not leaves:
         return None
     farthest = max(steps[e.id] for e in leaves)
-    leaves = [e for e in leaves if steps[e.id] >= FIRST * farthest]
+    leaves = [e for e in leaves if steps[e.id] >= FIRST_LAYERS_FROM * farthest]
     first = _first_numbers(leaves)
     leaves = [e for e in leaves if _stands_in(e, first)]
     ends = [f(leaves, key=lambda entry: entry.reach or 0.0) for f in (min, max)]
@@ -210,7 +210,7 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
         if one != leaf.id:
             other = {i: rng.uniform(0.5, 1.5, m.shape) * rms(m) for i, m in moves.items()}
             move, usual = (_move(trace, trace.entries[one], way) for way in (moves, other))
-            if move is None or not rms(usual) or len(moves) > MOST:
+            if move is None or not rms(usual) or len(moves) > MOST_RERUNS:
                 return ""
             own = ROUNDED * float(np.finfo(trace.entries[one].dtype).eps)
             if rms(move) <= max(STILL * np.finfo(float).eps, own) * rms(usual):
@@ -234,9 +234,11 @@ def _move(trace: Recorder, entry: Entry, moves: dict[int, Any]) -> Any:
         return None
     values = trace.inputs_of(call)
     steps = [moves.get(-1 if k is None else k) for k in call.sources]
-    wide = [x if m is None else x + 1j * STEP * m for x, m in zip(values, steps, strict=True)]
+    wide = [
+        x if m is None else x + 1j * COMPLEX_STEP * m for x, m in zip(values, steps, strict=True)
+    ]
     try:
         with np.errstate(all="ignore"):
-            return np.imag(call.run(wide)) / STEP
+            return np.imag(call.run(wide)) / COMPLEX_STEP
     except (*EXPLAINED, MinigradError):  # an op of one's own may take no complex numbers
         return None

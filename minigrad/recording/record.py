@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Edge", "Entry", "Facts", "facts_of", "measure", "rms"]
 
-FAR = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
-CHUNK = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
+EXTREME_RATIO = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
+CHUNK_ENTRIES = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
 
 
 class Facts(NamedTuple):
@@ -68,7 +68,8 @@ def measure(array: Any) -> Facts:
     if flat.size == 0:
         return Facts(0.0, 0.0, None, None)
     with np.errstate(all="ignore"):
-        chunks = [_of_chunk(flat[i : i + CHUNK]) for i in range(0, flat.size, CHUNK)]
+        starts = range(0, flat.size, CHUNK_ENTRIES)
+        chunks = [_of_chunk(flat[i : i + CHUNK_ENTRIES]) for i in starts]
         low, high, square = chunks[0]
         if len(chunks) > 1:  # of NaN and anything, NumPy makes NaN
             lows, highs, squares = zip(*chunks, strict=True)
@@ -223,9 +224,11 @@ class Entry:
         """By how much smaller or larger than what left the loss; at the dtype's ends, as it is."""
         ends = np.finfo(self.dtype if self.dtype.startswith("float") else float)
         reach = 1.0 if self.reach is None else self.reach
-        if reach < 1 / FAR or size < FAR * float(ends.tiny):
+        if reach < 1 / EXTREME_RATIO or size < EXTREME_RATIO * float(ends.tiny):
             return "vanishing"
-        return "exploding" if reach > FAR or size > float(ends.max) / FAR else "ok"
+        if reach > EXTREME_RATIO or size > float(ends.max) / EXTREME_RATIO:
+            return "exploding"
+        return "ok"
 
 
 @dataclass(slots=True, eq=False)

@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
-MOST = 1 << 16  # weights of one layer that are looked at
-NOTHING = 0.01  # a weight below it is next to nothing
-FAR = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
+MOST_LAYER_WEIGHTS = 1 << 16  # weights of one layer that are looked at
+NEGLIGIBLE_WEIGHT = 0.01  # a weight below it is next to nothing
+DISTANCE_BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
 DISTANCES = (
     "first",
     "self",
-    *(f"back {n}" for n in FAR),
-    *(f"ahead {n}" for n in FAR),
+    *(f"back {n}" for n in DISTANCE_BOUNDS),
+    *(f"ahead {n}" for n in DISTANCE_BOUNDS),
 )
 """How far a key lies from its query: the first of all keys, its own, so many back or ahead."""
 
@@ -48,8 +48,8 @@ DISTANCES = (
 def _places(n: int, m: int) -> Any:
     """For each cell (i, j) the number of its distance; queries are the last n of m positions."""
     away = np.arange(m) - (np.arange(n)[:, None] + m - n)
-    farther = np.searchsorted(FAR, np.abs(away), side="right") - 1
-    places = np.where(away < 0, 2 + farther, 2 + len(FAR) + farther)
+    farther = np.searchsorted(DISTANCE_BOUNDS, np.abs(away), side="right") - 1
+    places = np.where(away < 0, 2 + farther, 2 + len(DISTANCE_BOUNDS) + farther)
     places = np.where(away == 0, 1, places)
     places[:, 0] = np.where(away[:, 0] == 0, 1, 0)
     return places.ravel()
@@ -68,7 +68,7 @@ def head_figures(A: Any, scores: Any = None) -> list[dict[str, float]] | None:
         return None
     while A.ndim < 4:
         A = A[None] if A.ndim == 2 else A[:, None]
-    few = max(1, MOST // (A[0].size or 1))
+    few = max(1, MOST_LAYER_WEIGHTS // (A[0].size or 1))
     S = None if scores is None else np.reshape(scores, A.shape)[:few]
     A = A[:few].astype(np.float64)
     rows = rows_of_weights(A)
@@ -80,7 +80,7 @@ def head_figures(A: Any, scores: Any = None) -> list[dict[str, float]] | None:
         own, free = A[:, head], allowed[:, head] > 0
         figures = {
             "entropy": float(entropy[:, head][free].mean()),
-            "sparsity": float((own[free] < NOTHING).mean()),
+            "sparsity": float((own[free] < NEGLIGIBLE_WEIGHT).mean()),
         }
         if S is not None:
             finite = S[:, head][np.isfinite(S[:, head])].astype(np.float64)

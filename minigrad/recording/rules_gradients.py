@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from .findings import Finding
-from .flow import Row, Sample
-from .watched_run import FAST, PATIENCE, WatchedRun
+from .flow import FlowRow, Sample
+from .watched_run import FAST, STEPS_TO_LEARN, WatchedRun
 
 __all__ = ["dead", "exploding", "not_finite", "saturated", "vanishing"]
 
@@ -24,7 +24,7 @@ GROWING = 1e3  # to the first time
 HUGE, PULL = 70.0, 300  # an rms (AutoTrainer's); per loss
 DEAD = 0.5  # share of units
 FLAT, SHARP = 0.7, 0.9  # shares of entries, of rows of weights
-LAYERS = 6  # values that grow by depth
+LEAST_DEPTH = 6  # values that grow by depth
 BY_DEPTH, EACH = 50.0, 1.2  # by so much in all, and each time
 
 
@@ -41,7 +41,7 @@ def not_finite(run: WatchedRun) -> Iterator[Finding]:
         yield Finding("not finite", step, event["path"], text, remedy)
 
 
-def _fading(sample: Sample, run: WatchedRun) -> tuple[float, Row, float, Row] | None:
+def _fading(sample: Sample, run: WatchedRun) -> tuple[float, FlowRow, float, FlowRow] | None:
     """The strongest pull on the first quarter of the weights, far below that on the last."""
     pulls = [(x, row) for row in run.weights if 0 < (x := run.pull(sample, row)) < np.inf]
     quarter = max(1, len(pulls) // 4)
@@ -68,7 +68,7 @@ def vanishing(run: WatchedRun) -> Iterator[Finding]:
             f"{last / first:,.0f} times less"
         )
         yield Finding("vanishing", sample.step, row.path, text, remedy)
-    elif run.known and len(run.loss) >= PATIENCE and not run.learned(0.97):
+    elif run.known and len(run.loss) >= STEPS_TO_LEARN and not run.learned(0.97):
         for sample, path, text in _grown(run, -1):
             yield Finding("vanishing", sample.step, path, text, remedy)
 
@@ -93,17 +93,18 @@ def _ends(sample: Sample, path: str) -> tuple[float, float, int] | None:
     return (first, last, int(other.get("count", 2))) if known else None
 
 
-def _by_depth(sample: Sample, run: WatchedRun) -> tuple[float, Row, float, Row, int] | None:
+def _by_depth(sample: Sample, run: WatchedRun) -> tuple[float, FlowRow, float, FlowRow, int] | None:
     """Values that grow, or shrink, from layer to layer: the first, the most extreme, how many."""
     rows = [row for row in run.flow.rows.values() if row.kind == "value" and not row.saturates]
     sizes = [(sample.rows.get(row.path, {}).get("value", 0.0), row) for row in rows]
     known = [(x, row) for x, row in sizes if 0 < x < np.inf]
-    if len(known) < LAYERS:
+    if len(known) < LEAST_DEPTH:
         return None
     logs = np.log([x for x, _ in known])
     end = int(np.abs(logs - logs[0]).argmax())
     way = np.diff(logs[: end + 1]) * np.sign(logs[end] - logs[0])
-    if end < LAYERS - 1 or abs(logs[end] - logs[0]) < max(np.log(BY_DEPTH), np.log(EACH) * end):
+    least = max(np.log(BY_DEPTH), np.log(EACH) * end)
+    if end < LEAST_DEPTH - 1 or abs(logs[end] - logs[0]) < least:
         return None
     return (*known[0], *known[end], end) if np.mean(way > 0) >= 0.65 else None
 
@@ -150,7 +151,7 @@ def exploding(run: WatchedRun) -> Iterator[Finding]:
 # ------------------------------------------------------------------ units that let nothing back
 
 
-def _stuck(run: WatchedRun, what: str, limit: float) -> Iterator[tuple[Row, Sample, float]]:
+def _stuck(run: WatchedRun, what: str, limit: float) -> Iterator[tuple[FlowRow, Sample, float]]:
     """Rows of which this share is at its limit or above, and since when."""
     for row in run.flow.rows.values():
         if row.saturates.startswith(what) and (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .findings import Finding
-from .watched_run import FAST, PATIENCE, STEPS, WatchedRun
+from .watched_run import FAST, STEPS, STEPS_TO_LEARN, WatchedRun
 
 __all__ = [
     "clipped", "diverging", "guessing", "oscillating", "overfitting", "plateau", "slow", "too_fast",
@@ -164,7 +164,7 @@ def overfitting(run: WatchedRun) -> Iterator[Finding]:
 
 def guessing(run: WatchedRun) -> Iterator[Finding]:
     """No better at the end than the best constant guess; while it falls still, clearly worse."""
-    if len(run.loss) < PATIENCE or not run.known or run.guess is None or run.guess <= 0:
+    if len(run.loss) < STEPS_TO_LEARN or not run.known or run.guess is None or run.guess <= 0:
         return
     quarter = len(run.loss) // 4
     before, last = run.loss[-2 * quarter : -quarter], run.loss[-quarter:]

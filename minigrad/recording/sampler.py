@@ -22,13 +22,13 @@ from ..engine.op import Op
 from ..engine.tensor import Tensor
 from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
-from .flow import FlowRecord, Row, Sample
+from .flow import FlowRecord, FlowRow, Sample
 from .formulas import array_of
 from .measures import changes, cosine, subsample, unmasked_rms
 from .requests import RequestWatch
 from .step_plan import Backward, Call, Ids, StepPlan
 from .structure import odd_structure
-from .trace import Trace
+from .trace import TraceRecord
 from .watched_parameter import (
     WatchedParameter,
     cancels,
@@ -60,7 +60,7 @@ class Sampler(Listener, Observer):
         *,
         traces: int = 0,
         reference: Any = None,
-        new_trace: Callable[[], Trace] = Trace,
+        new_trace: Callable[[], TraceRecord] = TraceRecord,
     ) -> None:
         self.record = record
         self._model = model
@@ -75,7 +75,7 @@ class Sampler(Listener, Observer):
         self._context: Context | None = None
         self._clock: Any = None  # the optimizer whose steps are counted, or "log"
         self._taken = -1  # how many steps it had taken when the last one ended
-        self._trace: Trace | None = None  # of the step that is looked at, if it is traced
+        self._trace: TraceRecord | None = None  # of the step that is looked at, if it is traced
         self._plan: StepPlan | None = None  # which calls of a step are measured
         self._leaves: dict[int, WatchedParameter] = {}  # by entry, in the trace behind the plan
         self._calls: list[Call] = []  # of the step that is looked at
@@ -192,7 +192,7 @@ class Sampler(Listener, Observer):
 
     def _add_row(self, parameter: WatchedParameter, path: str) -> None:
         parameter.path, shape = path, parameter.tensor.shape
-        self.record.add("rows", Row(path, "weight", shape=shape, name=parameter.name))
+        self.record.add("rows", FlowRow(path, "weight", shape=shape, name=parameter.name))
 
     # ------------------------------------------------------------------ steps end
 
@@ -317,7 +317,7 @@ class Sampler(Listener, Observer):
         self._measured = None
         self._pending = sample
 
-    def _learn(self, trace: Trace) -> None:
+    def _learn(self, trace: TraceRecord) -> None:
         """What a traced step shows of all that are like it: rows, plan, and what theory says."""
         used = [(p, trace.entry_of(p.tensor)) for p in self._parameters.values()]
         trace.close()
@@ -424,7 +424,7 @@ class Sampler(Listener, Observer):
     def _note(self, text: str, path: str) -> None:
         self.record.add("events", {"step": self.record.steps, "path": path, "text": text})
 
-    def _keep_trace(self, trace: Trace) -> None:
+    def _keep_trace(self, trace: TraceRecord) -> None:
         """Of those that are kept the first, and the latest."""
         kept = self.record.traces
         if self._keeps(len(self.record.samples)):
@@ -439,7 +439,7 @@ def _is_finite(sample: Sample) -> bool:
     return all(map(isfinite, [*sizes, sample.loss or 0.0]))
 
 
-def _first_not_finite(trace: Trace) -> tuple[str, str]:
+def _first_not_finite(trace: TraceRecord) -> tuple[str, str]:
     """The first NaN or infinity of a step as `anomaly` would tell it, and the path of its op."""
     try:
         for entry in (trace.entries[i] for i in trace.forward_steps):

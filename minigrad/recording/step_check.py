@@ -32,7 +32,7 @@ __all__ = ["VAGUE", "check_step", "not_measured"]
 
 TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float: its square is lost
 FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g is nothing
-STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences
+CENTRAL_STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences
 KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than this part of them
 EPS = {8: 2.3e-16, 4: 1.2e-7}
 TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
@@ -210,7 +210,7 @@ class _Step:
         if self.call.op.analytic:
             tiny = TINY_STEP[next(iter(toward.values())).dtype.itemsize]
             return Slope([np.imag(self.moved(toward, 1j * tiny)) / tiny], 0.0, "complex step")
-        step = STEP * (max(facts_of(self.values[i]).unmasked_rms for i in toward) or 1.0)
+        step = CENTRAL_STEP * (max(facts_of(self.values[i]).unmasked_rms for i in toward) or 1.0)
         toward = {i: d.astype(float) for i, d in toward.items()}
         ends = [self.moved(toward, k * step) for k in ((-1.0, 0.0, 1.0) if both else (-1.0, 1.0))]
         noise = 4 * EPS[8] * facts_of(ends[0]).unmasked_rms / step

@@ -16,12 +16,12 @@ import numpy as np
 from ..engine.context import Context
 from ..engine.op import Op
 from ..engine.tensor import Node, Tensor
-from .flow import Row, Sample
+from .flow import FlowRow, Sample
 from .formulas import array_of
 from .guess import constant_guess, targets_of
 from .measures import heads, saturation, subsample, unmasked_rms
 from .record import Entry
-from .trace import Trace
+from .trace import TraceRecord
 
 __all__ = ["Backward", "Call", "Ids", "StepPlan"]
 
@@ -37,7 +37,7 @@ class _Value:
 
     call: int
     entry: int
-    row: Row
+    row: FlowRow
     is_weights: bool
     count: int = 0
 
@@ -53,7 +53,7 @@ class StepPlan:
     Attributes: computed: the entries that parameters lead to.
     """
 
-    def __init__(self, calls: Sequence[Call], trace: Trace, parameters: set[int]) -> None:
+    def __init__(self, calls: Sequence[Call], trace: TraceRecord, parameters: set[int]) -> None:
         self.ops = [call[0] for call in calls]
         steps = [trace.entries[i] for i in trace.forward_steps]
         number = {entry.id: k for k, entry in enumerate(steps)}
@@ -100,7 +100,7 @@ class StepPlan:
             op, words = self.ops[k], ""
             if op.saturates is not None and ("axis" not in op.settings or is_weights):
                 words = op.saturates[0]
-            row = Row(path, "value", op.name, words, entry.shape)
+            row = FlowRow(path, "value", op.name, words, entry.shape)
             yield _Value(k, entry.id, row, is_weights, count)
 
     def fits(self, calls: Sequence[Call]) -> bool:
@@ -168,7 +168,7 @@ def _is_shown(op: Op, entry: Entry, beyond: str, takes: bool) -> bool:
     return entry.name is not None or ends_scope or (takes and not own)
 
 
-def _best(trace: Trace, computed: set[int], loss: float) -> tuple[int, int, int] | None:
+def _best(trace: TraceRecord, computed: set[int], loss: float) -> tuple[int, int, int] | None:
     """Where the targets stand, at best those of which the loss is a known function."""
     found = [*targets_of(trace, computed)]
     for index, out, targets in found:

@@ -15,19 +15,19 @@ import numpy as np
 
 from .formulas import Invocation
 from .record import Edge, Entry
-from .trace import Trace
+from .trace import TraceRecord
 
 __all__ = ["odd_structure"]
 
 LARGE = 100.0  # rms of inputs that weights of usual size multiply
 Oddity: TypeAlias = tuple[str, str, str]
-TIMES = 8  # that a line of a loop is looked at
-MOST = 1 << 20  # entries of a value that is run again, or compared
+LOOP_PASSES_CHECKED = 8  # that a line of a loop is looked at
+MOST_COMPARED_ENTRIES = 1 << 20  # entries of a value that is run again, or compared
 BEYOND = 3.0  # from 0, where sigmoid and tanh are no lines
 PROBE = 50.0  # far enough for an op that saturates to be at the end of its range
 
 
-def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> list[Oddity]:
+def odd_structure(trace: TraceRecord, parameters: set[int], computed: set[int]) -> list[Oddity]:
     """Kind, path and text of each oddity of a step. Args: computed: what parameters lead to."""
     look = _Structure(trace, parameters, computed)
     found: list[Oddity] = []
@@ -37,7 +37,7 @@ def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> lis
         if call is None or entry.id not in computed or not entry.needs:
             continue
         seen[entry.path] += 1
-        if seen[entry.path] > TIMES:
+        if seen[entry.path] > LOOP_PASSES_CHECKED:
             continue
         for oddity in look.at(entry, call):
             if oddity[0] not in {one[0] for one in found}:
@@ -46,7 +46,7 @@ def odd_structure(trace: Trace, parameters: set[int], computed: set[int]) -> lis
 
 
 class _Structure:
-    def __init__(self, trace: Trace, parameters: set[int], computed: set[int]) -> None:
+    def __init__(self, trace: TraceRecord, parameters: set[int], computed: set[int]) -> None:
         self.trace = trace
         self.parameters = parameters
         self.computed = computed
@@ -90,7 +90,7 @@ class _Structure:
                 factors = {data.source: 0, weights.source: factor}
                 pairs = zip(call.sources, self.trace.inputs_of(call), strict=True)
                 given = [x * factors[k] if k in factors else x for k, x in pairs]
-                results.append(call.run(given) if entry.size <= MOST else factor)
+                results.append(call.run(given) if entry.size <= MOST_COMPARED_ENTRIES else factor)
             self._products[entry.id] = bool(np.array_equal(results[0], results[1]))
         return self._products[entry.id]
 
@@ -260,7 +260,7 @@ def _same_entries(one: Entry, other: Entry) -> bool:
         return False
     if np.shares_memory(*values):
         return True
-    if one.size > MOST:
+    if one.size > MOST_COMPARED_ENTRIES:
         return False
     return bool(np.array_equal(np.sort(values[0], axis=None), np.sort(values[1], axis=None)))
 
@@ -272,10 +272,10 @@ def _range_of(call: Invocation) -> tuple[float, float]:
     return min(low, high), (np.inf if max(low, high) >= PROBE else max(low, high))
 
 
-def _is_affine(trace: Trace, call: Invocation, source: Entry) -> bool:
+def _is_affine(trace: TraceRecord, call: Invocation, source: Entry) -> bool:
     """Whether f(x + r) = f(x) + f(r) − f(0) of random x and r, the other inputs as they are."""
     inputs, value = trace.inputs_of(call), source.value
-    if not _is_float(source) or prod(source.shape) > MOST:
+    if not _is_float(source) or prod(source.shape) > MOST_COMPARED_ENTRIES:
         return False
     rng = np.random.default_rng(0)
     x, r = (rng.normal(scale=BEYOND, size=value.shape).astype(value.dtype) for _ in range(2))
@@ -292,6 +292,6 @@ def _is_affine(trace: Trace, call: Invocation, source: Entry) -> bool:
     return bool(np.abs(both - one - other + none).max(initial=0.0) < 1e-3 * size)
 
 
-def _is_product(trace: Trace, entry: Entry, computed: set[int]) -> bool:
+def _is_product(trace: TraceRecord, entry: Entry, computed: set[int]) -> bool:
     """Whether two computed values were multiplied, as weights of attention and V are."""
     return len({e.source for e in trace.into(entry)} & computed) > 1

@@ -19,17 +19,17 @@ from ..engine.listener import listen
 from ..engine.tensor import Node, Tensor, order
 from ..paths import matches
 from .by_hand import check_by_hand
-from .checks import KINDS, CheckKind, CheckResult, Checks
+from .checks import CHECK_KINDS, CheckKind, CheckResult, Checks
 from .formulas import facts_of_node
 from .reach import Path, explain_zeros, measure_reach, worst_path
 from .record import Edge, Entry
 from .recorder import Recorder
 from .step_check import not_measured
 
-__all__ = ["Trace"]
+__all__ = ["TraceRecord"]
 
 
-class Trace(Recorder):
+class TraceRecord(Recorder):
     """Records what runs within `with mg.trace() as t:`, forward and backward.
 
     >>> import minigrad as mg
@@ -131,14 +131,14 @@ class Trace(Recorder):
         dropped = [entry.id for entry, _, _ in self.earlier]
         ran = [self.entries[i] for i in dict.fromkeys([*self.backward_steps, *dropped])]
         self._measure_steps(ran, ops)
-        steps = (r for kind in KINDS.values() for r in self._of_steps(kind, ran, ops))
+        steps = (r for kind in CHECK_KINDS.values() for r in self._of_steps(kind, ran, ops))
         checks = Checks([*found.results, *steps], found.skipped, found.uncovered)
         checks.broken = self._first_broken()
         return checks
 
     def _measure_steps(self, ran: list[Entry], ops: bool) -> None:
         """Measure the steps that no result is known of, if asked to now or when the run began."""
-        for kind in KINDS.values():
+        for kind in CHECK_KINDS.values():
             for entry in ran if kind.measure and (ops or self.checks_ops) else ():
                 known = entry.checks.get(kind.name)
                 if known is None or (ops and known.ok is None):

@@ -13,7 +13,7 @@ from ..engine.tensor import Tensor
 from .formulas import array_of
 from .measures import unmasked_rms
 from .record import Entry
-from .trace import Trace
+from .trace import TraceRecord
 
 __all__ = ["WatchedParameter", "cancels", "mark_symmetric", "named_tensors", "reference_of"]
 
@@ -132,7 +132,7 @@ def mark_symmetric(parameters: Iterable[WatchedParameter]) -> None:
         p.symmetric = bool(p.reference.any()) or all_zero
 
 
-def cancels(trace: Trace, leaf: Entry) -> bool:
+def cancels(trace: TraceRecord, leaf: Entry) -> bool:
     """Whether a vector's gradient, a key's bias say, is 0 in theory: only rounding is left."""
     if len(leaf.shape) > 1 or not leaf.size:
         return False

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .flow import FlowRecord, Row, Sample
+from .flow import FlowRecord, FlowRow, Sample
 
-__all__ = ["FAST", "PATIENCE", "STEPS", "WatchedRun"]
+__all__ = ["FAST", "STEPS", "STEPS_TO_LEARN", "WatchedRun"]
 
 FAST = 0.1  # update to weight; 1e-3 is usual
 STEPS = 20  # a loss of fewer steps says nothing
-PATIENCE = 50  # in fewer steps a model may not have learned anything yet
+STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 
 
 class WatchedRun:
@@ -82,16 +82,16 @@ class WatchedRun:
         """The median over weights of a figure of one sample; 0 where it is not known."""
         return _median(sample.rows.get(row.path, {}).get(figure) for row in self.weights)
 
-    def middle(self, row: Row, figure: str) -> float | None:
+    def middle(self, row: FlowRow, figure: str) -> float | None:
         found = [x for _, x in self.flow.series(row.path, figure)]
         return float(np.median(found)) if found else None
 
-    def _began_nonzero(self, row: Row) -> bool:
+    def _began_nonzero(self, row: FlowRow) -> bool:
         """Weights that begin as zeros move by more than they are."""
         ratio = self.flow.series(row.path, "ratio")
         return bool(ratio) and ratio[0][1] > 0
 
-    def pull(self, sample: Sample, row: Row) -> float:
+    def pull(self, sample: Sample, row: FlowRow) -> float:
         """‖W‖ ‖∂L/∂W‖."""
         figures = sample.rows.get(row.path, {})
         return figures.get("value", 0.0) * figures.get("gradient", 0.0) * prod(row.shape)

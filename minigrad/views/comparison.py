@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..recording.record import Edge, Entry
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .colors import Scale
 from .plain import one_line, sized
 from .terminal import Column, bar, finished, grid, wide
@@ -45,7 +45,7 @@ class ComparedRow:
 class Comparison:
     """What `t.compare(other)` finds: printed, it is a table; `draw`, `html` colour by ratios."""
 
-    def __init__(self, here: Trace, there: Trace) -> None:
+    def __init__(self, here: TraceRecord, there: TraceRecord) -> None:
         here.analyze()
         there.analyze()
         twins = {key: entry for entry, key in _keyed(there)}
@@ -129,7 +129,7 @@ class Comparison:
         return comparison_bundle(self)
 
 
-def _keyed(trace: Trace) -> list[tuple[Entry, tuple[str, str, int]]]:
+def _keyed(trace: TraceRecord) -> list[tuple[Entry, tuple[str, str, int]]]:
     """Entries with what is the same in another run: path, op, and which of those alike it is."""
     seen: Counter[tuple[str, str]] = Counter()
     found = []

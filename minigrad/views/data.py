@@ -10,7 +10,7 @@ from typing import Any
 
 from ..recording.checks import CheckResult
 from ..recording.record import Edge, Entry, Facts
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .formula import plain
 
 __all__ = ["node_to_dict", "number", "trace_to_dict"]
@@ -20,7 +20,7 @@ PLAIN = "id kind op name path scope dtype place flops saved_bytes".split()
 CHECK = "kind step scope op symbol method why number title forward formula ok".split()
 
 
-def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
+def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
     """A trace as plain data: nodes, edges, order of steps, roots, checks; seconds if asked for.
 
     The same program gives the same dict, byte for byte once written as JSON.
@@ -45,7 +45,7 @@ def trace_to_dict(trace: Trace, times: bool = False) -> dict[str, Any]:
     }
 
 
-def node_to_dict(trace: Trace, entry: Entry, times: bool = False) -> dict[str, Any]:
+def node_to_dict(trace: TraceRecord, entry: Entry, times: bool = False) -> dict[str, Any]:
     node = {name: getattr(entry, name) for name in PLAIN} | {
         "shape": list(entry.shape),
         "settings": dict(entry.settings),

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any
 
 from ..engine.errors import MissingDependencyError
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from . import labels
 from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES, Scale, Theme, ink_on
 from .fold import parts, prefixes
@@ -84,7 +84,7 @@ class Dot:
 
 
 def trace_dot(
-    trace: Trace,
+    trace: TraceRecord,
     *,
     theme: str = "auto",
     scale: str = "run",

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..recording.record import Edge, Entry
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 
 __all__ = ["Fold", "Link", "folded", "is_within", "parts", "prefixes"]
 
@@ -56,7 +56,7 @@ class Link:
 class Fold:
     """Where each entry is drawn, and which entries are copies of which."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: TraceRecord) -> None:
         self.trace = trace
         self.place: dict[int, str] = {}  # the scope in which each entry is drawn
         self.times: dict[str, int] = {}  # block -> how many
@@ -179,7 +179,7 @@ def is_within(scope: str, outer: str) -> bool:
 # ---------------------------------------------------------------- finding what is folded
 
 
-def folded(trace: Trace, fold: bool) -> Fold:
+def folded(trace: TraceRecord, fold: bool) -> Fold:
     """Where everything is drawn. Args: fold: find chains of alike blocks, and draw each once."""
     without: frozenset[Any] = frozenset()
     while True:
@@ -196,7 +196,7 @@ def _misdrawn(link: Link) -> str:
 
 
 class _Folding:
-    def __init__(self, trace: Trace, chained: bool, without: frozenset[Any]) -> None:
+    def __init__(self, trace: TraceRecord, chained: bool, without: frozenset[Any]) -> None:
         self.trace = trace
         self.fold = Fold(trace)
         self.outer: set[str] = set()  # scopes as the program has them
@@ -348,7 +348,7 @@ class Chain(NamedTuple):
                 yield [block.sources[place] for block in self.blocks]
 
 
-def items_of(trace: Trace, ops: Sequence[Entry], depth: int) -> list[Item]:
+def items_of(trace: TraceRecord, ops: Sequence[Entry], depth: int) -> list[Item]:
     """What stands directly in a scope, which is so deep, in the order it ran."""
 
     def call(op: Entry) -> Any:
@@ -384,7 +384,7 @@ def _line(op: Entry) -> Any:
 
 
 def chains(
-    trace: Trace, items: list[Item], members: Members, without: frozenset[Any]
+    trace: TraceRecord, items: list[Item], members: Members, without: frozenset[Any]
 ) -> Iterator[Item | Chain]:
     """The items of a scope in order, those that make a chain together.
 
@@ -406,7 +406,7 @@ def chains(
 
 
 class _Finder:
-    def __init__(self, trace: Trace, items: list[Item], members: Members) -> None:
+    def __init__(self, trace: TraceRecord, items: list[Item], members: Members) -> None:
         self.trace = trace
         self.items = items
         self.members = members

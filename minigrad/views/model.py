@@ -16,7 +16,7 @@ import numpy as np
 from ..recording.checks import Checks
 from ..recording.reach import SUMS, Path, gain
 from ..recording.record import Edge, Entry
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .colors import Scale
 from .fold import folded, parts
 from .plain import one_line, sized
@@ -49,7 +49,7 @@ class AnnotatedTrace:
     ('squares', 'multiply', '1.0 to 3.2')
     """
 
-    def __init__(self, trace: Trace, *, fold: bool = True, against: Any = None) -> None:
+    def __init__(self, trace: TraceRecord, *, fold: bool = True, against: Any = None) -> None:
         trace.analyze()
         self.trace = trace
         self.against = against

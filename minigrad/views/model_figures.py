@@ -12,7 +12,7 @@ import numpy as np
 
 from ..recording.attribution import Explained
 from ..recording.record import Entry, rms
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .attention import attentions, looks_at
 from .colors import Scale
 from .plain import one_line, sized
@@ -68,7 +68,7 @@ def _probabilities(logits: Any) -> Any:
 
 
 def by_token(
-    trace: Trace, found: Explained, names: Names, ids: Any, logits: Any = None
+    trace: TraceRecord, found: Explained, names: Names, ids: Any, logits: Any = None
 ) -> list[list[Token]]:
     """A list for each text. Args: logits: (B, n, n_tokens) of each next token, if it has them."""
     gradients, texts = trace[found.at].gradient, []
@@ -84,7 +84,9 @@ def by_token(
     return texts
 
 
-def by_block(trace: Trace, found: Explained, lengths: Sequence[int] = ()) -> list[BlockFigures]:
+def by_block(
+    trace: TraceRecord, found: Explained, lengths: Sequence[int] = ()
+) -> list[BlockFigures]:
     """Args: lengths: how many tokens of each row are real; all unless given."""
     blocks: dict[str, list[Entry]] = {}
     for entry in trace:
@@ -118,7 +120,11 @@ def block_number(path: str) -> int:
 
 
 def by_head(
-    trace: Trace, found: Explained, names: Names, ids: Any, shown: Callable[[Entry], list[int]]
+    trace: TraceRecord,
+    found: Explained,
+    names: Names,
+    ids: Any,
+    shown: Callable[[Entry], list[int]],
 ) -> dict[str, list[tuple[str, float]]]:
     """For each kind of key how much each head looks at it, and how much it moves the loss.
 

@@ -15,7 +15,7 @@ from ..recording.checks import Checks
 from ..recording.findings import Findings
 from ..recording.flow import FlowRecord
 from ..recording.record import rms
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .dot import trace_dot
 from .labels import by_hand, by_step
 from .page.embed import frame
@@ -42,7 +42,7 @@ CELL = "padding:1px 7px;text-align:right;font-family:monospace"
 NOTE = "opacity:.75;font-size:90%"
 
 
-def trace_bundle(trace: Trace) -> dict[str, str]:
+def trace_bundle(trace: TraceRecord) -> dict[str, str]:
     """The record as a picture no wider than its cell, where it can be drawn, and as a table."""
     bundle = {"text/plain": trace_table(trace, width=100)}
     dot = trace_dot(trace, theme="light")

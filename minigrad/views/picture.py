@@ -21,7 +21,7 @@ from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 from ..files import write
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .colors import AUTO, DARK, LIGHT
 from .dot import Dot, trace_dot
 from .plain import asset
@@ -43,7 +43,7 @@ _SCOPE = re.compile(  # the frame of a scope, its name, and the strip beneath
 _FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
 
-def draw_trace(trace: Trace, path: str | Path, *, theme: str = AUTO, **options: Any) -> Path:
+def draw_trace(trace: TraceRecord, path: str | Path, *, theme: str = AUTO, **options: Any) -> Path:
     """Draw a trace; the options are those of `Trace.draw`, which says what they do."""
     format = format_of(Path(path))
     dot = trace_dot(trace, theme=theme, **options)

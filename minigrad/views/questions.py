@@ -16,7 +16,7 @@ import numpy as np
 
 from ..files import write
 from ..recording.record import Edge, Entry, facts_of
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .derivation.markdown import aligned, code, escaped
 from .derivation.symbols import symbols
 from .fold import Fold, folded
@@ -65,7 +65,7 @@ class GradientQuestion:
     value: float = 0.0  # that entry, or the rms of the largest gradient
 
 
-def questions(trace: Trace, fold: Fold | None = None) -> list[GradientQuestion]:
+def questions(trace: TraceRecord, fold: Fold | None = None) -> list[GradientQuestion]:
     """One for each backward step that sent a finite gradient, of alike blocks for one; the largest.
 
     >>> import minigrad as mg
@@ -79,7 +79,7 @@ def questions(trace: Trace, fold: Fold | None = None) -> list[GradientQuestion]:
     return [*_of_steps(trace, fold or folded(trace, True)), *_of_the_whole(trace)]
 
 
-def _of_steps(trace: Trace, fold: Fold) -> Iterator[GradientQuestion]:
+def _of_steps(trace: TraceRecord, fold: Fold) -> Iterator[GradientQuestion]:
     places = {id(edge): i for i, edge in enumerate(trace.edges)}
     seen: set[int] = set()
     for count, step in enumerate(trace.backward_steps, 1):
@@ -90,7 +90,7 @@ def _of_steps(trace: Trace, fold: Fold) -> Iterator[GradientQuestion]:
             yield _of_entry(trace, edge, count, places[id(edge)])
 
 
-def _can_be_asked(trace: Trace, edge: Edge) -> bool:
+def _can_be_asked(trace: TraceRecord, edge: Edge) -> bool:
     """Whether the run kept what the edge sent, as numbers that are more than rounding."""
     sent = edge.contribution
     if not isinstance(sent, np.ndarray) or sent.dtype.kind != "f" or not sent.size:
@@ -98,7 +98,7 @@ def _can_be_asked(trace: Trace, edge: Edge) -> bool:
     return facts_of(sent).finite and trace[edge.source].state != "cancels"
 
 
-def _of_entry(trace: Trace, edge: Edge, count: int, place: int) -> GradientQuestion:
+def _of_entry(trace: TraceRecord, edge: Edge, count: int, place: int) -> GradientQuestion:
     """Sign and size of one entry that an edge sent."""
     rng, sent = np.random.default_rng(count), edge.contribution
     facts = facts_of(sent)
@@ -130,7 +130,7 @@ def _of_entry(trace: Trace, edge: Edge, count: int, place: int) -> GradientQuest
     )
 
 
-def _of_the_whole(trace: Trace) -> Iterator[GradientQuestion]:
+def _of_the_whole(trace: TraceRecord) -> Iterator[GradientQuestion]:
     """Which leaf's gradient is largest; not asked where two are nearly alike."""
     leaves = [e for e in trace.entries if e.learns and e.state not in ("none", "non-finite")]
     by_size = sorted(leaves, key=lambda e: -(e.gradient_rms or 0.0))
@@ -155,12 +155,12 @@ def _called(entry: Entry) -> str:
 # ---------------------------------------------------------------- as a sheet
 
 
-def write_exercises(trace: Trace, path: str | Path) -> Path:
+def write_exercises(trace: TraceRecord, path: str | Path) -> Path:
     """Write the questions as Markdown with their answers at the end, whole or not at all."""
     return write(path, exercises_text(trace), "exercises")
 
 
-def exercises_text(trace: Trace) -> str:
+def exercises_text(trace: TraceRecord) -> str:
     """The sheet: each question with its rule as a hint, and small arrays that the rule names."""
     trace.analyze()
     model = AnnotatedTrace(trace)
@@ -178,7 +178,7 @@ def exercises_text(trace: Trace) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _heading(trace: Trace, question: GradientQuestion) -> str:
+def _heading(trace: TraceRecord, question: GradientQuestion) -> str:
     if question.step is None:
         return "The whole pass"
     scope = trace[question.step].scope
@@ -186,7 +186,7 @@ def _heading(trace: Trace, question: GradientQuestion) -> str:
     return f"Backward step {question.number} of {len(trace.backward_steps)}{where}"
 
 
-def _hint(trace: Trace, question: GradientQuestion, names: dict[int, Node]) -> list[str]:
+def _hint(trace: TraceRecord, question: GradientQuestion, names: dict[int, Node]) -> list[str]:
     """What the rule does with the gradient, its formula, and small arrays that it names."""
     if question.edge is None:
         return []

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ops.notation import letters, repeated
 from ..recording.record import Edge, Entry
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .formula import Node, parse
 from .formula.tree import TOP, items_of, keeps_shape
 
@@ -23,7 +23,7 @@ class Repeats(NamedTuple):
     in_stack: bool = False
 
 
-def repeats(trace: Trace, edge: Edge) -> Repeats | None:
+def repeats(trace: TraceRecord, edge: Edge) -> Repeats | None:
     """What the gradient that a use sends back is summed over, if its rule does not say so."""
     source, user = trace[edge.source], trace[edge.target]
     rule = parse(user.vjp_tex.get(edge.input, ""))
@@ -40,7 +40,7 @@ def repeats(trace: Trace, edge: Edge) -> Repeats | None:
     return Repeats([names[k] for k in axes], [whole[k] for k in axes], product) if axes else None
 
 
-def in_product(trace: Trace, edge: Edge) -> bool:
+def in_product(trace: TraceRecord, edge: Edge) -> bool:
     """Whether a use is as a factor in a product of matrices, as its rule shows."""
     factors = items_of(parse(trace[edge.target].vjp_tex.get(edge.input, "")))
     return len(factors) > 1 and all(map(_is_matrix, factors))
@@ -52,7 +52,7 @@ def _is_matrix(node: Node) -> bool:
     return (node.parts[0] if turned else node).kind == "slot"
 
 
-def stack(trace: Trace, user: Entry) -> tuple[int, ...]:
+def stack(trace: TraceRecord, user: Entry) -> tuple[int, ...]:
     factors = [e for e in trace.into(user) if in_product(trace, e)]
     return np.broadcast_shapes(*(trace[e.source].shape[:-2] for e in factors))
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from ..recording.checks import CheckResult, Checks
 from ..recording.record import Entry
-from ..recording.trace import Trace
+from ..recording.trace import TraceRecord
 from .colors import Scale
 from .formula import plain
 from .labels import by_hand, by_step, by_value, mark
@@ -67,7 +67,7 @@ CHECKS = (
 
 
 def trace_table(
-    trace: Trace,
+    trace: TraceRecord,
     width: int | None = None,
     *,
     colour: bool | None = None,
@@ -120,7 +120,7 @@ def trace_table(
     return finished("\n".join(parts))
 
 
-def _words(trace: Trace, width: int) -> list[str]:
+def _words(trace: TraceRecord, width: int) -> list[str]:
     """A paragraph for each op that ran; a rule is said of the inputs that it sent gradients to."""
     known: dict[str, dict[str, None]] = {}
     for entry in trace.entries:
@@ -155,7 +155,7 @@ def _zeros(model: AnnotatedTrace) -> list[str]:
     ]
 
 
-def _cost(trace: Trace) -> str:
+def _cost(trace: TraceRecord) -> str:
     """What all of it cost; ops that declare no cost are named."""
     ops = [entry for entry in trace.entries if entry.op is not None]
     unknown = dict.fromkeys(entry.op for entry in ops if entry.flops is None)

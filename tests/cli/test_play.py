@@ -9,16 +9,16 @@ import pytest
 from minigrad.cli import explain
 from minigrad.cli.arguments import parser
 from minigrad.errors import ArgumentError
-from minigrad.playing.session import Session
+from minigrad.playing.session import PlaySession
 
 ROOT = Path(__file__).parents[2]
 
 
-def session(*arguments: str) -> Session:
+def session(*arguments: str) -> PlaySession:
     return explain.session_of(parser().parse_args(["play", *arguments]))
 
 
-def program(played: Session, capsys: pytest.CaptureFixture[str]) -> float:
+def program(played: PlaySession, capsys: pytest.CaptureFixture[str]) -> float:
     """What the copied program prints."""
     capsys.readouterr()
     exec(played.python(), {})

@@ -72,7 +72,7 @@ def one_leaves():
 
 def gone_before_heard():
     """No MPI: the process beside the ranks hears of rank 1 when that is gone and reaped."""
-    beside.PATIENCE = 0
+    beside.ABORT_SECONDS = 0
     alive, gone = (subprocess.Popen(["sleep", n]) for n in ("60", "0"))
     gone.wait()
     ear = socket.socket(socket.AF_UNIX)

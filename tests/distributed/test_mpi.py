@@ -101,13 +101,13 @@ def test_no_shared_memory_is_left_behind():
 def test_what_a_run_without_survivors_left_is_removed_by_the_next(tmp_path, monkeypatch):
     """A note of a process that is gone, and the file it names."""
     monkeypatch.setattr(beside.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(beside, "SHARED", str(tmp_path / "mpich"))
+    monkeypatch.setattr(beside, "MPICH_FILES", str(tmp_path / "mpich"))
     left, other = tmp_path / "mpich_shm_1", tmp_path / "somebody_elses"
     left.touch()
     other.touch()
     gone = subprocess.Popen(["true"])
     gone.wait()
-    note = tmp_path / f"{beside.NOTE}-{os.getuid()}-{gone.pid}"
+    note = tmp_path / f"{beside.NOTE_NAME}-{os.getuid()}-{gone.pid}"
     note.write_text(f"{left}\n{other}", encoding="utf-8")
     beside.SharedFiles()
     assert not left.exists()

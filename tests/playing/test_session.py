@@ -13,7 +13,7 @@ from layers import Linear
 from minigrad.errors import ArgumentError
 from minigrad.optim import Adam
 from minigrad.playing.run import Source
-from minigrad.playing.session import Session
+from minigrad.playing.session import PlaySession
 from minigrad.views.attention import attentions
 from minigrad.views.page import page_html
 from tests.browsing import answer_of
@@ -26,7 +26,7 @@ def session(function=attention):
     name = function.__name__
     tokens = getattr(function, "tokens", None)
     page = {"title": f"{name}: {' '.join(tokens or ())}", "tokens": tokens}
-    return Session(Source(lambda: function, name, name=name), lambda run: dict(page))
+    return PlaySession(Source(lambda: function, name, name=name), lambda run: dict(page))
 
 
 def node(of, name):

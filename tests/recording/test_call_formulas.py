@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import DeclarationError
-from minigrad.recording.trace import Trace
+from minigrad.recording.trace import TraceRecord
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_each_of_many_inputs_has_its_own_rule(rng, x):
 
 def test_a_graph_without_a_record_claims_only_what_it_knows(rng, x):
     joined = mg.concatenate([x, np.ones((2, 2))], axis=1)
-    entry = Trace.of(joined).entries[-1]
+    entry = TraceRecord.of(joined).entries[-1]
     assert "{:}" not in "".join(entry.vjp_tex.values())
     assert "concatenate" in entry.tex
 

@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from layers import SelfAttention
 from minigrad.errors import DTypeError, GradientError
-from minigrad.recording.trace import Trace
+from minigrad.recording.trace import TraceRecord
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_a_record_of_a_standing_graph_has_its_structure(x):
     w = mg.tensor([3.0, 4.0], requires_grad=True, name="w")
     with mg.scope("s"):
         out = mg.concatenate([x * w, x]).named("out")
-    t = Trace.of(out)
+    t = TraceRecord.of(out)
     known = [(e.kind, e.label) for e in t]
     assert known == [("leaf", "x"), ("leaf", "w"), ("op", "multiply"), ("op", "out")]
     uses = [(e.source, e.target, e.input) for e in t.edges]
@@ -258,7 +258,7 @@ def test_a_record_of_a_long_chain_needs_no_recursion():
     y = mg.tensor(1.0, requires_grad=True)
     for _ in range(20_000):
         y = y + 1.0
-    assert len(Trace.of(y)) == 20_001
+    assert len(TraceRecord.of(y)) == 20_001
 
 
 def test_only_a_tensor_can_be_drawn():

@@ -7,7 +7,7 @@ import numpy as np
 
 import minigrad as mg
 from minigrad.optim import SGD
-from minigrad.recording.flow import FlowRecord, Row, Sample
+from minigrad.recording.flow import FlowRecord, FlowRow, Sample
 from minigrad.watching import Flow
 
 
@@ -37,7 +37,7 @@ def watched(
 def run_of(losses: Any, samples: list[dict[str, float]] | None = None, **logged: Any) -> FlowRecord:
     """A record of one weight, with a loss at each step."""
     flow = FlowRecord()
-    flow.add("rows", Row("W", "weight", shape=(5, 7)))
+    flow.add("rows", FlowRow("W", "weight", shape=(5, 7)))
     usual = {"value": 1.0, "gradient": 0.1, "ratio": 1e-3, "cosine": 0.3, "drift": 0.1}
     for i, own in enumerate(samples or [{}] * 6):
         flow.add("samples", Sample(i * 4, rows={"W": usual | own}))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...engine.errors import ShapeError
 from ...recording.record import Entry, rms
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..plain import one_line, sized
 from ..terminal import finished, wide
 from .cells import attentions_html
@@ -134,7 +134,7 @@ class Attentions(list[Attention]):
         return plot(rows, path)
 
 
-def attentions(trace: Trace, tokens: Any = None) -> Attentions:
+def attentions(trace: TraceRecord, tokens: Any = None) -> Attentions:
     """The weights named A in a record, with their gradient, their mask, and names of positions.
 
     >>> import minigrad as mg
@@ -153,7 +153,7 @@ def attentions(trace: Trace, tokens: Any = None) -> Attentions:
     return Attentions(_of_entry(trace, e, tokens) for e in found)
 
 
-def asking(trace: Trace, found: Sequence[Attention]) -> int | None:
+def asking(trace: TraceRecord, found: Sequence[Attention]) -> int | None:
     """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
     moved: Any = 0.0
     for one in found:
@@ -211,7 +211,7 @@ def _has_weights(entry: Entry) -> bool:
     return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
-def _of_entry(trace: Trace, entry: Entry, tokens: Any) -> Attention:
+def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> Attention:
     names = _names(tokens, entry.path, entry.shape[-2:], "attention(tokens)")
     scores = trace[trace.into(trace.origin(entry))[0].source].value
     masked = np.zeros(entry.shape, bool) if scores.shape != entry.shape else scores <= MASKED

@@ -13,19 +13,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...files import write
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from .markdown import notation
 from .sections import Sections
 
 __all__ = ["derivation_text", "write_derivation"]
 
 
-def write_derivation(trace: Trace, path: str | Path) -> Path:
+def write_derivation(trace: TraceRecord, path: str | Path) -> Path:
     """Write the derivation of a trace to a file, whole or not at all."""
     return write(path, derivation_text(trace), "derivation")
 
 
-def derivation_text(trace: Trace) -> str:
+def derivation_text(trace: TraceRecord) -> str:
     """The derivation of a trace as Markdown; the same program gives the same text.
 
     A ✓ or ✗ is a difference that `trace.check()` measured in this run; without one, none stands.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...recording.record import Edge, Entry
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..formula import parse, slots
 from ..formula.tree import GRADIENT, TOP, script
 from ..model import AnnotatedTrace
@@ -35,7 +35,7 @@ class DerivationStep(NamedTuple):
 class DerivationPlan:
     """The steps of a trace; if backward did not run, those that it would take."""
 
-    def __init__(self, trace: Trace, checked: frozenset[int] = frozenset()) -> None:
+    def __init__(self, trace: TraceRecord, checked: frozenset[int] = frozenset()) -> None:
         self.trace, self.ran = trace, bool(trace.backward_steps)
         self.model = AnnotatedTrace(trace)
         self.order = list(dict.fromkeys(trace.backward_steps)) if self.ran else self._reached()

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...recording.checks import CheckResult, Checks
 from ...recording.record import Entry
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..fold import prefixes
 from ..formula import latex
 from ..labels import by_hand, by_step, by_value
@@ -58,7 +58,7 @@ HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|--
 
 
 class Sections:
-    def __init__(self, trace: Trace, checks: Checks) -> None:
+    def __init__(self, trace: TraceRecord, checks: Checks) -> None:
         self.trace, self.all_checks = trace, checks
         self.checks: dict[int, list[CheckResult]] = {}
         for check in checks:

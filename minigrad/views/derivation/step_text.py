@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from ...recording.checks import KINDS, CheckResult
+from ...recording.checks import CHECK_KINDS, CheckResult
 from ...recording.record import Edge, Entry
 from ..fold import is_within
 from ..formula import Node, latex, parse, slots, text
@@ -220,7 +220,7 @@ class StepText:
 
 
 def _said_wrong(check: CheckResult) -> str:
-    kind = KINDS[check.kind]
+    kind = CHECK_KINDS[check.kind]
     said = f"{kind.mark} of {check.op} for {code(check.symbol)} {kind.fault} it"
     return WRONG.format(said, check.difference, kind.beside, check.tolerance)
 

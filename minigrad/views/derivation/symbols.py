@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ...ops.notation import shape_product
 from ...recording.record import Entry
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..formula import Node, parse
 from ..formula.tree import COMMA, EMPTY, GREEK, letter, row, script
 
@@ -56,7 +56,7 @@ def letters(names: Iterable[str]) -> Node:
     return row(items[1:]) if items else EMPTY
 
 
-def symbols(trace: Trace, used: Iterable[int], loss: int | None) -> dict[int, Node]:
+def symbols(trace: TraceRecord, used: Iterable[int], loss: int | None) -> dict[int, Node]:
     """A symbol for each entry used, no two alike; `loss` is the entry that is L itself."""
     entries = [trace[i] for i in sorted(used) if i != loss]
     found = {e.id: symbol_of(e.name) for e in entries if e.name}
@@ -73,7 +73,7 @@ def symbols(trace: Trace, used: Iterable[int], loss: int | None) -> dict[int, No
     return _distinct(trace, found) | ({} if loss is None else {loss: LOSS})
 
 
-def _choices(trace: Trace, entry: Entry) -> str:
+def _choices(trace: TraceRecord, entry: Entry) -> str:
     """The letters that an entry without a name may have, after the part that it plays first."""
     if entry.op is not None or entry.learns:
         return PARAMETER if entry.op is None else UNNAMED
@@ -82,7 +82,7 @@ def _choices(trace: Trace, entry: Entry) -> str:
     return BY_PART.get(part, rf"\mathrm{{{part}}}" if len(part) > 1 else part)
 
 
-def _distinct(trace: Trace, found: dict[int, Node]) -> dict[int, Node]:
+def _distinct(trace: TraceRecord, found: dict[int, Node]) -> dict[int, Node]:
     """Mark namesakes: by the number in their scopes if that tells them apart, else by counting."""
     alike: dict[Node, list[int]] = {LOSS: [-1]}  # L is the loss, so nothing else is L alone
     for i, symbol in sorted(found.items()):

@@ -14,7 +14,7 @@ from ...engine.errors import ArgumentError
 from ...files import write
 from ...recording.diagnose import diagnose
 from ...recording.findings import Findings
-from ...recording.flow import FlowRecord, Row
+from ...recording.flow import FlowRecord, FlowRow
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..plain import filled, one_line, one_of, sized
 from .table import NOTES, summary
@@ -175,14 +175,14 @@ class _Picture:
         kind = f"b{self.scale.bin(size)}" if size else "zero"
         return kind if isfinite(size) else "alarm"
 
-    def _note(self, row: Row) -> str:
+    def _note(self, row: FlowRow) -> str:
         return next((s.notes[row.path] for s in self.samples if row.path in s.notes), "")
 
-    def _last(self, row: Row) -> str:
+    def _last(self, row: FlowRow) -> str:
         found = self.flow.series(row.path, "gradient")
         return sized(found[-1][1]) if found else self._note(row)
 
-    def _told(self, row: Row) -> str:
+    def _told(self, row: FlowRow) -> str:
         found, note = self.flow.series(row.path, "gradient"), NOTES.get(self._note(row), "")
         if not found:
             return f"{one_line(row.path)}: no gradient, {note}"
@@ -233,7 +233,7 @@ class _Picture:
             yield text(12, y, "muted", "nothing found by flow.diagnose()")
 
 
-def shown_rows(flow: FlowRecord, findings: Findings) -> Sequence[Row]:
+def shown_rows(flow: FlowRecord, findings: Findings) -> Sequence[FlowRow]:
     """The rows a picture has room for: all, or the weights and those that findings name."""
     rows = [*flow.rows.values()]
     if len(rows) > MOST_ROWS:

@@ -12,7 +12,7 @@ import numpy as np
 from ...files import write
 from ...recording.diagnose import diagnose
 from ...recording.flow import FlowRecord, number
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..colors import DARK, LIGHT
 from ..page import embedded, page_html
 from ..plain import asset, filled, one_line
@@ -104,7 +104,7 @@ def _bars(entries: Any) -> list[Any] | None:
     return [number(top) if isfinite(top) else 0, "".join(map(str, scaled))]
 
 
-def _page(trace: Trace, step: int) -> dict[str, Any]:
+def _page(trace: TraceRecord, step: int) -> dict[str, Any]:
     """The page of one step's graph, and at which of its backward steps each path stands."""
     steps = {k: i for i, k in enumerate(trace.backward_steps, 1)}
     places = {

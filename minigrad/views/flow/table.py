@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from ...recording.flow import FlowRecord, Row
+from ...recording.flow import FlowRecord, FlowRow
 from ...recording.requests import distances_of, divergence
 from ..plain import one_line, shaped, sized
 from ..terminal import Column, Paint, bar, finished, grid, wide
@@ -98,7 +98,7 @@ def summary(flow: FlowRecord) -> str:
     return said
 
 
-def _cells(flow: FlowRecord, row: Row, paint: Paint) -> list[str]:
+def _cells(flow: FlowRecord, row: FlowRow, paint: Paint) -> list[str]:
     def middle(figure: str, text: Any) -> str:
         found = [x for _, x in flow.series(row.path, figure)]
         return text(median(found)) if found else ""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import write
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..plain import asset, filled, of_bytes
 from .content import page_content
 from .pictures import paints
@@ -35,12 +35,12 @@ SCRIPTS = """
 """.split()
 
 
-def write_page(trace: Trace, path: str | Path, **options: Any) -> Path:
+def write_page(trace: TraceRecord, path: str | Path, **options: Any) -> Path:
     """Write the page of a trace, whole or not at all; the options are those of `page_content`."""
     return write(path, page_html(trace, **options), "html")
 
 
-def page_html(trace: Trace, **options: Any) -> str:
+def page_html(trace: TraceRecord, **options: Any) -> str:
     """The page as text; the same record gives the same text, byte for byte.
 
     >>> import minigrad as mg

@@ -7,9 +7,9 @@ from math import isfinite
 from typing import Any
 
 from ...engine.errors import ArgumentError
-from ...recording.checks import BY_HAND, KINDS, CheckResult, Checks
+from ...recording.checks import BY_HAND, CHECK_KINDS, CheckResult, Checks
 from ...recording.record import Edge, Entry
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..colors import BINS, FIXED, SCALES, Scale
 from ..data import node_to_dict, number
 from ..fold import prefixes
@@ -32,7 +32,7 @@ MOST = 20_000  # entries of a record that a browser steps through
 
 
 def page_content(
-    trace: Trace,
+    trace: TraceRecord,
     *,
     tokens: Sequence[Any] | None = None,
     title: str | None = None,
@@ -88,7 +88,7 @@ def page_content(
 
 def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
     """Of each kind of check that found something: its verdict, shown above, and the first wrong."""
-    for kind in KINDS.values():
+    for kind in CHECK_KINDS.values():
         found, verdict = words(kind, checks), of_kind(kind, checks)
         if found["count"] or (verdict.said and kind.name != BY_HAND):
             wrong = checks.wrong(kind.name)
@@ -114,7 +114,7 @@ def _asked(one: GradientQuestion) -> dict[str, Any]:
 
 def _check(entry: Entry, check: CheckResult) -> dict[str, Any]:
     """A step's check, in words."""
-    kind = KINDS[check.kind]
+    kind = CHECK_KINDS[check.kind]
     told = vars(kind) | {"op": check.op, "symbol": check.symbol}
     return {
         "ok": check.ok,

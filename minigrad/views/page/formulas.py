@@ -8,7 +8,7 @@ from typing import Any
 
 from ...recording.checks import CheckResult
 from ...recording.record import Entry
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..data import number as as_json
 from ..derivation.symbols import symbol_of
 from ..derivation.symbols import symbols as unique_symbols
@@ -56,7 +56,7 @@ class Formulas:
         return self.add(fill(body, numbers)), [*map(self.add, lines)]
 
 
-def symbols(trace: Trace) -> dict[int, Node]:
+def symbols(trace: TraceRecord) -> dict[int, Node]:
     """The symbol of each entry, no two alike; a scalar that alone was differentiated is L."""
     ends = [trace.entries[i] for i in trace.roots]
     is_loss = len(ends) == 1 and ends[0].shape == () and ends[0].name in (None, "loss")

@@ -11,7 +11,7 @@ from numpy.linalg import norm
 
 from ...engine.errors import ArgumentError
 from ...recording.record import Entry
-from ...recording.trace import Trace
+from ...recording.trace import TraceRecord
 from ..attention.figures import row_entropy
 from ..attention.record import Attention, asking, attentions
 from ..data import number
@@ -23,7 +23,7 @@ __all__ = ["attention_of", "tokens_of"]
 
 
 def attention_of(
-    trace: Trace, arrays: Arrays, heads: Callable[[Entry], list[int]] | None = None
+    trace: TraceRecord, arrays: Arrays, heads: Callable[[Entry], list[int]] | None = None
 ) -> list[dict[str, Any]]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
@@ -110,7 +110,7 @@ def _masks(forbidden: Any) -> dict[str, Any]:
 
 
 def tokens_of(
-    tokens: Sequence[Any] | None, trace: Trace, attention: list[dict[str, Any]]
+    tokens: Sequence[Any] | None, trace: TraceRecord, attention: list[dict[str, Any]]
 ) -> list[list[str]] | None:
     """One list of names for each of the batch, or one for all, that fits the attention."""
     if tokens is None:
