@@ -18,15 +18,15 @@ SEVERAL = {
         MASKED _LATER
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
-        ALL BARS BINS CELL CELLS COLUMNS HEADS LABEL MANY MOST MOST_ROWS PARTS
+        ALL BARS BINS CELL CELLS COLUMNS HEADS LABEL MANY MOST MOST_ROWS 
         STYLES TOP WIDEST _TAG
     """,
     "of each reader of text its own: the expressions and signs that it takes apart": """
-        ACCENTS BESIDE FUNCTIONS LAST LOSS NAME OPERATORS PLAIN SHARED
+        ACCENTS BESIDE FUNCTIONS LOSS NAME OPERATORS SHARED
         TOKEN _Writer
     """,
     "two meanings, which wait for a better word": """
-        Attention Call Node Schedule Step Value
+        Attention Call Node Value
     """,
 }
 

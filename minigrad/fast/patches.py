@@ -18,7 +18,7 @@ from .threads import Scratch, is_inside, one_threaded_blas, run
 
 __all__ = ["Axis", "WindowBlock", "Windows", "as_matrix", "each_block"]
 
-PARTS = 4  # of the blocks; each adds up a gradient of its own, so that the order of sums is fixed
+SUM_COUNT = 4  # gradients of weights, each of some blocks, so that the order of sums is fixed
 
 
 class Axis(NamedTuple):
@@ -110,13 +110,13 @@ class Windows:
 
 def _buffer(shape: Any, dtype: Any, scratch: Scratch) -> Any:
     """An array of images; few channels lie one after the other in it."""
-    if shape[3] >= FEW:
+    if shape[3] >= FEW_CHANNELS:
         return scratch.array("images", shape, dtype)
     n, h, w, c = shape
     return scratch.array("images", (c, n, h, w), dtype).transpose(1, 2, 3, 0)
 
 
-FEW = 8  # channels, with fewer of which the pieces to copy would be too short
+FEW_CHANNELS = 8  # with fewer, the pieces to copy would be too short
 
 
 def as_matrix(view: Any, scratch: Scratch) -> Any:
@@ -124,7 +124,7 @@ def as_matrix(view: Any, scratch: Scratch) -> Any:
     L, entries = prod(view.shape[:3]), prod(view.shape[3:])
     if view.flags.c_contiguous:
         return view.reshape(L, entries)
-    if view.shape[5] < FEW:  # copied along an image's rows
+    if view.shape[5] < FEW_CHANNELS:  # copied along an image's rows
         laid_out = scratch.array("windows", view.shape[3:] + view.shape[:3], view.dtype)
         laid_out[...] = view.transpose(3, 4, 5, 0, 1, 2)
         return laid_out.reshape(entries, L).T
@@ -145,7 +145,7 @@ def each_block(
     to one part.
     """
     blocks = windows.blocks()
-    edges = [part * len(blocks) // PARTS for part in range(PARTS + 1)]
+    edges = [part * len(blocks) // SUM_COUNT for part in range(SUM_COUNT + 1)]
     if whole:
         edges = [_at_image(blocks, edge) for edge in edges]
     parts = [(part, blocks[slice(*ends)]) for part, ends in enumerate(pairwise(edges))]

@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad.fast import memory, threads
 from minigrad.fast.limits import LIMITS
-from minigrad.fast.tiles.mask_tiles import BLOCK, TileGrid
+from minigrad.fast.tiles.mask_tiles import BLOCK_SIZE, TileGrid
 from minigrad.ops.mask_rules import Causal, Global, Window
 
 from .test_tiled import MASKS, RULES, assert_close, assert_equals_exact, draw, in_tiles, run  # noqa: F401
@@ -31,9 +31,9 @@ def seen(n, m, mask, rule=None):
 def assert_skips(is_open, computed, added):
     assert not (is_open & ~computed).any()
     assert not (computed & ~added & ~is_open).any()  # computed with nothing added: open
-    for a in range(0, len(is_open), BLOCK):
-        for b in range(0, is_open.shape[1], BLOCK):
-            block = (slice(a, a + BLOCK), slice(b, b + BLOCK))
+    for a in range(0, len(is_open), BLOCK_SIZE):
+        for b in range(0, is_open.shape[1], BLOCK_SIZE):
+            block = (slice(a, a + BLOCK_SIZE), slice(b, b + BLOCK_SIZE))
             assert computed[block].any() == is_open[block].any()
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..limits import LIMITS
 from .partition import Unsplit
-from .program import Program, Step, Value, is_whole, nbytes, root
+from .program import Program, ProgramStep, Value, is_whole, nbytes, root
 from .symbol import WRITES
 
 __all__ = ["Array", "Buffers"]
@@ -122,7 +122,7 @@ class Buffers:
                 if over is not None and over.name is None:
                     over.name = out.name
 
-    def _kind(self, step: Step, out: Value, phase: int) -> str:
+    def _kind(self, step: ProgramStep, out: Value, phase: int) -> str:
         if step.kind not in WRITES or (not phase and id(out) in self.program.laid_out):
             return "fresh"
         if self._is_own(out):
@@ -130,7 +130,7 @@ class Buffers:
         total = phase and self.partition.axis(out) is None
         return "fresh" if total or id(out) in self.handed else "fixed"
 
-    def _over(self, step: Step, out: Value, kind: str, i: int) -> Value | None:
+    def _over(self, step: ProgramStep, out: Value, kind: str, i: int) -> Value | None:
         """What an elementwise step may write over: ours, whole, of the same form, and not read
         again. NumPy takes longer over a single entry, which it copies first.
         """

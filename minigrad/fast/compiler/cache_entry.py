@@ -12,7 +12,7 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.tensor import Tensor
-from .dependencies import PLAIN, Dependencies
+from .dependencies import BUILTIN, Dependencies
 from .program import SMALL_BYTES
 from .record import ProgramRecorder
 from .values import form
@@ -66,7 +66,7 @@ class Arguments:
             for entry in item.values() if kind is dict else item:
                 self._add(entry, key)
         else:  # as text, 0.0 is not -0.0, and NaN equals itself
-            key += kind, repr(item) if isinstance(item, PLAIN) else id(item)
+            key += kind, repr(item) if isinstance(item, BUILTIN) else id(item)
 
 
 def leaves_of(expression: str, item: Any, name: str = "") -> Iterator[tuple[str, str, Any]]:

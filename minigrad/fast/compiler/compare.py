@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.writes import caller, writes
-from .program import ExistingTensor, NewTensor, Program, Step, Value, looked_at, substitute
+from .program import ExistingTensor, NewTensor, Program, ProgramStep, Value, looked_at, substitute
 from .source import repeated
 from .symbol import WRITES
 
@@ -155,7 +155,7 @@ class _Run:
     def _tensor(self, tensor: Any, expression: str | None) -> Any:
         return tensor if expression is None else eval(expression, self.arguments)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: ProgramStep) -> None:
         if step.kind in _EFFECTS:
             _EFFECTS[step.kind](self, step)
             return
@@ -186,24 +186,24 @@ class _Run:
 
     # ------------------------------------------------------------------ effects
 
-    def _grad(self, step: Step) -> None:
+    def _grad(self, step: ProgramStep) -> None:
         leaf, expression, value = step.args
         self._tensor(leaf, expression).grad = np.array(self.array(value))
 
-    def _clear(self, step: Step) -> None:
+    def _clear(self, step: ProgramStep) -> None:
         self._tensor(*step.args).grad = None
 
-    def _assign(self, step: Step) -> None:
+    def _assign(self, step: ProgramStep) -> None:
         target, value = self.array(step.args[2]), self.array(step.args[3])
         target[substitute(step.args[4], self._bare)] = value
         writes.note(target, caller())
 
-    def _update(self, step: Step) -> None:
+    def _update(self, step: ProgramStep) -> None:
         result = repeated(*step.args)()
         if step.outs:
             self.arrays[id(step.out)] = result._data
 
-    def _skip(self, step: Step) -> None:
+    def _skip(self, step: ProgramStep) -> None:
         """What a kernel asked has the same answer, or the program would not have run."""
 
     def _returned(self, item: Any) -> Any:
@@ -213,7 +213,7 @@ class _Run:
         return np.array(self.array(value)) if value.__class__ is Value else item
 
 
-_EFFECTS: dict[str, Callable[[_Run, Step], None]] = {
+_EFFECTS: dict[str, Callable[[_Run, ProgramStep], None]] = {
     "check": _Run._skip,
     "grad": _Run._grad,
     "clear": _Run._clear,

@@ -24,8 +24,8 @@ import numpy as np
 from ...engine.tensor import Tensor
 
 __all__ = [
+    "BUILTIN",
     "GENERATORS",
-    "PLAIN",
     "Dependencies",
     "generator_state",
     "same",
@@ -33,7 +33,7 @@ __all__ = [
     "shared_states",
 ]
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), range, slice, np.generic, np.dtype)
+BUILTIN = (bool, int, float, complex, str, bytes, type(None), range, slice, np.generic, np.dtype)
 GENERATORS = (np.random.Generator, random.Random)
 _COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
@@ -50,7 +50,7 @@ def same(now: Any, then: Any) -> bool:
     """
     if now is then:
         return True
-    return type(now) is type(then) and isinstance(now, PLAIN) and repr(now) == repr(then)
+    return type(now) is type(then) and isinstance(now, BUILTIN) and repr(now) == repr(then)
 
 
 class Holder:
@@ -178,7 +178,7 @@ class Dependencies:
         stack = things[::-1]
         while stack and len(self.things) < _MOST:
             thing = stack.pop()
-            if isinstance(thing, PLAIN) or id(thing) in self.things:
+            if isinstance(thing, BUILTIN) or id(thing) in self.things:
                 continue
             self.things[id(thing)] = thing
             self.iterator |= hasattr(type(thing), "__next__")

@@ -28,7 +28,7 @@ from ...engine.op import registry
 from ..limits import LIMITS
 from ..memory import empty
 from ..threads import Scratch, one_threaded_blas, run
-from .program import EFFECTS, Program, Step, Value, looked_at, nbytes, root
+from .program import EFFECTS, Program, ProgramStep, Value, looked_at, nbytes, root
 
 __all__ = ["Partition", "Parts", "Unsplit", "find_partition", "has_threads"]
 
@@ -36,7 +36,7 @@ THREADS = 2
 CALL = 1e-6  # seconds that Python takes for a step
 CACHED = 0.5  # of the time that what stays in cache takes
 CACHE = 1 << 20  # bytes of cache of one core
-LAST = 1 << 20  # the phase after which effects come
+AFTER_THE_PARTS = 1 << 20  # the phase after which effects come
 WORTH_CUTTING = 50e-6  # seconds from which a product of whole values runs in parts
 SEEDS = 6  # inputs whose rows are tried
 
@@ -84,7 +84,7 @@ def _seeds(program: Program) -> Iterator[tuple[Value, int]]:
         yield value, next(i for i, n in enumerate(value.shape) if n > 1)
 
 
-def _seconds(step: Step, threads: int) -> float:
+def _seconds(step: ProgramStep, threads: int) -> float:
     """A rough time for a step, its products on so many threads."""
     if not step.outs or step.kind == "view" or step.out.dtype == object:
         return 0.0
@@ -128,17 +128,17 @@ class Unsplit:
         self._needs: dict[int, list[int | None]] = {}
         self._steps: dict[int, int] = {}  # the phase of a step, or that after which it runs whole
 
-    def phase(self, step: Step) -> int:
+    def phase(self, step: ProgramStep) -> int:
         """The phase in whose parts a step runs, 0 for whole."""
         return self._steps[id(step)] if id(step) in self._needs else 0
 
-    def order(self, step: Step) -> int:
+    def order(self, step: ProgramStep) -> int:
         return 2 * self._steps.get(id(step), 0) - (id(step) in self._needs)
 
     def axis(self, value: Value) -> int | None:
         return self.axes.get(id(value))
 
-    def needs(self, step: Step) -> list[int | None]:
+    def needs(self, step: ProgramStep) -> list[int | None]:
         """The axis along which a step reads each value, None for whole."""
         return self._needs.get(id(step)) or [None] * len(step.reads())
 
@@ -173,10 +173,10 @@ class Partition(Unsplit):
 
     # ------------------------------------------------------------------ when a step runs
 
-    def _schedule(self, step: Step, labels: Labels | None) -> None:
+    def _schedule(self, step: ProgramStep, labels: Labels | None) -> None:
         time = max([0, *(self._time(v) for v in step.reads())])
         if step.kind in EFFECTS and step.kind != "forget":
-            time = LAST
+            time = AFTER_THE_PARTS
         elif step.kind == "view":
             self._follow(step, labels)
         elif labels is not None:
@@ -191,7 +191,7 @@ class Partition(Unsplit):
     def _time(self, value: Value) -> int:
         return self._times.get(id(value), 0)
 
-    def _follow(self, step: Step, labels: Labels | None) -> None:
+    def _follow(self, step: ProgramStep, labels: Labels | None) -> None:
         """A view of rows is rows too, if it keeps their axis."""
         axis = self.axis(step.args[0])
         label = labels.read[0][axis] if labels is not None and axis is not None else None
@@ -200,7 +200,7 @@ class Partition(Unsplit):
             if step.out.shape[made] % self.units == 0:
                 self.axes[id(step.out)] = made
 
-    def _best(self, step: Step, labels: Labels) -> Way | None:
+    def _best(self, step: ProgramStep, labels: Labels) -> Way | None:
         """The way to run a step in parts in which something that is cut stays so, in the earliest
         phase; of products the one that leaves the most whole. A large product is cut anyway.
         """
@@ -214,7 +214,9 @@ class Partition(Unsplit):
         earliest = min(able, key=lambda way: way.phase, default=None)
         return able[0] if able and step.kind == "matmul" else earliest
 
-    def _way(self, step: Step, labels: Labels, values: list[Value], label: Any) -> Way | None:
+    def _way(
+        self, step: ProgramStep, labels: Labels, values: list[Value], label: Any
+    ) -> Way | None:
         if label not in labels.made and not labels.sums:
             return None
         if any(row.count(label) > 1 for row in labels.read):  # a diagonal
@@ -276,7 +278,7 @@ class Labels(NamedTuple):
     sums: bool = False
 
 
-def labels_of(step: Step) -> Labels | None:
+def labels_of(step: ProgramStep) -> Labels | None:
     """None for a step that runs whole."""
     if any(not v.shape for v in step.reads()) and step.kind != "elementwise":
         return None
@@ -290,11 +292,11 @@ def _aligned(value: Value, out: Value) -> Axes:
     return tuple([i if value.shape[i] == out.shape[i] else None for i in axes])
 
 
-def _elementwise(step: Step) -> Labels:
+def _elementwise(step: ProgramStep) -> Labels:
     return Labels([_aligned(v, step.out) for v in step.reads()], _aligned(step.out, step.out))
 
 
-def _reduce(step: Step) -> Labels:
+def _reduce(step: ProgramStep) -> Labels:
     axis, ndim = step.kwargs.get("axis"), len(step.args[0].shape)
     axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     gone = {a % ndim for a in axes}
@@ -304,7 +306,7 @@ def _reduce(step: Step) -> Labels:
     return Labels([tuple(range(ndim))], tuple(made), sums)
 
 
-def _matmul(step: Step) -> Labels:
+def _matmul(step: ProgramStep) -> Labels:
     a, b = step.args
     n, m = ("n",) * (len(a.shape) > 1), ("m",) * (len(b.shape) > 1)
 
@@ -316,7 +318,7 @@ def _matmul(step: Step) -> Labels:
     return Labels(read, (*stack(step.out, len(n + m)), *n, *m), sums=True)
 
 
-def _reshape(step: Step) -> Labels:
+def _reshape(step: ProgramStep) -> Labels:
     """Axes with as many entries before them are cut into the same blocks."""
 
     def blocks(shape: tuple[int, ...]) -> Axes:
@@ -326,7 +328,7 @@ def _reshape(step: Step) -> Labels:
     return Labels([blocks(step.args[0].shape)], blocks(step.out.shape))
 
 
-def _view(step: Step) -> Labels:
+def _view(step: ProgramStep) -> Labels:
     shape = step.args[0].shape
     return Labels([tuple(range(len(shape)))], _axes(shape, lambda x: looked_at(step, x)))
 
@@ -340,7 +342,7 @@ def _axes(shape: tuple[int, ...], look: Callable[[Any], Any]) -> Axes:
     return tuple([strides.index(s) if known.get(s) == n else None for s, n in pairs])
 
 
-def _take(step: Step) -> Labels | None:
+def _take(step: ProgramStep) -> Labels | None:
     x, indices = step.args[:2]
     axis = step.kwargs.get("axis")
     if not isinstance(axis, int) or indices.__class__ is not Value or x.__class__ is not Value:
@@ -351,7 +353,7 @@ def _take(step: Step) -> Labels | None:
     return Labels([whole, named], (*whole[:axis], *named, *whole[axis + 1 :]))
 
 
-_RULES: dict[str, Callable[[Step], Labels | None]] = {
+_RULES: dict[str, Callable[[ProgramStep], Labels | None]] = {
     "elementwise": _elementwise,
     "np.where": lambda step: _elementwise(step) if len(step.args) == 3 else None,
     "reduce": _reduce,

@@ -1,7 +1,7 @@
 """Program: what a step did, as a flat list of NumPy calls in the order they ran.
 
-A `Value` is an array that a call reads or makes; a `Step` is one call. Values say what they are,
-not what they hold, so a program is small however large the arrays were.
+A `Value` is an array that a call reads or makes; a `ProgramStep` is one call. Values say what they
+are, not what they hold, so a program is small however large the arrays were.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "ExistingTensor",
     "NewTensor",
     "Program",
-    "Step",
+    "ProgramStep",
     "Value",
     "address",
     "contiguous",
@@ -53,7 +53,7 @@ class Value:
         kind: "argument" (fresh at every call), "leaf" (a Tensor's own array), "captured" (an array
             the step reaches by itself), "constant" (the same at every call), "grad" (what a leaf's
             `.grad` holds), "result" (of an update) or "step" (computed).
-        what: the Tensor, the array or the expression it comes from; the Step that makes it.
+        what: the Tensor, the array or the expression it comes from; the ProgramStep that makes it.
         strides, offset: where its entries lie in the memory of its root.
         name: its symbol.
     """
@@ -69,12 +69,12 @@ class Value:
         self.name: str | None = None
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> ProgramStep | None:
         return self.what if self.kind == "step" else None
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class ProgramStep:
     """One call: `function(*args, **kwargs)` makes `outs`.
 
     Attributes:
@@ -125,7 +125,7 @@ class Program:
     """
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[ProgramStep] = []
         self.result: Any = None
         self.op = self.path = ""
         self.keeps: list[tuple[Any, str, Value]] = []
@@ -137,7 +137,7 @@ class Program:
     def __repr__(self) -> str:
         return f"<Program: {len(self.steps)} steps, {len(self.keeps)} attributes set>"
 
-    def add(self, step: Step, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
+    def add(self, step: ProgramStep, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
         """Append a step that makes arrays of these shapes and dtypes; or what one of the same key
         made before: angles and masks of all layers are computed once.
         """
@@ -157,7 +157,7 @@ class Program:
         made = base.step is not None and base.step.kind == "kernel"
         return made or id(base) in self.laid_out
 
-    def write(self, step: Step) -> None:
+    def write(self, step: ProgramStep) -> None:
         """Append a step that writes to what is outside: what was read of it is read anew."""
         self.steps.append(step)
         if step.kind in ("assign", "update"):
@@ -190,7 +190,7 @@ class Program:
         return [v for v in found if v.__class__ is Value]
 
 
-def _is_stale(step: Step, written: Value | None) -> bool:
+def _is_stale(step: ProgramStep, written: Value | None) -> bool:
     """Whether what a step computed is of memory that may have been written since; None: any."""
     outside = [base for v in step.reads() if (base := root(v)).kind not in ("step", "constant")]
     changed = written is None or any(_may_share(base, written) for base in outside)
@@ -269,7 +269,7 @@ def drop_dead(program: Program) -> None:
     program.steps[:] = reversed(alive)
 
 
-def is_transpose(step: Step) -> bool:
+def is_transpose(step: ProgramStep) -> bool:
     """Whether a view exchanges the last two axes and does nothing else."""
     ndim = len(step.args[0].shape)
     if step.text == "swapaxes":
@@ -277,7 +277,7 @@ def is_transpose(step: Step) -> bool:
     return step.text == "transpose" and ndim == 2
 
 
-def looked_at(step: Step, source: Any) -> Any:
+def looked_at(step: ProgramStep, source: Any) -> Any:
     """The step of a view, applied to an array of the same layout."""
     if step.text == "getitem":
         return source[step.args[1]]

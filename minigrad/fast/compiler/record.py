@@ -25,7 +25,7 @@ from .program import (
     ExistingTensor,
     NewTensor,
     Program,
-    Step,
+    ProgramStep,
     Value,
     flat,
     is_whole,
@@ -161,7 +161,7 @@ class ProgramRecorder(OutsideOps, Listener):
     ) -> list[Any]:
         """A kernel or rule as one call, which answers with one array or a tuple of them."""
         kind = "effect" if op.effect else "kernel"
-        step = Step(kind, name, function, substitute(tuple(args), _value), {})
+        step = ProgramStep(kind, name, function, substitute(tuple(args), _value), {})
         forms = [(a.shape, a.dtype) if isinstance(a, np.ndarray) else ((), object) for a in arrays]
         values = self.program.add(step, *forms)
         step.several = several
@@ -273,7 +273,7 @@ class ProgramRecorder(OutsideOps, Listener):
             self.refuse("a tensor is made of a list of arrays", "stack them: mg.stack")
         if isinstance(data, np.ndarray):
             value = self.values.value_of(data)
-            step = Step("copy", "copy", np.array, (value,), key=("copy", id(value)))
+            step = ProgramStep("copy", "copy", np.array, (value,), key=("copy", id(value)))
             (value,) = self.program.add(step, (array.shape, array.dtype))
             self.values.know(array, value)
         else:
@@ -329,7 +329,7 @@ class ProgramRecorder(OutsideOps, Listener):
         return True
 
     def update_finished(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
-        step = Step("update", "update", None, (owner, call))
+        step = ProgramStep("update", "update", None, (owner, call))
         self.program.write(step)
         self.quiet = False
         self.gradients.follow()

@@ -25,7 +25,7 @@ from .program import (
     ExistingTensor,
     NewTensor,
     Program,
-    Step,
+    ProgramStep,
     Value,
     contiguous,
     is_whole,
@@ -50,10 +50,10 @@ def write(
     this title, compiled here.
     """
     program.steps.sort(key=partition.order)
-    return Writer(program, where, partition).write(title)
+    return SourceWriter(program, where, partition).write(title)
 
 
-class Writer(Terms):
+class SourceWriter(Terms):
     """The source, step by step, in the order in which they run."""
 
     _in_parts: str | None = None  # what runs the parts
@@ -93,7 +93,7 @@ class Writer(Terms):
 
     # ------------------------------------------------------------------ steps
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: ProgramStep) -> None:
         if step.kind in ("elementwise", "reduce", "matmul"):
             self._into(step)
         elif step.kind == "copy":
@@ -142,7 +142,7 @@ class Writer(Terms):
         small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LIMITS.lent_bytes
         return None if small or like is not None else self.text(out)
 
-    def _into(self, step: Step) -> None:
+    def _into(self, step: ProgramStep) -> None:
         """A call that takes `out=`."""
         given = self._arguments(step)
         target = self._target(step.out)
@@ -166,7 +166,7 @@ class Writer(Terms):
         else:
             self.lines.append(made + self._comment(out))
 
-    def _spins(self, step: Step) -> bool:
+    def _spins(self, step: ProgramStep) -> bool:
         """Whether BLAS's threads would spin after a product for longer than they help, or take a
         core from the threads of kernels.
         """
@@ -185,7 +185,7 @@ class Writer(Terms):
         axis = self._axis(out)
         return not axis or id(out) in self.partition.local
 
-    def _copy(self, step: Step) -> None:
+    def _copy(self, step: ProgramStep) -> None:
         """A copy in row-major order, perhaps in another shape or dtype."""
         (source,), out = step.reads(), step.out
         text = self._arguments(step)[0]
@@ -200,7 +200,7 @@ class Writer(Terms):
             target += f".reshape({self._cut(source, self.partition.needs(step)[0])})"
         self.lines.append(f"{target}[...] = {text}{self._comment(out)}")
 
-    def _bind(self, step: Step, made: str) -> str:
+    def _bind(self, step: ProgramStep, made: str) -> str:
         """A line that binds a new array; in a part, rows of one that others read are written."""
         out, axis = step.out, self._axis(step.out)
         if axis is not None and id(out) not in self.partition.local:
@@ -217,7 +217,7 @@ class Writer(Terms):
         self.lines.append(f"{name} = {made}{self._comment(out)}")
         return name
 
-    def _kernel(self, step: Step) -> None:
+    def _kernel(self, step: ProgramStep) -> None:
         made = _call(self.names.bind(step.function, step.text), self._arguments(step))
         if not step.several:
             self._bind(step, made)
@@ -258,14 +258,14 @@ class Writer(Terms):
 
     # ------------------------------------------------------------------ what is written outside
 
-    def _check(self, step: Step) -> None:
+    def _check(self, step: ProgramStep) -> None:
         (value, truth), question = step.args, step.function
         changed, text = self.names.bind(GuardFailed, "GuardFailed"), self.text(value)
         if question is not bool and question is not None:
             text = f"{self.names.bind(question, question.__name__)}({text})"
         self.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
 
-    def _grad(self, step: Step) -> None:
+    def _grad(self, step: ProgramStep) -> None:
         leaf, expression, value = step.args
         target = self.tensor(leaf, expression)
         text = self.text(value)
@@ -275,15 +275,15 @@ class Writer(Terms):
         self.taken.add(id(base))
         self.whole.append(f"{target}.grad = {text if own else f'{text}.copy()'}")
 
-    def _clear(self, step: Step) -> None:
+    def _clear(self, step: ProgramStep) -> None:
         self.whole.append(f"{self.tensor(*step.args)}.grad = None")
 
-    def _assign(self, step: Step) -> None:
+    def _assign(self, step: ProgramStep) -> None:
         target, value = (self.text(v) for v in step.args[2:4])
         noted = self.names.bind(partial(writes.note, place=self.where), "written")
         self.whole += [f"{target}[{self.index(step.args[4])}] = {value}", f"{noted}({target})"]
 
-    def _update(self, step: Step) -> None:
+    def _update(self, step: ProgramStep) -> None:
         owner, call = step.args
         name = f"{type(owner).__name__.lower()}_step"
         made = f"{self.names.bind(repeated(owner, call), name)}()"
@@ -329,13 +329,13 @@ class Writer(Terms):
         return f"{text}.copy()" if shared or base.kind == "constant" else text
 
 
-_EFFECT_LINES: dict[str, Callable[[Writer, Step], None]] = {
-    "check": Writer._check,
-    "grad": Writer._grad,
-    "clear": Writer._clear,
-    "forget": Writer._clear,
-    "assign": Writer._assign,
-    "update": Writer._update,
+_EFFECT_LINES: dict[str, Callable[[SourceWriter, ProgramStep], None]] = {
+    "check": SourceWriter._check,
+    "grad": SourceWriter._grad,
+    "clear": SourceWriter._clear,
+    "forget": SourceWriter._clear,
+    "assign": SourceWriter._assign,
+    "update": SourceWriter._update,
 }
 
 

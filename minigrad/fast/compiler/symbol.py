@@ -25,7 +25,7 @@ from ..limits import LIMITS
 from ..memory import empty_as
 from .program import (
     Program,
-    Step,
+    ProgramStep,
     Value,
     address,
     empty_with_layout,
@@ -57,7 +57,7 @@ _REDUCTIONS = {
 }
 _CALLS = set("where concatenate stack take take_along_axis cumsum einsum clip pad".split())
 _CALLS |= {"zeros_like", "ones_like", "full_like", "argmax", "argmin", "argsort"}
-_METHODS = set("sum mean max min prod any all cumsum clip take squeeze".split())
+_SYMBOL_METHODS = set("sum mean max min prod any all cumsum clip take squeeze".split())
 _POWERS = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
 
 
@@ -120,7 +120,7 @@ class Symbol(NDArrayOperatorsMixin):
         return np.positive(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _METHODS:
+        if name in _SYMBOL_METHODS:
             return partial(getattr(np, name), self)
         raise AttributeError(name)
 
@@ -138,7 +138,7 @@ class Symbol(NDArrayOperatorsMixin):
         if self.program.once or self.program.wrote:  # what is done is not done again
             raise Untraceable("a truth value")
         truth = question(self.a)
-        self.program.add(Step("check", "check", question, (self.value, truth)))
+        self.program.add(ProgramStep("check", "check", question, (self.value, truth)))
         return truth
 
     def elementwise(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -350,7 +350,9 @@ def apply(
             return item.value
         return program.constant(item) if item.__class__ is np.ndarray else item
 
-    step = Step(kind, text, function, substitute(args, value_of), substitute(kwargs, value_of))
+    step = ProgramStep(
+        kind, text, function, substitute(args, value_of), substitute(kwargs, value_of)
+    )
     if kind == "view":
         return Symbol(program, _view(program, step, out, address(out) - address(source)), out)
     if kind != "at":
@@ -378,7 +380,7 @@ def _laid_out(out: Any, like: Any) -> Any:
     return made
 
 
-def _view(program: Program, step: Step, out: Any, offset: int) -> Value:
+def _view(program: Program, step: ProgramStep, out: Any, offset: int) -> Value:
     """The value that a view is: what it is a view of, if it is all of it, or what was seen there
     before.
     """

@@ -17,7 +17,7 @@ from ..limits import LIMITS
 from ..memory import empty
 from .buffers import Buffers
 from .partition import Unsplit
-from .program import Program, Step, Value, is_transpose, nbytes, root, transposed_name
+from .program import Program, ProgramStep, Value, is_transpose, nbytes, root, transposed_name
 
 __all__ = ["Terms", "comment", "shape_comment"]
 
@@ -169,7 +169,7 @@ class Terms:
             sizes[axis] = "m" if k == 1 else f"{k} * m"
         return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
 
-    def _view(self, step: Step, base: str, shape: Any) -> str:
+    def _view(self, step: ProgramStep, base: str, shape: Any) -> str:
         """A view of this shape as an expression."""
         kind = step.text
         if kind == "getitem":
@@ -189,7 +189,7 @@ class Terms:
 
     # ------------------------------------------------------------------ arguments
 
-    def _arguments(self, step: Step) -> list[str]:
+    def _arguments(self, step: ProgramStep) -> list[str]:
         """The arguments as text, each value as the step reads it."""
         axes = iter(self.partition.needs(step))
         floats = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]

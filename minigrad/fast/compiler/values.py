@@ -14,7 +14,7 @@ import numpy as np
 from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor
 from .dependencies import Dependencies
-from .program import Program, Step, Value, address, is_whole, substitute
+from .program import Program, ProgramStep, Value, address, is_whole, substitute
 from .symbol import Symbol, Untraceable
 
 __all__ = ["Gradients", "OutsideOps", "ValueMap", "form"]
@@ -193,7 +193,7 @@ class ValueMap:
         if not (owner.flags.c_contiguous and is_whole(base) and inside <= owner.nbytes):
             why = "an array is cut from one whose axes lie in an order of their own"
             self.refuse(why, "cut it from the argument within the step")
-        step = Step("view", "cut", cut, (base, array.shape, array.strides, offset))
+        step = ProgramStep("view", "cut", cut, (base, array.shape, array.strides, offset))
         (value,) = self.program.add(step, (array.shape, array.dtype))
         value.strides, value.offset = array.strides, base.offset + offset
         return self.know(array, value)
@@ -287,7 +287,7 @@ class Gradients:
             if held is not None and held.set_to is held.entry and not held.settled:
                 held.set_to, held.settled = None, True
                 args = leaf, self.values.placed(leaf)
-                self.values.program.write(Step("forget", "forget", None, args))
+                self.values.program.write(ProgramStep("forget", "forget", None, args))
 
     def entry(self, array: Any) -> Value | None:
         """The Value of an array that was some leaf's `.grad` at the start."""
@@ -314,9 +314,9 @@ class Gradients:
                 self.values.refuse("the step sets a .grad to something that is no array")
                 continue
             args = leaf, self.values.placed(leaf)
-            step = Step("clear", "clear", None, args)
+            step = ProgramStep("clear", "clear", None, args)
             if now is not None:
-                step = Step("grad", "grad", None, (*args, self.values.value_of(now)))
+                step = ProgramStep("grad", "grad", None, (*args, self.values.value_of(now)))
             self.values.program.write(step)
             held.set_to = now
 
@@ -424,7 +424,7 @@ class OutsideOps(Follower):
         of = self.values.value_of
         index = substitute(index, lambda part: of(part) if isinstance(part, np.ndarray) else part)
         args = tensor, self.values.placed(tensor), value, new, index
-        self.program.write(Step("assign", "assign", None, args))
+        self.program.write(ProgramStep("assign", "assign", None, args))
 
     def guard(self, array: Any) -> None:
         """The truth of an array is part of the program, where nothing was written yet."""

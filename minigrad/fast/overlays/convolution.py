@@ -25,7 +25,15 @@ from ...ops.convolution import (
 from ..blas_sums import column_sums
 from ..limits import LIMITS
 from ..memory import empty
-from ..patches import FEW, PARTS, Axis, WindowBlock, Windows, as_matrix, each_block
+from ..patches import (
+    FEW_CHANNELS,
+    SUM_COUNT,
+    Axis,
+    WindowBlock,
+    Windows,
+    as_matrix,
+    each_block,
+)
 from ..threads import Scratch
 
 # ---------------------------------------------------------------- arrays as images
@@ -100,7 +108,7 @@ def spread(g: Any, kernels: Any, view: Any, scratch: Scratch) -> None:
     for i in range(G):
         rows = g[..., i * O : i * O + O].reshape(-1, O)
         kernel, own = kernels[i], view[..., i * C : i * C + C]
-        if C < FEW:
+        if C < FEW_CHANNELS:
             made = scratch.array("windows", (kernel.size // O, len(rows)), g.dtype)
             np.dot(kernel.reshape(-1, O), rows.T, made)
             made = made.reshape(*own.shape[3:], *own.shape[:3]).transpose(3, 4, 5, 0, 1, 2)
@@ -202,7 +210,7 @@ def spread_products(g, x_shape, weight, stride, padding, dilation, groups):
     gradients, kernels = channels_last(g), grouped(weight, groups)
     d_x = empty_images(x_shape, g.dtype)
     images, macs = channels_last(d_x), g.size * prod(weight.shape[1:])
-    if axes[0].step == axes[1].step == 1 and x_shape[1] >= FEW:
+    if axes[0].step == axes[1].step == 1 and x_shape[1] >= FEW_CHANNELS:
         turned = kernels[:, ::-1, ::-1].swapaxes(3, 4)
         around = [
             Axis(-axis.reach(0, 1)[1] + 1, 1, axis.gap, axis.size, length)
@@ -226,7 +234,7 @@ def window_products(g, x, weight_shape, stride, padding, dilation, groups):
     axes = axes_of(x.shape, weight_shape[2:], stride, padding, dilation)
     windows, gradients = Windows(channels_last(x), *axes), channels_last(g)
     O, C, *size = weight_shape
-    totals = np.zeros((PARTS, groups, *(*size, 1)[:2], C, O // groups), g.dtype)
+    totals = np.zeros((SUM_COUNT, groups, *(*size, 1)[:2], C, O // groups), g.dtype)
 
     def work(part: int, block: WindowBlock, scratch: Scratch) -> None:
         add_products(windows.view(block, scratch), gradients[block], totals[part], scratch)

@@ -29,7 +29,7 @@ from ..limits import LIMITS
 from . import kernels
 from .mask_tiles import TileGrid
 from .schedule import (
-    Schedule,
+    TileSchedule,
     as_mask,
     as_rule,
     common_dtype,
@@ -193,7 +193,7 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
         q, k, v = (np.asarray(x, common_dtype(q, k, v)) for x in (q, k, v))
         A = attention_weights(q, k, mask, False, scale, rule)
         return matmul(A, v), None, None, None, A if A.nbytes <= keep else None
-    schedule = Schedule(q, k, v, mask, rule, scale)
+    schedule = TileSchedule(q, k, v, mask, rule, scale)
     out, *saved = on_threads(schedule, lambda threads: kernels.forward(schedule, threads, keep))
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
 
@@ -269,7 +269,7 @@ def attend_block(
     >>> O, row_sum * np.exp(row_max)
     (array([[3.]]), array([2.]))
     """
-    schedule = Schedule(q, k, v, mask, rule, scale)
+    schedule = TileSchedule(q, k, v, mask, rule, scale)
     out, row_max, row_sum, _ = on_threads(
         schedule, lambda threads: kernels.forward(schedule, threads, 0)
     )
@@ -295,7 +295,7 @@ def attend_block_backward(
 
     Args: out, row_max, row_sum: of attention to all keys; g: the gradient of that out.
     """
-    schedule = Schedule(q, k, v, mask, rule, scale)
+    schedule = TileSchedule(q, k, v, mask, rule, scale)
     rows = (*schedule.lead, schedule.n)
     g, out = (np.asarray(x).reshape(*rows, schedule.d_v) for x in (g, out))
     row_max, row_sum = (np.asarray(x).reshape(rows) for x in (row_max, row_sum))

@@ -14,7 +14,7 @@ import numpy as np
 from ..memory import empty, empty_as
 from ..threads import Scratch, run
 from .mask_tiles import TILE_KEYS
-from .schedule import HeadGroup, Schedule, WorkTile, within
+from .schedule import HeadGroup, TileSchedule, WorkTile, within
 
 __all__ = ["Saved", "backward", "forward"]
 
@@ -35,7 +35,7 @@ class Saved(NamedTuple):
     store: Any
 
 
-def forward(schedule: Schedule, threads: int, store_bytes: int) -> Saved:
+def forward(schedule: TileSchedule, threads: int, store_bytes: int) -> Saved:
     """O, and what backward wants again."""
     schedule.plan(threads, store_bytes)
     rows = (*schedule.lead, schedule.n)
@@ -51,7 +51,9 @@ def forward(schedule: Schedule, threads: int, store_bytes: int) -> Saved:
     return saved
 
 
-def attend(schedule: Schedule, saved: Saved, group: HeadGroup, k: int, scratch: Scratch) -> None:
+def attend(
+    schedule: TileSchedule, saved: Saved, group: HeadGroup, k: int, scratch: Scratch
+) -> None:
     """One block of queries: O = E V / rowsum(E).
 
     E is exp(S) where that is as good as exp(S - rowmax), which costs two passes over S more.
@@ -72,7 +74,7 @@ def attend(schedule: Schedule, saved: Saved, group: HeadGroup, k: int, scratch: 
 
 
 def _sums(
-    schedule: Schedule,
+    schedule: TileSchedule,
     heads: Any,
     rows: slice,
     tiles: list[WorkTile],
@@ -145,7 +147,9 @@ def _ones(dtype: Any) -> Any:
 # ---------------------------------------------------------------- backward
 
 
-def backward(schedule: Schedule, g: Any, saved: Saved, needed: tuple[bool, ...]) -> tuple[Any, ...]:
+def backward(
+    schedule: TileSchedule, g: Any, saved: Saved, needed: tuple[bool, ...]
+) -> tuple[Any, ...]:
     """∂Q, ∂K and ∂V, None where not needed."""
     groups = schedule.shared_groups()
     shares = max((group.share for group in groups), default=0) + 1
@@ -169,7 +173,7 @@ def backward(schedule: Schedule, g: Any, saved: Saved, needed: tuple[bool, ...])
 
 
 def differentiate(
-    schedule: Schedule,
+    schedule: TileSchedule,
     group: HeadGroup,
     g: Any,
     saved: Saved,
@@ -221,7 +225,7 @@ def _zeros(name: str, like: Any, scratch: Scratch) -> Any:
 
 
 def _weighed(
-    schedule: Schedule, heads: Any, rows: slice, g: Any, saved: Saved, scratch: Scratch
+    schedule: TileSchedule, heads: Any, rows: slice, g: Any, saved: Saved, scratch: Scratch
 ) -> Any:
     """[∂O  -D] / rowsum(E) for a block of queries: (..., queries, d_v + 1)."""
     g, out = (x[heads][..., rows, :] for x in (g, saved.out))
@@ -233,7 +237,7 @@ def _weighed(
 
 
 def _weights(
-    schedule: Schedule,
+    schedule: TileSchedule,
     heads: Any,
     rows: slice,
     work: WorkTile,

@@ -16,16 +16,17 @@ import numpy as np
 from ...ops.mask_rules import MaskRule
 from ...ops.masks import check_mask
 
-__all__ = ["BLOCK", "QUERY_ROWS", "TILE_KEYS", "Tile", "TileGrid", "rule_to_add", "to_add"]
+__all__ = ["BLOCK_SIZE", "QUERY_ROWS", "TILE_KEYS", "Tile", "TileGrid", "rule_to_add", "to_add"]
 
-BLOCK = 128  # queries and keys are skipped in squares of this size
+BLOCK_SIZE = 128  # queries and keys are skipped in squares of this size
 QUERY_ROWS = 256  # queries that are worked on at a time
 TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills 1 MiB, a core's cache
 
-CLOSED = 0
-OPEN = 1
-MASKED = 2
-RULED = 4  # at a block: compute it, add the mask, add the rule
+# what is to be done at a block
+CLOSED = 0  # skip it
+OPEN = 1  # compute it
+ADD_MASK = 2
+ADD_RULE = 4
 
 
 class MaskBlock(NamedTuple):
@@ -83,7 +84,7 @@ class TileGrid:
         Raises: ArgumentError if the mask holds NaN or +inf.
         """
         if k not in self._tiles:
-            step = QUERY_ROWS // BLOCK
+            step = QUERY_ROWS // BLOCK_SIZE
             blocks = range(k * step, min((k + 1) * step, len(self._by_rule)))
             flags = tuple([self._flags(i) for i in blocks])
             self._tiles[k] = _tiles(flags, blocks.start, self.n, self.m)
@@ -105,7 +106,7 @@ class TileGrid:
 
 def _part(first: int, last: int, size: int) -> slice:
     """Blocks as entries."""
-    return slice(first * BLOCK, min(last * BLOCK, size))
+    return slice(first * BLOCK_SIZE, min(last * BLOCK_SIZE, size))
 
 
 # ---------------------------------------------------------------- what is to be done at a block
@@ -114,7 +115,9 @@ def _part(first: int, last: int, size: int) -> slice:
 @lru_cache(16)
 def _flags_of_rule(rule: MaskRule | None, n: int, m: int) -> tuple[tuple[int, ...], ...]:
     """For each block of queries, what is to be done at each block of keys."""
-    queries, keys = ([_part(i, i + 1, size) for i in range(-(-size // BLOCK))] for size in (n, m))
+    queries, keys = (
+        [_part(i, i + 1, size) for i in range(-(-size // BLOCK_SIZE))] for size in (n, m)
+    )
     if rule is None:
         return ((OPEN,) * len(keys),) * len(queries)
     return tuple(tuple([_flag(rule.within(i, j)) for j in keys]) for i in queries)
@@ -123,12 +126,12 @@ def _flags_of_rule(rule: MaskRule | None, n: int, m: int) -> tuple[tuple[int, ..
 def _flag(found: MaskRule | bool) -> int:
     if isinstance(found, bool):
         return OPEN if found else CLOSED
-    return OPEN | RULED
+    return OPEN | ADD_RULE
 
 
 def _flags_of_mask(mask: Any) -> list[int]:
     """What is to be done at each block of keys, by the mask of one block of queries."""
-    starts = range(0, mask.shape[-1], BLOCK)
+    starts = range(0, mask.shape[-1], BLOCK_SIZE)
     least, greatest = mask.min(axis=0), mask.max(axis=0)
     if mask.dtype != np.bool_ and not (greatest < np.inf).all():
         check_mask(mask)
@@ -138,7 +141,7 @@ def _flags_of_mask(mask: Any) -> list[int]:
     if mask.dtype != np.bool_:
         all_open &= np.maximum.reduceat(greatest, starts) == opened
     flags: list[int] = np.where(
-        all_closed, CLOSED, np.where(all_open, OPEN, OPEN | MASKED)
+        all_closed, CLOSED, np.where(all_open, OPEN, OPEN | ADD_MASK)
     ).tolist()
     return flags
 
@@ -164,7 +167,7 @@ def _tiles(flags: tuple[tuple[int, ...], ...], top: int, n: int, m: int) -> tupl
         Tile(
             _part(top + i, top + j, n),
             _part(a, b, m),
-            *(blocks(flag, i, j, a, b) for flag in (MASKED, RULED)),
+            *(blocks(flag, i, j, a, b) for flag in (ADD_MASK, ADD_RULE)),
         )
         for first, last in _runs(seen_by)
         for a, b in _pieces(first, last)
@@ -184,7 +187,7 @@ def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int]]:
 
 def _pieces(first: int, last: int) -> Iterator[tuple[int, int]]:
     """A run in as few pieces as TILE_KEYS allows, about equally long."""
-    count = -(-(last - first) * BLOCK // TILE_KEYS)
+    count = -(-(last - first) * BLOCK_SIZE // TILE_KEYS)
     edges = [first + (last - first) * i // count for i in range(count + 1)]
     return pairwise(edges)
 

@@ -17,7 +17,7 @@ from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid, rule_to_add, to_a
 
 __all__ = [
     "HeadGroup",
-    "Schedule",
+    "TileSchedule",
     "WorkTile",
     "as_mask",
     "as_rule",
@@ -50,7 +50,7 @@ class HeadGroup(NamedTuple):
     share: int = 0
 
 
-class Schedule:
+class TileSchedule:
     """The operands over the same leading axes, as views, and the work on them in groups of heads.
 
     Made by forward, which calls `plan`, and used by backward again.
@@ -196,7 +196,7 @@ def within(part: slice, whole: slice) -> slice:
     return slice(part.start - whole.start, part.stop - whole.start)
 
 
-def on_threads(schedule: Schedule, work: Callable[[int], Any]) -> Any:
+def on_threads(schedule: TileSchedule, work: Callable[[int], Any]) -> Any:
     """Do the work on as many threads as BLAS has, if it is large, with BLAS on one meanwhile."""
     if not is_threaded(schedule.q, schedule.k, schedule.v):
         return work(1)
