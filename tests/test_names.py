@@ -18,7 +18,7 @@ SEVERAL = {
         MASKED _LATER
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
-        ALL BARS BINS CELL CELLS COLUMNS HEADS LABEL MANY MOST MOST_ROWS 
+        ALL BARS BINS CELL CELLS COLUMNS HEADS LABEL MANY MOST MOST_ROWS
         STYLES TOP WIDEST _TAG
     """,
     "of each reader of text its own: the expressions and signs that it takes apart": """

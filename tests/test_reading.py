@@ -128,7 +128,7 @@ def test_the_way_from_a_step_to_its_program_and_its_source(monkeypatch: pytest.M
         return noted
 
     monkeypatch.setattr(program.Program, "add", noting(program.Program.add))
-    monkeypatch.setattr(source.Writer, "write", noting(source.Writer.write))
+    monkeypatch.setattr(source.SourceWriter, "write", noting(source.SourceWriter.write))
     its_first_call()()
     folder = Path(program.__file__).parent
     on_the_way = {Path(name).stem for name in seen if Path(name).parent == folder}
