@@ -15,18 +15,16 @@ ROOMS = (Path(mg.__file__).parent, Path(layers.__file__).parent)
 
 SEVERAL = {
     "the same thing, in rooms that do not import each other": """
-        MASKED _LATER
+        _LATER
     """,
     "of each picture, page or table its own: how many it shows, and in which sizes": """
-        ALL BARS BINS CELL CELLS COLUMNS HEADS LABEL MANY MOST MOST_ROWS
-        STYLES TOP WIDEST _TAG
+        WIDEST
     """,
     "of each reader of text its own: the expressions and signs that it takes apart": """
-        ACCENTS BESIDE FUNCTIONS LOSS NAME OPERATORS SHARED
-        TOKEN _Writer
+        ACCENTS FUNCTIONS LOSS OPERATORS
     """,
     "two meanings, which wait for a better word": """
-        Attention Call Node Value
+        Call Node Value
     """,
 }
 

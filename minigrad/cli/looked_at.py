@@ -24,7 +24,7 @@ from ..views.attention import (
     rollout,
     sparsity,
 )
-from ..views.attention.record import Attention, asking
+from ..views.attention.record import AttentionWeights, asking
 from ..views.plain import one_line
 from ..views.terminal import Column, Paint, grid, share_bar
 
@@ -89,7 +89,7 @@ class Looks:
     named: bool
 
     @property
-    def across(self) -> list[Attention]:
+    def across(self) -> list[AttentionWeights]:
         """Layers of one square size, over which attention can be followed."""
         square = [one for one in self.found if len(one.queries) == len(one.keys)]
         return [one for one in square if len(one.keys) == len(square[0].keys)]

@@ -15,7 +15,7 @@ from .terminal import Column, Paint, finished, grid, wide
 
 __all__ = ["Attribution"]
 
-MOST, HALF = 16, 10  # rows of a table; cells of a bar on each side of zero
+HALF = 10  # cells of a bar on each side of zero
 SHARES = "share", "direct"
 Row = tuple[str, float, float | None]
 
@@ -28,7 +28,7 @@ class Attribution(Explained):
         width: int | None = None,
         *,
         tokens: Sequence[Any] | None = None,
-        most: int = MOST,
+        most: int = 16,
     ) -> str:
         """The shares as text, each part's largest in their order, and what their sums leave.
 

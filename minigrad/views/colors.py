@@ -137,7 +137,7 @@ def ink_on(colour: str) -> str:
     return max("#000001", "#fffffe", key=lambda ink: contrast(ink, colour))
 
 
-PARTS = """
+THEME_COLOURS = """
 part          light   dark    print
 paper         ffffff  12151b  ffffff
 ink           1c2330  e8ebf0  000000
@@ -157,7 +157,7 @@ alarm         b3261e  f058f8  000003
 
 
 def _theme(column: int, bins: str, lines: str) -> Theme:
-    rows = [row.split() for row in PARTS.strip().splitlines()[1:]]
+    rows = [row.split() for row in THEME_COLOURS.strip().splitlines()[1:]]
     graded = {"bins": _colors(bins), "lines": _colors(lines)}
     return Theme(**{row[0]: f"#{row[column]}" for row in rows}, **graded)  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from .terminal import Column, bar, finished, grid, wide
 
 __all__ = ["ComparedRow", "Comparison"]
 
-COLUMNS = (
+COMPARISON_COLUMNS = (
     Column("path", shrink="start"),
     Column("op", drop=1),
     Column("here", right=True),
@@ -94,7 +94,7 @@ class Comparison:
         for r in self.rows:
             sizes = map(sized, (r.here, r.there, r.ratio))
             rows.append([one_line(r.path), r.op, *sizes, bar(r.ratio, scale)])
-        return finished(f"{self.summary}\n\n{grid(COLUMNS, rows, wide(width))}")
+        return finished(f"{self.summary}\n\n{grid(COMPARISON_COLUMNS, rows, wide(width))}")
 
     def draw(self, path: str | Path, **options: Any) -> Path:
         """Draw the first run's graph in colours of the ratio; the options are `Trace.draw`'s."""

@@ -15,8 +15,8 @@ from .formula import plain
 
 __all__ = ["node_to_dict", "number", "trace_to_dict"]
 
-VERSION = 1
-PLAIN = "id kind op name path scope dtype place flops saved_bytes".split()
+RECORD_VERSION = 1
+COPIED_FIELDS = "id kind op name path scope dtype place flops saved_bytes".split()
 CHECK = "kind step scope op symbol method why number title forward formula ok".split()
 
 
@@ -35,7 +35,7 @@ def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
     """
     trace.analyze()
     return {
-        "version": VERSION,
+        "version": RECORD_VERSION,
         "nodes": [node_to_dict(trace, entry, times) for entry in trace.entries],
         "edges": [_edge(edge) for edge in trace.edges],
         "forward": list(trace.forward_steps),
@@ -46,7 +46,7 @@ def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
 
 
 def node_to_dict(trace: TraceRecord, entry: Entry, times: bool = False) -> dict[str, Any]:
-    node = {name: getattr(entry, name) for name in PLAIN} | {
+    node = {name: getattr(entry, name) for name in COPIED_FIELDS} | {
         "shape": list(entry.shape),
         "settings": dict(entry.settings),
         "saved": [{"name": name, "node": source} for name, source in entry.saved],

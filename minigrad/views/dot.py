@@ -27,11 +27,11 @@ __all__ = ["Dot", "marks", "outline_dot", "trace_dot"]
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 DIRECTIONS = {"down": "TB", "right": "LR"}
 PARAMETERS = ("beside", "inside")  # where they stand: in boxes of their own, or in their op's
-MANY = 40  # boxes from which on parameters stand inside
-LIMIT = 300  # boxes of a picture that can still be read
+MANY_BOXES = 40  # from here on parameters stand inside their ops
+MOST_BOXES_DRAWN = 300  # of a picture that can still be read
 BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in its place
 BOLD = 4.8  # points a character takes in browsers, for which Graphviz keeps less room
-CELLS, WIDTH = 60, 5  # of a strip at most, and how wide each
+MOST_STRIP_CELLS = 60
 CARD = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" '
 ROWS = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 LID = '<TR><TD HEIGHT="7"></TD></TR>'  # room for the lid of a cylinder or a box
@@ -109,8 +109,9 @@ def trace_dot(
     one_of("draw", (None, *DIRECTIONS), direction=direction)
     one_of("draw", (None, *PARAMETERS), parameters=parameters)
     model = AnnotatedTrace(trace, fold=fold, against=against)
-    plan = outline(model, depth=depth, focus=focus, limit=None if style == "full" else LIMIT)
-    many = len(plan.boxes) >= MANY and style != "full"
+    most = None if style == "full" else MOST_BOXES_DRAWN
+    plan = outline(model, depth=depth, focus=focus, limit=most)
+    many = len(plan.boxes) >= MANY_BOXES and style != "full"
     if (parameters or PARAMETERS[many]) == "inside":
         plan = with_parameters_inside(plan)
     shown: dict[str, Any] = {"theme": theme, "scale": scale, "style": style, "direction": direction}
@@ -135,7 +136,7 @@ def outline_dot(
     if direction is None:
         direction = "right" if style == "slide" else "down"
     sizes = FIXED if scale == "fixed" else model.scale
-    return _Writer(plan, colours, sizes, LOOKS[style], saved).dot(direction, title, legend)
+    return _DotWriter(plan, colours, sizes, LOOKS[style], saved).dot(direction, title, legend)
 
 
 def _digraph(name: str) -> Any:
@@ -148,7 +149,7 @@ def _digraph(name: str) -> Any:
     return graphviz.Digraph(name)
 
 
-class _Writer:
+class _DotWriter:
     def __init__(self, plan: Outline, theme: Theme, scale: Scale, look: Look, saved: bool) -> None:
         self.plan = plan
         self.model = plan.model
@@ -337,10 +338,10 @@ class _Writer:
     def strip(self, strip: Strip) -> str:
         """One cell for each copy, in the colour of its gradient, from the first to the last."""
         theme, sizes = self.theme, strip.sizes
-        wide = -(-len(sizes) // CELLS)
+        wide = -(-len(sizes) // MOST_STRIP_CELLS)
         groups = [[x for x in sizes[i : i + wide] if x] for i in range(0, len(sizes), wide)]
         fills = [theme.bins[self.scale.bin(largest(g))] if g else theme.card for g in groups]
-        cells = "".join(f'<TD BGCOLOR="{fill}" WIDTH="{WIDTH}" HEIGHT="12"></TD>' for fill in fills)
+        cells = "".join(f'<TD BGCOLOR="{fill}" WIDTH="5" HEIGHT="12"></TD>' for fill in fills)
         ends = [self.small(f"{name} ", theme.muted) for name in strip.ends]
         row = f"<TR><TD>{ends[0]}</TD>{cells}<TD> {ends[1]}</TD></TR>"
         said = self.small(strip.text, theme.muted)

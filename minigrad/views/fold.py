@@ -295,8 +295,8 @@ PERIODS = 8  # lengths of a block that are tried from each item
 OWN_OP = "an op of the block"
 OWN_LEAF = "a leaf that the block alone uses"
 PREVIOUS = "an op of the block before"
-BESIDE = "the block of the same number in another chain"
-SHARED = "anything else"
+PARALLEL_BLOCK = "the block of the same number in another chain"
+OTHER_INPUT = "anything else"
 DETACHED = "detached"  # stands second: a leaf that is a constant copy of something
 
 
@@ -464,7 +464,7 @@ class _Finder:
             return False
         pairs = zip(blocks[0].roles, block.roles, strict=True)
         alike = (a == b or (b[0] == PREVIOUS and a[0] != OWN_OP) for a, b in pairs)
-        return any(role[0] in (PREVIOUS, BESIDE) for role in block.roles) and all(alike)
+        return any(role[0] in (PREVIOUS, PARALLEL_BLOCK) for role in block.roles) and all(alike)
 
     # ------------------------------------------------------------------ wiring
 
@@ -484,9 +484,9 @@ class _Finder:
                 return PREVIOUS, previous[source.id]
             if source.id in self.members:
                 _, number, lead = self.members[source.id][-1]
-                return BESIDE, lead, number - len(before)
+                return PARALLEL_BLOCK, lead, number - len(before)
             if source.op is not None or any(e.target not in here for e in self.trace.uses(source)):
-                return SHARED, source.id
+                return OTHER_INPUT, source.id
             if origin := self.trace.into(source):
                 kind, *rest = role(self.trace.entries[origin[0].source])
                 return kind, DETACHED, met[source.id], *rest

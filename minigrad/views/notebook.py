@@ -35,11 +35,11 @@ __all__ = [
     "trace_bundle",
 ]
 
-ENTRIES = 6
-NAME = 60
-SENTENCE = 400  # rows and columns at most; characters of a name, of a sentence
-CELL = "padding:1px 7px;text-align:right;font-family:monospace"
-NOTE = "opacity:.75;font-size:90%"
+MOST_ENTRIES_A_SIDE = 6
+NAME_LENGTH = 60  # characters at most
+SENTENCE_LENGTH = 400
+CELL_STYLE = "padding:1px 7px;text-align:right;font-family:monospace"
+NOTE_STYLE = "opacity:.75;font-size:90%"
 
 
 def trace_bundle(trace: TraceRecord) -> dict[str, str]:
@@ -110,7 +110,9 @@ def checks_bundle(checks: Checks) -> dict[str, str]:
         rows.append((check.scope, step, f"∂L/∂{check.symbol}", shaped(check.shape), told))
     said = [one.said for one in (by_hand(checks), *by_step(checks)) if one.said]
     heads = ("layer", "step", "gradient", "shape", "difference")
-    verdict = "".join(f"<div>{_text(one, SENTENCE)}</div>" for one in said or ["nothing checked"])
+    verdict = "".join(
+        f"<div>{_text(one, SENTENCE_LENGTH)}</div>" for one in said or ["nothing checked"]
+    )
     return _bundle(str(checks), verdict, _table(heads, rows) if rows else "")
 
 
@@ -118,7 +120,7 @@ def comparison_bundle(compared: Any) -> dict[str, str]:
     """A row for each gradient that is in both runs."""
     rows = [(r.path, r.op, sized(r.here), sized(r.there), sized(r.ratio)) for r in compared.rows]
     heads = ("path", "op", "here", "there", "there / here")
-    summary = f"<div>{_text(compared.summary, SENTENCE)}</div>"
+    summary = f"<div>{_text(compared.summary, SENTENCE_LENGTH)}</div>"
     return _bundle(str(compared), summary, _table(heads, rows))
 
 
@@ -126,7 +128,7 @@ def findings_bundle(findings: Findings) -> dict[str, str]:
     """What went wrong: when, what, where, and what to try."""
     rows = [(str(f.step), f.kind, f.path, f.text, f.follows, f.remedy) for f in findings]
     heads = ("step", "finding", "row", "figures", "so also", "try")
-    html = _table(heads, rows, SENTENCE) if rows else "<div>nothing found</div>"
+    html = _table(heads, rows, SENTENCE_LENGTH) if rows else "<div>nothing found</div>"
     return _bundle(str(findings), html)
 
 
@@ -158,7 +160,7 @@ def _bundle(text: str, *html: str) -> dict[str, str]:
 
 
 def _titled(name: str, note: str) -> str:
-    return f"<b>{_text(name)}</b> <span style='{NOTE}'>{_text(note)}</span>"
+    return f"<b>{_text(name)}</b> <span style='{NOTE_STYLE}'>{_text(note)}</span>"
 
 
 def _entries(array: Any) -> str:
@@ -167,26 +169,27 @@ def _entries(array: Any) -> str:
         return ""
     where = (0,) * max(array.ndim - 2, 0)
     shown = np.atleast_2d(array[where])
-    rows = [_row(_numbers(row)) for row in shown[:ENTRIES]]
-    rows += [_row("⋮")] if len(shown) > ENTRIES else []
-    note = f"<div style='{NOTE}'>entry [{', '.join('0' for _ in where)}, …]</div>" if where else ""
+    rows = [_row(_numbers(row)) for row in shown[:MOST_ENTRIES_A_SIDE]]
+    rows += [_row("⋮")] if len(shown) > MOST_ENTRIES_A_SIDE else []
+    at = "0, " * len(where)
+    note = f"<div style='{NOTE_STYLE}'>entry [{at}…]</div>" if where else ""
     return f"{note}<table>{''.join(rows)}</table>"
 
 
 def _numbers(row: Any) -> list[str]:
-    cells = [f"{x:.4g}" if row.dtype.kind == "f" else str(x) for x in row[:ENTRIES]]
-    return [*cells, "…"] if len(row) > ENTRIES else cells
+    cells = [f"{x:.4g}" if row.dtype.kind == "f" else str(x) for x in row[:MOST_ENTRIES_A_SIDE]]
+    return [*cells, "…"] if len(row) > MOST_ENTRIES_A_SIDE else cells
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], most: int = NAME) -> str:
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]], most: int = NAME_LENGTH) -> str:
     body = "".join(_row(row, "td", most) for row in rows)
     return f"<table>{_row(heads, 'th')}{body}</table>"
 
 
-def _row(cells: Iterable[str], tag: str = "td", most: int = NAME) -> str:
-    body = (f"<{tag} style='{CELL}'>{_text(cell, most)}</{tag}>" for cell in cells)
+def _row(cells: Iterable[str], tag: str = "td", most: int = NAME_LENGTH) -> str:
+    body = (f"<{tag} style='{CELL_STYLE}'>{_text(cell, most)}</{tag}>" for cell in cells)
     return f"<tr>{''.join(body)}</tr>"
 
 
-def _text(text: str, most: int = NAME) -> str:
+def _text(text: str, most: int = NAME_LENGTH) -> str:
     return escape(one_line(str(text), most))

@@ -134,7 +134,7 @@ def test_arrays_may_be_kept_in_full_or_left_out(rng):
 
 
 def test_a_page_too_large_for_a_browser_is_refused_with_what_to_do(single, monkeypatch):
-    monkeypatch.setattr("minigrad.views.page.arrays.FULL", 1000)
+    monkeypatch.setattr("minigrad.views.page.arrays.FULL_CELLS", 1000)
     with pytest.raises(ArgumentError, match=r'more than the 1,000 .*arrays="pooled" keeps'):
         page_html(single, arrays="full")
     for option, wanted in (
@@ -144,7 +144,7 @@ def test_a_page_too_large_for_a_browser_is_refused_with_what_to_do(single, monke
     ):
         with pytest.raises(ArgumentError, match=f"{wanted}, got 'all'"):
             single.html("never.html", **{option: "all"})
-    monkeypatch.setattr("minigrad.views.page.content.MOST", 5)
+    monkeypatch.setattr("minigrad.views.page.content.MOST_VALUES", 5)
     with pytest.raises(ArgumentError, match=r"holds 20 values, a page at most 5; trace fewer"):
         page_html(single)
 

@@ -15,27 +15,29 @@ from .matrices import Grid
 
 __all__ = ["attentions_html"]
 
-HEADS = 16
-CELLS = 32
-SIDE = 12  # heads of a layer, cells along a side at most; pixels of one
-BESIDE = "display:flex;flex-wrap:wrap;gap:8px 20px"
+MOST_HEADS_OF_A_LAYER = 16
+MOST_CELLS = 32  # along a side
+PIXELS = 12  # of a cell
+SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:8px 20px"
 PALE = "#f3f2ee"
 RAISES = "#9c3a05"
 LOWERS = "#174f8a"
-MASKED = "#d3d8e0"
-NONE, ALL = "#f5f4f9", "#36266f"  # of a weight from 0 to 1, as the page has them
+MASKED_COLOUR = "#d3d8e0"
+# as the page colours them
+WEIGHT_OF_0 = "#f5f4f9"
+WEIGHT_OF_1 = "#36266f"
 
 
 def attentions_html(found: Sequence[Any]) -> str:
     """The first heads of each attention, for the first entry of the batch."""
-    heads = (_head(one, k) for one in found for k in range(min(one.heads, HEADS)))
-    return f"<div style='{BESIDE}'>{''.join(heads) or 'no attention in this record'}</div>"
+    heads = (_head(one, k) for one in found for k in range(min(one.heads, MOST_HEADS_OF_A_LAYER)))
+    return f"<div style='{SIDE_BY_SIDE}'>{''.join(heads) or 'no attention in this record'}</div>"
 
 
 def _head(one: Any, head: int) -> str:
     maps = "".join(map(_figure, one.grids(head)))
     said = f"{escape(one_line(one.path, 60))}, head {head}"
-    return f"<div><div>{said}</div><div style='{BESIDE}'>{maps}</div></div>"
+    return f"<div><div>{said}</div><div style='{SIDE_BY_SIDE}'>{maps}</div></div>"
 
 
 def _figure(grid: Grid) -> str:
@@ -45,9 +47,9 @@ def _figure(grid: Grid) -> str:
 
 def _cells(grid: Grid) -> str:
     rows, columns = grid.values.shape
-    few = grid.pooled(-(-max(rows, columns) // CELLS)) if max(rows, columns) > CELLS else grid
+    few = grid.pooled(-(-max(rows, columns) // MOST_CELLS))
     cells = "".join(_cell(few, i, j) for i, j in np.ndindex(few.values.shape))
-    high, wide = (SIDE * n for n in few.values.shape)
+    high, wide = (PIXELS * n for n in few.values.shape)
     label = f"{grid.title}, {rows} queries by {columns} keys"
     return (
         f"<svg role='img' aria-label='{escape(label)}' width='{wide}' height='{high}'>{cells}</svg>"
@@ -58,8 +60,8 @@ def _cell(grid: Grid, i: int, j: int) -> str:
     masked, x = bool(grid.forbidden[i, j]), float(grid.values[i, j])
     said = "masked" if masked else f"{x:.3g}"
     title = escape(one_line(f"{grid.rows[i]} → {grid.columns[j]}: {said}", 100))
-    place = f"x='{SIDE * j}' y='{SIDE * i}' width='{SIDE - 1}' height='{SIDE - 1}'"
-    fill = MASKED if masked else _shade(grid, x)
+    place = f"x='{PIXELS * j}' y='{PIXELS * i}' width='{PIXELS - 1}' height='{PIXELS - 1}'"
+    fill = MASKED_COLOUR if masked else _shade(grid, x)
     return f"<rect {place} fill='{fill}'><title>{title}</title></rect>"
 
 
@@ -67,9 +69,9 @@ def _shade(grid: Grid, x: float) -> str:
     if not isfinite(x):
         return LIGHT.alarm
     part = min(1.0, abs(x) / grid.scale)
-    return (
-        _mixed(PALE, RAISES if x > 0 else LOWERS, part) if grid.signed else _mixed(NONE, ALL, part)
-    )
+    if not grid.signed:
+        return _mixed(WEIGHT_OF_0, WEIGHT_OF_1, part)
+    return _mixed(PALE, RAISES if x > 0 else LOWERS, part)
 
 
 def _mixed(one: str, other: str, part: float) -> str:

@@ -16,13 +16,14 @@ from ..terminal import cells, fitted
 __all__ = ["Grid", "legend", "matrices"]
 
 Array = NDArray[Any]
-LABEL, MOST_NUMBERS = 10, 12  # cells of a token; columns of numbers
+TOKEN_WIDTH = 10  # cells of a terminal at most
+MOST_NUMBERS = 12  # columns at most in which entries are written as numbers
 SHADE_BOUNDS = (0.05, 0.2, 0.4, 0.7)  # where the next shade begins
 SHADES = " ░▒▓█"
 GAP = "   "
 
 
-class Style(NamedTuple):
+class EntryStyle(NamedTuple):
     """How an entry is written, and in how many cells."""
 
     cell: int
@@ -30,8 +31,8 @@ class Style(NamedTuple):
 
 
 # from the most that can be said of an entry to the least
-STYLES = [Style(6, number=True), Style(2), Style(1)]
-MASKED = "·"
+ENTRY_STYLES = [EntryStyle(6, number=True), EntryStyle(2), EntryStyle(1)]
+MASKED_SIGN = "·"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Grid:
 
 def legend() -> str:
     steps = " ".join(f"{SHADES[k]} {step:.2f}" for k, step in enumerate(SHADE_BOUNDS, 1))
-    return f"shades from: {steps}; {MASKED} masked; a gradient's sign stands before its shade"
+    return f"shades from: {steps}; {MASKED_SIGN} masked; a gradient's sign stands before its shade"
 
 
 def matrices(grids: Sequence[Grid], width: int) -> tuple[str, list[str]]:
@@ -67,7 +68,7 @@ def matrices(grids: Sequence[Grid], width: int) -> tuple[str, list[str]]:
     A row is never broken: numbers give way to shades, and these are pooled.
     """
     m, label = grids[0].values.shape[1], _label_width(grids[0].rows)
-    styles = [style for style in STYLES if m <= MOST_NUMBERS or not style.number]
+    styles = [style for style in ENTRY_STYLES if m <= MOST_NUMBERS or not style.number]
     # numbers have room before them, shades stand behind a blank
     starts = {style: label + (not style.number) for style in styles}
     fitting = [style for style in styles if starts[style] + m * style.cell <= width]
@@ -81,7 +82,7 @@ def matrices(grids: Sequence[Grid], width: int) -> tuple[str, list[str]]:
     return "\n".join(_side_by_side(blocks, width)), notes
 
 
-def _block(grid: Grid, style: Style, label: int) -> list[str]:
+def _block(grid: Grid, style: EntryStyle, label: int) -> list[str]:
     """The lines of a grid: title, names of its columns where they fit, rows."""
     unit = f", in units of {sized(grid.scale)}" if grid.signed else ""
     lines = [f"{grid.title}{unit}"]
@@ -97,12 +98,12 @@ def _block(grid: Grid, style: Style, label: int) -> list[str]:
 
 def _name(name: str, size: int) -> str:
     """A name in exactly so many cells, harmless, cut if need be."""
-    return fitted(one_line(name, 4 * LABEL), size, "end")
+    return fitted(one_line(name, 4 * TOKEN_WIDTH), size, "end")
 
 
-def _cell(grid: Grid, i: int, j: int, style: Style) -> str:
+def _cell(grid: Grid, i: int, j: int, style: EntryStyle) -> str:
     if grid.forbidden[i, j]:
-        return MASKED.rjust(style.cell)
+        return MASKED_SIGN.rjust(style.cell)
     x = float(grid.values[i, j]) / grid.scale
     if style.number:
         return f" {x:+5.2f}" if grid.signed else f" {x:5.2f}"
@@ -116,7 +117,7 @@ def _cell(grid: Grid, i: int, j: int, style: Style) -> str:
 
 
 def _label_width(names: Sequence[str]) -> int:
-    return max(min(LABEL, max((cells(one_line(name)) for name in names), default=1)), 2)
+    return max(min(TOKEN_WIDTH, max((cells(one_line(name)) for name in names), default=1)), 2)
 
 
 def _side_by_side(blocks: Sequence[list[str]], width: int) -> list[str]:

@@ -16,9 +16,9 @@ from .matrices import Grid
 
 __all__ = ["plot"]
 
-INCHES = 2.8
-MOST_TOKENS = 24
-TOKEN = 12  # of a panel; tokens named on an axis; characters of each
+PANEL_INCHES = 2.8
+MOST_TOKENS = 24  # named on an axis
+MOST_LETTERS = 12  # of a token's name
 
 
 def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) -> Any:
@@ -33,7 +33,8 @@ def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) ->
             "print the attention to see it as text"
         ) from error
     columns = max(map(len, rows))
-    figure = Figure((INCHES * columns + 0.8, INCHES * len(rows) + 0.6), layout="constrained")
+    inches = PANEL_INCHES * columns + 0.8, PANEL_INCHES * len(rows) + 0.6
+    figure = Figure(inches, layout="constrained")
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for of_row, row in zip(axes, rows, strict=True):
         for axis in of_row[len(row) :]:
@@ -62,7 +63,7 @@ def _panel(axis: Any, grid: Grid, title: str) -> None:
         (axis.set_yticks, grid.rows, 0),
     ):
         every = range(0, len(names), -(-len(names) // MOST_TOKENS))
-        labels = [_plain(one_line(names[i], TOKEN)) for i in every]
+        labels = [_plain(one_line(names[i], MOST_LETTERS)) for i in every]
         set_ticks(list(every), labels, fontsize=7, rotation=turned)
 
 

@@ -21,16 +21,16 @@ from .figures import by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
 
-__all__ = ["Attention", "Attentions", "asking", "attentions", "read_attention"]
+__all__ = ["AttentionWeights", "Attentions", "asking", "attentions", "read_attention"]
 
 Array = NDArray[Any]
 Names = tuple[str, ...]
 MOST_SHARE = 0.9  # of |∂L/∂S|, from where on one query is what the loss depends on
-MASKED = -1e8  # a score at or below it was masked, by -inf or by a large negative number
+MASKED_SCORE = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class AttentionWeights:
     """Weights of attention, their gradient and their mask, as (batch, heads, n, m)."""
 
     path: str
@@ -49,7 +49,7 @@ class Attention:
     def heads(self) -> int:
         return int(self.A.shape[1])
 
-    def only(self, heads: list[int]) -> Attention:
+    def only(self, heads: list[int]) -> AttentionWeights:
         """Some heads alone."""
         dA = None if self.dA is None else self.dA[:, heads]
         return replace(self, A=self.A[:, heads], dA=dA, forbidden=self.forbidden[:, heads])
@@ -75,7 +75,7 @@ class Attention:
         return "\n".join(parts)
 
 
-class Attentions(list[Attention]):
+class Attentions(list[AttentionWeights]):
     """Attention in the order it was computed. Printed: heatmaps of each head."""
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ def attentions(trace: TraceRecord, tokens: Any = None) -> Attentions:
     return Attentions(_of_entry(trace, e, tokens) for e in found)
 
 
-def asking(trace: TraceRecord, found: Sequence[Attention]) -> int | None:
+def asking(trace: TraceRecord, found: Sequence[AttentionWeights]) -> int | None:
     """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
     moved: Any = 0.0
     for one in found:
@@ -195,7 +195,7 @@ def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = 
     allowed = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
     forbidden = by_head(~np.asarray(allowed, bool), "read_attention").astype(bool)
     names = _names(tokens, "weights", shape[-2:], "read_attention(tokens, weights)")
-    return Attentions([Attention("A", A, dA, forbidden, *names)])
+    return Attentions([AttentionWeights("A", A, dA, forbidden, *names)])
 
 
 def _filled(line: str, width: int) -> str:
@@ -211,10 +211,10 @@ def _has_weights(entry: Entry) -> bool:
     return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
-def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> Attention:
+def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> AttentionWeights:
     names = _names(tokens, entry.path, entry.shape[-2:], "attention(tokens)")
     scores = trace[trace.into(trace.origin(entry))[0].source].value
-    masked = np.zeros(entry.shape, bool) if scores.shape != entry.shape else scores <= MASKED
+    masked = np.zeros(entry.shape, bool) if scores.shape != entry.shape else scores <= MASKED_SCORE
     later = trace.entries[entry.id :]  # heads are merged into C afterwards
     merged = any(e.name == "C" and e.scope == entry.scope for e in later)
     batch_first = len(entry.shape) == 3 and not merged  # (batch, n, m), not (heads, n, m)
@@ -224,7 +224,7 @@ def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> Attention:
 
     dA = None if entry.gradient is None else lifted(entry.gradient)
     forbidden = lifted(masked).astype(bool)
-    return Attention(entry.path, lifted(entry.value), dA, forbidden, *names, entry)
+    return AttentionWeights(entry.path, lifted(entry.value), dA, forbidden, *names, entry)
 
 
 def _names(tokens: Any, of: str, shape: tuple[int, ...], call: str) -> tuple[Names, Names]:

@@ -24,9 +24,9 @@ __all__ = ["colours", "draw_flow", "flow_picture", "flow_svg"]
 LEFT = 250
 PLOT = 620
 RIGHT = 90
-CELL = 14
-LOSS = 110
-TOP = 44
+CELL_HEIGHT = 14
+LOSS_HEIGHT = 110
+ABOVE = 44
 SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{width}} {{height}}" width="{{width}}" \
 height="{{height}}" role="img" aria-labelledby="flow-title flow-desc" \
@@ -38,9 +38,9 @@ font-family="Helvetica,Arial,sans-serif" font-size="10">
 {{body}}
 </svg>
 """
-NAME = 38
-MOST_ROWS = 90
-MOST_STEPS = 155  # characters of a name; rows, and columns of 4 pixels
+NAME_LETTERS = 38
+MOST_ROWS_DRAWN = 90
+MOST_STEPS_DRAWN = 155  # of 4 pixels each
 
 
 def draw_flow(flow: FlowRecord, path: str | Path, *, theme: str = AUTO, scale: str = "run") -> Path:
@@ -66,10 +66,10 @@ def flow_picture(flow: FlowRecord) -> dict[str, Any]:
         "picture": made.svg(LIGHT, follow=False),
         "frame": {
             "left": LEFT,
-            "above": TOP,
+            "above": ABOVE,
             "top": made.top,
             "bottom": made.bottom,
-            "cell": [made.width, CELL],
+            "cell": [made.width, CELL_HEIGHT],
             "rows": [places[row.path] for row in made.rows],
             "samples": [numbers[id(sample)] for sample in made.samples],
         },
@@ -79,15 +79,15 @@ def flow_picture(flow: FlowRecord) -> dict[str, Any]:
 class _Picture:
     def __init__(self, flow: FlowRecord, scale: str) -> None:
         self.flow, self.findings = flow, diagnose(flow)
-        every = max(1, -(-len(flow.samples) // MOST_STEPS))
+        every = max(1, -(-len(flow.samples) // MOST_STEPS_DRAWN))
         self.samples = flow.samples[::every]
         self.rows = shown_rows(flow, self.findings)
         told = [row for row in self.rows if self._note(row) != "cancels"]  # no colour for rounding
         sizes = [x for row in told for _, x in flow.series(row.path, "gradient")]
         self.scale = FIXED if scale == "fixed" else Scale.around(sizes)
         self.width = PLOT / max(1, len(self.samples))
-        self.top = TOP + (LOSS + 30 if flow.logged else 0)  # of the heat map
-        self.bottom = self.top + CELL * len(self.rows)
+        self.top = ABOVE + (LOSS_HEIGHT + 30 if flow.logged else 0)  # of the heat map
+        self.bottom = self.top + CELL_HEIGHT * len(self.rows)
 
     def svg(self, theme: Theme, follow: bool) -> str:
         lines = [*self._head(), *self._loss(), *self._cells(), *self._steps(), *self._marks()]
@@ -124,13 +124,15 @@ class _Picture:
         logs = min(numbers) > 0 and max(numbers) > 20 * min(numbers)
         low, high = (log10(f(numbers)) if logs else f(numbers) for f in (min, max))
         if i == 0:
-            for value, at in ((max(numbers), TOP + 8), (min(numbers), TOP + LOSS)):
+            ends = (max(numbers), ABOVE + 8), (min(numbers), ABOVE + LOSS_HEIGHT)
+            for value, at in ends:
                 yield text(LEFT - 8, at + 3, "muted", sized(value), anchor="end")
-            yield f'<path class="axis" d="M{LEFT} {TOP + 8}V{TOP + LOSS}H{LEFT + PLOT}"/>'
+            axes = f"M{LEFT} {ABOVE + 8}V{ABOVE + LOSS_HEIGHT}H{LEFT + PLOT}"
+            yield f'<path class="axis" d="{axes}"/>'
 
         def height(x: float) -> float:
             part = ((log10(x) if logs else x) - low) / (high - low or 1)
-            return TOP + LOSS - (LOSS - 8) * part
+            return ABOVE + LOSS_HEIGHT - (LOSS_HEIGHT - 8) * part
 
         spots = [(self.x(step), height(x)) for step, x in points[:: max(1, len(points) // PLOT)]]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
@@ -153,10 +155,10 @@ class _Picture:
 
     def _cells(self) -> Iterator[str]:
         for k, row in enumerate(self.rows):
-            y = self.top + CELL * k
+            y = self.top + CELL_HEIGHT * k
             yield f"<g><title>{escape(self._told(row))}</title>"
             name = one_line(row.path)
-            name = name if len(name) <= NAME else "…" + name[1 - NAME :]
+            name = name if len(name) <= NAME_LETTERS else "…" + name[1 - NAME_LETTERS :]
             kind = "ink" if row.kind == "weight" else "muted"
             yield text(LEFT - 8, y + 10, kind, name, anchor="end")
             bins = [self._bin(s.rows.get(row.path, {}).get("gradient")) for s in self.samples]
@@ -164,7 +166,8 @@ class _Picture:
             for bin, run in groupby(bins):
                 count = len(list(run))
                 if bin != "none":
-                    yield rect(bin, LEFT + start * self.width, y, count * self.width, CELL - 1)
+                    x, width = LEFT + start * self.width, count * self.width
+                    yield rect(bin, x, y, width, CELL_HEIGHT - 1)
                 start += count
             yield text(LEFT + PLOT + 8, y + 10, "muted", self._last(row))
             yield "</g>"
@@ -202,7 +205,7 @@ class _Picture:
         places = [row.path for row in self.rows]
         for i, finding in enumerate(self.findings, 1):
             known = finding.path in places
-            y = self.top + CELL * places.index(finding.path) + 6.5 if known else self.top - 8
+            y = self.top + CELL_HEIGHT * places.index(finding.path) + 6.5 if known else self.top - 8
             said = escape(one_line(str(finding)))
             x = self.x(finding.step) + min(7, self.width / 2)
             yield f'<g class="mark"><title>{said}</title><circle cx="{x:.1f}" cy="{y}" r="6.5"/>'
@@ -236,10 +239,10 @@ class _Picture:
 def shown_rows(flow: FlowRecord, findings: Findings) -> Sequence[FlowRow]:
     """The rows a picture has room for: all, or the weights and those that findings name."""
     rows = [*flow.rows.values()]
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MOST_ROWS_DRAWN:
         named = {finding.path for finding in findings}
         rows = [row for row in rows if row.path in named or row.is_matrix]
-    return rows[:MOST_ROWS]
+    return rows[:MOST_ROWS_DRAWN]
 
 
 def rect(kind: str, x: float, y: float, width: float, height: float) -> str:

@@ -17,9 +17,9 @@ from .page import flow_content, flow_html
 
 __all__ = ["Live"]
 
-REST = 0.05  # seconds after an answer
-FRESH = 1.0  # seconds in which news are not made anew
-LAST = 3.0  # seconds after the end in which readers, who ask each second, get the last state
+SECONDS_OF_REST = 0.05  # after an answer
+SECONDS_FRESH = 1.0  # in which news are not made anew
+SECONDS_AFTER_END = 3.0  # in which readers, who ask each second, get the last state
 
 
 class Live:
@@ -32,7 +32,7 @@ class Live:
             "": ("GET", "text/html", lambda _: self.page()),
             "news": ("GET", "application/json", lambda _: self.news()),
         }
-        self._served = Served(routes, rest=REST)
+        self._served = Served(routes, rest=SECONDS_OF_REST)
         self.address = self._served.address
         print(f"mg.watch: the run is at {self.address}", flush=True)
 
@@ -40,7 +40,7 @@ class Live:
         """The last state for a moment, then no more answers; who trains does not wait for it."""
         self.news.outdate()
         self.page.outdate()
-        self._served.close(after=LAST)
+        self._served.close(after=SECONDS_AFTER_END)
 
 
 class _Fresh:
@@ -60,5 +60,5 @@ class _Fresh:
         if start >= self._until:
             self._made = self._make()
             end = time.monotonic()
-            self._until = end + max(FRESH, 20 * (end - start))
+            self._until = end + max(SECONDS_FRESH, 20 * (end - start))
         return self._made

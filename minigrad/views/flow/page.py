@@ -26,7 +26,8 @@ FIGURES = {
     "noise": "log", "cosine": "signed", "clipped": "share", "saturated": "share",
     "entropy": "share", "agreement": "share",
 }  # fmt: skip
-BARS, CELLS = 21, 4000  # of a histogram; cells that have one
+HISTOGRAM_BARS = 21
+MOST_HISTOGRAMS = 4000
 
 
 def write_flow(flow: FlowRecord, path: str | Path, *, title: str | None = None) -> Path:
@@ -85,7 +86,7 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
 def _histograms(flow: FlowRecord) -> dict[str, list[Any]]:
     """'row,sample' to the largest entry and the bars, from 0 to 9, of values and of gradients."""
     places = {path: i for i, path in enumerate(flow.rows)}
-    every = max(1, -(-len(flow.samples) * len(places) // CELLS))
+    every = max(1, -(-len(flow.samples) * len(places) // MOST_HISTOGRAMS))
     return {
         f"{places[path]},{i}": [_bars(entries) for entries in pair]
         for i, sample in enumerate(flow.samples)
@@ -99,7 +100,7 @@ def _bars(entries: Any) -> list[Any] | None:
         return None
     good = entries[np.isfinite(entries)].astype(np.float64)
     top = float(np.abs(good).max(initial=0.0))
-    counts = np.histogram(good, BARS, (-top or -1.0, top or 1.0))[0]
+    counts = np.histogram(good, HISTOGRAM_BARS, (-top or -1.0, top or 1.0))[0]
     scaled = np.ceil(counts * 9 / max(counts.max(initial=0), 1)).astype(int)
     return [number(top) if isfinite(top) else 0, "".join(map(str, scaled))]
 

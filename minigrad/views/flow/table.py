@@ -12,7 +12,7 @@ from ..terminal import Column, Paint, bar, finished, grid, wide
 
 __all__ = ["flow_table"]
 
-COLUMNS = (
+RUN_COLUMNS = (
     Column("row", shrink="start"),
     Column("shape", drop=2),
     Column("value", right=True, drop=6),
@@ -25,7 +25,7 @@ COLUMNS = (
     Column("", shrink="end"),
 )
 HEAD_FIGURES = ("entropy", "sparsity", "scores")
-HEADS = (
+HEAD_COLUMNS = (
     Column("head of attention", shrink="start"),
     Column("entropy", right=True),
     Column("sparsity", right=True, drop=2),
@@ -56,9 +56,9 @@ def flow_table(
     rows = [_cells(flow, row, paint) for row in flow.rows.values()]
     head = paint.bold(one_line(summary(flow)))
     in_training = bool(flow.samples or not flow.requests)
-    body = [grid(COLUMNS, rows, wide(width))] if rows and in_training else []
+    body = [grid(RUN_COLUMNS, rows, wide(width))] if rows and in_training else []
     if flow.requests:
-        body += [grid(HEADS, _heads(flow), wide(width))]
+        body += [grid(HEAD_COLUMNS, _heads(flow), wide(width))]
     return finished("\n".join([head, *(body or ["no step was looked at"])]))
 
 

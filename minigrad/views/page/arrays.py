@@ -24,7 +24,7 @@ class ArrayLimits(NamedTuple):
     matrices: int
 
 
-ALL = 1 << 62
+UNLIMITED = 1 << 62
 # the first that keeps the page small enough to open at once; of attention every head is kept
 POOLED_STEPS = (
     ArrayLimits(64, 64),
@@ -33,18 +33,18 @@ POOLED_STEPS = (
     ArrayLimits(16, 4),
     ArrayLimits(8, 1),
 )
-HEADS = (
-    ArrayLimits(64, ALL),
-    ArrayLimits(32, ALL),
-    ArrayLimits(16, ALL),
-    ArrayLimits(8, ALL),
+POOLED_STEPS_OF_HEADS = (
+    ArrayLimits(64, UNLIMITED),
+    ArrayLimits(32, UNLIMITED),
+    ArrayLimits(16, UNLIMITED),
+    ArrayLimits(8, UNLIMITED),
     ArrayLimits(8, 256),
 )
-CELLS = 750_000  # 4 bytes each, 4 MB of text in all
-FULL = 30_000_000  # what a browser opens, 160 MB of text
+POOLED_CELLS = 750_000  # 4 bytes each, 4 MB of text in all
+FULL_CELLS = 30_000_000  # what a browser opens, 160 MB of text
 ARRAY_KINDS = {
-    "pooled": (POOLED_STEPS, HEADS),
-    "full": ([ArrayLimits(ALL, ALL)],) * 2,
+    "pooled": (POOLED_STEPS, POOLED_STEPS_OF_HEADS),
+    "full": ([ArrayLimits(UNLIMITED, UNLIMITED)],) * 2,
     "none": ([ArrayLimits(1, 0)],) * 2,
 }
 
@@ -89,13 +89,13 @@ class Arrays:
         """Raises: ArgumentError if all entries are asked for and are more than a browser opens."""
         shapes = [s for i, (_, s) in enumerate(self._kept) if (i in self._heads) == heads]
         steps = ARRAY_KINDS[self.kind][heads]
-        fits = (one for one in steps if sum(_cells(shape, one) for shape in shapes) <= CELLS)
+        fits = (one for one in steps if sum(_cells(shape, one) for shape in shapes) <= POOLED_CELLS)
         found = next(fits, steps[-1])
         count = sum(_cells(shape, found) for shape in shapes)
-        if count > FULL:
+        if count > FULL_CELLS:
             raise ArgumentError(
                 f'html(arrays="full"): the arrays hold {count:,} numbers, more than the '
-                f'{FULL:,} that a browser opens; arrays="pooled" keeps the look of each'
+                f'{FULL_CELLS:,} that a browser opens; arrays="pooled" keeps the look of each'
             )
         return found
 

@@ -28,7 +28,7 @@ LEFT_OUT = ("path", "needs_gradient", "value", "gradient", "checks")
 ALONE, COMPARED = "One forward and backward pass", "Two runs: their gradients, there over here"
 LINK = "\0"  # where a sentence names a step, which the page links
 STRIPS = 4  # blocks of most copies, whose gradient is shown along them
-MOST = 20_000  # entries of a record that a browser steps through
+MOST_VALUES = 20_000  # that a browser steps through
 
 
 def page_content(
@@ -48,10 +48,11 @@ def page_content(
 
     Raises: ArgumentError for a record or arrays too large, or unknown values of options.
     """
-    if len(trace.entries) > MOST:
+    if len(trace.entries) > MOST_VALUES:
         raise ArgumentError(
-            f"html: this trace holds {len(trace.entries):,} values, a page at most {MOST:,}; "
-            "trace fewer steps of the run, or see all of it with t.table() or t.draw(path, depth=1)"
+            f"html: this trace holds {len(trace.entries):,} values, a page at most "
+            f"{MOST_VALUES:,}; trace fewer steps of the run, or see all of it with t.table() or "
+            "t.draw(path, depth=1)"
         )
     one_of("html", SCALES, scale=scale)
     trace.analyze()

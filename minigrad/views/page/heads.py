@@ -13,7 +13,7 @@ from ...engine.errors import ArgumentError
 from ...recording.record import Entry
 from ...recording.trace import TraceRecord
 from ..attention.figures import row_entropy
-from ..attention.record import Attention, asking, attentions
+from ..attention.record import AttentionWeights, asking, attentions
 from ..data import number
 from ..fold import parts
 from ..plain import one_line
@@ -65,7 +65,7 @@ def told_apart(scopes: Sequence[str]) -> list[str]:
     return ["/".join(one) for one in names]
 
 
-def _figures(one: Attention) -> dict[str, Any]:
+def _figures(one: AttentionWeights) -> dict[str, Any]:
     return {
         "node": one.entry.id,
         "heads": one.heads,

@@ -23,9 +23,9 @@ from ..plain import one_line
 
 __all__ = ["Pictures", "paints"]
 
-MOST = 40  # boxes of one picture; where there are more, scopes are closed
+MOST_BOXES = 40  # of one picture; where there are more, scopes are closed
 LONG = 100  # ops side by side in one scope; more are cut into parts, in the order they ran
-_TAG = re.compile(r"<(\w+)([^<>]*)>")
+_ELEMENT = re.compile(r"<(\w+)([^<>]*)>")
 _PAINT = re.compile(r' (fill|stroke)="(#[0-9a-f]{6})"')
 _PLACE = re.compile(r' (?:d|points|[cr]?x|[cr]?y|font-size)="[^"]*"')
 _POINT = re.compile(r"([-\d.]+),([-\d.]+)")
@@ -49,7 +49,7 @@ class Pictures:
         pending = [""]
         while pending:
             root = pending.pop(0)
-            plan = outline(model, root=root, limit=MOST)
+            plan = outline(model, root=root, limit=MOST_BOXES)
             closed = {box.id: _path(model, box) for box in plan.boxes if box.kind == "scope"}
             found |= dict.fromkeys(marks(plan, False))
             self.told.append(self._tell(root, plan, closed))
@@ -129,8 +129,8 @@ def _paint_names() -> dict[str, str]:
 
 
 PAINTS = _paint_names()
-BINS = frozenset(f"bin{i}" for i in range(len(LIGHT.bins)))
-LINES = frozenset(f"line{i}" for i in range(len(LIGHT.lines)))
+BIN_CLASSES = frozenset(f"bin{i}" for i in range(len(LIGHT.bins)))
+LINE_CLASSES = frozenset(f"line{i}" for i in range(len(LIGHT.lines)))
 INKS = ("#000001", "#fffffe")  # on the colour of a gradient
 
 
@@ -144,7 +144,7 @@ def _classed(svg: str) -> str:
         classes = []
         for what, colour in _PAINT.findall(given):
             name = PAINTS.get(colour, "")
-            if what == "fill" and tag != "text" and name in {"alarm", *BINS}:
+            if what == "fill" and tag != "text" and name in {"alarm", *BIN_CLASSES}:
                 ground = "bin8" if name == "alarm" else name
                 classes += ["cell", ground]
             elif colour in INKS:
@@ -157,7 +157,7 @@ def _classed(svg: str) -> str:
             given = f' class="{" ".join(classes)}"{_PAINT.sub("", given)}'
         return f"<{tag}{_PLACE.sub(_short_place, given)}>"
 
-    return _TAG.sub(painted, svg)
+    return _ELEMENT.sub(painted, svg)
 
 
 def _short_place(found: re.Match[str]) -> str:
@@ -203,7 +203,7 @@ def paints(*, compared: bool) -> str:
     for i in range(len(LIGHT.bins)):
         rules.append(f".bin{i}{{--bin:var(--bin{i});--ink-on:var(--ink{i})}}")
     for part in LIGHT.roles():
-        name = f"var(--{part})" if part in LINES else f"var(--p-{part})"
+        name = f"var(--{part})" if part in LINE_CLASSES else f"var(--p-{part})"
         rules.append(f".f-{part}{{fill:{name}}}.s-{part}{{stroke:{name}}}")
     return "".join(rules)
 
@@ -213,5 +213,5 @@ def _variables(theme: Theme, compared: bool) -> Iterator[str]:
     for i, (fill, line) in enumerate(zip(bins, lines, strict=True)):
         yield f"--bin{i}:{fill};--ink{i}:{ink_on(fill)};--line{i}:{line};"
     for part, colour in theme.roles().items():
-        if part not in LINES:
+        if part not in LINE_CLASSES:
             yield f"--p-{part}:{colour};"
