@@ -156,7 +156,7 @@ def _session(model: Any, rows: int, columns: int) -> DecodingSession:
     size = rows, CACHE_COLUMNS * -(-columns // CACHE_COLUMNS), dtype
     kept = getattr(model, "_sessions", {}).pop("last", None)  # one thread gets it
     if kept is not None and kept.size == size and kept.form == _form(model):
-        return kept  # type: ignore[no-any-return]
+        return kept
     return DecodingSession(model, size)
 
 

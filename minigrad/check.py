@@ -226,7 +226,7 @@ class _Problem:
             return gradients
         with enable_grad():
             total = sum((g * v).sum() for g, v in zip(gradients, self.directions, strict=True))
-        return grad_or_zeros(total, leaves)  # type: ignore[no-any-return]
+        return grad_or_zeros(total, leaves)
 
     def shifted(self, i: int, index: tuple[int, ...], step: complex) -> list[Any]:
         """The inputs with one entry moved; all floating ones complex if the step is."""

@@ -104,7 +104,7 @@ def _recorded(
             edge = node.edges[node.plan.needed.index(position)]
             value = Tensor(value, edge, edge.plan.needs) if isinstance(edge, Node) else edge
         lifted.append(value)
-    return rules(gradient, tuple(lifted))  # type: ignore[no-any-return]
+    return rules(gradient, tuple(lifted))
 
 
 def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:

@@ -107,7 +107,7 @@ def layout_of(call: str, model: Any) -> ShardLayout:
             f"{call}: {type(model).__name__} is not split over ranks; shard(model) splits it, and "
             "what is whole on every rank needs no Whole and the clip_grad_norm of minigrad.optim"
         )
-    return layout  # type: ignore[no-any-return]
+    return layout
 
 
 def _part(layer: Any, path: str, layout: ShardLayout) -> Any:

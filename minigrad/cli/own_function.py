@@ -107,7 +107,7 @@ class Target:
             s = "s" * (len(needed) > 1)
             said = f"{self} needs argument{s} {', '.join(needed)}; explain calls it without any"
             raise ArgumentError(said)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _run_file(self, path: Path) -> ModuleType:
         said = one_line(self.place)

@@ -180,7 +180,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         self._data[...] = new
         writes.note(self._data, caller())
         notify(Listener.tensor_assigned, self, new)
-        return self  # type: ignore[no-any-return]
+        return self
 
     def cast_(self: Any, dtype: DTypeLike) -> Tensor:
         """Give a leaf's entries another floating dtype, in new memory; its gradient is dropped."""
@@ -189,7 +189,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         if self.dtype != dtype:
             self._data, self.grad = self._data.astype(dtype), None
             self._shape, self._dtype = self._data.shape, self._data.dtype
-        return self  # type: ignore[no-any-return]
+        return self
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         if self._node is not None or current().recording:
@@ -222,7 +222,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         return int(self.item())
 
     def __index__(self: Any) -> int:
-        return read_data(self).__index__()  # type: ignore[no-any-return]
+        return read_data(self).__index__()
 
     def __round__(self: Any, digits: int | None = None) -> Any:
         return round(self.item(), digits)
@@ -251,7 +251,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         return (self[i] for i in range(len(self._data)))
 
     def __pos__(self: Any) -> Tensor:
-        return self  # type: ignore[no-any-return]
+        return self
 
     def __repr__(self: Any) -> str:
         body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)

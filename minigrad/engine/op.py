@@ -412,7 +412,7 @@ FLOAT64 = np.dtype(np.float64)
 
 
 def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
-    return eval(source, namespace)  # type: ignore[no-any-return]
+    return eval(source, namespace)
 
 
 registry: dict[str, Op] = {}

@@ -113,7 +113,7 @@ class Plan:
         self.source += source + "\n"
         namespace["__package__"] = __package__  # no frame that a user wrote
         exec(source, namespace)
-        return namespace[name]  # type: ignore[no-any-return]
+        return namespace[name]
 
     def _saved_by(self, rule: Rule, i: int) -> list[str]:
         """The names of what a node saves for a rule; `others` and a sequence stand for several."""

@@ -81,7 +81,7 @@ def _clip_norm(parameters: list[Tensor], max_norm: float) -> Tensor:
             for p in parameters:
                 if p.grad is not None:
                     p.grad = np.asarray(p.grad * factor)
-    return result[0]  # type: ignore[no-any-return]
+    return result[0]
 
 
 def _clip_value(parameters: list[Tensor], max_value: float) -> None:

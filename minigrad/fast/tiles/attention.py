@@ -305,7 +305,7 @@ def attend_block_backward(
         schedule.plan(threads, 0)
         return kernels.backward(schedule, g, saved, needed)
 
-    return on_threads(schedule, work)  # type: ignore[no-any-return]
+    return on_threads(schedule, work)
 
 
 # ---------------------------------------------------------------- as a method of attention
