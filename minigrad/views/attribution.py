@@ -17,7 +17,7 @@ __all__ = ["Attribution"]
 
 HALF = 10  # cells of a bar on each side of zero
 SHARES = "share", "direct"
-Row = tuple[str, float, float | None]
+AttributionRow = tuple[str, float, float | None]
 
 
 class Attribution(Explained):
@@ -55,7 +55,7 @@ class Attribution(Explained):
                 ]
         return finished("\n".join([*parts, "", *(fill(x, width) for x in self._sums())]))
 
-    def _positions(self, tokens: Sequence[Any] | None) -> list[Row]:
+    def _positions(self, tokens: Sequence[Any] | None) -> list[AttributionRow]:
         shares = self.positions
         names = [str(i) for i in range(shares.shape[-1])]
         if tokens is not None and len(tokens) != len(names):
@@ -67,7 +67,7 @@ class Attribution(Explained):
         totals = shares.reshape(-1, len(names)).sum(axis=0)
         return [(name, float(x), None) for name, x in zip(names, totals, strict=True)]
 
-    def _heads(self) -> list[Row]:
+    def _heads(self) -> list[AttributionRow]:
         return [
             (f"{one_line(one.path)}, head {head}", float(x), None)
             for one in self.heads
@@ -87,7 +87,7 @@ class Attribution(Explained):
         return self.table()
 
 
-def _table(rows: list[Row], most: int, width: int) -> str:
+def _table(rows: list[AttributionRow], most: int, width: int) -> str:
     """The largest rows, in their order, and how many others, with the sum of their shares."""
     largest = sorted(range(len(rows)), key=lambda i: -abs(rows[i][1]))
     kept, rest = sorted(largest[:most]), largest[most:]

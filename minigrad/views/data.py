@@ -16,8 +16,8 @@ from .formula import plain
 __all__ = ["node_to_dict", "number", "trace_to_dict"]
 
 RECORD_VERSION = 1
-COPIED_FIELDS = "id kind op name path scope dtype place flops saved_bytes".split()
-CHECK = "kind step scope op symbol method why number title forward formula ok".split()
+NODE_FIELDS = "id kind op name path scope dtype place flops saved_bytes".split()
+CHECK_FIELDS = "kind step scope op symbol method why number title forward formula ok".split()
 
 
 def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
 
 
 def node_to_dict(trace: TraceRecord, entry: Entry, times: bool = False) -> dict[str, Any]:
-    node = {name: getattr(entry, name) for name in COPIED_FIELDS} | {
+    node = {name: getattr(entry, name) for name in NODE_FIELDS} | {
         "shape": list(entry.shape),
         "settings": dict(entry.settings),
         "saved": [{"name": name, "node": source} for name, source in entry.saved],
@@ -68,7 +68,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
 
 
 def _check(check: CheckResult) -> dict[str, Any]:
-    return {name: getattr(check, name) for name in CHECK} | {
+    return {name: getattr(check, name) for name in CHECK_FIELDS} | {
         "forward_text": plain(check.forward),
         "formula_text": plain(check.formula),
         "shape": list(check.shape),

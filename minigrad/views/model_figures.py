@@ -23,7 +23,7 @@ __all__ = [
     "guess_table", "head_table", "likeliest", "quoted", "token_table",
 ]  # fmt: skip
 
-MOST_ROWS, MOST_HEADS = 24, 6  # shown: rows in a terminal, heads of a kind
+TERMINAL_ROWS, HEADS_NAMED = 24, 6  # shown: rows in a terminal, heads of a kind
 TOLD = 0.5  # from where on a head is said to look at keys of a kind
 MOVES = "∂L/∂A · A"
 Names = Sequence[Sequence[str]]  # of each text's tokens
@@ -153,15 +153,15 @@ def by_head(
 # ---------------------------------------------------------------- tables, in a terminal or a page
 
 
-NUMBER, NAME = Column("", right=True), Column("token", shrink="end")
-GUESS_COLUMNS = [NUMBER, NAME, Column("probability", right=True), Column("", drop=1)]
-TOKENS = [NUMBER, NAME, Column("guessed", right=True, drop=3)]
-TOKENS += [Column("rms of ∂L/∂X", right=True), Column("", drop=1)]
-TOKENS += [Column("∂L/∂X · X", right=True), Column("", drop=2)]
-BLOCKS = [Column("block"), Column("rms of ∂L/∂X", right=True), Column("", drop=2)]
-BLOCKS += [Column("∂L/∂weights", right=True, drop=3), Column("", drop=1)]
-BLOCKS += [Column("attention", right=True), Column("feed-forward", right=True)]
-HEADS = [Column("keys"), Column("heads")]
+TOKEN_NUMBER, TOKEN_NAME = Column("", right=True), Column("token", shrink="end")
+GUESS_COLUMNS = [TOKEN_NUMBER, TOKEN_NAME, Column("probability", right=True), Column("", drop=1)]
+TOKEN_COLUMNS = [TOKEN_NUMBER, TOKEN_NAME, Column("guessed", right=True, drop=3)]
+TOKEN_COLUMNS += [Column("rms of ∂L/∂X", right=True), Column("", drop=1)]
+TOKEN_COLUMNS += [Column("∂L/∂X · X", right=True), Column("", drop=2)]
+BLOCK_COLUMNS = [Column("block"), Column("rms of ∂L/∂X", right=True), Column("", drop=2)]
+BLOCK_COLUMNS += [Column("∂L/∂weights", right=True, drop=3), Column("", drop=1)]
+BLOCK_COLUMNS += [Column("attention", right=True), Column("feed-forward", right=True)]
+HEAD_TABLE_COLUMNS = [Column("keys"), Column("heads")]
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def token_table(title: str, hint: str, text: Sequence[Token]) -> Figures:
         gradient = [sized(one.gradient), bar(one.gradient, scale)]
         share = [f"{one.share:+.2g}", share_bar(abs(one.share) / most)]
         rows.append([str(k), quoted(one.token), sized(one.probability), *gradient, *share])
-    return Figures(title, hint, TOKENS, rows, most=MOST_ROWS)
+    return Figures(title, hint, TOKEN_COLUMNS, rows, most=TERMINAL_ROWS)
 
 
 def block_table(title: str, hint: str, blocks: Sequence[BlockFigures]) -> Figures:
@@ -236,7 +236,7 @@ def block_table(title: str, hint: str, blocks: Sequence[BlockFigures]) -> Figure
         cells = [b.name, sized(b.gradient), bar(b.gradient, out)]
         cells += [sized(b.of_weights), bar(b.of_weights, own)]
         rows.append([*cells, f"{b.attention:+.2g}", f"{b.feed_forward:+.2g}"])
-    return Figures(title, hint, BLOCKS, rows)
+    return Figures(title, hint, BLOCK_COLUMNS, rows)
 
 
 def head_table(title: str, hint: str, by_kind: dict[str, list[tuple[str, float]]]) -> Figures:
@@ -246,10 +246,10 @@ def head_table(title: str, hint: str, by_kind: dict[str, list[tuple[str, float]]
         moves = kind == MOVES
         told = [f"{head} {x:+.2g}" if moves else f"{head} {x:.2f}" for head, x in heads]
         shown = told if moves else told[: sum(x >= TOLD for _, x in heads)]
-        more = f" and {len(shown) - MOST_HEADS} more" * (len(shown) > MOST_HEADS and not moves)
-        said = ", ".join(shown[:MOST_HEADS]) or f"none; nearest {told[0]}"
+        more = f" and {len(shown) - HEADS_NAMED} more" * (len(shown) > HEADS_NAMED and not moves)
+        said = ", ".join(shown[:HEADS_NAMED]) or f"none; nearest {told[0]}"
         rows.append([kind, said + more])
-    return Figures(title, hint, HEADS, rows, wraps=True)
+    return Figures(title, hint, HEAD_TABLE_COLUMNS, rows, wraps=True)
 
 
 def quoted(token: str) -> str:

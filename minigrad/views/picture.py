@@ -32,7 +32,7 @@ FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "d
 NO_GLYPH = str.maketrans({"✓": "ok", "✗": "×"})  # signs that the font of PNG and PDF lacks
 RESOLUTION = "144"  # dots per inch of a PNG
 INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be on the PATH)"
-_TAG = re.compile(r"<[a-zA-Z][^<>]*>")
+_OPENING_TAG = re.compile(r"<[a-zA-Z][^<>]*>")
 _GROUP = re.compile(
     r'(<g id="([^"]+)" class="(?:node|edge|cluster|graph)[^"]*"[^>]*>\s*)(<title>[^<]*</title>\s*)?'
 )
@@ -120,7 +120,7 @@ def accessible(svg: str, dot: Dot, *, follow: bool, zoom: bool = False) -> str:
         a script that zooms and pans where a browser opens the picture by itself.
     """
     prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
-    svg = _TAG.sub(lambda m: m[0].replace(' id="', f' id="{prefix}-'), titled(svg, dot))
+    svg = _OPENING_TAG.sub(lambda m: m[0].replace(' id="', f' id="{prefix}-'), titled(svg, dot))
     head = f'<title id="{prefix}-title">{escape(dot.name)}</title>\n'
     head += f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>\n'
     style = f"#{prefix} text{{font-family:{_FAMILY}}}{_dark(prefix) if follow else ''}"

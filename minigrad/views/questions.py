@@ -20,7 +20,7 @@ from ..recording.trace import TraceRecord
 from .derivation.markdown import aligned, code, escaped
 from .derivation.symbols import symbols
 from .fold import Fold, folded
-from .formula import Node, fill, latex, number, parse, slots
+from .formula import Formula, fill, latex, number, parse, slots
 from .formula.products import gradient
 from .labels import picture_name, summary
 from .model import AnnotatedTrace
@@ -186,7 +186,7 @@ def _heading(trace: TraceRecord, question: GradientQuestion) -> str:
     return f"Backward step {question.number} of {len(trace.backward_steps)}{where}"
 
 
-def _hint(trace: TraceRecord, question: GradientQuestion, names: dict[int, Node]) -> list[str]:
+def _hint(trace: TraceRecord, question: GradientQuestion, names: dict[int, Formula]) -> list[str]:
     """What the rule does with the gradient, its formula, and small arrays that it names."""
     if question.edge is None:
         return []

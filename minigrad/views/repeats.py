@@ -9,8 +9,8 @@ import numpy as np
 from ..ops.notation import letters, repeated
 from ..recording.record import Edge, Entry
 from ..recording.trace import TraceRecord
-from .formula import Node, parse
-from .formula.tree import TOP, items_of, keeps_shape
+from .formula import Formula, parse
+from .formula.tree import TRANSPOSE, items_of, keeps_shape
 
 __all__ = ["Repeats", "in_product", "repeats", "stack_letters"]
 
@@ -46,9 +46,9 @@ def in_product(trace: TraceRecord, edge: Edge) -> bool:
     return len(factors) > 1 and all(map(_is_matrix, factors))
 
 
-def _is_matrix(node: Node) -> bool:
+def _is_matrix(node: Formula) -> bool:
     """A slot, as it is or transposed."""
-    turned = node.kind == "script" and node.parts[2] == TOP
+    turned = node.kind == "script" and node.parts[2] == TRANSPOSE
     return (node.parts[0] if turned else node).kind == "slot"
 
 

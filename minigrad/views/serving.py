@@ -20,7 +20,7 @@ from typing import Any
 
 __all__ = ["Route", "Served"]
 
-SECONDS_OF_PATIENCE = 2.0  # with a slow reader
+READER_TIMEOUT = 2.0  # seconds for a slow reader
 MOST_BYTES = 1 << 20  # of a question
 MOST_WAITING = 16  # questions that wait for an answer
 
@@ -97,7 +97,7 @@ class _Server(ThreadingHTTPServer):
 class _Answer(BaseHTTPRequestHandler):
     """One question."""
 
-    timeout = SECONDS_OF_PATIENCE
+    timeout = READER_TIMEOUT
 
     def __init__(self, served: Served, *of: Any) -> None:
         self.served = served

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...recording.record import Edge, Entry
-from ..formula import Node, definitions, fill, latex, number, parse, slots
+from ..formula import Formula, definitions, fill, latex, number, parse, slots
 from ..formula.products import ONE, gradient, indexed, summed
 from ..formula.tree import COMMA, items_of
 from ..repeats import repeats, stack, stack_letters
 from .plan import DerivationPlan
 from .symbols import letters, symbols
 
-__all__ = ["Equations", "Formula"]
+__all__ = ["Equations", "FilledFormula"]
 
 
-class Formula(NamedTuple):
+class FilledFormula(NamedTuple):
     """A formula, and the signs that it defines for itself."""
 
-    body: Node
-    signs: list[tuple[Node, Node]]
+    body: Formula
+    signs: list[tuple[Formula, Formula]]
 
 
 class Equations:
@@ -27,13 +27,13 @@ class Equations:
         self.plan, self.trace = plan, plan.trace
         self.symbols = symbols(plan.trace, plan.with_symbols(), plan.loss)
 
-    def value(self, entry: int) -> Node:
+    def value(self, entry: int) -> Formula:
         """An entry's symbol; a transposed factor's formula, and a constant's number."""
         if entry in self.plan.inlined:
             return self.forward(self.trace[entry]).body
         if (origin := self.plan.detached_from(entry)) is not None:
-            inside = Node("group", "(", (self.value(origin),))
-            return Node("call", "", (Node("function", "detach"), inside))
+            inside = Formula("group", "(", (self.value(origin),))
+            return Formula("call", "", (Formula("function", "detach"), inside))
         constant = self.plan.number(entry)
         return self.symbols[entry] if constant is None else number(constant)
 
@@ -44,10 +44,10 @@ class Equations:
         """∂L/∂ an entry, even of the loss itself."""
         return latex(gradient(self.symbols[entry]))
 
-    def forward(self, entry: Entry) -> Formula:
+    def forward(self, entry: Entry) -> FilledFormula:
         return _filled(entry.tex, self._values(entry))
 
-    def rule(self, edge: Edge) -> Formula:
+    def rule(self, edge: Edge) -> FilledFormula:
         """What a use sends back."""
         user, inlined = self.trace[edge.target], self.plan.inlined
         values = self._values(user)
@@ -65,7 +65,7 @@ class Equations:
         found = _filled(template, values)
         return found._replace(body=summed(found.body, letters(axes.letters)))
 
-    def _values(self, entry: Entry) -> dict[str, Node]:
+    def _values(self, entry: Entry) -> dict[str, Formula]:
         """What a formula of an op may name: its inputs and settings."""
         values = {name: number(text) for name, text in entry.settings.items() if text != "None"}
         for edge in self.trace.into(entry):
@@ -73,10 +73,10 @@ class Equations:
             whole = edge.input.rstrip("0123456789")
             if whole != edge.input:  # one of many: they are listed
                 before = (*items_of(values[whole]), COMMA) if whole in values else ()
-                values[whole] = Node("row", "", (*before, *items_of(part)))
+                values[whole] = Formula("row", "", (*before, *items_of(part)))
         return values
 
-    def _index(self, values: dict[str, Node], user: Entry, over: list[str]) -> None:
+    def _index(self, values: dict[str, Formula], user: Entry, over: list[str]) -> None:
         """The matrices of a stack that are multiplied before they are added."""
         names = stack_letters(len(stack(self.trace, user)))
         for edge in self.trace.into(user):
@@ -87,10 +87,10 @@ class Equations:
         values["g"] = indexed(values["g"], letters(over))
 
 
-def _filled(template: str, values: dict[str, Node]) -> Formula:
+def _filled(template: str, values: dict[str, Formula]) -> FilledFormula:
     """The template filled in; what is unknown or was left out is its name."""
     tree = parse(template)
-    values = {name: Node("word", name) for name in slots(tree)} | values
+    values = {name: Formula("word", name) for name in slots(tree)} | values
     body, signs = definitions(tree)
     found = [(sign, fill(what, values)) for sign, what in signs]
-    return Formula(fill(body, values), [pair for pair in found if pair[0] != pair[1]])
+    return FilledFormula(fill(body, values), [pair for pair in found if pair[0] != pair[1]])

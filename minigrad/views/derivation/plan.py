@@ -15,7 +15,7 @@ import numpy as np
 from ...recording.record import Edge, Entry
 from ...recording.trace import TraceRecord
 from ..formula import parse, slots
-from ..formula.tree import GRADIENT, TOP, script
+from ..formula.tree import GRADIENT, TRANSPOSE, script
 from ..model import AnnotatedTrace
 
 __all__ = ["DerivationPlan", "DerivationStep"]
@@ -167,7 +167,7 @@ class DerivationPlan:
 
     def _is_transposed(self, entry: Entry) -> bool:
         rules = [*map(parse, entry.vjp_tex.values())]
-        return rules == [script(GRADIENT, above=TOP)] and len(self.trace.into(entry)) == 1
+        return rules == [script(GRADIENT, above=TRANSPOSE)] and len(self.trace.into(entry)) == 1
 
     def shown_in(self, entry: int) -> int:
         """The entry in whose equation an entry stands: its own, but for a transposed factor."""

@@ -28,7 +28,7 @@ READ = (
     "Each gradient has the shape of what it belongs to. Each step of the backward pass starts from "
     "the gradient of what an op made, and gives those of what the op used."
 )
-NOTHING = "**No gradient goes back through this trace: it is a forward pass alone.**"
+NO_BACKWARD = "**No gradient goes back through this trace: it is a forward pass alone.**"
 AFTER = (
     "**Backward has not run in this trace: these are the rules it would apply. There are no sizes, "
     "and nothing is measured.**"
@@ -53,8 +53,12 @@ LEAF_TITLES = {
     "Inputs": "input detached",
     "Constants": "constant",
 }
-MANY = 8  # leaves that are listed in one line, at most, if they are of several scopes
-HEAD = "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|---|---|---|---|"
+MOST_LEAVES_IN_A_LINE = (
+    8  # leaves that are listed in one line, at most, if they are of several scopes
+)
+RESULTS_HEADER = (
+    "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|---|---|---|---|"
+)
 
 
 class Sections:
@@ -75,7 +79,7 @@ class Sections:
         forward, back = len(self.trace.forward_steps), len(self.trace.backward_steps)
         ran = f"{back} backward steps, told in {len(self.steps)}" if back else "no backward step"
         parts = [TITLE, f"Written from the record of one run: {forward} forward steps and {ran}."]
-        parts += [] if back else [AFTER if self.plan.order else NOTHING]
+        parts += [] if back else [AFTER if self.plan.order else NO_BACKWARD]
         parts.append("\n".join([*self._given(), *self._loss()]))
         parts += [READ] if self.plan.order else []
         return [*parts, *self._verdicts()] if self.plan.ran else parts
@@ -90,7 +94,7 @@ class Sections:
             by_scope: dict[str, list[Entry]] = {}
             for e in found:
                 by_scope.setdefault(homes[e.id], []).append(e)
-            if len(found) > MANY and len(by_scope) > 1:
+            if len(found) > MOST_LEAVES_IN_A_LINE and len(by_scope) > 1:
                 lines.append(f"- {title}{note}:")
                 for scope, some in by_scope.items():
                     where = f"in {code(scope)}: " if scope else ""
@@ -237,7 +241,7 @@ class Sections:
         left = [e for e in self._leaves() if e.gradient is None]
         why = (f"{self._symbol(e)} ({self.trace.explain_missing(e)})" for e in left)
         without = [f"Without a gradient: {', '.join(why)}."] if left else []
-        return ["## What came out", "\n".join([HEAD, *rows]), *without]
+        return ["## What came out", "\n".join([RESULTS_HEADER, *rows]), *without]
 
     def _symbol(self, entry: Entry) -> str:
         return inline(latex(self.equations.symbols[entry.id]))

@@ -11,7 +11,7 @@ import numpy as np
 from ...recording.checks import CHECK_KINDS, CheckResult
 from ...recording.record import Edge, Entry
 from ..fold import is_within
-from ..formula import Node, latex, parse, slots, text
+from ..formula import Formula, latex, parse, slots, text
 from ..formula.tree import is_negative
 from ..model import STATES
 from ..plain import one_line, sized
@@ -23,8 +23,8 @@ from .symbols import space
 
 __all__ = ["StepText"]
 
-WIDEST = 220  # characters of a sum whose terms are written out
-SHARED = "The {0} matrices along {1} share {2}, so their {0} products add."
+LONGEST_SUM = 220  # characters of a sum whose terms are written out
+SHARED_MATRICES = "The {0} matrices along {1} share {2}, so their {0} products add."
 REPEATED = "{2} is repeated along {1}: each of its entries is used {0} times, so {0} terms add."
 TERMS_ADD = (
     "**The terms add.** {0} is used {1} times{2}. A change of {0} reaches {3} on each of these "
@@ -114,7 +114,7 @@ class StepText:
         slope = self.equations.slope(edge.source)
         return rf"\left.{slope}\right\rvert_{{{self.equations.name(user)}{which}}}"
 
-    def _defined(self, step: DerivationStep) -> list[tuple[Node, Node]]:
+    def _defined(self, step: DerivationStep) -> list[tuple[Formula, Formula]]:
         """The signs that the rules define for themselves, each once, before what it is used in."""
         formulas = [self.equations.forward(self.trace[i]) for i in step.through]
         known = [pair for formula in formulas for pair in formula.signs]
@@ -136,7 +136,9 @@ class StepText:
         if axes is None:
             return ""
         along, name = ", ".join(map(inline, axes.letters)), inline(self.equations.name(edge.source))
-        return (SHARED if axes.in_stack else REPEATED).format(prod(axes.sizes), along, name)
+        return (SHARED_MATRICES if axes.in_stack else REPEATED).format(
+            prod(axes.sizes), along, name
+        )
 
     def total(self, source: int, through: list[int]) -> list[str]:
         """Why the parts of a gradient add, once the last of them is known."""
@@ -152,7 +154,7 @@ class StepText:
             rules = [self.equations.rule(edge) for edge in uses]
             spelled = " + ".join(map(_term, (rule.body for rule in rules)))
             plain = not any(rule.signs for rule in rules) and count == len(uses)
-            rows += [("", spelled, "")] if plain and len(spelled) <= WIDEST else []
+            rows += [("", spelled, "")] if plain and len(spelled) <= LONGEST_SUM else []
         name = inline(self.equations.name(source))
         said = TERMS_ADD.format(name, count, self._users(terms), inline("L"))
         return [said, aligned(rows), *self._sizes_of_terms(source, terms), *self._sizes([source])]
@@ -234,10 +236,10 @@ def _norm(array: object) -> float:
     return float(np.linalg.norm(np.asarray(array, np.float64)))
 
 
-def _in_words(what: Node) -> bool:
+def _in_words(what: Formula) -> bool:
     """Whether a sign stands for a number or for words, which is said beside the equations."""
     return what.kind in ("number", "text")
 
 
-def _term(term: Node) -> str:
+def _term(term: Formula) -> str:
     return rf"\left({latex(term)}\right)" if is_negative(term) else latex(term)

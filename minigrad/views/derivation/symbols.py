@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from ...ops.notation import shape_product
 from ...recording.record import Entry
 from ...recording.trace import TraceRecord
-from ..formula import Node, parse
+from ..formula import Formula, parse
+from ..formula.products import LOSS_LETTER
 from ..formula.tree import COMMA, EMPTY, GREEK, letter, row, script
 
 __all__ = ["letters", "space", "symbol_of", "symbols"]
 
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
-LOSS = letter("L")
 # letters for what has no name: the first that no one else uses
 UNNAMED = "H Z U Y"
 PARAMETER = r"\theta \vartheta \psi"
 BY_PART = {"mask": "M B", "targets": "t", "a": "c k", "b": "c k", "x": "X c k"}
 
 
-def symbol_of(name: str) -> Node:
+def symbol_of(name: str) -> Formula:
     r"""The symbol that a name spells, or the name itself as text.
 
     >>> from ..formula import latex
@@ -33,34 +33,34 @@ def symbol_of(name: str) -> Node:
     '{\\text{50}\\%\\text{ of }\\lt \\text{x}\\gt }'
     """
     if name.endswith("_hat") and len(name) == 5:
-        return Node("hat", "", (letter(name[0]),))
+        return Formula("hat", "", (letter(name[0]),))
     found = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
     if not found or len(name) > WORD + 6 or len(found[1]) > WORD:
-        return Node("text", name)
+        return Formula("text", name)
     word, digits, rest = found.groups()
     below = letters([digits] * bool(digits) + rest.split("_")[1:])
     return _word(word) if below == EMPTY else script(_word(word), below)
 
 
-def _word(text: str) -> Node:
+def _word(text: str) -> Formula:
     if text in GREEK:
         return letter(rf"\{text}")
-    return Node("number" if text.isdigit() else "letter" if len(text) == 1 else "word", text)
+    return Formula("number" if text.isdigit() else "letter" if len(text) == 1 else "word", text)
 
 
-def letters(names: Iterable[str]) -> Node:
+def letters(names: Iterable[str]) -> Formula:
     """Names beside one another, as they stand below a sign; EMPTY for none."""
-    items: list[Node] = []
+    items: list[Formula] = []
     for name in names:
         items += [COMMA, parse(name) if "_" in name else _word(name)]
     return row(items[1:]) if items else EMPTY
 
 
-def symbols(trace: TraceRecord, used: Iterable[int], loss: int | None) -> dict[int, Node]:
+def symbols(trace: TraceRecord, used: Iterable[int], loss: int | None) -> dict[int, Formula]:
     """A symbol for each entry used, no two alike; `loss` is the entry that is L itself."""
     entries = [trace[i] for i in sorted(used) if i != loss]
     found = {e.id: symbol_of(e.name) for e in entries if e.name}
-    taken = {LOSS, *(s.parts[0] if s.kind == "script" else s for s in found.values())}
+    taken = {LOSS_LETTER, *(s.parts[0] if s.kind == "script" else s for s in found.values())}
     groups: dict[str, list[int]] = {}
     for e in entries:
         if not e.name:
@@ -69,8 +69,8 @@ def symbols(trace: TraceRecord, used: Iterable[int], loss: int | None) -> dict[i
         base = next((c for c in map(parse, choices.split()) if c not in taken), _word("tmp"))
         taken.add(base)
         for k, i in enumerate(ids, 1):
-            found[i] = script(base, Node("number", str(k))) if len(ids) > 1 else base
-    return _distinct(trace, found) | ({} if loss is None else {loss: LOSS})
+            found[i] = script(base, Formula("number", str(k))) if len(ids) > 1 else base
+    return _distinct(trace, found) | ({} if loss is None else {loss: LOSS_LETTER})
 
 
 def _choices(trace: TraceRecord, entry: Entry) -> str:
@@ -82,9 +82,11 @@ def _choices(trace: TraceRecord, entry: Entry) -> str:
     return BY_PART.get(part, rf"\mathrm{{{part}}}" if len(part) > 1 else part)
 
 
-def _distinct(trace: TraceRecord, found: dict[int, Node]) -> dict[int, Node]:
+def _distinct(trace: TraceRecord, found: dict[int, Formula]) -> dict[int, Formula]:
     """Mark namesakes: by the number in their scopes if that tells them apart, else by counting."""
-    alike: dict[Node, list[int]] = {LOSS: [-1]}  # L is the loss, so nothing else is L alone
+    alike: dict[Formula, list[int]] = {
+        LOSS_LETTER: [-1]
+    }  # L is the loss, so nothing else is L alone
     for i, symbol in sorted(found.items()):
         alike.setdefault(symbol, []).append(i)
     for symbol, ids in alike.items():
@@ -97,9 +99,9 @@ def _distinct(trace: TraceRecord, found: dict[int, Node]) -> dict[int, Node]:
     return found
 
 
-def _marked(symbol: Node, digits: str) -> Node:
+def _marked(symbol: Formula, digits: str) -> Formula:
     base, below, _ = symbol.parts if symbol.kind == "script" else (symbol, EMPTY, EMPTY)
-    return script(base, below, Node("group", "(", (Node("number", digits),)))
+    return script(base, below, Formula("group", "(", (Formula("number", digits),)))
 
 
 def space(shape: tuple[int, ...], dtype: str = "float64") -> str:

@@ -20,9 +20,10 @@ write, mathml    the writers: LaTeX and text, MathML
 from .fill import fill, number
 from .mathml import mathml
 from .parse import parse
-from .tree import Node, definitions, slots
+from .tree import Formula, definitions, slots
 from .write import latex, plain, text
 
 __all__ = [
-    "Node", "definitions", "fill", "latex", "mathml", "number", "parse", "plain", "slots", "text",
+    "Formula", "definitions", "fill", "latex", "mathml", "number", "parse", "plain", "slots",
+    "text",
 ]  # fmt: skip

@@ -29,13 +29,13 @@ from .recurrence import Steps
 from .tree import (
     CIRCLE,
     COMMA,
-    DIVIDED,
     EMPTY,
     MINUS,
+    ODOT,
+    OSLASH,
     PLUS,
-    TIMES,
-    TOP,
-    Node,
+    TRANSPOSE,
+    Formula,
     base_of,
     items_of,
     letter,
@@ -60,24 +60,24 @@ COMPARE: dict[str, Callable[..., Any]] = {
     r"\ge": np.greater_equal,
     r"\ne": np.not_equal,
 }
-LABEL = re.compile(r"[^\W\d](_\d+)?'*")
-SOFTMAX, LOG_SOFTMAX = Node("function", "softmax"), Node("function", r"\log softmax")
+AXIS_LABEL = re.compile(r"[^\W\d](_\d+)?'*")
+SOFTMAX, LOG_SOFTMAX = Formula("function", "softmax"), Formula("function", r"\log softmax")
 NUMBERS = ("number", "frac", "tfrac", "sqrt")  # what is multiplied entry by entry
 
 
-class Value(NamedTuple):
+class Labelled(NamedTuple):
     """An array, the labels of its axes where subscripts gave some, whether it is a vector's ᵀ."""
 
     array: Any
     labels: tuple[str, ...] | None = None
     turned: bool = False
 
-    def mapped(self, change: Callable[[Any], Any]) -> Value:
-        return Value(change(self.array), self.labels)
+    def mapped(self, change: Callable[[Any], Any]) -> Labelled:
+        return Labelled(change(self.array), self.labels)
 
 
 def evaluate(
-    formula: Node,
+    formula: Formula,
     slots: Mapping[str, Any],
     *,
     target: tuple[int, ...] | None = None,
@@ -107,9 +107,9 @@ def evaluate(
 class _Evaluation:
     def __init__(
         self,
-        formula: Node,
+        formula: Formula,
         slots: Mapping[str, Any],
-        definitions: list[tuple[Node, Node]],
+        definitions: list[tuple[Formula, Formula]],
         target: tuple[int, ...] | None,
         settings: Mapping[str, Any],
         shape: tuple[int, ...],
@@ -124,15 +124,15 @@ class _Evaluation:
         )
         self.axis: int | None = None  # along which an index is worked out
         self.fill = 0.0  # what lies outside of an array
-        self.known: dict[Node, Value | None] = {}
-        self.call = named.Call(target, settings, slots)
+        self.known: dict[Formula, Labelled | None] = {}
+        self.call = named.FormulaCall(target, settings, slots)
 
     # ------------------------------------------------------------------ sums and products
 
-    def of(self, node: Node) -> Value:
+    def of(self, node: Formula) -> Labelled:
         """The value of any part."""
         if (node, EMPTY) in self.steps.rules:
-            return Value(self.steps.all(node))
+            return Labelled(self.steps.all(node))
         if node in self.definitions and not (self.steps and node.kind == "script"):
             return self.definition(node)
         if node.kind != "row":
@@ -140,10 +140,10 @@ class _Evaluation:
         if (choice := split(node, operator("?")))[1:]:
             yes, no = split(choice[1], operator(":"))
             parts = (self.of(choice[0]).array, self.of(yes).array, self.of(no).array)
-            return Value(np.where(*parts))
+            return Labelled(np.where(*parts))
         return self.sum(items_of(node))
 
-    def definition(self, sign: Node) -> Value:
+    def definition(self, sign: Formula) -> Labelled:
         if self.axis is not None:  # it may be another number along each
             return self.of(self.definitions[sign])
         if sign in self.known:
@@ -155,9 +155,9 @@ class _Evaluation:
         self.known[sign] = value = self.of(self.definitions[sign])
         return value
 
-    def sum(self, items: Sequence[Node]) -> Value:
+    def sum(self, items: Sequence[Formula]) -> Labelled:
         """Terms added and subtracted; a Σ takes its whole term."""
-        terms: list[tuple[Node, list[Node]]] = [(PLUS, [])]
+        terms: list[tuple[Formula, list[Formula]]] = [(PLUS, [])]
         for item in items:
             if item in (PLUS, MINUS):
                 terms.append((item, []))
@@ -177,30 +177,30 @@ class _Evaluation:
             raise UnreadableFormulaError("an empty formula")
         return reduce(partial(_together, np.add), values)
 
-    def product(self, items: Sequence[Node]) -> Value:
+    def product(self, items: Sequence[Formula]) -> Labelled:
         """Chunks between ⊙ and ⊘, from the left."""
-        total: Value | None = None
-        chunk: list[tuple[Node, Value]] = []
+        total: Labelled | None = None
+        chunk: list[tuple[Formula, Labelled]] = []
         how: Callable[..., Any] = np.multiply
         rest = [item for item in items if item.kind != "space"]
         while rest:
             item = rest.pop(0)
-            if item in (TIMES, DIVIDED, operator("/"), operator(r"\cdot")):
+            if item in (ODOT, OSLASH, operator("/"), operator(r"\cdot")):
                 total = _chunked(total, how, chunk)
-                how = np.multiply if item in (TIMES, operator(r"\cdot")) else np.divide
+                how = np.multiply if item in (ODOT, operator(r"\cdot")) else np.divide
                 chunk = []
             else:
                 value, rest = self.prefixed(item, rest)
                 chunk.append((item, value))
         return _chunked(total, how, chunk)
 
-    def prefixed(self, item: Node, rest: list[Node]) -> tuple[Value, list[Node]]:
+    def prefixed(self, item: Formula, rest: list[Formula]) -> tuple[Labelled, list[Formula]]:
         """An item with what it applies to, and what is left of the term."""
         base, below, above = item.parts if item.kind == "script" else (item, EMPTY, EMPTY)
         name = base.text
         if base.kind in ("operator", "function") and name in named.FOLDS:
             if self.steps and below == letter("t"):
-                return Value(self.steps.sum(rest, self.product)), []
+                return Labelled(self.steps.sum(rest, self.product)), []
             outer, self.fill = self.fill, -np.inf if name == r"\max" else 0.0
             value = self.product(rest)
             self.fill = outer
@@ -220,61 +220,61 @@ class _Evaluation:
 
     # ------------------------------------------------------------------ what stands alone
 
-    def atom(self, node: Node) -> Value:
+    def atom(self, node: Formula) -> Labelled:
         match node:
-            case Node("number", digits):
-                return Value(float(digits))
-            case Node("letter", r"\pi"):
-                return Value(np.pi)
-            case Node("letter", r"\infty"):
-                return Value(np.inf)
-            case Node("letter", name) if name in self.places.ranges:
+            case Formula("number", digits):
+                return Labelled(float(digits))
+            case Formula("letter", r"\pi"):
+                return Labelled(np.pi)
+            case Formula("letter", r"\infty"):
+                return Labelled(np.inf)
+            case Formula("letter", name) if name in self.places.ranges:
                 return self.place(name)
-            case Node("text", name) if name in self.slots:
-                return Value(self.slots[name])
-            case Node("slot", name) if name in self.slots:
-                return Value(self.slots[name])
-            case Node("group" | "tall", "[", (inside,)):
+            case Formula("text", name) if name in self.slots:
+                return Labelled(self.slots[name])
+            case Formula("slot", name) if name in self.slots:
+                return Labelled(self.slots[name])
+            case Formula("group" | "tall", "[", (inside,)):
                 return self.holds(inside)
-            case Node("group" | "tall", "|", (inside,)):
+            case Formula("group" | "tall", "|", (inside,)):
                 return self.of(inside).mapped(np.abs)
-            case Node("group" | "tall", _, (inside,)):
+            case Formula("group" | "tall", _, (inside,)):
                 parts = split(inside, COMMA)
                 return self.of(inside) if len(parts) == 1 else self.several(parts)
-            case Node("frac" | "tfrac", _, (top, bottom)):
+            case Formula("frac" | "tfrac", _, (top, bottom)):
                 return _together(np.divide, self.of(top), self.of(bottom))
-            case Node("sqrt", _, (inside,)):
+            case Formula("sqrt", _, (inside,)):
                 return self.of(inside).mapped(np.sqrt)
-            case Node("script", _, (base, below, above)):
+            case Formula("script", _, (base, below, above)):
                 return self.scripted(base, below, above)
-            case Node("call", _, (head, Node(_, bracket, (inside,)))):
+            case Formula("call", _, (head, Formula(_, bracket, (inside,)))):
                 return self.called(head, bracket, inside)
         raise UnreadableFormulaError(f"{text(node) or node.text!r} is not defined")
 
-    def place(self, name: str) -> Value:
+    def place(self, name: str) -> Labelled:
         """What a letter of an index runs through."""
         at = (self.axis or 0) if self.places.is_place(name) else 0
-        return Value(np.arange(self.places.ranges[name][at]), (self.places.labels(name)[at],))
+        return Labelled(np.arange(self.places.ranges[name][at]), (self.places.labels(name)[at],))
 
-    def several(self, parts: Sequence[Node]) -> Value:
+    def several(self, parts: Sequence[Formula]) -> Labelled:
         """What stands in brackets with commas: steps, gates side by side, a number an axis."""
         if any(part.text == r"\ldots" for part in parts):
-            return Value(self.steps.sequence(parts))
+            return Labelled(self.steps.sequence(parts))
         if self.axis is not None:
             return self.of(parts[self.axis])
-        return Value(np.concatenate([self.of(part).array for part in parts], axis=-1))
+        return Labelled(np.concatenate([self.of(part).array for part in parts], axis=-1))
 
-    def along(self, axis: int, node: Node) -> Value:
+    def along(self, axis: int, node: Formula) -> Labelled:
         """An index along one of the axes of places."""
         outer, self.axis = self.axis, axis
         value = self.of(node)
         self.axis = outer
         return value
 
-    def scripted(self, base: Node, below: Node, above: Node) -> Value:
+    def scripted(self, base: Formula, below: Formula, above: Formula) -> Labelled:
         if self.steps and (found := self.steps.script(base, below, above)) is not None:
-            return self.raised(Value(found[0]), found[1])
-        if base == Node("letter", "e") and below == EMPTY:
+            return self.raised(Labelled(found[0]), found[1])
+        if base == Formula("letter", "e") and below == EMPTY:
             return self.of(above).mapped(np.exp)
         if above != EMPTY and (sign := script(base, below)) in self.definitions:
             return self.raised(self.definition(sign), above)
@@ -282,13 +282,13 @@ class _Evaluation:
             self.of(base) if below == EMPTY else self.subscripted(base, below), above
         )
 
-    def raised(self, value: Value, above: Node) -> Value:
+    def raised(self, value: Labelled, above: Formula) -> Labelled:
         """A value with what stands above it: a power, or a transposition."""
         if above == EMPTY:
             return value
-        if above == TOP:
+        if above == TRANSPOSE:
             if np.ndim(value.array) == 1:
-                return Value(value.array, turned=True)
+                return Labelled(value.array, turned=True)
             return value.mapped(lambda x: np.swapaxes(x, -1, -2) if np.ndim(x) > 1 else x)
         items = items_of(above)
         if items[0] == CIRCLE:
@@ -297,31 +297,31 @@ class _Evaluation:
             return _power(value, self.of(above))
         raise UnreadableFormulaError(f"the superscript {text(above)}")
 
-    def subscripted(self, base: Node, below: Node) -> Value:
+    def subscripted(self, base: Formula, below: Formula) -> Labelled:
         """Labels for the axes; or one entry of each row, picked by a sign that has the label."""
         value = self.of(base)
         if self.places and base.kind == "slot":
             return self.read(value.array, split(below, COMMA))
         signs = [text(part) for part in split(below, COMMA)]
-        if any("_" in sign and not LABEL.fullmatch(sign) for sign in signs):
+        if any("_" in sign and not AXIS_LABEL.fullmatch(sign) for sign in signs):
             return self.picked(value, split(below, COMMA))
-        if computed := [sign for sign in signs if not LABEL.fullmatch(sign)]:
+        if computed := [sign for sign in signs if not AXIS_LABEL.fullmatch(sign)]:
             raise UnreadableFormulaError(f"the index {computed[0]} is computed")
         if np.ndim(value.array) > len(signs):  # axes that were summed away
-            value = Value(np.squeeze(value.array))
+            value = Labelled(np.squeeze(value.array))
         if np.ndim(value.array) != len(signs):
             raise UnreadableFormulaError(f"{len(signs)} labels for {np.ndim(value.array)} axes")
-        return Value(value.array, tuple(signs))
+        return Labelled(value.array, tuple(signs))
 
-    def read(self, array: Any, parts: list[Node]) -> Value:
+    def read(self, array: Any, parts: list[Formula]) -> Labelled:
         """The entries of an array at places, each of which may be computed."""
         count = array.ndim - len(parts) + 1  # of the last part, which stands for all axes left
         found = [self.of(part) for part in parts[:-1]]
         found += [self.along(axis, parts[-1]) for axis in range(count)]
         labels = tuple(dict.fromkeys(label for one in found for label in one.labels or ()))
-        return Value(read(array, [_aligned(one, labels) for one in found], self.fill), labels)
+        return Labelled(read(array, [_aligned(one, labels) for one in found], self.fill), labels)
 
-    def picked(self, value: Value, parts: list[Node]) -> Value:
+    def picked(self, value: Labelled, parts: list[Formula]) -> Labelled:
         """x_{i, t_i}: of each row the entry that t tells; rows of several axes count as one."""
         at = next(i for i, part in enumerate(parts) if part.kind == "script")
         where = np.asarray(self.of(parts[at].parts[0]).array, dtype=int)
@@ -329,9 +329,9 @@ class _Evaluation:
         axis = at if len(parts) == np.ndim(value.array) else -1
         found = np.take_along_axis(value.array, np.expand_dims(where, axis), axis)
         found = np.squeeze(found, axis)
-        return Value(found if found.ndim == len(labels) else found.reshape(-1), labels)
+        return Labelled(found if found.ndim == len(labels) else found.reshape(-1), labels)
 
-    def holds(self, inside: Node) -> Value:
+    def holds(self, inside: Formula) -> Labelled:
         """Iverson's bracket: 1 where a condition holds, 0 elsewhere."""
         items = items_of(inside)
         signs = [i for i, item in enumerate(items) if item.text in COMPARE]
@@ -341,23 +341,23 @@ class _Evaluation:
             return self.is_at(items[0].text, row(items[2:]))
         bounds = [-1, *signs, len(items)]
         sides = [self.of(row(items[a + 1 : b])) for a, b in pairwise(bounds)]
-        found = Value(1.0)
+        found = Labelled(1.0)
         for at, sign in enumerate(signs):
             one = _together(COMPARE[items[sign].text], sides[at], sides[at + 1])
             found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
         return found
 
-    def is_at(self, name: str, where: Node) -> Value:
+    def is_at(self, name: str, where: Formula) -> Labelled:
         """[m = 2 i + k]: 1 where a letter is what an index computes, along every axis."""
-        found = Value(1.0)
+        found = Labelled(1.0)
         for axis in range(len(self.places.labels(name))):
             one = _together(
-                np.equal, self.along(axis, Node("letter", name)), self.along(axis, where)
+                np.equal, self.along(axis, Formula("letter", name)), self.along(axis, where)
             )
             found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
         return found
 
-    def first(self, below: Node, inside: Node) -> Value:
+    def first(self, below: Formula, inside: Formula) -> Labelled:
         """Of the places that a letter goes through in order, the first where something holds."""
         outer, self.fill = self.fill, -np.inf
         value = self.of(inside)
@@ -368,14 +368,14 @@ class _Evaluation:
         array = _aligned(value, (*rest, *ends))
         rows = _flat(array, len(ends)) > 0
         found = rows & (np.cumsum(rows, axis=-1) == 1)
-        return Value(np.reshape(found, array.shape).astype(float), (*rest, *ends))
+        return Labelled(np.reshape(found, array.shape).astype(float), (*rest, *ends))
 
-    def called(self, head: Node, bracket: str, inside: Node) -> Value:
+    def called(self, head: Formula, bracket: str, inside: Formula) -> Labelled:
         base, below, above = head.parts if head.kind == "script" else (head, EMPTY, EMPTY)
         if base == COUNT:
             return self.folded(r"\sum", below, self.holds(inside), keep=True)
         if bracket == "[":
-            return Value(self.of(head).array[named.index(text(inside), self.slots)])
+            return Labelled(self.of(head).array[named.index(text(inside), self.slots)])
         parts = split(inside, COMMA) if items_of(inside) else []
         name = base.text
         if name == "first":
@@ -385,7 +385,7 @@ class _Evaluation:
             shares = np.split(self.of(inside).array, len(functions), axis=-1)
             pairs = zip(functions, shares, strict=True)
             made = [named.ENTRYWISE[f.text](share) for f, share in pairs]
-            return Value(np.concatenate(made, axis=-1))
+            return Labelled(np.concatenate(made, axis=-1))
         if name in named.ENTRYWISE:
             value = self.of(inside).mapped(named.ENTRYWISE[name])
             return value if above == EMPTY else _power(value, self.of(above))
@@ -402,9 +402,9 @@ class _Evaluation:
         values = [one for part in parts for one in self.arguments(part)]
         self.call = outer
         subscript = "" if below == EMPTY else text(below)
-        return Value(named.FUNCTIONS[name](self.call, subscript, *values))
+        return Labelled(named.FUNCTIONS[name](self.call, subscript, *values))
 
-    def arguments(self, part: Node) -> list[Any]:
+    def arguments(self, part: Formula) -> list[Any]:
         """What stands between two commas; of a slot that holds several arrays, each."""
         if part.kind == "text":
             return [part.text]
@@ -414,12 +414,12 @@ class _Evaluation:
 
     # ------------------------------------------------------------------ folds
 
-    def folded(self, name: str, below: Node, value: Value, keep: bool = False) -> Value:
+    def folded(self, name: str, below: Formula, value: Labelled, keep: bool = False) -> Labelled:
         """Σ, mean, max … over labels; over all without any."""
         fold = named.FOLDS[name]
         array = np.asarray(value.array)
         if below == EMPTY or not items_of(below):
-            return Value(fold(array))
+            return Labelled(fold(array))
         if (cumulated := self.cumulated(name, below, value)) is not None:
             return cumulated
         known = value.labels or tuple(letters(array.ndim))
@@ -430,11 +430,11 @@ class _Evaluation:
             raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
         axes = tuple(known.index(label) for label in names)
         if value.labels is None:
-            return Value(fold(array, axis=axes, keepdims=keep))
+            return Labelled(fold(array, axis=axes, keepdims=keep))
         left = tuple(label for label in known if label not in names)
-        return Value(fold(array, axis=axes), left)
+        return Labelled(fold(array, axis=axes), left)
 
-    def cumulated(self, name: str, below: Node, value: Value) -> Value | None:
+    def cumulated(self, name: str, below: Formula, value: Labelled) -> Labelled | None:
         """A sum up to, or from, each place, as in Σ over i' ≤ i; a product of all but each."""
         sign = next((item.text for item in items_of(below) if item.text in COMPARE), None)
         if sign is None or value.labels is None or self.places:
@@ -449,7 +449,7 @@ class _Evaluation:
         found = np.reshape(named.cumulated(name, sign, flat), ends.shape)
         found = np.moveaxis(found, range(-len(axes), 0), axes)
         renamed = dict(zip(first, second, strict=True))
-        return Value(found, tuple(renamed.get(x, x) for x in value.labels))
+        return Labelled(found, tuple(renamed.get(x, x) for x in value.labels))
 
 
 def _flat(array: Any, axes: int) -> Any:
@@ -458,22 +458,22 @@ def _flat(array: Any, axes: int) -> Any:
     return np.reshape(array, (*lead, int(np.prod(array.shape[array.ndim - axes :]))))
 
 
-def _inside(node: Node) -> Node:
+def _inside(node: Formula) -> Formula:
     """What stands in brackets; a node without any as it is."""
     return node.parts[0] if node.kind in ("group", "tall") else node
 
 
-def _is_softmax(node: Node) -> bool:
+def _is_softmax(node: Formula) -> bool:
     node = base_of(node)
     return base_of(node.parts[0] if node.kind == "call" else node) == SOFTMAX
 
 
-def _log_of(node: Node) -> Node:
+def _log_of(node: Formula) -> Formula:
     """The same call of another function, which does not underflow."""
     return LOG_SOFTMAX if node == SOFTMAX else node.mapped(_log_of)
 
 
-def _chunked(total: Value | None, how: Any, chunk: list[tuple[Node, Value]]) -> Value:
+def _chunked(total: Labelled | None, how: Any, chunk: list[tuple[Formula, Labelled]]) -> Labelled:
     """What stands side by side, multiplied, and then what came before it."""
     if not chunk:
         raise UnreadableFormulaError("a product without a factor")
@@ -485,17 +485,17 @@ def _chunked(total: Value | None, how: Any, chunk: list[tuple[Node, Value]]) -> 
         if scalar or entrywise or labelled:
             found = _together(np.multiply, found, value)
         else:
-            found = Value(_matrix_product(found, value))
+            found = Labelled(_matrix_product(found, value))
         node = other
     return found if total is None else _together(how, total, found)
 
 
-def _is_entrywise(factor: Node) -> bool:
+def _is_entrywise(factor: Formula) -> bool:
     """Whether what stands beside it is multiplied entry by entry: not so by ∂L/∂X, which is one."""
     return factor.text == "[" or (factor.kind in NUMBERS and gradient_of(factor) is None)
 
 
-def _matrix_product(one: Value, other: Value) -> Any:
+def _matrix_product(one: Labelled, other: Labelled) -> Any:
     """Of matrices or stacks of them; a vector's ᵀ beside a vector makes their outer product."""
     a, b = one.array, other.array
     if one.turned:
@@ -509,24 +509,24 @@ def _matrix_product(one: Value, other: Value) -> Any:
     return np.matmul(a, b)
 
 
-def _together(combine: Callable[..., Any], one: Value, other: Value) -> Value:
+def _together(combine: Callable[..., Any], one: Labelled, other: Labelled) -> Labelled:
     """Entry by entry; axes with labels meet those of the same label."""
     if one.labels is None and other.labels is None:
-        return Value(combine(one.array, other.array))
+        return Labelled(combine(one.array, other.array))
     one, other = (
-        value if value.labels is not None else Value(value.array, _usual_labels(value.array))
+        value if value.labels is not None else Labelled(value.array, _usual_labels(value.array))
         for value in (one, other)
     )
     mine, theirs = one.labels or (), other.labels or ()
     labels = tuple(dict.fromkeys((*mine, *theirs)))
-    return Value(combine(_aligned(one, labels), _aligned(other, labels)), labels)
+    return Labelled(combine(_aligned(one, labels), _aligned(other, labels)), labels)
 
 
 def _usual_labels(array: Any) -> tuple[str, ...]:
     return tuple(letters(np.ndim(array)))
 
 
-def _aligned(value: Value, labels: tuple[str, ...]) -> Any:
+def _aligned(value: Labelled, labels: tuple[str, ...]) -> Any:
     """An array with an axis for each label, of length 1 where it has none."""
     if value.labels is None:
         return value.array
@@ -541,5 +541,5 @@ def _as_mask(allowed: Any) -> Any:
     return np.where(allowed, 0.0, -np.inf)
 
 
-def _power(value: Value, exponent: Value) -> Value:
+def _power(value: Labelled, exponent: Labelled) -> Labelled:
     return _together(np.power, value, exponent)

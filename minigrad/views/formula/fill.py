@@ -14,14 +14,14 @@ from .parse import parse
 from .products import ONE, bracketed, factors, is_factor, transposed
 from .tree import (
     COMMA,
-    DIVIDED,
     EMPTY,
     GRADIENT,
     MINUS,
+    ODOT,
+    OSLASH,
     PLUS,
-    TIMES,
-    TOP,
-    Node,
+    TRANSPOSE,
+    Formula,
     base_of,
     is_negative,
     items_of,
@@ -34,10 +34,10 @@ from .tree import (
 
 __all__ = ["fill", "number"]
 
-THIN = Node("space", r"\,")
+THIN = Formula("space", r"\,")
 
 
-def fill(node: Node, values: Mapping[str, Node]) -> Node:
+def fill(node: Formula, values: Mapping[str, Formula]) -> Formula:
     r"""A formula with values in the place of its slots; a slot without one stays.
 
     >>> from . import latex, parse
@@ -46,64 +46,64 @@ def fill(node: Node, values: Mapping[str, Node]) -> Node:
     '3\\, \\left(a + b\\right) \\odot X^{\\circ 2}'
     """
     match node:
-        case Node("slot", name):
+        case Formula("slot", name):
             return values.get(name, node)
-        case Node("row", _, items):
+        case Formula("row", _, items):
             kept = _without_ones(items) if values.get("g") == ONE else items
             return _numbers_first(row(_filled(kept, values)))
-        case Node("call", _, (Node("slot") as head, group)):
-            return Node("call", "", (_base(fill(head, values), True), fill(group, values)))
-        case Node("script", _, (Node("slot") as base, below, above)):
+        case Formula("call", _, (Formula("slot") as head, group)):
+            return Formula("call", "", (_base(fill(head, values), True), fill(group, values)))
+        case Formula("script", _, (Formula("slot") as base, below, above)):
             marks = fill(below, values), _exponent(fill(above, values))
             return _scripted(fill(base, values), *marks)
     return node.mapped(lambda part: fill(part, values))
 
 
-def _scripted(base: Node, below: Node, above: Node) -> Node:
-    if below == EMPTY and above in (TOP, ONE):
-        return transposed(base) if above == TOP else base
+def _scripted(base: Formula, below: Formula, above: Formula) -> Formula:
+    if below == EMPTY and above in (TRANSPOSE, ONE):
+        return transposed(base) if above == TRANSPOSE else base
     base = _base(base, below != EMPTY)
     if base.kind == "script" and base.parts[2] == below == EMPTY:
         base, below = base.parts[:2]
     return script(base, below, above)
 
 
-def _base(node: Node, index: bool) -> Node:
+def _base(node: Formula, index: bool) -> Formula:
     """A value that a script or an index stands behind, in brackets unless it is a symbol."""
     symbol = base_of(node).kind in ("letter", "word", "function", "operator")
     if node.kind == "script":
         _, below, above = node.parts
-        symbol = symbol and above != TOP and not (index and below != EMPTY)
+        symbol = symbol and above != TRANSPOSE and not (index and below != EMPTY)
     return node if symbol or node.kind in ("slot", "group", "tall") else bracketed(node)
 
 
-def _exponent(node: Node) -> Node:
+def _exponent(node: Formula) -> Formula:
     """An exponent entry by entry, worked out if it is one number less another."""
     match items_of(node):
-        case (Node(_, r"\circ") as circle, Node("group", _, (inside,))):
+        case (Formula(_, r"\circ") as circle, Formula("group", _, (inside,))):
             terms = split(inside, MINUS)
             if len(terms) == 2 and all(t.kind == "number" and "\\" not in t.text for t in terms):
                 power = float(terms[0].text) - float(terms[1].text)
-                return ONE if power == 1 else row((circle, Node("number", f"{power:g}")))
+                return ONE if power == 1 else row((circle, Formula("number", f"{power:g}")))
     return node
 
 
-def _without_ones(items: Sequence[Node]) -> list[Node]:
+def _without_ones(items: Sequence[Formula]) -> list[Formula]:
     """A row less its factors <g>: of a gradient that is 1, they need not be written."""
     kept = [*items]
     for at in reversed([i for i, item in enumerate(items) if item == GRADIENT]):
         before, after = kept[max(at - 1, 0) : at], kept[at + 1 : at + 2]
-        if after == [TIMES]:
+        if after == [ODOT]:
             del kept[at : at + 2]
-        elif before in ([TIMES], [THIN]):
+        elif before in ([ODOT], [THIN]):
             del kept[at - 1 : at + 1]
         elif any(map(is_factor, before + after)):
             del kept[at]
     return kept
 
 
-def _filled(items: Sequence[Node], values: Mapping[str, Node]) -> list[Node]:
-    found: list[Node] = []
+def _filled(items: Sequence[Formula], values: Mapping[str, Formula]) -> list[Formula]:
+    found: list[Formula] = []
     for before, item, after in zip((EMPTY, *items), items, (*items[1:], EMPTY), strict=False):
         value = fill(item, values)
         bare = value == item or not _needs_brackets(value, before, after)
@@ -111,36 +111,36 @@ def _filled(items: Sequence[Node], values: Mapping[str, Node]) -> list[Node]:
     return found
 
 
-def _needs_brackets(value: Node, before: Node, after: Node) -> bool:
+def _needs_brackets(value: Formula, before: Formula, after: Formula) -> bool:
     """Whether a value would be misread between its neighbours."""
     if level(value) == "atom" or {before, after} <= {EMPTY, COMMA}:
         return False
     if {before, after} <= {EMPTY, PLUS, MINUS} and not is_negative(value):
         return level(value) == "sum" and before != EMPTY
-    entrywise = {before, after} & {TIMES, DIVIDED} or before.kind == "function"
+    entrywise = {before, after} & {ODOT, OSLASH} or before.kind == "function"
     return bool(entrywise) or not factors(value)
 
 
-def _numbers_first(node: Node) -> Node:
+def _numbers_first(node: Formula) -> Formula:
     """Numbers stand before what they multiply entry by entry."""
-    parts = split(node, TIMES)
+    parts = split(node, ODOT)
     numbers = [part for part in parts if _is_number(part)]
     others = [part for part in parts if part not in numbers]
     if not numbers or not others or len(parts) == 1 or level(node) != "product":
         return node
     items = [item for number in numbers for item in (*items_of(number), THIN)]
-    items += [item for part in others for item in (*items_of(part), TIMES)]
+    items += [item for part in others for item in (*items_of(part), ODOT)]
     return row(items[:-1])
 
 
-def _is_number(node: Node) -> bool:
+def _is_number(node: Formula) -> bool:
     return node.kind == "number" or (node.kind == "tfrac" and _is_number(node.parts[0]))
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def number(text: str) -> Node:
+def number(text: str) -> Formula:
     r"""A number as Python prints it, as a person writes it; other text as text.
 
     >>> from . import latex
@@ -152,21 +152,21 @@ def number(text: str) -> Node:
     try:
         value = float(re.sub(r"^np\.\w+\((.*)\)$", r"\1", text))
     except ValueError:
-        return Node("text", text)
+        return Formula("text", text)
     if value != value:
-        return Node("word", "nan")
+        return Formula("word", "nan")
     return row((MINUS, _positive(-value))) if value < 0 else _positive(value)
 
 
-def _positive(value: float) -> Node:
+def _positive(value: float) -> Formula:
     if value == inf:
         return parse(r"\infty")
     if value == int(value) and value < 1e6:
-        return Node("number", str(int(value)))
+        return Formula("number", str(int(value)))
     return _unit_fraction(value) or _decimal(value)
 
 
-def _unit_fraction(value: float) -> Node | None:
+def _unit_fraction(value: float) -> Formula | None:
     if not 0 < value < 1 or len(repr(value)) <= 7:
         return None
     for tex, n, root in (
@@ -178,10 +178,10 @@ def _unit_fraction(value: float) -> Node | None:
     return None
 
 
-def _decimal(value: float) -> Node:
+def _decimal(value: float) -> Formula:
     short = f"{value:.6g}"
     digits, _, power = short.partition("e")
-    mantissa = Node("number", digits + r"\ldots" * (float(short) != value))
+    mantissa = Formula("number", digits + r"\ldots" * (float(short) != value))
     if not power:
         return mantissa
     ten = parse(f"10^{{{int(power)}}}")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .named import FOLDS
-from .tree import COMMA, EQUALS, Node, operator, split
+from .tree import COMMA, EQUALS, Formula, operator, split
 
 __all__ = ["Places", "ordered", "read"]
 
@@ -31,7 +31,7 @@ class Places:
 
     def __init__(
         self,
-        formula: Node,
+        formula: Formula,
         slots: Mapping[str, Any],
         shape: tuple[int, ...],
         defined: Collection[str] = (),
@@ -80,14 +80,14 @@ class Places:
         return letter in "mik"
 
 
-def _below(node: Node) -> Node | None:
+def _below(node: Formula) -> Formula | None:
     """What a sum, or another fold, goes over."""
     if node.kind == "script" and node.parts[0].text in {*FOLDS, "first"}:
         return node.parts[1] if node.parts[1].kind != "empty" else None
     return None
 
 
-def _equation(node: Node) -> tuple[str, Node] | None:
+def _equation(node: Formula) -> tuple[str, Formula] | None:
     """The letter and the right-hand side of a bracket such as [m = i + k]."""
     if node.kind in ("group", "tall") and node.text == "[":
         sides = split(node.parts[0], EQUALS)
@@ -96,7 +96,7 @@ def _equation(node: Node) -> tuple[str, Node] | None:
     return None
 
 
-def _letters(part: Node) -> set[str]:
+def _letters(part: Formula) -> set[str]:
     return {node.text for node in part if node.kind == "letter"}
 
 

@@ -10,20 +10,24 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from .tree import CLOSING, EMPTY, SPACES, SUM, Node, items_of, shown
+from .tree import CLOSING, EMPTY, SPACES, SUM, Formula, items_of, shown
 
 __all__ = ["Tree", "mathml"]
 
 Tree: TypeAlias = Any
 TAGS = {"number": "mn", "operator": "mo", "text": "mtext", "shape": "shape", "slot": "slot"}
 SIGNS = {"-": "−", r"\top": "⊤", r"\sum": "∑", r"\circ": "∘"}  # where plain text has another
-ACCENTS = {"hat": "^", "bar": "¯"}
-UNDER = (SUM, Node("function", r"\max"), Node("function", r"\min"))  # scripts stand below these
+ACCENT_SIGNS = {"hat": "^", "bar": "¯"}
+UNDER = (
+    SUM,
+    Formula("function", r"\max"),
+    Formula("function", r"\min"),
+)  # scripts stand below these
 ROOM = ["room"]  # between factors; the third of the page's own tags
 FULL_SIZE = {"displaystyle": "false", "scriptlevel": "0"}
 
 
-def mathml(node: Node) -> Tree:
+def mathml(node: Formula) -> Tree:
     r"""A formula as a tree of MathML.
 
     >>> from . import parse
@@ -35,41 +39,41 @@ def mathml(node: Node) -> Tree:
     return ["mrow", *_beside(node)]
 
 
-def _beside(node: Node) -> list[Tree]:
+def _beside(node: Formula) -> list[Tree]:
     """What stands beside one another, with room between the factors of a product."""
     trees: list[Tree] = []
-    for item, after in pairwise((*items_of(node), Node("space"))):
+    for item, after in pairwise((*items_of(node), Formula("space"))):
         trees.append(_tree(item))
         if not {item.kind, after.kind} & {"operator", "space"}:
             trees.append(ROOM)
     return trees
 
 
-def _tree(node: Node) -> Tree:
+def _tree(node: Formula) -> Tree:
     match node:
-        case Node("space", tex):
+        case Formula("space", tex):
             return ["mspace", {"width": SPACES[tex[1:]]}]
-        case Node("row"):
+        case Formula("row"):
             return mathml(node)
-        case Node("group" | "tall", open, (inside,)):
+        case Formula("group" | "tall", open, (inside,)):
             return ["mrow", ["mo", open], *_beside(inside), ["mo", CLOSING[open]]]
-        case Node("call", _, (head, group)):
+        case Formula("call", _, (head, group)):
             return ["mrow", _tree(head), _tree(group)]
-        case Node("frac" | "tfrac" as kind, _, (top, bottom)):
+        case Formula("frac" | "tfrac" as kind, _, (top, bottom)):
             made = ["mfrac", _tree(top), _tree(bottom)]
             return ["mstyle", FULL_SIZE, made] if kind == "tfrac" else made
-        case Node("script", _, (base, below, above)):
+        case Formula("script", _, (base, below, above)):
             under, over = ("under", "over") if base in UNDER and below != EMPTY else ("sub", "sup")
             marks = {under: below, over: above}
             tag = "m" + "".join(name for name, mark in marks.items() if mark != EMPTY)
             return [tag, _tree(base), *(_small(m) for m in marks.values() if m != EMPTY)]
-        case Node("sqrt", _, (base,)):
+        case Formula("sqrt", _, (base,)):
             return ["msqrt", *_beside(base)]
-        case Node("hat" | "bar" as mark, _, (base,)):
-            return ["mover", _tree(base), ["mo", {"stretchy": "false"}, ACCENTS[mark]]]
+        case Formula("hat" | "bar" as mark, _, (base,)):
+            return ["mover", _tree(base), ["mo", {"stretchy": "false"}, ACCENT_SIGNS[mark]]]
     prefix = [{"form": "prefix"}] if node.text == r"\partial" else []
     return [TAGS.get(node.kind, "mi"), *prefix, SIGNS.get(node.text, shown(node))]
 
 
-def _small(node: Node) -> Tree:
+def _small(node: Formula) -> Tree:
     return ["mrow", *map(_tree, node.parts)] if node.kind == "row" else _tree(node)

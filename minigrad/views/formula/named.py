@@ -14,10 +14,10 @@ import numpy as np
 
 from ...ops.notation import letters
 
-__all__ = ["ENTRYWISE", "FOLDS", "FUNCTIONS", "Call", "cumulated", "index"]
+__all__ = ["ENTRYWISE", "FOLDS", "FUNCTIONS", "FormulaCall", "cumulated", "index"]
 
 
-class Call(NamedTuple):
+class FormulaCall(NamedTuple):
     """What a function may ask: the shape of what is to come out, settings, and the slots."""
 
     target: tuple[int, ...] | None
@@ -126,7 +126,7 @@ def _row(fold: str) -> Callable[..., Any]:
     return lambda call, below, x: FOLDS[fold](x, axis=-1, keepdims=True)
 
 
-def _softmax(call: Call, below: str, x: Any) -> Any:
+def _softmax(call: FormulaCall, below: str, x: Any) -> Any:
     axes = _axes(below, x) if "≤" not in below else (-1,)
     axes = (-1,) if axes is None and np.ndim(x) else axes
     if "≤" in below or "<" in below:
@@ -137,7 +137,7 @@ def _softmax(call: Call, below: str, x: Any) -> Any:
     return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
 
 
-def _log_softmax(call: Call, below: str, x: Any) -> Any:
+def _log_softmax(call: FormulaCall, below: str, x: Any) -> Any:
     """The logarithm of it, also where the weight itself is too small for a float."""
     axes = _axes(below, x)
     axes = (-1,) if axes is None and np.ndim(x) else axes
@@ -153,7 +153,7 @@ def _allowed(below: str, shape: tuple[int, int]) -> Any:
     return allowed & (np.abs(i - j) < int(near[1])) if near else allowed
 
 
-def _broadcast(call: Call, below: str, x: Any) -> Any:
+def _broadcast(call: FormulaCall, below: str, x: Any) -> Any:
     """To the shape that is written; else along the named axes of what is to come out."""
     if re.search(r"\d", below):
         return np.broadcast_to(x, _shape(below))
@@ -167,7 +167,7 @@ def _broadcast(call: Call, below: str, x: Any) -> Any:
     return np.broadcast_to(x, call.target)
 
 
-def _scatter(call: Call, below: str, x: Any, *more: Any) -> Any:
+def _scatter(call: FormulaCall, below: str, x: Any, *more: Any) -> Any:
     """Each entry of x added where it was taken from."""
     shape = call.target if call.target is not None else call.settings["shape"]
     made = np.zeros(shape)
@@ -190,12 +190,12 @@ def _along(indices: Any, axis: int) -> tuple[Any, ...]:
     return tuple(grid)
 
 
-def _pick(call: Call, below: str, x: Any, indices: Any) -> Any:
+def _pick(call: FormulaCall, below: str, x: Any, indices: Any) -> Any:
     axis = _axes(below, x)
     return np.take_along_axis(x, np.asarray(indices), None if axis is None else axis[0])
 
 
-def _unsorted(call: Call, below: str, g: Any) -> Any:
+def _unsorted(call: FormulaCall, below: str, g: Any) -> Any:
     """What belongs to each entry, from where sorting put it."""
     x = call.slots["x"]
     axis = int(below) if below else None
@@ -206,11 +206,11 @@ def _unsorted(call: Call, below: str, g: Any) -> Any:
     return np.take_along_axis(g, back, axis)
 
 
-def _repeated(call: Call, below: str, x: Any) -> Any:
+def _repeated(call: FormulaCall, below: str, x: Any) -> Any:
     return np.repeat(x, call.settings["repeats"], axis=int(below) if below else None)
 
 
-def _summed_repeats(call: Call, below: str, g: Any) -> Any:
+def _summed_repeats(call: FormulaCall, below: str, g: Any) -> Any:
     """Each entry's copies added up."""
     shape = call.target or ()
     places = _repeated(call, below, np.arange(np.prod(shape, dtype=int)).reshape(shape))
@@ -219,13 +219,13 @@ def _summed_repeats(call: Call, below: str, g: Any) -> Any:
     return made
 
 
-def _onehot(call: Call, below: str, targets: Any) -> Any:
+def _onehot(call: FormulaCall, below: str, targets: Any) -> Any:
     axis = int(below or -1)
     classes = np.shape(call.slots["logits" if "logits" in call.slots else "log_probs"])[axis]
     return np.moveaxis(np.eye(classes)[np.asarray(targets, int)], -1, axis)
 
 
-def _einsum(call: Call, below: str, *operands: Any) -> Any:
+def _einsum(call: FormulaCall, below: str, *operands: Any) -> Any:
     """NumPy's, where the output may also repeat along a letter, or have it twice: a diagonal."""
     written = below.replace(" ", "").replace("…", ".").replace("1", "")
     inputs, _, output = written.partition("→")
@@ -256,24 +256,24 @@ def _einsum(call: Call, below: str, *operands: Any) -> Any:
     return np.einsum(f"{','.join(terms)}->{''.join(letters_out)}", *given)
 
 
-def _pad(call: Call, below: str, x: Any, last: Any = 0.0) -> Any:
+def _pad(call: FormulaCall, below: str, x: Any, last: Any = 0.0) -> Any:
     widths = [tuple(map(int, pair.split("+"))) for pair in below.replace(" ", "").split(",")]
     if isinstance(last, str):
         return np.pad(x, widths, mode=last)  # type: ignore[call-overload]
     return np.pad(x, widths, constant_values=last)
 
 
-def _joined(call: Call, below: str, *xs: Any) -> Any:
+def _joined(call: FormulaCall, below: str, *xs: Any) -> Any:
     axes = _axes(below, xs[0])
     return np.concatenate(xs, axis=None if axes is None else axes[0])
 
 
-def _flipped(call: Call, below: str, x: Any) -> Any:
+def _flipped(call: FormulaCall, below: str, x: Any) -> Any:
     return np.flip(x, _axes(below, x))
 
 
 def _rolled(by: int) -> Callable[..., Any]:
-    def roll(call: Call, below: str, x: Any) -> Any:
+    def roll(call: FormulaCall, below: str, x: Any) -> Any:
         shift = call.settings["shift"]
         back = tuple(by * n for n in shift) if isinstance(shift, tuple) else by * shift
         return np.roll(x, back, _axes(below, x))
@@ -281,7 +281,7 @@ def _rolled(by: int) -> Callable[..., Any]:
     return roll
 
 
-def _clip(call: Call, below: str, x: Any) -> Any:
+def _clip(call: FormulaCall, below: str, x: Any) -> Any:
     if below.startswith("±"):
         size = float(call.slots[below[1:].strip()])
         return np.clip(x, -size, size)
@@ -289,7 +289,7 @@ def _clip(call: Call, below: str, x: Any) -> Any:
     return np.clip(x, float(low), float(high))
 
 
-def _window_places(call: Call, shape: tuple[int, ...]) -> Any:
+def _window_places(call: FormulaCall, shape: tuple[int, ...]) -> Any:
     """Of each window's entries, as (C, K, L, N), the place in an array (N, C, …); -1 outside."""
     n, given = len(shape) - 2, call.settings
     size, stride, gap = (np.broadcast_to(given[s], n) for s in ("size", "stride", "dilation"))
@@ -310,14 +310,14 @@ def _window_places(call: Call, shape: tuple[int, ...]) -> Any:
     return wide.transpose(order).reshape(flat)
 
 
-def _windows(call: Call, below: str, x: Any) -> Any:
+def _windows(call: FormulaCall, below: str, x: Any) -> Any:
     shape = np.shape(x) if "shape" not in call.settings else call.settings["shape"]
     places = _window_places(call, shape)
     fill = call.settings.get("fill", 0.0)
     return np.where(places < 0, fill, np.append(np.ravel(x), fill)[places])
 
 
-def _add_windows(call: Call, below: str, x: Any) -> Any:
+def _add_windows(call: FormulaCall, below: str, x: Any) -> Any:
     shape = call.settings.get("shape", call.target)
     places = _window_places(call, shape)
     made = np.zeros(int(np.prod(shape)) + 1)

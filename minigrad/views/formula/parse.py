@@ -9,38 +9,38 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from .tree import CLOSING, EMPTY, KINDS, Node, base_of, items_of, operator, row, script
+from .tree import CLOSING, EMPTY, KIND_OF_COMMAND, Formula, base_of, items_of, operator, row, script
 
 __all__ = ["parse"]
 
-TOKEN = re.compile(r"(\s*)(\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?|[^\W\d_]'*|\S)", re.DOTALL)
+LATEX_TOKEN = re.compile(r"(\s*)(\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?|[^\W\d_]'*|\S)", re.DOTALL)
 
 ENDS = (")", "]", "}", r"\right", "")  # where a row ends
-STYLES = ("textstyle", "displaystyle", "mathbin", "mathrel", "mathbf", "mathit", "right")
+STYLE_COMMANDS = ("textstyle", "displaystyle", "mathbin", "mathrel", "mathbf", "mathit", "right")
 RAW = {"operatorname": "function", "mathrm": "word", "text": "text"}
 
 
 @lru_cache(maxsize=4096)
-def parse(tex: str) -> Node:
+def parse(tex: str) -> Formula:
     r"""A formula as a tree.
 
     >>> parse("-<x>").parts
-    (Node(kind='operator', text='-', parts=()), Node(kind='slot', text='x', parts=()))
+    (Formula(kind='operator', text='-', parts=()), Formula(kind='slot', text='x', parts=()))
     """
     tex = re.sub(r"\{([:+])\}", r"\\glued\1", tex)  # an operator that LaTeX sets without room
     tex = re.sub(r"\|([^|]*)\|", r"\\abs{\1}", re.sub(r"\\[lr]vert\b ?", "|", tex))
-    parser = _Parser(tex)
+    parser = _LatexParser(tex)
     items = parser.items()
     while parser.peek():  # a bracket that nothing opened
-        items += [Node("word", parser.next().strip("\\")), *parser.items()]
+        items += [Formula("word", parser.next().strip("\\")), *parser.items()]
     return row(items)
 
 
-class _Parser:
+class _LatexParser:
     """Reads tokens from the left, each with the room before it."""
 
     def __init__(self, tex: str) -> None:
-        self.tokens, self.at = [*TOKEN.findall(tex), ("", "")], 0
+        self.tokens, self.at = [*LATEX_TOKEN.findall(tex), ("", "")], 0
 
     def peek(self) -> str:
         return str(self.tokens[self.at][1])
@@ -55,9 +55,9 @@ class _Parser:
         self.at += found
         return found
 
-    def items(self) -> list[Node]:
+    def items(self) -> list[Formula]:
         """Nodes up to a closing bracket or the end."""
-        items: list[Node] = []
+        items: list[Formula] = []
         while self.peek() not in ENDS:
             close = not self.tokens[self.at][0]
             if self.peek() in "^_":
@@ -65,12 +65,12 @@ class _Parser:
                 continue
             node = self.node(self.next())
             if node.kind in ("group", "tall") and items and close and _takes(items[-1], node):
-                items[-1] = Node("call", "", (items[-1], node))
+                items[-1] = Formula("call", "", (items[-1], node))
             elif node != EMPTY:
                 items.append(node)
         return items
 
-    def node(self, token: str) -> Node:
+    def node(self, token: str) -> Formula:
         """What begins at a token; EMPTY for a command that only sets a style."""
         if token == "{":
             inside = row(self.items())
@@ -81,37 +81,41 @@ class _Parser:
         if token[0] == "\\":
             return self.command(token, token[1:])
         if token[0] == "<" and token[1:]:
-            return Node("slot", token[1:-1])
+            return Formula("slot", token[1:-1])
         if token[0].isdigit():
-            return Node("number", token)
-        return Node("letter" if token[0].isalpha() else "operator", token)
+            return Formula("number", token)
+        return Formula("letter" if token[0].isalpha() else "operator", token)
 
-    def group(self, open: str, tall: bool = False) -> Node:
+    def group(self, open: str, tall: bool = False) -> Formula:
         inside = row(self.items())
         if tall:
             self.skip(r"\right")
         if self.skip(CLOSING[open]):
-            return Node("tall" if tall else "group", open, (inside,))
+            return Formula("tall" if tall else "group", open, (inside,))
         return row((operator(open), *items_of(inside)))
 
-    def command(self, token: str, name: str) -> Node:
+    def command(self, token: str, name: str) -> Formula:
         match name:
             case "frac" | "tfrac" | "dfrac":
                 kind = "tfrac" if name == "tfrac" else "frac"
-                return Node(kind, "", (self.argument(), self.argument()))
+                return Formula(kind, "", (self.argument(), self.argument()))
             case "hat" | "bar" | "sqrt":
-                return Node(name, "", (self.argument(),))
+                return Formula(name, "", (self.argument(),))
             case "abs":
-                return Node("group", "|", (self.argument(),))
+                return Formula("group", "|", (self.argument(),))
             case "operatorname" | "mathrm" | "text":
-                return Node(RAW[name], self.raw())
+                return Formula(RAW[name], self.raw())
             case "glued":
                 return operator(f"{{{self.next()}}}")
             case "left":
                 return self.group(self.next(), tall=True) if self.peek() in ("(", "[") else EMPTY
-        if name in STYLES:
+        if name in STYLE_COMMANDS:
             return EMPTY
-        return Node(KINDS[name], token) if name in KINDS else Node("word", name)
+        return (
+            Formula(KIND_OF_COMMAND[name], token)
+            if name in KIND_OF_COMMAND
+            else Formula("word", name)
+        )
 
     def raw(self) -> str:
         if not self.skip("{"):
@@ -122,17 +126,17 @@ class _Parser:
         text = "".join(room + token for room, token in self.tokens[start : self.at])
         return text[:-1] if depth == 0 else text
 
-    def argument(self) -> Node:
+    def argument(self) -> Formula:
         """What a command applies to: a group, or the next token, which of a number is one digit."""
         token = self.peek()
         if token in ENDS:
             return row(())
         if token[0].isdigit():
-            self.tokens[self.at : self.at + 1] = [("", token[0]), *TOKEN.findall(token[1:])]
+            self.tokens[self.at : self.at + 1] = [("", token[0]), *LATEX_TOKEN.findall(token[1:])]
         node = self.node(self.next())
         return row(()) if node == EMPTY else node
 
-    def scripted(self, base: Node, sign: str) -> Node:
+    def scripted(self, base: Formula, sign: str) -> Formula:
         added, side = self.argument(), 1 if sign == "_" else 2
         free = base.kind == "script" and base.parts[side] == EMPTY
         parts = [*base.parts] if free else [base, EMPTY, EMPTY]
@@ -140,7 +144,7 @@ class _Parser:
         return script(*parts)
 
 
-def _takes(head: Node, group: Node) -> bool:
+def _takes(head: Formula, group: Formula) -> bool:
     """Whether brackets right behind a node are its arguments or its index."""
     base = base_of(head)
     signs = ("number", "operator", "space", "text")

@@ -6,8 +6,8 @@ from .tree import (
     COMMA,
     EMPTY,
     SUM,
-    TOP,
-    Node,
+    TRANSPOSE,
+    Formula,
     base_of,
     items_of,
     letter,
@@ -18,21 +18,21 @@ from .tree import (
 )
 from .write import text
 
-ONE = Node("number", "1")
-PARTIAL, LOSS = operator(r"\partial"), letter("L")
+ONE = Formula("number", "1")
+PARTIAL, LOSS_LETTER = operator(r"\partial"), letter("L")
 
 
-def gradient(symbol: Node) -> Node:
-    return Node("frac", "", (row((PARTIAL, LOSS)), row((PARTIAL, symbol))))
+def gradient(symbol: Formula) -> Formula:
+    return Formula("frac", "", (row((PARTIAL, LOSS_LETTER)), row((PARTIAL, symbol))))
 
 
-def gradient_of(node: Node) -> Node | None:
+def gradient_of(node: Formula) -> Formula | None:
     """The symbol X of ∂L/∂X; None for anything else."""
-    is_one = node.kind == "frac" and items_of(node.parts[0]) == (PARTIAL, LOSS)
+    is_one = node.kind == "frac" and items_of(node.parts[0]) == (PARTIAL, LOSS_LETTER)
     return items_of(node.parts[1])[-1] if is_one else None
 
 
-def symbol_name(node: Node) -> str:
+def symbol_name(node: Formula) -> str:
     r"""The name that a symbol spells, whatever is above it; nothing for what is no symbol.
 
     >>> from . import parse
@@ -44,22 +44,22 @@ def symbol_name(node: Node) -> str:
     return text(script(*node.parts[:2]) if node.kind == "script" else node)
 
 
-def bracketed(node: Node) -> Node:
-    return Node("tall", "(", (node,))
+def bracketed(node: Formula) -> Formula:
+    return Formula("tall", "(", (node,))
 
 
-def factors(node: Node) -> tuple[Node, ...]:
+def factors(node: Formula) -> tuple[Formula, ...]:
     """The factors of a product of matrices; none if it is something else."""
     items = items_of(node)
     return items if all(map(is_factor, items)) else ()
 
 
-def is_factor(node: Node) -> bool:
+def is_factor(node: Formula) -> bool:
     kinds = ("letter", "word", "text", "group", "tall", "row", "slot")
     return base_of(node).kind in kinds or gradient_of(base_of(node)) is not None
 
 
-def transposed(node: Node) -> Node:
+def transposed(node: Formula) -> Formula:
     r"""A formula's transpose; of a product, factor by factor.
 
     >>> from . import latex, parse
@@ -69,18 +69,18 @@ def transposed(node: Node) -> Node:
     if len(several := factors(node)) > 1:
         return row([transposed(factor) for factor in reversed(several)])
     match node:
-        case Node("script", _, (base, below, above)) if above == TOP:
+        case Formula("script", _, (base, below, above)) if above == TRANSPOSE:
             if below != EMPTY:
                 return script(base, below)
             return base.parts[0] if base.kind == "tall" else base
-        case Node("script", _, (base, below, above)) if above == EMPTY:
-            return script(base, below, TOP)
-        case Node("row" | "frac" | "tfrac" | "call"):
-            return script(bracketed(node), above=TOP)
-    return node if node == ONE else script(node, above=TOP)
+        case Formula("script", _, (base, below, above)) if above == EMPTY:
+            return script(base, below, TRANSPOSE)
+        case Formula("row" | "frac" | "tfrac" | "call"):
+            return script(bracketed(node), above=TRANSPOSE)
+    return node if node == ONE else script(node, above=TRANSPOSE)
 
 
-def indexed(node: Node, index: Node) -> Node:
+def indexed(node: Formula, index: Formula) -> Formula:
     r"""One matrix of a stack of them; all of it if the index is EMPTY.
 
     >>> from . import latex, parse
@@ -92,15 +92,17 @@ def indexed(node: Node, index: Node) -> Node:
     if (symbol := gradient_of(node)) is not None:
         return gradient(indexed(symbol, index))
     match node:
-        case Node("script", _, (Node("tall", open, (inside,)), _, above)) if above == TOP:
-            return script(Node("tall", open, (indexed(inside, index),)), above=TOP)
-        case Node("script", _, (base, below, above)):
+        case Formula("script", _, (Formula("tall", open, (inside,)), _, above)) if (
+            above == TRANSPOSE
+        ):
+            return script(Formula("tall", open, (indexed(inside, index),)), above=TRANSPOSE)
+        case Formula("script", _, (base, below, above)):
             before = () if below == EMPTY else (*items_of(below), COMMA)
             return script(base, row((*before, *items_of(index))), above)
     return script(node if node.kind in ("letter", "word") else bracketed(node), index)
 
 
-def summed(node: Node, over: Node) -> Node:
+def summed(node: Formula, over: Formula) -> Formula:
     """The sum over some indices; the formula itself over none."""
     if over == EMPTY:
         return node

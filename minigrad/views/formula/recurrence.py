@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...engine.errors import UnreadableFormulaError
-from .tree import CIRCLE, COMMA, EMPTY, MINUS, PLUS, TOP, Node, items_of, letter, split
+from .tree import CIRCLE, COMMA, EMPTY, MINUS, PLUS, TRANSPOSE, Formula, items_of, letter, split
 from .write import text
 
 __all__ = ["Steps"]
 
-Sign: TypeAlias = tuple[Node, Node]  # what stands above the t, as in a^n_t, tells signs apart
+Sign: TypeAlias = tuple[Formula, Formula]  # what stands above the t, as in a^n_t, tells signs apart
 T = letter("t")
 
 
@@ -29,16 +29,18 @@ class Steps:
 
     def __init__(
         self,
-        formula: Node,
-        definitions: Sequence[tuple[Node, Node]],
+        formula: Formula,
+        definitions: Sequence[tuple[Formula, Formula]],
         slots: Mapping[str, Any],
-        of: Callable[[Node], Any],
+        of: Callable[[Formula], Any],
     ) -> None:
         self.of = of
         self.slots = slots
         self.now = 0
         self.known: dict[tuple[Sign, int], Any] = {}
-        self.rules: dict[Sign, list[tuple[Node, int, int, Node]]] = {}  # index, place, of, what
+        self.rules: dict[
+            Sign, list[tuple[Formula, int, int, Formula]]
+        ] = {}  # index, place, of, what
         for left, what in definitions:
             group = left.kind in ("group", "tall")
             signs = split(left.parts[0], COMMA) if group else [left]
@@ -58,7 +60,7 @@ class Steps:
     def __bool__(self) -> bool:
         return bool(self.rules)
 
-    def number(self, index: Node, now: int | None = None) -> int | None:
+    def number(self, index: Formula, now: int | None = None) -> int | None:
         """What an index such as t - 1 or T is now, or at a step; None for one of another kind."""
         now = self.now if now is None else now
         total, sign = 0, 1
@@ -73,22 +75,22 @@ class Steps:
                 return None
         return total
 
-    def script(self, base: Node, below: Node, above: Node) -> tuple[Any, Node] | None:
+    def script(self, base: Formula, below: Formula, above: Formula) -> tuple[Any, Formula] | None:
         """The value of a sign at a step, and what stands above it that was not its name."""
         if below == EMPTY or (at := self.number(below)) is None:
             return None
         if base.kind == "slot":
             row = self.slots[base.text][at - 1]
             return (row[:, None] if row.dtype == bool else row), above  # a mask's entry, each row's
-        raised = above == TOP or items_of(above)[0] == CIRCLE
+        raised = above == TRANSPOSE or items_of(above)[0] == CIRCLE
         sign = (base, EMPTY if raised else above)
         return (self.at(sign, at), above if raised else EMPTY) if sign in self.rules else None
 
-    def all(self, base: Node) -> Any:
+    def all(self, base: Formula) -> Any:
         """A sign at all steps."""
         return np.stack([self.at((base, EMPTY), t) for t in range(1, self.last + 1)])
 
-    def sum(self, what: Sequence[Node], of: Callable[[Sequence[Node]], Any]) -> Any:
+    def sum(self, what: Sequence[Formula], of: Callable[[Sequence[Formula]], Any]) -> Any:
         """A sum over all steps."""
         return sum(self._during(step, of, what) for step in range(1, self.last + 1))
 
@@ -99,7 +101,7 @@ class Steps:
         self.now = outer
         return array
 
-    def sequence(self, parts: Sequence[Node]) -> Any:
+    def sequence(self, parts: Sequence[Formula]) -> Any:
         """(h_1, …, h_T, c_T): all from what stands before the dots to what stands behind."""
         dots = parts.index(next(part for part in parts if part.text == r"\ldots"))
         base, below, _ = parts[dots - 1].parts

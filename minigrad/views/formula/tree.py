@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Node:
+class Formula:
     r"""A part of a formula: its kind, its own text, and the parts within it.
 
     letter, number, operator, function, space   one sign, as LaTeX spells it
@@ -23,21 +23,21 @@ class Node:
 
     kind: str
     text: str = ""
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Formula, ...] = ()
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[Formula]:
         """The node and all within it, from the left."""
         yield self
         for part in self.parts:
             yield from part
 
-    def mapped(self, change: Callable[[Node], Node]) -> Node:
-        return Node(self.kind, self.text, tuple(map(change, self.parts)))
+    def mapped(self, change: Callable[[Formula], Formula]) -> Formula:
+        return Formula(self.kind, self.text, tuple(map(change, self.parts)))
 
 
 # ---------------------------------------------------------------- signs
 
-OPERATORS = {
+OPERATOR_SIGNS = {
     "odot": "⊙", "oslash": "⊘", "top": "ᵀ", "circ": "",
     "partial": "∂", "sum": "Σ", "lnot": "¬", "le": "≤",
     "ge": "≥", "lt": "<", "gt": ">", "in": "∈", "to": "→",
@@ -52,19 +52,19 @@ GREEK = {
     "Gamma": "Γ", "Delta": "Δ", "Theta": "Θ", "Lambda": "Λ", "Xi": "Ξ", "Pi": "Π", "Sigma": "Σ",
     "Upsilon": "Υ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω", "infty": "∞", "ell": "ℓ",
 }  # fmt: skip
-FUNCTIONS = ("max", "min", "log", "exp", "tanh", "cosh", "sinh", "sin", "cos", "det", "arg")
+FUNCTION_COMMANDS = ("max", "min", "log", "exp", "tanh", "cosh", "sinh", "sin", "cos", "det", "arg")
 CLOSING = {"(": ")", "[": "]", "|": "|"}
 SPACES = {",": "0.167em", ";": "0.28em", "quad": "1em", "qquad": "2em", "!": "-0.167em"}
 READS_AS = {  # of each kind: how a command of LaTeX reads
     "space": dict.fromkeys(SPACES, " "),
-    "operator": OPERATORS,
+    "operator": OPERATOR_SIGNS,
     "letter": GREEK,
-    "function": {name: name for name in FUNCTIONS},
+    "function": {name: name for name in FUNCTION_COMMANDS},
 }
-KINDS = {name: kind for kind, signs in READS_AS.items() for name in signs}
+KIND_OF_COMMAND = {name: kind for kind, signs in READS_AS.items() for name in signs}
 
 
-def shown(sign: Node) -> str:
+def shown(sign: Formula) -> str:
     """A sign as one reads it."""
     if sign.kind == "operator" and sign.text.startswith("{"):  # an operator in braces
         return sign.text[1:-1]
@@ -77,46 +77,46 @@ def shown(sign: Node) -> str:
 # ---------------------------------------------------------------- parts
 
 
-def operator(tex: str) -> Node:
-    return Node("operator", tex)
+def operator(tex: str) -> Formula:
+    return Formula("operator", tex)
 
 
-def letter(tex: str) -> Node:
-    return Node("letter", tex)
+def letter(tex: str) -> Formula:
+    return Formula("letter", tex)
 
 
-EMPTY = Node("empty")
-COMMA, PLUS, MINUS, EQUALS, SUM, TOP = map(operator, (",", "+", "-", "=", r"\sum", r"\top"))
-CIRCLE, TIMES, DIVIDED = map(operator, (r"\circ", r"\odot", r"\oslash"))
+EMPTY = Formula("empty")
+COMMA, PLUS, MINUS, EQUALS, SUM, TRANSPOSE = map(operator, (",", "+", "-", "=", r"\sum", r"\top"))
+CIRCLE, ODOT, OSLASH = map(operator, (r"\circ", r"\odot", r"\oslash"))
 LOOSE = (PLUS, MINUS, EQUALS, *map(operator, ("<", ">", r"\le", r"\ge")))  # they bind least
-QUAD = Node("space", r"\quad")
-GRADIENT = Node("slot", "g")
+QUAD = Formula("space", r"\quad")
+GRADIENT = Formula("slot", "g")
 
 
-def row(items: Sequence[Node]) -> Node:
+def row(items: Sequence[Formula]) -> Formula:
     """Nodes beside one another; a single one stands for itself."""
-    return items[0] if len(items) == 1 else Node("row", "", tuple(items))
+    return items[0] if len(items) == 1 else Formula("row", "", tuple(items))
 
 
-def items_of(node: Node) -> tuple[Node, ...]:
+def items_of(node: Formula) -> tuple[Formula, ...]:
     return node.parts if node.kind == "row" else (node,)
 
 
-def script(base: Node, below: Node = EMPTY, above: Node = EMPTY) -> Node:
-    return Node("script", "", (base, below, above))
+def script(base: Formula, below: Formula = EMPTY, above: Formula = EMPTY) -> Formula:
+    return Formula("script", "", (base, below, above))
 
 
-def base_of(node: Node) -> Node:
+def base_of(node: Formula) -> Formula:
     """What stands under scripts; the node itself without any."""
     return node.parts[0] if node.kind == "script" else node
 
 
-def slots(node: Node) -> list[str]:
+def slots(node: Formula) -> list[str]:
     return list(dict.fromkeys(part.text for part in node if part.kind == "slot"))
 
 
-def split(node: Node, separator: Node) -> list[Node]:
-    parts: list[list[Node]] = [[]]
+def split(node: Formula, separator: Formula) -> list[Formula]:
+    parts: list[list[Formula]] = [[]]
     for item in items_of(node):
         if item == separator:
             parts.append([])
@@ -125,7 +125,7 @@ def split(node: Node, separator: Node) -> list[Node]:
     return [row(part) for part in parts]
 
 
-def definitions(formula: Node) -> tuple[Node, list[tuple[Node, Node]]]:
+def definitions(formula: Formula) -> tuple[Formula, list[tuple[Formula, Formula]]]:
     r"""A formula, and the signs that are defined behind it: each with what it is.
 
     >>> from . import parse, latex
@@ -139,7 +139,7 @@ def definitions(formula: Node) -> tuple[Node, list[tuple[Node, Node]]]:
     return row(first), [(row(part[:at]), row(part[at + 1 :])) for at, part in equations]
 
 
-def level(node: Node) -> str:
+def level(node: Formula) -> str:
     """What binds loosest outside of all brackets: "sum", "product", or "atom" for neither."""
     items = items_of(node)
     if any(item in LOOSE for item in items):
@@ -149,11 +149,11 @@ def level(node: Node) -> str:
     return "atom" if len(items) == 1 else "product"
 
 
-def is_negative(node: Node) -> bool:
+def is_negative(node: Formula) -> bool:
     return items_of(node)[:1] == (MINUS,)
 
 
-def keeps_shape(rule: Node) -> bool:
+def keeps_shape(rule: Formula) -> bool:
     """Whether a rule works entry by entry or as a product of matrices.
 
     It has the shape of the op's result then, and the engine sums over what was repeated.
@@ -161,12 +161,12 @@ def keeps_shape(rule: Node) -> bool:
     return not any(map(_changes_shape, definitions(rule)[0]))
 
 
-def _changes_shape(node: Node) -> bool:
+def _changes_shape(node: Formula) -> bool:
     match node:
-        case Node("function", name):
+        case Formula("function", name):
             return name[:1] != "\\"
-        case Node("call", _, (_, Node(_, "["))):
+        case Formula("call", _, (_, Formula(_, "["))):
             return True
-        case Node("script", _, (Node("slot"), below, _)):
+        case Formula("script", _, (Formula("slot"), below, _)):
             return below != EMPTY
     return node == SUM

@@ -10,21 +10,33 @@ import re
 
 from ..plain import one_line
 from .parse import parse
-from .tree import CLOSING, COMMA, EMPTY, MINUS, PLUS, SUM, TOP, Node, base_of, operator, shown
+from .tree import (
+    CLOSING,
+    COMMA,
+    EMPTY,
+    MINUS,
+    PLUS,
+    SUM,
+    TRANSPOSE,
+    Formula,
+    base_of,
+    operator,
+    shown,
+)
 
 __all__ = ["latex", "plain", "text"]
 
 SPECIAL = {"\\": r"\backslash ", "<": r"\lt ", ">": r"\gt ", "|": r"\vert ", "~": r"\sim ",
            "^": r"\wedge ", "`": "'"} | {c: rf"\{c}" for c in "_{}$%#&"}  # fmt: skip
-OPERATORS = {"<": r"\lt", ">": r"\gt", "|": r"\vert", "?": r"\mathbin{?}"}
-BARS = {"|": (r"\lvert ", r"\rvert")}
+LATEX_OPERATORS = {"<": r"\lt", ">": r"\gt", "|": r"\vert", "?": r"\mathbin{?}"}
+ABSOLUTE_VALUE = {"|": (r"\lvert ", r"\rvert")}
 
-ACCENTS = {"hat": "\u0302", "bar": "\u0304"}
+COMBINING_ACCENTS = {"hat": "\u0302", "bar": "\u0304"}
 RAISED = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 ATOM = re.compile(r"[\w∂√.,\u0302\u0304]+|√?\([^()]*(\([^()]*\)[^()]*)*\)")
 
 
-def latex(node: Node) -> str:
+def latex(node: Formula) -> str:
     r"""A formula as LaTeX; a slot that is not filled is its name as a word.
 
     >>> latex(parse(r"\operatorname{softmax}(S)  V^\top"))
@@ -33,7 +45,7 @@ def latex(node: Node) -> str:
     return _Latex().write(node)
 
 
-def text(node: Node) -> str:
+def text(node: Formula) -> str:
     """A formula's tree as one line of readable text; a slot is its name."""
     return re.sub(" +", " ", _Text().write(node)).strip()
 
@@ -49,25 +61,25 @@ def plain(tex: str) -> str:
     return text(parse(tex))
 
 
-class _Writer:
+class _FormulaWriter:
     """Writes a tree from left to right; subclasses say how each kind of node looks."""
 
-    prefixes: tuple[Node, ...] = ()  # operators that stand close to what follows
+    prefixes: tuple[Formula, ...] = ()  # operators that stand close to what follows
 
-    def write(self, node: Node, small: bool = False) -> str:
+    def write(self, node: Formula, small: bool = False) -> str:
         """A node as text; in a script, which is small, letters stand close."""
         return self.row(node.parts, small) if node.kind == "row" else self.node(node)
 
-    def node(self, node: Node) -> str:
+    def node(self, node: Formula) -> str:
         raise NotImplementedError
 
-    def gap(self, node: Node, after: Node) -> str:
+    def gap(self, node: Formula, after: Formula) -> str:
         return " "
 
     def joined(self, left: str, right: str) -> str:
         return left + right
 
-    def row(self, items: tuple[Node, ...], small: bool) -> str:
+    def row(self, items: tuple[Formula, ...], small: bool) -> str:
         written = self.write(items[0], small) if items else ""
         dense = small and not any(map(_is_glued, items))  # letters of axes, but not an index
         for before, node, after in zip((EMPTY, *items), items, items[1:], strict=False):
@@ -76,7 +88,7 @@ class _Writer:
             written = self.joined(written, gap + self.write(after, small))
         return written
 
-    def is_close(self, before: Node, node: Node, after: Node, small: bool) -> bool:
+    def is_close(self, before: Formula, node: Formula, after: Formula, small: bool) -> bool:
         """Whether nothing stands between a node and the next."""
         letters = small and after.kind != "operator"
         if after == COMMA or node == COMMA:
@@ -87,51 +99,51 @@ class _Writer:
         return is_sign or (letters and node.kind != "operator")
 
 
-def _is_glued(node: Node) -> bool:
+def _is_glued(node: Formula) -> bool:
     """Whether a node is an operator in braces, which stands close to both sides."""
     return node.text[:1] == "{"
 
 
-class _Latex(_Writer):
-    def node(self, node: Node) -> str:
+class _Latex(_FormulaWriter):
+    def node(self, node: Formula) -> str:
         match node:
-            case Node("slot" | "word", name):
+            case Formula("slot" | "word", name):
                 return rf"\mathrm{{{name}}}"
-            case Node("function", name) if name[:1] != "\\":
+            case Formula("function", name) if name[:1] != "\\":
                 return rf"\mathrm{{{name}}}"
-            case Node("text", words):
+            case Formula("text", words):
                 simple = re.fullmatch(r"[^\W_]([^\W_]|[ ,.]){,31}", words)
                 return rf"\text{{{words}}}" if simple else _any_text(words)
-            case Node("group" | "tall" as kind, bracket, (inside,)):
-                open, close = BARS.get(bracket, (bracket, CLOSING[bracket]))
+            case Formula("group" | "tall" as kind, bracket, (inside,)):
+                open, close = ABSOLUTE_VALUE.get(bracket, (bracket, CLOSING[bracket]))
                 grows = kind == "tall" or any(part.kind == "frac" for part in inside)
                 left, right = (r"\left", r"\right") if grows else ("", "")
                 return f"{left}{open}{self.write(inside)}{right}{close}"
-            case Node("call", _, (head, group)):
+            case Formula("call", _, (head, group)):
                 return self.joined(self.write(head), self.write(group))
-            case Node("frac" | "tfrac" as kind, _, (top, bottom)):
+            case Formula("frac" | "tfrac" as kind, _, (top, bottom)):
                 above, below = self.write(top), self.write(bottom)
                 short = kind == "tfrac" and len(above) == len(below) == 1
                 return rf"\{kind}{above}{below}" if short else rf"\{kind}{{{above}}}{{{below}}}"
-            case Node("sqrt", _, (base,)):
+            case Formula("sqrt", _, (base,)):
                 return rf"\sqrt{{{self.write(base)}}}"
-            case Node("hat" | "bar" as mark, _, (base,)):
+            case Formula("hat" | "bar" as mark, _, (base,)):
                 return rf"\{mark} {self.write(base)}"
-            case Node("script", _, (base, below, above)):
+            case Formula("script", _, (base, below, above)):
                 whole = self.write(base)
                 whole = f"{{{whole}}}" if base.kind in ("script", "row") else whole
                 of_many = base.kind in ("operator", "function")
                 return whole + self.mark("_", below, of_many) + self.mark("^", above, False)
-        return OPERATORS.get(node.text, node.text)
+        return LATEX_OPERATORS.get(node.text, node.text)
 
-    def mark(self, sign: str, node: Node, braces: bool) -> str:
+    def mark(self, sign: str, node: Formula, braces: bool) -> str:
         if node == EMPTY:
             return ""
         tex = self.write(node, small=True)
         bare = (len(tex) == 1 or tex == r"\top") and not braces
         return sign + (tex if bare else f"{{{tex}}}")
 
-    def gap(self, node: Node, after: Node) -> str:
+    def gap(self, node: Formula, after: Formula) -> str:
         """A thin space beside a word or a small fraction in a product."""
         bases = base_of(node), base_of(after)
         if SUM in bases or "operator" in (node.kind, after.kind):
@@ -151,35 +163,35 @@ def _any_text(text: str) -> str:
     return "{" + "".join(SPECIAL.get(p) or rf"\text{{{p}}}" for p in pieces) + "}"
 
 
-class _Text(_Writer):
+class _Text(_FormulaWriter):
     prefixes = tuple(map(operator, (r"\partial", r"\lnot", r"\circ")))
 
-    def node(self, node: Node) -> str:
+    def node(self, node: Formula) -> str:
         match node:
-            case Node("group" | "tall", open, (inside,)):
+            case Formula("group" | "tall", open, (inside,)):
                 return f"{open}{self.write(inside)}{CLOSING[open]}"
-            case Node("call", _, (head, group)):
+            case Formula("call", _, (head, group)):
                 return self.write(head) + self.write(group)
-            case Node("frac" | "tfrac", _, (top, bottom)):
+            case Formula("frac" | "tfrac", _, (top, bottom)):
                 return f"{self.atom(top)}/{self.atom(bottom)}"
-            case Node("sqrt", _, (base,)):
+            case Formula("sqrt", _, (base,)):
                 return f"√{self.atom(base)}"
-            case Node("hat" | "bar" as mark, _, (base,)):
-                return self.write(base) + ACCENTS[mark]
-            case Node("script", _, (base, below, above)):
+            case Formula("hat" | "bar" as mark, _, (base,)):
+                return self.write(base) + COMBINING_ACCENTS[mark]
+            case Formula("script", _, (base, below, above)):
                 under = "" if below == EMPTY else f"_{self.atom(below, small=True)}"
                 return self.write(base) + under + self.raised(above)
         return shown(node)
 
-    def raised(self, node: Node) -> str:
+    def raised(self, node: Formula) -> str:
         if node == EMPTY:
             return ""
         written = self.write(node, small=True).strip()
-        if node == TOP or re.fullmatch(r"[-+]?\d+", written):
+        if node == TRANSPOSE or re.fullmatch(r"[-+]?\d+", written):
             return written.translate(RAISED)
         return f"^{written if ATOM.fullmatch(written) else f'({written})'}"
 
-    def atom(self, node: Node, small: bool = False) -> str:
+    def atom(self, node: Formula, small: bool = False) -> str:
         """A node in brackets, unless it is one word."""
         written = self.write(node, small).strip()
         bare = ATOM.fullmatch(written) and not ("," in written and "_" in written)

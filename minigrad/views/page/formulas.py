@@ -12,7 +12,7 @@ from ...recording.trace import TraceRecord
 from ..data import number as as_json
 from ..derivation.symbols import symbol_of
 from ..derivation.symbols import symbols as unique_symbols
-from ..formula import Node, definitions, fill, mathml, number, parse
+from ..formula import Formula, definitions, fill, mathml, number, parse
 from ..formula.mathml import Tree
 from ..formula.products import gradient_of, symbol_name
 from ..formula.tree import EMPTY, EQUALS, items_of, row, script
@@ -29,10 +29,10 @@ _tree = lru_cache(maxsize=4096)(mathml)
 class Formulas:
     def __init__(self) -> None:
         self.trees: list[Tree] = []
-        self._known: dict[Node, int] = {}
+        self._known: dict[Formula, int] = {}
         self._told = cache(self._tell)
 
-    def add(self, formula: Node) -> int:
+    def add(self, formula: Formula) -> int:
         if formula not in self._known:
             self._known[formula] = len(self.trees)
             self.trees.append(_tree(formula))
@@ -56,27 +56,27 @@ class Formulas:
         return self.add(fill(body, numbers)), [*map(self.add, lines)]
 
 
-def symbols(trace: TraceRecord) -> dict[int, Node]:
+def symbols(trace: TraceRecord) -> dict[int, Formula]:
     """The symbol of each entry, no two alike; a scalar that alone was differentiated is L."""
     ends = [trace.entries[i] for i in trace.roots]
     is_loss = len(ends) == 1 and ends[0].shape == () and ends[0].name in (None, "loss")
     return unique_symbols(trace, range(len(trace.entries)), ends[0].id if is_loss else None)
 
 
-def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Node:
+def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Formula:
     """The formula with each symbol's shape in its place, and that of ∂L/∂X in its own.
 
     >>> mathml(with_shapes("O = A V", {"A": (5, 5), "V": (5, 4), "O": (5, 4)}))[1]
     ['shape', '(5, 4)']
     """
 
-    def shape(node: Node) -> Node:
+    def shape(node: Formula) -> Formula:
         name = symbol_name(gradient_of(node) or node)
         if name == "d_k" and "K" in shapes:
-            return Node("number", str(shapes["K"][-1]))
+            return Formula("number", str(shapes["K"][-1]))
         if name not in shapes:
             return node.mapped(shape)
-        found = Node("shape", shape_text(shapes[name]))
+        found = Formula("shape", shape_text(shapes[name]))
         above = node.parts[2] if node.kind == "script" else EMPTY
         return found if above == EMPTY else script(found, above=above)
 
@@ -84,7 +84,7 @@ def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Node:
 
 
 @lru_cache(maxsize=1024)
-def _with_sizes(tex: str, sizes: tuple[tuple[str, tuple[int, ...]], ...]) -> Node:
+def _with_sizes(tex: str, sizes: tuple[tuple[str, tuple[int, ...]], ...]) -> Formula:
     return with_shapes(tex, dict(sizes))
 
 
