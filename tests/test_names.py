@@ -1,7 +1,4 @@
-"""One name has one meaning, and a line assigns one thing.
-
-Where a name still stands for several things, the table says why; it only gets shorter.
-"""
+"""One name has one meaning, and a line assigns one thing."""
 
 import ast
 from collections import defaultdict

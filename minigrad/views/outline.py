@@ -17,7 +17,7 @@ from .plain import one_line
 
 __all__ = ["Box", "Line", "Outline", "outline", "with_parameters_inside"]
 
-MOST_ENTRIES = 20_000  # values of a record that a picture takes
+LARGEST_PICTURE = 20_000  # values of a record that a picture takes
 
 
 @dataclass(eq=False)
@@ -92,10 +92,10 @@ def outline(
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
-    if len(model.trace.entries) > MOST_ENTRIES:
+    if len(model.trace.entries) > LARGEST_PICTURE:
         raise ArgumentError(
             f"draw: the record has {len(model.trace.entries):,} values, a picture takes "
-            f"{MOST_ENTRIES:,}: trace a shorter part of the run, or fewer steps of its loop"
+            f"{LARGEST_PICTURE:,}: trace a shorter part of the run, or fewer steps of its loop"
         )
     shown, said = _shown(model, focus, root or ""), ""
     boxes = _Boxes(model, shown, depth)

@@ -264,7 +264,7 @@ def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch):
     assert [box.label for box in plan.boxes] == ["a", "bb", "ccc"]
     assert "depth=0 is chosen" in plan.left_out
     assert len(outline(AnnotatedTrace(t, fold=False)).boxes) > 300
-    monkeypatch.setattr(outlines, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(outlines, "LARGEST_PICTURE", 100)
     with pytest.raises(ArgumentError, match="a picture takes 100: trace a shorter part"):
         outline(AnnotatedTrace(t))
 
