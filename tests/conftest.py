@@ -1,7 +1,6 @@
 """What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from copy import deepcopy
@@ -16,7 +15,6 @@ import pytest
 import minigrad as mg
 import minigrad.distributed  # its ops are tested as all others are
 from minigrad.engine.op import Op
-from tests.browsing import View
 from tests.compare import assert_same
 
 # Read by PyTorch when it is imported: on busy cores its threads wait longer than they work.
@@ -30,39 +28,6 @@ def pytest_runtest_setup(item):
     mark = item.get_closest_marker("needs_fast")
     if mark and not FAST:
         pytest.skip(f"needs minigrad/fast: {mark.args[0]}")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Headless Chromium; without it tests are skipped, and where CI is set they fail."""
-    missing = pytest.fail if os.environ.get("CI") else pytest.skip
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None or find_spec("playwright") is None:
-        missing("there is no chromium, or no playwright")
-    from playwright.sync_api import sync_playwright
-
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=flags)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def open_page(browser):
-    """Opens an address in a context of its own, and ends by asking that no page complained."""
-    views = []
-
-    def open_(address, *, offline=True, more=(), **options):
-        usual = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
-        context = browser.new_context(offline=offline, **(usual | options))
-        views.append(View(context.new_page(), address, **dict(more)))
-        return views[-1]
-
-    yield open_
-    for view in views:
-        view.page.context.close()
-    assert [view.said for view in views] == [[]] * len(views)
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,7 @@ from layers import Linear, SelfAttention, create_causal_mask
 from minigrad.recording.record import rms
 from minigrad.views.page import write_page
 from minigrad.views.questions import questions
-
-from . import conftest as graphs
+from tests.views import conftest as graphs
 
 pytestmark = pytest.mark.slow  # a browser finds the same on every Python
 

@@ -7,8 +7,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.recording.record import rms
-
-from .functions import X, attention, ratio
+from tests.playing.functions import X, attention, ratio
 
 pytestmark = pytest.mark.slow  # a browser finds the same on every Python
 

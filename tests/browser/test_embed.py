@@ -7,13 +7,14 @@ import pytest
 from minigrad.views.notebook import fitted
 from minigrad.views.page import page_html
 from minigrad.views.page.embed import frame, script
+from tests.views.conftest import attention
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("form", [frame, script])
-def test_a_pasted_page_steps_and_leaves_its_host_alone(open_page, single, tmp_path, form):
-    pasted = form(page_html(single, title='</script> & "mine"'), height=600)
+def test_a_pasted_page_steps_and_leaves_its_host_alone(open_page, tmp_path, form):
+    pasted = form(page_html(attention(), title='</script> & "mine"'), height=600)
     host = tmp_path / "host.html"
     text = f"<!doctype html><title>host</title><h1>Slides</h1>{pasted}<p id='end'>end</p>"
     host.write_text(text, encoding="utf-8")
