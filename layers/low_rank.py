@@ -19,7 +19,7 @@ from .hand_derived import Step
 from .initialisers import Seed, generator
 from .linear import check_sizes, linear
 from .module import Module
-from .parameters import named_by, write_state
+from .parameters import join_path, named_by, write_state
 from .quantized import QuantizedWeight
 
 __all__ = ["Adapters", "LowRankWeight", "lora"]
@@ -161,7 +161,7 @@ def lora(
 def _matrices(model: Module) -> dict[str, tuple[Module, str]]:
     """By path, the layer and the attribute of each matrix that `layers.linear` multiplies by."""
     return {
-        f"{path}.{name}".strip("."): (module, name)
+        join_path(path, name): (module, name)
         for path, module in model.named_modules()
         if not isinstance(module, Embedding | LowRankWeight)
         for name, W in vars(module).items()

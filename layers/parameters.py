@@ -37,7 +37,7 @@ class Parameters:
                 continue
             seen.add(module)
             yield path, module
-            children = [(_join(path, name), child) for name, child in module.named_children()]
+            children = [(join_path(path, name), child) for name, child in module.named_children()]
             stack.extend(reversed(children))
 
     def modules(self) -> Iterator[Any]:
@@ -56,7 +56,7 @@ class Parameters:
                 wanted = buffers or name not in module.buffers
                 if wanted and is_parameter(value) and id(value) not in seen:
                     seen.add(id(value))
-                    yield _join(path, name), value
+                    yield join_path(path, name), value
 
     def named_buffers(self) -> Iterator[tuple[str, mg.Tensor]]:
         """Every buffer with its dotted path: it is saved with the parameters, and never trained."""
@@ -264,5 +264,5 @@ def _floating(call: str, dtype: DTypeLike) -> np.dtype[Any]:
     return wanted
 
 
-def _join(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name

@@ -13,7 +13,7 @@ from minigrad.errors import ArgumentError
 
 from .attention import MultiHeadAttention
 from .module import Module
-from .parameters import is_parameter
+from .parameters import is_parameter, join_path
 from .pretrained.loading import write_named
 
 __all__ = ["from_torch", "to_torch"]
@@ -88,7 +88,7 @@ def _modules(layer: Module) -> Iterator[tuple[str, Module, str]]:
         yield path, module, around[path]
         for name, _ in module.named_children():
             below = around[path].format(_around(module, name))
-            around.setdefault(f"{path}.{name}".strip("."), below)
+            around.setdefault(join_path(path, name), below)
 
 
 def _named(layer: Module) -> list[Named]:
@@ -98,7 +98,7 @@ def _named(layer: Module) -> list[Named]:
         for name, leaf in vars(module).items():
             if is_parameter(leaf):
                 theirs, *how = table.get(name, name).split()
-                own = f"{path}.{name}".strip(".")
+                own = join_path(path, name)
                 found.append(Named(own, leaf, around.format(theirs), "".join(how)))
     return found
 

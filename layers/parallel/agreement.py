@@ -6,14 +6,18 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from numpy.typing import NDArray
+
+from minigrad.distributed import Ranks
 from minigrad.errors import RankError
 
 from ..module import Module
+from ..parameters import join_path
 
 __all__ = ["check_alike", "replace_modules"]
 
 
-def check_alike(call: str, model: Any, ranks: Any) -> None:
+def check_alike(call: str, model: Module, ranks: Ranks) -> None:
     """Raise RankError, naming a parameter, unless the model is the same on every rank."""
     if ranks.size == 1:
         return
@@ -28,15 +32,15 @@ def check_alike(call: str, model: Any, ranks: Any) -> None:
                 )
 
 
-def _checksum(array: Any) -> tuple[Any, ...]:
+def _checksum(array: NDArray[Any]) -> tuple[tuple[int, ...], str, int]:
     return array.shape, str(array.dtype), zlib.crc32(array.tobytes())
 
 
-def replace_modules(model: Any, replacement: Callable[[Any, str], Any]) -> None:
+def replace_modules(model: Module, replacement: Callable[[Module, str], Module]) -> None:
     """Put `replacement(child, path)` in the place of each module within, in lists and dicts too."""
     for path, module in list(model.named_modules()):
         for name, held in list(vars(module).items()):
-            whole = f"{path}.{name}".strip(".")
+            whole = join_path(path, name)
             if isinstance(held, Module):
                 setattr(module, name, replacement(held, whole))
             elif isinstance(held, list | dict):

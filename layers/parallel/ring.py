@@ -15,20 +15,24 @@ from math import prod, sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad import distributed as dist
+from minigrad.distributed import Ranks
 from minigrad.errors import ArgumentError
 
-from ..attention import repeat_heads
+from ..arrays import Array, Mask
+from ..attention import MultiHeadAttention, repeat_heads
 from ..attention_call import AttentionCall
+from ..cache import KVCache
 from ..linear import linear
 from ..module import Module
 
 __all__ = ["RingAttention", "ring_attention", "ring_rows"]
 
 
-def ring_rows(n: int, ranks: Any = None, is_causal: bool = True) -> Any:
+def ring_rows(n: int, ranks: Ranks | None = None, is_causal: bool = True) -> NDArray[np.intp]:
     """Which of n tokens this rank has: a run of them; of a causal sequence, two runs (zigzag).
 
     Raises: ArgumentError unless 2p divides n, or p without a mask.
@@ -36,7 +40,7 @@ def ring_rows(n: int, ranks: Any = None, is_causal: bool = True) -> Any:
     >>> dist.run(2, ring_rows, 8)
     [array([0, 1, 6, 7]), array([2, 3, 4, 5])]
     """
-    ranks = dist.world() if ranks is None else ranks
+    ranks = ranks or dist.world()
     p, r = ranks.size, ranks.rank
     chunks = 2 * p if is_causal else p
     if n % chunks:
@@ -46,7 +50,9 @@ def ring_rows(n: int, ranks: Any = None, is_causal: bool = True) -> Any:
     return np.concatenate([np.arange(start, start + c) for start in starts])
 
 
-def _steps(ranks: Any, n: int, is_causal: bool) -> Iterator[tuple[slice, slice, Any]]:
+def _steps(
+    ranks: Ranks, n: int, is_causal: bool
+) -> Iterator[tuple[slice, slice, mg.mask_rules.MaskRule | None]]:
     """For each set of keys in turn: which queries see which of them, and by what rule."""
     for step in range(ranks.size):
         source, c = (ranks.rank - step) % ranks.size, n // 2
@@ -90,7 +96,7 @@ def _samples(rng: np.random.Generator) -> Iterator[Any]:
     yield mg.call(q[:0], k[:0], v[:0])
 
 
-def _flops(q: Any, v: Any, ranks: Any, is_causal: bool) -> int:
+def _flops(q: Any, v: Any, ranks: Ranks | None, is_causal: bool) -> int:
     """Of each key that a query sees: 2 d_k for its score, 5 for softmax, 2 d_v for its value."""
     n, p = q.shape[-2], 1 if ranks is None else ranks.size
     keys = n + (p - 1) * n // 2 if is_causal else n * p
@@ -125,7 +131,7 @@ def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
     array([[3.],
            [3.]])
     """
-    ranks, scale = dist.world() if ranks is None else ranks, _factor(q, scale)
+    ranks, scale = ranks or dist.world(), _factor(q, scale)
     n, d_k = q.shape[-2:]
     out = np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
     row_max, row_sum = np.full(q.shape[:-1], -np.inf, q.dtype), np.zeros(q.shape[:-1], q.dtype)
@@ -147,7 +153,7 @@ def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
 @ring_attention.vjp("q", "k", "v")
 def _(g, q, k, v, out, row_max, row_sum, ranks, is_causal, scale):
     """The gradient goes round the ring with keys and values, through each block's own softmax."""
-    ranks, scale = dist.world() if ranks is None else ranks, _factor(q, scale)
+    ranks, scale = ranks or dist.world(), _factor(q, scale)
     if hasattr(g, "__apply__"):
         return _recorded(g, q, k, v, ranks, is_causal, scale)
     n, d_k = q.shape[-2:]
@@ -181,7 +187,7 @@ def _recorded(g, q, k, v, ranks, is_causal, scale):
     return mg.matmul(dS, K), *(dist.reduce_scatter(x, ranks, axis=-2) for x in (dK, dV))
 
 
-def _factor(q: Any, scale: float | None) -> float:
+def _factor(q: Array, scale: float | None) -> float:
     return 1 / sqrt(q.shape[-1]) if scale is None else scale
 
 
@@ -194,13 +200,21 @@ class RingAttention(Module):
     Shapes: X (B, n / p, d_model) → as X
     """
 
-    def __init__(self, layer: Any, ranks: Any = None) -> None:
+    def __init__(self, layer: MultiHeadAttention, ranks: Ranks | None = None) -> None:
         if layer.window or any(option.needs_scores for option in layer.options):
             raise ArgumentError("RingAttention: takes no window, softcap, dropout or bias")
-        self.part, self.ranks = layer, dist.world() if ranks is None else ranks
+        self.part = layer
+        self.ranks = ranks or dist.world()
 
-    def forward(self, X: Any, mask: Any = None, *, positions: Any = None, cache: Any = None) -> Any:
-        layer: Any = self.part
+    def forward(
+        self,
+        X: mg.Tensor,
+        mask: Mask | None = None,
+        *,
+        positions: ArrayLike | None = None,
+        cache: KVCache | None = None,
+    ) -> mg.Tensor:
+        layer = self.part
         if mask is not None or cache is not None:
             raise ArgumentError("RingAttention: takes no mask and no cache; use is_causal=True")
         if positions is None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+import minigrad as mg
 from minigrad import distributed as dist
+from minigrad.distributed import Ranks
 from minigrad.errors import ArgumentError
+from minigrad.optim import Optimizer
 from minigrad.optim.clip import mark_parts
 
 from ..attention import MultiHeadAttention
 from ..embedding import Embedding
 from ..feed_forward import Dropout, FeedForward, GatedFeedForward
+from ..module import Module
+from ..parameters import join_path
 from ..relative import ALiBi, T5Bias
 from ..transformer import LanguageModel
 from .agreement import check_alike, replace_modules
 from .split_layers import ColumnLinear, Parallel, PartDropout, SplitEmbedding, bounds, cut, part_of
 
 __all__ = ["Whole", "gather", "shard"]
+
+M = TypeVar("M", bound=Module)
 
 
 class Split(NamedTuple):
@@ -34,12 +42,13 @@ class Split(NamedTuple):
 class ShardLayout:
     """How a model is split: its ranks, the whole's shapes, and which parameters are split."""
 
-    def __init__(self, ranks: Any, model: Any) -> None:
-        self.ranks, self.splits = ranks, {}  # type: Any, dict[str, Split]
+    def __init__(self, ranks: Ranks, model: Module) -> None:
+        self.ranks = ranks
+        self.splits: dict[str, Split] = {}
         self.shapes = {path: p.shape for path, p in model.named_parameters()}
         self.trained = [path for path, p in model.named_parameters() if p.requires_grad]
 
-    def whole(self, path: str, part: Any) -> Any:
+    def whole(self, path: str, part: NDArray[Any]) -> NDArray[Any]:
         """The whole array of which each rank gives its part."""
         if path not in self.splits:
             return part
@@ -58,7 +67,7 @@ class ShardLayout:
         split = self.splits.get(plain(path))
         return None if split is None else split.slices.count(split.slices[self.ranks.rank])
 
-    def part(self, path: str, whole: Any) -> Any:
+    def part(self, path: str, whole: NDArray[Any]) -> NDArray[Any]:
         """This rank's part of a whole array."""
         if path not in self.splits:
             return whole
@@ -66,7 +75,7 @@ class ShardLayout:
         return cut(whole, axis, slices[self.ranks.rank])
 
 
-def shard(model: Any, ranks: Any = None) -> Any:
+def shard(model: Module, ranks: Ranks | None = None) -> Module:
     """This rank's part of a model: attention by heads, feed-forward layers by hidden entries, the
     embedding and the output layer of a LanguageModel by tokens; norms are whole on each.
 
@@ -80,7 +89,7 @@ def shard(model: Any, ranks: Any = None) -> Any:
     >>> dist.run(2, lambda: shard(attention).part.W_Q.shape)
     [(8, 4), (8, 4)]
     """
-    ranks = dist.world() if ranks is None else ranks
+    ranks = ranks or dist.world()
     check_alike("shard(model)", model, ranks)
     model = deepcopy(model)
     model.zero_grad()
@@ -99,7 +108,7 @@ def shard(model: Any, ranks: Any = None) -> Any:
     return made
 
 
-def layout_of(call: str, model: Any) -> ShardLayout:
+def layout_of(call: str, model: Module) -> ShardLayout:
     """How a model is split. Raises: ArgumentError for one that is not."""
     layout = getattr(model, "__dict__", {}).get("layout")
     if layout is None:
@@ -110,38 +119,39 @@ def layout_of(call: str, model: Any) -> ShardLayout:
     return layout
 
 
-def _part(layer: Any, path: str, layout: ShardLayout) -> Any:
+def _part(layer: Module, path: str, layout: ShardLayout) -> Module:
     """What stands for a layer on this rank; itself where it stays whole."""
     ranks = layout.ranks
 
-    def note(**table: Split) -> None:
-        for name, split in table.items():
-            if vars(layer)[name] is not None:
-                layout.splits[f"{path}.{name}".strip(".")] = split
+    def split(table: Mapping[str, Split]) -> None:
+        """Leave this rank's parts in the layer; of an empty part, nothing."""
+        for name, (axis, slices) in table.items():
+            own = slices[ranks.rank]
+            whole = vars(layer)[name]
+            if whole is not None:
+                layout.splits[join_path(path, name)] = table[name]
+                vars(layer)[name] = part_of(whole, axis, own) if own.stop > own.start else None
 
     if isinstance(layer, Dropout):
         return PartDropout(layer)
     if isinstance(layer, Embedding):
-        note(W=Split(0, bounds(layer.W.shape[0], ranks)))
+        layout.splits[join_path(path, "W")] = Split(0, bounds(layer.W.shape[0], ranks))
         return SplitEmbedding(layer, ranks)
-    if isinstance(layer, MultiHeadAttention | FeedForward | GatedFeedForward):
-        attends = isinstance(layer, MultiHeadAttention)
-        table = _by_heads(layer, ranks) if attends else _by_hidden_entries(layer, ranks)
-        note(**table)
-        for name, (axis, slices) in table.items():
-            own, whole = slices[ranks.rank], vars(layer)[name]
-            vars(layer)[name] = part_of(whole, axis, own) if own.stop > own.start else None
-        if attends:
-            _share(layer, ranks)
-            _split_bias(layer.position, f"{path}.position.table".strip("."), layout)
+    if isinstance(layer, FeedForward | GatedFeedForward):
+        split(_by_hidden_entries(layer, ranks))
+        return Parallel(layer, ranks)
+    if isinstance(layer, MultiHeadAttention):
+        split(_by_heads(layer, ranks))
+        _share(layer, ranks)
+        _split_bias(layer.position, join_path(path, "position.table"), layout)
         return Parallel(layer, ranks)
     if isinstance(layer, LanguageModel) and layer.head is not None:
-        layout.splits[f"{path}.head.W".strip(".")] = Split(1, bounds(layer.head.W.shape[1], ranks))
+        layout.splits[join_path(path, "head.W")] = Split(1, bounds(layer.head.W.shape[1], ranks))
         layer.head = ColumnLinear(layer.head, ranks)  # type: ignore[assignment]
     return layer
 
 
-def _by_hidden_entries(layer: Any, ranks: Any) -> dict[str, Split]:
+def _by_hidden_entries(layer: FeedForward | GatedFeedForward, ranks: Ranks) -> dict[str, Split]:
     """The first maps by columns, the last by rows; its bias counts once, on rank 0."""
     hidden = bounds(layer.W_2.shape[0], ranks)
     first = "W_1 b_1" if isinstance(layer, FeedForward) else "W b V c"
@@ -149,7 +159,7 @@ def _by_hidden_entries(layer: Any, ranks: Any) -> dict[str, Split]:
     return table | {"W_2": Split(0, hidden), "b_2": Split(0, _on_rank_0(layer.b_2, ranks))}
 
 
-def _by_heads(layer: Any, ranks: Any) -> dict[str, Split]:
+def _by_heads(layer: MultiHeadAttention, ranks: Ranks) -> dict[str, Split]:
     """Q, K and V by columns, O by rows; a key-value head that serves several ranks is on each."""
     h = layer.n_heads
     h_kv = layer.n_kv_heads
@@ -188,7 +198,7 @@ def _split_bias(position: Any, path: str, layout: ShardLayout) -> None:
         position.table = part_of(position.table, 1, heads[layout.ranks.rank])
 
 
-def _share(layer: Any, ranks: Any) -> None:
+def _share(layer: MultiHeadAttention, ranks: Ranks) -> None:
     """Its numbers of heads, its dropout, and the gradients of what several ranks hold alike."""
     h = layer.n_heads
     h_kv = layer.n_kv_heads
@@ -204,7 +214,7 @@ def _share(layer: Any, ranks: Any) -> None:
             w.register_hook(partial(dist.all_reduce, ranks=group))
 
 
-def _on_rank_0(whole: Any, ranks: Any) -> list[slice]:
+def _on_rank_0(whole: mg.Tensor | None, ranks: Ranks) -> list[slice]:
     n = 0 if whole is None else whole.size
     return [slice(0, n), *[slice(n, n)] * (ranks.size - 1)]
 
@@ -215,11 +225,11 @@ class Whole:
     Every rank calls `state_dict`, and gets all of it.
     """
 
-    def __init__(self, model: Any, optimizer: Any = None) -> None:
+    def __init__(self, model: Module, optimizer: Optimizer | None = None) -> None:
         self.model, self.optimizer = model, optimizer
         self.layout = layout_of("Whole(model)", model)
 
-    def named_modules(self) -> Iterator[tuple[str, Any]]:
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
         """Where `mg.save` looks for generators."""
         found = self.model.named_modules() if self.optimizer is None else ()
         return ((plain(path), module) for path, module in found)
@@ -233,7 +243,7 @@ class Whole:
             wanted = dict.fromkeys([*self.layout.shapes, *own])
             return {path: self._whole(path, arrays.get(path)) for path in wanted}
         state = self.optimizer.state_dict()
-        kept = self._kept(state, self._moved(), self.layout.trained, self._whole)
+        kept = _reordered(state, self._moved(self.optimizer), self.layout.trained, self._whole)
         shapes = [[*self.layout.shapes[path]] for path in self.layout.trained]
         return {**state, "kept": kept, "shapes": shapes}
 
@@ -243,32 +253,41 @@ class Whole:
             parts = [self.layout.part(plain(path), state[plain(path)]) for path in names]
             self.model.load_state_dict(dict(zip(names, parts, strict=True)))
         else:
-            kept = self._kept(state, self.layout.trained, self._moved(), self.layout.part)
+            moved = self._moved(self.optimizer)
+            kept = _reordered(state, self.layout.trained, moved, self.layout.part)
             shapes = [[*p.shape] for p in self.optimizer.parameters]
             self.optimizer.load_state_dict({**state, "kept": kept, "shapes": shapes})
 
-    def _moved(self) -> list[str]:
+    def _moved(self, optimizer: Optimizer) -> list[str]:
         """The paths of the optimizer's parameters, in its order."""
         paths = {id(p): plain(path) for path, p in self.model.named_parameters()}
-        return [paths[id(p)] for p in self.optimizer.parameters]
+        return [paths[id(p)] for p in optimizer.parameters]
 
-    def _whole(self, path: str, part: Any) -> Any:
+    def _whole(self, path: str, part: NDArray[Any] | None) -> NDArray[Any]:
         """Also of what this rank has nothing of: a bias that is on rank 0."""
         dtype = self.model.parameters()[0].dtype
         return np.array(self.layout.whole(path, np.zeros(0, dtype) if part is None else part))
 
-    def _kept(self, state: Any, given: list[str], wanted: list[str], move: Any) -> dict[str, Any]:
-        """What an optimizer keeps for each parameter, from one order of parameters to another."""
-        kept, names = {}, [*next(iter(state["kept"].values()), {})]
-        for i, path in enumerate(wanted):
-            old = state["kept"].get(str(given.index(path)), {}) if path in given else {}
-            kept[str(i)] = {
-                n: state["steps"] if n == "count" else move(path, old.get(n)) for n in names
-            }
-        return kept
+
+def _reordered(
+    state: Mapping[str, Any],
+    given: list[str],
+    wanted: list[str],
+    change: Callable[[str, Any], NDArray[Any]],
+) -> dict[str, Any]:
+    """What an optimizer keeps for each parameter, changed, in another order of parameters."""
+    kept = {}
+    names = [*next(iter(state["kept"].values()), {})]
+    for i, path in enumerate(wanted):
+        old = state["kept"].get(str(given.index(path)), {}) if path in given else {}
+        kept[str(i)] = {
+            name: state["steps"] if name == "count" else change(path, old.get(name))
+            for name in names
+        }
+    return kept
 
 
-def gather(model: Any, like: Any) -> Any:
+def gather(model: Module, like: M) -> M:
     """The ordinary model of which each rank has a part, written into `like`, one of its sizes.
 
     >>> from layers import FeedForward

@@ -14,13 +14,17 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad import distributed as dist
+from minigrad.distributed import Ranks
 from minigrad.errors import ArgumentError, OutOfRangeError
 
+from ..arrays import Array, Mask
+from ..embedding import Embedding
 from ..feed_forward import Dropout
-from ..linear import linear
+from ..linear import Linear, linear
 from ..module import Module
 
 __all__ = [
@@ -44,14 +48,16 @@ class Parallel(Module):
     Shapes:  as the layer's.
     """
 
-    def __init__(self, part: Any, ranks: Any) -> None:
+    def __init__(self, part: Module, ranks: Ranks) -> None:
         self.part, self.ranks = part, ranks
 
     @property
-    def window(self) -> Any:
+    def window(self) -> int | None:
         return self.part.window
 
-    def forward(self, X: Any, *masks: Any, context: Any = None, **given: Any) -> Any:
+    def forward(
+        self, X: Array, *masks: Mask | None, context: Array | None = None, **given: Any
+    ) -> mg.Tensor:
         X = dist.copy_to_ranks(X, self.ranks).named("X_r")  # f
         if context is not None:
             given["context"] = dist.copy_to_ranks(context, self.ranks).named("Y_r")
@@ -65,11 +71,13 @@ class ColumnLinear(Module):
     Shapes: x (..., d_in), alike on every rank → (..., d_out / p), each rank's own
     """
 
-    def __init__(self, whole: Any, ranks: Any) -> None:
-        self.ranks, columns = ranks, bounds(whole.W.shape[1], ranks)[ranks.rank]
-        self.W, self.b = part_of(whole.W, 1, columns), part_of(whole.b, 0, columns)
+    def __init__(self, whole: Linear, ranks: Ranks) -> None:
+        self.ranks = ranks
+        columns = bounds(whole.W.shape[1], ranks)[ranks.rank]
+        self.W = part_of(whole.W, 1, columns)
+        self.b = None if whole.b is None else part_of(whole.b, 0, columns)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> mg.Tensor:
         return linear(dist.copy_to_ranks(x, self.ranks), self.W, self.b)  # (..., d_out / p)
 
 
@@ -79,12 +87,12 @@ class RowLinear(Module):
     Shapes: x_r (..., d_in / p), each rank's own → (..., d_out), alike on every rank
     """
 
-    def __init__(self, whole: Any, ranks: Any) -> None:
+    def __init__(self, whole: Linear, ranks: Ranks) -> None:
         self.ranks = ranks
         self.W = part_of(whole.W, 0, bounds(whole.W.shape[0], ranks)[ranks.rank])
         self.b = whole.b
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> mg.Tensor:
         out = dist.all_reduce(linear(x, self.W), self.ranks)  # (..., d_out)
         return out if self.b is None else mg.add(out, self.b)
 
@@ -95,26 +103,28 @@ class SplitEmbedding(Module):
     Shapes: tokens (...) of integers → (..., d_model), alike; as_linear: (..., this rank's tokens)
     """
 
-    def __init__(self, whole: Any, ranks: Any) -> None:
+    def __init__(self, whole: Embedding, ranks: Ranks) -> None:
         self.ranks, self.scaled = ranks, whole.scaled
         self.n_tokens = whole.W.shape[0]
         self.rows = bounds(self.n_tokens, ranks)[ranks.rank]
         self.W = part_of(whole.W, 0, self.rows)
 
-    def forward(self, tokens: Any) -> Any:
+    def forward(self, tokens: ArrayLike) -> mg.Tensor:
         check_tokens("SplitEmbedding", tokens, self.n_tokens)
         own = (tokens >= self.rows.start) & (tokens < self.rows.stop)  # (...)
         X_r = mg.take(self.W, np.where(own, tokens - self.rows.start, 0), axis=0)
         X = dist.all_reduce(mg.where(own[..., None], X_r, 0.0), self.ranks)  # (..., d_model)
         return (mg.scale(X, sqrt(self.W.shape[1])) if self.scaled else X).named("X")
 
-    def as_linear(self, X: Any) -> Any:
+    def as_linear(self, X: Array) -> mg.Tensor:
         """This rank's logits, f(X) W_rᵀ."""
         X = dist.copy_to_ranks(X, self.ranks)
         return mg.matmul(X, mg.swapaxes(self.W, 0, 1)).named("logits_r")
 
 
-def split_cross_entropy(logits: Any, targets: Any, ranks: Any = None) -> Any:
+def split_cross_entropy(
+    logits: mg.Tensor, targets: NDArray[np.integer], ranks: Ranks | None = None
+) -> mg.Tensor:
     """The mean of log Σ_c exp(l_c) − l_target, where each rank has the logits of its tokens only.
 
         M = max over ranks,    s, t = all_reduce(Σ_c exp(l_c − M), l_target − M),    log s − t
@@ -122,7 +132,7 @@ def split_cross_entropy(logits: Any, targets: Any, ranks: Any = None) -> Any:
     Args:    logits: (..., this rank's tokens), as `SplitEmbedding.as_linear` gives them.
     Shapes:  targets (...) of integers, alike on every rank → (), alike
     """
-    ranks = dist.world() if ranks is None else ranks
+    ranks = ranks or dist.world()
     widths = dist.all_gather(np.array([logits.shape[-1]]), ranks)
     first = int(widths[: ranks.rank].sum())
     check_tokens("split_cross_entropy", targets, int(widths.sum()))
@@ -134,7 +144,7 @@ def split_cross_entropy(logits: Any, targets: Any, ranks: Any = None) -> Any:
     return mg.mean(mg.subtract(mg.log(s), t)).named("loss")
 
 
-def check_tokens(call: str, tokens: Any, count: int) -> None:
+def check_tokens(call: str, tokens: ArrayLike, count: int) -> None:
     """Raise OutOfRangeError unless all are numbers of tokens: no rank would have any other."""
     tokens = np.asarray(tokens)
     if tokens.size and not 0 <= tokens.min() <= tokens.max() < count:
@@ -154,7 +164,7 @@ class PartDropout(Module):
         self.p, self.rng = whole.p, whole.rng
         self.parts: dict[int, tuple[slice, int]] = {}
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         if not (self.training and self.p):
             return x
         shape, index = [*x.shape], [slice(None)] * x.ndim
@@ -165,21 +175,19 @@ class PartDropout(Module):
         return mg.multiply(x, keep[tuple(index)])
 
 
-def bounds(n: int, ranks: Any) -> list[slice]:
+def bounds(n: int, ranks: Ranks) -> list[slice]:
     """Which of n entries each rank has: as many as the others, or one more."""
     edges = [n * r // ranks.size for r in range(ranks.size + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def cut(array: Any, axis: int, part: slice) -> Any:
+def cut(array: NDArray[Any], axis: int, part: slice) -> NDArray[Any]:
     """A part of an array, without gaps."""
     return np.ascontiguousarray(np.moveaxis(np.moveaxis(array, axis, 0)[part], 0, axis))
 
 
-def part_of(whole: Any, axis: int, part: slice) -> Any:
-    """A part of a parameter, as a parameter; None of None."""
-    if whole is None:
-        return None
+def part_of(whole: mg.Tensor | Module, axis: int, part: slice) -> mg.Tensor:
+    """A part of a parameter, as a parameter."""
     if isinstance(whole, Module):
         raise ArgumentError(f"shard: {whole._name} is wrapped or quantized; merge adapters first")
     array = cut(whole.numpy(), axis, part)

@@ -9,13 +9,16 @@ from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
+from numpy.typing import NDArray
 
 import minigrad as mg
 from minigrad import distributed as dist
+from minigrad.distributed import Ranks
 from minigrad.errors import ArgumentError, RankError
 from minigrad.optim import Optimizer
 from minigrad.optim.updates import Observer, observers
 
+from ..arrays import Array
 from ..feed_forward import Dropout
 from ..module import Module
 from ..norm import BatchNorm
@@ -29,7 +32,7 @@ BUCKET = 1 << 19  # entries that are sent at once
 CHECK_EVERY = 100  # reductions: then weights are compared over ranks
 
 
-def grid(tensor: int = 1, ranks: Any = None) -> tuple[Any, Any]:
+def grid(tensor: int = 1, ranks: Ranks | None = None) -> tuple[Ranks, Ranks]:
     """All ranks as a grid: those that share batches, and those that share layers with this one.
 
     Args: tensor: how many share the layers; neighbours, for these talk most.
@@ -38,7 +41,7 @@ def grid(tensor: int = 1, ranks: Any = None) -> tuple[Any, Any]:
     >>> dist.run(4, lambda: grid(tensor=2))[3]
     (<rank 1 of 2>, <rank 1 of 2>)
     """
-    ranks = dist.world() if ranks is None else ranks
+    ranks = ranks or dist.world()
     if tensor < 1 or ranks.size % tensor:
         raise ArgumentError(
             f"grid(tensor={tensor}): it must divide the number of ranks, which is {ranks.size}; "
@@ -59,8 +62,9 @@ class DataParallel:
     whole batch: rows must be along the first axis.
     """
 
-    def __init__(self, model: Any, ranks: Any = None) -> None:
-        self.model, self.ranks = model, dist.world() if ranks is None else ranks
+    def __init__(self, model: Module, ranks: Ranks | None = None) -> None:
+        self.model = model
+        self.ranks = ranks or dist.world()
         self.weight = 1.0
         self._reductions = 0
         for path, module in model.named_modules():
@@ -75,7 +79,7 @@ class DataParallel:
             observers.append(self.reduced)
             finalize(self, observers.remove, self.reduced)
 
-    def rows(self, x: Any) -> Any:
+    def rows(self, x: Array) -> Array:
         """This rank's rows; one that counts nothing where there are fewer rows than ranks."""
         n = len(x)
         own = bounds(n, self.ranks)[self.ranks.rank]
@@ -86,7 +90,7 @@ class DataParallel:
                 module.parts[0] = own, n
         return x[own]
 
-    def mean(self, loss: Any) -> Any:
+    def mean(self, loss: mg.Tensor) -> mg.Tensor:
         """A mean over this rank's rows as its share in the mean over all; shares add up."""
         return mg.scale(loss, self.weight)
 
@@ -104,21 +108,21 @@ class DataParallel:
                     p.grad = part
 
 
-def _as_part(module: Any, path: str) -> Any:
+def _as_part(module: Module, path: str) -> Module:
     return PartDropout(module) if isinstance(module, Dropout) else module
 
 
 class ReducedCheck(Observer):
     """Refuses an optimizer's step with gradients of this rank's rows alone."""
 
-    def __init__(self, parameters: list[Any]) -> None:
+    def __init__(self, parameters: list[mg.Tensor]) -> None:
         self.parameters = WeakValueDictionary({id(p): p for p in parameters})
         self.waits = True
 
-    def knows(self, parameter: Any) -> bool:
+    def knows(self, parameter: mg.Tensor) -> bool:
         return self.parameters.get(id(parameter)) is parameter
 
-    def before_update(self, owner: Any) -> None:
+    def before_update(self, owner: object) -> None:
         moved = vars(owner).get("parameters", ()) if isinstance(owner, Optimizer) else ()
         if self.waits and any(self.knows(p) and p.grad is not None for p in moved):
             raise RankError(
@@ -126,14 +130,14 @@ class ReducedCheck(Observer):
                 "reduce() of the DataParallel before it"
             )
 
-    def after_update(self, owner: Any) -> None:
+    def after_update(self, owner: object) -> None:
         if isinstance(owner, Optimizer) and any(map(self.knows, owner.parameters)):
             self.waits = True
 
 
-def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
+def _buckets(parameters: list[mg.Tensor]) -> Iterator[list[mg.Tensor]]:
     """Parameters of one dtype, some at a time."""
-    bucket: list[Any] = []
+    bucket: list[mg.Tensor] = []
     for p in parameters:
         full = sum(q.size for q in bucket) >= BUCKET
         if bucket and (full or p.dtype != bucket[0].dtype):
@@ -144,7 +148,9 @@ def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
         yield bucket
 
 
-def _cut(parameters: list[Any], flat: Any) -> Iterator[tuple[Any, Any]]:
+def _cut(
+    parameters: list[mg.Tensor], flat: NDArray[Any]
+) -> Iterator[tuple[mg.Tensor, NDArray[Any]]]:
     """Each parameter with its entries out of a flat array."""
     ends = np.cumsum([p.size for p in parameters])
     for p, part in zip(parameters, np.split(flat, ends[:-1]), strict=True):
@@ -183,8 +189,9 @@ class ShardedOptimizer:
     Source: Rajbhandari et al. 2020, arXiv:1910.02054.
     """
 
-    def __init__(self, optimizer: Any, ranks: Any = None) -> None:
-        self.optimizer, self.ranks = optimizer, dist.world() if ranks is None else ranks
+    def __init__(self, optimizer: Optimizer, ranks: Ranks | None = None) -> None:
+        self.optimizer = optimizer
+        self.ranks = ranks or dist.world()
         self.parameters, loads = optimizer.parameters, [0] * self.ranks.size
         self.owners: list[int] = []
         for p in self.parameters:  # to whoever has least
@@ -240,13 +247,15 @@ class ShardedOptimizer:
         self.optimizer.load_state_dict({**state, "kept": kept})
 
 
-def save(path: str | os.PathLike[str], ranks: Any = None, step: Any = None, **parts: Any) -> None:
+def save(
+    path: str | os.PathLike[str], ranks: Ranks | None = None, step: int | None = None, **parts: Any
+) -> None:
     """Write a run of many ranks into one file, as `mg.save` does: once, whole, or not at all.
 
     Every rank calls it. Give sharded parts as `Whole(model)` and `Whole(model, optimizer)`: an
     ordinary model, on any number of ranks or none, can load the file.
     """
-    ranks = dist.world() if ranks is None else ranks
+    ranks = ranks or dist.world()
     held: dict[str, Any] = {
         name: _Held(part) if hasattr(part, "state_dict") else part for name, part in parts.items()
     }
