@@ -231,7 +231,7 @@ def test_hostile_tokens_and_scopes_stay_on_their_line(rng):
     assert max(map(len, text.split("\n"))) < 300
 
 
-@pytest.mark.parametrize("tokens", [["a", "b"], [["a"], ["x", "y", "z"]]])
+@pytest.mark.parametrize("tokens", [["a", "b"], [7, 11], [["a"], ["x", "y", "z"]]])
 def test_tokens_must_fit(rng, tokens):
     t = recorded(rng, n=3)
     with pytest.raises(ShapeError, match=r"has 3 queries, got \d tokens"):
@@ -257,6 +257,7 @@ def test_plain_arrays_are_read_as_a_record_is(rng):
     recorded_lines = t.attention(list("abcd")).text(300).split("\n")
     assert read.text(300).split("\n")[1:] == recorded_lines[1:]
     assert "diagonal 0.70" in str(read_attention(None, DIAGONAL).text(80))
+    assert read_attention([7, 11], np.eye(2))[0].keys == ("7", "11")
 
 
 EYE = np.eye(3)

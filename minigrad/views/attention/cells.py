@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from .matrices import Grid
 
 __all__ = ["attentions_html"]
 
-MOST_HEADS_OF_A_LAYER = 16
 MOST_CELLS = 32  # along a side
 PIXELS = 12  # of a cell
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:8px 20px"
@@ -28,16 +26,15 @@ WEIGHT_OF_0 = "#f5f4f9"
 WEIGHT_OF_1 = "#36266f"
 
 
-def attentions_html(found: Sequence[Any]) -> str:
-    """The first heads of each attention, for the first entry of the batch."""
-    heads = (_head(one, k) for one in found for k in range(min(one.heads, MOST_HEADS_OF_A_LAYER)))
-    return f"<div style='{SIDE_BY_SIDE}'>{''.join(heads) or 'no attention in this record'}</div>"
+def attentions_html(heads: Iterable[tuple[str, Sequence[Grid]]]) -> str:
+    """Each head under its name."""
+    found = "".join(_head(name, grids) for name, grids in heads)
+    return f"<div style='{SIDE_BY_SIDE}'>{found or 'no attention in this record'}</div>"
 
 
-def _head(one: Any, head: int) -> str:
-    maps = "".join(map(_figure, one.grids(head)))
-    said = f"{escape(one_line(one.path, 60))}, head {head}"
-    return f"<div><div>{said}</div><div style='{SIDE_BY_SIDE}'>{maps}</div></div>"
+def _head(name: str, grids: Sequence[Grid]) -> str:
+    maps = "".join(map(_figure, grids))
+    return f"<div><div>{escape(name)}</div><div style='{SIDE_BY_SIDE}'>{maps}</div></div>"
 
 
 def _figure(grid: Grid) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ...engine.errors import ArgumentError, ShapeError
 
-Array = NDArray[Any]
+Array: TypeAlias = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Reading:
     figures: Array  # one a head
     verdicts: Sequence[str]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self.figures, dtype=dtype)
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Reading:
         return "\n".join(f"head {h}: {self.name} {x:.3f}, {said}" for h, (x, said) in pairs)
 
 
-def by_head(A: Any, call: str) -> Array:
+def by_head(A: ArrayLike, call: str) -> Array:
     """The weights as (batch, heads, n, m), whatever axes are missing.
 
     Raises: ShapeError with fewer than two axes or without entries.
@@ -68,7 +68,7 @@ def evenness(A: Array) -> tuple[Array, Array]:
     return found, np.divide(found, largest, out=np.zeros_like(found), where=largest > 0)
 
 
-def entropy(A: Any) -> Reading:
+def entropy(A: ArrayLike) -> Reading:
     r"""How evenly a head's rows spread: H_i = −Σ_j A_ij log A_ij, mean over the rows, in nats.
 
     The verdict holds it against the largest there could be, the mean over rows of log(cells the row
@@ -82,12 +82,13 @@ def entropy(A: Any) -> Reading:
     head 0: entropy 0.000, 0% of the largest possible: focused
     """
     found, shares = evenness(by_head(A, "entropy"))
-    said = ["focused" if s < 0.5 else "diffuse" if s > 0.95 else "between" for s in shares]
-    told = [f"{s:.0%} of the largest possible: {w}" for s, w in zip(shares, said, strict=True)]
-    return Reading("entropy", found, told)
+    kinds = ["focused" if s < 0.5 else "diffuse" if s > 0.95 else "between" for s in shares]
+    pairs = zip(shares, kinds, strict=True)
+    verdicts = [f"{share:.0%} of the largest possible: {kind}" for share, kind in pairs]
+    return Reading("entropy", found, verdicts)
 
 
-def sparsity(A: Any, threshold: float = 0.01) -> Reading:
+def sparsity(A: ArrayLike, threshold: float = 0.01) -> Reading:
     r"""The share of a head's weights below a threshold: #{A_ij < threshold} / (n m).
 
     Weights that a causal mask forbids are left out, since no head had a choice in them. Sparse:
@@ -99,20 +100,18 @@ def sparsity(A: Any, threshold: float = 0.01) -> Reading:
     """
     if not 0 < threshold <= 1:
         raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
-    A = by_head(A, "sparsity")
-    seen = visible(A)
-    found = ((threshold > A) & seen).sum(axis=(0, 2, 3)) / seen.sum(axis=(0, 2, 3))
-    said = ["sparse" if share > 0.5 else "dense" for share in found]
-    told = [
-        f"{s:.0%} of weights below {threshold:g}: {w}" for s, w in zip(found, said, strict=True)
-    ]
-    return Reading("sparsity", found, told)
+    weights = by_head(A, "sparsity")
+    seen = visible(weights)
+    shares = ((weights < threshold) & seen).sum(axis=(0, 2, 3)) / seen.sum(axis=(0, 2, 3))
+    below = f"of weights below {threshold:g}"
+    verdicts = [f"{share:.0%} {below}: {'sparse' if share > 0.5 else 'dense'}" for share in shares]
+    return Reading("sparsity", shares, verdicts)
 
 
 # ---------------------------------------------------------------- across layers
 
 
-def _square(layers: Sequence[Any], call: str) -> list[Array]:
+def _square(layers: Sequence[ArrayLike], call: str) -> list[Array]:
     """Each layer as (batch, heads, n, n), all of one n."""
     found = [by_head(A, call) for A in layers]
     shapes = {A.shape[-2:] for A in found}
@@ -122,7 +121,7 @@ def _square(layers: Sequence[Any], call: str) -> list[Array]:
     return found
 
 
-def rollout(layers: Sequence[Any], residual: float = 0.5) -> Array:
+def rollout(layers: Sequence[ArrayLike], residual: float = 0.5) -> Array:
     r"""Attention rollout: how much of each input token is in each output token, by attention alone.
 
         R = Â_L … Â_1,    Â = (1 − r) mean_h A + r I,  rows made to sum to 1
@@ -145,7 +144,7 @@ def rollout(layers: Sequence[Any], residual: float = 0.5) -> Array:
     return np.asarray(total.mean(axis=0))
 
 
-def gradient_times_attention(A: Any, dA: Any) -> Array:
+def gradient_times_attention(A: Any, dA: Any) -> Array:  # an array, or a list of them
     r"""Attention weighted by what it does to the loss; across layers if given lists of them.
 
         one layer:  mean_h (A ⊙ ∂L/∂A)⁺;    layers:  R ← R + mean_h (A ⊙ ∂L/∂A)⁺ R,  from R = I

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..plain import one_line, sized
 from ..pooling import pooled
 from ..terminal import cells, fitted
+from .figures import Array
 
 __all__ = ["Grid", "legend", "matrices"]
 
-Array = NDArray[Any]
 TOKEN_WIDTH = 10  # cells of a terminal at most
 MOST_NUMBERS = 12  # columns at most in which entries are written as numbers
 SHADE_BOUNDS = (0.05, 0.2, 0.4, 0.7)  # where the next shade begins

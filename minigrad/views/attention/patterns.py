@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from .figures import by_head, evenness, row_entropy, visible
+from .figures import Array, by_head, evenness, row_entropy, visible
 
 __all__ = ["Pattern", "Patterns", "looks_at", "patterns"]
 
@@ -23,8 +24,7 @@ THRESHOLDS = {
     "diffuse": 0.95,
 }
 NEAR = 2  # keys on either side that belong to a band
-Array = NDArray[Any]
-Score = tuple[float, str]  # and where it is highest
+Score: TypeAlias = tuple[float, str]  # and where it is highest
 
 
 class Pattern(NamedTuple):
@@ -58,7 +58,7 @@ class Patterns(dict[str, Pattern]):
         return f"none; nearest is {name}, {best.score:.2f} of the {best.threshold:g} it takes"
 
 
-def patterns(A: Any) -> list[Patterns]:
+def patterns(A: ArrayLike) -> list[Patterns]:
     r"""The patterns of each head's weights, each with the score behind the verdict.
 
     With A_ij the weight of key j for query i; keys end where queries end, so that with m keys
@@ -109,7 +109,7 @@ def _of_head(A: Array) -> Patterns:
     return Patterns({k: Pattern(min(s, 1.0), THRESHOLDS[k], w) for k, (s, w) in scores.items()})
 
 
-def looks_at(A: Any, tokens: Any = None) -> dict[str, Array]:
+def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, Array]:
     r"""How much each head looks at keys of a kind, beyond what even weights would give: 0 to 1.
 
         mean_i (Σ_{j ∈ K_i} A_ij − e_i) / (1 − e_i),    e_i = |K_i| / |keys that row i may see|

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from ...engine.errors import ShapeError
 from ...recording.record import Entry, rms
@@ -17,14 +17,15 @@ from ...recording.trace import TraceRecord
 from ..plain import one_line, sized
 from ..terminal import finished, wide
 from .cells import attentions_html
-from .figures import by_head, entropy
+from .figures import Array, by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
 
 __all__ = ["AttentionWeights", "Attentions", "asking", "attentions", "read_attention"]
 
-Array = NDArray[Any]
-Names = tuple[str, ...]
+Names: TypeAlias = tuple[str, ...]
+Tokens: TypeAlias = "Sequence[object] | None"  # a name for each position; or of queries, of keys
+MOST_HEADS_IN_A_CELL = 16  # of each attention
 MOST_SHARE = 0.9  # of |∂L/∂S|, from where on one query is what the loss depends on
 MASKED_SCORE = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 
@@ -39,7 +40,7 @@ class AttentionWeights:
     forbidden: Array  # where a mask forbids looking
     queries: Names
     keys: Names
-    entry: Any = None  # of a record
+    entry: Any = None  # the Entry of a record, of plain arrays None
 
     def __repr__(self) -> str:
         slope = "no ∂L/∂A" if self.dA is None else f"rms of ∂L/∂A {sized(rms(self.dA))}"
@@ -87,7 +88,13 @@ class Attentions(list[AttentionWeights]):
         return "\n".join(["Attentions, which print() shows as heat maps:", *lines, *left])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": attentions_html(self)}
+        """Text, and the first heads of each attention for the first entry of the batch."""
+        heads = [
+            (f"{one_line(one.path, 60)}, head {head}", one.grids(head))
+            for one in self
+            for head in range(min(one.heads, MOST_HEADS_IN_A_CELL))
+        ]
+        return {"text/plain": str(self), "text/html": attentions_html(heads)}
 
     def text(
         self,
@@ -134,7 +141,7 @@ class Attentions(list[AttentionWeights]):
         return plot(rows, path)
 
 
-def attentions(trace: TraceRecord, tokens: Any = None) -> Attentions:
+def attentions(trace: TraceRecord, tokens: Tokens = None) -> Attentions:
     """The weights named A in a record, with their gradient, their mask, and names of positions.
 
     >>> import minigrad as mg
@@ -155,23 +162,26 @@ def attentions(trace: TraceRecord, tokens: Any = None) -> Attentions:
 
 def asking(trace: TraceRecord, found: Sequence[AttentionWeights]) -> int | None:
     """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
-    moved: Any = 0.0
+    shares = []
     for one in found:
-        entry = trace[trace.into(trace.origin(one.entry))[0].source]  # the scores
-        if entry.gradient is None:
-            continue
-        rows = np.abs(entry.gradient).sum(axis=-1)
-        rows = rows.reshape(-1, rows.shape[-1]).sum(axis=0)
-        if np.ndim(moved) and len(rows) != len(moved):
-            return None
-        moved = moved + rows / (rows.sum() or 1.0)
-    if not np.ndim(moved) or not moved.sum() > 0 or len(moved) < 2:
+        scores = trace[trace.into(trace.origin(one.entry))[0].source]
+        if scores.gradient is not None:
+            sizes = np.abs(scores.gradient).sum(axis=-1)
+            by_query = sizes.reshape(-1, sizes.shape[-1]).sum(axis=0)
+            shares.append(by_query / (by_query.sum() or 1.0))
+    if not shares or len({len(share) for share in shares}) > 1:
         return None
-    most = int(np.argmax(moved))
-    return most if moved[most] >= MOST_SHARE * moved.sum() else None
+    total = np.sum(shares, axis=0)
+    most = int(np.argmax(total))
+    return most if len(total) > 1 and total[most] >= MOST_SHARE * total.sum() > 0 else None
 
 
-def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = None) -> Attentions:
+def read_attention(
+    tokens: Tokens,
+    weights: ArrayLike,
+    gradient: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+) -> Attentions:
     """Heatmaps and patterns of plain arrays: print them, or `.plot(path)` them.
 
     Args:
@@ -189,9 +199,12 @@ def read_attention(tokens: Any, weights: Any, gradient: Any = None, mask: Any = 
     ...
     """
     shape, A = np.shape(weights), by_head(weights, "read_attention")
-    dA = None if gradient is None else by_head(gradient, "read_attention")
-    if dA is not None and dA.shape != A.shape:
-        raise ShapeError(f"read_attention: weights are {shape} but gradient {np.shape(gradient)}")
+    dA = None
+    if gradient is not None:
+        dA = by_head(gradient, "read_attention")
+        if dA.shape != A.shape:
+            said = f"weights are {shape} but gradient {np.shape(gradient)}"
+            raise ShapeError(f"read_attention: {said}")
     allowed = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
     forbidden = by_head(~np.asarray(allowed, bool), "read_attention").astype(bool)
     names = _names(tokens, "weights", shape[-2:], "read_attention(tokens, weights)")
@@ -211,7 +224,7 @@ def _has_weights(entry: Entry) -> bool:
     return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
-def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> AttentionWeights:
+def _of_entry(trace: TraceRecord, entry: Entry, tokens: Tokens) -> AttentionWeights:
     names = _names(tokens, entry.path, entry.shape[-2:], "attention(tokens)")
     scores = trace[trace.into(trace.origin(entry))[0].source].value
     masked = np.zeros(entry.shape, bool) if scores.shape != entry.shape else scores <= MASKED_SCORE
@@ -219,7 +232,7 @@ def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> AttentionWeights
     merged = any(e.name == "C" and e.scope == entry.scope for e in later)
     batch_first = len(entry.shape) == 3 and not merged  # (batch, n, m), not (heads, n, m)
 
-    def lifted(array: Any) -> Array:
+    def lifted(array: Array) -> Array:
         return by_head(array[:, None] if batch_first else array, "attention")
 
     dA = None if entry.gradient is None else lifted(entry.gradient)
@@ -227,12 +240,12 @@ def _of_entry(trace: TraceRecord, entry: Entry, tokens: Any) -> AttentionWeights
     return AttentionWeights(entry.path, lifted(entry.value), dA, forbidden, *names, entry)
 
 
-def _names(tokens: Any, of: str, shape: tuple[int, ...], call: str) -> tuple[Names, Names]:
+def _names(tokens: Tokens, of: str, shape: tuple[int, ...], call: str) -> tuple[Names, Names]:
     """Names of queries and keys: those given, or numbers."""
     if tokens is None:
         tokens = [range(size) for size in shape]
-    pair = len(tokens) == 2 and not any(isinstance(t, str) for t in tokens)
-    found = list(tokens) if pair else [tokens, tokens]
+    pair = len(tokens) == 2 and not any(map(np.isscalar, tokens))  # names may be numbers
+    found: list[Any] = list(tokens) if pair else [tokens, tokens]
     for what, names, size in zip(("queries", "keys"), found, shape, strict=True):
         if len(names) != size:
             raise ShapeError(f"{call}: {of} has {size} {what}, got {len(names)} tokens")
