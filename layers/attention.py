@@ -7,16 +7,18 @@ from math import sqrt
 from typing import Any, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
+from minigrad import mask_rules
 from minigrad.errors import GradientError
 
-from .arrays import Array, Mask
+from .arrays import Array, Mask, SameArray
 from .attention_call import AttentionCall
-from .hand_derived import multi_head_steps, self_attention_steps
+from .cache import ContextCache, KVCache
+from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .initialisers import Seed, generator
-from .linear import check_sizes, linear
+from .linear import Weight, check_sizes, linear
 from .module import Module, named
 from .options import (
     AttentionOption,
@@ -34,28 +36,31 @@ __all__ = ["MultiHeadAttention", "SelfAttention", "merge_heads", "split_heads"]
 
 
 def attend(
-    Q: Array,
+    Q: SameArray,
     K: Array,
     V: Array,
-    M: Any = None,
+    M: Array | None = None,
     *,
     scale: float | None = None,
     options: Sequence[AttentionOption] = (),
     at: Any = None,
-) -> tuple[Any, Any]:
+    name_scores: Callable[[str, Array], Array] = named,
+) -> tuple[SameArray, SameArray]:
     """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
 
     Args:
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
         options: what else is done to S, A and O (see options.py); `at` says where tokens stand.
+        name_scores: names the scores of each stage; it may keep or change them.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
-    S = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
-    S = named("S", mg.scale(S, 1 / sqrt(Q.shape[-1]) if scale is None else scale))  # eq. (1)
+    S = name_scores("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
+    S = name_scores("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
     for option in options:
         S = option.scores(S, Q, K, at)  # (..., n, m)
     if M is not None:
-        S = named("S_masked", mg.mask_add(S, M))  # (..., n, m)
+        S = name_scores("S_masked", mg.mask_add(S, M))  # (..., n, m)
     A = dropped = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
     for option in options:
         dropped = option.weights(dropped)  # (..., n, m)
@@ -66,8 +71,14 @@ def attend(
 
 
 def attend_in_tiles(
-    Q: Array, K: Array, V: Array, M: Any, rule: Any, group: int, scale: float | None
-) -> Any:
+    Q: SameArray,
+    K: Array,
+    V: Array,
+    M: Array | None,
+    rule: mask_rules.MaskRule | None,
+    group: int,
+    scale: float | None,
+) -> SameArray:
     """softmax(Q Kᵀ / √d_k + M) V as one node, whose memory grows with n; there are no weights.
 
     Each key-value head serves `group` query heads, as a view; the rule closes keys beside the mask.
@@ -86,25 +97,25 @@ def attend_in_tiles(
 class Attention(Module):
     """What one head and many share: one forward, and what is shown of the last one.
 
-    A layer says how X is projected, and how the heads' outputs are merged.
+    A layer defines how X is projected, and how the heads' outputs are merged.
 
     Attributes:
-        attention_weights: A; None if that went in tiles, where no A exists.
+        attention_weights: A; None after attention in tiles, where no A exists.
         cache: the arrays of the last forward on an array.
         keep_intermediates: set it True, and a forward on a Tensor keeps them too.
     """
 
-    attention_weights: Any
+    attention_weights: NDArray[np.floating] | None
     keep_intermediates = False
-    kept_X: Any = None
+    kept_X: Array | None = None
     rounding: AttentionOption | None = None  # of the scores: see quantized.py
     n_heads = n_kv_heads = 1
     many_heads = False  # whether Q, K, V and A have an axis of heads
-    W_O: mg.Tensor | None
+    W_O: Weight | None
     b_O: mg.Tensor | None
-    steps: Callable[..., Any]  # the backward steps derived by hand
-    project: Callable[[Any, AttentionCall], tuple[Any, Any, Any]]
-    merge: Callable[[Any], Any]
+    steps: Callable[..., list[Step]]  # the backward steps derived by hand
+    project: Callable[[mg.Tensor, AttentionCall], tuple[mg.Tensor, Array, Array]]
+    merge: Callable[[mg.Tensor], mg.Tensor]
 
     def forward(
         self,
@@ -113,27 +124,28 @@ class Attention(Module):
         *,
         context: Array | None = None,
         positions: ArrayLike | None = None,
-        cache: Any = None,
+        cache: KVCache | ContextCache | None = None,
         return_weights: bool = False,
-    ) -> Any:
+    ) -> mg.Tensor | tuple[mg.Tensor, mg.Tensor | None]:
         call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
         Q, K, V = call.placed(*self.project(X, call))  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
         O, A = self._attend(Q, K, V, call.mask(Q, K), call)  # (..., n, d_v), (..., n, m)
         C = self.merge(O)  # (B, n, h·d_v)
-        out = O if self.W_O is None else self._out(C, call)  # (B, n, d_model)
+        out = O  # (B, n, d_v)
+        if self.W_O is not None:
+            out = named("out", linear(C, self.W_O, self.b_O, call.method))  # (B, n, d_model)
         call.keep(Q=Q, K=K, V=V, A=A, O=O, C=C)
         return (out, A) if return_weights else out
 
-    def _attend(self, Q: Any, K: Any, V: Any, M: Any, call: AttentionCall) -> tuple[Any, Any]:
+    def _attend(
+        self, Q: mg.Tensor, K: Array, V: Array, M: Array | None, call: AttentionCall
+    ) -> tuple[mg.Tensor, mg.Tensor | None]:
         group = self.n_heads // self.n_kv_heads  # query heads of one key-value head
         if call.method != "exact":
             return attend_in_tiles(Q, K, V, M, call.rule, group, self.scale), None
         if group > 1:
             K, V = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, m, d_k or d_v)
         return attend(Q, K, V, M, scale=self.scale, options=call.options, at=call)
-
-    def _out(self, C: Any, call: AttentionCall) -> Any:
-        return linear(C, self.W_O, self.b_O, call.method).named("out")  # (B, n, d_model)
 
     @property
     def options(self) -> list[AttentionOption]:
@@ -152,7 +164,7 @@ class Attention(Module):
         return found
 
     @property
-    def cache(self) -> dict[str, Any]:
+    def cache(self) -> dict[str, NDArray[np.generic] | None]:
         """X, Q, K, V, A, O, C (the heads' outputs side by side) and mask of the last forward.
 
         Arrays, and no graph. Q and K are those that met in the scores; A is None in tiles, mask
@@ -226,7 +238,7 @@ class SelfAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias, project_out)
 
-    def project(self, X: Array, call: AttentionCall) -> tuple[Any, Any, Any]:
+    def project(self, X: mg.Tensor, call: AttentionCall) -> tuple[mg.Tensor, Array, Array]:
         Q = linear(X, self.W_Q, self.b_Q, call.method).named("Q")  # (B, n, d_k)
         if call.keys_values is not None:
             return Q, *call.keys_values
@@ -234,7 +246,7 @@ class SelfAttention(Attention):
         V = linear(call.Y, self.W_V, self.b_V, call.method).named("V")  # (B, m, d_v)
         return Q, K, V
 
-    def merge(self, O: Any) -> Any:
+    def merge(self, O: mg.Tensor) -> mg.Tensor:
         return O  # (B, n, d_v)
 
 
@@ -275,6 +287,7 @@ class MultiHeadAttention(Attention):
     """
 
     many_heads = True
+    W_O: Weight
     steps = staticmethod(multi_head_steps)
 
     @renamed("causal")
@@ -296,20 +309,24 @@ class MultiHeadAttention(Attention):
         set_options(self, rng, options)
         draw_weights(self, rng, use_bias)
 
-    def project(self, X: Array, call: AttentionCall) -> tuple[Any, Any, Any]:
+    def project(self, X: mg.Tensor, call: AttentionCall) -> tuple[mg.Tensor, Array, Array]:
         return project_heads(self, X, call.Y, call.method, call.keys_values)
 
-    def merge(self, O: Any) -> Any:
+    def merge(self, O: mg.Tensor) -> mg.Tensor:
         return merge_heads(O).named("C")  # (B, n, h·d_v)
 
 
 def project_heads(
-    layer: Any, X: Array, Y: Any, method: str = "exact", made: Any = None
-) -> tuple[Any, Any, Any]:
-    """Q of every head, and K and V of every key-value head, unless they are made already."""
+    layer: Module,
+    X: Array,
+    Y: Array,
+    method: str = "exact",
+    keys_values: tuple[Array, Array] | None = None,
+) -> tuple[mg.Tensor, Array, Array]:
+    """Q of every head, and K and V of every key-value head, unless these are given."""
     Q = linear(X, layer.W_Q, layer.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
-    if made is not None:
-        return split_heads(Q, layer.n_heads).named("Q"), *made
+    if keys_values is not None:
+        return split_heads(Q, layer.n_heads).named("Q"), *keys_values
     K = linear(Y, layer.W_K, layer.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
     V = linear(Y, layer.W_V, layer.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
     Q = split_heads(Q, layer.n_heads).named("Q")  # (B, h, n, d_k)
@@ -321,7 +338,7 @@ def project_heads(
 # ---------------------------------------------------------------- between one wide axis and heads
 
 
-def split_heads(x: Array, heads: int) -> Any:
+def split_heads(x: SameArray, heads: int) -> SameArray:
     """(B, n, heads · d) → (B, heads, n, d): head i takes columns i · d to (i + 1) · d.
 
     >>> import numpy as np
@@ -333,7 +350,7 @@ def split_heads(x: Array, heads: int) -> Any:
     return mg.swapaxes(mg.reshape(x, (*lead, heads, width // heads)), -3, -2)
 
 
-def merge_heads(x: Array) -> Any:
+def merge_heads(x: SameArray) -> SameArray:
     """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart.
 
     >>> import numpy as np
@@ -344,7 +361,7 @@ def merge_heads(x: Array) -> Any:
     return mg.reshape(mg.swapaxes(x, -3, -2), (*lead, n, heads * d))
 
 
-def repeat_heads(x: Array, group: int) -> Any:
+def repeat_heads(x: SameArray, group: int) -> SameArray:
     """(B, heads, n, d) → (B, heads · group, n, d): each head `group` times, in order."""
     if group == 1:
         return x
@@ -353,7 +370,7 @@ def repeat_heads(x: Array, group: int) -> Any:
     return mg.reshape(spread, (*lead, heads * group, n, d))
 
 
-def group_heads(x: Array, group: int) -> Any:
+def group_heads(x: SameArray, group: int) -> SameArray:
     """(B, heads · group, n, d) → (B, heads, group, n, d); one head for all stays one."""
     *lead, heads, n, d = x.shape
     return mg.reshape(x, (*lead, heads // group, group, n, d) if heads > 1 else (*lead, 1, 1, n, d))

@@ -1,19 +1,19 @@
-"""One call of an attention layer: what it was given, and what that says beside the formula."""
+"""One call of an attention layer: its arguments, checked, and the mask and positions they give."""
 
 from __future__ import annotations
 
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
-from .arrays import Array
-from .cache import ContextCache
-from .mask import fit_mask, visible, with_head_axis, with_visible
+from .arrays import Array, Mask
+from .cache import ContextCache, KVCache
+from .mask import entries_of, fit_mask, visible, with_head_axis, with_visible
 from .module import Module, with_shapes
 from .position import mark_constant
 
@@ -21,35 +21,35 @@ __all__ = ["AttentionCall", "keys_from"]
 
 
 class AttentionCall:
-    """What one forward was given, checked; where its tokens stand, and who may see whom.
+    """The arguments of one forward, checked; positions of its tokens, and who may see whom.
 
     Attributes:
         Y: what keys and values come from: the context, or X.
         options: the layer's, in the order in which they act.
-        method: "exact", "tiled" or "one tile", whichever the layer's method comes to.
-        appends: whether the tokens of X go behind earlier ones.
-        keys_values: those of a context that was seen before, or None.
+        method: the one that runs: "exact", "tiled" or "one tile".
+        earlier: the cache of the tokens before X, or None.
+        keys_values: those of the context, made in an earlier call, or None.
         i, j: positions of queries and keys; None where they count from 0.
         rule: which keys the layer lets each query see, beside the mask; None if all.
-        M: the mask as the scores got it; None if there was none.
+        M: the mask that was added to the scores; None if there was none.
     Raises:  as SelfAttention.
     """
 
-    # What a call is that was given X alone, to a layer without options.
-    appends = False
-    keys_values: Any = None
-    i: Any = None
-    j: Any = None
-    M: Any = None
+    # A call with X alone, of a layer without options, has these.
+    earlier: KVCache | None = None
+    keys_values: tuple[Array, Array] | None = None
+    i: NDArray[np.integer] | None = None
+    j: NDArray[np.integer] | None = None
+    M: Array | None = None
 
     def __init__(
         self,
-        layer: Any,
-        X: Any,
-        mask: Any,
-        context: Any,
-        positions: Any,
-        cache: Any,
+        layer: Module,
+        X: mg.Tensor,
+        mask: Mask | None,
+        context: Array | None,
+        positions: ArrayLike | None,
+        cache: KVCache | ContextCache | None,
         return_weights: bool = False,
     ) -> None:
         self.layer = layer
@@ -59,16 +59,20 @@ class AttentionCall:
         self.options = layer.options
         self.Y = keys_from(layer, X, context)  # (B, m, d_context)
         self.rule = rule_of(layer.causal, layer.window)
+        self.given_mask: Array | None = None
         if isinstance(mask, mask_rules.MaskRule):
-            self.rule, mask = mask if self.rule is None else self.rule & mask, None
+            self.rule = mask if self.rule is None else self.rule & mask
         elif mask is not None:
-            check_mask(layer, X, self.Y, mask)
-        self.given_mask = mask
+            self.given_mask = entries_of(mask, X.shape[-2], self.Y.shape[-2])
+            check_mask(layer, X, self.Y, self.given_mask)
         self.method = "exact" if layer.method == "exact" else self._method(return_weights)
         if positions is not None:
             self.i = np.asanyarray(positions)
-        if cache is not None:
-            self._use_cache(positions)
+        if isinstance(cache, ContextCache):
+            self.keys_values = cache.made
+        elif cache is not None:
+            self.earlier = self._checked(cache, positions)
+            self.i = cache.next_positions(X.shape[-2])
         self.j = self.i if context is None else None
 
     @property
@@ -90,69 +94,67 @@ class AttentionCall:
         heads = prod(self.X.shape[:-2]) * layer.n_heads
         return mg.attention_method(heads, n, m, self.given_mask, layer.method)
 
-    def _use_cache(self, positions: Any) -> None:
-        if isinstance(self.cache, ContextCache):
-            self.keys_values = self.cache.made
-            return
+    def _checked(self, cache: KVCache, positions: ArrayLike | None) -> KVCache:
+        """A cache of earlier tokens, which takes neither a context nor positions."""
         if self.context is not None or positions is not None:
             raise ArgumentError(
                 f"{type(self.layer).__name__}: a cache holds the tokens of X itself, and counts "
                 "their positions; it goes with no context= and no positions="
             )
-        self.appends = True
-        self.i = self.cache.next_positions(self.X.shape[-2])
+        return cache
 
     # ---------------------------------------------------------------- before the scores
 
-    def placed(self, Q: Array, K: Array | None, V: Array) -> tuple[Any, Any, Any]:
+    def placed(self, Q: mg.Tensor, K: Array, V: Array) -> tuple[mg.Tensor, Array, Array]:
         """Q, K and V after the options' `project`; before K and V, what the cache holds."""
-        if self.keys_values is not None:
-            K = None
+        new_keys = K if self.keys_values is None else None
         for option in self.options:
             if "project" in option.hooks:
-                Q, K = option.project(Q, K, self)
+                Q, new_keys = option.project(Q, new_keys, self)
+        if new_keys is not None:
+            K = new_keys
         if self.cache is None:
             return Q, K, V
-        if K is None:
-            K, V = self.keys_values
-        elif self.appends:
-            K, V = self.cache.append(K, V)
-            self.j = self.cache.columns()
-        else:
+        if self.earlier is not None:
+            K, V = self.earlier.append(K, V)
+            self.j = self.earlier.columns()
+        elif isinstance(self.cache, ContextCache) and self.keys_values is None:
             self.cache.keep(K, V)
         if K.dtype != Q.dtype:
             kind = type(self.cache).__name__
             raise DTypeError(f"{kind}: it holds {K.dtype}, got {Q.dtype}; reset() it first")
         return Q, K, V
 
-    def mask(self, Q: Array, K: Array) -> Any:
-        """The mask, as it broadcasts to the scores of Q and K: all that was given, and what the
-        rule closes too, unless tiles take that as it is; None if all is seen.
+    def mask(self, Q: Array, K: Array) -> Array | None:
+        """The mask, which broadcasts to the scores of Q and K; None if all keys are seen.
+
+        The layer's rule is part of it, unless tiles take the rule itself.
         """
-        if self.given_mask is None and self.rule is None and not self.appends:
+        if self.given_mask is None and self.rule is None and self.earlier is None:
             return None
         n, m = Q.shape[-2], K.shape[-2]
         given, seen = self.given_mask, self._seen(n, m)
-        if given is None and seen is None:
-            return None
         if self.layer.many_heads:
             given, seen = with_head_axis(given), with_head_axis(seen)
         M = with_visible(given, seen, recorded=True)  # (n, m), (B, n, m) or (B, 1, n, m)
+        if M is None:
+            return None
         if M.ndim == 2 and self.X.shape[:-1] == (n, n):
             M = mg.expand_dims(M, 0)  # (1, n, m), which cannot be taken for (B, m)
         self.M = M
         return fit_mask(M, (*Q.shape[:-1], m), Q)
 
-    def _seen(self, n: int, m: int) -> Any:
-        """What the rule lets be seen, as an array; None if all, or if tiles ask the rule itself."""
-        if self.appends:
-            if self.cache.at is not None:
+    def _seen(self, n: int, m: int) -> Array | None:
+        """The rule as a boolean array; None if it allows all, or if tiles take the rule itself."""
+        layer, cache, i, j = self.layer, self.earlier, self.i, self.j
+        if cache is not None and i is not None and j is not None:
+            if cache.at is not None:
                 self.rule = None
-                return self.cache.visible(self.layer.window)
-            if self.cache.ragged:
-                layer, self.rule = self.layer, None
-                return visible(self.i, self.j, layer.causal, layer.window, self.cache.lengths)
-            self.rule = self.rule and self.rule.shifted(int(self.i[0] - self.j[0]))
+                return cache.visible(layer.window)
+            if cache.ragged:
+                self.rule = None
+                return visible(i, j, layer.causal, layer.window, cache.lengths)
+            self.rule = self.rule and self.rule.shifted(int(i[0] - j[0]))
         queries, keys = slice(0, n), slice(0, m)
         if self.rule is None or self.rule.within(queries, keys) is True:
             self.rule = None
@@ -162,13 +164,13 @@ class AttentionCall:
             return np.broadcast_to(np.True_, (n, m))
         return mark_constant(self.rule.entries(queries, keys), self.cache)
 
-    # ---------------------------------------------------------------- after it
+    # ---------------------------------------------------------------- after the output
 
-    def keep(self, **found: Any) -> None:
-        """Keep what the layer shows of this call, and name the steps derived by hand for it."""
+    def keep(self, **found: Array | None) -> None:
+        """Keep on the layer what it shows of this call, and name the steps derived by hand."""
         layer, A = self.layer, found["A"]
         state = vars(layer)  # past __setattr__, which is for what a layer is made of
-        state["attention_weights"] = None if A is None else A.numpy()
+        state["attention_weights"] = A.numpy() if isinstance(A, mg.Tensor) else A
         kept = None
         if layer._given_array or layer.keep_intermediates:
             found = {"X": self.X} | found | {"mask": self.M}
@@ -224,7 +226,7 @@ def rule_of(causal: bool, window: int | None) -> mask_rules.MaskRule | None:
     return mask_rules.Causal() if near is None else mask_rules.Causal() & near
 
 
-def keys_from(layer: Any, X: Array, context: Array) -> Any:
+def keys_from(layer: Module, X: Array, context: Array | None) -> Array:
     """What keys and values come from, of the layer's dtype: the context, or X itself.
 
     Raises: ShapeError if X or the context does not fit; DTypeError for a complex context.
@@ -240,7 +242,7 @@ def keys_from(layer: Any, X: Array, context: Array) -> Any:
     return context
 
 
-def check_mask(layer: Any, X: Array, Y: Array, mask: Any) -> None:
+def check_mask(layer: Module, X: Array, Y: Array, mask: Array) -> None:
     """Raise ShapeError for a mask that could mean two things, or is a context out of its place."""
     call, shape = type(layer).__name__, np.shape(mask)
     n, m = X.shape[-2], Y.shape[-2]
@@ -252,7 +254,7 @@ def check_mask(layer: Any, X: Array, Y: Array, mask: Any) -> None:
         )
 
 
-def check_input(layer: Any, call: str, name: str, X: Array, width: int) -> None:
+def check_input(layer: Module, call: str, name: str, X: Array, width: int) -> None:
     """Raise ShapeError unless X is a sequence of vectors of that width, or a batch of them."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:

@@ -71,7 +71,8 @@ class _Heads(Module):
             return Q, K, V, mask
         mask = mask if np.ndim(mask) < 3 else mg.expand_dims(mask, -3)
         Q = group_heads(Q, group).named("Q_groups")  # (B, h_kv, h / h_kv, n, d)
-        K, V = (mg.expand_dims(x, -3).named(f"{x.name}_groups") for x in (K, V))
+        K = mg.expand_dims(K, -3).named("K_groups")  # (B, h_kv, 1, m, d)
+        V = mg.expand_dims(V, -3).named("V_groups")  # (B, h_kv, 1, m, d)
         return Q, K, V, mask
 
     def _merge(self, O: Any) -> Any:

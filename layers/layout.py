@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .arrays import Mask
 from .attention import attend, merge_heads, split_heads
-from .mask import fit_mask
+from .mask import entries_of, fit_mask
 
 __all__ = ["Layout", "LayoutRow", "attend_per_head", "explain_layout", "per_head_weights"]
 
@@ -123,8 +123,8 @@ def attend_per_head(layer: Any, X: NDArray[Any], mask: Mask | None = None) -> ND
     biases = [layer.b_Q, layer.b_K, layer.b_V, layer.b_O]
     if any(b is not None for b in biases):
         raise ValueError("attend_per_head: the layer must have no biases")
-    total = np.zeros(X.shape, X.dtype)
-    M = None if mask is None else fit_mask(mask, (*X.shape[:-1], X.shape[-2]))
+    total, n = np.zeros(X.shape, X.dtype), X.shape[-2]
+    M = None if mask is None else fit_mask(entries_of(mask, n, n), (*X.shape[:-1], n))
     for W_Q, W_K, W_V, W_O in per_head_weights(layer):
         O, _ = attend(X @ W_Q, X @ W_K, X @ W_V, M)  # (B, n, d_v)
         total = total + O @ W_O

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,7 +18,15 @@ from .renamed import renamed
 __all__ = ["Linear", "linear"]
 
 
-def linear(x: Array, W: Any, b: Any = None, method: str = "exact") -> Any:
+Weight: TypeAlias = mg.Tensor | Module
+"""A matrix, or a Module with a `product` in its place: a QuantizedWeight, a LowRankWeight."""
+
+
+@overload
+def linear(x: Array, W: Weight, b: Array | None = ..., method: str = ...) -> mg.Tensor: ...
+@overload
+def linear(x: Array, W: Array, b: Array | None = ..., method: str = ...) -> Array: ...
+def linear(x: Array, W: Array | Module, b: Array | None = None, method: str = "exact") -> Array:
     """x W + b, or x W without a bias, over the last axis of x: one op.
 
     Shapes:  x (..., d_in), W (d_in, d_out), b (d_out,) → (..., d_out)
@@ -27,7 +35,7 @@ def linear(x: Array, W: Any, b: Any = None, method: str = "exact") -> Any:
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]), np.array([0.5]))
     array([[11.5]])
     """
-    if isinstance(W, Module):  # a QuantizedWeight, a LowRankWeight
+    if isinstance(W, Module):
         return W.product(x, b)
     if method == "tiled":
         return mg.linear(x, W, b, shared=True)
@@ -62,7 +70,7 @@ class Linear(Module):
         rng = generator(rng)
         self.W, self.b = draw_affine(rng, use_bias, dtype, d_in, d_out, init)
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return linear(x, self.W, self.b)  # (..., d_out)
 
 

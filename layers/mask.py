@@ -7,16 +7,16 @@ before softmax: there e^−inf = 0 removes a key, and what is left of the row st
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad import masks
+from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
-from .arrays import Array, Mask
+from .arrays import Array, Mask, SameArray
 
 __all__ = ["combined_mask", "create_causal_mask", "padding_mask"]
 
@@ -101,20 +101,27 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
     return np.asanyarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
 
 
-def with_head_axis(mask: Any) -> Any:
+def with_head_axis(mask: SameArray | None) -> SameArray | None:
     """(B, n, n) → (B, 1, n, n), the same for every head; other masks, and None, as they are."""
     return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
 
 
-def fit_mask(mask: Mask, shape: tuple[int, ...], Q: Array | None = None) -> Any:
+def entries_of(mask: Mask, n: int, m: int) -> Array:
+    """The entries of a mask for n queries and m keys: a rule's, or those that it was given by."""
+    if isinstance(mask, mask_rules.MaskRule):
+        return mg.mark_constant(mask.array(n, m))
+    return mask if isinstance(mask, mg.Tensor) else np.asanyarray(mask)
+
+
+def fit_mask(mask: Array, shape: tuple[int, ...], Q: Array | None = None) -> Array:
     """The mask, with an axis for the heads if the scores have one; it broadcasts to their shape.
 
     Raises: ShapeError if it does not, with the shapes and the path of Q's scores.
     """
-    mask = mask if isinstance(mask, mg.Tensor) else np.asanyarray(mask)
     if mask.shape == shape[-2:]:
         return mask
-    mask = with_head_axis(mask) if len(shape) == 4 else mask
+    if mask.ndim == 3 and len(shape) == 4:
+        mask = mg.expand_dims(mask, 1)
     while mask.ndim > len(shape) and mask.shape[0] == 1:
         mask = mask[0]
     pairs = zip(mask.shape[::-1], shape[::-1], strict=False)
@@ -130,39 +137,43 @@ def fit_mask(mask: Mask, shape: tuple[int, ...], Q: Array | None = None) -> Any:
     return mask
 
 
-def _path_of_scores(Q: Any) -> str:
+def _path_of_scores(Q: Array | None) -> str:
     """Where the scores of these queries will stand; nowhere if Q is an array."""
     scope, slash, _ = getattr(Q, "path", "").rpartition("/")
     return f"{scope}{slash}S" if isinstance(Q, mg.Tensor) else ""
 
 
 def visible(
-    i: Any, j: Any, is_causal: bool = False, window: int | None = None, lengths: Any = None
-) -> Any:
+    i: NDArray[np.integer],
+    j: NDArray[np.integer],
+    is_causal: bool = False,
+    window: int | None = None,
+    lengths: NDArray[np.integer] | None = None,
+) -> NDArray[np.bool_] | None:
     """Which of the keys at j each query at i may see; None if it may see them all.
 
     None later than itself if is_causal; none `window` tokens away or more; none beyond its row's
     length.
     Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
     """
-    i, j = np.asanyarray(i)[..., :, None], np.asanyarray(j)
+    i = i[..., :, None]
     seen = i >= j if is_causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
     if window is not None:
         seen &= (i - j < window) & (j - i < window)
     if lengths is not None:
-        seen = seen & (np.asanyarray(j) < np.asanyarray(lengths)[:, None])[:, None, :]
+        seen = seen & (j < lengths[:, None])[:, None, :]
     return None if seen.all() else seen
 
 
-def with_visible(mask: Any, seen: Any, recorded: bool = False) -> Any:
+def with_visible(mask: Array | None, seen: Array | None, recorded: bool = False) -> Array | None:
     """The mask, closed too where `seen` is False; either may be None.
 
     recorded: joined as Tensors, which `mg.compile` follows.
     """
     if mask is None or seen is None:
         return seen if mask is None else mask
-    if not isinstance(mask, mg.Tensor):
-        mask = mg.tensor(np.asanyarray(mask)) if recorded else np.asanyarray(mask)
+    if recorded and not isinstance(mask, mg.Tensor):
+        mask = mg.tensor(mask)
     M = mg.where(seen, _right_kind(mask), False if mask.dtype == np.bool_ else -np.inf)
     return M.named("M") if recorded else M
 
@@ -174,7 +185,7 @@ def _additive(mask: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return mask
 
 
-def _right_kind(mask: Any) -> Any:
+def _right_kind(mask: SameArray) -> SameArray:
     """The mask, which is boolean or floats. Raises: DTypeError if it is not."""
     if mask.dtype.kind not in "bfc":
         raise DTypeError(
@@ -183,7 +194,7 @@ def _right_kind(mask: Any) -> Any:
     return mask
 
 
-def _length(call: str, seq_len: Any) -> int:
+def _length(call: str, seq_len: SupportsIndex) -> int:
     """seq_len, an integer of at least 0."""
     try:
         n = index(seq_len)

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, checked_keywords
 
-from .arrays import Array
+from .arrays import Array, SameArray
 from .feed_forward import Dropout
 from .linear import check_sizes, draw_affine
 from .module import Module, named
@@ -46,9 +47,11 @@ HOOKS = ("project", "scores", "weights", "values")
 class TokenPositions(Protocol):
     """Where queries and keys stand: positions (n,) or (B, n), None counts from 0; and the scale."""
 
-    i: Any
-    j: Any
-    scale: float
+    i: NDArray[np.integer] | None
+    j: NDArray[np.integer] | None
+
+    @property
+    def scale(self) -> float: ...
 
 
 class AttentionOption:
@@ -69,19 +72,21 @@ class AttentionOption:
         own = (name for name in HOOKS if getattr(cls, name) is not getattr(AttentionOption, name))
         cls.hooks = tuple(own)
 
-    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
+    def project(
+        self, Q: SameArray, K: Array | None, at: TokenPositions
+    ) -> tuple[SameArray, Array | None]:
         """Before the scores; K is None where a cache of a context has it already."""
         return Q, K
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         """After the scale, before the mask: (..., n, m)."""
         return S
 
-    def weights(self, A: Array) -> Any:
+    def weights(self, A: Array) -> Array:
         """After softmax: what the values are multiplied by, (..., n, m)."""
         return A
 
-    def values(self, O: Array, A: Array, at: TokenPositions) -> Any:
+    def values(self, O: Array, A: Array, at: TokenPositions) -> Array:
         """After A V: (..., n, d_v)."""
         return O
 
@@ -100,10 +105,12 @@ class AttentionOption:
 class Norms(AttentionOption):
     """Each head's queries, and its keys, normed."""
 
-    q_norm: Any
-    k_norm: Any
+    q_norm: Module
+    k_norm: Module
 
-    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
+    def project(
+        self, Q: SameArray, K: Array | None, at: TokenPositions
+    ) -> tuple[SameArray, Array | None]:
         Q = self.q_norm(Q).named("Q_norm")
         return Q, K if K is None else self.k_norm(K).named("K_norm")
 
@@ -114,7 +121,7 @@ class SoftCap(AttentionOption):
 
     cap: float
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         return named("S_capped", soft_cap(S, self.cap))
 
 
@@ -122,9 +129,9 @@ class SoftCap(AttentionOption):
 class DropWeights(AttentionOption):
     """In training, some weights dropped, the others enlarged."""
 
-    drop: Any
+    drop: Dropout
 
-    def weights(self, A: Array) -> Any:
+    def weights(self, A: Array) -> Array:
         return A if self.idle else named("A_dropped", self.drop(A))
 
     @property
@@ -132,12 +139,12 @@ class DropWeights(AttentionOption):
         return not self.drop.training
 
 
-def soft_cap(S: Any, cap: float) -> Any:
+def soft_cap(S: SameArray, cap: float) -> SameArray:
     """c tanh(S / c): like S near 0, never beyond ±c."""
     return mg.scale(mg.tanh(mg.scale(S, 1 / cap)), cap)
 
 
-def add_bias(X: Array, bias: Any) -> Any:
+def add_bias(X: Array, bias: Array) -> Array:
     """X + bias, in the dtype of X; a bias of one head for an X that has no axis of heads."""
     bias = bias if bias.dtype == X.dtype else mg.astype(bias, X.dtype)
     return mg.add(X, mg.squeeze(bias, bias.ndim - 3) if bias.ndim > X.ndim else bias)
@@ -168,7 +175,7 @@ class Options(TypedDict, total=False):
     scale: float | None
     softcap: float | None
     dropout: float
-    position: Any
+    position: AttentionOption | None
     qk_norm: Callable[..., Module] | None
     d_context: int | None
 

@@ -13,8 +13,8 @@ from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError
 
 from .arrays import Array, Mask
-from .attention import repeat_heads
-from .mask import fit_mask, visible, with_head_axis, with_visible
+from .attention import attend, repeat_heads
+from .mask import entries_of, fit_mask, visible, with_head_axis, with_visible
 from .module import named
 from .options import soft_cap
 from .position import mark_constant
@@ -30,11 +30,11 @@ def scaled_dot_product_attention(
     *,
     return_scores: bool | str = False,
     is_causal: bool = False,
-    offset: Any = 0,
+    offset: int | NDArray[np.integer] = 0,
     scale: float | None = None,
     softcap: float | None = None,
     softcap_first: bool = True,
-) -> tuple[Any, ...]:
+) -> tuple[Array, ...]:
     """Values, averaged by how well their keys match each query; recorded on Tensors, not on arrays.
 
         O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k
@@ -63,44 +63,53 @@ def scaled_dot_product_attention(
     >>> O[0, 0], A[0, 0]
     (array([0.5]), array([0.5, 0.5, 0. ]))
     """
-    wanted = "S" if return_scores is True else return_scores
-    if wanted and wanted not in ("S_raw", "S", "S_capped", "S_masked"):
+    stage = "S" if return_scores is True else return_scores
+    last = ["S_capped", "S_masked"] if softcap_first else ["S_masked", "S_capped"]
+    stages = ["S_raw", "S", *last]
+    if stage and stage not in stages:
         raise ArgumentError(
             "scaled_dot_product_attention: return_scores must be a bool, "
             f'"S_raw", "S", "S_capped" or "S_masked", got {return_scores!r}'
         )
     Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
     n, m = Q.shape[-2], K.shape[-2]
-    if isinstance(mask, mask_rules.MaskRule):
-        mask = mg.mark_constant(mask.array(n, m))
-    elif mask is not None:
-        masks.check_meaning("scaled_dot_product_attention(Q, K, V, mask)", mask, Q.shape[:-2], n, m)
+    M = _entries("scaled_dot_product_attention(Q, K, V, mask)", mask, Q, m)
     if is_causal:
         seen = _causal(n, m, offset)
         if Q.ndim == 4:
-            mask, seen = with_head_axis(mask), with_head_axis(seen)
+            M, seen = with_head_axis(M), with_head_axis(seen)
         recorded = any(isinstance(x, mg.Tensor) for x in (Q, K, V))
-        mask = with_visible(mask, seen, recorded=recorded)
+        M = with_visible(M, seen, recorded=recorded)
     h, h_kv = (x.shape[-3] if x.ndim == 4 else 1 for x in (Q, K))
     group = h // h_kv if h_kv and h % h_kv == 0 else 1
     K, V = repeat_heads(K, group), repeat_heads(V, group)
-    M = None if mask is None else fit_mask(mask, (*Q.shape[:-1], m), Q)
-    S = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
-    kept = S if wanted == "S_raw" else None
-    S = named("S", mg.scale(S, 1 / sqrt(Q.shape[-1]) if scale is None else scale))  # (..., n, m)
-    kept = S if wanted == "S" else kept
-    for step in ("S_capped", "S_masked") if softcap_first else ("S_masked", "S_capped"):
-        if step == "S_capped" and softcap:
-            S = named(step, soft_cap(S, softcap))
-        if step == "S_masked" and M is not None:
-            S = named(step, mg.mask_add(S, M))
-        kept = S if wanted == step else kept
-    A = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
-    O = named("O", mg.matmul(A, V))  # (..., n, d_v)
-    return (O, A, kept) if wanted else (O, A)
+    M = None if M is None else fit_mask(M, (*Q.shape[:-1], m), Q)
+    kept: list[Array] = []
+    kept_stages = stages[: stages.index(stage) + 1] if stage else []  # the last one that there is
+    capped_stage = "S" if softcap_first or M is None else "S_masked"
+
+    def name_scores(symbol: str, S: Array) -> Array:
+        S = named(symbol, S)
+        if symbol in kept_stages:
+            kept[:] = [S]
+        if softcap and symbol == capped_stage:
+            S = name_scores("S_capped", soft_cap(S, softcap))
+        return S
+
+    O, A = attend(Q, K, V, M, scale=scale, name_scores=name_scores)
+    return O, A, *kept
 
 
-def _causal(n: int, m: int, offset: Any) -> Any:
+def _entries(call: str, mask: Mask | None, Q: Array, m: int) -> Array | None:
+    """The mask's entries, checked unless they are a rule's."""
+    if mask is None:
+        return None
+    if not isinstance(mask, mask_rules.MaskRule):
+        masks.check_meaning(call, mask, Q.shape[:-2], Q.shape[-2], m)
+    return entries_of(mask, Q.shape[-2], m)
+
+
+def _causal(n: int, m: int, offset: int | NDArray[np.integer]) -> NDArray[np.bool_] | None:
     """Which of m keys each of n queries sees, the first after `offset` keys; None if all."""
     if isinstance(offset, int | np.integer):
         seen = mask_rules.Causal().shifted(int(offset)).array(n, m)
@@ -111,7 +120,7 @@ def _causal(n: int, m: int, offset: Any) -> Any:
 
 def online_softmax_attention(
     Q: Array, K: Array, V: Array, mask: Mask | None = None, *, scale: float | None = None
-) -> Any:
+) -> Array:
     """O = softmax(Q Kᵀ / √d_k + M) V, one key after the other: no row of scores is ever whole.
 
         s = q · k_j / √d_k + M_j,    m′ = max(m, s),    c = e^(m − m′),    p = e^(s − m′),
@@ -131,13 +140,8 @@ def online_softmax_attention(
     """
     Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
     shape = (*Q.shape[:-1], K.shape[-2])
-    if isinstance(mask, mask_rules.MaskRule):
-        mask = mask.array(*shape[-2:])
-    if mask is not None:
-        masks.check_meaning(
-            "online_softmax_attention(Q, K, V, mask)", mask, shape[:-2], *shape[-2:]
-        )
-        M = fit_mask(mask, shape, Q)
+    M = _entries("online_softmax_attention(Q, K, V, mask)", mask, Q, shape[-1])
+    M = None if M is None else fit_mask(M, shape, Q)
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     m: Any = np.full((*shape[:-1], 1), -np.inf, Q.dtype)  # (..., n, 1): the largest score so far
     l: Any = np.zeros_like(m)  # (..., n, 1): the sum of e^(s − m)
@@ -146,7 +150,7 @@ def online_softmax_attention(
         k = K[..., j : j + 1, :]  # (..., 1, d_k)
         v = V[..., j : j + 1, :]  # (..., 1, d_v)
         s = mg.scale(mg.sum(Q * k, axis=-1, keepdims=True), scale)  # (..., n, 1)
-        if mask is not None:
+        if M is not None:
             s = mg.mask_add(s, M[..., min(j, M.shape[-1] - 1)][..., None])
         larger = mg.maximum(m, s)
         top = mg.where(larger == -np.inf, 0.0, larger)  # no key is seen yet: −inf − −inf is NaN

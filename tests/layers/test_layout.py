@@ -9,6 +9,7 @@ from layers import (
     create_causal_mask,
     explain_layout,
 )
+from minigrad import mask_rules
 
 B, N, D, H = 2, 7, 12, 3
 
@@ -19,10 +20,9 @@ def X(rng):
 
 
 @pytest.mark.parametrize("options", [{}, {"n_kv_heads": 1}, {"d_k": 5, "d_v": 2}], ids=str)
-@pytest.mark.parametrize("causal", [True, False])
-def test_separate_projections_are_the_fused_one_to_machine_precision(rng, X, options, causal):
+@pytest.mark.parametrize("mask", [None, create_causal_mask(N), mask_rules.Causal()])
+def test_separate_projections_are_the_fused_one_to_machine_precision(rng, X, options, mask):
     layer = MultiHeadAttention(D, H, rng=rng, **options)
-    mask = create_causal_mask(N) if causal else None
     fused, apart = layer(X, mask).numpy(), attend_per_head(layer, X, mask)
     np.testing.assert_allclose(apart, fused, rtol=0, atol=8 * np.finfo(float).eps)
 

@@ -101,7 +101,9 @@ def test_masks_of_every_shape_hide_the_same_pairs(rng, heads, batch, shape):
     layer = MultiHeadAttention(6, heads, rng=rng) if heads else SelfAttention(6, 2, 5, rng=rng)
     allowed = rng.random(shape) < 0.5
     X = rng.normal(size=(batch, 7, 6) if batch else (7, 6))
-    assert layer(X, allowed).shape == X.shape
+    out = layer(X, allowed)
+    assert_same(layer(X, allowed.tolist()), out, 0)
+    assert out.shape == X.shape
     A = layer.attention_weights.reshape(batch or 1, heads or 1, 7, 7)
     pairs = allowed.reshape(-1, *allowed.shape[-2:])
     for head in range(heads or 1):
