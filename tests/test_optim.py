@@ -125,7 +125,7 @@ def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(
     start, gradients = rng.normal(size=(5, 7)), rng.normal(size=(3, 5, 7))
     ends = []
     for part in (4, 1 << 17):
-        monkeypatch.setattr(optim, "PART", part)
+        monkeypatch.setattr(optim, "ENTRIES_PER_PART", part)
         w = leaf(np.asarray(start, order=order))
         moved(kind([w], lr=0.1, **settings), gradients)
         ends.append(w.data)

@@ -103,7 +103,7 @@ class DataParallel:
             self.reduced.waits = False
         with mg.no_grad():
             for bucket in _buckets([p for p in self.model.parameters() if p.grad is not None]):
-                flat = np.concatenate([p.grad.reshape(-1) for p in bucket])
+                flat = np.concatenate([p.grad.reshape(-1) for p in bucket if p.grad is not None])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from .arguments import refuse_masked
 from .context import current
@@ -19,10 +19,11 @@ from .errors import DTypeError, GradientError, MissingNameError, ShapeError
 from .listener import Listener, notify
 from .op import Axes
 from .refusals import runs
+from .types import Array, DType, Index
 from .writes import DataView, caller, writes
 
 if TYPE_CHECKING:
-    from .tensor import Operand, Tensor
+    from .tensor import Node, Operand, Tensor
 
 __all__ = ["ArrayProtocol", "EntryCount", "ForeignName", "ForeignNames", "data_of"]
 
@@ -38,15 +39,15 @@ class EntryCount(int):
 
     __slots__ = ()
 
-    def __call__(self, axis: int | None = None) -> Any:
+    def __call__(self, axis: int | None = None) -> NoReturn:
         ours = "x.shape" if axis is None else f"x.shape[{axis}]"
         raise DTypeError(f"x.size is the number of entries, as in NumPy; write {ours}")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
 
 
-def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, object], Any]:
     """A comparison of the entries: its result is a plain array, and it is not recorded."""
     return lambda self, other: compare(read_data(self), data_of(other))
 
@@ -62,7 +63,7 @@ class ForeignName:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, tensor: Any, kind: Any = None) -> Any:
+    def __get__(self, tensor: Tensor | None, kind: type) -> NoReturn:
         raise MissingNameError("'Tensor' object", self.name, "TENSOR_HABITS")
 
 
@@ -90,14 +91,30 @@ class NamedClass(type):
 
 
 class ArrayProtocol(ForeignNames, metaclass=NamedClass):
-    """The part of Tensor that stands outside the graph; each `self` is a Tensor."""
+    """The part of Tensor that stands outside the graph."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # what Tensor has
+        _data: Array
+        _dtype: DType
+        _name: str | None
+        _needs: int
+        _node: Node | None
+        _shape: tuple[int, ...]
+        grad: Array | None
+        shape: tuple[int, ...]
+        dtype: DType
+        size: int
+        name: str | None
+
+        @property
+        def path(self) -> str: ...
 
     # ------------------------------------------------------------------ its entries
 
     @property
-    def data(self: Any) -> Any:
+    def data(self) -> Array:
         array = read_data(self)
         if array is not self._data:  # handed over by a listener
             return array
@@ -107,15 +124,15 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         return view
 
     @data.setter
-    def data(self: Any, array: Any) -> None:
+    def data(self, array: Operand) -> None:
         if array.__class__ is not DataView or array.written is not self._data:  # of x.data -= step
             self.assign_(array)
 
-    def numpy(self: Any) -> Any:
+    def numpy(self) -> Array:
         """The array, as `data` is: nothing done with it is recorded, and writing to it counts."""
         return self.data
 
-    def item(self: Any) -> Any:
+    def item(self) -> float:
         """The one entry as a Python number. Raises ShapeError if there are more."""
         if self._data.size != 1:
             raise ShapeError(
@@ -124,11 +141,11 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             )
         return read_data(self).item()
 
-    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         """The array, read-only: a write that is not counted could make a gradient wrong."""
         return np.array(self._shared("np.asarray"), dtype=dtype, copy=copy)
 
-    def __dlpack__(self: Any, **options: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> object:
         """The memory itself, marked read-only, for `np.from_dlpack` and the like.
 
         NumPy and JAX keep to the mark. PyTorch does not look at it, and what it writes there is not
@@ -137,10 +154,10 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         array = self._shared("__dlpack__")
         return (array if options.get("max_version") else array.copy()).__dlpack__(**options)
 
-    def __dlpack_device__(self: Any) -> Any:
+    def __dlpack_device__(self) -> tuple[int, int]:
         return self._data.__dlpack_device__()
 
-    def _shared(self: Any, call: str) -> Any:
+    def _shared(self, call: str) -> Array:
         """The array as another library gets it, whose writes are not counted."""
         if self._needs and current().recording:
             raise GradientError(
@@ -191,7 +208,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             self._shape, self._dtype = self._data.shape, self._data.dtype
         return self
 
-    def __setitem__(self: Any, index: Any, value: Any) -> None:
+    def __setitem__(self: Any, index: Index, value: Operand) -> None:
         if self._node is not None or current().recording:
             raise GradientError(
                 "x[index] = value: tensors are not written in place while a graph is recorded; "
@@ -212,22 +229,22 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
     __lt__, __le__ = _comparison(operator.lt), _comparison(operator.le)
     __gt__, __ge__ = _comparison(operator.gt), _comparison(operator.ge)
 
-    def __bool__(self: Any) -> bool:
+    def __bool__(self) -> bool:
         return bool(read_data(self))
 
-    def __float__(self: Any) -> float:
+    def __float__(self) -> float:
         return float(self.item())
 
-    def __int__(self: Any) -> int:
+    def __int__(self) -> int:
         return int(self.item())
 
-    def __index__(self: Any) -> int:
+    def __index__(self) -> int:
         return read_data(self).__index__()
 
-    def __round__(self: Any, digits: int | None = None) -> Any:
+    def __round__(self, digits: int | None = None) -> float:
         return round(self.item(), digits)
 
-    def __format__(self: Any, spec: str) -> str:
+    def __format__(self, spec: str) -> str:
         if not spec:
             return str(self)
         if self.size != 1:
@@ -237,10 +254,10 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             )
         return format(self.item(), spec)
 
-    def __len__(self: Any) -> int:
+    def __len__(self) -> int:
         return len(self._data)
 
-    def __iter__(self: Any) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Tensor]:
         if self._data.ndim == 0:
             raise ShapeError("iteration over a 0-d tensor")
         if self.name in UNPACKED and runs(sys._getframe(1), "UNPACK_SEQUENCE"):
@@ -250,10 +267,10 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             )
         return (self[i] for i in range(len(self._data)))
 
-    def __pos__(self: Any) -> Tensor:
+    def __pos__(self) -> Self:
         return self
 
-    def __repr__(self: Any) -> str:
+    def __repr__(self) -> str:
         body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)
         notes = [f"dtype={self.dtype}"] if self.dtype != np.float64 else []
         notes += [f"name={self.name!r}"] if self.name else []
@@ -261,7 +278,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         notes += ["requires_grad=True"] if self._needs and self._node is None else []
         return f"tensor({', '.join([body, *notes])})"
 
-    def __reduce__(self: Any) -> Any:
+    def __reduce__(self) -> Any:
         if self._node is not None:
             raise GradientError(
                 f"copy or pickle: {self.path} was computed by {self._node.op.name}, and a graph is "
@@ -273,7 +290,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             self._needs,
             self._name,
             self.grad,
-            getattr(self, "_held", False),
+            getattr(self, "_is_parameter", False),
         )
 
     if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry
@@ -284,15 +301,15 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         def abs(self) -> Tensor: ...
         def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
         def astype(self, dtype: DTypeLike) -> Tensor: ...
-        def clip(self, low: Any = None, high: Any = None) -> Tensor: ...
+        def clip(self, low: Operand | None = None, high: Operand | None = None) -> Tensor: ...
         def cumsum(self, axis: int | None = None) -> Tensor: ...
         def log_softmax(self, axis: Axes = -1) -> Tensor: ...
-        def repeat(self, repeats: Any, axis: int | None = None) -> Tensor: ...
+        def repeat(self, repeats: ArrayLike, axis: int | None = None) -> Tensor: ...
         def reshape(self, *shape: int | Sequence[int]) -> Tensor: ...
         def squeeze(self, axis: Axes = None) -> Tensor: ...
         def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor: ...
         def swapaxes(self, axis1: int, axis2: int) -> Tensor: ...
-        def take(self, indices: Any, axis: int | None = None) -> Tensor: ...
+        def take(self, indices: ArrayLike, axis: int | None = None) -> Tensor: ...
         def transpose(self, *axes: int | Sequence[int]) -> Tensor: ...
         def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor: ...
 
@@ -304,7 +321,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         softmax = log_softmax
         std = var
 
-        def __getitem__(self, index: Any) -> Tensor: ...
+        def __getitem__(self, index: Index) -> Tensor: ...
         def __neg__(self) -> Tensor: ...
         def __abs__(self) -> Tensor: ...
         def __add__(self, other: Operand) -> Tensor: ...
@@ -314,13 +331,18 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
 
 
 def _restored(
-    kind: type[Tensor], array: Any, needs: int, name: str | None, grad: Any, held: bool = False
+    kind: type[Tensor],
+    array: Array,
+    needs: int,
+    name: str | None,
+    grad: Array | None,
+    is_parameter: bool = False,
 ) -> Tensor:
     """Make a leaf again from what copying or pickling kept of it."""
     made = kind(array, None, needs)
     made._name, made.grad = name, grad
-    if held:
-        made._held = True
+    if is_parameter:
+        made._is_parameter = True
     return made
 
 
@@ -329,7 +351,7 @@ def data_of(value: Any) -> Any:
     return read_data(value) if hasattr(value, "__apply__") else value
 
 
-def read_data(tensor: Tensor, whole: bool = False) -> Any:
+def read_data(tensor: Any, whole: bool = False) -> Array:
     """The entries of a tensor, for a reader outside the graph; listeners may hand out others."""
     notify(Listener.tensor_used, (tensor,))
     answers = notify(Listener.data_read, tensor, tensor._data, whole)

@@ -7,15 +7,14 @@ notifies those that `listen` put into the surroundings, and knows none of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from .context import Context, ContextChange, current
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from .op import Op
     from .tensor import Node, Tensor, TensorOrArray
+    from .types import Arguments, Array, Gradient, Index
 
 __all__ = [
     "Listener",
@@ -30,6 +29,7 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+HandDerived: TypeAlias = Callable[..., Any]  # of symbols, by name, to steps with their gradients
 
 
 class Listener:
@@ -49,27 +49,27 @@ class Listener:
 
     # ------------------------------------------------------------------ ops and gradients
 
-    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+    def enter(self, op: Op, inputs: Arguments, settings: Arguments) -> None:
         """An op is about to run."""
 
     def change_arguments(
-        self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        self, op: Op, inputs: Arguments, settings: Arguments
+    ) -> tuple[Arguments, Arguments]:
         """The arguments that an op gets; called only on listeners with `changes_values`."""
         return inputs, settings
 
     def forward(
         self,
         op: Op,
-        inputs: tuple[Any, ...],
-        settings: tuple[Any, ...],
+        inputs: Arguments,
+        settings: Arguments,
         output: Tensor,
         seconds: float,
     ) -> None:
         """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
 
     def backward(
-        self, node: Node, gradient: TensorOrArray, contributions: list[Any], seconds: float
+        self, node: Node, gradient: TensorOrArray, contributions: list[Gradient], seconds: float
     ) -> None:
         """A node's rules ran: `contributions` are what it sends along `node.edges`, in order."""
 
@@ -81,30 +81,30 @@ class Listener:
     def mark_input(self, tensor: Tensor) -> None:
         """A layer was handed this tensor: it is an input, not a parameter."""
 
-    def mark_constant(self, array: NDArray[Any]) -> None:
+    def mark_constant(self, array: Array) -> None:
         """This array is the same at every call, whatever the arguments hold."""
 
-    def expect_gradients(self, steps: Callable[..., Any] | str, symbols: dict[str, Any]) -> None:
+    def expect_gradients(self, steps: HandDerived | str, symbols: dict[str, object]) -> None:
         """A layer says which hand-derived steps its gradients must equal, and what is what."""
 
     # ------------------------------------------------------------------ tensors
 
-    def leaf_created(self, leaf: Tensor, data: Any) -> None:
+    def leaf_created(self, leaf: Tensor, data: object) -> None:
         """`tensor(data)` made this leaf, which holds a copy of data."""
 
     def tensor_named(self, tensor: Tensor) -> None:
         """A tensor was given a name."""
 
-    def tensor_used(self, values: Sequence[Any]) -> None:
+    def tensor_used(self, values: Sequence[object]) -> None:
         """An op, a backward or a reader is about to use these tensors: their names are final."""
 
-    def data_read(self, tensor: Tensor, array: NDArray[Any], whole: bool) -> NDArray[Any] | None:
+    def data_read(self, tensor: Tensor, array: Array, whole: bool) -> Array | None:
         """The entries are read outside the graph; an array returned is what the reader gets.
 
         whole: the reader is another library, whose use of the entries cannot be followed.
         """
 
-    def tensor_assigned(self, tensor: Tensor, array: NDArray[Any], index: Any = ...) -> None:
+    def tensor_assigned(self, tensor: Tensor, array: Array, index: Index = ...) -> None:
         """The entries at `index` were overwritten by those of `array`."""
 
     def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
@@ -127,28 +127,28 @@ class Listener:
 
     def intercept_grad(
         self, output: Tensor, seed: TensorOrArray, wanted: list[Tensor], retain: bool
-    ) -> list[Any] | None:
+    ) -> list[Array] | None:
         """`mg.grad` is about to run; a list returned holds the gradients in its place."""
 
     def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
         """An optimizer forgot the gradients of its parameters."""
 
-    def setting_read(self, owner: Any, name: str, value: Any) -> None:
+    def setting_read(self, owner: object, name: str, value: object) -> None:
         """An attribute of an optimizer or of a schedule was read."""
 
-    def setting_written(self, owner: Any, name: str, value: Any) -> None:
+    def setting_written(self, owner: object, name: str, value: object) -> None:
         """An attribute of an optimizer was set."""
 
-    def update_started(self, owner: Any, again: Callable[[], Any]) -> bool | None:
+    def update_started(self, owner: object, again: Callable[[], object]) -> bool | None:
         """Weights, gradients or settings are about to be updated; `again()` repeats the update.
 
         False says that it is a part of an update that has started before.
         """
 
-    def update_finished(self, owner: Any, again: Callable[[], Any], result: Any) -> None:
+    def update_finished(self, owner: object, again: Callable[[], object], result: object) -> None:
         """That update is done."""
 
-    def replaces_update(self, owner: Any) -> bool:
+    def replaces_update(self, owner: object) -> bool:
         """Whether the update that a compiled step is about to repeat is to be left out."""
         return False
 
@@ -157,7 +157,7 @@ class Listener:
     def effect_repeated(self) -> tuple[Any] | None:
         """An effect, such as sending, is asked for; its result if it must not happen again."""
 
-    def effect_finished(self, result: Any) -> None:
+    def effect_finished(self, result: object) -> None:
         """An effect happened, or was answered for, with this result."""
 
     def refuse(self, reason: str, remedy: str = "") -> None:
@@ -197,22 +197,22 @@ def listening() -> bool:
     return bool(current().listeners)
 
 
-def mark_constant(array: Any) -> Any:
+def mark_constant(array: Array) -> Array:
     """Say that this array is the same at every call, whatever the arguments hold; returns it."""
     notify(Listener.mark_constant, array)
     return array
 
 
-def mark_input(*values: Any) -> None:
+def mark_input(*values: object) -> None:
     """Say what a layer was handed: a record calls these tensors inputs, not parameters."""
     if not current().listeners:
         return
     for value in values:
         if hasattr(value, "__apply__"):
-            notify(Listener.mark_input, value)
+            notify(Listener.mark_input, value)  # type: ignore[arg-type]
 
 
-hand_derived: dict[str, Callable[..., Any]] = {}
+hand_derived: dict[str, HandDerived] = {}
 """By an op's name, its backward steps derived by hand, which each of its runs must equal; `layers`
 puts its own here.
 
@@ -223,7 +223,7 @@ not name is said to be not covered.
 """
 
 
-def expect_gradients(steps: Callable[..., Any] | str, of: Any = None, /, **symbols: Any) -> None:
+def expect_gradients(steps: HandDerived | str, of: object = None, /, **symbols: object) -> None:
     """Say which hand-derived steps the gradients here must equal; a trace measures whether they do.
 
     Args:

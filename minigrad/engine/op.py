@@ -29,7 +29,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, update_wrapper
 from types import MethodType
@@ -39,8 +39,9 @@ import numpy as np
 
 from .arguments import NUMERIC, is_foreign, is_masked, operand
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
-from .plan import Plan, Rule, parameters_of, tuple_of
+from .plan import FasterKernel, Function, Plan, Rule, declare_rule, parameters_of, tuple_of
 from .refusals import unknown_keyword, without_our_frames
+from .types import Arguments, DType
 
 __all__ = [
     "Axes",
@@ -53,9 +54,7 @@ __all__ = [
     "as_array",
     "call",
     "cast_back",
-    "declare_rule",
     "floating",
-    "make_plan",
     "masked",
     "op",
     "registry",
@@ -77,7 +76,7 @@ class Declare(Protocol):
 class Call(NamedTuple):
     """One sample call of an op."""
 
-    args: tuple[Any, ...]
+    args: Arguments
     kwargs: dict[str, Any]
 
 
@@ -90,7 +89,7 @@ class Shaped(NamedTuple):
     """Shape and dtype of an array: all that formulas and costs may depend on."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
     @property
     def ndim(self) -> int:
@@ -144,7 +143,7 @@ class Op:
         self._refuse_strange_names()
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
-        self.overlay: Any = None  # a kernel that is faster on some arrays, with rules of its own
+        self.overlay: FasterKernel | None = None  # it runs instead on some arrays
         self.defaults = tuple(parameters[name].default for name in self.settings)
         plain = tuple(parameters) == self.inputs + self.settings and not self.variadic
         ready = plain and inspect.Parameter.empty not in self.defaults
@@ -152,14 +151,14 @@ class Op:
 
     def _refuse_strange_names(self) -> None:
         known = {*self.signature.parameters}
-        told = {"out", *known, *(("i",) if self.variadic else ())}
-        asked = {"vjp_tex": (known, [*self.vjp_tex])}
+        of_a_call = {"out", *known, *(("i",) if self.variadic else ())}
+        declared = [("vjp_tex", known, tuple(self.vjp_tex))]
         if self.flops:
-            asked["flops"] = told, [*parameters_of(self.flops)]
-        for name, function in {**self.vjp_tex, "tex": self.tex}.items():
-            if callable(function):
-                asked[f"the formula of {name}"] = told, [*parameters_of(function)]
-        for what, (allowed, names) in asked.items():
+            declared.append(("flops", of_a_call, parameters_of(self.flops)))
+        for name, formula in {**self.vjp_tex, "tex": self.tex}.items():
+            if callable(formula):
+                declared.append((f"the formula of {name}", of_a_call, parameters_of(formula)))
+        for what, allowed, names in declared:
             if strange := [name for name in names if name not in allowed]:
                 raise DeclarationError(
                     f"op {self.name}: {what} names {strange}, which are no parameters"
@@ -171,7 +170,7 @@ class Op:
     # Generated on first use, so that Python itself binds and checks the arguments.
 
     @cached_property
-    def bind(self) -> Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    def bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
         """(inputs, settings) from arguments given as the kernel's own signature wants them."""
         namespace: dict[str, Any] = {}
         heads, star = [], False
@@ -186,7 +185,7 @@ class Op:
         first = self.inputs[0]
         inputs = f"tuple({first})" if self.variadic else tuple_of([*self.inputs])
         body = f"({inputs}, {tuple_of([*self.settings])})"
-        return _generated(f"lambda {', '.join(heads)}: {body}", namespace)
+        return eval(f"lambda {', '.join(heads)}: {body}", namespace)
 
     @cached_property
     def forward(self) -> Callable[..., Any]:
@@ -198,13 +197,13 @@ class Op:
         order, called = ", ".join(self.inputs + self.settings), self.arguments({})
         if called == order and not self.variadic:
             return kernel
-        collected = _generated(f"lambda {order}: kernel({called})", {"kernel": kernel})
+        flat: Callable[..., Any] = eval(f"lambda {order}: kernel({called})", {"kernel": kernel})
         if not self.variadic:
-            return collected
+            return flat
 
-        def of_any_number(*flat: Any) -> Any:
-            count = len(flat) - len(self.settings)
-            return collected(flat[:count], *flat[count:])
+        def of_any_number(*values: Any) -> Any:
+            count = len(values) - len(self.settings)
+            return flat(values[:count], *values[count:])
 
         return of_any_number
 
@@ -227,7 +226,7 @@ class Op:
     def __repr__(self) -> str:
         return f"<op {self._called}>"
 
-    def __get__(self, instance: Any, owner: type) -> Any:
+    def __get__(self, instance: object, owner: type) -> Op | MethodType:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -253,12 +252,12 @@ class Op:
                         return apply(self, inputs, settings)
                     except MinigradError as error:
                         raise without_our_frames(error) from error.__cause__
-        inputs = tuple([x if x.__class__ in _NUMBERS else self.checked(x) for x in inputs])
+        inputs = tuple([x if x.__class__ in PYTHON_NUMBERS else self.checked(x) for x in inputs])
         apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
         if apply is not None:  # a list of Tensors
             return apply(self, inputs, settings)
         try:
-            chosen: Any = self.chosen(inputs, settings) or self
+            chosen = self.chosen(inputs, settings) or self
             result = chosen.forward(*inputs, *settings)
         except EXPLAINED as error:
             raise self.explain(error, inputs, settings) from self.cause(error)
@@ -284,7 +283,7 @@ class Op:
     def _called(self) -> str:
         return f"{self.name}({', '.join(self.signature.parameters)})"
 
-    def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def vjp(self, *inputs: str) -> Callable[[Function], Function]:
         """Declare the backward rule of one input, or of several at once, which gives a tuple."""
         if self.overlay is not None:
             self.overlay.plans.clear()
@@ -301,10 +300,11 @@ class Op:
         return self.rules[name]
 
     def plan(self, key: int) -> Plan:
-        """The plan whose inputs' kinds are the digits of `key` to base 4, after a 1."""
-        return make_plan(self, key, None)
+        """Make the plan of a key: see `Plan`."""
+        self.plans[key] = plan = Plan(self, key)
+        return plan
 
-    def chosen(self, inputs: Any, settings: Any) -> Any:
+    def chosen(self, inputs: Sequence[object], settings: Sequence[object]) -> FasterKernel | None:
         """The overlay that runs on these plain arrays, None where the op's own kernel does."""
         overlay = self.overlay
         return overlay if overlay is not None and overlay.takes(inputs, settings) else None
@@ -315,7 +315,9 @@ class Op:
         """Call `function` with those of `known` that its parameters name."""
         return function(*(known[name] for name in parameters_of(function)))
 
-    def _named_values(self, inputs: Any, settings: Any, out: Any) -> dict[str, Any]:
+    def _named_values(
+        self, inputs: Sequence[object], settings: Sequence[object], out: object
+    ) -> dict[str, Any]:
         """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
         forms = tuple([Shaped.of(x) for x in inputs])
         named = (
@@ -323,13 +325,17 @@ class Op:
         )
         return named | dict(zip(self.settings, settings, strict=True)) | {"out": Shaped.of(out)}
 
-    def count_flops(self, inputs: Any, settings: Any, out: Any) -> int | None:
+    def count_flops(
+        self, inputs: Sequence[object], settings: Sequence[object], out: object
+    ) -> int | None:
         """Floating-point operations of one forward call, None where no cost is declared."""
         if self.flops is None:
             return None
         return int(self.ask(self.flops, **self._named_values(inputs, settings, out)))
 
-    def formulas(self, inputs: Any, settings: Any, out: Any) -> tuple[str, dict[str, str]]:
+    def formulas(
+        self, inputs: Arguments, settings: Arguments, out: Any
+    ) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
         known = self._named_values(inputs, settings, out)
         names = self.input_names(len(inputs))
@@ -345,15 +351,18 @@ class Op:
         rules = {n: formula(self.vjp_tex[self.input_name(i)], i) for i, n in enumerate(names)}
         return formula(self.tex, 0), rules
 
-    def explain(self, error: Exception, inputs: Any, settings: Any) -> MinigradError:
+    def explain(self, error: Exception, inputs: Arguments, settings: Arguments) -> MinigradError:
         """The error of a failed call: the call, the rule it broke, each input's shape and path."""
         broken = self.requires(*inputs, *settings) if self.requires else None
-        kinds = ((IndexError, OutOfRangeError), (TypeError, DTypeError))
-        kind: type[MinigradError] = next((o for k, o in kinds if isinstance(error, k)), ShapeError)
-        if isinstance(error, np.exceptions.AxisError) or broken:
-            kind = ShapeError
+        kind: type[MinigradError] = ShapeError
         if isinstance(error, MinigradError):
             kind = type(error)
+        elif isinstance(error, np.exceptions.AxisError) or broken:
+            kind = ShapeError
+        elif isinstance(error, IndexError):
+            kind = OutOfRangeError
+        elif isinstance(error, TypeError):
+            kind = DTypeError
         lines = [f"{self._called}: {broken or error}"]
         names = (
             [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.variadic else self.inputs
@@ -371,48 +380,10 @@ EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError
 """What a kernel raises for arguments that do not fit; `Op.explain` makes an error of ours of it."""
 
 
-def declare_rule(
-    op: Op, rules: dict[str, Rule], plans: dict[int, Plan], auxiliary: tuple[str, ...], inputs: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Put a rule for these inputs among `rules`, once its parameters are found to be known."""
-
-    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
-        names = parameters_of(function)
-        known = {"out", *op.inputs, *op.settings, *auxiliary}
-        known |= {f"{name}_shape" for name in op.inputs}
-        known |= {"i", "others"} if op.variadic else set()
-        known |= {"needed"} if len(inputs) > 1 else set()
-        unknown = [name for name in names[1:] if name not in known]
-        strangers = [name for name in inputs if name not in op.inputs]
-        if names[:1] != ("g",) or unknown or strangers or not inputs:
-            raise DeclarationError(
-                f"op {op.name}, rule for {inputs}: a rule takes g first and then only what the op "
-                f"has ({', '.join(sorted(known))}); got ({', '.join(names)})"
-            )
-        for name in inputs:
-            rules[name] = Rule(inputs, function, names[1:])
-        plans.clear()
-        return function
-
-    return declare
-
-
-def make_plan(op: Op, key: int, overlay: Any) -> Plan:
-    """The plan of an op, or of its overlay, for the digits of `key`."""
-    digits = [key >> 2 * i & 3 for i in range((key.bit_length() - 1) // 2)]
-    plans = op.plans if overlay is None else overlay.plans
-    plan = plans[key] = Plan(op, tuple(reversed(digits)), overlay)
-    return plan
-
-
 _ORDINARY = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
-_NUMBERS = {float, int, bool, complex, type(None)}
+PYTHON_NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
-
-
-def _generated(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
-    return eval(source, namespace)
 
 
 registry: dict[str, Op] = {}

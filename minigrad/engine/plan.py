@@ -6,12 +6,20 @@ What a rule's parameters name is all that a plan keeps of a call, so that is dec
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["Plan", "Rule", "parameters_of", "tuple_of"]
+from .errors import DeclarationError
+from .types import Arguments, Gradient
+
+if TYPE_CHECKING:
+    from .op import Op
+
+__all__ = ["FasterKernel", "Plan", "Rule", "declare_rule", "parameters_of", "tuple_of"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Rule(NamedTuple):
@@ -22,10 +30,26 @@ class Rule(NamedTuple):
     needs: tuple[str, ...]
 
 
+class FasterKernel(Protocol):
+    """What minigrad/fast lets run in place of an op's kernel: see its `Overlay`."""
+
+    above: int  # it takes first inputs of more entries
+    when: Callable[..., bool] | None  # and which arguments
+    kernel: Callable[..., Any]
+    forward: Callable[..., Any]
+    auxiliary: tuple[str, ...]
+    rules: dict[str, Rule]
+    plans: dict[int, Plan]
+
+    def takes(self, inputs: Sequence[object], settings: Sequence[object]) -> bool: ...
+    def plan(self, key: int) -> Plan: ...
+
+
 class Plan:
     """How an op runs, forward and back, where certain of its inputs need a gradient.
 
-    `kinds` holds for each input 0 if it needs none, 1 if it needs one, 2 if only on demand.
+    `key` is a 1, then two bits for each input, which `kinds` holds one by one: 0 if it needs no
+    gradient, 1 if it needs one, 2 if only on demand.
     `forward(*inputs, *settings)` takes plain arrays and gives the result and the tuple that a node
     keeps; `backward(g, saved)` gives the gradients, in order, on demand ones left out. Both are
     generated, once, from what the rules name; `source` shows them. The plan of an overlay runs the
@@ -38,9 +62,10 @@ class Plan:
         "needs", "op", "overlay", "source",
     )  # fmt: skip
 
-    def __init__(self, op: Any, kinds: tuple[int, ...], overlay: Any = None) -> None:
+    def __init__(self, op: Op, key: int, overlay: FasterKernel | None = None) -> None:
         self.op = op
-        self.kinds = kinds
+        count = (key.bit_length() - 1) // 2
+        self.kinds = kinds = tuple(key >> 2 * i & 3 for i in reversed(range(count)))
         self.overlay = overlay
         self.needed = tuple(i for i, kind in enumerate(kinds) if kind)
         self.needs = 1 if 1 in kinds else max(kinds, default=0)  # what the result needs
@@ -49,21 +74,21 @@ class Plan:
         rules = [(self._rule(i, textbook), i) for textbook in (False, True) for i in self.needed]
         saved = [name for rule, i in rules for name in self._saved_by(rule, i)]
         self.names: tuple[str, ...] = tuple(dict.fromkeys(saved))
-        self._partial: dict[Any, Callable[..., tuple[Any, ...]]] = {}
+        self._partial: dict[tuple[tuple[bool, ...], bool], Callable[..., tuple[Gradient, ...]]] = {}
         self.source = ""
-        self.forward: Callable[..., tuple[Any, tuple[Any, ...]]] = self._generate_forward()
+        self.forward: Callable[..., tuple[Any, Arguments]] = self._generate_forward()
         self.backward = self.partial(tuple(kinds[i] == 1 for i in self.needed))
 
     def partial(
         self, wanted: tuple[bool, ...], textbook: bool = False
-    ) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]:
+    ) -> Callable[[Gradient, Arguments], tuple[Gradient, ...]]:
         """The backward that runs only the wanted rules; the other gradients are None."""
         key = wanted, textbook or self.overlay is None
         if key not in self._partial:
             self._partial[key] = self._generate_backward(*key)
         return self._partial[key]
 
-    def _rule(self, i: int, textbook: bool) -> Any:
+    def _rule(self, i: int, textbook: bool) -> Rule:
         overlay, name = self.overlay, self.op.input_name(i)
         if overlay is not None and not textbook and name in overlay.rules:
             return overlay.rules[name]
@@ -87,15 +112,15 @@ class Plan:
     def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Callable[..., Any]:
         namespace: dict[str, Any] = {}
         lines, results = [], []
-        asked = [i for i, want in zip(self.needed, wanted, strict=True) if want]
+        chosen = [i for i, want in zip(self.needed, wanted, strict=True) if want]
         for i in self.needed:
-            if i not in asked:
+            if i not in chosen:
                 results.append("None")
                 continue
             rule = self._rule(i, textbook)
             name = f"rule_{rule.inputs[0]}"
             namespace[name] = rule.function
-            arguments = ", ".join(["g", *(self._argument(n, rule, i, asked) for n in rule.needs)])
+            arguments = ", ".join(["g", *(self._argument(n, rule, i, chosen) for n in rule.needs)])
             if len(rule.inputs) == 1:
                 results.append(f"{name}({arguments})")
             else:
@@ -126,14 +151,15 @@ class Plan:
                 names.append(need)
         return names
 
-    def _argument(self, need: str, rule: Rule, i: int, asked: list[int]) -> str:
+    def _argument(self, need: str, rule: Rule, i: int, chosen: list[int]) -> str:
+        """The expression that gives a rule one of its arguments, in the source of `backward`."""
         if self.op.variadic and need in ("others", self.op.inputs[0]):
             every = enumerate(self.op.input_names(len(self.kinds)))
             return tuple_of([n if j != i or need != "others" else "None" for j, n in every])
         if need == "i":
             return str(i)
         if need == "needed":
-            return repr(tuple(self.op.inputs.index(name) in asked for name in rule.inputs))
+            return repr(tuple(self.op.inputs.index(name) in chosen for name in rule.inputs))
         return need
 
     def _origin(self, name: str, inputs: list[str]) -> str:
@@ -168,3 +194,33 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
     return code.co_varnames[:count]
+
+
+def declare_rule(
+    op: Op,
+    rules: dict[str, Rule],
+    plans: dict[int, Plan],
+    auxiliary: tuple[str, ...],
+    inputs: tuple[str, ...],
+) -> Callable[[Function], Function]:
+    """Put a rule for these inputs among `rules`, once its parameters are found to be known."""
+
+    def declare(function: Function) -> Function:
+        names = parameters_of(function)
+        known = {"out", *op.inputs, *op.settings, *auxiliary}
+        known |= {f"{name}_shape" for name in op.inputs}
+        known |= {"i", "others"} if op.variadic else set()
+        known |= {"needed"} if len(inputs) > 1 else set()
+        unknown = [name for name in names[1:] if name not in known]
+        strangers = [name for name in inputs if name not in op.inputs]
+        if names[:1] != ("g",) or unknown or strangers or not inputs:
+            raise DeclarationError(
+                f"op {op.name}, rule for {inputs}: a rule takes g first and then only what the op "
+                f"has ({', '.join(sorted(known))}); got ({', '.join(names)})"
+            )
+        for name in inputs:
+            rules[name] = Rule(inputs, function, names[1:])
+        plans.clear()
+        return function
+
+    return declare

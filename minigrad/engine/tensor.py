@@ -20,21 +20,25 @@ from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from types import CodeType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .arguments import NUMERIC, refuse_masked
 from .array_protocol import ArrayProtocol, EntryCount, data_of
 from .context import current
 from .errors import ArgumentError, DTypeError, FreedGraphError, GradientError, ShapeError
+from .hooks import RETAIN_GRAD, Handle, Hook, NodeHook, like_gradient, run_hooks
 from .listener import Listener, notify
-from .op import EXPLAINED, Op, Plan
+from .op import EXPLAINED, PYTHON_NUMBERS, Op
+from .plan import FasterKernel, Plan
 from .sparse import SparseGradient, dense
+from .types import Arguments, Array, DType, Gradient
 from .writes import OUR_PACKAGES, SourceLocation, next_number, writes
 
 __all__ = [
+    "Edge",
     "Handle",
     "Node",
     "Operand",
@@ -42,7 +46,7 @@ __all__ = [
     "TensorOrArray",
     "add_gradients",
     "backpropagate",
-    "is_held",
+    "is_parameter",
     "mark_parameter",
     "order",
     "seed_of",
@@ -50,18 +54,18 @@ __all__ = [
 ]
 
 _ndarray = np.ndarray
-_AS_IS = {float, int, bool, complex, type(None)}
 _frame = sys._getframe
 ON_DEMAND = 2  # of `_needs`: a gradient is computed only where it is asked for by name
 COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
-RETAIN_GRAD = -1  # the key of the hook of retain_grad, which runs last, and never for mg.grad
 
 _by_number = attrgetter("seq")
 
 Operand: TypeAlias = "Tensor | ArrayLike"  # what an op takes
-TensorOrArray: TypeAlias = "Tensor | NDArray[Any]"
-RunRules = Callable[["Node", Callable[..., Any], Any, tuple[Any, ...]], Any]
-_Held = tuple[Any, tuple[Any, ...], Sequence[Any]]
+TensorOrArray: TypeAlias = "Tensor | Array"
+Edge: TypeAlias = "Node | Tensor"  # what an input was: the Node that made it, or a leaf
+Rules: TypeAlias = Callable[[Gradient, Arguments], Sequence[Gradient]]
+RunRules: TypeAlias = "Callable[[Node, Rules, Gradient, Arguments], Sequence[Gradient]]"
+_RuleCall: TypeAlias = tuple[Gradient, Arguments, Sequence[Gradient]]  # and what it gave
 
 
 class Tensor(ArrayProtocol):
@@ -75,16 +79,13 @@ class Tensor(ArrayProtocol):
 
     # _shape and _dtype: of a leaf that needs a gradient, for the traversal; properties are slow
     __slots__ = (
-        "__weakref__", "_data", "_dtype", "_held", "_hooks", "_name", "_needs", "_node", "_shape",
-        "grad",
+        "__weakref__", "_data", "_dtype", "_hooks", "_is_parameter", "_name", "_needs", "_node",
+        "_shape", "grad",
     )  # fmt: skip
 
-    _data: Any
-    _held: bool  # see mark_parameter; of most it is never set
-    _node: Node | None
-    _needs: int
+    _is_parameter: bool  # see mark_parameter; of most tensors it is never set
 
-    def __init__(self, data: Any, node: Node | None = None, needs: int = 0) -> None:
+    def __init__(self, data: Array, node: Node | None = None, needs: int = 0) -> None:
         if data.__class__ is not _ndarray and not isinstance(data, _ndarray):
             raise DTypeError(
                 f"Tensor(data): takes an array, got {type(data).__name__}; write mg.tensor(data)"
@@ -94,25 +95,23 @@ class Tensor(ArrayProtocol):
         self._needs = needs
         if needs and node is None:
             self._shape, self._dtype = data.shape, data.dtype
-        self.grad: Any = None
+        self.grad: Array | None = None
         self._name: str | None = None
-        self._hooks: dict[int, Callable[[Any], Any]] | None = None
+        self._hooks: dict[int, Hook] | None = None
 
     # ------------------------------------------------------------------ an op meets a Tensor
 
     @staticmethod
-    def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
+    def __apply__(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         """Run `op`, and record a node if an input needs a gradient."""
         context = current()
         if context.listeners:
             notify(Listener.tensor_used, inputs)
-            inputs, settings = _other_arguments(context, op, inputs, settings)
+            inputs, settings = _changed_arguments(context.listeners, op, inputs, settings)
         recording = context.recording
-        key = (
-            1  # then two bits for each input: whether it needs a gradient, or may be asked for one
-        )
+        key = 1  # of the plan: then two bits for each input, whose `_needs` they are
         arrays = []
-        edges = []
+        edges: list[Edge] = []
         for value in inputs:
             key *= 4
             if value.__class__ is Tensor:
@@ -123,18 +122,18 @@ class Tensor(ArrayProtocol):
             elif value.__class__ is _ndarray:
                 if value.dtype.kind not in NUMERIC:
                     op.array(value)  # raises
-            elif value.__class__ not in _AS_IS:
-                return _apply_again(op, inputs, settings)
+            elif value.__class__ not in PYTHON_NUMBERS:
+                return _apply_to_arrays(op, inputs, settings)
             arrays.append(value)
         for value in settings:
             if value.__class__ is Tensor:
-                settings = _unwrapped(op, settings)
+                settings = _plain_settings(op, settings)
                 break
         if context.listeners:
             for listener in context.listeners:
                 listener.enter(op, inputs, settings)
             start = perf_counter()
-        chosen: Any = op
+        chosen: Op | FasterKernel = op
         overlay = op.overlay
         try:
             if overlay is not None and arrays and arrays[0].__class__ is _ndarray:
@@ -280,53 +279,67 @@ class Tensor(ArrayProtocol):
             return
         kept = weakref.ref(self)
 
-        def keep(gradient: Any) -> None:
+        def keep(gradient: TensorOrArray) -> None:
             owner = kept()
             if owner is not None:
-                array = gradient._data if isinstance(gradient, Tensor) else gradient
-                add_gradients({owner: np.array(array)})
+                add_gradients({owner: np.array(getattr(gradient, "_data", gradient))})
 
         if self._node.hooks is None:
             self._node.hooks = {}
         self._node.hooks[RETAIN_GRAD] = keep
 
-    def register_hook(self, hook: Callable[[Any], Operand | None]) -> Handle:
+    def register_hook(self, hook: Hook) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
         self._refuse_without_gradient("register_hook")
-        owner: Any = self._node or self
-        attribute = "hooks" if self._node is not None else "_hooks"
-        if getattr(owner, attribute) is None:
-            setattr(owner, attribute, {})
-        return Handle(getattr(owner, attribute), hook)
+        if self._node is None:
+            self._hooks = {} if self._hooks is None else self._hooks
+            return Handle(self._hooks, hook)
+        self._node.hooks = {} if self._node.hooks is None else self._node.hooks
+        return Handle(self._node.hooks, hook)
 
     def _refuse_without_gradient(self, call: str) -> None:
         if not self._needs:
             raise GradientError(f"{call}: {self.path or 'this tensor'} does not require a gradient")
 
 
-_READY = {Tensor, _ndarray, *_AS_IS}
+_TAKEN = {Tensor, _ndarray, *PYTHON_NUMBERS}
 
 
-def _apply_again(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Tensor:
-    """Run the op again on its inputs, lists and numbers of other types made arrays first."""
-    ready = tuple([x if x.__class__ in _READY else op.array(x) for x in inputs])
-    return Tensor.__apply__(op, ready, settings)
+def _apply_to_arrays(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
+    """Run the op, on arrays in place of lists and of numbers that are not Python's own."""
+    arrays = tuple([x if x.__class__ in _TAKEN else op.array(x) for x in inputs])
+    return Tensor.__apply__(op, arrays, settings)
 
 
-def _other_arguments(context: Any, op: Op, inputs: Any, settings: Any) -> tuple[Any, Any]:
+def _changed_arguments(
+    listeners: Sequence[Listener], op: Op, inputs: Arguments, settings: Arguments
+) -> tuple[Arguments, Arguments]:
     """The arguments that listeners with `changes_values` put in place of those of the call."""
-    for listener in context.listeners:
-        if listener.changes_values and all(x.__class__ in _READY for x in inputs):
+    for listener in listeners:
+        if listener.changes_values and all(x.__class__ in _TAKEN for x in inputs):
             inputs, settings = listener.change_arguments(op, inputs, settings)
     return inputs, settings
 
 
-def _unwrapped(op: Op, settings: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Settings as plain values. Raises GradientError for a Tensor that requires a gradient."""
+def _plain_settings(op: Op, settings: Arguments) -> Arguments:
+    """Settings without Tensors. Raises GradientError for a Tensor that requires a gradient."""
     for name, value in zip(op.settings, settings, strict=True):
         if isinstance(value, Tensor) and value._needs:
             raise GradientError(f"{op.name}: no gradient flows into {name}; pass {name}.detach()")
     return tuple(data_of(value) for value in settings)
+
+
+def mark_parameter(tensor: Tensor) -> None:
+    """Say that a module or an optimizer holds this leaf, so that views call it a parameter."""
+    tensor._is_parameter = True
+
+
+def is_parameter(tensor: Tensor) -> bool:
+    """Whether `mark_parameter` was called on it; other leaves with a gradient may be data."""
+    return getattr(tensor, "_is_parameter", False)
+
+
+# ------------------------------------------------------------------ where gradients begin and end
 
 
 def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArray:
@@ -355,19 +368,19 @@ def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArra
     return np.asarray(gradient, output.dtype)
 
 
-_ADDING = Lock()
-
-
 @lru_cache(maxsize=64)
-def _one(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _one(shape: tuple[int, ...], dtype: DType) -> Array:
     """The gradient of an output of one entry with respect to itself; read-only, as it is shared."""
     one = np.ones(shape, dtype)
     one.flags.writeable = False
     return one
 
 
-def add_gradients(results: dict[Any, Any]) -> None:
-    """Add each gradient to its leaf's `.grad`, one thread at a time."""
+_ADDING = Lock()
+
+
+def add_gradients(results: dict[Tensor, Gradient]) -> None:
+    """Add each gradient to its leaf's `.grad`, one thread at a time; `results` is empty then."""
     with _ADDING:
         while results:
             leaf, total = results.popitem()
@@ -375,6 +388,12 @@ def add_gradients(results: dict[Any, Any]) -> None:
 
 
 # ------------------------------------------------------------------ nodes
+
+
+class SavedSource(Protocol):
+    """What can bring back the arrays that a node saved, as `checkpoint` does by a second run."""
+
+    def recover(self, node: Node, /) -> Arguments: ...
 
 
 class Node:
@@ -386,7 +405,7 @@ class Node:
         saved: what the rules named; None once backward has used it.
         seq: number in the order of creation.  scope, name: where it stands in the model, and its
             own name.
-        source: what can bring `saved` back (see `checkpoint`), or None.
+        source: what can bring `saved` back, or None.
     """
 
     __slots__ = (
@@ -395,23 +414,23 @@ class Node:
     )  # fmt: skip
 
     plan: Plan
-    edges: Sequence[Any]
-    saved: tuple[Any, ...] | None
-    settings: tuple[Any, ...]
+    edges: Sequence[Edge]
+    saved: Arguments | None
+    settings: Arguments
     _shape: tuple[int, ...]  # of the result
-    _dtype: np.dtype[Any]
+    _dtype: DType
     scope: str
     code: CodeType
     offset: int
     seq: int
     name: str | None
-    source: Any
-    hooks: dict[int, Callable[[Any], Any]] | None
-    after: dict[int, Callable[..., Any]] | None
+    source: SavedSource | None
+    hooks: dict[int, Hook] | None
+    after: dict[int, NodeHook] | None
 
     shape = property(attrgetter("_shape"), doc="The result's shape.")
     dtype = property(attrgetter("_dtype"), doc="The result's dtype.")
-    op: Any = property(attrgetter("plan.op"), doc="The Op that ran.")
+    op = property(attrgetter("plan.op"), doc="The Op that ran.")
 
     @property
     def path(self) -> str:
@@ -424,7 +443,7 @@ class Node:
         """File and line that made it."""
         return SourceLocation(self.code, self.offset)
 
-    def register_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_hook(self, hook: NodeHook) -> Handle:
         """Call `hook(contributions, gradient)` after the rules ran; a list replaces them."""
         self.after = {} if self.after is None else self.after
         return Handle(self.after, hook)
@@ -433,11 +452,11 @@ class Node:
         return f"<Node {self.seq} {self.path} {self.shape} {self.place}>"
 
 
-_waiting: list[list[Any]] = []
+_waiting: list[list[Edge]] = []
 _draining: list[bool] = []
 
 
-class DeferredEdges(list[Any]):
+class DeferredEdges(list[Edge]):
     """The edges of one node in sixteen, which are freed only after the node itself is.
 
     Python frees a long chain of nodes by recursion, one level for each node, and would overflow the
@@ -446,7 +465,9 @@ class DeferredEdges(list[Any]):
     repeats every sixteen ops could otherwise build a chain without any.
     """
 
-    def __del__(self, waiting: Any = _waiting, draining: Any = _draining) -> None:
+    def __del__(
+        self, waiting: list[list[Edge]] = _waiting, draining: list[bool] = _draining
+    ) -> None:
         waiting.append(self[:])
         self.clear()
         while waiting and not draining:
@@ -458,30 +479,17 @@ class DeferredEdges(list[Any]):
                 draining.clear()
 
 
-class Handle:
-    """A registered hook; `remove()` takes it off again."""
-
-    __slots__ = ("_hooks", "_key")
-
-    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
-        self._hooks, self._key = hooks, next_number()
-        hooks[self._key] = hook
-
-    def remove(self) -> None:
-        self._hooks.pop(self._key, None)
-
-
 # ------------------------------------------------------------------ the traversal
 
 
 def backpropagate(
-    seeds: Sequence[tuple[Any, Any]],
+    seeds: Sequence[tuple[Edge, Gradient]],
     *,
     retain: bool = False,
-    targets: Sequence[Any] | None = None,
+    targets: Iterable[Edge] | None = None,
     run: RunRules | None = None,
     textbook: bool = False,
-) -> dict[Any, Any]:
+) -> dict[Any, Gradient]:
     """Send the seeds' gradients back along every edge; return that of each leaf and target reached.
 
     Nobody else holds the arrays that are returned.
@@ -494,25 +502,26 @@ def backpropagate(
             arrays: with Tensors the rules record themselves.
         textbook: take the ops' own rules, not those of overlays.
     """
-    gradients: dict[Any, Any] = {}  # what has come so far to nodes and leaves
-    sweep = _Sweep(gradients, retain, targets, run, textbook)
+    gradients: dict[Edge, Gradient] = {}  # what has come so far to nodes and leaves
+    wanted = None if targets is None else frozenset(targets)
+    sweep = _Sweep(gradients, retain, wanted, run, textbook)
     for edge, gradient in seeds:
         sweep.accumulate(edge, gradient)
     for node in sweep.useful_of(order(gradients)):  # newest first: whatever used a node has run
         gradient = gradients.pop(node, None)
-        parts, held = sweep.run_rules(node, gradient)
+        parts, rule_call = sweep.run_rules(node, gradient)
         for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is not None:  # as it is where no gradient is wanted
                 if part.shape != edge._shape or part.dtype is not edge._dtype:
                     part = unbroadcast(part, edge, node)
-                sweep.accumulate(edge, part, held)
-        del held  # what the node saved is free before the next one runs
+                sweep.accumulate(edge, part, rule_call)
+        del rule_call  # what the node saved is free before the next one runs
     return sweep.arrived()
 
 
-def order(roots: Iterable[Any]) -> list[Node]:
+def order(roots: Iterable[Edge]) -> list[Node]:
     """Every node the roots depend on, newest first."""
-    seen = {root for root in roots if root.__class__ is Node}
+    seen = {root for root in roots if isinstance(root, Node)}
     stack = list(seen)
     while stack:
         for edge in stack.pop().edges:
@@ -522,7 +531,7 @@ def order(roots: Iterable[Any]) -> list[Node]:
     return sorted(seen, key=_by_number, reverse=True)
 
 
-def unbroadcast(gradient: Any, edge: Any, node: Node) -> Any:
+def unbroadcast(gradient: Gradient, edge: Edge, node: Node) -> Gradient:
     """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
     shape = edge.shape
     if gradient.shape != shape:
@@ -545,7 +554,7 @@ def unbroadcast(gradient: Any, edge: Any, node: Node) -> Any:
     return dense(gradient).astype(edge.dtype)
 
 
-def sum_over(x: Any, axes: tuple[int, ...]) -> Any:
+def sum_over(x: TensorOrArray, axes: tuple[int, ...]) -> TensorOrArray:
     """The sum over some axes, added up in a wider dtype. minigrad/fast puts a quicker one here."""
     wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
     return x.sum(axis=axes, dtype=wide) if wide and x.__class__ is _ndarray else x.sum(axis=axes)
@@ -567,29 +576,28 @@ class _Sweep:
     freed graphs, and calls hooks and listeners.
     """
 
-    gradients: dict[Any, Any]  # what has come so far to nodes and leaves
+    gradients: dict[Edge, Gradient]  # what has come so far to nodes and leaves
     retain: bool
-    targets: Any
+    targets: frozenset[Edge] | None
     run: RunRules | None
     textbook: bool
-    owned: set[Any] = field(default_factory=set)  # whose gradient is an array nobody else holds
-    useful: set[Any] | None = None  # from which a target is reached, None for all of them
-    results: dict[Any, Any] = field(default_factory=dict)  # the gradients of targets
+    owned: set[Edge] = field(default_factory=set)  # whose gradient is an array nobody else holds
+    useful: set[Edge] = field(default_factory=set)  # from which a target is reached
+    results: dict[Any, Gradient] = field(default_factory=dict)  # the gradients of targets
     listeners: tuple[Listener, ...] = field(default_factory=lambda: current().listeners)
 
     def useful_of(self, nodes: list[Node]) -> list[Node]:
         """The nodes that lead to a target. Raises FreedGraphError if one of them ran before."""
-        useful = None
+        useful = self.useful
         if self.targets is not None:
-            self.targets = frozenset(self.targets)
-            useful = self.useful = set(self.targets)
+            useful |= self.targets
             for node in reversed(nodes):
                 if not useful.isdisjoint(node.edges):
                     useful.add(node)
             nodes = [node for node in nodes if node in useful]
         for node in nodes:
             if node.saved is None and node.source is None:
-                if useful is not None and useful.isdisjoint(node.edges):
+                if self.targets is not None and useful.isdisjoint(node.edges):
                     continue
                 raise FreedGraphError(
                     f"backward through {node.path} ({node.op.name}, made at {node.place}): "
@@ -598,19 +606,23 @@ class _Sweep:
                 )
         return nodes
 
-    def run_rules(self, node: Node, gradient: Any) -> tuple[Sequence[Any], _Held | None]:
-        """What a node sends along its edges, and the arrays that others may hold."""
-        rules: Callable[..., Any] | None = node.plan.backward
+    def run_rules(
+        self, node: Node, gradient: Gradient
+    ) -> tuple[Sequence[Gradient], _RuleCall | None]:
+        """What a node sends along its edges, and its rules' call, if arrays of that are sent."""
+        rules: Rules | None = node.plan.backward
         if gradient is not None and node.hooks:
             gradient = self.after_hooks(node, node.hooks, gradient)
-        if self.targets is not None:
-            rules = self.wanted_rules(node, gradient)
+        targets = self.targets
+        if targets is not None:
+            rules = self.wanted_rules(node, gradient, targets)
         if gradient is None or rules is None:
-            if not self.retain and self.targets is None:
+            if not self.retain and targets is None:
                 node.saved = None
             return (), None
         saved = node.saved
         if saved is None:
+            assert node.source is not None  # see useful_of
             saved = node.source.recover(node)
         if writes.latest > node.seq:
             writes.check(node, saved)
@@ -623,17 +635,19 @@ class _Sweep:
             return self.announced(node, gradient, parts, perf_counter() - start), None
         return parts, None if run is not None else (gradient, saved, parts)
 
-    def wanted_rules(self, node: Node, gradient: Any) -> Callable[..., Any] | None:
+    def wanted_rules(
+        self, node: Node, gradient: Gradient, targets: frozenset[Edge]
+    ) -> Rules | None:
         """The rules that lead to a target, None if no gradient is wanted further on."""
-        if node in self.targets:
+        if node in targets:
             self.results[node] = gradient if self.run else np.array(gradient)
-        wanted = tuple([edge in self.useful for edge in node.edges])  # type: ignore[operator]
+        wanted = tuple([edge in self.useful for edge in node.edges])
         return node.plan.partial(wanted, self.textbook) if any(wanted) else None
 
-    def accumulate(self, edge: Any, part: Any, held: _Held | None = None) -> None:
+    def accumulate(self, edge: Edge, part: Gradient, rule_call: _RuleCall | None = None) -> None:
         """Add a gradient: the first is borrowed, the second makes a new array, later ones go there.
 
-        held: the gradient and the arrays that a rule was given, and all that it gave.
+        rule_call: the gradient and the arrays that a rule was given, and all that it gave.
         """
         gradients, owned = self.gradients, self.owned
         if part.__class__ is SparseGradient:
@@ -641,8 +655,8 @@ class _Sweep:
             owned.add(edge)
         elif edge not in gradients:
             gradients[edge] = part
-            if held is not None and part.size > COPIED and edge.__class__ is not Node:
-                if _is_new(part, *held):
+            if rule_call is not None and part.size > COPIED and edge.__class__ is not Node:
+                if _is_new(part, *rule_call):
                     owned.add(edge)
         elif edge in owned:
             gradients[edge] += part
@@ -651,32 +665,17 @@ class _Sweep:
             if total.__class__ is _ndarray:
                 owned.add(edge)
 
-    def after_hooks(self, edge: Any, hooks: dict[int, Callable[[Any], Any]], gradient: Any) -> Any:
-        """Let each hook see the gradient, read-only, and replace it; `retain_grad` sees it last."""
+    def after_hooks(self, edge: Edge, hooks: dict[int, Hook], gradient: Gradient) -> Gradient:
+        """The gradient that the hooks of a node or a leaf leave; they may keep its array."""
         self.owned.discard(edge)
-        for key, hook in list(hooks.items()):
-            if key == RETAIN_GRAD:
-                continue
-            if isinstance(gradient, _ndarray):
-                gradient = gradient.view()
-                gradient.flags.writeable = False
-            new = hook(gradient)
-            if new is not None:
-                if np.shape(new) != gradient.shape:
-                    raise GradientError(
-                        f"hook: replaced a gradient {gradient.shape} by one of shape "
-                        f"{np.shape(new)}"
-                    )
-                new = _like_gradient(new, gradient)
-                gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
-        if self.targets is None and RETAIN_GRAD in hooks:
-            hooks[RETAIN_GRAD](gradient)
-        return gradient
+        return run_hooks(hooks, gradient, retain_grad=self.targets is None)
 
-    def announced(self, node: Node, gradient: Any, parts: Any, seconds: float) -> list[Any]:
+    def announced(
+        self, node: Node, gradient: Gradient, parts: Sequence[Gradient], seconds: float
+    ) -> list[Gradient]:
         """Show the node's own hooks and the listeners what it sends along each edge."""
 
-        def fitted(parts: Any) -> list[Any]:
+        def fitted(parts: Sequence[Gradient]) -> list[Gradient]:
             pairs = zip(parts, node.edges, strict=True)
             return [part if part is None else unbroadcast(part, edge, node) for part, edge in pairs]
 
@@ -685,17 +684,17 @@ class _Sweep:
         for hook in list((node.after or {}).values()):
             new = hook(list(shown), gradient)
             if new is not None:
-                arrays = [part if part is None else _like_gradient(part, gradient) for part in new]
+                arrays = [part if part is None else like_gradient(part, gradient) for part in new]
                 shown = sent = fitted(arrays)
         for listener in self.listeners:
             listener.backward(node, gradient, shown, seconds)
         return sent
 
-    def arrived(self) -> dict[Any, Any]:
+    def arrived(self) -> dict[Any, Gradient]:
         """The gradients of leaves and targets, after hooks; copies where others hold the array."""
         results = self.results
         for leaf, gradient in self.gradients.items():
-            if leaf.__class__ is Node:  # an output that leads to no target
+            if isinstance(leaf, Node):  # an output that leads to no target
                 continue
             if leaf._hooks:
                 gradient = self.after_hooks(leaf, leaf._hooks, gradient)
@@ -706,25 +705,11 @@ class _Sweep:
         return results
 
 
-def _is_new(part: Any, gradient: Any, saved: tuple[Any, ...], parts: Iterable[Any]) -> bool:
+def _is_new(
+    part: Gradient, gradient: Gradient, saved: Arguments, parts: Sequence[Gradient]
+) -> bool:
     """Whether a rule made this array, so that nobody else holds it; see the contract in op.py."""
     if part is gradient or part.__class__ is not _ndarray or part.base.__class__ is _ndarray:
         return False
     given = sum([other is part for other in parts])
     return given == 1 and not any([value is part for value in saved])
-
-
-def _like_gradient(new: Any, gradient: Any) -> Any:
-    """What a hook gave, as an array; a Tensor stays one where gradients are Tensors."""
-    recorded = hasattr(gradient, "__apply__") and hasattr(new, "__apply__")
-    return new if recorded else np.asarray(new)
-
-
-def mark_parameter(tensor: Tensor) -> None:
-    """A module or an optimizer holds this leaf, so that views call it a parameter."""
-    tensor._held = True
-
-
-def is_held(tensor: Any) -> bool:
-    """Whether `mark_parameter` was called on it; other leaves with a gradient may be data."""
-    return getattr(tensor, "_held", False)

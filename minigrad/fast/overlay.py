@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import DeclarationError
-from ..engine.op import Op, declare_rule, make_plan
-from ..engine.plan import Plan, Rule, parameters_of
+from ..engine.op import Op
+from ..engine.plan import Plan, Rule, declare_rule, parameters_of
 
 __all__ = ["Overlay"]
 
@@ -82,7 +82,8 @@ class Overlay:
         return declare_rule(self.op, self.rules, self.plans, self.auxiliary, inputs)
 
     def plan(self, key: int) -> Plan:
-        return make_plan(self.op, key, self)
+        self.plans[key] = plan = Plan(self.op, key, self)
+        return plan
 
 
 Op.fast = property(lambda op: op.overlay or Overlay(op))

@@ -6,23 +6,27 @@ rounding.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.refusals import explained
+from ..engine.types import Array
 from .optimizer import NoDecay, Optimizer, ParametersOrGroups
 from .updates import ObservedSetting
 
 __all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
 
 
-def _decayed(settings: Any, w: Any, g: Any, scratch: Any) -> Any:
+def _decayed(settings: SimpleNamespace, w: Array, g: Array, scratch: Array) -> Array:
     """g + λ w, in scratch; g itself without a weight decay λ."""
     if not settings.weight_decay:
         return g
-    return np.add(np.multiply(w, settings.weight_decay, scratch), g, scratch)
+    np.multiply(w, settings.weight_decay, scratch)
+    scratch += g
+    return scratch
 
 
 class SGD(Optimizer):
@@ -60,10 +64,12 @@ class SGD(Optimizer):
         if settings["nesterov"] and not settings["momentum"]:
             raise ArgumentError("SGD: nesterov needs a momentum above 0")
 
-    def state_names(self, settings: Any) -> tuple[str, ...]:
+    def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         return ("velocity",) if settings.momentum else ()
 
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+    def update(
+        self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
+    ) -> None:
         g = _decayed(settings, w, g, scratch)
         for v in state:
             v *= settings.momentum
@@ -117,11 +123,13 @@ class RMSprop(Optimizer):
         if not settings["alpha"] < 1:
             raise ArgumentError(f"RMSprop: alpha must lie in [0, 1), got {settings['alpha']}")
 
-    def state_names(self, settings: Any) -> tuple[str, ...]:
+    def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         wanted = {"square": True, "mean": settings.centered, "velocity": settings.momentum}
         return tuple(name for name, is_kept in wanted.items() if is_kept)
 
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+    def update(
+        self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
+    ) -> None:
         arrays = dict(zip(self.state_names(settings), state, strict=True))
         square = arrays["square"]
         if settings.weight_decay:
@@ -180,15 +188,24 @@ class Adam(Optimizer):
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
 
-    def state_names(self, settings: Any) -> tuple[str, ...]:
+    def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         return ("mean", "square")
 
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+    def update(
+        self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
+    ) -> None:
         g = _decayed(settings, w, g, scratch)
         self._move_along(settings, t, scratch, w, g, *state)
 
     def _move_along(
-        self, settings: Any, t: int, scratch: Any, w: Any, g: Any, m: Any, v: Any
+        self,
+        settings: SimpleNamespace,
+        t: int,
+        scratch: Array,
+        w: Array,
+        g: Array,
+        m: Array,
+        v: Array,
     ) -> None:
         b1, b2 = settings.betas
         m *= b1  # m without its factor 1-β₁, which comes last
@@ -229,6 +246,8 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay, no_decay=no_decay)
 
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+    def update(
+        self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
+    ) -> None:
         w *= 1 - settings.lr * settings.weight_decay
         self._move_along(settings, t, scratch, w, g, *state)

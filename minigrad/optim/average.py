@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
+from ..engine.types import Array, StateDict
 from .updates import checked_parameters, update
 
 __all__ = ["MovingAverage"]
@@ -60,15 +60,15 @@ class MovingAverage:
         finally:
             self._write(present)
 
-    def _write(self, arrays: list[Any]) -> None:
+    def _write(self, arrays: list[Array]) -> None:
         for p, array in zip(self.parameters, arrays, strict=True):
             p.assign_(array.astype(p.dtype, copy=False))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Copies of the averages, by position."""
         return {str(i): average.copy() for i, average in enumerate(self._averages)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave; all of it fits, or nothing is changed."""
         found = [np.array(array) for array in state.values()]
         here, there = ([a.shape for a in arrays] for arrays in (self._averages, found))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.refusals import explained
 from ..engine.tensor import Tensor
+from ..engine.types import Array
 from .updates import checked_parameters, update
 
 __all__ = ["clip_grad_norm", "clip_grad_value", "is_part", "mark_parts"]
@@ -81,7 +81,7 @@ def _clip_norm(parameters: list[Tensor], max_norm: float) -> Tensor:
             for p in parameters:
                 if p.grad is not None:
                     p.grad = np.asarray(p.grad * factor)
-    return result[0]
+    return result[0]  # type: ignore[return-value]
 
 
 def _clip_value(parameters: list[Tensor], max_value: float) -> None:
@@ -91,7 +91,7 @@ def _clip_value(parameters: list[Tensor], max_value: float) -> None:
                 p.grad = np.asarray(np.clip(p.grad, -max_value, max_value))
 
 
-def _norm(gradients: list[Any]) -> float:
+def _norm(gradients: list[Array]) -> float:
     """√(Σ g²) of all entries."""
     with np.errstate(over="ignore", under="ignore"):
         total = _sum_of_squares(gradients, 1.0)
@@ -104,7 +104,7 @@ def _norm(gradients: list[Any]) -> float:
     return top * float(np.sqrt(_sum_of_squares(gradients, top)))
 
 
-def _sum_of_squares(gradients: list[Any], unit: float) -> float:
+def _sum_of_squares(gradients: list[Array], unit: float) -> float:
     total = 0.0
     for g in gradients:
         flat = g.reshape(-1).astype(np.result_type(g.dtype, np.float32), copy=False)

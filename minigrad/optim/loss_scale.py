@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
+from ..engine.types import StateDict
 from .clip import is_part
 from .optimizer import Optimizer
 from .updates import ObservedSetting, check_state, update
@@ -18,6 +18,12 @@ from .updates import ObservedSetting, check_state, update
 __all__ = ["LossScale"]
 
 _log = logging.getLogger("minigrad.optim")
+
+
+class Collecting(Protocol):
+    """Ranks that tell each other one value each, as those of `minigrad.distributed` do."""
+
+    def collect(self, value: bool) -> list[bool]: ...
 
 
 class LossScale:
@@ -58,7 +64,7 @@ class LossScale:
         scale: float = 2.0**12,
         interval: int = 1000,
         largest: float = 2.0**15,
-        ranks: Any = None,
+        ranks: Collecting | None = None,
     ) -> None:
         if not 1 <= scale <= largest or interval < 1:
             raise ArgumentError(
@@ -132,11 +138,11 @@ class LossScale:
         self.scale = scale
         self._seed.assign_(np.array(scale, np.float32))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The scale, and what decides when it changes."""
         return {"scale": self.scale, "good": self._good, "skipped": self.skipped}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
         check_state("LossScale", state, ("scale", "good", "skipped"))
         self._good, self.skipped = state["good"], state["skipped"]

@@ -9,21 +9,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.listener import Listener, notify
 from ..engine.tensor import Tensor
+from ..engine.types import Array, DType, StateDict
 from ..engine.writes import SourceLocation, caller, writes
 from .updates import ObservedSetting, checked_parameters, update
 
 __all__ = ["Group", "NoDecay", "Optimizer", "ParametersOrGroups"]
 
 NoDecay: TypeAlias = "bool | Callable[[Tensor], bool]"
+Settings: TypeAlias = dict[str, Any]  # numbers, pairs of them and flags
 ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
+T = TypeVar("T")
 ENTRIES_PER_PART = 1 << 17  # are updated at once, so that they stay in cache from pass to pass
 
 
@@ -38,7 +41,7 @@ class Group:
 
     parameters: list[Tensor]
     lr_scale: float
-    settings: dict[str, Any]
+    settings: Settings
 
 
 class Optimizer:
@@ -101,10 +104,10 @@ class Optimizer:
         self.groups = [part for group in groups for part in self._split(group, no_decay)]
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
-        self._kept: dict[int, _Kept] = {}  # by the parameter's position
-        self._scratch: dict[Any, Any] = {}  # one of each dtype, which stays in cache
+        self._states: dict[int, _ParameterState] = {}  # by the parameter's position
+        self._scratch: dict[DType, Array] = {}  # one of each dtype, which stays in cache
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
         vars(self)["version"] = self.version + 1
         notify(Listener.setting_written, self, name, value)
@@ -129,16 +132,19 @@ class Optimizer:
         with update(self, partial(Optimizer.step, self)):
             vars(self)["steps"] += 1
             place = caller()
-            own = [self._settings_of(group) for group in self.groups]
-            for position, settings in enumerate(self._of_each(own)):
-                if self.parameters[position].grad is not None:
-                    self._move(position, settings, place)
+            of_groups = [self._settings_of(group) for group in self.groups]
+            for position, settings in enumerate(self._of_each(of_groups)):
+                gradient = self.parameters[position].grad
+                if gradient is not None:
+                    self._move(position, gradient, settings, place)
 
-    def state_names(self, settings: Any) -> tuple[str, ...]:
+    def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         """Names of the arrays that are kept for each parameter; they begin as zeros."""
         return ()
 
-    def update(self, settings: Any, t: int, scratch: Any, w: Any, g: Any, *state: Any) -> None:
+    def update(
+        self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
+    ) -> None:
         """Move the entries w by their gradient g, in place, for the t-th time.
 
         All are arrays of one shape: `state` those of `state_names`, `scratch` one to write to.
@@ -148,7 +154,7 @@ class Optimizer:
 
     # ------------------------------------------------------------------ what is kept
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Settings, counts and copies of the arrays kept for each parameter, by its position."""
         return {
             "kind": type(self).__name__,
@@ -160,10 +166,10 @@ class Optimizer:
                 {"lr_scale": group.lr_scale, "settings": dict(group.settings)}
                 for group in self.groups
             ],
-            "kept": {str(i): kept.state_dict() for i, kept in sorted(self._kept.items())},
+            "kept": {str(i): kept.state_dict() for i, kept in sorted(self._states.items())},
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave; all of it fits, or nothing is changed.
 
         Raises: ArgumentError that lists everything that does not fit.
@@ -176,19 +182,19 @@ class Optimizer:
             setattr(self, key, tuple(value) if isinstance(value, list) else value)
         for group, saved in zip(self.groups, state["groups"], strict=True):
             group.lr_scale, group.settings = saved["lr_scale"], dict(saved["settings"])
-        self._kept = {
-            int(i): self._new_kept(self.parameters[int(i)]).load(saved)
+        self._states = {
+            int(i): self._new_state(self.parameters[int(i)]).load(saved)
             for i, saved in state["kept"].items()
         }
 
     # ------------------------------------------------------------------ within
 
-    def _of_each(self, values: Iterable[Any]) -> list[Any]:
+    def _of_each(self, values: Iterable[T]) -> list[T]:
         """For each parameter, the value of its group."""
         each = zip(self.groups, values, strict=False)
         return [value for group, value in each for _ in group.parameters]
 
-    def _misfits(self, state: Mapping[str, Any]) -> Iterator[str]:
+    def _misfits(self, state: StateDict) -> Iterator[str]:
         """What keeps a state from being loaded here, a line each."""
         if not {"kind", "shapes", "lr", "steps", "settings", "groups", "kept"} <= set(state):
             yield "this is no state of an optimizer"
@@ -210,7 +216,7 @@ class Optimizer:
         if state["kind"] == type(self).__name__:
             yield from self._missing(state)
 
-    def _missing(self, state: Mapping[str, Any]) -> Iterator[str]:
+    def _missing(self, state: StateDict) -> Iterator[str]:
         """What a state should have kept for a parameter, by its own settings, and has not."""
         own = self._settings() | state["settings"]
         for i, settings in enumerate(self._of_each(x["settings"] for x in state["groups"])):
@@ -266,49 +272,50 @@ class Optimizer:
             (spared if is_spared(p) else decayed).parameters.append(p)
         return [part for part in (decayed, spared) if part.parameters]
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> Settings:
         return {name: getattr(self, name) for name in self._names}
 
     def _settings_of(self, group: Group) -> SimpleNamespace:
         return SimpleNamespace(**self._settings() | group.settings, lr=self.lr * group.lr_scale)
 
-    def _new_kept(self, p: Tensor) -> _Kept:
+    def _new_state(self, p: Tensor) -> _ParameterState:
         dtype = np.result_type(p.dtype, np.float32)
         if dtype not in self._scratch:
             self._scratch[dtype] = np.empty(ENTRIES_PER_PART, dtype)
-        return _Kept(p._data, self._scratch[dtype])
+        return _ParameterState(p._data, self._scratch[dtype])
 
-    def _move(self, position: int, settings: Any, place: SourceLocation) -> None:
+    def _move(
+        self, position: int, g: Array, settings: SimpleNamespace, place: SourceLocation
+    ) -> None:
         p = self.parameters[position]
-        g = p.grad
         if np.shape(g) != p.shape:
             what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient {np.shape(g)}"
             raise ShapeError(f"{type(self).__name__}.step(): {what}")
-        kept = self._kept.get(position)
-        if kept is None:
-            kept = self._kept[position] = self._new_kept(p)
-        elif kept.dtype != p.dtype:  # the parameter was cast
-            kept = self._kept[position] = self._new_kept(p).load(kept.state_dict())
-        arrays = kept.arrays(p._data, self.state_names(settings))
-        weights = kept.weights(p._data)
-        kept.count += 1
-        for scratch, w, part, *state in kept.parts(weights, g, arrays):
-            self.update(settings, kept.count, scratch, w, part, *state)
+        state = self._states.get(position)
+        if state is None:
+            state = self._states[position] = self._new_state(p)
+        elif state.dtype != p.dtype:  # the parameter was cast
+            state = self._states[position] = self._new_state(p).load(state.state_dict())
+        arrays = state.arrays_named(self.state_names(settings), p._data)
+        weights = state.weights(p._data)
+        state.count += 1
+        for scratch, w, part, *parts in state.parts(weights, g, arrays):
+            self.update(settings, state.count, scratch, w, part, *parts)
         if weights is not p._data:
             p._data[...] = weights
         writes.note(p._data, place)
 
 
-class _Kept:
+class _ParameterState:
     """What an optimizer keeps for one parameter: how often it moved, arrays by name, a scratch.
 
     The arrays are float32 for float16, whose squares soon are 0 or infinite; and so is a copy of
     the weights, as a small step added to float16 is lost.
     """
 
-    def __init__(self, w: Any, scratch: Any) -> None:
+    def __init__(self, w: Array, scratch: Array) -> None:
         self.count, self.dtype = 0, w.dtype
-        self.state: dict[str, Any] = {}
+        self.arrays: dict[str, Array] = {}
         few = w.size <= ENTRIES_PER_PART
         self.whole = few or not w.flags.c_contiguous
         if few:
@@ -317,23 +324,24 @@ class _Kept:
             scratch = np.empty_like(w, scratch.dtype)
         self.scratch = scratch
 
-    def arrays(self, w: Any, names: tuple[str, ...]) -> list[Any]:
+    def arrays_named(self, names: tuple[str, ...], w: Array) -> list[Array]:
+        """The arrays of these names; they begin as zeros of w's shape."""
         for name in names:
-            if name not in self.state:
-                self.state[name] = np.zeros_like(w, self.scratch.dtype)
-        return [self.state[name] for name in names]
+            if name not in self.arrays:
+                self.arrays[name] = np.zeros_like(w, self.scratch.dtype)
+        return [self.arrays[name] for name in names]
 
-    def weights(self, w: Any) -> Any:
+    def weights(self, w: Array) -> Array:
         """What to move: w itself, or for float16 its copy, brought up to what was written to w."""
         if w.dtype == self.scratch.dtype:
             return w
-        if "weights" not in self.state:
-            self.state["weights"] = w.astype(self.scratch.dtype)
-        copy = self.state["weights"]
+        if "weights" not in self.arrays:
+            self.arrays["weights"] = w.astype(self.scratch.dtype)
+        copy = self.arrays["weights"]
         np.copyto(copy, w, where=copy.astype(w.dtype) != w)
         return copy
 
-    def parts(self, w: Any, g: Any, state: list[Any]) -> Iterator[tuple[Any, ...]]:
+    def parts(self, w: Array, g: Array, state: list[Array]) -> Iterator[tuple[Array, ...]]:
         """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""
         g = np.asarray(g, self.scratch.dtype)
         if self.whole:
@@ -344,13 +352,13 @@ class _Kept:
             part = [array[i : i + ENTRIES_PER_PART] for array in flat]
             yield self.scratch[: len(part[0])], *part
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"count": self.count} | {name: a.copy() for name, a in self.state.items()}
+    def state_dict(self) -> StateDict:
+        return {"count": self.count} | {name: a.copy() for name, a in self.arrays.items()}
 
-    def load(self, saved: Mapping[str, Any]) -> _Kept:
+    def load(self, saved: StateDict) -> _ParameterState:
         self.count = saved["count"]
-        own = self.scratch.dtype
-        self.state = {name: np.array(a, own) for name, a in saved.items() if name != "count"}
+        dtype = self.scratch.dtype
+        self.arrays = {name: np.array(a, dtype) for name, a in saved.items() if name != "count"}
         return self
 
 

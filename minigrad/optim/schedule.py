@@ -9,14 +9,15 @@ of W steps it rises evenly, (t + 1) / W of that; then the schedule begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import cos, inf, pi
-from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.refusals import explained
+from ..engine.tensor import Tensor
+from ..engine.types import StateDict
 from .optimizer import Optimizer
 from .updates import ObservedSetting, check_state, update
 
@@ -50,10 +51,12 @@ class Schedule:
     0.025
     """
 
-    lr: Any = ObservedSetting()
-    steps: Any = ObservedSetting()
+    lr = ObservedSetting()
+    steps = ObservedSetting()
 
-    def __init__(self, optimizer: Any, factor: Callable[[int], float], warmup: int = 0) -> None:
+    def __init__(
+        self, optimizer: Optimizer, factor: Callable[[int], float], warmup: int = 0
+    ) -> None:
         _check_optimizer(optimizer)
         if warmup < 0:
             raise ArgumentError(f"schedule: warmup must be at least 0, got {warmup}")
@@ -75,11 +78,11 @@ class Schedule:
             self.steps += 1
             self.optimizer.lr = self.lr_at(self.steps)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The highest learning rate, and how many steps were taken."""
         return {"lr": self.lr, "steps": self.steps}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
         check_state("Schedule", state, ("lr", "steps"))
         self.lr, self.steps = state["lr"], state["steps"]
@@ -160,7 +163,7 @@ class Plateau:
     Attributes: best: the best loss so far.  waited: steps since then.
     """
 
-    optimizer: Any
+    optimizer: Optimizer
     factor: float
     patience: int
     mode: str
@@ -185,7 +188,7 @@ class Plateau:
         self.waited = 0
         self.resting = 0  # steps of the cooldown that are left
 
-    def step(self, loss: Any) -> None:
+    def step(self, loss: float | Tensor) -> None:
         """Take in the loss of an epoch, a number or a Tensor of one entry; call it after each."""
         try:
             value = float(loss.item() if hasattr(loss, "item") else loss)
@@ -210,11 +213,11 @@ class Plateau:
             return value < self.best * (1 - self.threshold)
         return value > self.best * (1 + self.threshold)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The learning rate, the best loss, and how long ago it was."""
         return {"lr": self.optimizer.lr} | {name: getattr(self, name) for name in PLATEAU_STATE}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave.  Raises: ArgumentError for what is no such state."""
         check_state("Plateau", state, ("lr", *PLATEAU_STATE))
         self.optimizer.lr = state["lr"]
@@ -253,7 +256,7 @@ def plateau(
     return Plateau(optimizer, factor, patience, mode, threshold, cooldown, end)
 
 
-def _check_optimizer(optimizer: Any) -> None:
+def _check_optimizer(optimizer: object) -> None:
     if not (hasattr(optimizer, "lr") and hasattr(optimizer, "zero_grad")):
         kind = type(optimizer).__name__
         raise DTypeError(f"schedule: the first argument is an optimizer, got a {kind}")

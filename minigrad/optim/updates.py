@@ -26,10 +26,10 @@ __all__ = [
 class Observer:
     """Hears of every update, of compiled steps too: a compiled step calls it again."""
 
-    def before_update(self, owner: Any) -> None:
+    def before_update(self, owner: object) -> None:
         """An optimizer, or what else updates, is about to."""
 
-    def after_update(self, owner: Any) -> None:
+    def after_update(self, owner: object) -> None:
         """It has."""
 
 
@@ -42,7 +42,7 @@ class ObservedSetting:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, holder: Any, kind: type) -> Any:
+    def __get__(self, holder: object | None, kind: type) -> Any:
         if holder is None:
             return self
         if self.name not in vars(holder):
@@ -51,12 +51,12 @@ class ObservedSetting:
         notify(Listener.setting_read, holder, self.name, value)
         return value
 
-    def __set__(self, holder: Any, value: Any) -> None:
+    def __set__(self, holder: object, value: Any) -> None:
         vars(holder)[self.name] = value
 
 
 @contextmanager
-def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
+def update(owner: object, again: Callable[[], object]) -> Iterator[list[object]]:
     """Tell listeners before and after; `again` repeats the update. Put its result in the list.
 
     One within another is a part of that: who listens to the outer one answers False.
@@ -64,7 +64,7 @@ def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
     within_another = False in notify(Listener.update_started, owner, again)
     for observer in observers:
         observer.before_update(owner)
-    result: list[Any] = []
+    result: list[object] = []
     yield result
     if not within_another:
         notify(Listener.update_finished, owner, again, result[0] if result else None)
@@ -72,7 +72,7 @@ def update(owner: Any, again: Callable[[], Any]) -> Iterator[list[Any]]:
         observer.after_update(owner)
 
 
-def check_state(kind: str, state: Mapping[str, Any], names: Iterable[str]) -> None:
+def check_state(kind: str, state: Mapping[str, object], names: Iterable[str]) -> None:
     """Raise ArgumentError, naming what is missing, unless a state has all of these."""
     if missing := [name for name in names if name not in state]:
         raise ArgumentError(
@@ -80,7 +80,7 @@ def check_state(kind: str, state: Mapping[str, Any], names: Iterable[str]) -> No
         )
 
 
-def checked_parameters(call: str, parameters: Iterable[Any]) -> list[Tensor]:
+def checked_parameters(call: str, parameters: object) -> list[Tensor]:
     """The parameters as a list; from here on views call them so.
 
     Raises: DTypeError unless each is a leaf Tensor; ArgumentError if there is none, if one comes

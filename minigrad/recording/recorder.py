@@ -16,7 +16,7 @@ from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.listener import Listener, listen
 from ..engine.op import Op, Shaped
-from ..engine.tensor import Node, Tensor, is_held
+from ..engine.tensor import Node, Tensor, is_parameter
 from ..engine.writes import writes
 from .checks import CheckResult
 from .formulas import Invocation, array_of
@@ -174,7 +174,7 @@ class Recorder(Listener):
         for entry, owner in zip(self.entries, self._owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
-            if entry.kind == "leaf" and is_held(owner):
+            if entry.kind == "leaf" and is_parameter(owner):
                 entry.kind = "parameter"
         last = dict.fromkeys(reversed(self.backward_steps))  # of steps that ran twice
         if len(last) < len(self.backward_steps):
@@ -215,7 +215,7 @@ class Recorder(Listener):
             facts = {"kind": "input", "made_at": owner.place}
         elif isinstance(value, Tensor) and value.requires_grad:
             leaf = "input" if id(value) in self._given else "leaf"
-            facts = {"kind": "parameter" if is_held(value) else leaf}
+            facts = {"kind": "parameter" if is_parameter(value) else leaf}
         elif isinstance(value, Tensor):
             origin = self._by_data.get(id(array))
             facts = {"kind": "input", "why": "frozen"}

@@ -1,0 +1,21 @@
+"""Types that signatures name. Those that a Tensor is one of stand in tensor.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Arguments", "Array", "DType", "Gradient", "Index", "StateDict"]
+
+Array: TypeAlias = NDArray[Any]  # of any dtype
+DType: TypeAlias = np.dtype[Any]
+Arguments: TypeAlias = tuple[Any, ...]  # inputs or settings of an op: whatever the op takes
+Gradient: TypeAlias = Any  # an array, a SparseGradient, or a Tensor if backward records itself
+StateDict: TypeAlias = dict[str, Any]  # arrays and plain values by name, nested
+
+_IndexOfOneAxis: TypeAlias = "SupportsIndex | slice | EllipsisType | Sequence[int] | Array | None"
+Index: TypeAlias = "_IndexOfOneAxis | tuple[_IndexOfOneAxis, ...]"  # as NumPy indexes
