@@ -29,7 +29,6 @@ __all__ = [
     "has_layout",
     "is_transpose",
     "is_whole",
-    "looked_at",
     "nbytes",
     "root",
     "substitute",
@@ -275,13 +274,6 @@ def is_transpose(step: ProgramStep) -> bool:
     if step.text == "swapaxes":
         return {a % ndim for a in step.args[1:]} == {ndim - 1, ndim - 2}
     return step.text == "transpose" and ndim == 2
-
-
-def looked_at(step: ProgramStep, source: Any) -> Any:
-    """The step of a view, applied to an array of the same layout."""
-    if step.text == "getitem":
-        return source[step.args[1]]
-    return getattr(np, step.text)(source, *step.args[1:], **step.kwargs)
 
 
 # ---------------------------------------------------------------- where entries lie

@@ -391,6 +391,7 @@ def _view(program: Program, step: ProgramStep, out: Any, offset: int) -> Value:
             return base
         if where == (_transposed_axes(base.shape), _transposed_axes(base.strides), base.offset):
             step.text = "swapaxes"
+            step.function = np.swapaxes
             step.args = (base, -1, -2)
             step.kwargs = {}
         step.key = ("view", id(base), *where)
