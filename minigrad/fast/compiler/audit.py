@@ -82,10 +82,11 @@ class _State:
         skipped = [id(owner) for owner in self.last]
         self.owners = [owner for owner in self.owners if id(owner) not in skipped]
         moved = [p for owner in self.owners for p in getattr(owner, "parameters", ())]
-        assigned = {id(s.args[0]) for s in program.steps if s.kind == "assign"}
-        places = any(s.kind == "assign" and s.args[1] is not None for s in program.steps)
-        written = [t for t in self.tensors if id(t) in assigned or (places and t._node is None)]
-        forgotten = {id(s.args[0]) for s in program.steps if s.kind == "forget"}
+        assigned = [s.args[0] for s in program.steps if s.kind == "assign"]
+        ids = {id(existing.tensor) for existing in assigned}
+        places = any(existing.expression is not None for existing in assigned)
+        written = [t for t in self.tensors if id(t) in ids or (places and t._node is None)]
+        forgotten = {id(s.args[0].tensor) for s in program.steps if s.kind == "forget"}
         self.grads = [(t, t.grad) for t in self.tensors if id(t) not in forgotten]
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
         self.drawn = [(g, generator_state(g)) for g in variant.found.of(GENERATORS)]

@@ -87,7 +87,7 @@ class Buffers:
                 if step.shares:
                     self._pinned.add(id(base))
             if step.kind == "grad":
-                self.handed.add(id(root(step.args[2])))
+                self.handed.add(id(root(step.args[1])))
 
     def _assign(self) -> None:
         """Give each value an array when it is made, and take its memory back after its last use."""

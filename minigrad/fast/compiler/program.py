@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.tensor import Tensor
+
 __all__ = [
     "EFFECTS",
     "SMALL_BYTES",
@@ -35,13 +37,7 @@ __all__ = [
     "transposed_name",
 ]
 
-EFFECTS = (
-    "grad",
-    "clear",
-    "forget",
-    "assign",
-    "update",
-)  # kinds of steps that write what is outside
+EFFECTS = ("grad", "clear", "forget", "assign", "update")  # steps that write what is outside
 SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
 
 
@@ -52,7 +48,7 @@ class Value:
         kind: "argument" (fresh at every call), "leaf" (a Tensor's own array), "captured" (an array
             the step reaches by itself), "constant" (the same at every call), "grad" (what a leaf's
             `.grad` holds), "result" (of an update) or "step" (computed).
-        what: the Tensor, the array or the expression it comes from; the ProgramStep that makes it.
+        what: where it comes from: the Tensor, the array, the expression; the step that makes it.
         strides, offset: where its entries lie in the memory of its root.
         name: its symbol.
     """
@@ -90,9 +86,9 @@ class ProgramStep:
     """
 
     kind: str
-    text: str
-    function: Callable[..., Any] | None
-    args: tuple[Any, ...]
+    text: str = ""
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     outs: list[Value] = field(default_factory=list)
     op: str = ""
@@ -156,14 +152,16 @@ class Program:
         made = base.step is not None and base.step.kind == "kernel"
         return made or id(base) in self.laid_out
 
-    def write(self, step: ProgramStep) -> None:
+    def write(self, kind: str, *args: Any) -> ProgramStep:
         """Append a step that writes to what is outside: what was read of it is read anew."""
+        step = ProgramStep(kind, args=args)
         self.steps.append(step)
-        if step.kind in ("assign", "update"):
+        if kind in ("assign", "update"):
             self.wrote = True
-            written = step.args[2] if step.kind == "assign" else None
+            written = args[1] if kind == "assign" else None
             made = self._made.items()
             self._made = {k: outs for k, outs in made if not _is_stale(outs[0].what, written)}
+        return step
 
     def forget(self, count: int) -> None:
         """Take back all but so many steps."""
@@ -207,10 +205,10 @@ def _may_share(value: Value, other: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ExistingTensor:
-    """A returned Tensor that was there before."""
+    """A Tensor that the program did not make: where it is among the arguments, None for others."""
 
+    tensor: Tensor
     expression: str | None
-    tensor: Any
 
 
 @dataclass(frozen=True, slots=True)

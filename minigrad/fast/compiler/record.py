@@ -8,6 +8,7 @@ recorder refuse, and then the step is simply run eagerly, now and from then on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ from ...engine.writes import caller
 from .compare import difference
 from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
 from .program import (
-    ExistingTensor,
     NewTensor,
     Program,
     ProgramStep,
@@ -98,63 +98,46 @@ class ProgramRecorder(OutsideOps, Listener):
             self.quiet = False
 
     def _forward(self, op: Op, inputs: Any, settings: Any, output: Tensor) -> None:
-        array = output._data
-        node = output._node
-        program = self.program
-        program.op, program.path = op.name, node.scope if node is not None else ""
+        array, node = output._data, output._node
+        self.program.op, self.program.path = op.name, node.scope if node is not None else ""
+        saved = zip(node.plan.names, node.saved or (), strict=False) if node is not None else ()
         kernel, auxiliary = _what_ran(op, node, inputs, settings)
         given = tuple(map(self.values.symbol_of, (*inputs, *settings)))
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
-        made = None
-        program.once |= bool(op.effect or generators)
         self._drawn |= {id(g): (g, generator_state(g)) for g in generators}
-        if not (op.effect or generators):
-            made = self._followed(kernel, given, (array,), len(auxiliary))
+        once = bool(op.effect or generators)
+        self.program.once |= once
+        made = None if once else self._followed(kernel, given, [array], len(auxiliary))
         if made is None:
-            saved = node.saved or () if node is not None else ()
-            held = dict(zip(node.plan.names, saved, strict=False)) if node is not None else {}
-            arrays = [array, *map(held.get, auxiliary)]
+            arrays = [array, *map(dict(saved).get, auxiliary)]
             made = self._whole(op, op.name, kernel, given, arrays, bool(auxiliary))
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
             many = [f"{op.inputs[0]}{i}" for i in range(len(inputs))]
             names = (*(many if op.variadic else op.inputs), *op.settings)
-            held = dict(zip(names, given, strict=True)) | {"out": Symbol(program, value, array)}
+            held = dict(zip(names, given, strict=True))
+            held["out"] = Symbol(self.program, value, array)
             held |= dict(zip(auxiliary, made[1:], strict=False))
-            saved = node.plan.names  # nothing else is kept until the backward
-            self._nodes[node] = {name: held[name] for name in saved if name in held}
+            kept = node.plan.names  # nothing else is kept until the backward
+            self._nodes[node] = {name: held[name] for name in kept if name in held}
         self._names.append((node if node is not None else output, "", value))
 
     def _followed(
-        self, function: Any, args: tuple[Any, ...], wanted: tuple[Any, ...], more: int = 0
+        self, function: Callable[..., Any], args: Any, wanted: list[Any], more: int = 0
     ) -> list[Any] | None:
-        """The results of a kernel or rule on Symbols, None where it cannot be followed or gives
-        something else.
-        """
-        before, results = self._tried(function, args)
-        return self._confirmed(before, results, args, wanted, more)
-
-    def _tried(self, function: Any, args: tuple[Any, ...]) -> tuple[int, list[Any]]:
-        """How many steps there were, and what a kernel or rule makes of Symbols; nothing if it
-        cannot be followed. What a rule leaves out (None) is left out here.
+        """The results of a kernel or rule on Symbols but for None; None where it cannot be followed
+        or does not give what is wanted, and so much more.
         """
         before = len(self.program.steps)
-        try:
+        with suppress(Exception):
             made = function(*args)
             given = made if isinstance(made, tuple) else (made,)
-            return before, [dense(x) for x in given if x is not None]
-        except Exception:
-            return before, []
-
-    def _confirmed(
-        self, before: int, results: list[Any], args: Any, wanted: tuple[Any, ...], more: int = 0
-    ) -> list[Any] | None:
-        """The same results if they are what they should be; else the steps are taken back."""
-        if len(results) < len(wanted) + more or not _agree(results, wanted, args):
-            self.program.forget(before)
-            return None
-        return results
+            results = [dense(x) for x in given if x is not None]
+            if len(results) >= len(wanted) + more and _agree(results, wanted, args):
+                return results
+        self.program.forget(before)
+        return None
 
     def _whole(
         self, op: Op, name: str, function: Any, args: Any, arrays: list[Any], several: bool
@@ -195,12 +178,11 @@ class ProgramRecorder(OutsideOps, Listener):
         found = []
         for x, target in zip(wanted, targets, strict=True):
             total = results.get(target)
-            if total is None:  # nothing arrives, at any call
-                found.append(np.zeros(x.shape, x.dtype))
-                continue
-            gradient = np.array(total.a).view(Followed)
-            self.values.know(gradient, total.value)
-            self._names.append((target, "d_", total.value))
+            gradient = np.zeros(x.shape, x.dtype)  # where nothing arrives, at any call
+            if total is not None:
+                gradient = np.array(total.a).view(Followed)
+                self.values.know(gradient, total.value)
+                self._names.append((target, "d_", total.value))
             found.append(gradient)
         return found
 
@@ -250,13 +232,11 @@ class ProgramRecorder(OutsideOps, Listener):
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
         args, op = (gradient, handed), node.op
         self.program.once |= op.effect
-        before, made = (0, []) if op.effect else self._tried(rules, args)
-        arrays = tuple([dense(part) for part in rules(gradient.a, saved)])
-        shown = tuple([a for a in arrays if a is not None])
-        symbols = None if op.effect else self._confirmed(before, made, args, shown)
+        arrays = [dense(part) for part in rules(gradient.a, saved)]
+        shown = [a for a in arrays if a is not None]
+        symbols = None if op.effect else self._followed(rules, args, shown)
         if symbols is None:
-            whole = _asked_for(rules)
-            symbols = self._whole(op, f"{op.name}_backward", whole, args, [*shown], True)
+            symbols = self._whole(op, f"{op.name}_backward", _needed_of(rules), args, shown, True)
         found = iter(symbols)
         return [None if a is None else next(found) for a in arrays]
 
@@ -329,8 +309,7 @@ class ProgramRecorder(OutsideOps, Listener):
         return True
 
     def update_finished(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
-        step = ProgramStep("update", "update", None, (owner, call))
-        self.program.write(step)
+        step = self.program.write("update", owner, call)
         self.quiet = False
         self.gradients.follow()
         if isinstance(result, Tensor):
@@ -383,7 +362,7 @@ class ProgramRecorder(OutsideOps, Listener):
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
             if self.values.is_outside(item):
-                return ExistingTensor(self.values.place(item), item)
+                return self.values.existing(item)
             node = item._node
             if node is not None and not (node.saved is None and node.source is None):
                 why = "a returned tensor still waits for its backward"
@@ -400,11 +379,9 @@ class ProgramRecorder(OutsideOps, Listener):
         return None
 
 
-def _asked_for(rules: Callable[..., Any]) -> Callable[..., Any]:
+def _needed_of(rules: Callable[..., Any]) -> Callable[..., Any]:
     """The rules' gradients as arrays, without those that are not needed."""
-    return lambda gradient, saved: tuple(
-        [dense(x) for x in rules(gradient, saved) if x is not None]
-    )
+    return lambda g, saved: tuple([dense(x) for x in rules(g, saved) if x is not None])
 
 
 def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
@@ -414,7 +391,7 @@ def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[An
     return op.flat(plan.kernel), plan.auxiliary
 
 
-def _agree(results: list[Any], wanted: tuple[Any, ...], given: Any) -> bool:
+def _agree(results: list[Any], wanted: list[Any], given: Any) -> bool:
     """Whether all are Symbols, and those that are known hold what they should."""
     if not all(r.__class__ is Symbol for r in results):
         return False

@@ -266,8 +266,8 @@ class SourceWriter(Terms):
         self.lines.append(f"if {'not ' if truth else ''}{text}: raise {changed}")
 
     def _grad(self, step: ProgramStep) -> None:
-        leaf, expression, value = step.args
-        target = self.tensor(leaf, expression)
+        existing, value = step.args
+        target = self.tensor(existing)
         text = self.text(value)
         base = root(value)
         own = base.step is not None and not base.step.shares and id(base) not in self.taken
@@ -279,9 +279,9 @@ class SourceWriter(Terms):
         self.whole.append(f"{self.tensor(*step.args)}.grad = None")
 
     def _assign(self, step: ProgramStep) -> None:
-        target, value = (self.text(v) for v in step.args[2:4])
+        target, value = (self.text(v) for v in step.args[1:3])
         noted = self.names.bind(partial(writes.note, place=self.where), "written")
-        self.whole += [f"{target}[{self.index(step.args[4])}] = {value}", f"{noted}({target})"]
+        self.whole += [f"{target}[{self.index(step.args[3])}] = {value}", f"{noted}({target})"]
 
     def _update(self, step: ProgramStep) -> None:
         owner, call = step.args
@@ -309,7 +309,7 @@ class SourceWriter(Terms):
             self.names.objects.setdefault("Tensor", _tensor)
             return f"Tensor({self._returned(item.value)}{named})"
         if isinstance(item, ExistingTensor):
-            return self.tensor(item.tensor, item.expression)
+            return self.tensor(item)
         if item.__class__ is Value:
             return self._returned(item)
         if isinstance(item, dict):

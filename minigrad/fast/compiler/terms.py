@@ -17,7 +17,16 @@ from ..limits import LIMITS
 from ..memory import empty
 from .buffers import Buffers
 from .partition import Unsplit
-from .program import Program, ProgramStep, Value, is_transpose, nbytes, root, transposed_name
+from .program import (
+    ExistingTensor,
+    Program,
+    ProgramStep,
+    Value,
+    is_transpose,
+    nbytes,
+    root,
+    transposed_name,
+)
 
 __all__ = ["Terms", "comment", "shape_comment"]
 
@@ -104,17 +113,16 @@ class Terms:
 
     def _input(self, value: Value, name: str) -> str:
         if value.kind == "grad":
-            return f"{self.tensor(*value.what)}.grad"
+            return f"{self.tensor(value.what)}.grad"
         if value.kind == "argument":
             return str(value.what)
         if value.kind == "leaf":
-            return f"{self.tensor(value.what, None)}._data"
+            return f"{self.tensor(ExistingTensor(value.what, None))}._data"
         self.names.objects[name] = value.what
         return ""
 
-    def tensor(self, tensor: Any, expression: str | None) -> str:
-        """A Tensor that the program did not make."""
-        return expression or self.names.bind(tensor, f"leaf_{tensor.name or 'w'}")
+    def tensor(self, x: ExistingTensor) -> str:
+        return x.expression or self.names.bind(x.tensor, f"leaf_{x.tensor.name or 'w'}")
 
     def _allocated(self, value: Value) -> str:
         """Memory for a value: a buffer's, that of another that is not read any more, or new."""
@@ -317,7 +325,9 @@ class Names:
         """What a value would be called if nothing else were: S_max, S_sum, b_spread, K_T, Q_2d."""
         step = value.step
         if value.name or step is None:
-            before = f"d_{value.what[0].name or 'w'}_before" if value.kind == "grad" else value.kind
+            before = (
+                f"d_{value.what.tensor.name or 'w'}_before" if value.kind == "grad" else value.kind
+            )
             return value.name or _INPUTS.get(value.kind, before)
         source = next((v for v in step.reads() if v.kind != "constant"), None)
         if step.kind == "view":

@@ -14,7 +14,7 @@ import numpy as np
 from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor
 from .dependencies import Dependencies
-from .program import Program, ProgramStep, Value, address, is_whole, substitute
+from .program import ExistingTensor, Program, ProgramStep, Value, address, is_whole, substitute
 from .symbol import Symbol, Untraceable
 
 __all__ = ["Gradients", "OutsideOps", "ValueMap", "form"]
@@ -76,14 +76,12 @@ class ValueMap:
     def is_outside(self, thing: Any) -> bool:
         return id(thing) in self.fixed or id(thing) in self.fresh
 
-    def place(self, tensor: Tensor) -> str | None:
-        """The expression of an argument, None for what stays."""
-        return self.fresh[id(tensor)][0] if id(tensor) in self.fresh else None
+    def existing(self, tensor: Tensor) -> ExistingTensor:
+        return ExistingTensor(tensor, self.fresh.get(id(tensor), (None,))[0])
 
-    def placed(self, tensor: Tensor) -> str | None:
-        """The same; the program depends on this tensor."""
+    def depend_on(self, tensor: Tensor) -> ExistingTensor:
         self.leaves[id(tensor)] = tensor
-        return self.place(tensor)
+        return self.existing(tensor)
 
     def know(self, array: Any, value: Value) -> Value:
         if value.kind != "step":
@@ -136,9 +134,10 @@ class ValueMap:
             self.leaves[id(tensor)] = tensor
         if known is not None:
             return known
-        place = self.place(tensor)
-        kind, what = ("leaf", tensor) if place is None else ("argument", f"{place}._data")
-        return self._input(array, kind, what, tensor.name or self.names.get(id(tensor)))
+        name = tensor.name or self.names.get(id(tensor))
+        if id(tensor) not in self.fresh:
+            return self._input(array, "leaf", tensor, name)
+        return self._input(array, "argument", f"{self.fresh[id(tensor)][0]}._data", name)
 
     def _of_array(self, array: Any) -> Value:
         known = self.known(array)
@@ -284,18 +283,16 @@ class Gradients:
         """
         for leaf in parameters:
             held = self._held.get(id(leaf))
-            if held is not None and held.set_to is held.entry and not held.settled:
+            if held is not None and held.is_untouched and not held.settled:
                 held.set_to, held.settled = None, True
-                args = leaf, self.values.placed(leaf)
-                self.values.program.write(ProgramStep("forget", "forget", None, args))
+                self.values.program.write("forget", self.values.depend_on(leaf))
 
     def entry(self, array: Any) -> Value | None:
         """The Value of an array that was some leaf's `.grad` at the start."""
         for held in self._held.values():
             if any(one is array for one in (held.before, held.entry, held.set_to)):
                 self.values.value_of(held.leaf)
-                what = held.leaf, self.values.placed(held.leaf)
-                value = Value("grad", what, array.shape, array.dtype)
+                value = Value("grad", self.values.depend_on(held.leaf), array.shape, array.dtype)
                 if held.is_untouched:
                     held.settled = True
                     self.needed[id(held.leaf)] = form(array)
@@ -313,11 +310,11 @@ class Gradients:
             if now is not None and not isinstance(now, np.ndarray):
                 self.values.refuse("the step sets a .grad to something that is no array")
                 continue
-            args = leaf, self.values.placed(leaf)
-            step = ProgramStep("clear", "clear", None, args)
-            if now is not None:
-                step = ProgramStep("grad", "grad", None, (*args, self.values.value_of(now)))
-            self.values.program.write(step)
+            existing, write = self.values.depend_on(leaf), self.values.program.write
+            if now is None:
+                write("clear", existing)
+            else:
+                write("grad", existing, self.values.value_of(now))
             held.set_to = now
 
     def bare(self) -> None:
@@ -423,8 +420,7 @@ class OutsideOps(Follower):
         """A leaf's array is overwritten, or its entries at an index."""
         of = self.values.value_of
         index = substitute(index, lambda part: of(part) if isinstance(part, np.ndarray) else part)
-        args = tensor, self.values.placed(tensor), value, new, index
-        self.program.write(ProgramStep("assign", "assign", None, args))
+        self.program.write("assign", self.values.depend_on(tensor), value, new, index)
 
     def guard(self, array: Any) -> None:
         """The truth of an array is part of the program, where nothing was written yet."""
