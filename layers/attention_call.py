@@ -146,7 +146,8 @@ class AttentionCall:
 
     def _seen(self, n: int, m: int) -> Array | None:
         """The rule as a boolean array; None if it allows all, or if tiles take the rule itself."""
-        layer, cache, i, j = self.layer, self.earlier, self.i, self.j
+        layer, cache = self.layer, self.earlier
+        i, j = self.i, self.j
         if cache is not None and i is not None and j is not None:
             if cache.at is not None:
                 self.rule = None
