@@ -7,7 +7,6 @@ gradient passes, as if the entry had been taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -302,7 +301,7 @@ def _(g, x, out, alpha):
 # ---------------------------------------------------------------- glu
 
 
-def _halves(x: Any, axis: int) -> tuple[Any, Any]:
+def _halves(x, axis):
     """The first and the second half along an axis."""
     half = x.shape[axis] // 2
     lead = (slice(None),) * (axis % x.ndim)
@@ -423,7 +422,7 @@ def prelu(x, weight):
     return np.where(x > 0, x, _across(weight, x) * x)
 
 
-def _across(weight: Any, x: Any) -> Any:
+def _across(weight, x):
     """The weights as they broadcast against (N, C, …)."""
     return weight.reshape((-1, *[1] * (x.ndim - 2)) if x.ndim > 1 else (-1,) * x.ndim)
 

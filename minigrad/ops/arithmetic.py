@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from ..engine.op import Declare, masked, op
+from ..engine.tensor import Operand
 from .functions import elementwise
 from .samples import Samples, each, pairs
 
 __all__ = ["add", "divide", "maximum", "minimum", "multiply", "negative", "power", "subtract"]
 
 
-def broadcastable(a: Any, b: Any, *_: Any) -> str | None:
+def broadcastable(a: Operand, b: Operand, *settings: object) -> str | None:
     """The axis at which two shapes fail to broadcast, in words."""
     shapes = np.shape(a), np.shape(b)
     for axis in range(1, min(map(len, shapes)) + 1):

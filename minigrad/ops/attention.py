@@ -112,7 +112,7 @@ class Method(NamedTuple):
     form: what it calls itself, by the number of scores.
     """
 
-    attend: Callable[..., Any]
+    attend: Callable[..., TensorOrArray]
     is_faster: Callable[[int], bool]
     form: Callable[[int], str]
 
@@ -133,7 +133,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     method: str = "auto",
     rule: MaskRule | None = None,
-) -> Any:
+) -> TensorOrArray:
     """Scaled dot-product attention: O = softmax(q kᵀ · scale + mask) v, and O alone.
 
     For O and the weights A, as texts have it, call its twin: O, A =
@@ -179,7 +179,7 @@ def scaled_dot_product_attention(
 def attention_weights(
     q: TensorOrArray,
     k: TensorOrArray,
-    mask: Any,
+    mask: TensorOrArray | None,
     is_causal: bool,
     scale_by: float | None,
     rule: MaskRule | None = None,
@@ -231,7 +231,9 @@ def _find(method: str) -> Method:
     )
 
 
-def _method_for(q: Any, k: Any, v: Any, mask: Any) -> str:
+def _method_for(
+    q: TensorOrArray, k: TensorOrArray, v: TensorOrArray, mask: TensorOrArray | None
+) -> str:
     shapes = [np.shape(x) for x in (q, k, v)]
     try:
         heads = prod(np.broadcast_shapes(*(shape[:-2] for shape in shapes)))
@@ -240,9 +242,9 @@ def _method_for(q: Any, k: Any, v: Any, mask: Any) -> str:
         return "exact"
 
 
-def _named(O: Any) -> Any:
+def _named(O: TensorOrArray) -> TensorOrArray:
     return O.named("O") if isinstance(O, Tensor) else O
 
 
-def _needs(x: Any) -> bool:
+def _needs(x: TensorOrArray | None) -> bool:
     return isinstance(x, Tensor) and x.requires_grad

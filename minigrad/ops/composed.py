@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.typing import NDArray
 
 from ..engine.array_protocol import data_of
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
 from ..engine.refusals import explained
-from ..engine.tensor import Operand
+from ..engine.tensor import Operand, TensorOrArray
 from .arithmetic import multiply
 from .products import matmul
 from .rearrange import take_along_axis
@@ -38,7 +39,7 @@ __all__ = [
 
 
 @explained
-def ravel(x: Operand) -> Any:
+def ravel(x: Operand) -> TensorOrArray:
     """All entries in one row.
 
     >>> ravel(np.ones((2, 3))).shape
@@ -48,7 +49,9 @@ def ravel(x: Operand) -> Any:
 
 
 @explained
-def moveaxis(x: Operand, source: Any, destination: Any) -> Any:
+def moveaxis(
+    x: Operand, source: int | Sequence[int], destination: int | Sequence[int]
+) -> TensorOrArray:
     """Axes moved to other positions; the rest stay in order.
 
     Raises: ShapeError for axes that x has not, or of which there are not as many.
@@ -68,7 +71,7 @@ def moveaxis(x: Operand, source: Any, destination: Any) -> Any:
 
 
 @explained
-def vstack(arrays: Sequence[Operand]) -> Any:
+def vstack(arrays: Sequence[Operand]) -> TensorOrArray:
     """Arrays above each other, along the first axis; rows of one axis count as matrices.
 
     >>> vstack([np.zeros(3), np.ones((2, 3))]).shape
@@ -78,7 +81,7 @@ def vstack(arrays: Sequence[Operand]) -> Any:
 
 
 @explained
-def hstack(arrays: Sequence[Operand]) -> Any:
+def hstack(arrays: Sequence[Operand]) -> TensorOrArray:
     """Arrays beside each other, along the second axis; rows of one axis one after the other.
 
     >>> hstack([np.zeros((2, 1)), np.ones((2, 3))]).shape
@@ -89,27 +92,28 @@ def hstack(arrays: Sequence[Operand]) -> Any:
 
 
 @explained
-def tile(x: Operand, reps: Any) -> Any:
+def tile(x: Operand, reps: int | Sequence[int]) -> TensorOrArray:
     """The array repeated as a whole, so many times along each axis.
 
     >>> tile(np.array([1.0, 2.0]), (2, 2))
     array([[1., 2., 1., 2.],
            [1., 2., 1., 2.]])
     """
-    reps = (reps,) if np.ndim(reps) == 0 else tuple(reps)
-    n = max(len(reps), np.ndim(x))
+    listed: Any = (reps,) if np.ndim(reps) == 0 else reps
+    times = tuple(listed)
+    n = max(len(times), np.ndim(x))
     shape = (1,) * (n - np.ndim(x)) + np.shape(x)
-    reps = (1,) * (n - len(reps)) + reps
+    times = (1,) * (n - len(times)) + times
     apart = reshape(x, tuple(k for length in shape for k in (1, length)))
-    wide = broadcast_to(apart, tuple(k for pair in zip(reps, shape, strict=True) for k in pair))
-    return reshape(wide, tuple(r * k for r, k in zip(reps, shape, strict=True)))
+    wide = broadcast_to(apart, tuple(k for pair in zip(times, shape, strict=True) for k in pair))
+    return reshape(wide, tuple(r * k for r, k in zip(times, shape, strict=True)))
 
 
 # ---------------------------------------------------------------- products
 
 
 @explained
-def outer(a: Operand, b: Operand) -> Any:
+def outer(a: Operand, b: Operand) -> TensorOrArray:
     """Every entry of a times every entry of b: y_ij = a_i b_j.
 
     >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])).shape
@@ -119,7 +123,9 @@ def outer(a: Operand, b: Operand) -> Any:
 
 
 @explained
-def tensordot(a: Operand, b: Operand, axes: Any = 2) -> Any:
+def tensordot(
+    a: Operand, b: Operand, axes: int | Sequence[int | Sequence[int]] = 2
+) -> TensorOrArray:
     """The sum over pairs of axes: so many last ones of a and first ones of b, or two lists of them.
 
     Raises: ShapeError where the axes of a pair differ in length.
@@ -148,7 +154,7 @@ def tensordot(a: Operand, b: Operand, axes: Any = 2) -> Any:
 
 
 @explained
-def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArray[np.intp]:
     """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
 
     >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -158,7 +164,7 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 @explained
-def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
+def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArray[np.intp]:
     """Where the smallest entry is, along an axis or in the flattened array. No gradient flows.
 
     >>> argmin(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
@@ -168,7 +174,7 @@ def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 @explained
-def argsort(x: Operand, axis: int | None = -1) -> Any:
+def argsort(x: Operand, axis: int | None = -1) -> NDArray[np.intp]:
     """The order in which entries ascend along an axis; equal ones stay in order. No gradient flows.
 
     >>> argsort(np.array([3.0, 1.0, 2.0]))
@@ -178,7 +184,7 @@ def argsort(x: Operand, axis: int | None = -1) -> Any:
 
 
 @explained
-def topk(x: Operand, k: int, axis: int = -1) -> tuple[Any, Any]:
+def topk(x: Operand, k: int, axis: int = -1) -> tuple[TensorOrArray, NDArray[np.intp]]:
     """The k largest entries along an axis, in descending order, and where they are.
 
     The gradient of each goes to where it was.  Raises: ArgumentError for more than there are.

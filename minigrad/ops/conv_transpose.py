@@ -5,7 +5,7 @@ It is what a convolution's rule computes for its input, and its own rules are th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, floating, op, widen_half
 from .convolution import (
+    PerAxis,
     bias_tex,
     check_axes,
     check_bias,
@@ -25,11 +26,14 @@ from .convolution import (
     spread_products,
     window_products,
 )
+from .samples import Samples
 
 __all__ = ["conv_transpose1d", "conv_transpose2d"]
 
 
-def spread_lengths(lengths: Any, size: Any, settings: dict[str, Any]) -> tuple[int, ...]:
+def spread_lengths(
+    lengths: Sequence[int], size: Sequence[int], settings: dict[str, PerAxis]
+) -> tuple[int, ...]:
     """How long each axis becomes: (m - 1) stride - 2 padding + dilation (size - 1) + 1 and what is
     put behind it.
 
@@ -56,17 +60,8 @@ def spread_lengths(lengths: Any, size: Any, settings: dict[str, Any]) -> tuple[i
 
 
 def transposed(
-    n: int,
-    spread: Any,
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    n, spread, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
     """The result over n axes, by a convolution's rule for its input."""
     x, weight = floating(x), floating(weight)
     check_axes(n, x, weight, "C, O / groups")
@@ -115,7 +110,7 @@ def _flops(x, weight, bias, out):
     return 2 * x.size * prod(weight.shape[1:]) + (0 if bias is None else out.size)
 
 
-def _samples(n: int) -> Any:
+def _samples(n: int) -> Samples:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         x, size = rng.uniform(-1, 1, (2, 4, 3, 5)[: n + 2]), (2, 3)[:n]
         bias = rng.uniform(-1, 1, 6)

@@ -7,19 +7,21 @@ Each is the other's rule. Examples lie next to each other in memory, so that lon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, as_array, call, floating, op, widen_half
-from .samples import each_of_x, no_flops
+from .samples import Samples, each_of_x, no_flops
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
+
+PerAxis: TypeAlias = int | Sequence[int]  # a setting of all axes, or of each
 
 # ---------------------------------------------------------------- where windows lie
 
@@ -35,7 +37,9 @@ def per_axis(value: Any, n: int, name: str) -> tuple[int, ...]:
     return tuple(map(int, values))
 
 
-def paddings(padding: Any, size: tuple[int, ...], stride: Any, dilation: Any) -> Any:
+def paddings(
+    padding: PerAxis | str, size: tuple[int, ...], stride: PerAxis, dilation: PerAxis
+) -> list[tuple[int, int]]:
     """Before and after each axis; "same" keeps lengths where the stride is 1."""
     n = len(size)
     if padding == "valid":
@@ -53,7 +57,14 @@ class _Places:
     entry of a window the slices that pick it from all of them.
     """
 
-    def __init__(self, shape: Any, size: Any, stride: Any, padding: Any, dilation: Any) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        size: PerAxis,
+        stride: PerAxis,
+        padding: PerAxis | str,
+        dilation: PerAxis,
+    ) -> None:
         self.lead = shape[:2]
         lengths = shape[2:]
         n = len(shape) - 2
@@ -66,13 +77,13 @@ class _Places:
         pads = paddings(padding, self.size, stride, dilation)
         self.padded = tuple(a + m + b for m, (a, b) in zip(lengths, pads, strict=True))
         own = [slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)]
-        self.inside: Any = (slice(None), *own)
+        self.inside = (slice(None), *own)
         spans = [d * (k - 1) + 1 for k, d in zip(self.size, gaps, strict=True)]
         pairs = zip(self.padded, spans, steps, strict=True)
         self.out = tuple((m - span) // s + 1 for m, span, s in pairs)
         if any(m < span for m, span in zip(self.padded, spans, strict=True)):
             raise ShapeError(f"windows of {tuple(spans)} do not fit into {self.padded}, padding in")
-        self.slices: list[Any] = []
+        self.slices: list[tuple[slice, ...]] = []
         for at in np.ndindex(self.size):
             axes = zip(at, gaps, self.out, steps, strict=True)
             picked = [slice(i * d, i * d + m * s, s) for i, d, m, s in axes]
@@ -86,15 +97,13 @@ def _found(*settings: Any) -> _Places:
     return _Places(*settings)
 
 
-def places_of(
-    shape: Any, size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1
-) -> _Places:
+def places_of(shape, size, stride=1, padding=0, dilation=1) -> _Places:
     """Where windows lie, worked out once."""
     given = (shape, size, stride, padding, dilation)
     return _found(*[tuple(v) if isinstance(v, list) else v for v in given])
 
 
-def padded(x: Any, places: _Places, fill: float = 0.0) -> Any:
+def padded(x, places, fill=0.0):
     """(N, C, length, …) as (C, length, …, N) with its padding."""
     turned = np.moveaxis(x, 0, -1)
     N, C = places.lead
@@ -186,24 +195,24 @@ def _(g, size, stride, padding, dilation):
 # ---------------------------------------------------------------- convolution
 
 
-def _grouped(weight: Any, groups: int) -> Any:
+def _grouped(weight, groups):
     """(O, C / G, …) → (G, O / G, C / G · K): for each group, one row for each channel it makes."""
     return weight.reshape((groups, weight.shape[0] // groups, prod(weight.shape[1:])))
 
 
-def by_rows(g: Any, groups: int) -> Any:
+def by_rows(g, groups):
     """(N, O, length, …) → (G, O / G, L · N)."""
     turned = np.transpose(g, (*range(1, g.ndim), 0))
     return turned.reshape((groups, g.shape[1] // groups, prod(g.shape[2:]) * g.shape[0]))
 
 
-def _columns(x: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def _columns(x, size, stride, padding, dilation, groups):
     """The windows of each group: (G, C / G · K, L · N)."""
     found = windows(x, size, stride, padding, dilation)
     return found.reshape((groups, prod(found.shape[:2]) // groups, prod(found.shape[2:])))
 
 
-def convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[Any, Any]:
+def convolved(n, x, weight, bias, *settings):
     """The result over n axes, and the windows that it is a product with."""
     x, weight = floating(x), floating(weight)
     stride, padding, dilation, groups = settings
@@ -217,7 +226,7 @@ def convolved(n: int, x: Any, weight: Any, bias: Any, *settings: Any) -> tuple[A
     return np.moveaxis(y, -1, 0), columns  # (N, O, length, …)
 
 
-def check_shapes(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
+def check_shapes(n, x, weight, bias, groups):
     check_axes(n, x, weight, "O, C / groups")
     O, C = len(weight), x.shape[1]
     if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:
@@ -228,7 +237,7 @@ def check_shapes(n: int, x: Any, weight: Any, bias: Any, groups: int) -> None:
     check_bias(bias, O)
 
 
-def check_axes(n: int, x: Any, weight: Any, channels: str) -> None:
+def check_axes(n, x, weight, channels):
     """Raise ShapeError unless x is (N, C, …) and the weight (channels, …), both of n axes more."""
     if x.ndim != n + 2 or weight.ndim != n + 2:
         axes = "length" if n == 1 else "height, width"
@@ -238,15 +247,15 @@ def check_axes(n: int, x: Any, weight: Any, channels: str) -> None:
         )
 
 
-def check_bias(bias: Any, O: int) -> None:
+def check_bias(bias, O):
     if bias is not None and np.shape(bias) != (O,):
         raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
 
 
-def entry_place(stride: Any, padding: Any, dilation: Any) -> str:
+def entry_place(stride: PerAxis, padding: PerAxis | str, dilation: PerAxis) -> str:
     """Where entry k of window i lies."""
 
-    def multiple(n: Any, letter: str) -> str:
+    def multiple(n: PerAxis, letter: str) -> str:
         return letter if np.all(np.equal(n, 1)) else f"{n} {letter}"
 
     less = "p" if padding == "same" else padding
@@ -312,7 +321,7 @@ def _flops(weight, bias, out):
     return 2 * out.size * prod(weight.shape[1:]) + (0 if bias is None else out.size)
 
 
-def _samples(n: int) -> Any:
+def _samples(n: int) -> Samples:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         x, size = rng.uniform(-1, 1, (2, 4, 5, 7)[: n + 2]), (2, 3)[:n]
         bias = rng.uniform(-1, 1, 6)
@@ -397,13 +406,13 @@ def _(g):
 # ---------------------------------------------------------------- pooling
 
 
-def _pooled(y: Any, x: Any, size: Any, stride: Any, padding: Any) -> Any:
+def _pooled(y, x, size, stride, padding):
     """(C, L, N) as (N, C, length', …)."""
     out = places_of(x.shape, size, stride, padding).out
     return np.moveaxis(y.reshape((x.shape[1], *out, len(x))), -1, 0)
 
 
-def _unpooled(y: Any) -> Any:
+def _unpooled(y):
     """(N, C, length', …) as (C, 1, L, N)."""
     turned = np.transpose(y, (*range(1, y.ndim), 0))
     return turned.reshape((y.shape[1], 1, prod(y.shape[2:]), y.shape[0]))
@@ -417,8 +426,8 @@ def _pool_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3, 5)), 2)
 
 
-def _window_entries(x: Any, out: Any, size: Any) -> int:
-    return int(out.size) * prod(per_axis(size, x.ndim - 2, "size"))
+def _window_entries(x, out, size):
+    return out.size * prod(per_axis(size, x.ndim - 2, "size"))
 
 
 def _window_tex(size, stride, padding):

@@ -14,10 +14,8 @@ __all__ = ["dropout"]
 
 
 def _samples(rng: np.random.Generator) -> Iterator[Call]:
-    for p in (0.3, 0.0, 1.0):
-        yield call(rng.uniform(-2, 2, (3, 5)), p, np.random.default_rng(7))
-    yield call(np.zeros((0, 3)), 0.5, np.random.default_rng(7))
-    yield call(np.asarray(1.5), 0.5, np.random.default_rng(7))
+    for p, shape in ((0.3, (3, 5)), (0.0, (3, 5)), (1.0, (3, 5)), (0.5, (0, 3)), (0.5, ())):
+        yield call(np.asarray(rng.uniform(-2, 2, shape)), p, np.random.default_rng(7))
 
 
 def factor(p: float) -> float:

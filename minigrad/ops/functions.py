@@ -190,7 +190,7 @@ def _(g, x):
 ERF_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
 
 
-def _each_by_itself(function: Callable[[float], float], x: Any) -> Any:
+def _each_by_itself(function, x):
     return np.array([function(entry) for entry in np.ravel(x).tolist()], x.dtype).reshape(x.shape)
 
 

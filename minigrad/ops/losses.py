@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, Declare, as_array, call, cast_back, floating, op, widen_half
+from ..engine.op import Call, Declare, Shaped, as_array, call, cast_back, floating, op, widen_half
 from ..engine.refusals import explained
-from ..engine.tensor import TensorOrArray
+from ..engine.tensor import Operand, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import divide
 from .functions import sign
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 
-def reduced(terms: Any, reduction: str) -> Any:
+def reduced(terms, reduction):
     """The mean of the terms, their sum, or the terms themselves.
 
     Raises: ArgumentError for another name; ShapeError for a mean over nothing.
@@ -44,13 +45,13 @@ def reduced(terms: Any, reduction: str) -> Any:
     return cast_back(widen_half(terms).sum() * share(terms, reduction), terms)
 
 
-def share(x: TensorOrArray, reduction: str) -> float:
+def share(x, reduction):
     """What each term of the loss counts for."""
     counts = {"mean": x.size, "batchmean": x.shape[0] if x.ndim else 1}
     return 1 / counts[reduction] if reduction in counts else 1.0
 
 
-def check_alike(x: TensorOrArray, target: TensorOrArray) -> tuple[Any, Any]:
+def check_alike(x, target):
     """Both as arrays of floats. Raises: ShapeError unless they are of one shape."""
     x, target = floating(x), floating(target)
     if x.shape != target.shape:
@@ -70,7 +71,7 @@ def _tex(terms: str, where: str = "") -> Callable[..., str]:
     return tex
 
 
-def _count(x: Any, reduction: str) -> str:
+def _count(x: Shaped, reduction: str) -> str:
     """What N is."""
     return rf", \quad N = {x.shape[0] if x.ndim else 1}" if reduction == "batchmean" else ""
 
@@ -221,8 +222,8 @@ def _(g, x, target, delta, reduction):
 
 @explained
 def smooth_l1_loss(
-    x: TensorOrArray, target: TensorOrArray, beta: float = 1.0, reduction: str = "mean"
-) -> Any:
+    x: Operand, target: Operand, beta: float = 1.0, reduction: str = "mean"
+) -> TensorOrArray:
     """Half the squared difference over β up to β, the absolute difference less β/2 beyond.
 
     It is huber_loss with δ = β, over β; with β = 0 it is l1_loss.
@@ -296,7 +297,7 @@ def binary_cross_entropy_with_logits(x, target, reduction="mean", pos_weight=Non
     return reduced((1 - target) * x + (1 + (p - 1) * target) * softplus(-x), reduction)
 
 
-def _weights_of_yes(pos_weight: Any, x: Any) -> Any:
+def _weights_of_yes(pos_weight, x):
     """What a yes counts for, in the dtype of x.  Raises: ShapeError unless it broadcasts to x."""
     p = as_array(pos_weight)
     try:
@@ -399,7 +400,9 @@ def _class_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-2, 2, (3, 5)) * 800, np.array([0, 4, 2]))
 
 
-def check_targets(logits: Any, targets: Any, empty: bool = False) -> None:
+def check_targets(
+    logits: NDArray[np.floating], targets: NDArray[np.integer], empty: bool = False
+) -> None:
     """Raise unless each row of the logits has one target, a class; `empty` allows no rows."""
     if np.ndim(logits) < 1:
         raise ShapeError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +132,7 @@ class Window(MaskRule):
         return self if farthest_seen >= least else False
 
     def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
-        def seen(distance: Any) -> Any:
+        def seen(distance: NDArray[np.intp]) -> NDArray[np.bool_]:
             return (np.abs(distance) <= self.reach) & (distance % self.dilation == 0)
 
         return _by_distance(rows, keys, seen)
@@ -147,13 +147,15 @@ def _distances(rows: slice, keys: slice) -> tuple[int, int]:
     return rows.start - keys.stop + 1, rows.stop - 1 - keys.start
 
 
-def _by_distance(rows: slice, keys: slice, seen: Callable[[Any], Any]) -> NDArray[np.bool_]:
+def _by_distance(
+    rows: slice, keys: slice, seen: Callable[[NDArray[np.intp]], NDArray[np.bool_]]
+) -> NDArray[np.bool_]:
     """The entries of a rule of i - j alone: each row is the one above it, shifted by one."""
     n, m = rows.stop - rows.start, keys.stop - keys.start
     if n <= 0 or m <= 0:
         return np.zeros((max(n, 0), max(m, 0)), np.bool_)
     least, most = _distances(rows, keys)
-    line = np.asarray(seen(np.arange(most, least - 1, -1)), np.bool_)
+    line = seen(np.arange(most, least - 1, -1))
     return np.ndarray((n, m), np.bool_, line, n - 1, (-1, 1)).copy()
 
 

@@ -17,18 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, MaskWarning, ShapeError
-from ..engine.tensor import Tensor
+from ..engine.tensor import Operand, Tensor, TensorOrArray
 from ..engine.writes import writes
 
 __all__ = ["check_mask", "check_meaning", "is_of_pairs"]
 
 BLOCKED = -746.0  # from here down, exp(M) is 0 in float64 too
 SMALL = 1 << 12  # entries of a mask that is looked at anew each time
-_hiding: dict[int, tuple[Any, set[Any]]] = {}  # masks of which it is known, by the id of the owner
-_shown: dict[Any, Any] = {}  # where a warning was given, so that each line gives it once
+# Large masks without an entry above 0, by the id of the array that owns their memory.
+_hiding: dict[int, tuple[object, set[object]]] = {}
+_warned: dict[Any, int] = {}  # where a warning was given, so that each line gives it once
 
 
-def check_mask(mask: Any) -> None:
+def check_mask(mask: TensorOrArray) -> None:
     """Raise an error that names the remedy unless this is a mask: booleans, or floats to add."""
     if mask.dtype.kind not in "bfc":
         raise DTypeError(
@@ -48,13 +49,13 @@ def check_mask(mask: Any) -> None:
         )
 
 
-def hides_only(mask: NDArray[Any]) -> bool:
+def hides_only(mask: TensorOrArray) -> bool:
     """Whether no entry is above 0, looked for once in each large array, until `assign_` writes it.
 
     >>> hides_only(np.array([0.0, -np.inf])), hides_only(np.array([0.0, 1.0]))
     (True, False)
     """
-    if mask.size <= SMALL or mask.__class__ is not np.ndarray:
+    if mask.size <= SMALL or type(mask) is not np.ndarray:
         return bool(np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0)
     owner = writes.owner(mask)
     key, place = id(owner), mask.__array_interface__["data"][0]
@@ -69,7 +70,7 @@ def hides_only(mask: NDArray[Any]) -> bool:
     return holds
 
 
-def check_meaning(call: str, mask: Any, lead: tuple[int, ...], n: int, m: int) -> None:
+def check_meaning(call: str, mask: Operand | None, lead: tuple[int, ...], n: int, m: int) -> None:
     """Refuse a mask (n, m) that may as well be (B, m), and warn of one that says the opposite.
 
     Args:   lead: the axes of the queries before (n, d_k), of which the first is the batch.
@@ -97,7 +98,7 @@ def check_meaning(call: str, mask: Any, lead: tuple[int, ...], n: int, m: int) -
             MaskWarning,
             frame.f_code.co_filename,
             frame.f_lineno,
-            registry=_shown,
+            registry=_warned,
         )
 
 
@@ -133,16 +134,16 @@ def _users_frame() -> FrameType:
     return frame
 
 
-def _entries(mask: Any) -> Any:
+def _entries(mask: Operand | None) -> NDArray[Any] | None:
     """The entries of an array or a Tensor, read without notifying listeners; else None."""
     array = mask._data if isinstance(mask, Tensor) else mask
     if array.__class__ is np.ndarray:
         return array
-    array = np.asarray(array) if array.__class__ in (list, tuple) else array
+    array = np.asarray(array) if isinstance(array, list | tuple) else array
     return np.ndarray.view(array, np.ndarray) if isinstance(array, np.ndarray) else None
 
 
-def _is_open(entries: Any) -> Any:
+def _is_open(entries: NDArray[Any]) -> NDArray[np.bool_]:
     return entries if entries.dtype == np.bool_ else entries > BLOCKED
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, cast_back, floating, op, widen
+from ..engine.op import Call, Shaped, call, cast_back, floating, op, widen
 from ..engine.refusals import explained
-from ..engine.tensor import TensorOrArray
+from ..engine.tensor import Operand, TensorOrArray
 from . import reduce
 from .arithmetic import add, multiply
 from .notation import letters
@@ -45,7 +44,7 @@ def less_what_moves(g_hat, x_hat, inverse, average):
     return inverse * (g_hat - average(g_hat) - x_hat * average(g_hat * x_hat))
 
 
-def check_parameters(x: Any, weight: Any, bias: Any = None) -> None:
+def check_parameters(x: Operand, weight: Operand | None, bias: Operand | None = None) -> None:
     """Raise ShapeError unless x has rows, and weight and bias, if given, are of a row's shape."""
     if np.ndim(x) == 0:
         raise ShapeError("x needs at least one axis")
@@ -189,12 +188,12 @@ def _(g, x, eps):
 # ---------------------------------------------------------------- channels of (N, C, …)
 
 
-def statistics_axes(x: TensorOrArray) -> tuple[int, ...]:
+def statistics_axes(x):
     """All axes but the channels'."""
     return (0, *range(2, x.ndim))
 
 
-def by_channel(v: Any, x: TensorOrArray) -> Any:
+def by_channel(v, x):
     """(C,) as it broadcasts against (N, C, …); None stays None."""
     return v if v is None else reshape(v, (-1, *[1] * (x.ndim - 2)))
 
@@ -203,7 +202,7 @@ def _standardized_channels(x, mean, var, eps):
     return standardized(x, statistics_axes(x), eps, by_channel(mean, x), by_channel(var, x))
 
 
-def check_channels(x: TensorOrArray, *parameters: Any) -> None:
+def check_channels(x: Operand, *parameters: Operand | None) -> None:
     """Raise ShapeError unless x has channels, and each parameter, if given, one entry for each."""
     if np.ndim(x) < 2:
         raise ShapeError(f"x must be (N, C, …), got {np.shape(x)}")
@@ -225,14 +224,14 @@ def _channel_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
 
 
-def _channel_letters(x: Any) -> tuple[str, str, str]:
+def _channel_letters(x: Shaped) -> tuple[str, str, str]:
     """The letters of the channels, of all other axes, and of all axes."""
     known = letters(x.ndim)
     others = [letter for axis, letter in enumerate(known) if axis != 1]
     return known[1], ",".join(others), ",".join(known)
 
 
-def _norm_tex(x: Any, mean: Any, var: Any) -> str:
+def _norm_tex(x: Shaped, mean: Shaped | None, var: Shaped | None) -> str:
     """What x̂, σ and μ are."""
     channel, others, _ = _channel_letters(x)
     mu = rf"\operatorname{{mean}}_{{{others}}}(<x>)" if mean is None else f"<mean>_{channel}"
@@ -327,7 +326,7 @@ def group_norm(
     weight: TensorOrArray | None = None,
     bias: TensorOrArray | None = None,
     eps: float = 1e-5,
-) -> Any:
+) -> TensorOrArray:
     """Each example's channels in groups, each normalised as one row; then scaled by channel.
 
     Args: groups: into how many the C channels are split. weight, bias: (C,) or None.
@@ -352,7 +351,7 @@ def instance_norm(
     weight: TensorOrArray | None = None,
     bias: TensorOrArray | None = None,
     eps: float = 1e-5,
-) -> Any:
+) -> TensorOrArray:
     """Each channel of each example normalised over its places; then scaled by channel.
 
     It is group_norm with as many groups as channels.

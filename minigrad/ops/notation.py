@@ -1,7 +1,7 @@
 r"""Pieces of formulas for declarations whose text depends on the call: axes, indices, shapes.
 
 A formula names the axes of an array by letters: b for a batch, h for heads, i and j for the last
-two. `x` stands for what a formula is given of an input: anything with .ndim and .shape.
+two. `x` is what a formula is given of an input: its shape and dtype, or an array that has them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from ..engine.op import Axes, Shaped
 
 __all__ = [
     "along",
@@ -41,7 +43,7 @@ def letters(ndim: int) -> list[str]:
     return list(usual[ndim]) if ndim < len(usual) else [f"i_{k}" for k in range(1, ndim + 1)]
 
 
-def axes_of(x: Any, axis: Any = None) -> list[int]:
+def axes_of(x: Shaped, axis: Axes | list[int] = None) -> list[int]:
     """The axes of x that a setting names, counted from 0; all of them for None."""
     if axis is None:
         return list(range(x.ndim))
@@ -49,7 +51,7 @@ def axes_of(x: Any, axis: Any = None) -> list[int]:
     return sorted(int(a) % x.ndim for a in named) if x.ndim else []
 
 
-def axis_letters(x: Any, axis: Any = None) -> str:
+def axis_letters(x: Shaped, axis: Axes = None) -> str:
     """The letters of the axes that a setting names.
 
     >>> axis_letters(np.ones((2, 3, 5)), (0, -1))
@@ -59,7 +61,7 @@ def axis_letters(x: Any, axis: Any = None) -> str:
     return ",".join(known[k] for k in axes_of(x, axis))
 
 
-def axis_subscript(x: Any, axis: Any = None) -> str:
+def axis_subscript(x: Shaped, axis: Axes = None) -> str:
     """A subscript of these letters; none where the setting names all axes.
 
     >>> axis_subscript(np.ones((2, 3)), 0), axis_subscript(np.ones((2, 3)))
@@ -69,7 +71,7 @@ def axis_subscript(x: Any, axis: Any = None) -> str:
     return f"_{{{axis_letters(x, axis)}}}" if axes and len(axes) < x.ndim else ""
 
 
-def entries(x: Any) -> str:
+def entries(x: Shaped) -> str:
     """The subscript of one entry; none for a scalar.
 
     >>> entries(np.ones((2, 3)))

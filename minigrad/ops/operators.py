@@ -6,7 +6,7 @@ says what to write instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..engine.array_protocol import ForeignName, ForeignNames, data_of
 from ..engine.context import current
 from ..engine.errors import DTypeError, GradientError
 from ..engine.op import Op, registry
-from ..engine.tensor import Tensor
+from ..engine.tensor import Operand, Tensor, TensorOrArray
 from . import composed
 from .functions import astype
 from .shape import reshape, swapaxes, transpose
@@ -39,26 +39,33 @@ def op_like(name: str) -> Op | Callable[..., Any] | None:
     return registry.get(name)
 
 
-def not_recorded(function: Any, found: Any) -> DTypeError:
+def not_recorded(name: str) -> DTypeError:
     """The error of a NumPy function that no op is called for, though one may have its name."""
     remedy = "use x.numpy() to leave the graph"
-    if found:
-        remedy = f"call minigrad.{found.__name__} with its own arguments"
-    name = function.__name__
+    if op_like(name):
+        remedy = f"call minigrad.{_OTHER_NAMES.get(name, name)} with its own arguments"
     return DTypeError(f"np.{name} on a Tensor would not be recorded; {remedy}")
 
 
-def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+def _array_ufunc(
+    self: Tensor, ufunc: np.ufunc, method: str, *inputs: Operand, **kwargs: Any
+) -> TensorOrArray:
     """A ufunc on a Tensor is the op of that name; a comparison gives a plain array."""
     if {"d->?", "dd->?"}.intersection(ufunc.types):
         return getattr(ufunc, method)(*map(data_of, inputs), **kwargs)
     found = op_like(ufunc.__name__)
     if method != "__call__" or found is None or kwargs:
-        raise not_recorded(ufunc, found)
+        raise not_recorded(ufunc.__name__)
     return found(*inputs)
 
 
-def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _array_function(
+    self: Tensor,
+    function: Callable[..., Any],
+    types: Iterable[type],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
     if function in _FORMS:  # whatever the entries
         return function(*[getattr(x, "_data", x) for x in args], **kwargs)
@@ -66,7 +73,7 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
         return function(*map(data_of, args), **kwargs)
     found = op_like(function.__name__)
     if found is None:
-        raise not_recorded(function, found)
+        raise not_recorded(function.__name__)
     return found(*args, **kwargs)
 
 
@@ -75,18 +82,18 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
 _apply = Tensor.__apply__  # what Op.__call__ would come to, without the way there
 
 
-def _operator(op: Op) -> Any:
+def _operator(op: Op) -> Callable[[Tensor, Operand], Tensor]:
     return lambda self, other: _apply(op, (self, other), ())
 
 
-def _reflected(op: Op) -> Any:
+def _reflected(op: Op) -> Callable[[Tensor, Operand], Tensor]:
     return lambda self, other: _apply(op, (other, self), ())
 
 
-def _in_place(op: Op, sign: str) -> Any:
+def _in_place(op: Op, sign: str) -> Callable[[Tensor, Operand], Tensor]:
     """`x += y`: a new tensor while recording; within no_grad(), a write into a leaf."""
 
-    def operator(self: Tensor, other: Any) -> Tensor:
+    def operator(self: Tensor, other: Operand) -> Tensor:
         recording = current().recording
         if not recording and self.is_leaf:
             new = _apply(op, (self, other), ())
@@ -110,7 +117,7 @@ def _in_place(op: Op, sign: str) -> Any:
     return operator
 
 
-def _spread(method: Any) -> Any:
+def _spread(method: Op) -> Callable[..., Tensor]:
     """A method that takes its shape or axes as one tuple or as several integers, like NumPy's."""
     return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
 

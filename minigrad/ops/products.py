@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, op
+from ..engine.tensor import Operand
 
 __all__ = ["einsum", "linear", "matmul"]
 
@@ -30,7 +31,7 @@ def _matmul_samples(rng: np.random.Generator) -> Iterator[Call]:
         yield call(rng.uniform(-1, 1, a), rng.uniform(-1, 1, b))
 
 
-def _inner_axes(a: Any, b: Any) -> str | None:
+def _inner_axes(a: Operand, b: Operand) -> str | None:
     """The rule of matmul that two shapes break, in words."""
     first, second = np.shape(a), np.shape(b)
     if not first or not second:
@@ -93,7 +94,7 @@ def _(g, a, b_shape):
 
 
 def _linear_samples(rng: np.random.Generator) -> Iterator[Call]:
-    def draw(*shape: int) -> Any:
+    def draw(*shape: int) -> NDArray[np.float64]:
         return rng.uniform(-1, 1, shape)
 
     yield call(draw(3, 5), draw(5, 7), draw(7))
@@ -104,7 +105,7 @@ def _linear_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(draw(2, 3, 5), draw(5, 7), draw(7), shared=True)
 
 
-def check_inner(x: Any, W: Any, b: Any = None, *_: Any) -> str | None:
+def check_inner(x: Operand, W: Operand, b: Operand | None = None, *settings: object) -> str | None:
     """The rule of linear that the shapes break, in words."""
     if np.ndim(W) != 2:
         return f"W must have two axes, got {np.ndim(W)}"
@@ -163,7 +164,7 @@ UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _einsum_samples(rng: np.random.Generator) -> Iterator[Call]:
-    def draw(*shape: int) -> Any:
+    def draw(*shape: int) -> NDArray[np.float64]:
         return rng.uniform(-1, 1, shape)
 
     yield call("ij,jk->ik", draw(2, 3), draw(3, 5))
@@ -220,7 +221,9 @@ def cost(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> int:
     return len(shapes) * prod(label_sizes(terms, shapes).values())
 
 
-def returning(subscripts: str, shapes: Sequence[tuple[int, ...]], i: int) -> tuple[str, list[Any]]:
+def returning(
+    subscripts: str, shapes: Sequence[tuple[int, ...]], i: int
+) -> tuple[str, list[tuple[int, ...]]]:
     """The subscripts that give operand i its gradient: of g, the other operands, and factors of
     ones or unit matrices; and the shapes of these factors.
     """
@@ -245,7 +248,7 @@ def returning(subscripts: str, shapes: Sequence[tuple[int, ...]], i: int) -> tup
     return f"{','.join(left)}->{target}", [shape for _, shape in factors]
 
 
-def _shapes(operands: Sequence[Any]) -> list[tuple[int, ...]]:
+def _shapes(operands: Sequence[Operand]) -> list[tuple[int, ...]]:
     return [np.shape(x) for x in operands]
 
 

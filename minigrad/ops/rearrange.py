@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -20,19 +19,19 @@ def _along_axes(function: str, of: str) -> Callable[..., str]:
     return lambda x, axis: function_at(function, [] if axis is None else axes_of(x, axis), of)
 
 
-def _turning(name: str, back: str, *settings: Any) -> Declare:
+def _turning(name: str, back: str, *settings: Call) -> Declare:
     """The declaration of an op that moves entries, and whose rule moves them by another name."""
 
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         x = rng.uniform(-2, 2, (3, 5))
         for args, kwargs in settings:
             yield call(x, *args, **kwargs)
-        yield call(np.zeros((0, 3)), *settings[0][0])
+        yield call(np.zeros((0, 3)), *settings[0].args)
 
     return moving(_along_axes(name, "<x>"), _along_axes(back, "<g>"), samples)
 
 
-@_turning("flip", "flip", ((), {}), ((), {"axis": 0}), ((), {"axis": (0, -1)}))
+@_turning("flip", "flip", call(), call(axis=0), call(axis=(0, -1)))
 def flip(x, axis: Axes = None):
     """Puts entries in the opposite order along an axis, several, or all.
 
@@ -48,7 +47,7 @@ def _(g, axis):
     return flip(g, axis)
 
 
-@_turning("roll", "rollback", ((2,), {}), ((-1,), {"axis": 1}), (((1, 2),), {"axis": (0, 1)}))
+@_turning("roll", "rollback", call(2), call(-1, axis=1), call((1, 2), axis=(0, 1)))
 def roll(x, shift, axis: Axes = None):
     """Moves entries on by so many places, the last to the front; without an axis, flattened.
 
@@ -146,9 +145,9 @@ def _(g, k):
 # ---------------------------------------------------------------- by an index of entries
 
 
-def along(indices: Any, shape: Any, axis: int) -> tuple[Any, ...]:
+def along(indices, shape, axis):
     """The index of all entries that indices name along one axis."""
-    grid: list[Any] = list(np.ogrid[tuple(map(slice, shape))])
+    grid = list(np.ogrid[tuple(map(slice, shape))])
     grid[axis] = indices
     return tuple(grid)
 

@@ -10,20 +10,22 @@ goes back through the steps with what is left: a product and a few multiplicatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
-from ..engine.op import Call, call, op, widen_half
+from ..engine.op import Call, Shaped, call, op, widen_half
 from .activations import sigmoid
 from .products import as_rows, linear
 from .select import split
 
 __all__ = ["gru", "lstm", "rnn"]
 
+MaskFormula: TypeAlias = Callable[[Shaped | None], str]  # by the mask, or None
 
-def check_steps(X: Any, W_ih: Any, W_hh: Any, gates: int, mask: Any, *states: Any) -> None:
+
+def check_steps(X, W_ih, W_hh, gates, mask, *states):
     """Raise ShapeError unless X is (T, B, d), W_ih (gates · H, d), W_hh (gates · H, H), a state
     (B, H) and the mask (T, B).
     """
@@ -45,55 +47,54 @@ def check_steps(X: Any, W_ih: Any, W_hh: Any, gates: int, mask: Any, *states: An
         raise DTypeError(f"mask must be boolean, got {mask.dtype}")
 
 
-def from_input(X: Any, W: Any, b: Any) -> Any:
+def from_input(X, W, b):
     """The inputs' part of the gates, for all steps at once: X Wᵀ + b."""
     return linear(X, W.T, b)
 
 
-def through_input(d_Z: Any, X: Any, W: Any) -> tuple[Any, Any, Any]:
+def through_input(d_Z, X, W):
     """The gradients of X, W and b from that of Z = X Wᵀ + b."""
     return np.matmul(d_Z, W), *through_weights(d_Z, X)
 
 
-def through_weights(d_Z: Any, X: Any) -> tuple[Any, Any]:
+def through_weights(d_Z, X):
     """The gradients of W and b alone."""
     rows = as_rows(d_Z)
     return np.matmul(rows.T, as_rows(X)), widen_half(rows).sum(axis=0)
 
 
-def states_before(states: Any, first: Any) -> Any:
+def states_before(states, first):
     """The state before each step: the first one, and all but the last."""
     return np.concatenate([np.expand_dims(first, 0), states[:-1]])
 
 
-def where_valid(mask: Any, t: int, new: Any, old: Any) -> Any:
+def where_valid(mask, t, new, old):
     """The new state where the mask is True at step t, and the old one elsewhere."""
     return new if mask is None else np.where(mask[t][:, None], new, old)
 
 
-def back_through(step: Callable[..., Any], T: int, *gradients: Any) -> tuple[Any, Any]:
+def back_through(step, T, *gradients):
     """What `step(t, *gradients)` gives for each t, stacked in order, and the gradients at last.
 
     A step gives its part for Z, and the gradients of the states before it.
     """
-    parts: list[Any] = []
+    parts: list[Any] = [None] * T
     for t in reversed(range(T)):
-        part, *gradients = step(t, *gradients)
-        parts.insert(0, part)
+        parts[t], *gradients = step(t, *gradients)
     return np.stack(parts), gradients
 
 
 EXAMPLES_OVER_TIME = 4  # so many show how gradients go through time
 
 
-def _few(x: Any) -> Any:
+def _few(x):
     """The first examples of (T, B, …), wide enough that no gradient underflows; None stays None."""
     if x is None or x.dtype == np.bool_:
         return None if x is None else x[:, :EXAMPLES_OVER_TIME]
     return x[:, :EXAMPLES_OVER_TIME].astype(np.float64)
 
 
-def _sizes(found: Any) -> Any:
+def _sizes(found):
     """‖∂L/∂z_t‖ of each step."""
     return np.sqrt(np.square(found[0]).sum(axis=(1, 2)))
 
@@ -109,12 +110,12 @@ def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator
     return samples
 
 
-def _cost(inputs: int, products: int, others: int) -> Any:
+def _cost(inputs: int, products: int, others: int) -> Callable[..., int]:
     """The cost: products with W_ih and with W_hh, and operations for each entry of the states."""
 
-    def cost(X: Any, W_ih: Any, W_hh: Any) -> int:
+    def cost(X, W_ih, W_hh):
         (T, B, _), H = X.shape, W_hh.shape[1]
-        return int(T * B * (2 * inputs * W_ih.size + 2 * products * W_hh.size + others * H))
+        return T * B * (2 * inputs * W_ih.size + 2 * products * W_hh.size + others * H)
 
     return cost
 
@@ -122,14 +123,14 @@ def _cost(inputs: int, products: int, others: int) -> Any:
 _Z = r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>"
 
 
-def _where(mask: Any, new: str, old: str) -> str:
+def _where(mask: Shaped | None, new: str, old: str) -> str:
     """One formula where the mask is True at step t, and another elsewhere."""
     return new if mask is None else rf"(<mask>_t ? {new} : {old})"
 
 
 def _vjp_tex(
-    back: Callable[[Any], str], a: str = r"\bar z", p: str = r"\bar z", **more: Any
-) -> dict[str, Any]:
+    back: MaskFormula, a: str = r"\bar z", p: str = r"\bar z", **more: str | MaskFormula
+) -> dict[str, MaskFormula]:
     """The formulas of a rule; a is the gradient of what inputs bring, p of what states bring.
 
     Args: back: the definitions that they go by, given the mask.  more: formulas beside these.
@@ -140,7 +141,7 @@ def _vjp_tex(
         "W_hh": rf"\textstyle\sum_t {p}_t^\top h_{{t-1}}",
     }
 
-    def formula(body: Any) -> Any:
+    def formula(body: str | MaskFormula) -> MaskFormula:
         return lambda mask: f"{body(mask) if callable(body) else body}, {back(mask)}"
 
     return {name: formula(body) for name, body in (bodies | more).items()}
@@ -162,7 +163,7 @@ def _rnn_back(mask):
     )
 
 
-def _to_past(mask: Any, t: str, gates: str = r"\bar z") -> str:
+def _to_past(mask: Shaped | None, t: str, gates: str = r"\bar z") -> str:
     """The formula of the gradient of the state before step t: by the gates, and as carried."""
     carried = "" if mask is None else rf" + (<mask>_{t} ? 0 : \bar h_{t})"
     return rf"{gates}_{t} <W_hh>{carried}"
@@ -201,7 +202,7 @@ def _rnn_gradients(g, out, W_hh, mask):
     """The gradients of z_t at all steps, and of the first state."""
     slopes = 1 - out * out
 
-    def step(t: int, d_h: Any) -> Any:
+    def step(t, d_h):
         d_h = d_h + g[t]
         d_z = where_valid(mask, t, d_h * slopes[t], 0)
         return d_z, np.matmul(d_z, W_hh) + where_valid(mask, t, 0, d_h)
@@ -242,7 +243,7 @@ def _gru_back(mask):
     )
 
 
-def _gru_past(mask: Any, t: str) -> str:
+def _gru_past(mask: Shaped | None, t: str) -> str:
     stays = rf"\bar h_{t} \odot z_{t}"
     stays = stays if mask is None else rf"(<mask>_{t} ? {stays} : 0)"
     return f"{stays} + " + _to_past(mask, t, r"\bar p")
@@ -290,7 +291,7 @@ def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
     return np.stack(states)
 
 
-def gru_gates(a: Any, p: Any) -> tuple[Any, Any, Any, Any]:
+def gru_gates(a, p):
     """r, z and n of what the inputs and the states before bring, and the latter's part for n."""
     (a_r, a_z, a_n), (p_r, p_z, p_n) = split(a, 3, axis=-1), split(p, 3, axis=-1)
     r, z = sigmoid(a_r + p_r), sigmoid(a_z + p_z)
@@ -305,7 +306,7 @@ def _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     to_r, to_z = to_n * p_n * r * (1 - r), (H_before - n) * z * (1 - z)
     to_a, to_p = np.stack([to_r, to_z, to_n], axis=2), np.stack([to_r, to_z, to_n * r], axis=2)
 
-    def step(t: int, d_h: Any) -> Any:
+    def step(t, d_h):
         d_h = d_h + g[t]
         d_new = where_valid(mask, t, d_h, 0)
         d_p = (np.expand_dims(d_new, 1) * to_p[t]).reshape((len(d_h), len(W_hh)))
@@ -353,13 +354,13 @@ def _lstm_back(mask):
     )
 
 
-def _memory_past(mask: Any, t: str) -> str:
+def _memory_past(mask: Shaped | None, t: str) -> str:
     """The formula of the gradient of the cell state before step t."""
     forgets = rf"\bar c_{t} \odot f_{t}"
     return forgets if mask is None else rf"(<mask>_{t} ? {forgets} : \bar c_{t})"
 
 
-def _shown(mask: Any, t: str) -> str:
+def _shown(mask: Shaped | None, t: str) -> str:
     """The formula of the gradient that h_t sends back to the cell state c_t."""
     t = f"{{{t}}}"
     back = rf"\bar h_{t} \odot o_{t} \odot (1 - \tanh^2 c_{t})"
@@ -417,7 +418,7 @@ def lstm(X, W_ih, W_hh, b, h, c, mask=None):
     return np.stack([*states, c])
 
 
-def lstm_gates(z: Any) -> tuple[Any, Any, Any, Any]:
+def lstm_gates(z):
     """i, f, n and o of what arrives at the gates."""
     i, f, n, o = split(z, 4, axis=-1)
     return sigmoid(i), sigmoid(f), np.tanh(n), sigmoid(o)
@@ -437,7 +438,7 @@ def _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask):
     to_n = i * (1 - n * n)  # from c
     to_o, to_c = tanh_c * o * (1 - o), o * (1 - tanh_c * tanh_c)  # from h
 
-    def step(t: int, d_h: Any, d_c: Any) -> Any:
+    def step(t, d_h, d_c):
         d_h = d_h + g[t]
         from_h = where_valid(mask, t, d_h, 0)
         from_c = where_valid(mask, t, d_c, 0) + from_h * to_c[t]

@@ -13,6 +13,7 @@ from ..engine.op import (
     Axes,
     Call,
     Declare,
+    Shaped,
     accumulation_dtype,
     as_array,
     call,
@@ -29,15 +30,16 @@ from .samples import Samples, each_of_x, reductions
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
 
 
-def shape_with_ones(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
+def shape_with_ones(shape: tuple[int, ...], axis: Axes) -> tuple[int, ...]:
     """The shape with the reduced axes at length 1."""
     if axis is None:
         return (1,) * len(shape)
-    reduced = {a % len(shape) for a in ((axis,) if np.ndim(axis) == 0 else axis)} if shape else ()
+    named: Any = (axis,) if np.ndim(axis) == 0 else axis
+    reduced = {a % len(shape) for a in named} if shape else ()
     return tuple(1 if i in reduced else n for i, n in enumerate(shape))
 
 
-def count(shape: tuple[int, ...], axis: Any) -> int:
+def count(shape: tuple[int, ...], axis: Axes) -> int:
     """How many entries are reduced to one."""
     return math.prod(n for n, k in zip(shape, shape_with_ones(shape, axis), strict=True) if k == 1)
 
@@ -45,7 +47,7 @@ def count(shape: tuple[int, ...], axis: Any) -> int:
 def reduction(
     tex: str | Callable[..., str],
     vjp_tex: str | Callable[..., str],
-    flops: Any,
+    flops: int | Callable[..., int],
     samples: Samples = reductions,
     **more: Any,
 ) -> Declare:
@@ -81,12 +83,12 @@ def function_tex(function: str, space: str = " ") -> Callable[..., str]:
     return tex
 
 
-def broadcast_tex(x: Any, axis: Any, what: str = "<g>") -> str:
+def broadcast_tex(x: Shaped, axis: Axes, what: str = "<g>") -> str:
     """The formula of a result's gradient, broadcast to the entries that were reduced."""
     return rf"\operatorname{{broadcast}}{axis_subscript(x, axis)}({what})"
 
 
-def centred_tex(x: Any, axis: Any) -> str:
+def centred_tex(x: Shaped, axis: Axes) -> str:
     """x less its mean."""
     return rf"(<x> - \operatorname{{mean}}{axis_subscript(x, axis)}(<x>))"
 

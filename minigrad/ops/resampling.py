@@ -10,6 +10,7 @@ from math import floor
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
@@ -25,14 +26,14 @@ from .shape import swapaxes
 __all__ = ["adaptive_avg_pool", "upsample"]
 
 
-def _places(call: str, x: Any) -> tuple[int, ...]:
+def _places(call: str, x: TensorOrArray) -> tuple[int, ...]:
     """The lengths behind (N, C).  Raises: ShapeError without any, or where one is 0."""
     if x.ndim < 3 or 0 in x.shape[2:]:
         raise ShapeError(f"{call}: x must be (N, C, length, …), got {x.shape}")
     return tuple(x.shape[2:])
 
 
-def _along(x: Any, axis: int, shares: Any) -> Any:
+def _along(x: TensorOrArray, axis: int, shares: NDArray[np.float64]) -> TensorOrArray:
     """x times a matrix (entries of the result, entries of x) along an axis."""
     matrix = shares.astype(x.dtype if x.dtype.kind == "f" else np.float64)
     if axis == x.ndim - 2:
@@ -52,7 +53,7 @@ def upsample(
     scale_factor: float | tuple[float, ...] | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
-) -> Any:
+) -> TensorOrArray:
     """Images or sequences with more entries, or fewer: copies of the nearest, or lines in between.
 
     Args:
@@ -111,8 +112,14 @@ def _factors(scale_factor: Any, n: int) -> tuple[float, ...]:
 
 
 def _resampled(
-    x: Any, axis: int, length: int, target: int, step: float, mode: str, align_corners: bool
-) -> Any:
+    x: TensorOrArray,
+    axis: int,
+    length: int,
+    target: int,
+    step: float,
+    mode: str,
+    align_corners: bool,
+) -> TensorOrArray:
     """One axis brought from a length to another, by steps of so many entries."""
     if target == length and step == 1:
         return x
@@ -124,7 +131,7 @@ def _resampled(
     return _along(x, axis, _lines(length, target, step, align_corners))
 
 
-def _lines(length: int, target: int, step: float, align_corners: bool) -> Any:
+def _lines(length: int, target: int, step: float, align_corners: bool) -> NDArray[np.float64]:
     """How much of each entry lies in each of the result, on lines between neighbours."""
     if align_corners:
         at = np.arange(target) * ((length - 1) / max(target - 1, 1))
@@ -143,7 +150,7 @@ def _lines(length: int, target: int, step: float, align_corners: bool) -> Any:
 
 
 @explained
-def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | None) -> Any:
+def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | None) -> TensorOrArray:
     """Means of as many windows as the result has entries, whatever the length; size=1 is the mean.
 
     Window i of m over a length n goes from floor(i n / m) up to ceil((i + 1) n / m).
@@ -176,7 +183,7 @@ def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | Non
     return x
 
 
-def _windows(length: int, target: int) -> Any:
+def _windows(length: int, target: int) -> NDArray[np.float64]:
     """Row i: 1 over the length of window i where it lies, 0 elsewhere."""
     i, entries = np.arange(target)[:, None], np.arange(length)
     inside = (i * length // target <= entries) & (entries < -(-(i + 1) * length // target))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engine.op import Call, call
 
 Samples: TypeAlias = "Callable[[np.random.Generator], Iterator[Call]]"  # numpy.random loads slowly
 
 
-def away_from(kink: float, x: Any, margin: float = 0.1) -> Any:
+def away_from(kink: float, x: NDArray[np.float64], margin: float = 0.1) -> NDArray[np.float64]:
     """Move entries at least `margin` away from a kink, so that differences do not straddle it."""
     return np.asarray(x + np.where(x >= kink, margin, -margin))
 
@@ -62,12 +63,12 @@ def reductions(rng: np.random.Generator) -> Iterator[Call]:
 # ---------------------------------------------------------------- what several ops cost
 
 
-def each(cost: int) -> Any:
+def each(cost: int) -> Callable[..., int]:
     """So many operations per entry of the result."""
     return lambda out: cost * np.size(out)
 
 
-def each_of_x(cost: int) -> Any:
+def each_of_x(cost: int) -> Callable[..., int]:
     """So many operations per entry of x."""
     return lambda x: cost * np.size(x)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from operator import index as as_integer
@@ -174,7 +174,9 @@ def _(g, x_shape, indices, axis):
 
 
 @explained
-def split(x: TensorOrArray, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(
+    x: TensorOrArray, indices_or_sections: int | Sequence[int], axis: int = 0
+) -> list[TensorOrArray]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 
     Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis;
@@ -188,7 +190,8 @@ def split(x: TensorOrArray, indices_or_sections: Any, axis: int = 0) -> list[Any
     try:
         axis = as_integer(axis)
         one = np.ndim(indices_or_sections) == 0
-        cuts = [as_integer(c) for c in ([indices_or_sections] if one else indices_or_sections)]
+        listed: Any = [indices_or_sections] if one else indices_or_sections
+        cuts = [as_integer(c) for c in listed]
     except TypeError as error:
         raise DTypeError(f"split(x, sections, axis): {error}") from None
     if not -ndim <= axis < ndim:

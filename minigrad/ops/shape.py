@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import Axes, Call, as_array, call
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-def _x(rng: np.random.Generator, *shape: int) -> Any:
+def _x(rng: np.random.Generator, *shape: int) -> NDArray[np.float64]:
     return np.asarray(rng.uniform(-2, 2, shape))
 
 
@@ -58,7 +58,7 @@ def _(g, x_shape):
     return g.reshape(x_shape)
 
 
-def axes_order(ndim: int, axes: Any) -> list[int]:
+def axes_order(ndim: int, axes: Sequence[int] | None) -> list[int]:
     """The old position of each new axis."""
     return list(range(ndim))[::-1] if axes is None else [int(axis) % ndim for axis in axes]
 
@@ -229,7 +229,7 @@ def _(g):
 # ---------------------------------------------------------------- several arrays
 
 
-def part_bounds(arrays_shape: Any, axis: int | None) -> list[tuple[int, int]]:
+def part_bounds(arrays_shape: Sequence[tuple[int, ...]], axis: int | None) -> list[tuple[int, int]]:
     """Where the entries of each array begin and end along the axis that they are joined along."""
     sizes = [prod(shape) if axis is None else shape[axis] for shape in arrays_shape]
     return [(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -314,7 +314,7 @@ def _pad_samples(rng: np.random.Generator) -> Iterator[Call]:
 PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
-def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
+def pad_widths(pad_width: ArrayLike, ndim: int) -> list[tuple[int, int]]:
     """NumPy's shorthand for pad widths, as one pair an axis."""
     widths = np.asarray(pad_width)
     if widths.dtype.kind not in "iu":
@@ -323,22 +323,24 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     return [(int(before), int(after)) for before, after in pairs]
 
 
-def _said(pad_width: Any, ndim: int) -> str:
-    return ", ".join(f"{before}{{+}}{after}" for before, after in _widths(pad_width, ndim))
+def _widths_tex(pad_width: ArrayLike, ndim: int) -> str:
+    return ", ".join(f"{before}{{+}}{after}" for before, after in pad_widths(pad_width, ndim))
 
 
 def _pad_tex(x, pad_width, mode, constant_values):
     filling = ", <constant_values>" if constant_values else ""
     filling = filling if mode == "constant" else rf", \text{{{mode}}}"
-    return rf"\operatorname{{pad}}_{{{_said(pad_width, x.ndim)}}}(<x>{filling})"
+    return rf"\operatorname{{pad}}_{{{_widths_tex(pad_width, x.ndim)}}}(<x>{filling})"
 
 
 def _pad_vjp_tex(x, pad_width, mode):
     if mode != "constant":
-        return rf"\operatorname{{scatter}}_{{{_said(pad_width, x.ndim)}}}(<g>, \text{{{mode}}})"
+        return (
+            rf"\operatorname{{scatter}}_{{{_widths_tex(pad_width, x.ndim)}}}(<g>, \text{{{mode}}})"
+        )
     inside = [
         span(before, before + n) if before + after else "{:}"
-        for (before, after), n in zip(_widths(pad_width, x.ndim), x.shape, strict=True)
+        for (before, after), n in zip(pad_widths(pad_width, x.ndim), x.shape, strict=True)
     ]
     return f"<g>[{', '.join(inside)}]"
 
@@ -359,16 +361,16 @@ def pad(x, pad_width, constant_values=0, mode="constant"):
     if mode not in PAD_MODES:
         raise ArgumentError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
     if mode != "constant":
-        return np.pad(x, _widths(pad_width, np.ndim(x)), mode)
+        return np.pad(x, pad_widths(pad_width, np.ndim(x)), mode)
     if np.ndim(constant_values) != 0 or isinstance(constant_values, str):
         raise ArgumentError("constant_values must be one number; a mode goes by keyword, mode=…")
-    return np.pad(x, _widths(pad_width, np.ndim(x)), constant_values=constant_values)
+    return np.pad(x, pad_widths(pad_width, np.ndim(x)), constant_values=constant_values)
 
 
 @pad.vjp("x")
 def _(g, x_shape, pad_width, mode):
     """The border of the gradient is cut off, or goes to the entries that the border repeats."""
-    widths = _widths(pad_width, len(x_shape))
+    widths = pad_widths(pad_width, len(x_shape))
     if mode == "constant":
         return g[tuple(slice(b, b + n) for (b, _), n in zip(widths, x_shape, strict=True))]
     sources = np.pad(np.arange(prod(x_shape)).reshape(x_shape), widths, mode)

@@ -123,7 +123,7 @@ class ShapeTensor:
         if asks or not _counted(inputs):
             return self._plainly(getattr(ufunc, method), inputs, kwargs)
         if method != "__call__" or found is None or kwargs:
-            raise not_recorded(ufunc, found)
+            raise not_recorded(ufunc.__name__)
         return found(*inputs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ class ShapeTensor:
         if not _counted((args, kwargs)):
             return self._plainly(function, args, kwargs)
         if found is None:
-            raise not_recorded(function, found)
+            raise not_recorded(function.__name__)
         return found(*args, **kwargs)
 
     def _compared(self, *values: Any) -> Any:

@@ -20,7 +20,7 @@ from ...ops import (
     tril,
     triu,
 )
-from ...ops.shape import _widths
+from ...ops.shape import pad_widths
 from ..sizes import Unfit
 from ..translation import Untranslatable, declare, translation
 
@@ -96,7 +96,7 @@ def _(to, arrays, axis, out):
 @translation(pad)
 def _(to, x, pad_width, constant_values, mode):
     try:
-        widths = _widths(pad_width, x.ndim)
+        widths = pad_widths(pad_width, x.ndim)
     except (TypeError, ValueError):
         raise Untranslatable("has widths that depend on the sizes") from None
     if mode != "symmetric":
