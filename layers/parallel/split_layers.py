@@ -25,7 +25,7 @@ from ..arrays import Array, Mask
 from ..embedding import Embedding
 from ..feed_forward import Dropout
 from ..linear import Linear, linear
-from ..module import Module
+from ..module import Module, named
 
 __all__ = [
     "ColumnLinear",
@@ -58,9 +58,9 @@ class Parallel(Module):
     def forward(
         self, X: Array, *masks: Mask | None, context: Array | None = None, **given: Any
     ) -> mg.Tensor:
-        X = dist.copy_to_ranks(X, self.ranks).named("X_r")  # f
+        X = named("X_r", dist.copy_to_ranks(X, self.ranks))  # f
         if context is not None:
-            given["context"] = dist.copy_to_ranks(context, self.ranks).named("Y_r")
+            given["context"] = named("Y_r", dist.copy_to_ranks(context, self.ranks))
         out_r = self.part(X, *masks, **given).named("out_r")  # (B, n, d_model), of its heads
         return dist.all_reduce(out_r, self.ranks).named("out")  # g
 

@@ -18,9 +18,12 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .board import Board, wait_limit
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
 
 __all__ = ["watch"]
 
@@ -29,8 +32,8 @@ MPICH_FILES = "/dev/shm/mpich"  # where MPICH makes files of shared memory
 NOTE_NAME = "minigrad-ranks"
 
 
-def watch(board: Board, comm: Any) -> Any:
-    """Start it on rank 0; this rank's line to it. It needs Linux; elsewhere there is none."""
+def watch(board: Board, comm: Intracomm) -> socket.socket | None:
+    """Start it on rank 0; returns this rank's line to it. Only Linux has what it needs."""
     if not hasattr(os, "pidfd_open"):
         return None
     ear, line = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)

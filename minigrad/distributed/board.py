@@ -11,20 +11,24 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, RankError
+from ..engine.types import Array
 
-__all__ = ["PAGE_BYTES", "Board", "wait_limit", "waiting"]
+__all__ = ["PAGE", "Board", "wait_limit", "waiting"]
 
-TEXT_BYTES, PLACE = 240, 112  # bytes of what must agree, and of where it stands
-CALL_NUMBER, STATE, WAITS_FOR, WAITS_SINCE = range(4)  # whole numbers at the head of a page
+PAGE = np.dtype([
+    ("number", np.int64),  # of the rank's latest collective
+    ("state", np.int64),
+    ("waits_for", np.int64),  # 1 + a rank; 0 for none
+    ("sends_since", np.int64),  # in nanoseconds; 0 while no array travels
+    ("text", "S240", 2),  # what must agree, of two collectives in turn: none is overwritten unread
+    ("place", "S112", 2),  # where each stands in the program
+    ("reason", "S352"),  # why the rank failed
+])  # fmt: skip
 RUNS, ENDED, FAILED = range(3)  # states
-HEAD_BYTES, SLOT = 64, TEXT_BYTES + PLACE
-# Two calls in turn, so that neither is overwritten unread, then the reason of a failure.
-PAGE_BYTES = HEAD_BYTES + 3 * SLOT
 RULE = "every rank must make the same collectives in the same order"
 REMEDY = "a step is compiled on every rank or on none: calls 2, 4, 8, … run twice, to be compared"
 WAIT = 60.0  # seconds that a rank waits for another, unless MINIGRAD_WAIT says otherwise
@@ -62,7 +66,7 @@ class Board:
     """The pages of a group of ranks, seen by one of them.
 
     Args:
-        pages: (p, PAGE_BYTES) bytes that every rank of the group sees.
+        pages: (p,) of dtype PAGE, which every rank of the group sees.
         ranks: the number of each rank in the whole program.
         world: the board of the whole program, which knows who ended; itself unless given.
         sync: makes what was written visible to others.
@@ -70,54 +74,52 @@ class Board:
 
     def __init__(
         self,
-        pages: Any,
+        pages: Array,
         rank: int,
         ranks: list[int],
         world: Board | None = None,
         sync: Callable[[], None] = lambda: None,
     ) -> None:
-        self.memory = memoryview(pages.reshape(-1))
-        self.heads = pages.reshape(-1).view(np.int64).reshape(len(ranks), PAGE_BYTES // 8)
+        self.pages = pages
+        self.numbers, self.texts = pages["number"], pages["text"]
         self.rank = rank
         self.ranks = ranks
         self.world = world or self
         self.sync = sync
         self.number = 0
 
-    def meet(self, text: str, place: str) -> None:
-        """Say what is to be done, and return once every rank has said the same.
+    def agree(self, text: str, place: str) -> None:
+        """Write what is to be done, and return once every rank has written the same.
 
-        Raises: RankError where one said something else, is gone, or waits for this one.
+        Raises: RankError where one wrote something else, is gone, or waits for this one.
         """
         self.number += 1
-        own = text.encode()[-TEXT_BYTES:].ljust(TEXT_BYTES, b"\0")
-        start = self._slot(self.rank)
-        self.memory[start : start + SLOT] = own + place.encode()[-PLACE:].ljust(PLACE, b"\0")
+        turn = self.number % 2
+        own = text.encode()[-self.texts.itemsize :]
+        self.texts[self.rank, turn] = own
+        places = self.pages["place"]
+        places[self.rank, turn] = place.encode()[-places.itemsize :]
         self.sync()
-        self.heads[self.rank, CALL_NUMBER] = self.number
+        self.numbers[self.rank] = self.number
         self.sync()
         for other in range(len(self.ranks)):
-            if self.heads[other, CALL_NUMBER] < self.number:
+            if self.numbers[other] < self.number:
                 self._wait(other, text, place)
-        for other in range(len(self.ranks)):
-            start = self._slot(other)
-            if self.memory[start : start + TEXT_BYTES] != own:
-                raise RankError(self._disagreement())
+        if (self.texts[:, turn] != own).any():
+            raise RankError(self._disagreement())
 
     def end(self, reason: str = "") -> None:
         """This rank takes no further part: its program ended, or failed for that reason."""
-        start = self.rank * PAGE_BYTES + HEAD_BYTES + 2 * SLOT
-        self.memory[start : start + SLOT] = reason.encode()[:SLOT].ljust(SLOT, b"\0")
-        self.heads[self.rank, STATE] = FAILED if reason else ENDED
+        self.pages["reason"][self.rank] = reason.encode()
+        self.pages["state"][self.rank] = FAILED if reason else ENDED
         self.sync()
 
     # ------------------------------------------------------------------ within
 
-    def _slot(self, rank: int) -> int:
-        return rank * PAGE_BYTES + HEAD_BYTES + SLOT * (self.number % 2)
-
-    def _read(self, start: int, size: int) -> str:
-        return bytes(self.memory[start : start + size]).rstrip(b"\0").decode(errors="replace")
+    def _call(self, rank: int, number: int) -> tuple[str, str]:
+        """What a rank wrote before that collective: its text and its place."""
+        page = self.pages[rank]
+        return _text(page["text"][number % 2]), _text(page["place"][number % 2])
 
     def _wait(self, other: int, text: str, place: str) -> None:
         circle = False
@@ -127,7 +129,7 @@ class Board:
             for waited in waiting(lambda: self._has_come(other)):
                 if waited < LOOK_AFTER:
                     continue
-                world.heads[me, WAITS_FOR] = self.ranks[other] + 1
+                world.pages["waits_for"][me] = self.ranks[other] + 1
                 why = world.why_gone(self.ranks[other])
                 late = waited > SURE_AFTER and world.waits_in_circle(me)
                 if not why and late and circle:
@@ -142,11 +144,11 @@ class Board:
                     )
                 circle = late
         finally:
-            world.heads[me, WAITS_FOR] = 0
+            world.pages["waits_for"][me] = 0
 
     def _has_come(self, other: int) -> bool:
         self.sync()
-        return bool(self.heads[other, CALL_NUMBER] >= self.number)
+        return bool(self.numbers[other] >= self.number)
 
     def _silent(self, other: int, limit: float) -> str:
         where = self.world.last_words(self.ranks[other])
@@ -155,16 +157,16 @@ class Board:
     @contextmanager
     def sending(self) -> Iterator[None]:
         """While arrays travel, the page says since when: a rank cannot look around by itself."""
-        own = self.world.heads[self.ranks[self.rank]]
-        own[WAITS_SINCE] = time.monotonic_ns()
+        since, me = self.world.pages["sends_since"], self.ranks[self.rank]
+        since[me] = time.monotonic_ns()
         try:
             yield
         finally:
-            own[WAITS_SINCE] = 0
+            since[me] = 0
 
     def stuck(self, limit: float) -> str:
         """Who has been sending for longer than that, and where all others are; empty if nobody."""
-        now, since = time.monotonic_ns(), self.heads[:, WAITS_SINCE]
+        now, since = time.monotonic_ns(), self.pages["sends_since"]
         waiting = [rank for rank in self.ranks if 0 < since[rank] < now - limit * 1e9]
         if not waiting:
             return ""
@@ -178,34 +180,35 @@ class Board:
 
     def why_gone(self, rank: int) -> str:
         """Why a rank takes no further part; empty while it runs."""
-        state = self.heads[rank, STATE]
-        if state == FAILED:
-            return f"it failed: {self._read(rank * PAGE_BYTES + HEAD_BYTES + 2 * SLOT, SLOT)}"
-        return "its program has ended" if state == ENDED else ""
+        page = self.pages[rank]
+        if page["state"] == FAILED:
+            return f"it failed: {_text(page['reason'])}"
+        return "its program has ended" if page["state"] == ENDED else ""
 
     def last_words(self, rank: int) -> str | None:
         """Where a rank is that has not ended, else empty; None once any rank has failed."""
-        if FAILED in self.heads[:, STATE]:
+        if FAILED in self.pages["state"]:
             return None
-        if self.heads[rank, STATE] == ENDED:
+        if self.pages["state"][rank] == ENDED:
             return ""
-        turn = int(self.heads[rank, CALL_NUMBER]) % 2
-        start = rank * PAGE_BYTES + HEAD_BYTES + SLOT * turn
-        text, place = self._read(start, TEXT_BYTES), self._read(start + TEXT_BYTES, PLACE)
+        text, place = self._call(rank, int(self.numbers[rank]))
         return f"last in {text}\n  at {place}" if place else "before its first collective"
 
     def waits_in_circle(self, rank: int) -> bool:
-        """Whether a rank waits for one that waits for … one that was met before."""
+        """Whether a rank waits for one that waits for … one that came before in this chain."""
         seen: set[int] = set()
         while rank >= 0 and rank not in seen:
             seen.add(rank)
-            rank = int(self.heads[rank, WAITS_FOR]) - 1
+            rank = int(self.pages["waits_for"][rank]) - 1
         return rank >= 0
 
     def _disagreement(self) -> str:
         lines = [f"ranks disagree on collective {self.number}:"]
         for other, rank in enumerate(self.ranks):
-            start = self._slot(other)
-            text, place = self._read(start, TEXT_BYTES), self._read(start + TEXT_BYTES, PLACE)
+            text, place = self._call(other, self.number)
             lines.append(f"rank {rank}: {text}\n    at {place}")
         return "\n  ".join([*lines, RULE, REMEDY])
+
+
+def _text(written: bytes) -> str:
+    return written.decode(errors="replace")

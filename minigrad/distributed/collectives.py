@@ -8,16 +8,21 @@ what it was sent (Thakur, Rabenseifner & Gropp 2005).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..engine.context import current
 from ..engine.errors import RankError, ShapeError
 from ..engine.op import Call, Op, Shaped, call, registry
+from ..engine.tensor import Operand, TensorOrArray
+from ..engine.types import Array
 from ..functional import run_once
 from ..ops.select import where
-from .ranks import CollectiveCall
+from .ranks import CollectiveCall, Ranks
+
+X = TypeVar("X", bound=Operand)  # a Tensor gives a Tensor, an array an array
+GivenRanks: TypeAlias = Ranks | CollectiveCall | None
 
 SENDS: dict[str, Callable[[int, int, int], int]] = {
     "sum": lambda x, out, p: 2 * x * (p - 1) // p,
@@ -40,10 +45,11 @@ class Collective(Op):
     rule: str
     sends: str
 
-    def __call__(self, x: Any, ranks: Any = None, *settings: Any, **named: Any) -> Any:
-        return super().__call__(x, CollectiveCall.of(ranks, x), *settings, **named)
+    def __call__(self, x: X, ranks: GivenRanks = None, *settings: int, **named: int) -> X:
+        found: X = super().__call__(x, CollectiveCall.of(ranks, x), *settings, **named)
+        return found
 
-    def count_bytes(self, x: Any, out: Any, p: int) -> tuple[int, int]:
+    def count_bytes(self, x: Shaped | Array, out: Shaped | Array, p: int) -> tuple[int, int]:
         """Bytes that each of p ranks sends, forward and in the rule."""
         forms = Shaped.of(x), Shaped.of(out)
         back = getattr(registry[self.rule], "sends", "none")
@@ -52,7 +58,7 @@ class Collective(Op):
         return SENDS[self.sends](given, got, p), SENDS[back](back_given, back_got, p)
 
 
-def _bytes_sent(form: Any, sends: str) -> int:
+def _bytes_sent(form: Shaped, sends: str) -> int:
     """Of an array that travels; what is summed on the way is sent as float32 at least."""
     wide = sends.startswith("sum") and form.dtype == np.float16
     return int(form.size * (4 if wide else form.dtype.itemsize))
@@ -74,7 +80,7 @@ def collective(
         )
         made.rule, made.sends = rule, sends
 
-        def back(g: Any, ranks: Any, **settings: Any) -> Any:
+        def back(g: TensorOrArray, ranks: GivenRanks, **settings: int) -> TensorOrArray:
             return registry[rule](g, CollectiveCall.of(ranks, g).back(made.name), **settings)
 
         rules: dict[tuple[str, ...], Callable[..., Any]] = {
@@ -91,12 +97,12 @@ def collective(
     return declare
 
 
-def _adds(x: Any, ranks: Any) -> int:
+def _adds(x: Shaped, ranks: GivenRanks) -> int:
     p = 1 if ranks is None else ranks.size
     return int((p - 1) * x.size // p)
 
 
-def _nothing(x: Any) -> int:
+def _nothing(x: Shaped) -> int:
     return 0
 
 
@@ -107,18 +113,20 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((4, 0)))
 
 
-def _sent(op: str, x: Any, ranks: Any, move: Callable[..., Any], **settings: Any) -> Any:
+def _sent(
+    op: str, x: Array, ranks: GivenRanks, move: Callable[[Ranks, Array], Array], **settings: int
+) -> Array:
     """Agree with the other ranks on the call, then move x; once, also under a checkpoint."""
     call, x = CollectiveCall.of(ranks, x), np.asarray(x, order="C")
 
-    def effect() -> Any:
+    def effect() -> Array:
         call.agree(op, x, settings)
         return move(call.ranks, x)
 
     return run_once(effect)
 
 
-def _check_alike(op: str, x: Any, ranks: Any) -> None:
+def _check_alike(op: str, x: Array, ranks: GivenRanks) -> None:
     """Within `mg.anomaly()`: raise RankError unless x is the same on every rank, to rounding."""
     call = CollectiveCall.of(ranks, x)
     if call.size == 1 or not any(x.compares_ranks for x in current().listeners):
@@ -134,7 +142,7 @@ def _check_alike(op: str, x: Any, ranks: Any) -> None:
         )
 
 
-def _parts(x: Any, p: int, axis: int) -> Any:
+def _parts(x: Array, p: int, axis: int) -> Array:
     """x as (p, ...): its p equal parts along an axis."""
     if x.shape[axis] % p:
         raise ShapeError(f"{p} ranks cannot share axis {axis} of length {x.shape[axis]} equally")
@@ -233,13 +241,13 @@ def reduce_scatter(x, ranks=None, axis=0):
     )
 
 
-def scatter(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
+def scatter(x: X, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> X:
     """This rank's part of the root's x, which has the same shape everywhere; see `gather`."""
     call = CollectiveCall.of(ranks, x)
     return reduce_scatter(where(call.ranks.rank == root, x, 0.0), call, axis=axis)
 
 
-def gather(x: Any, ranks: Any = None, *, root: int = 0, axis: int = 0) -> Any:
+def gather(x: X, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> X:
     """The parts of all ranks, one behind the other, on the root; zeros elsewhere.
 
     Composed of other collectives, for what is not done at every step.

@@ -9,16 +9,23 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..engine.errors import MissingDependencyError, RankError
+from ..engine.types import Array
 from .beside import watch
-from .board import PAGE_BYTES, Board, wait_limit, waiting
+from .board import PAGE, Board, wait_limit, waiting
 from .ranks import Ranks
 
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
+
 __all__ = ["MPIRanks", "world_of_mpi"]
+
+T = TypeVar("T")
 
 STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")  # set by mpiexec
 
@@ -54,7 +61,9 @@ class MPIRanks(Ranks):
     around, which cannot tell that a rank is gone.
     """
 
-    def __init__(self, comm: Any, world: Board | None = None, shared: bool | None = None) -> None:
+    def __init__(
+        self, comm: Intracomm, world: Board | None = None, shared: bool | None = None
+    ) -> None:
         from mpi4py import MPI
 
         self.mpi = MPI
@@ -72,16 +81,13 @@ class MPIRanks(Ranks):
             shared = comm.allreduce(near.size == comm.size, MPI.LAND)
             near.Free()
         if shared:
-            size = PAGE_BYTES * self.size * (self.rank == 0)
+            size = PAGE.itemsize * self.size * (self.rank == 0)
             self.window = MPI.Win.Allocate_shared(size, 1, comm=comm)
             self.window.Lock_all()
-            pages = np.asarray(self.window.Shared_query(0)[0], np.uint8).reshape(self.size, -1)
-            self.board = Board(pages, self.rank, ranks, world, self._sync)
-            pages[self.rank] = 0
+            pages = np.asarray(self.window.Shared_query(0)[0], np.uint8).view(PAGE)
+            self.board = Board(pages, self.rank, ranks, world, self.window.Sync)
+            pages[self.rank] = np.zeros((), PAGE)
             comm.Barrier()
-
-    def _sync(self) -> None:
-        self.window.Sync()
 
     def _run(self, name: str, *arguments: Any) -> None:
         """A collective of MPI. It has an end: with a board, the process beside the ranks looks."""
@@ -109,12 +115,13 @@ class MPIRanks(Ranks):
         leave, process = os._exit, os.getpid()
         os._exit = lambda status: leave(status or int(os.getpid() == process))
 
-        def ended(kind: Any, error: Any, trace: Any) -> None:
+        def ended(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
             before(kind, error, trace)
             reason = f"{kind.__name__}: {error}".partition("\n")[0]
-            print(
-                f"rank {self.rank} of {self.size} ends all: {reason}", file=sys.stderr, flush=True
-            )
+            said = f"rank {self.rank} of {self.size} ends all: {reason}"
+            print(said, file=sys.stderr, flush=True)
             if self.board:
                 self.board.end(reason)
             time.sleep(0.2)  # what was printed may still be on its way to mpiexec
@@ -127,39 +134,38 @@ class MPIRanks(Ranks):
 
     def agree(self, text: str, place: str) -> None:
         if self.board:
-            self.board.meet(text, place)
+            self.board.agree(text, place)
             return
         self._doing = f"{text} at {place}"
-        page = f"{text}\n    at {place}".encode()[:PAGE_BYTES].ljust(PAGE_BYTES)
-        own = np.frombuffer(page, np.uint8)
-        pages = [bytes(page).decode(errors="replace").rstrip() for page in self.all_gather(own)]
+        own = np.array(f"{text}\n    at {place}".encode(), "S1024")
+        pages = [page.decode(errors="replace") for page in self.all_gather(own).tolist()]
         if len({page.partition("\n")[0] for page in pages}) > 1:
             lines = [f"rank {rank}: {page}" for rank, page in enumerate(pages)]
             raise RankError("\n  ".join(["ranks disagree on a collective:", *lines]))
 
-    def all_reduce(self, x: Any) -> Any:
+    def all_reduce(self, x: Array) -> Array:
         wide = _summable(x)
         out = np.empty_like(wide)
         self._run("allreduce", wide, out)
         return out.astype(x.dtype, copy=False)
 
-    def all_gather(self, x: Any) -> Any:
+    def all_gather(self, x: Array) -> Array:
         out = np.empty((self.size, *x.shape), x.dtype)
         self._run("allgather", _bytes(x), _bytes(out))
         return out
 
-    def reduce_scatter(self, x: Any) -> Any:
+    def reduce_scatter(self, x: Array) -> Array:
         wide = _summable(x)
         out = np.empty(x.shape[1:], wide.dtype)
         self._run("reduce_scatter_block", wide, out)
         return out.astype(x.dtype, copy=False)
 
-    def broadcast(self, x: Any, root: int) -> Any:
+    def broadcast(self, x: Array, root: int) -> Array:
         out = x.copy() if self.rank == root else np.empty_like(x)
         self._run("bcast", _bytes(out), root)
         return out
 
-    def shift(self, x: Any, by: int) -> Any:
+    def shift(self, x: Array, by: int) -> Array:
         out = np.empty_like(x)
         to, source = (self.rank + by) % self.size, (self.rank - by) % self.size
         if self.board:
@@ -170,7 +176,7 @@ class MPIRanks(Ranks):
             self._wait(lambda: self.mpi.Request.Testall(requests), "ring_shift")
         return out
 
-    def collect(self, value: Any) -> list[Any]:
+    def collect(self, value: T) -> list[T]:
         self.agree("collect", "what every rank says of itself")
         own = np.frombuffer(pickle.dumps(value), np.uint8)
         lengths = self.all_gather(np.array([own.size]))[:, 0]
@@ -181,15 +187,15 @@ class MPIRanks(Ranks):
         self.agree("split", "")
         world = self.board.world if self.board else None
         with self.board.sending() if self.board else nullcontext():
-            part = self.comm.Split(color, self.rank)
+            part: Any = self.comm.Split(color, self.rank)
         return MPIRanks(part, world)
 
 
-def _bytes(x: Any) -> Any:
-    """An array's memory, for what only travels: MPI need not know the dtype."""
+def _bytes(x: Array) -> Array:
+    """An array's memory as bytes: MPI, which only moves them, need not know the dtype."""
     return x.reshape(-1).view(np.uint8)
 
 
-def _summable(x: Any) -> Any:
+def _summable(x: Array) -> Array:
     """An array of a dtype that MPI can add: of float16 in float32."""
     return x.astype(np.float32) if x.dtype == np.float16 else x

@@ -10,15 +10,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from ..engine.context import current
 from ..engine.errors import ArgumentError
+from ..engine.types import Array
 from ..engine.writes import SourceLocation, caller
 
 __all__ = ["WORLD", "CollectiveCall", "Ranks"]
+
+T = TypeVar("T")
 
 
 class Ranks:
@@ -36,7 +39,7 @@ class Ranks:
         """Return once every rank has said the same text. Raises: RankError where one does not."""
         raise NotImplementedError
 
-    def collect(self, value: Any) -> list[Any]:
+    def collect(self, value: T) -> list[T]:
         """What each rank gave: small things of any kind."""
         raise NotImplementedError
 
@@ -44,32 +47,32 @@ class Ranks:
         """The group of those ranks that give this color, in the same order."""
         raise NotImplementedError
 
-    def all_reduce(self, x: Any) -> Any:
+    def all_reduce(self, x: Array) -> Array:
         return _sum(self.collect(x))
 
-    def all_gather(self, x: Any) -> Any:
+    def all_gather(self, x: Array) -> Array:
         """(p, *x.shape)"""
         return np.stack(self.collect(x))
 
-    def reduce_scatter(self, x: Any) -> Any:
+    def reduce_scatter(self, x: Array) -> Array:
         """Of x (p, ...) the sum over ranks of part r, on rank r."""
         return _sum([parts[self.rank] for parts in self.collect(x)])
 
-    def broadcast(self, x: Any, root: int) -> Any:
+    def broadcast(self, x: Array, root: int) -> Array:
         return self.collect(x)[root].copy()
 
-    def shift(self, x: Any, by: int) -> Any:
+    def shift(self, x: Array, by: int) -> Array:
         """The x of the rank that stands `by` before this one, in a ring."""
         return self.collect(x)[(self.rank - by) % self.size].copy()
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
 
-    def __deepcopy__(self, memo: Any) -> Ranks:
+    def __deepcopy__(self, memo: dict[int, object]) -> Ranks:
         return self  # whoever copies a model stays in the same group
 
 
-def _sum(parts: list[Any]) -> Any:
+def _sum(parts: list[Array]) -> Array:
     """In the order of ranks, so that each gets the same bits; of float16 in float32."""
     first = parts[0].astype(np.float32 if parts[0].dtype == np.float16 else parts[0].dtype)
     return sum(parts[1:], first).astype(parts[0].dtype)
@@ -95,7 +98,7 @@ class CollectiveCall:
         return repr(self.ranks)
 
     @classmethod
-    def of(cls, ranks: Any, x: Any) -> CollectiveCall:
+    def of(cls, ranks: Ranks | CollectiveCall | None, x: object) -> CollectiveCall:
         """That of a call with x; what is a CollectiveCall already stays."""
         if isinstance(ranks, cls):
             return ranks
@@ -114,7 +117,7 @@ class CollectiveCall:
             self.ranks, f"gradient of {self.label}", f"{self.place}, backward of {op}"
         )
 
-    def agree(self, op: str, x: Any, settings: dict[str, Any]) -> None:
+    def agree(self, op: str, x: Array, settings: dict[str, int]) -> None:
         """Compare with the other ranks: op, name, shape, dtype and settings."""
         if self.size > 1:
             more = "".join(f", {name}={value}" for name, value in settings.items())

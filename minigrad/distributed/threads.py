@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, RankError
-from .board import PAGE_BYTES, Board
+from .board import PAGE, Board
 from .ranks import WORLD, Ranks
 
 __all__ = ["ThreadGroup", "ThreadRanks", "run"]
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 
 class ThreadGroup:
@@ -23,7 +26,7 @@ class ThreadGroup:
 
     def __init__(self, ranks: list[int]) -> None:
         self.ranks = ranks
-        self.pages = np.zeros((len(ranks), PAGE_BYTES), np.uint8)
+        self.pages = np.zeros(len(ranks), PAGE)
         self.rows: list[list[Any]] = [[None] * len(ranks) for _ in range(2)]
 
 
@@ -37,13 +40,13 @@ class ThreadRanks(Ranks):
         self.board = Board(group.pages, rank, group.ranks, world)
 
     def agree(self, text: str, place: str) -> None:
-        self.board.meet(text, place)
+        self.board.agree(text, place)
 
-    def collect(self, value: Any) -> list[Any]:
+    def collect(self, value: T) -> list[T]:
         """What each rank gave; an array is copied, for its rank may overwrite it meanwhile."""
         row = self.group.rows[self.board.number % 2]
         row[self.rank] = value.copy() if isinstance(value, np.ndarray) else value
-        self.board.meet("", "")
+        self.board.agree("", "")
         return list(row)
 
     def split(self, color: int) -> Ranks:
@@ -53,7 +56,7 @@ class ThreadRanks(Ranks):
         return ThreadRanks(made[alike[0]], alike.index(self.rank), self.board.world)
 
 
-def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+def run(size: int, function: Callable[[*Arguments], T], *args: *Arguments) -> list[T]:
     """Call `function(*args)` on that many ranks, each a thread; what each returned.
 
     Raises: what the first rank raised, all others having ended too.
@@ -65,7 +68,7 @@ def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     if size < 1:
         raise ArgumentError(f"run: size must be at least 1, got {size}")
     group = ThreadGroup([*range(size)])
-    results: list[Any] = [None] * size
+    results: dict[int, T] = {}
     errors: dict[BaseException, int] = {}
 
     def work(rank: int) -> None:
@@ -86,4 +89,4 @@ def run(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     for error in sorted(errors, key=lambda error: isinstance(error, RankError)):
         error.add_note(f"on rank {errors[error]} of {size}")
         raise error
-    return results
+    return [results[rank] for rank in range(size)]
