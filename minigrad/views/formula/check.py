@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from ...engine.tensor import Tensor
 from ...functional import grad
 from . import parse
 from .evaluate import evaluate
+from .named import Array, Slots
 
 __all__ = ["FormulaCheck", "check_formula"]
+
+Values: TypeAlias = tuple[object, ...]  # the inputs or the settings of a call, in order
 
 TOLERANCE = {8: 1e-9, 4: 2e-4, 2: 5e-2}  # by the bytes of a float
 
@@ -56,54 +59,54 @@ def check_formula(op: Op) -> list[FormulaCheck]:
     return found
 
 
-def _checked(op: Op, inputs: Any, settings: Any, rng: Any) -> Iterator[FormulaCheck]:
+def _checked(
+    op: Op, inputs: Values, settings: Values, rng: np.random.Generator
+) -> Iterator[FormulaCheck]:
     with np.errstate(all="ignore"):
         out = op.forward(*inputs, *deepcopy(settings))
-        found = dict(zip(op.auxiliary, out[1:], strict=True)) if op.auxiliary else {}
+        by_products = dict(zip(op.auxiliary, out[1:], strict=True)) if op.auxiliary else {}
         out = np.asarray(out[0] if op.auxiliary else out)
         tex, rules = op.formulas(inputs, settings, Shaped.of(out))
-        names = op.input_names(len(inputs))
+        named = dict(zip(op.input_names(len(inputs)), inputs, strict=True))
         known = dict(zip(op.settings, settings, strict=True))
-        given = {name: _wide(x) for name, x in zip(names, inputs, strict=True)}
-        slots = {name: x for name, x in (known | given | found).items() if x is not None}
+        arrays = {name: _wide(x) for name, x in named.items()}
+        slots = {name: x for name, x in (known | arrays | by_products).items() if x is not None}
         if op.variadic:
-            slots[op.inputs[0]] = tuple(given.values())
+            slots[op.inputs[0]] = tuple(arrays.values())
         yield _compared(op, "out", tex, slots, out, known)
         if out.dtype.kind != "f":
             return
         g = rng.normal(size=out.shape).astype(out.dtype)
-        slots |= {"g": _kept(g, known, inputs), "out": _kept(out, known, inputs)}
-        for name, expected in _ruled(op, inputs, settings, names, g).items():
+        slots |= {"g": _kept(g, known, inputs[0]), "out": _kept(out, known, inputs[0])}
+        for name, expected in _gradients(op, named, settings, g).items():
             if name in rules:
                 yield _compared(op, name, rules[name], slots, expected, known)
 
 
-def _ruled(op: Op, inputs: Any, settings: Any, names: Any, g: Any) -> dict[str, Any]:
+def _gradients(op: Op, inputs: Slots, settings: Values, g: Array) -> dict[str, Array]:
     """What the op's rules give to each floating input."""
-    tensors = [
-        Tensor(x, None, 1) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
-        for x in inputs
-    ]
-    wanted = [i for i, x in enumerate(tensors) if isinstance(x, Tensor)]
+    tensors = {
+        name: Tensor(x, None, 1) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+        for name, x in inputs.items()
+    }
+    wanted = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
     if not wanted:
         return {}
-    output = Tensor.__apply__(op, tuple(tensors), tuple(deepcopy(settings)))
-    if not output.requires_grad:
-        return {}
-    parts = grad(output, [tensors[i] for i in wanted], g)
-    return {names[i]: part for i, part in zip(wanted, parts, strict=True)}
+    output = Tensor.__apply__(op, tuple(tensors.values()), tuple(deepcopy(settings)))
+    parts = grad(output, [*wanted.values()], g) if output.requires_grad else []
+    return dict(zip(wanted, parts, strict=bool(parts)))
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: object) -> object:
     """In float64, so that rounding is the code's alone."""
-    array = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-    return value.astype(np.float64) if array else value
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return value.astype(np.float64)
+    return value
 
 
-def _kept(array: Any, settings: dict[str, Any], inputs: Any) -> Any:
-    """A result with the axes that were summed away, of length 1, so that it meets the input."""
+def _kept(array: Array, settings: Slots, x: object) -> Array:
+    """A result with the axes that were summed away, of length 1, so that it meets the input x."""
     array = array.astype(np.float64) if array.dtype.kind == "f" else array
-    x = inputs[0]
     if "axis" not in settings or not isinstance(x, np.ndarray) or array.ndim >= x.ndim:
         return array
     axis = settings["axis"]
@@ -112,21 +115,20 @@ def _kept(array: Any, settings: dict[str, Any], inputs: Any) -> Any:
 
 
 def _compared(
-    op: Op, part: str, tex: str, slots: Any, expected: Any, settings: Any
+    op: Op, part: str, tex: str, slots: Slots, expected: Array, settings: Slots
 ) -> FormulaCheck:
     tolerance = TOLERANCE[expected.dtype.itemsize if expected.dtype.kind == "f" else 8]
+    shape, why = expected.shape, ""
     try:
-        shape = expected.shape
         target = None if part == "out" else shape
         found = evaluate(parse(tex), slots, target=target, settings=settings, shape=shape)
-        found = _fitted(np.asarray(found), shape)
+        difference = _difference(_fitted(np.asarray(found), shape), expected)
     except (MinigradError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-        why = str(error) or type(error).__name__
-        return FormulaCheck(op.name, part, tex, np.nan, tolerance, why)
-    return FormulaCheck(op.name, part, tex, _difference(found, expected), tolerance)
+        difference, why = np.nan, str(error) or type(error).__name__
+    return FormulaCheck(op.name, part, tex, difference, tolerance, why)
 
 
-def _fitted(found: Any, shape: tuple[int, ...]) -> Any:
+def _fitted(found: Array, shape: tuple[int, ...]) -> Array:
     """Summed over what was repeated, as the engine does."""
     if [n for n in found.shape if n != 1] == [n for n in shape if n != 1]:
         return found.reshape(shape)
@@ -140,7 +142,7 @@ def _fitted(found: Any, shape: tuple[int, ...]) -> Any:
         raise UnreadableFormulaError(said) from None
 
 
-def _difference(found: Any, expected: Any) -> float:
+def _difference(found: Array, expected: Array) -> float:
     found = np.asarray(found, dtype=np.float64)
     expected = np.asarray(expected, dtype=np.float64)
     both = np.isfinite(found) & np.isfinite(expected)

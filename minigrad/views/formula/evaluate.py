@@ -13,17 +13,19 @@ array([13., 13.])
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...engine.errors import UnreadableFormulaError
 from ...ops.notation import letters
 from . import named
 from .indices import Places, ordered, read
+from .named import Array, Slots
 from .products import gradient_of
 from .recurrence import Steps
 from .tree import (
@@ -50,7 +52,7 @@ from .write import text
 __all__ = ["evaluate"]
 
 COUNT = operator(r"\#")
-COMPARE: dict[str, Callable[..., Any]] = {
+COMPARE: dict[str, np.ufunc] = {
     "=": np.equal,
     "<": np.less,
     ">": np.greater,
@@ -68,22 +70,31 @@ NUMBERS = ("number", "frac", "tfrac", "sqrt")  # what is multiplied entry by ent
 class Labelled(NamedTuple):
     """An array, the labels of its axes where subscripts gave some, whether it is a vector's ᵀ."""
 
-    array: Any
+    array: Array
     labels: tuple[str, ...] | None = None
     turned: bool = False
 
-    def mapped(self, change: Callable[[Any], Any]) -> Labelled:
+    def mapped(self, change: Callable[[Array], Array]) -> Labelled:
         return Labelled(change(self.array), self.labels)
+
+    @property
+    def known_labels(self) -> tuple[str, ...]:
+        """Its labels, or the usual letters of so many axes."""
+        return tuple(letters(self.array.ndim)) if self.labels is None else self.labels
+
+
+def _unlabelled(value: ArrayLike) -> Labelled:
+    return Labelled(np.asarray(value))
 
 
 def evaluate(
     formula: Formula,
-    slots: Mapping[str, Any],
+    slots: Slots,
     *,
     target: tuple[int, ...] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Slots | None = None,
     shape: tuple[int, ...] = (),
-) -> Any:
+) -> Array:
     """The array that a formula gives.
 
     Args:
@@ -96,29 +107,27 @@ def evaluate(
     body, definitions = defined(formula)
     run = _Evaluation(formula, slots, definitions, target, settings or {}, shape)
     found = run.of(body)
-    if run.places and found.labels is not None:
-        return _aligned(found, ordered(found.labels))
-    usual = _usual_labels(found.array)
-    if found.labels is not None and sorted(found.labels) == sorted(usual):
-        return _aligned(found, usual)
-    return found.array
+    if found.labels is None:
+        return found.array
+    usual = ordered(found.labels) if run.places else tuple(letters(found.array.ndim))
+    return _aligned(found, usual) if {*usual} == {*found.labels} else found.array
 
 
 class _Evaluation:
     def __init__(
         self,
         formula: Formula,
-        slots: Mapping[str, Any],
+        slots: Slots,
         definitions: list[tuple[Formula, Formula]],
         target: tuple[int, ...] | None,
-        settings: Mapping[str, Any],
+        settings: Slots,
         shape: tuple[int, ...],
     ) -> None:
         self.slots = slots
         self.definitions = {
             sign: it for sign, it in definitions if sign.kind != "text" or sign.text not in slots
         }
-        self.steps = Steps(formula, definitions, slots, self.of)
+        self.steps = Steps(formula, definitions, slots, lambda part: self.of(part).array)
         self.places = Places(
             formula, {} if self.steps else slots, shape, [sign.text for sign, _ in definitions]
         )
@@ -170,7 +179,7 @@ class _Evaluation:
             value = self.product(term)
             if sign == MINUS:
                 value = value.mapped(np.negative)
-            if len(terms) > 1 and np.asarray(value.array).dtype == bool:
+            if len(terms) > 1 and value.array.dtype == bool:
                 value = value.mapped(_as_mask)
             values.append(value)
         if not values:
@@ -181,7 +190,7 @@ class _Evaluation:
         """Chunks between ⊙ and ⊘, from the left."""
         total: Labelled | None = None
         chunk: list[tuple[Formula, Labelled]] = []
-        how: Callable[..., Any] = np.multiply
+        how: np.ufunc = np.multiply
         rest = [item for item in items if item.kind != "space"]
         while rest:
             item = rest.pop(0)
@@ -200,7 +209,7 @@ class _Evaluation:
         name = base.text
         if base.kind in ("operator", "function") and name in named.FOLDS:
             if self.steps and below == letter("t"):
-                return Labelled(self.steps.sum(rest, self.product)), []
+                return Labelled(self.steps.sum(row(rest))), []
             outer, self.fill = self.fill, -np.inf if name == r"\max" else 0.0
             value = self.product(rest)
             self.fill = outer
@@ -223,17 +232,15 @@ class _Evaluation:
     def atom(self, node: Formula) -> Labelled:
         match node:
             case Formula("number", digits):
-                return Labelled(float(digits))
+                return _unlabelled(float(digits))
             case Formula("letter", r"\pi"):
-                return Labelled(np.pi)
+                return _unlabelled(np.pi)
             case Formula("letter", r"\infty"):
-                return Labelled(np.inf)
+                return _unlabelled(np.inf)
             case Formula("letter", name) if name in self.places.ranges:
                 return self.place(name)
-            case Formula("text", name) if name in self.slots:
-                return Labelled(self.slots[name])
-            case Formula("slot", name) if name in self.slots:
-                return Labelled(self.slots[name])
+            case Formula("text" | "slot", name) if name in self.slots:
+                return _unlabelled(self.slots[name])
             case Formula("group" | "tall", "[", (inside,)):
                 return self.holds(inside)
             case Formula("group" | "tall", "|", (inside,)):
@@ -287,13 +294,13 @@ class _Evaluation:
         if above == EMPTY:
             return value
         if above == TRANSPOSE:
-            if np.ndim(value.array) == 1:
+            if value.array.ndim == 1:
                 return Labelled(value.array, turned=True)
-            return value.mapped(lambda x: np.swapaxes(x, -1, -2) if np.ndim(x) > 1 else x)
+            return value.mapped(lambda x: np.swapaxes(x, -1, -2) if x.ndim > 1 else x)
         items = items_of(above)
         if items[0] == CIRCLE:
             return _power(value, self.of(row(items[1:])))
-        if np.ndim(value.array) == 0:
+        if value.array.ndim == 0:
             return _power(value, self.of(above))
         raise UnreadableFormulaError(f"the superscript {text(above)}")
 
@@ -307,13 +314,13 @@ class _Evaluation:
             return self.picked(value, split(below, COMMA))
         if computed := [sign for sign in signs if not AXIS_LABEL.fullmatch(sign)]:
             raise UnreadableFormulaError(f"the index {computed[0]} is computed")
-        if np.ndim(value.array) > len(signs):  # axes that were summed away
+        if value.array.ndim > len(signs):  # axes that were summed away
             value = Labelled(np.squeeze(value.array))
-        if np.ndim(value.array) != len(signs):
-            raise UnreadableFormulaError(f"{len(signs)} labels for {np.ndim(value.array)} axes")
+        if value.array.ndim != len(signs):
+            raise UnreadableFormulaError(f"{len(signs)} labels for {value.array.ndim} axes")
         return Labelled(value.array, tuple(signs))
 
-    def read(self, array: Any, parts: list[Formula]) -> Labelled:
+    def read(self, array: Array, parts: list[Formula]) -> Labelled:
         """The entries of an array at places, each of which may be computed."""
         count = array.ndim - len(parts) + 1  # of the last part, which stands for all axes left
         found = [self.of(part) for part in parts[:-1]]
@@ -324,9 +331,9 @@ class _Evaluation:
     def picked(self, value: Labelled, parts: list[Formula]) -> Labelled:
         """x_{i, t_i}: of each row the entry that t tells; rows of several axes count as one."""
         at = next(i for i, part in enumerate(parts) if part.kind == "script")
-        where = np.asarray(self.of(parts[at].parts[0]).array, dtype=int)
+        where = self.of(parts[at].parts[0]).array.astype(int)
         labels = tuple(text(part) for i, part in enumerate(parts) if i != at)
-        axis = at if len(parts) == np.ndim(value.array) else -1
+        axis = at if len(parts) == value.array.ndim else -1
         found = np.take_along_axis(value.array, np.expand_dims(where, axis), axis)
         found = np.squeeze(found, axis)
         return Labelled(found if found.ndim == len(labels) else found.reshape(-1), labels)
@@ -336,25 +343,25 @@ class _Evaluation:
         items = items_of(inside)
         signs = [i for i, item in enumerate(items) if item.text in COMPARE]
         if not signs:
-            return self.of(inside).mapped(lambda x: np.asarray(x, dtype=bool).astype(float))
+            return self.of(inside).mapped(lambda x: x.astype(bool).astype(float))
         if self.places and len(signs) == 1 and items[0].kind == "letter":
             return self.is_at(items[0].text, row(items[2:]))
         bounds = [-1, *signs, len(items)]
         sides = [self.of(row(items[a + 1 : b])) for a, b in pairwise(bounds)]
-        found = Labelled(1.0)
+        found = _unlabelled(1.0)
         for at, sign in enumerate(signs):
             one = _together(COMPARE[items[sign].text], sides[at], sides[at + 1])
-            found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
+            found = _together(np.multiply, found, one.mapped(lambda x: x.astype(float)))
         return found
 
     def is_at(self, name: str, where: Formula) -> Labelled:
         """[m = 2 i + k]: 1 where a letter is what an index computes, along every axis."""
-        found = Labelled(1.0)
+        found = _unlabelled(1.0)
         for axis in range(len(self.places.labels(name))):
             one = _together(
                 np.equal, self.along(axis, Formula("letter", name)), self.along(axis, where)
             )
-            found = _together(np.multiply, found, one.mapped(lambda x: np.asarray(x, float)))
+            found = _together(np.multiply, found, one.mapped(lambda x: x.astype(float)))
         return found
 
     def first(self, below: Formula, inside: Formula) -> Labelled:
@@ -404,12 +411,12 @@ class _Evaluation:
         subscript = "" if below == EMPTY else text(below)
         return Labelled(named.FUNCTIONS[name](self.call, subscript, *values))
 
-    def arguments(self, part: Formula) -> list[Any]:
+    def arguments(self, part: Formula) -> list[Array | str]:
         """What stands between two commas; of a slot that holds several arrays, each."""
         if part.kind == "text":
             return [part.text]
         if part.kind == "slot" and isinstance(self.slots.get(part.text), tuple):
-            return list(self.slots[part.text])
+            return [*map(np.asarray, self.slots[part.text])]
         return [self.of(part).array]
 
     # ------------------------------------------------------------------ folds
@@ -417,12 +424,12 @@ class _Evaluation:
     def folded(self, name: str, below: Formula, value: Labelled, keep: bool = False) -> Labelled:
         """Σ, mean, max … over labels; over all without any."""
         fold = named.FOLDS[name]
-        array = np.asarray(value.array)
+        array = value.array
         if below == EMPTY or not items_of(below):
             return Labelled(fold(array))
         if (cumulated := self.cumulated(name, below, value)) is not None:
             return cumulated
-        known = value.labels or tuple(letters(array.ndim))
+        known = value.known_labels
         names = [text(items_of(part)[0]) for part in split(below, COMMA)]
         if self.places:
             names = [label for name in names for label in self.places.labels(name)]
@@ -444,7 +451,7 @@ class _Evaluation:
         if missing := [label for label in first if label not in value.labels]:
             raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
         axes = [value.labels.index(label) for label in first]
-        ends = np.moveaxis(np.asarray(value.array), axes, range(-len(axes), 0))
+        ends = np.moveaxis(value.array, axes, range(-len(axes), 0))
         flat = _flat(ends, len(axes))
         found = np.reshape(named.cumulated(name, sign, flat), ends.shape)
         found = np.moveaxis(found, range(-len(axes), 0), axes)
@@ -452,7 +459,7 @@ class _Evaluation:
         return Labelled(found, tuple(renamed.get(x, x) for x in value.labels))
 
 
-def _flat(array: Any, axes: int) -> Any:
+def _flat(array: Array, axes: int) -> Array:
     """The last so many axes as one."""
     lead = array.shape[: array.ndim - axes]
     return np.reshape(array, (*lead, int(np.prod(array.shape[array.ndim - axes :]))))
@@ -473,13 +480,15 @@ def _log_of(node: Formula) -> Formula:
     return LOG_SOFTMAX if node == SOFTMAX else node.mapped(_log_of)
 
 
-def _chunked(total: Labelled | None, how: Any, chunk: list[tuple[Formula, Labelled]]) -> Labelled:
+def _chunked(
+    total: Labelled | None, how: np.ufunc, chunk: list[tuple[Formula, Labelled]]
+) -> Labelled:
     """What stands side by side, multiplied, and then what came before it."""
     if not chunk:
         raise UnreadableFormulaError("a product without a factor")
     (node, found), *others = chunk
     for other, value in others:
-        scalar = np.ndim(found.array) == 0 or np.ndim(value.array) == 0
+        scalar = found.array.ndim == 0 or value.array.ndim == 0
         entrywise = any(map(_is_entrywise, (node, other)))
         labelled = found.labels is not None or value.labels is not None
         if scalar or entrywise or labelled:
@@ -495,7 +504,7 @@ def _is_entrywise(factor: Formula) -> bool:
     return factor.text == "[" or (factor.kind in NUMBERS and gradient_of(factor) is None)
 
 
-def _matrix_product(one: Labelled, other: Labelled) -> Any:
+def _matrix_product(one: Labelled, other: Labelled) -> Array:
     """Of matrices or stacks of them; a vector's ᵀ beside a vector makes their outer product."""
     a, b = one.array, other.array
     if one.turned:
@@ -509,34 +518,24 @@ def _matrix_product(one: Labelled, other: Labelled) -> Any:
     return np.matmul(a, b)
 
 
-def _together(combine: Callable[..., Any], one: Labelled, other: Labelled) -> Labelled:
+def _together(combine: np.ufunc, one: Labelled, other: Labelled) -> Labelled:
     """Entry by entry; axes with labels meet those of the same label."""
     if one.labels is None and other.labels is None:
         return Labelled(combine(one.array, other.array))
-    one, other = (
-        value if value.labels is not None else Labelled(value.array, _usual_labels(value.array))
-        for value in (one, other)
-    )
-    mine, theirs = one.labels or (), other.labels or ()
-    labels = tuple(dict.fromkeys((*mine, *theirs)))
+    labels = tuple(dict.fromkeys((*one.known_labels, *other.known_labels)))
     return Labelled(combine(_aligned(one, labels), _aligned(other, labels)), labels)
 
 
-def _usual_labels(array: Any) -> tuple[str, ...]:
-    return tuple(letters(np.ndim(array)))
-
-
-def _aligned(value: Labelled, labels: tuple[str, ...]) -> Any:
+def _aligned(value: Labelled, labels: tuple[str, ...]) -> Array:
     """An array with an axis for each label, of length 1 where it has none."""
-    if value.labels is None:
-        return value.array
-    order = sorted(range(len(value.labels)), key=lambda i: labels.index((value.labels or ())[i]))
-    array = np.transpose(value.array, order)
-    missing = [i for i, label in enumerate(labels) if label not in value.labels]
-    return np.expand_dims(array, missing)
+    known = value.known_labels
+    array = np.transpose(
+        value.array, sorted(range(len(known)), key=lambda i: labels.index(known[i]))
+    )
+    return np.expand_dims(array, [i for i, label in enumerate(labels) if label not in known])
 
 
-def _as_mask(allowed: Any) -> Any:
+def _as_mask(allowed: Array) -> Array:
     """What a boolean mask adds, as views say of it: M is 0 where True, and −∞ where False."""
     return np.where(allowed, 0.0, -np.inf)
 

@@ -9,12 +9,11 @@ in the order n, o, d, c, f, m, i, k, examples and channels before places.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from .named import FOLDS
+from .named import FOLDS, Array, Slots
 from .tree import COMMA, EQUALS, Formula, operator, split
 
 __all__ = ["Places", "ordered", "read"]
@@ -32,7 +31,7 @@ class Places:
     def __init__(
         self,
         formula: Formula,
-        slots: Mapping[str, Any],
+        slots: Slots,
         shape: tuple[int, ...],
         defined: Collection[str] = (),
     ) -> None:
@@ -105,9 +104,9 @@ def ordered(labels: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=lambda label: (ORDER.index(label[0]), label)))
 
 
-def read(array: Any, places: list[Any], fill: float) -> Any:
+def read(array: Array, indices: Sequence[Array], fill: float) -> Array:
     """The entries at places, one array for each axis; `fill` for those that lie outside."""
-    places = [np.asarray(at, dtype=int) for at in places]
+    places = [at.astype(int) for at in indices]
     inside = np.ones((), bool)
     for at, n in zip(places, array.shape, strict=True):
         inside = inside & (at >= 0) & (at < n)

@@ -7,14 +7,15 @@ page's own: ["slot", "x"] is what stands for the input x, ["shape", "(2, 3)"] a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from .tree import CLOSING, EMPTY, SPACES, SUM, Formula, items_of, shown
 
 __all__ = ["Tree", "mathml"]
 
-Tree: TypeAlias = Any
+Tree: TypeAlias = "str | dict[str, str] | Sequence[Tree]"  # a dict has attributes
 TAGS = {"number": "mn", "operator": "mo", "text": "mtext", "shape": "shape", "slot": "slot"}
 SIGNS = {"-": "−", r"\top": "⊤", r"\sum": "∑", r"\circ": "∘"}  # where plain text has another
 ACCENT_SIGNS = {"hat": "^", "bar": "¯"}

@@ -8,36 +8,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from math import erf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ops.notation import letters
 
-__all__ = ["ENTRYWISE", "FOLDS", "FUNCTIONS", "FormulaCall", "cumulated", "index"]
+__all__ = [
+    "ENTRYWISE", "FOLDS", "FUNCTIONS", "Array", "FormulaCall", "Slots", "cumulated", "index",
+]  # fmt: skip
+
+Array: TypeAlias = NDArray[Any]
+Slots: TypeAlias = Mapping[str, Any]  # arrays and settings by name
 
 
 class FormulaCall(NamedTuple):
-    """What a function may ask: the shape of what is to come out, settings, and the slots."""
+    """What a function may depend on: the shape of the result, the op's settings, and the slots."""
 
     target: tuple[int, ...] | None
-    settings: Mapping[str, Any]
-    slots: Mapping[str, Any]
+    settings: Slots
+    slots: Slots
 
 
-def _normal_cdf(x: Any) -> Any:
-    return np.vectorize(lambda z: 0.5 * (1 + erf(z / np.sqrt(2))), otypes=[float])(x)
-
-
-def _normal_density(x: Any) -> Any:
-    return np.exp(-np.square(x) / 2) / np.sqrt(2 * np.pi)
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-np.asarray(x)))
-
-
-ENTRYWISE: dict[str, Callable[[Any], Any]] = {
+ERF = np.vectorize(erf, otypes=[float])
+ENTRYWISE: dict[str, Callable[[Array], Array]] = {
     "round": np.rint,
     "floor": np.floor,
     r"\log": np.log,
@@ -49,17 +44,17 @@ ENTRYWISE: dict[str, Callable[[Any], Any]] = {
     r"\cosh": np.cosh,
     r"\arctan": np.arctan,
     "sign": np.sign,
-    "erf": np.vectorize(erf, otypes=[float]),
-    r"\sigma": _sigmoid,
-    r"\Phi": _normal_cdf,
-    r"\varphi": _normal_density,
+    "erf": ERF,
+    r"\sigma": lambda x: 1 / (1 + np.exp(-x)),
+    r"\Phi": lambda x: 0.5 * (1 + ERF(x / np.sqrt(2))),  # the normal distribution, its density
+    r"\varphi": lambda x: np.exp(-np.square(x) / 2) / np.sqrt(2 * np.pi),
 }
 
 
 # ------------------------------------------------------------------ folds
 
 
-FOLDS: dict[str, Callable[..., Any]] = {
+FOLDS: dict[str, Callable[..., Array]] = {
     r"\sum": np.sum,
     "sum": np.sum,
     r"\prod": np.prod,
@@ -70,7 +65,7 @@ FOLDS: dict[str, Callable[..., Any]] = {
 }
 
 
-def cumulated(name: str, sign: str, array: Any) -> Any:
+def cumulated(name: str, sign: str, array: Array) -> Array:
     """Along the last axis: sums up to each place (≤), from each (≥); products of all others (≠)."""
     if sign == r"\ne":
         others = [np.delete(array, i, -1) for i in range(array.shape[-1])]
@@ -84,11 +79,11 @@ def cumulated(name: str, sign: str, array: Any) -> Any:
 # ------------------------------------------------------------------ axes, shapes, indices
 
 
-def _axes(below: str, array: Any) -> tuple[int, ...] | None:
+def _axes(below: str, array: Array) -> tuple[int, ...] | None:
     """The axes that a subscript names, by letter or by number; None for all."""
     if not below:
         return None
-    known = letters(np.ndim(array))
+    known = letters(array.ndim)
     parts = [part.strip() for part in below.split(",")]
     return tuple(int(p) if p.lstrip("-").isdigit() else known.index(p) for p in parts)
 
@@ -97,17 +92,15 @@ def _shape(below: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", below))
 
 
-def index(written: str, slots: Mapping[str, Any]) -> Any:
+def index(written: str, slots: Slots) -> Any:
     """An index as it is written behind a value, such as `…, 1:2` or `[0, 2], new`."""
     if written in slots:
         return slots[written]
     parts = re.findall(r"\s*(\[[^\]]*\]|[^,]+)", written)
-    return tuple(_part(part.strip(), slots) for part in parts if part.strip())
+    return tuple(_part(part.strip()) for part in parts if part.strip())
 
 
-def _part(written: str, slots: Mapping[str, Any]) -> Any:
-    if written in slots:
-        return slots[written]
+def _part(written: str) -> Any:
     if written == "…":
         return Ellipsis
     if written == "new":
@@ -122,13 +115,13 @@ def _part(written: str, slots: Mapping[str, Any]) -> Any:
 # ------------------------------------------------------------------ the functions
 
 
-def _row(fold: str) -> Callable[..., Any]:
+def _row(fold: str) -> Callable[..., Array]:
     return lambda call, below, x: FOLDS[fold](x, axis=-1, keepdims=True)
 
 
-def _softmax(call: FormulaCall, below: str, x: Any) -> Any:
+def _softmax(call: FormulaCall, below: str, x: Array) -> Array:
     axes = _axes(below, x) if "≤" not in below else (-1,)
-    axes = (-1,) if axes is None and np.ndim(x) else axes
+    axes = (-1,) if axes is None and x.ndim else axes
     if "≤" in below or "<" in below:
         x = np.where(_allowed(below, x.shape[-2:]), x, -np.inf)
     top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
@@ -137,15 +130,15 @@ def _softmax(call: FormulaCall, below: str, x: Any) -> Any:
     return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
 
 
-def _log_softmax(call: FormulaCall, below: str, x: Any) -> Any:
+def _log_softmax(call: FormulaCall, below: str, x: Array) -> Array:
     """The logarithm of it, also where the weight itself is too small for a float."""
     axes = _axes(below, x)
-    axes = (-1,) if axes is None and np.ndim(x) else axes
+    axes = (-1,) if axes is None and x.ndim else axes
     top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
     return x - top - np.log(np.sum(np.exp(x - top), axis=axes, keepdims=True))
 
 
-def _allowed(below: str, shape: tuple[int, int]) -> Any:
+def _allowed(below: str, shape: tuple[int, int]) -> Array:
     """Which keys j a query i may attend to, as j ≤ i and |i - j| < n say."""
     i, j = np.arange(shape[0])[:, None], np.arange(shape[1])
     allowed = j <= i if "j ≤ i" in below else np.ones(shape, bool)
@@ -153,64 +146,59 @@ def _allowed(below: str, shape: tuple[int, int]) -> Any:
     return allowed & (np.abs(i - j) < int(near[1])) if near else allowed
 
 
-def _broadcast(call: FormulaCall, below: str, x: Any) -> Any:
-    """To the shape that is written; else along the named axes of what is to come out."""
+def _broadcast(call: FormulaCall, below: str, x: Array) -> Array:
+    """To the shape that is written; else along the named axes of the result."""
     if re.search(r"\d", below):
         return np.broadcast_to(x, _shape(below))
     if call.target is None:
         return x
     axes = _axes(below, np.empty(call.target))
-    if axes is not None and np.ndim(x) < len(call.target):
+    if axes is not None and x.ndim < len(call.target):
         x = np.expand_dims(x, axes)
-    if axes is None and np.ndim(x) < len(call.target):
-        return np.broadcast_to(np.reshape(x, (1,) * len(call.target)), call.target)
     return np.broadcast_to(x, call.target)
 
 
-def _scatter(call: FormulaCall, below: str, x: Any, *more: Any) -> Any:
-    """Each entry of x added where it was taken from."""
+def _scatter(call: FormulaCall, below: str, x: Array, where: Array | str | None = None) -> Array:
+    """Each entry of x added where it was taken from: at an index, by padding, along an axis."""
     shape = call.target if call.target is not None else call.settings["shape"]
     made = np.zeros(shape)
-    if not more:
+    if where is None:
         places = index(below, call.slots)
         np.add.at(made, places, np.reshape(x, made[places].shape))
-    elif isinstance(more[0], str):  # the mode of a padding
+    elif isinstance(where, str):  # the mode of the padding
         places = np.arange(made.size).reshape(shape)
-        np.add.at(made.reshape(-1), _pad(call, below, places, more[0]), x)
+        np.add.at(made.reshape(-1), _pad(call, below, places, where), x)
     else:
         axis = _axes(below, made)
-        np.add.at(made, _along(more[0], 0 if axis is None else axis[0]), x)
+        np.add.at(made, _along(where, 0 if axis is None else axis[0]), x)
     return made
 
 
-def _along(indices: Any, axis: int) -> tuple[Any, ...]:
+def _along(indices: Array, axis: int) -> tuple[Array, ...]:
     """The index of NumPy's take_along_axis."""
-    grid = list(np.ogrid[tuple(slice(n) for n in np.shape(indices))])
-    grid[axis] = np.asarray(indices)
-    return tuple(grid)
+    places = [*np.ix_(*map(np.arange, indices.shape))]
+    places[axis] = indices
+    return tuple(places)
 
 
-def _pick(call: FormulaCall, below: str, x: Any, indices: Any) -> Any:
+def _pick(call: FormulaCall, below: str, x: Array, indices: Array) -> Array:
     axis = _axes(below, x)
-    return np.take_along_axis(x, np.asarray(indices), None if axis is None else axis[0])
+    return np.take_along_axis(x, indices, None if axis is None else axis[0])
 
 
-def _unsorted(call: FormulaCall, below: str, g: Any) -> Any:
+def _unsorted(call: FormulaCall, below: str, g: Array) -> Array:
     """What belongs to each entry, from where sorting put it."""
     x = call.slots["x"]
     axis = int(below) if below else None
-    order = np.argsort(x, axis=axis, kind="stable")
-    back = np.argsort(order, axis=-1 if axis is None else axis, kind="stable")
-    if axis is None:
-        return np.reshape(g, -1)[back].reshape(np.shape(x))
-    return np.take_along_axis(g, back, axis)
+    back = np.argsort(np.argsort(x, axis, "stable"), axis, "stable")
+    return np.take_along_axis(g, back, axis).reshape(x.shape)
 
 
-def _repeated(call: FormulaCall, below: str, x: Any) -> Any:
+def _repeated(call: FormulaCall, below: str, x: Array) -> Array:
     return np.repeat(x, call.settings["repeats"], axis=int(below) if below else None)
 
 
-def _summed_repeats(call: FormulaCall, below: str, g: Any) -> Any:
+def _summed_repeats(call: FormulaCall, below: str, g: Array) -> Array:
     """Each entry's copies added up."""
     shape = call.target or ()
     places = _repeated(call, below, np.arange(np.prod(shape, dtype=int)).reshape(shape))
@@ -219,61 +207,60 @@ def _summed_repeats(call: FormulaCall, below: str, g: Any) -> Any:
     return made
 
 
-def _onehot(call: FormulaCall, below: str, targets: Any) -> Any:
+def _onehot(call: FormulaCall, below: str, targets: Array) -> Array:
     axis = int(below or -1)
-    classes = np.shape(call.slots["logits" if "logits" in call.slots else "log_probs"])[axis]
-    return np.moveaxis(np.eye(classes)[np.asarray(targets, int)], -1, axis)
+    scores = call.slots["logits" if "logits" in call.slots else "log_probs"]
+    return np.moveaxis(np.eye(scores.shape[axis])[targets.astype(int)], -1, axis)
 
 
-def _einsum(call: FormulaCall, below: str, *operands: Any) -> Any:
+def _einsum(call: FormulaCall, below: str, *operands: Array) -> Array:
     """NumPy's, where the output may also repeat along a letter, or have it twice: a diagonal."""
     written = below.replace(" ", "").replace("…", ".").replace("1", "")
     inputs, _, output = written.partition("→")
     terms = inputs.split(",")
     shape = call.target or ()
-    dots = max(
-        [np.ndim(x) + 1 - len(term) for x, term in zip(operands, terms, strict=True) if "." in term]
-        + ([len(shape) + 1 - len(output)] if "." in output and call.target is not None else [])
-        or [0]
-    )
+    ranks = [
+        *((x.ndim, term) for x, term in zip(operands, terms, strict=True)),
+        (len(shape), output),
+    ]
+    dots = max([0, *(rank + 1 - len(term) for rank, term in ranks if "." in term)])
     spare = list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    ellipsis, spare = spare[:dots], spare[dots:]
-    for i, x in enumerate(operands):
-        own = np.ndim(x) + 1 - len(terms[i])
-        terms[i] = terms[i].replace(".", "".join(ellipsis[dots - own :]))
-    given = [*operands]
+    ellipsis, spare = "".join(spare[:dots]), spare[dots:]
+    for i, (rank, term) in enumerate(ranks[:-1]):
+        terms[i] = term.replace(".", ellipsis[dots - (rank + 1 - len(term)) :])
+    factors = [*operands]
     letters_out: list[str] = []
-    for at, letter in enumerate(output.replace(".", "".join(ellipsis))):
+    for at, letter in enumerate(output.replace(".", ellipsis)):
         name = letter
         if letter in letters_out:
             name = spare.pop()
             terms.append(letter + name)
-            given.append(np.eye(shape[at]))
+            factors.append(np.eye(shape[at]))
         elif not any(letter in term for term in terms):
             terms.append(letter)
-            given.append(np.ones(shape[at]))
+            factors.append(np.ones(shape[at]))
         letters_out.append(name)
-    return np.einsum(f"{','.join(terms)}->{''.join(letters_out)}", *given)
+    return np.einsum(f"{','.join(terms)}->{''.join(letters_out)}", *factors)
 
 
-def _pad(call: FormulaCall, below: str, x: Any, last: Any = 0.0) -> Any:
+def _pad(call: FormulaCall, below: str, x: Array, last: Array | str | float = 0.0) -> Array:
     widths = [tuple(map(int, pair.split("+"))) for pair in below.replace(" ", "").split(",")]
     if isinstance(last, str):
         return np.pad(x, widths, mode=last)  # type: ignore[call-overload]
     return np.pad(x, widths, constant_values=last)
 
 
-def _joined(call: FormulaCall, below: str, *xs: Any) -> Any:
+def _joined(call: FormulaCall, below: str, *xs: Array) -> Array:
     axes = _axes(below, xs[0])
     return np.concatenate(xs, axis=None if axes is None else axes[0])
 
 
-def _flipped(call: FormulaCall, below: str, x: Any) -> Any:
+def _flipped(call: FormulaCall, below: str, x: Array) -> Array:
     return np.flip(x, _axes(below, x))
 
 
-def _rolled(by: int) -> Callable[..., Any]:
-    def roll(call: FormulaCall, below: str, x: Any) -> Any:
+def _rolled(by: int) -> Callable[..., Array]:
+    def roll(call: FormulaCall, below: str, x: Array) -> Array:
         shift = call.settings["shift"]
         back = tuple(by * n for n in shift) if isinstance(shift, tuple) else by * shift
         return np.roll(x, back, _axes(below, x))
@@ -281,7 +268,7 @@ def _rolled(by: int) -> Callable[..., Any]:
     return roll
 
 
-def _clip(call: FormulaCall, below: str, x: Any) -> Any:
+def _clip(call: FormulaCall, below: str, x: Array) -> Array:
     if below.startswith("±"):
         size = float(call.slots[below[1:].strip()])
         return np.clip(x, -size, size)
@@ -289,35 +276,31 @@ def _clip(call: FormulaCall, below: str, x: Any) -> Any:
     return np.clip(x, float(low), float(high))
 
 
-def _window_places(call: FormulaCall, shape: tuple[int, ...]) -> Any:
+def _window_places(call: FormulaCall, shape: tuple[int, ...]) -> Array:
     """Of each window's entries, as (C, K, L, N), the place in an array (N, C, …); -1 outside."""
-    n, given = len(shape) - 2, call.settings
-    size, stride, gap = (np.broadcast_to(given[s], n) for s in ("size", "stride", "dilation"))
+    n, settings = len(shape) - 2, call.settings
+    size, stride, gap = (np.broadcast_to(settings[s], n) for s in ("size", "stride", "dilation"))
     span = gap * (size - 1)
-    if given["padding"] == "same":
+    if settings["padding"] == "same":
         pads = [(s // 2, s - s // 2) for s in span]
     else:
-        pads = [(p, p) for p in np.broadcast_to(given["padding"], n)]
+        pads = [(p, p) for p in np.broadcast_to(settings["padding"], n)]
     places = np.arange(int(np.prod(shape))).reshape(shape)
-    wide = np.pad(places, [(0, 0), (0, 0), *pads], constant_values=-1)
-    for axis in range(n):  # (N, C, …, L, K): each axis becomes the windows along it
-        starts = np.arange(0, wide.shape[2] - span[axis], stride[axis])
-        wide = np.moveaxis(
-            wide[:, :, starts[:, None] + gap[axis] * np.arange(size[axis])], (2, 3), (-2, -1)
-        )
-    order = (1, *range(3, 2 + 2 * n, 2), *range(2, 2 + 2 * n, 2), 0)
-    flat = (shape[1], np.prod(size), np.prod(wide.shape[2::2], dtype=int), shape[0])
-    return wide.transpose(order).reshape(flat)
+    padded = np.pad(places, [(0, 0), (0, 0), *pads], constant_values=-1)
+    spatial = tuple(range(2, 2 + n))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, tuple(span + 1), spatial)
+    windows = windows[tuple(slice(None, None, step) for step in (1, 1, *stride, *gap))]
+    windows = windows.transpose(1, *range(2 + n, 2 + 2 * n), *spatial, 0)  # (C, …, …, N)
+    return windows.reshape(shape[1], np.prod(size), np.prod(windows.shape[1 + n : -1]), shape[0])
 
 
-def _windows(call: FormulaCall, below: str, x: Any) -> Any:
-    shape = np.shape(x) if "shape" not in call.settings else call.settings["shape"]
-    places = _window_places(call, shape)
+def _windows(call: FormulaCall, below: str, x: Array) -> Array:
+    places = _window_places(call, call.settings.get("shape", x.shape))
     fill = call.settings.get("fill", 0.0)
     return np.where(places < 0, fill, np.append(np.ravel(x), fill)[places])
 
 
-def _add_windows(call: FormulaCall, below: str, x: Any) -> Any:
+def _add_windows(call: FormulaCall, below: str, x: Array) -> Array:
     shape = call.settings.get("shape", call.target)
     places = _window_places(call, shape)
     made = np.zeros(int(np.prod(shape)) + 1)
@@ -325,7 +308,7 @@ def _add_windows(call: FormulaCall, below: str, x: Any) -> Any:
     return made[:-1].reshape(shape)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
     "rowsum": _row(r"\sum"),
     "rowmean": _row("mean"),
     "rowvar": _row("var"),

@@ -6,49 +6,58 @@ how many rows an array has that is indexed by t alone. A sign without its t is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...engine.errors import UnreadableFormulaError
+from .named import Array, Slots
 from .tree import CIRCLE, COMMA, EMPTY, MINUS, PLUS, TRANSPOSE, Formula, items_of, letter, split
 from .write import text
 
 __all__ = ["Steps"]
 
-Sign: TypeAlias = tuple[Formula, Formula]  # what stands above the t, as in a^n_t, tells signs apart
+Sign: TypeAlias = tuple[Formula, Formula]  # its letter, and what stands above it, as n in a^n_t
 T = letter("t")
+
+
+class StepRule(NamedTuple):
+    """One definition of a sign, which may be one of several parts of what is computed."""
+
+    step: Formula  # which step it defines, such as t or 0
+    part: int
+    parts: int
+    body: Formula
 
 
 class Steps:
     """What is defined by steps; false where nothing is.
 
-    Args: of: evaluates a part of the formula.
+    Args: array_of: evaluates a part of the formula.
     """
 
     def __init__(
         self,
         formula: Formula,
         definitions: Sequence[tuple[Formula, Formula]],
-        slots: Mapping[str, Any],
-        of: Callable[[Formula], Any],
+        slots: Slots,
+        array_of: Callable[[Formula], Array],
     ) -> None:
-        self.of = of
+        self.array_of = array_of
         self.slots = slots
         self.now = 0
-        self.known: dict[tuple[Sign, int], Any] = {}
-        self.rules: dict[
-            Sign, list[tuple[Formula, int, int, Formula]]
-        ] = {}  # index, place, of, what
-        for left, what in definitions:
+        self.known: dict[tuple[Sign, int], Array | None] = {}  # None while it is computed
+        rules: dict[Sign, list[StepRule]] = {}
+        for left, body in definitions:
             group = left.kind in ("group", "tall")
             signs = split(left.parts[0], COMMA) if group else [left]
-            for at, sign in enumerate(signs):
+            for part, sign in enumerate(signs):
                 if sign.kind == "script" and sign.parts[1] != EMPTY:
                     base, below, above = sign.parts
-                    self.rules.setdefault((base, above), []).append((below, at, len(signs), what))
-        self.rules = {s: r for s, r in self.rules.items() if any(T in below for below, *_ in r)}
+                    rule = StepRule(below, part, len(signs), body)
+                    rules.setdefault((base, above), []).append(rule)
+        self.rules = {s: found for s, found in rules.items() if any(T in r.step for r in found)}
         rows = (
             len(slots[node.parts[0].text])
             for node in formula
@@ -61,7 +70,7 @@ class Steps:
         return bool(self.rules)
 
     def number(self, index: Formula, now: int | None = None) -> int | None:
-        """What an index such as t - 1 or T is now, or at a step; None for one of another kind."""
+        """The number of an index such as t - 1 or T at a step; None for an index of an axis."""
         now = self.now if now is None else now
         total, sign = 0, 1
         for item in items_of(index):
@@ -75,8 +84,8 @@ class Steps:
                 return None
         return total
 
-    def script(self, base: Formula, below: Formula, above: Formula) -> tuple[Any, Formula] | None:
-        """The value of a sign at a step, and what stands above it that was not its name."""
+    def script(self, base: Formula, below: Formula, above: Formula) -> tuple[Array, Formula] | None:
+        """The value of a sign at a step, and what stands above it that is not its name."""
         if below == EMPTY or (at := self.number(below)) is None:
             return None
         if base.kind == "slot":
@@ -86,45 +95,45 @@ class Steps:
         sign = (base, EMPTY if raised else above)
         return (self.at(sign, at), above if raised else EMPTY) if sign in self.rules else None
 
-    def all(self, base: Formula) -> Any:
+    def all(self, base: Formula) -> Array:
         """A sign at all steps."""
         return np.stack([self.at((base, EMPTY), t) for t in range(1, self.last + 1)])
 
-    def sum(self, what: Sequence[Formula], of: Callable[[Sequence[Formula]], Any]) -> Any:
-        """A sum over all steps."""
-        return sum(self._during(step, of, what) for step in range(1, self.last + 1))
+    def sum(self, term: Formula) -> Array:
+        """A term, summed over all steps."""
+        return np.sum([self._during(step, term) for step in range(1, self.last + 1)], axis=0)
 
-    def _during(self, step: int, of: Callable[[Any], Any], what: Any) -> Any:
+    def _during(self, step: int, part: Formula) -> Array:
         """A part of the formula at a step."""
         outer, self.now = self.now, step
-        array = of(what).array
+        array = self.array_of(part)
         self.now = outer
         return array
 
-    def sequence(self, parts: Sequence[Formula]) -> Any:
+    def sequence(self, parts: Sequence[Formula]) -> Array:
         """(h_1, …, h_T, c_T): all from what stands before the dots to what stands behind."""
         dots = parts.index(next(part for part in parts if part.text == r"\ldots"))
         base, below, _ = parts[dots - 1].parts
-        first, end = self.number(below), self.number(parts[dots + 1].parts[1])
+        first, last = self.number(below), self.number(parts[dots + 1].parts[1])
         assert first is not None
-        assert end is not None
-        steps = [self.at((base, EMPTY), t) for t in range(first, end + 1)]
-        return np.stack([*steps, *(self.of(part).array for part in parts[dots + 2 :])])
+        assert last is not None
+        steps = [self.at((base, EMPTY), t) for t in range(first, last + 1)]
+        return np.stack([*steps, *map(self.array_of, parts[dots + 2 :])])
 
-    def at(self, sign: Sign, step: int) -> Any:
-        """A sign at a step; where one step is defined by itself, as h_0, by that."""
+    def at(self, sign: Sign, step: int) -> Array:
+        """A sign at a step; where one step has a definition of its own, as h_0, by that."""
         if (sign, step) in self.known:
-            if self.known[sign, step] is None:
+            known = self.known[sign, step]
+            if known is None:
                 raise UnreadableFormulaError(f"{text(sign[0])} at step {step} is defined by itself")
-            return self.known[sign, step]
+            return known
         self.known[sign, step] = None
-        found = sorted(self.rules.get(sign, ()), key=lambda rule: T in rule[0])
-        for below, place, count, what in found:
-            now = step - (self.number(below, 0) or 0) if T in below else 0
-            if self.number(below, now) == step:
-                value = self._during(now, self.of, what)
-                if count > 1:
-                    value = np.split(value, count, axis=-1)[place]
+        for rule in sorted(self.rules.get(sign, ()), key=lambda rule: T in rule.step):
+            now = step - (self.number(rule.step, 0) or 0) if T in rule.step else 0
+            if self.number(rule.step, now) == step:
+                value = self._during(now, rule.body)
+                if rule.parts > 1:
+                    value = np.split(value, rule.parts, axis=-1)[rule.part]
                 self.known[sign, step] = value
                 return value
         raise UnreadableFormulaError(f"{text(sign[0])} at step {step} is not defined")
