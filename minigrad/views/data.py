@@ -6,21 +6,22 @@ A number that is not finite is one of the strings "nan", "inf" and "-inf": JSON 
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..recording.checks import CheckResult
 from ..recording.record import Edge, Entry, Facts
 from ..recording.trace import TraceRecord
 from .formula import plain
 
-__all__ = ["node_to_dict", "number", "trace_to_dict"]
+__all__ = ["Json", "node_to_dict", "number", "trace_to_dict"]
 
+Json: TypeAlias = dict[str, Any]
 RECORD_VERSION = 1
 NODE_FIELDS = "id kind op name path scope dtype place flops saved_bytes".split()
 CHECK_FIELDS = "kind step scope op symbol method why number title forward formula ok".split()
 
 
-def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
+def trace_to_dict(trace: TraceRecord, times: bool = False) -> Json:
     """A trace as plain data: nodes, edges, order of steps, roots, checks; seconds if asked for.
 
     The same program gives the same dict, byte for byte once written as JSON.
@@ -45,7 +46,7 @@ def trace_to_dict(trace: TraceRecord, times: bool = False) -> dict[str, Any]:
     }
 
 
-def node_to_dict(trace: TraceRecord, entry: Entry, times: bool = False) -> dict[str, Any]:
+def node_to_dict(trace: TraceRecord, entry: Entry, times: bool = False) -> Json:
     node = {name: getattr(entry, name) for name in NODE_FIELDS} | {
         "shape": list(entry.shape),
         "settings": dict(entry.settings),
@@ -62,12 +63,12 @@ def node_to_dict(trace: TraceRecord, entry: Entry, times: bool = False) -> dict[
     return node | (spent if times else {})
 
 
-def _edge(edge: Edge) -> dict[str, Any]:
+def _edge(edge: Edge) -> Json:
     ends = {"source": edge.source, "target": edge.target, "input": edge.input}
     return ends | {"contribution_rms": number(edge.contribution_rms)}
 
 
-def _check(check: CheckResult) -> dict[str, Any]:
+def _check(check: CheckResult) -> Json:
     return {name: getattr(check, name) for name in CHECK_FIELDS} | {
         "forward_text": plain(check.forward),
         "formula_text": plain(check.formula),
@@ -81,7 +82,7 @@ def _check(check: CheckResult) -> dict[str, Any]:
     }
 
 
-def _measured(facts: Facts | None, rms: float | None) -> dict[str, Any] | None:
+def _measured(facts: Facts | None, rms: float | None) -> Json | None:
     """Size and range of an array; None where there is no array of numbers."""
     if facts is None:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from html import escape
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import MissingDependencyError
 from ..recording.trace import TraceRecord
@@ -21,6 +21,9 @@ from .labels import verdicts
 from .model import STATES, AnnotatedTrace, Strip, largest, ranged
 from .outline import Box, Line, Outline, outline, with_parameters_inside
 from .plain import one_line, one_of
+
+if TYPE_CHECKING:
+    from graphviz import Digraph
 
 __all__ = ["Dot", "marks", "outline_dot", "trace_dot"]
 
@@ -114,8 +117,15 @@ def trace_dot(
     many = len(plan.boxes) >= MANY_BOXES and style != "full"
     if (parameters or PARAMETERS[many]) == "inside":
         plan = with_parameters_inside(plan)
-    shown: dict[str, Any] = {"theme": theme, "scale": scale, "style": style, "direction": direction}
-    return outline_dot(plan, **shown, saved=saved, title=title)
+    return outline_dot(
+        plan,
+        theme=theme,
+        scale=scale,
+        style=style,
+        direction=direction,
+        saved=saved,
+        title=title,
+    )
 
 
 def outline_dot(
@@ -139,7 +149,7 @@ def outline_dot(
     return _DotWriter(plan, colours, sizes, LOOKS[style], saved).dot(direction, title, legend)
 
 
-def _digraph(name: str) -> Any:
+def _digraph(name: str) -> Digraph:
     try:
         import graphviz
     except ImportError:
@@ -208,7 +218,7 @@ class _DotWriter:
             if scope:
                 graphs[scope.rpartition("/")[0]].subgraph(graphs[scope])
 
-    def cluster(self, scope: str, id: str) -> Any:
+    def cluster(self, scope: str, id: str) -> Digraph:
         t, fold = self.theme, self.model.fold
         times = fold.times.get(scope, 1)
         name = one_line(fold.name(scope), 2 * labels.WIDEST)
@@ -227,7 +237,7 @@ class _DotWriter:
         self.titles[id] = f"scope {one_line(scope)}{alike}"
         return child
 
-    def box(self, graph: Any, box: Box) -> None:
+    def box(self, graph: Digraph, box: Box) -> None:
         """A box, and with it the Σ of its gradient and what else its op saved."""
         spread = self.plan.spreads[box]
         look = self.shape(box.kind, box.dimmed)
@@ -244,7 +254,7 @@ class _DotWriter:
             graph.node(id, label=f"<{label}>", shape="plaintext", id=id, **{"class": "kept"})
             self.titles[id] = f"{one_line(name)}, a by-product of {one_line(box.label)}"
 
-    def sum(self, graph: Any, box: Box) -> None:
+    def sum(self, graph: Digraph, box: Box) -> None:
         """Where the uses of a value send their gradients, and how much of them cancels."""
         id, spread = f"{box.id}sum", self.plan.spreads[box]
         ratio = ranged(labels.cancellation(self.model, box))

@@ -20,12 +20,12 @@ An activation called between two layers of a list is an item between them: it be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,21 @@ from ..recording.record import Edge, Entry
 from ..recording.trace import TraceRecord
 
 __all__ = ["Fold", "Link", "folded", "is_within", "parts", "prefixes"]
+
+FEWEST_LINES = 3  # times that a line of a program, or one module, must run to be a loop
+FEWEST_SCOPES = 2  # scopes that differ in a number and make a chain
+PERIODS = 8  # lengths of a block that are tried from each item
+# where an op's input is from
+OWN_OP = "an op of the block"
+OWN_LEAF = "a leaf that the block alone uses"
+PREVIOUS = "an op of the block before"
+PARALLEL_BLOCK = "the block of the same number in another chain"
+OTHER_INPUT = "anything else"
+DETACHED = "detached"  # stands second: a leaf that is a constant copy of something
+# of an entry, for each block around it: the block, its number, and the twin in the first block
+Members: TypeAlias = dict[int, list[tuple[str, int, int]]]
+Beginnings: TypeAlias = frozenset[tuple[int, int]]  # of chains: the first op, and items in a block
+Role: TypeAlias = tuple[Hashable, ...]  # where an op's input is from, and which one it is there
 
 
 @dataclass
@@ -63,7 +78,7 @@ class Fold:
         self.copies: dict[str, list[str]] = {}  # block -> what each of them is called
         # entry -> for each block around it, from the outermost in: number, and twin in the first
         self.members: Members = {}
-        self.keys: dict[str, frozenset[Any]] = {}  # block -> those of its chain
+        self.keys: dict[str, Beginnings] = {}  # block -> those of its chain
 
     @cached_property
     def _resolved(self) -> dict[int, tuple[int, dict[str, int]]]:
@@ -109,8 +124,8 @@ class Fold:
     @cached_property
     def links(self) -> list[Link]:
         """All edges of the run, those together that one line stands for."""
-        found: dict[Any, list[Edge]] = {}
-        again: dict[Any, int] = {}
+        found: dict[Hashable, list[Edge]] = {}
+        again: dict[Hashable, int] = {}
         for edge in self.trace.edges:
             name = edge.input.rstrip("0123456789")
             use = edge.source, edge.target, name
@@ -181,7 +196,7 @@ def is_within(scope: str, outer: str) -> bool:
 
 def folded(trace: TraceRecord, fold: bool) -> Fold:
     """Where everything is drawn. Args: fold: find chains of alike blocks, and draw each once."""
-    without: frozenset[Any] = frozenset()
+    without: Beginnings = frozenset()
     while True:
         made = _Folding(trace, fold, without).fold
         blocks = [_misdrawn(link) for link in made.links if not link.whole]
@@ -196,7 +211,7 @@ def _misdrawn(link: Link) -> str:
 
 
 class _Folding:
-    def __init__(self, trace: TraceRecord, chained: bool, without: frozenset[Any]) -> None:
+    def __init__(self, trace: TraceRecord, chained: bool, without: Beginnings) -> None:
         self.trace = trace
         self.fold = Fold(trace)
         self.outer: set[str] = set()  # scopes as the program has them
@@ -287,25 +302,12 @@ class _Folding:
             fold.place[entry.id] = foreign[0].rpartition("/")[0] if foreign else home
 
 
-FEWEST_LINES = 3  # times that a line of a program, or one module, must run to be a loop
-FEWEST_SCOPES = 2  # scopes that differ in a number and make a chain
-Members: TypeAlias = dict[int, list[tuple[str, int, int]]]
-PERIODS = 8  # lengths of a block that are tried from each item
-# where an op's input is from
-OWN_OP = "an op of the block"
-OWN_LEAF = "a leaf that the block alone uses"
-PREVIOUS = "an op of the block before"
-PARALLEL_BLOCK = "the block of the same number in another chain"
-OTHER_INPUT = "anything else"
-DETACHED = "detached"  # stands second: a leaf that is a constant copy of something
-
-
 class Item(NamedTuple):
     """An op that stands directly in a scope, or one call of a scope within it."""
 
     name: str  # of the inner scope; "" for an op
     ops: list[Entry]
-    facts: Any  # equal for items that differ in nothing but their numbers and wiring
+    facts: Hashable  # equal for items that differ in nothing but their numbers and wiring
 
 
 @dataclass
@@ -315,7 +317,7 @@ class ChainBlock:
     items: list[Item]
     ops: list[Entry]
     sources: list[int]  # of each input of each op: what it is
-    roles: list[Any]  # and where it is from
+    roles: list[Role]  # and where it is from
 
     @property
     def scopes(self) -> list[str]:
@@ -328,13 +330,13 @@ class Chain(NamedTuple):
     blocks: list[ChainBlock]
 
     @property
-    def keys(self) -> frozenset[tuple[int, int]]:
+    def keys(self) -> Beginnings:
         """Where chains of blocks of this length could begin within it, and the length."""
         items = [item for block in self.blocks for item in block.items]
         return frozenset((item.ops[0].id, len(self.blocks[0].items)) for item in items)
 
     @property
-    def roles(self) -> list[Any]:
+    def roles(self) -> list[Role]:
         """Where inputs are from, in each block but the first, which has none before it."""
         return self.blocks[1].roles
 
@@ -351,7 +353,7 @@ class Chain(NamedTuple):
 def items_of(trace: TraceRecord, ops: Sequence[Entry], depth: int) -> list[Item]:
     """What stands directly in a scope, which is so deep, in the order it ran."""
 
-    def call(op: Entry) -> Any:
+    def call(op: Entry) -> tuple[str, Hashable]:
         names = op.scope.split("/") if op.scope else []
         return (names[depth], op.calls[depth : depth + 1]) if len(names) > depth else ("", op.id)
 
@@ -367,14 +369,14 @@ def without_digits(name: str | None) -> str | None:
     return name if name is None else re.sub(r"\d+", "#", name)
 
 
-def _facts(op: Entry, depth: int) -> Any:
+def _facts(op: Entry, depth: int) -> tuple[Hashable, ...]:
     """What two ops must share to be drawn as one, but for where their inputs are from."""
     below = tuple(map(without_digits, op.scope.split("/")[depth:])) if op.scope else ()
     settings = tuple((k, v) for k, v in op.settings.items() if k != "index")  # a step's number
     return below, op.op, without_digits(op.name), op.shape, op.dtype, op.needs, settings
 
 
-def _line(op: Entry) -> Any:
+def _line(op: Entry) -> Hashable:
     """The same of an op by itself, and the line of the program that ran it."""
     made = op.made_at
     return _facts(op, 0)[1:], getattr(made, "code", None), getattr(made, "offset", None)
@@ -384,7 +386,7 @@ def _line(op: Entry) -> Any:
 
 
 def chains(
-    trace: TraceRecord, items: list[Item], members: Members, without: frozenset[Any]
+    trace: TraceRecord, items: list[Item], members: Members, without: Beginnings
 ) -> Iterator[Item | Chain]:
     """The items of a scope in order, those that make a chain together.
 
@@ -410,14 +412,14 @@ class _Finder:
         self.trace = trace
         self.items = items
         self.members = members
-        numbers: dict[Any, int] = {}
+        numbers: dict[Hashable, int] = {}
         self.kinds = [numbers.setdefault(item.facts, len(numbers)) for item in items]
         self.places: dict[int, list[int]] = {}
         for i, kind in enumerate(self.kinds):
             self.places.setdefault(kind, []).append(i)
         self.rank = {i: n for places in self.places.values() for n, i in enumerate(places)}
 
-    def best(self, at: int, without: frozenset[Any]) -> tuple[Chain | None, int]:
+    def best(self, at: int, without: Beginnings) -> tuple[Chain | None, int]:
         """The longest chain that begins at an item, and where; the shortest block of equal ones."""
         after = self.places[self.kinds[at]][self.rank[at] + 1 :][:PERIODS]
         first = self.items[at].ops[0].id
@@ -477,7 +479,7 @@ class _Finder:
         for place, edge in enumerate(edges):
             met.setdefault(edge.source, place)
 
-        def role(source: Entry) -> Any:
+        def role(source: Entry) -> Role:
             if source.id in here:
                 return OWN_OP, here[source.id]
             if source.id in previous:
@@ -496,7 +498,7 @@ class _Finder:
         return ChainBlock(items, ops, [edge.source for edge in edges], roles)
 
 
-def _leaf_facts(leaf: Entry) -> Any:
+def _leaf_facts(leaf: Entry) -> Hashable:
     """What two leaves must share; a parameter that is frozen in some blocks stays one."""
     kind = "parameter" if leaf.why == "frozen" or leaf.learns else leaf.kind
     bare = leaf.kind == "constant" and leaf.shape == () and leaf.value is not None

@@ -9,8 +9,10 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engine.errors import MissingDependencyError
+from ..engine.tensor import Tensor
 from ..recording.checks import Checks
 from ..recording.findings import Findings
 from ..recording.flow import FlowRecord
@@ -67,7 +69,7 @@ def fitted(svg: str) -> str:
     return re.sub(r'(<svg\b[^>]*?) width="([^"]+)"\s+height="[^"]+"', fit, svg, count=1)
 
 
-def tensor_bundle(tensor: Any) -> dict[str, str]:
+def tensor_bundle(tensor: Tensor) -> dict[str, str]:
     """A tensor's facts and its entries, as a small table if there are more than one."""
     facts = [f"{shaped(tensor.shape)} {tensor.dtype}"]
     facts += [f"made by {tensor.node.op.name}"] if tensor.node is not None else []
@@ -85,7 +87,7 @@ def module_bundle(module: Any) -> dict[str, str]:
     return _bundle(repr(module), title, _parameters(parameters.items()))
 
 
-def parameters_bundle(parameters: Sequence[Any]) -> dict[str, str]:
+def parameters_bundle(parameters: Sequence[Tensor]) -> dict[str, str]:
     """A list of parameters: name, shape, size of values and of gradients."""
     count = sum(parameter.size for parameter in parameters)
     title = _titled(f"{len(parameters)} parameters", f"{count:,} values")
@@ -93,7 +95,7 @@ def parameters_bundle(parameters: Sequence[Any]) -> dict[str, str]:
     return _bundle(list.__repr__(parameters), title, _parameters(named))
 
 
-def _parameters(named: Iterable[tuple[str, Any]]) -> str:
+def _parameters(named: Iterable[tuple[str, Tensor]]) -> str:
     rows = []
     for path, one in named:
         gradient = "–" if one.grad is None else sized(rms(one.grad))
@@ -163,7 +165,7 @@ def _titled(name: str, note: str) -> str:
     return f"<b>{_text(name)}</b> <span style='{NOTE_STYLE}'>{_text(note)}</span>"
 
 
-def _entries(array: Any) -> str:
+def _entries(array: NDArray[Any]) -> str:
     """The last two axes of an array, cut short; the first entry along the others."""
     if array.size == 0:
         return ""
@@ -176,7 +178,7 @@ def _entries(array: Any) -> str:
     return f"{note}<table>{''.join(rows)}</table>"
 
 
-def _numbers(row: Any) -> list[str]:
+def _numbers(row: NDArray[Any]) -> list[str]:
     cells = [f"{x:.4g}" if row.dtype.kind == "f" else str(x) for x in row[:MOST_ENTRIES_A_SIDE]]
     return [*cells, "…"] if len(row) > MOST_ENTRIES_A_SIDE else cells
 

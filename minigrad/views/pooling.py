@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["pooled"]
 
+Entries = TypeVar("Entries", bound=np.generic)
 
-def pooled(matrices: Any, tall: int, wide: int) -> Any:
+
+def pooled(matrices: NDArray[Entries], tall: int, wide: int) -> NDArray[Entries]:
     """Each block of tall × wide entries becomes the one furthest from zero, sign kept.
 
     Shapes: (..., rows, columns) → (..., ⌈rows / tall⌉, ⌈columns / wide⌉)
@@ -22,7 +25,7 @@ def pooled(matrices: Any, tall: int, wide: int) -> Any:
     if matrices.strides[-1] > matrices.strides[-2]:  # transposed: read as it lies in memory
         return pooled(matrices.swapaxes(-1, -2), wide, tall).swapaxes(-1, -2)
 
-    def over_blocks(extreme: np.ufunc) -> Any:
+    def over_blocks(extreme: np.ufunc) -> NDArray[Entries]:
         bands = [matrices[..., i : i + tall, :] for i in range(0, rows, tall)]
         reduced = np.stack([extreme.reduce(band, axis=-2) for band in bands], axis=-2)
         return extreme.reduceat(reduced, np.arange(0, columns, wide), axis=-1)

@@ -8,7 +8,6 @@ from itertools import groupby, pairwise
 from math import isfinite, log10
 from pathlib import Path
 from textwrap import TextWrapper
-from typing import Any
 
 from ...engine.errors import ArgumentError
 from ...files import write
@@ -16,6 +15,7 @@ from ...recording.diagnose import diagnose
 from ...recording.findings import Findings
 from ...recording.flow import FlowRecord, FlowRow
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
+from ..data import Json
 from ..plain import filled, one_line, one_of, sized
 from .table import NOTES, summary
 
@@ -57,7 +57,7 @@ def flow_svg(flow: FlowRecord, *, theme: str = AUTO, scale: str = "run") -> str:
     return _Picture(flow, scale).svg(THEMES[theme], follow=theme == AUTO)
 
 
-def flow_picture(flow: FlowRecord) -> dict[str, Any]:
+def flow_picture(flow: FlowRecord) -> Json:
     """The picture for a page, without colours of a theme, and where its rows and samples stand."""
     made = _Picture(flow, "run")
     places = {path: number for number, path in enumerate(flow.rows)}

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...files import write
 from ...recording.diagnose import diagnose
 from ...recording.flow import FlowRecord, number
 from ...recording.trace import TraceRecord
 from ..colors import DARK, LIGHT
+from ..data import Json
 from ..page import embedded, page_html
 from ..plain import asset, filled, one_line
 from .heatmap import colours, flow_picture
@@ -44,7 +46,7 @@ def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> 
     return filled(asset("flow/assets/flow.html"), parts)
 
 
-def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
+def flow_content(flow: FlowRecord, *, traces: bool = True) -> Json:
     """Everything the page shows, ready for JSON."""
     rows, samples = [*flow.rows.values()], flow.samples[:]
     told = [
@@ -83,7 +85,7 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> dict[str, Any]:
     }
 
 
-def _histograms(flow: FlowRecord) -> dict[str, list[Any]]:
+def _histograms(flow: FlowRecord) -> Json:
     """'row,sample' to the largest entry and the bars, from 0 to 9, of values and of gradients."""
     places = {path: i for i, path in enumerate(flow.rows)}
     every = max(1, -(-len(flow.samples) * len(places) // MOST_HISTOGRAMS))
@@ -95,7 +97,7 @@ def _histograms(flow: FlowRecord) -> dict[str, list[Any]]:
     }
 
 
-def _bars(entries: Any) -> list[Any] | None:
+def _bars(entries: NDArray[Any] | None) -> list[float | str] | None:
     if entries is None:
         return None
     good = entries[np.isfinite(entries)].astype(np.float64)
@@ -105,7 +107,7 @@ def _bars(entries: Any) -> list[Any] | None:
     return [number(top) if isfinite(top) else 0, "".join(map(str, scaled))]
 
 
-def _page(trace: TraceRecord, step: int) -> dict[str, Any]:
+def _page(trace: TraceRecord, step: int) -> Json:
     """The page of one step's graph, and at which of its backward steps each path stands."""
     steps = {k: i for i, k in enumerate(trace.backward_steps, 1)}
     places = {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import median
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...recording.flow import FlowRecord, FlowRow
 from ...recording.requests import distances_of, divergence
@@ -74,13 +78,13 @@ def _heads(flow: FlowRecord) -> list[list[str]]:
     return found
 
 
-def _mean_distances(flow: FlowRecord) -> dict[str, Any]:
+def _mean_distances(flow: FlowRecord) -> dict[str, NDArray[Any]]:
     """Of each head the distribution over distances, mean over requests."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[NDArray[Any]]] = {}
     for sample in flow.requests:
         for path, row in sample.rows.items():
             found.setdefault(path, []).append(distances_of(row))
-    return {path: sum(several) / len(several) for path, several in found.items()}
+    return {path: np.mean(several, axis=0) for path, several in found.items()}
 
 
 def summary(flow: FlowRecord) -> str:
@@ -99,7 +103,7 @@ def summary(flow: FlowRecord) -> str:
 
 
 def _cells(flow: FlowRecord, row: FlowRow, paint: Paint) -> list[str]:
-    def middle(figure: str, text: Any) -> str:
+    def middle(figure: str, text: Callable[[float], str]) -> str:
         found = [x for _, x in flow.series(row.path, figure)]
         return text(median(found)) if found else ""
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from ...files import write
 from ...recording.trace import TraceRecord
+from ..data import Json
 from ..plain import asset, filled, of_bytes
 from .content import page_content
 from .pictures import paints
@@ -54,7 +55,7 @@ def page_html(trace: TraceRecord, **options: Any) -> str:
     return assembled(content, pictures.svgs)
 
 
-def assembled(content: dict[str, Any], svgs: Sequence[str]) -> str:
+def assembled(content: Json, svgs: Sequence[str]) -> str:
     """The page of what `page_content` gave; with `play` in it, the page that can be changed."""
     played = "play" in content
     parts = {
@@ -83,7 +84,7 @@ def templates(svgs: Sequence[str]) -> str:
     return "\n".join(f'<template id="picture-{i}">{svg}</template>' for i, svg in enumerate(svgs))
 
 
-def embedded(content: Any) -> str:
+def embedded(content: Json) -> str:
     r"""JSON that stays inside its script element, whatever the names in it.
 
     >>> embedded({"name": "</script>"})

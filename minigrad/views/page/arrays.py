@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Hashable
 from math import isfinite, prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...engine.errors import ArgumentError
 from ...recording.record import Facts, facts_of
-from ..data import number
+from ..data import Json, number
 from ..plain import one_of
 from ..pooling import pooled
 
 __all__ = ["ARRAY_KINDS", "ArrayLimits", "Arrays", "pack"]
+
+
+Shape: TypeAlias = tuple[int, ...]
+Measured: TypeAlias = "NDArray[Any] | Facts"  # an array, or what is kept of one
 
 
 class ArrayLimits(NamedTuple):
@@ -53,34 +59,32 @@ class Arrays:
     def __init__(self, kind: str = "pooled") -> None:
         one_of("html", ARRAY_KINDS, arrays=kind)
         self.kind = kind
-        self._kept: list[tuple[Any, tuple[int, ...]]] = []
-        self._known: dict[tuple[Any, ...], list[int]] = {}
+        self._kept: list[tuple[Measured, Shape]] = []
+        self._known: dict[Hashable, list[int]] = {}
         self._heads: set[int] = set()
 
-    def add(
-        self, array: Any, shape: tuple[int, ...] | None = None, *, heads: bool = False
-    ) -> int | None:
-        """The number of an array, or of facts kept of one. Args: heads: keep every matrix."""
+    def add(self, array: Measured | None, shape: Shape = (), *, heads: bool = False) -> int | None:
+        """The number of an array, or of the facts kept of one.
+
+        Args: shape: of what facts were kept of.  heads: keep every matrix.
+        """
         if array is None or (isinstance(array, np.ndarray) and array.dtype.kind not in "fiub"):
             return None
-        known = self._number(array, array.shape if shape is None else shape)
+        known = self._number(array, _shape_of(array, shape))
         self._heads |= {known} if heads else set()
         return known
 
-    def _number(self, array: Any, shape: tuple[int, ...]) -> int:
+    def _number(self, array: Measured, shape: Shape) -> int:
         key = (shape, str(facts_of(array)), getattr(array, "dtype", None))
         alike = self._known.setdefault(key, [])
         for known in alike:
-            kept = self._kept[known][0]
-            if kept is array or isinstance(array, Facts):
-                return known
-            if np.array_equal(kept, array, equal_nan=array.dtype.kind == "f"):
+            if _same(self._kept[known][0], array):
                 return known
         alike.append(len(self._kept))
         self._kept.append((array, shape))
         return alike[-1]
 
-    def packed(self) -> list[dict[str, Any]]:
+    def packed(self) -> list[Json]:
         """All arrays, pooled no more than the page's size asks for."""
         limits = [self._limits(heads) for heads in (False, True)]
         return [pack(a, limits[i in self._heads], shape) for i, (a, shape) in enumerate(self._kept)]
@@ -100,9 +104,18 @@ class Arrays:
         return found
 
 
-def pack(
-    array: Any, limits: ArrayLimits = POOLED_STEPS[0], shape: tuple[int, ...] | None = None
-) -> dict[str, Any]:
+def _shape_of(array: Measured, shape: Shape) -> Shape:
+    return array.shape if isinstance(array, np.ndarray) else shape
+
+
+def _same(one: Measured, other: Measured) -> bool:
+    """Whether two of equal facts, shape and dtype hold the same entries."""
+    if one is other or isinstance(one, Facts) or isinstance(other, Facts):
+        return True
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def pack(array: Measured, limits: ArrayLimits = POOLED_STEPS[0], shape: Shape = ()) -> Json:
     """One array: its shape and range, and its cells as base64 of little-endian float32.
 
     The range is of all entries, before pooling; the rms of those that no mask has set to -inf.
@@ -111,12 +124,12 @@ def pack(
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='
     """
-    facts, shape = facts_of(array), array.shape if shape is None else shape
+    facts, shape = facts_of(array), _shape_of(array, shape)
     found = {"min": facts.low, "max": facts.high, "rms": facts.unmasked_rms}
-    made = {"shape": list(shape)} | {name: number(x) for name, x in found.items()}
-    known = np.zeros(0) if isinstance(array, Facts) else array
+    made: Json = {"shape": list(shape)} | {name: number(x) for name, x in found.items()}
     if not all(x is None or isfinite(x) for x in (facts.low, facts.high)):
-        finite = known[np.isfinite(known)]
+        entries = np.zeros(0) if isinstance(array, Facts) else array
+        finite = entries[np.isfinite(entries)]
         made["range"] = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 0.0]
     if isinstance(array, Facts):
         return made | {"rows": 0, "columns": 0, "pool": [1, 1], "matrices": 0, "data": ""}
@@ -132,7 +145,7 @@ def pack(
     return made if scale == 1.0 else made | {"scale": scale}
 
 
-def _cells(shape: tuple[int, ...], limits: ArrayLimits) -> int:
+def _cells(shape: Shape, limits: ArrayLimits) -> int:
     rows, columns = (1, 1, *shape)[-2:]
     matrices = min(prod(shape[:-2]), limits.matrices)
     return matrices * min(rows, limits.side) * min(columns, limits.side)

@@ -10,8 +10,9 @@ from ...engine.errors import ArgumentError
 from ...recording.checks import BY_HAND, CHECK_KINDS, CheckResult, Checks
 from ...recording.record import Edge, Entry
 from ...recording.trace import TraceRecord
+from ..attention.record import Tokens
 from ..colors import BINS, FIXED, SCALES, Scale
-from ..data import node_to_dict, number
+from ..data import Json, node_to_dict, number
 from ..fold import prefixes
 from ..labels import mark, of_kind, reasons, words
 from ..model import STATES, AnnotatedTrace
@@ -34,7 +35,7 @@ MOST_VALUES = 20_000  # that a browser steps through
 def page_content(
     trace: TraceRecord,
     *,
-    tokens: Sequence[Any] | None = None,
+    tokens: Tokens = None,
     title: str | None = None,
     arrays: str = "pooled",
     scale: str = "run",
@@ -42,8 +43,8 @@ def page_content(
     heads: Callable[[Entry], list[int]]
     | None = None,  # of an attention those shown, counted from 0
     note: str = "",  # what the reader is told of what was left out
-    tables: Sequence[dict[str, Any]] = (),  # shown with the whole pass, as Figures.to_dict() gives
-) -> tuple[dict[str, Any], Pictures]:
+    tables: Sequence[Json] = (),  # shown with the whole pass, as Figures.to_dict() gives
+) -> tuple[Json, Pictures]:
     """Everything the page needs: what is ready for JSON, and its pictures, not yet drawn.
 
     Raises: ArgumentError for a record or arrays too large, or unknown values of options.
@@ -87,7 +88,7 @@ def page_content(
     return content, pictures
 
 
-def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
+def _kinds(checks: Checks) -> Iterator[Json]:
     """Of each kind of check that found something: its verdict, shown above, and the first wrong."""
     for kind in CHECK_KINDS.values():
         found, verdict = words(kind, checks), of_kind(kind, checks)
@@ -108,12 +109,12 @@ def _kinds(checks: Checks) -> Iterator[dict[str, Any]]:
             }
 
 
-def _asked(one: GradientQuestion) -> dict[str, Any]:
+def _asked(one: GradientQuestion) -> Json:
     told = {name: getattr(one, name) for name in ("asks", "answer", "step", "number", "edge")}
     return told | {"parts": [list(part) for part in one.parts], "value": number(one.value)}
 
 
-def _check(entry: Entry, check: CheckResult) -> dict[str, Any]:
+def _check(entry: Entry, check: CheckResult) -> Json:
     """A step's check, in words."""
     kind = CHECK_KINDS[check.kind]
     told = vars(kind) | {"op": check.op, "symbol": check.symbol}
@@ -143,7 +144,7 @@ class _Content:
             self.sentences.setdefault(one_line(sentence), len(self.sentences)) if sentence else None
         )
 
-    def graph(self) -> dict[str, Any]:
+    def graph(self) -> Json:
         model, trace = self.model, self.model.trace
         return {
             "nodes": [self.node(entry) for entry in trace.entries],
@@ -156,7 +157,7 @@ class _Content:
             "path": [edge.target for edge in model.path.edges] if model.path else [],
         }
 
-    def node(self, entry: Entry) -> dict[str, Any]:
+    def node(self, entry: Entry) -> Json:
         node = node_to_dict(self.model.trace, entry)
         made = {key: value for key, value in node.items() if key not in LEFT_OUT}
         made |= {"home": self.model.place[entry.id], "broken": entry.broken or None}
@@ -174,7 +175,7 @@ class _Content:
         made["says"] = self.say(entry.says)
         return {key: value for key, value in made.items() if value not in (None, "", [], {})}
 
-    def copy(self, entry: Entry) -> dict[str, Any]:
+    def copy(self, entry: Entry) -> Json:
         """Which entry it is a copy of, and its number in each fold around it, if not 0."""
         fold, lead = self.model.fold, self.model.fold.leader(entry.id)
         if lead == entry.id:
@@ -182,12 +183,12 @@ class _Content:
         numbers = fold.numbers(entry.id).items()
         return {"lead": lead, "copy": {one_line(block): n for block, n in numbers if n}}
 
-    def folds(self) -> dict[str, Any]:
+    def folds(self) -> Json:
         """Of each scope drawn for several: what each of them is called."""
         fold = self.model.fold
         return {one_line(block): [*map(one_line, names)] for block, names in fold.copies.items()}
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Json]:
         """Of each parameter and input the gradients of all its copies, as the picture has them."""
         model, fold = self.model, self.model.fold
         for entry in model.trace.entries:
@@ -205,7 +206,7 @@ class _Content:
                 "note": one_line(spread.note),
             }
 
-    def strips(self) -> Iterator[dict[str, Any]]:
+    def strips(self) -> Iterator[Json]:
         """Of the blocks drawn for most copies, the gradient that each hands to its neighbour."""
         most = sorted(self.model.strips.items(), key=lambda item: -len(item[1].sizes))
         for scope, strip in most[:STRIPS]:
@@ -220,9 +221,9 @@ class _Content:
         """Where a size lies on the scale, in percent; what is not zero can be seen."""
         return round(max(2.0, 100 * self.scale.place(size)), 1) if size else 0.0
 
-    def edge(self, edge: Edge) -> dict[str, Any]:
+    def edge(self, edge: Edge) -> Json:
         trace = self.model.trace
-        made: dict[str, Any] = {"source": edge.source, "target": edge.target, "input": edge.input}
+        made: Json = {"source": edge.source, "target": edge.target, "input": edge.input}
         if (axes := repeats(trace, edge)) is not None:
             made["over"] = ",".join(axes.letters)
         if edge.contribution is not None:
@@ -232,7 +233,7 @@ class _Content:
             made |= self.sized(self.model.sent(edge), trace.entries[edge.target])
         return made
 
-    def sized(self, size: float | None, by: Entry) -> dict[str, Any]:
+    def sized(self, size: float | None, by: Entry) -> Json:
         """The colour of a gradient, not finite or wrong in red; and its ratio, if compared."""
         if self.model.against is not None:
             return {} if size is None else {"bin": self.bin(size), "ratio": size}

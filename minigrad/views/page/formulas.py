@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Any
+from typing import TypeAlias
 
 from ...recording.checks import CheckResult
 from ...recording.record import Entry
 from ...recording.trace import TraceRecord
+from ..data import Json
 from ..data import number as as_json
 from ..derivation.symbols import symbol_of
 from ..derivation.symbols import symbols as unique_symbols
@@ -21,6 +22,8 @@ from ..plain import one_line
 
 __all__ = ["Formulas", "chapters", "symbols", "with_shapes"]
 
+
+Sizes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]  # of each symbol its shape
 
 # of one program all runs have the same formulas, and a page that is played with is made again
 _tree = lru_cache(maxsize=4096)(mathml)
@@ -38,7 +41,10 @@ class Formulas:
             self.trees.append(_tree(formula))
         return self._known[formula]
 
-    def of(self, entry: Entry) -> dict[str, Any]:
+    def of_tex(self, tex: str, sizes: Sizes = ()) -> int:
+        return self.add(_with_sizes(tex, sizes))
+
+    def of(self, entry: Entry) -> Json:
         """Of an entry: `tex`; `vjp` by input; `where` by the same, what defines their signs."""
         settings = tuple((n, text) for n, text in entry.settings.items() if text != "None")
         texts = {"": entry.tex, **entry.vjp_tex}
@@ -84,31 +90,25 @@ def with_shapes(tex: str, shapes: Mapping[str, tuple[int, ...]]) -> Formula:
 
 
 @lru_cache(maxsize=1024)
-def _with_sizes(tex: str, sizes: tuple[tuple[str, tuple[int, ...]], ...]) -> Formula:
-    return with_shapes(tex, dict(sizes))
+def _with_sizes(tex: str, sizes: Sizes) -> Formula:
+    return with_shapes(tex, dict(sizes)) if sizes else parse(tex)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def chapters(model: AnnotatedTrace, formulas: Formulas) -> list[dict[str, Any]]:
+def chapters(model: AnnotatedTrace, formulas: Formulas) -> list[Json]:
     """Calls of layers, each with its hand-derived steps, each with the gradients that it finds."""
-
-    @cache
-    def add(tex: str, sizes: Any = ()) -> int:
-        return formulas.add(_with_sizes(tex, sizes) if sizes else parse(tex))
 
     calls: dict[int, list[CheckResult]] = {}
     for check in model.checks:
         calls.setdefault(id(check.symbols), []).append(check)
-    return [_call(checks, model, formulas, add) for checks in calls.values()]
+    return [_call(checks, model, formulas) for checks in calls.values()]
 
 
-def _call(
-    checks: list[CheckResult], model: AnnotatedTrace, formulas: Formulas, add: Callable[..., int]
-) -> dict[str, Any]:
-    steps: dict[int, dict[str, Any]] = {}
+def _call(checks: list[CheckResult], model: AnnotatedTrace, formulas: Formulas) -> Json:
+    steps: dict[int, Json] = {}
     first_wrong = None
     for check in checks:
         sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
@@ -117,8 +117,8 @@ def _call(
             {
                 "number": check.number,
                 "title": check.title,
-                "forward": [add(part) for part in check.forward.split(r", \quad ")],
-                "forward_shapes": add(check.forward, sizes),
+                "forward": [formulas.of_tex(part) for part in check.forward.split(r", \quad ")],
+                "forward_shapes": formulas.of_tex(check.forward, sizes),
                 "state": "open",
                 "gradients": [],
             },
@@ -127,7 +127,7 @@ def _call(
             step["state"] = "right" if check.ok else "wrong"
         if check.ok is False and first_wrong is None:
             first_wrong = [list(steps).index(check.number), len(step["gradients"])]
-        step["gradients"].append(_gradient(check, formulas, add, sizes))
+        step["gradients"].append(_gradient(check, formulas, sizes))
     known = [check.ok for check in checks if check.ok is not None]
     wrong = known.count(False)
     agree = f"✓ {len(known)} of {len(known)} agree" if known else "not measured"
@@ -139,15 +139,13 @@ def _call(
     }
 
 
-def _gradient(
-    check: CheckResult, formulas: Formulas, add: Callable[..., int], sizes: Any
-) -> dict[str, Any]:
-    made: dict[str, Any] = {
+def _gradient(check: CheckResult, formulas: Formulas, sizes: Sizes) -> Json:
+    made: Json = {
         "symbol": check.symbol,
         "sign": formulas.add(symbol_of(check.symbol)),
         "node": check.step,
-        "formula": add(check.formula),
-        "shapes": add(check.formula, sizes),
+        "formula": formulas.of_tex(check.formula),
+        "shapes": formulas.of_tex(check.formula, sizes),
         "shape": shape_text(check.shape),
         "rms": as_json(check.rms),
         "ok": check.ok,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.linalg import norm
@@ -12,9 +11,9 @@ from numpy.linalg import norm
 from ...engine.errors import ArgumentError
 from ...recording.record import Entry
 from ...recording.trace import TraceRecord
-from ..attention.figures import row_entropy
-from ..attention.record import AttentionWeights, asking, attentions
-from ..data import number
+from ..attention.figures import Array, row_entropy
+from ..attention.record import AttentionWeights, Tokens, asking, attentions
+from ..data import Json, number
 from ..fold import parts
 from ..plain import one_line
 from .arrays import Arrays
@@ -24,7 +23,7 @@ __all__ = ["attention_of", "tokens_of"]
 
 def attention_of(
     trace: TraceRecord, arrays: Arrays, heads: Callable[[Entry], list[int]] | None = None
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
     `asking` is the one query that nearly all of the loss's gradient passes through, if one is.
@@ -35,16 +34,21 @@ def attention_of(
     asked = asking(trace, every)
     for one in every:
         chosen = [*range(one.heads)] if heads is None else heads(one.entry)
-        arrayed = one.entry.value, one.entry.gradient
-        if 0 < len(chosen) < one.heads:
+        value, gradient, shape = one.entry.value, one.entry.gradient, one.entry.shape
+        if not chosen:
+            continue
+        if len(chosen) < one.heads:
             one = one.only(chosen)
-            arrayed = one.A, one.dA
-        if chosen:
-            value, gradient = (arrays.add(array, heads=True) for array in arrayed)
-            names = [*map(str, chosen)]
-            found.append({"value": value, "gradient": gradient, "names": names, **_figures(one)})
-            if asked is not None and asked < one.A.shape[-2]:
-                found[-1]["asking"] = asked
+            value, gradient, shape = one.A, one.dA, one.A.shape
+        made = {
+            "value": arrays.add(value, shape, heads=True),
+            "gradient": arrays.add(gradient, shape, heads=True),
+            "names": [*map(str, chosen)],
+            **_figures(one),
+        }
+        if asked is not None and asked < len(one.queries):
+            made["asking"] = asked
+        found.append(made)
     labels = told_apart([trace.entries[one["node"]].scope or "attention" for one in found])
     return [one | {"label": one_line(label)} for one, label in zip(found, labels, strict=True)]
 
@@ -65,7 +69,7 @@ def told_apart(scopes: Sequence[str]) -> list[str]:
     return ["/".join(one) for one in names]
 
 
-def _figures(one: AttentionWeights) -> dict[str, Any]:
+def _figures(one: AttentionWeights) -> Json:
     return {
         "node": one.entry.id,
         "heads": one.heads,
@@ -78,7 +82,7 @@ def _figures(one: AttentionWeights) -> dict[str, Any]:
     }
 
 
-def _ranges(array: Any, forbidden: Any) -> list[list[float]]:
+def _ranges(array: Array | None, forbidden: Array) -> list[list[float]]:
     """Of each head, the least and the largest that is finite, over the pairs that may look."""
     if array is None:
         return []
@@ -88,18 +92,18 @@ def _ranges(array: Any, forbidden: Any) -> list[list[float]]:
     return [[float(f"{x:.6g}") for x in pair] for pair in zip(*ends, strict=True)]
 
 
-def _norms(dA: Any, forbidden: Any) -> list[Any]:
+def _norms(dA: Array, forbidden: Array) -> list[float | str | None]:
     """‖∂L/∂A‖ of each head, over the pairs that the mask lets look."""
     return [*map(number, norm(np.where(forbidden, 0.0, dA), axis=(-2, -1)).flat)]
 
 
-def _entropy(A: Any) -> Any:
+def _entropy(A: Array) -> Array:
     """Of each head, the mean entropy of its rows in nats; not of rows that may attend nowhere."""
     counted = A.sum(axis=-1) > 0
     return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
 
 
-def _masks(forbidden: Any) -> dict[str, Any]:
+def _masks(forbidden: Array) -> Json:
     """The masks there are, each once, as bits for queries by keys; and which of them a head has."""
     if not forbidden.any():
         return {}
@@ -109,14 +113,14 @@ def _masks(forbidden: Any) -> dict[str, Any]:
     return {"masks": masks, "masked": [masks.index(one) for one in bits]}
 
 
-def tokens_of(
-    tokens: Sequence[Any] | None, trace: TraceRecord, attention: list[dict[str, Any]]
-) -> list[list[str]] | None:
+def tokens_of(tokens: Tokens, trace: TraceRecord, attention: list[Json]) -> list[list[str]] | None:
     """One list of names for each of the batch, or one for all, that fits the attention."""
     if tokens is None:
         return None
-    nested = bool(tokens) and all(isinstance(t, list | tuple) for t in tokens)
-    rows = [[one_line(str(token)) for token in row] for row in (tokens if nested else [tokens])]
+    lists = [names for names in tokens if isinstance(names, list | tuple)]
+    if len(lists) < max(len(tokens), 1):
+        lists = [[*tokens]]
+    rows = [[one_line(str(name)) for name in names] for names in lists]
     sizes = {a["keys"] for a in attention} | {a["queries"] for a in attention}
     batches = {1, *(trace.entries[a["node"]].shape[0] for a in attention)}
     got = {len(row) for row in rows}

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from math import ceil, log
-from typing import Any
 
 from ..colors import DARK, LIGHT, RATIO_LINES, RATIOS, Theme, ink_on
+from ..data import Json
 from ..dot import marks, outline_dot
 from ..fold import parts, prefixes
 from ..model import AnnotatedTrace
@@ -41,7 +41,7 @@ class Pictures:
     """
 
     def __init__(self, model: AnnotatedTrace, scale: str) -> None:
-        self.model, self.told = model, list[dict[str, Any]]()
+        self.model, self.told = model, list[Json]()
         self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
         _cut_long_scopes(model)
         self._plans, self._scale = list[Outline](), scale
@@ -59,13 +59,12 @@ class Pictures:
 
     @cached_property
     def svgs(self) -> list[str]:
-        shown: dict[str, Any] = {"scale": self._scale, "legend": False, "saved": False}
-        dots = [outline_dot(plan, **shown) for plan in self._plans]
+        dots = [outline_dot(plan, scale=self._scale, legend=False) for plan in self._plans]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
         pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
         return [_classed(titled(svg, dot)) for svg, dot in pairs]
 
-    def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> dict[str, Any]:
+    def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> Json:
         fold = self.model.fold
         around = [
             {"scope": one_line(path), "name": one_line(fold.name(path))} for path in prefixes(root)
