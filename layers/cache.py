@@ -42,7 +42,7 @@ class ContextCache:
     def reset(self) -> None:
         """Forget the context."""
         self.made: tuple[NDArray[Any], NDArray[Any]] | None = None
-        self._context: Any = None
+        self._context: Array | None = None
 
     def of(self, context: Array) -> ContextCache:
         """This cache; emptied, unless it is of this very array."""
@@ -140,7 +140,7 @@ class KVCache:
             return np.arange(len(self), len(self) + n)
         return self.lengths[:, None] + np.arange(n)
 
-    def append(self, K: Array, V: Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    def append(self, K: Array, V: Array) -> tuple[Array, Array]:
         """Keep the next tokens' keys and values; returns all that their queries may need.
 
         Shapes: K (..., n, d_k), V (..., n, d_v) → (..., m, d_k), (..., m, d_v)
@@ -165,7 +165,7 @@ class KVCache:
         self.lengths = self.lengths + n
         return self.keys, self.values
 
-    def _put(self, *new: Any) -> tuple[Any, Any]:
+    def _put(self, *new: Array) -> tuple[mg.Tensor, mg.Tensor]:
         """Write one token of each row at its own column; returns the whole stores."""
         rows = mg.mark_constant(np.arange(len(self.at)))
         for x, store in zip(new, self._leaves, strict=True):
@@ -181,7 +181,7 @@ class KVCache:
         mg.mark_constant(every)
         return every
 
-    def visible(self, window: int | None) -> Any:
+    def visible(self, window: int | None) -> mg.Tensor:
         """Which columns each row's one token sees: (B, 1, max_len), or (B, 1, 1, max_len)."""
         away = self.at.reshape(-1, *[1] * (self._stores[0].ndim - 1)) - self.columns()
         return mg.tensor((away >= 0) & (away < window) if window else away >= 0)
@@ -261,8 +261,8 @@ class KernelState:
     def reset(self) -> None:
         """Forget every token."""
         self.of_context.reset()
-        self.S: Any = None
-        self.Z: Any = None
+        self.S: NDArray[Any] | None = None
+        self.Z: NDArray[Any] | None = None
         self.seen: NDArray[np.bool_] | bool = False
         self._tokens = 0
 
@@ -273,29 +273,34 @@ class KernelState:
     @property
     def nbytes(self) -> int:
         """Bytes of both sums."""
-        return 0 if self.S is None else self.S.nbytes + self.Z.nbytes
+        return sum(x.nbytes for x in (self.S, self.Z) if x is not None)
 
     def next_positions(self, n: int) -> NDArray[Any]:
         """Where the next n tokens stand."""
         return np.arange(len(self), len(self) + n)
 
-    def append(self, K_phi: Array, V: Array) -> tuple[Any, Any] | None:
+    def append(self, K_phi: Array, V: Array) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Add the next tokens to the sums; returns those of the tokens before, None if none were.
 
         Shapes: K_phi (..., n, r), V (..., n, d_v) → (..., r, d_v), (..., 1, r)
         """
         K_phi, V = _constant("KernelState", K_phi, V)
-        before = None if self.S is None else (self.S, self.Z)
-        S, Z = K_phi.swapaxes(-1, -2) @ V, K_phi.sum(axis=-2, keepdims=True)
-        if before is not None and (S.shape, S.dtype) != (self.S.shape, self.S.dtype):
-            held = f"{self.S.shape} {self.S.dtype}"
-            raise ShapeError(f"KernelState: it holds sums {held}, got {S.shape} {S.dtype}")
-        self.S, self.Z = (S, Z) if before is None else (self.S + S, self.Z + Z)
+        S = K_phi.swapaxes(-1, -2) @ V
+        Z = K_phi.sum(axis=-2, keepdims=True)
+        before = None
+        if self.S is not None and self.Z is not None:
+            before = self.S, self.Z
+            if (S.shape, S.dtype) != (self.S.shape, self.S.dtype):
+                held = f"{self.S.shape} {self.S.dtype}"
+                raise ShapeError(f"KernelState: it holds sums {held}, got {S.shape} {S.dtype}")
+            S = self.S + S
+            Z = self.Z + Z
+        self.S, self.Z = S, Z
         self._tokens += K_phi.shape[-2]
         return before
 
 
-def _constant(call: str, *given: Any) -> list[NDArray[Any]]:
+def _constant(call: str, *given: Array) -> list[NDArray[Any]]:
     """Keys and values as arrays. Raises: GradientError if a gradient should flow through them."""
     if any(isinstance(x, mg.Tensor) and x.requires_grad for x in given):
         raise GradientError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from .initialisers import Seed, generator
 from .linear import check_sizes
 from .module import Module
 
+if TYPE_CHECKING:
+    from .pretrained.text_to_text import AnsweringModel
+
 __all__ = ["generate"]
 
 STOPPED = -1  # what stands for the token of a row that has stopped
@@ -26,8 +29,8 @@ CACHE_COLUMNS = 32  # caches are rounded up to it, so that prompts of about one 
 
 @explained
 def generate(
-    model: Any,
-    tokens: NDArray[np.integer],
+    model: Module,
+    tokens: NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]],
     max_new: int,
     *,
     temperature: float = 0.0,
@@ -64,54 +67,37 @@ def generate(
     >>> both.shape, both[0].tolist() == first
     ((2, 5), True)
     """
-    _check_writes(model)
-    alone = not len(tokens) or np.ndim(tokens[0]) == 0
-    rows = [np.asarray(row) for row in ([tokens] if alone else tokens)]
-    lengths = np.array([row.size for row in rows])
+    _check_model(model)
+    draw = Draw(temperature, top_k, top_p, generator(rng))
+    is_single = not len(tokens) or np.ndim(tokens[0]) == 0
+    rows = [np.asarray(row) for row in ([tokens] if is_single else tokens)]
     stop = getattr(model, "end_tokens", ()) if stop is None else stop
     ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
-    _check(model, rows, lengths, max_new, temperature, top_k, top_p)
-    _check_tokens(model, rows, ends)
-    if hasattr(model, "writer"):  # it reads these tokens, and writes others
-        model, rows = model.writer(rows)
-        lengths = np.array([row.size for row in rows])
-    draw = Draw(temperature, top_k, top_p, generator(rng))
-    found = _continued(model, rows, lengths, max_new, draw, ends)
-    return (int(step[0]) for step in found) if alone else found
+    _check_tokens(model, rows, ends, max_new)
+    writer: Module | AnsweringModel = model
+    if hasattr(model, "writer"):  # a TextToText: it reads these tokens, and writes others
+        writer, rows = model.writer(rows)
+    steps = _continued(writer, rows, max_new, draw, ends)
+    return (int(step[0]) for step in steps) if is_single else steps
 
 
-def _check_writes(model: Any) -> None:
-    """Raise ArgumentError for a model that has no decoder, by which text is written."""
-    if not hasattr(model, "writer") and not hasattr(getattr(model, "decoder", None), "blocks"):
+def _check_model(model: Module) -> None:
+    """Raise ArgumentError for a model that has no decoder, or that holds a part of one."""
+    if not hasattr(getattr(model, "decoder", None), "blocks"):
         raise ArgumentError(
             f"generate: {type(model).__name__} has no decoder.blocks, so it writes no text; an "
             "encoder only reads it: call it for vectors, and its logits or sentence where it has "
             "them, or load a checkpoint of a language model (...ForCausalLM) or of a T5"
         )
-
-
-def _check(
-    model: Any, rows: Any, lengths: Any, max_new: int, temperature: float, top_k: Any, top_p: Any
-) -> None:
     if "layout" in vars(model):
         raise ArgumentError(
             "generate: the model holds this rank's part of the logits; gather(model, like) of "
             "layers.parallel makes an ordinary one of it"
         )
-    check_sizes("generate", max_new=max_new, **({} if top_k is None else {"top_k": top_k}))
-    if not temperature >= 0:
-        raise ArgumentError(f"generate: temperature must be 0 or more, got {temperature}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ArgumentError(f"generate: top_p must lie in (0, 1], got {top_p}")
-    learned = getattr(model, "position_embedding", None)
-    most, wanted = (None if learned is None else len(learned.P)), lengths.max() + max_new - 1
-    if most is not None and wanted > most:
-        raise ArgumentError(
-            f"generate: the model has {most} positions, the prompt and max_new need {wanted}"
-        )
 
 
-def _check_tokens(model: Any, rows: Any, stop: list[Any]) -> None:
+def _check_tokens(model: Module, rows: list[NDArray[Any]], stop: list[int], max_new: int) -> None:
+    check_sizes("generate", max_new=max_new)
     if any(row.ndim != 1 or row.dtype.kind not in "iu" or not row.size for row in rows):
         raise ArgumentError("generate: tokens must be integers, at least one in each row")
     n = len(model.embedding.W) if hasattr(model, "embedding") else np.inf
@@ -120,17 +106,29 @@ def _check_tokens(model: Any, rows: Any, stop: list[Any]) -> None:
         raise OutOfRangeError(f"generate: tokens must lie in [0, {n}), got {strange[0]}")
     if not all(isinstance(token, int | np.integer) for token in stop):
         raise ArgumentError(f"generate: stop must be a token or several, as integers, got {stop}")
+    positions = getattr(model, "position_embedding", None)
+    needed = max(row.size for row in rows) + max_new - 1
+    if positions is not None and needed > len(positions.P):
+        raise ArgumentError(
+            f"generate: the model has {len(positions.P)} positions, the prompt and max_new need "
+            f"{needed}"
+        )
 
 
 def _continued(
-    model: Any, rows: Any, lengths: Any, max_new: int, draw: Draw, stop: Any
-) -> Iterator[NDArray[Any]]:
-    padded = np.zeros((len(rows), int(lengths.max())), np.intp)
-    for row, given in zip(padded, rows, strict=True):
-        row[: given.size] = given
-    session = _session(model, len(rows), padded.shape[1] + max_new)
+    model: Module | AnsweringModel,
+    rows: list[NDArray[Any]],
+    max_new: int,
+    draw: Draw,
+    stop: list[int],
+) -> Iterator[NDArray[np.integer]]:
+    lengths = np.array([row.size for row in rows])
+    prompt = np.zeros((len(rows), lengths.max()), np.intp)
+    for padded, row in zip(prompt, rows, strict=True):
+        padded[: row.size] = row
+    session = _session(model, len(rows), prompt.shape[1] + max_new)
     try:
-        logits = session.read(padded, lengths)
+        logits = session.read(prompt, lengths)
         running = np.ones(len(rows), dtype=bool)
         for k in range(max_new):
             token = np.where(running, draw(logits), STOPPED)
@@ -146,21 +144,21 @@ def _continued(
             model._sessions["last"] = session
 
 
-def _session(model: Any, rows: int, columns: int) -> DecodingSession:
-    """The one that an earlier call left behind, if it is of the size and form that are needed;
-    or a new one.
+def _session(model: Module | AnsweringModel, rows: int, columns: int) -> DecodingSession:
+    """The session that an earlier call left behind, if its size and form are those needed; or a
+    new one.
 
-    Nobody else has it until the call ends: two that take turns have one each.
+    A call takes it out of the model until it ends, so two calls that take turns have one each.
     """
     dtype = model.parameters()[0].dtype if isinstance(model, Module) else None
     size = rows, CACHE_COLUMNS * -(-columns // CACHE_COLUMNS), dtype
-    kept = getattr(model, "_sessions", {}).pop("last", None)  # one thread gets it
+    kept: DecodingSession | None = getattr(model, "_sessions", {}).pop("last", None)
     if kept is not None and kept.size == size and kept.form == _form(model):
         return kept
     return DecodingSession(model, size)
 
 
-def _form(model: Any) -> list[Any]:
+def _form(model: Module | AnsweringModel) -> list[tuple[Module, int | None, list[tuple[int, ...]]]]:
     """What caches are made for: the attention layers, their windows and sizes. What else changes in
     a model is followed by the compiled step itself.
     """
@@ -169,9 +167,14 @@ def _form(model: Any) -> list[Any]:
 
 
 class DecodingSession:
-    """Caches of a fixed size, and the step that is compiled over them."""
+    """Caches of a fixed size, and the step that is compiled over them.
 
-    def __init__(self, model: Any, size: tuple[int, int, Any]) -> None:
+    size: rows, columns of the caches, the model's dtype.
+    """
+
+    def __init__(
+        self, model: Module | AnsweringModel, size: tuple[int, int, np.dtype[Any] | None]
+    ) -> None:
         self.model = model
         self.size = size
         self.form = _form(model)
@@ -183,20 +186,21 @@ class DecodingSession:
                 cache.at = at
             return model(token, cache=caches)
 
-        self.caches, self.step = caches, step  # type: Any, Any
+        self.caches = caches
+        self.step: Callable[..., Any] = step
         with suppress(MissingDependencyError):  # where minigrad/fast is missing or off
             self.step = mg.compile(step)
 
-    def read(self, padded: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+    def read(self, prompt: NDArray[np.intp], lengths: NDArray[np.intp]) -> NDArray[Any]:
         """The logits of each row's last token, (B, V), once the caches have read the prompt."""
         for cache in self.caches:
             cache.at = cache.lengths = None
         with mg.no_grad():
-            logits = self.model(padded, cache=self.caches).numpy()
+            logits = self.model(prompt, cache=self.caches).numpy()
         for cache in self.caches:
             cache.crop(lengths)
             cache.lengths = None  # from now on `at` counts
-        return np.asarray(logits[np.arange(len(padded)), lengths - 1])
+        return np.asarray(logits[np.arange(len(prompt)), lengths - 1])
 
 
 @dataclass
@@ -207,6 +211,14 @@ class Draw:
     top_k: int | None
     top_p: float | None
     rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        if self.top_k is not None:
+            check_sizes("generate", top_k=self.top_k)
+        if not self.temperature >= 0:
+            raise ArgumentError(f"generate: temperature must be 0 or more, got {self.temperature}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ArgumentError(f"generate: top_p must lie in (0, 1], got {self.top_p}")
 
     def __call__(self, logits: NDArray[Any]) -> NDArray[Any]:
         if not self.temperature or self.top_k == 1:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, GradientError
@@ -43,7 +43,12 @@ class LowRankWeight(Module):
     buffers = ("s",)
 
     def __init__(
-        self, W: Any, rank: int, alpha: float, dropout: float = 0.0, rng: Seed = None
+        self,
+        W: mg.Tensor | QuantizedWeight,
+        rank: int,
+        alpha: float,
+        dropout: float = 0.0,
+        rng: Seed = None,
     ) -> None:
         (d_in, d_out), self.dtype = W.shape, W.dtype
         rng = generator(rng)
@@ -54,7 +59,7 @@ class LowRankWeight(Module):
         self.s = mg.tensor(np.asarray(alpha / rank, W.dtype))
         self.drop = Dropout(dropout, rng) if dropout else None
 
-    def product(self, x: Array, b: Any) -> Any:
+    def product(self, x: Array, b: Array | None) -> mg.Tensor:
         """x W + b + s (x A) B."""
         out = linear(x, self.W, b)  # (..., d_out)
         with mg.scope(self._name or self._scope):
@@ -76,7 +81,7 @@ class LowRankWeight(Module):
         B = self.B.numpy()
         return np.asarray(W + self.s.numpy() * (A @ B))
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> NoReturn:
         raise GradientError(
             f"{self._name} is wrapped by lora, so only layers.linear multiplies by it; "
             "its array is W.merged()"
@@ -194,7 +199,7 @@ class Adapters:
         """A copy of every A, B and s, by path."""
         return {path: np.array(leaf.numpy()) for path, leaf in self._leaves().items()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Write what `state_dict` gave; all fits, or nothing is written."""
         write_state("Adapters", self._leaves(), state)
 

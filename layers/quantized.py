@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
@@ -24,14 +25,14 @@ def largest_integer(bits: int) -> int:
     return int(2 ** (bits - 1) - 1)
 
 
-def _rounded(x: Any, axis: int, bits: int = 8) -> tuple[Any, Any]:
+def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice."""
     top = np.abs(x).max(axis=axis, keepdims=True, initial=0)
     s = np.where(top > 0, top / largest_integer(bits), 1).astype(x.dtype)
     return np.rint(x / s).astype(np.int8), s
 
 
-def _scale(x: Any, axis: int, bits: int) -> Any:
+def _scale(x: mg.Tensor, axis: int, bits: int) -> mg.Tensor:
     """The scales of `_rounded`, by ops, of a Tensor as it is now; no gradient flows into them."""
     top = mg.max(mg.abs(x.detach()), axis=axis, keepdims=True)
     return mg.where(top > 0, mg.scale(top, 1 / largest_integer(bits)), 1.0)
@@ -60,7 +61,7 @@ class QuantizedWeight(Module):
 
     buffers = ("q", "s")
 
-    def __init__(self, W: Any, bits: int = 8) -> None:
+    def __init__(self, W: ArrayLike, bits: int = 8) -> None:
         if np.ndim(W) != 2 or not np.isfinite(W).all():
             raise ArgumentError(
                 f"QuantizedWeight(W): W must be a finite matrix, got shape {np.shape(W)}"
@@ -72,13 +73,15 @@ class QuantizedWeight(Module):
         self.shape = self.q.shape
         self.dtype = self.s.dtype
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(
+        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
+    ) -> NDArray[Any]:
         return np.asarray(self.q * self.s, dtype)
 
     def __repr__(self) -> str:
         return f"QuantizedWeight{self.shape}: {weight_bytes(self):,} bytes"
 
-    def product(self, x: Array, b: Any) -> Any:
+    def product(self, x: Array, b: Array | None) -> mg.Tensor:
         """x W + b, with each row of x rounded to as many bits too."""
         return quantized_linear(x, b, q=self.q, s=self.s, bits=self.bits)
 
@@ -98,16 +101,18 @@ class TrainedQuantizedWeight(Module):
     array([[  64., -254.]])
     """
 
-    def __init__(self, W: Any, bits: int = 8) -> None:
+    def __init__(self, W: mg.Tensor, bits: int = 8) -> None:
         self.W = W
         self.bits = bits
         self.shape = W.shape
         self.dtype = W.dtype
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(
+        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
+    ) -> NDArray[Any]:
         return np.asarray(self.W.numpy(), dtype)
 
-    def product(self, x: Array, b: Any) -> Any:
+    def product(self, x: Array, b: Array | None) -> mg.Tensor:
         """x̃ W̃ + b."""
         x = x if isinstance(x, mg.Tensor) else mg.tensor(x)
         W = mg.fake_quantize(self.W, _scale(self.W, 0, self.bits), self.bits).named("W_rounded")
@@ -124,11 +129,11 @@ class RoundedScores(Module, AttentionOption):
 
     buffers = ("step",)
 
-    def __init__(self, largest: float, bits: int, dtype: Any = np.float64) -> None:
+    def __init__(self, largest: float, bits: int, dtype: DTypeLike | None) -> None:
         self.step = mg.tensor(np.asarray(largest / largest_integer(bits), dtype))
         self.bits = bits
 
-    def scores(self, S: Any, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         return named("S_rounded", mg.fake_quantize(S, self.step, self.bits))
 
 
@@ -151,7 +156,14 @@ EXACT = 2**24 // largest_integer(8) ** 2  # so many products of two such integer
     flops=lambda x, b, out: 2 * out.size * x.shape[-1] + 2 * out.size + (b is not None) * out.size,
     analytic=False,
 )
-def quantized_linear(x: Array, b: Any = None, *, q: Any, s: Any, bits: int = 8) -> Any:
+def quantized_linear(
+    x: Array,
+    b: Array | None = None,
+    *,
+    q: Array,
+    s: Array,
+    bits: int = 8,
+) -> NDArray[Any]:
     """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are integers, sums are exact.
 
     Going back, rounding counts as the identity (Bengio et al. 2013, arXiv:1308.3432).
@@ -243,7 +255,7 @@ def quantize(
     with mg.no_grad(), mg.listen(products):
         made(*example, **keywords)
     found = [
-        (module, name, getattr(value, "W", value))
+        (module, name, value.W if isinstance(value, TrainedQuantizedWeight) else value)
         for module in made.modules()
         if not isinstance(module, TrainedQuantizedWeight)
         for name, value in vars(module).items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, floor, log, pi, sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -32,6 +32,8 @@ __all__ = [
     "yarn_frequencies",
 ]
 
+X = TypeVar("X", mg.Tensor, NDArray[Any])
+
 
 def rotary_angles(
     positions: ArrayLike, frequencies: ArrayLike, dtype: DTypeLike = np.float64
@@ -49,7 +51,7 @@ def rotary_angles(
     return np.cos(angles), np.sin(angles)
 
 
-def apply_rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "half") -> Any:
+def apply_rotary(x: X, cos: Array, sin: Array, *, pairing: str = "half") -> X:
     """The pairs (a, b) of x's last axis turned:  (a cos − b sin, a sin + b cos).
 
     Args:
@@ -63,7 +65,8 @@ def apply_rotary(x: Array, cos: Array, sin: Array, *, pairing: str = "half") -> 
     >>> apply_rotary(np.array([[1.0, 0.0, 7.0]]), *quarter)
     array([[0., 1., 7.]])
     """
-    r, shape = 2 * np.shape(cos)[-1], np.shape(x)
+    shape: tuple[int, ...] = np.shape(x)
+    r = 2 * np.shape(cos)[-1]
     if np.shape(cos) != np.shape(sin) or r > shape[-1]:
         raise ShapeError(
             "apply_rotary(x, cos, sin): cos and sin must be alike, and have at most half as many "
@@ -132,7 +135,9 @@ class Rotary(Module, AttentionOption):
         self._theta, self._dtype = (theta,), dtype  # in a tuple: an array would be a parameter's
         self._frequencies(1)
 
-    def forward(self, x: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+    def forward(
+        self, x: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0
+    ) -> mg.Tensor:
         cos, sin = self._tables(x, positions, offset)  # (n, d/2) or (B, n, d/2)
         return apply_rotary(x, cos, sin, pairing=self.pairing)
 
@@ -141,7 +146,7 @@ class Rotary(Module, AttentionOption):
         """Whether angles change with how many positions there are, as "dynamic" scaling has it."""
         return callable(self._theta[0])
 
-    def _tables(self, x: Any, positions: ArrayLike | None, offset: int) -> list[mg.Tensor]:
+    def _tables(self, x: mg.Tensor, positions: ArrayLike | None, offset: int) -> list[mg.Tensor]:
         """cos and sin of x's angles."""
         at = positions_of(x.shape[-2], positions, offset)
         theta = self._frequencies(int(at.max(initial=0)) + 1 if self.depends_on_length else 1)
@@ -154,13 +159,13 @@ class Rotary(Module, AttentionOption):
 
     def _frequencies(self, positions: int) -> NDArray[Any]:
         """θ (d / 2,), for so many positions."""
-        given: Any = self._theta[0]
-        theta: NDArray[Any] = np.asarray(given(positions) if callable(given) else given)
+        given = self._theta[0]
+        theta = np.asarray(given(positions) if callable(given) else given)
         if theta.shape != (self.d // 2,):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta
 
-    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Any, Any]:
+    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Array, Array | None]:
         """Q and K turned: what an attention layer does to them before the scores."""
         Q = named("Q_rot", self(Q, at.i))
         return Q, K if K is None else named("K_rot", self(K, at.j))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
@@ -14,9 +14,21 @@ from minigrad.errors import ArgumentError
 from .attention import MultiHeadAttention
 from .module import Module
 from .parameters import is_parameter, join_path
+from .pretrained.family import TensorSource, joined
 from .pretrained.loading import write_named
 
 __all__ = ["from_torch", "to_torch"]
+
+M = TypeVar("M", bound=Module)
+
+
+class TorchModule(Protocol):
+    """What is asked of an `nn.Module`."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def named_modules(self) -> Iterable[tuple[str, Any]]: ...
+
 
 TORCH_PARAMETERS = {
     "Linear": {"W": "weight T", "b": "bias"},
@@ -55,12 +67,11 @@ OTHER_CONTEXT = {f"W_{s}": f"{s.lower()}_proj_weight T" for s in "QKV"}  # of an
 
 
 class Named(NamedTuple):
-    """One of our parameters, with PyTorch's name for it and what is done to that array."""
+    """One of our parameters, and the array of PyTorch's that it comes from."""
 
     path: str
     leaf: mg.Tensor
-    theirs: str
-    how: str
+    source: TensorSource
 
 
 def _names_of(module: Module) -> dict[str, str]:
@@ -71,7 +82,7 @@ def _names_of(module: Module) -> dict[str, str]:
     return found
 
 
-def _around(module: Any, name: str) -> Any:
+def _around(module: Module, name: str) -> str:
     """What PyTorch writes around the names within a child: "layers.0.{}", "{}_l1_reverse"."""
     head, _, rest = name.partition(".")
     if head == "cells":
@@ -98,12 +109,12 @@ def _named(layer: Module) -> list[Named]:
         for name, leaf in vars(module).items():
             if is_parameter(leaf):
                 theirs, *how = table.get(name, name).split()
-                own = join_path(path, name)
-                found.append(Named(own, leaf, around.format(theirs), "".join(how)))
+                source = TensorSource(around.format(theirs), "".join(how))
+                found.append(Named(join_path(path, name), leaf, source))
     return found
 
 
-def from_torch(source: Any, layer: Module) -> Module:
+def from_torch(source: TorchModule | Mapping[str, ArrayLike], layer: M) -> M:
     """Write the state of a PyTorch layer into the layer of ours that computes the same.
 
     `nn.MultiheadAttention` is a MultiHeadAttention with use_bias=True, `nn.TransformerEncoderLayer`
@@ -127,17 +138,17 @@ def from_torch(source: Any, layer: Module) -> Module:
     >>> from_torch(state, Linear(3, 1))(np.ones(3)).numpy()
     array([6.5])
     """
-    is_module = hasattr(source, "state_dict")
-    state = source.state_dict() if is_module else source
+    state = source if isinstance(source, Mapping) else source.state_dict()
     arrays = {
         name: _array(value) for name, value in state.items() if "num_batches_tracked" not in name
     }
     named = _named(layer)
-    sources = {one.path: (one.theirs, one.how) for one in named}
-    wrong = list(_differences(layer, source)) if is_module else []
-    first = {id(one.leaf): one.theirs for one in reversed(named)}
+    sources = {one.path: one.source for one in named}
+    wrong = [] if isinstance(source, Mapping) else list(_differences(layer, source))
+    first = {id(one.leaf): one.source.name for one in reversed(named)}
     for one in named:
-        name, tied = one.theirs, first[id(one.leaf)]
+        name = one.source.name
+        tied = first[id(one.leaf)]
         if {name, tied} <= arrays.keys() and not np.array_equal(arrays[name], arrays[tied]):
             wrong.append(f"{one.path}: {name} must equal {tied}, it is tied")
     write_named("from_torch", layer, arrays, sources, wrong)
@@ -166,15 +177,14 @@ def to_torch(layer: Module) -> dict[str, NDArray[Any]]:
     """
     parts: dict[str, list[Named]] = {}
     for named in _named(layer):
-        parts.setdefault(named.theirs, []).append(named)
+        parts.setdefault(named.source.name, []).append(named)
     state = {}
-    for name, those in parts.items():
-        if len({named.leaf.shape for named in those}) > 1:
-            shapes = ", ".join(f"{named.path} {named.leaf.shape}" for named in those)
+    for name, parameters in parts.items():
+        if len({named.leaf.shape for named in parameters}) > 1:
+            shapes = ", ".join(f"{named.path} {named.leaf.shape}" for named in parameters)
             raise ArgumentError(f"to_torch: {name} has parts of one shape in PyTorch, got {shapes}")
-        arrays = [named.leaf.numpy() for named in those]
-        array = np.concatenate(arrays, -1) if arrays[1:] else arrays[0]
-        state[name] = np.array(array.T if those[0].how.startswith("T") else array, order="C")
+        arrays = {named.source.how: named.leaf.numpy() for named in parameters}
+        state[name] = np.array(joined(arrays), order="C")
         if name.endswith("running_var"):
             state[name.replace("running_var", "num_batches_tracked")] = np.array(0)
     return state
@@ -183,7 +193,7 @@ def to_torch(layer: Module) -> dict[str, NDArray[Any]]:
 # ---------------------------------------------------------------- what no name tells
 
 
-def _differences(layer: Module, source: Any) -> Iterator[str]:
+def _differences(layer: Module, source: TorchModule) -> Iterator[str]:
     """Settings of a PyTorch module that are others than ours, a line each."""
     theirs = dict(source.named_modules())
     for path, module, around in _modules(layer):
@@ -225,7 +235,7 @@ ONLY = {
 """Settings of PyTorch's modules that have one value here."""
 
 
-def _settings(ours: Any, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
+def _settings(ours: Module, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
     """Pairs of settings that must agree."""
     own = {name: getattr(ours, name) for name in TORCH_SETTINGS if hasattr(ours, name)}
     own |= getattr(ours, "settings", None) or {}

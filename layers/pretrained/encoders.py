@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
+from minigrad import Tensor
 from minigrad.errors import ArgumentError, FileError
 
 from ..arrays import Array, Mask
 from ..embedding import Embedding
 from ..feed_forward import activation_of
+from ..initialisers import Seed
 from ..linear import Linear
 from ..mask import padding_mask
 from ..module import Module
@@ -36,13 +38,15 @@ MODES = {
 class MaskedHead(Module):
     """What a BERT guesses at each place: logits = norm(f(X W + b)) Eᵀ + bias, E the embedding."""
 
-    def __init__(self, n_tokens: int, d_model: int, activation: str, norm: Any, **own: Any) -> None:
+    def __init__(
+        self, n_tokens: int, d_model: int, activation: str, norm: Callable[..., Module], **own: Any
+    ) -> None:
         self.transform = Linear(d_model, d_model, **own)
         self.activation = activation_of("MaskedHead", activation)
         self.norm = norm(d_model, dtype=own["dtype"])
         self.bias = mg.tensor(np.zeros(n_tokens, own["dtype"]), requires_grad=True)
 
-    def forward(self, X: mg.Tensor, embedding: Embedding) -> Any:
+    def forward(self, X: Tensor, embedding: Embedding) -> Tensor:
         T = self.norm(self.activation(self.transform(X)))  # (B, n, d_model)
         return mg.add(embedding.as_linear(T), self.bias).named("logits")  # (B, n, n_tokens)
 
@@ -78,7 +82,7 @@ class TextEncoder(Pretrained):
         n_labels: int = 2,
         of_sentence: bool = False,
         dtype: DTypeLike,
-        rng: Any,
+        rng: Seed,
         **block: Any,
     ) -> None:
         own: dict[str, Any] = {"rng": rng, "dtype": dtype}
@@ -101,7 +105,9 @@ class TextEncoder(Pretrained):
         for name, width in widths.items():
             setattr(self, name, Linear(d_model, width, **own) if name in heads else None)
 
-    def forward(self, tokens: ArrayLike, mask: Mask | None = None, *, segments: Any = None) -> Any:
+    def forward(
+        self, tokens: ArrayLike, mask: Mask | None = None, *, segments: ArrayLike | None = None
+    ) -> Tensor:
         X = self.embedding(tokens)  # (B, n, d_model)
         if self.segment_embedding is not None:
             segments = np.zeros(np.shape(tokens), np.intp) if segments is None else segments
@@ -112,15 +118,14 @@ class TextEncoder(Pretrained):
             X = self.position_embedding(X, self._positions(tokens))
         return self.encoder(X if self.norm is None else self.norm(X), mask)  # (B, n, d_model)
 
-    def _positions(self, tokens: Any) -> Any:
+    def _positions(self, tokens: ArrayLike) -> NDArray[np.intp] | None:
         """Where each token stands; with `pad`, as RoBERTa counts."""
         if self.pad is None:
             return None
-        tokens = tokens if hasattr(tokens, "dtype") else np.asarray(tokens)
-        real = (tokens != self.pad).astype(np.intp)
+        real = (np.asanyarray(tokens) != self.pad).astype(np.intp)
         return self.pad + np.cumsum(real, axis=-1) * real
 
-    def logits(self, X: Array) -> Any:
+    def logits(self, X: Array) -> Tensor:
         """What the checkpoint's head says of what forward gave.
 
         Returns: of a masked language model a logit for each token that could stand at each place,
@@ -133,15 +138,15 @@ class TextEncoder(Pretrained):
             return self.classifier(self.pooled(X) if self.of_sentence else X).named("logits")
         return self._part("answer", "head")(X).named("logits")
 
-    def next_sentence(self, X: Array) -> Any:
+    def next_sentence(self, X: Array) -> Tensor:
         """Logits of: the second segment follows the first, and it does not: (B, 2)."""
         return self._part("follows")(self.pooled(X)).named("logits")
 
-    def pooled(self, X: Array) -> Any:
+    def pooled(self, X: Array) -> Tensor:
         """f(x W + b) of the first token x, for classifiers; BERT's f is tanh: (B, d_model)."""
         return self.pooled_by(self._part("pooler")(X[..., 0, :])).named("pooled")
 
-    def sentence(self, tokens: ArrayLike, lengths: Any = None) -> Any:
+    def sentence(self, tokens: ArrayLike, lengths: ArrayLike | None = None) -> Tensor:
         """One vector for each row of tokens, as the checkpoint's 1_Pooling and modules.json say.
 
         Args:   lengths: how many tokens of each row are real; all unless given.
@@ -151,12 +156,12 @@ class TextEncoder(Pretrained):
         ends = np.full(B, n) if lengths is None else np.asarray(lengths)
         if ends.shape != (B,) or ends.min() < 1 or ends.max() > n:
             raise ArgumentError(
-                f"sentence: lengths must be {B} integers of 1 to {n}, got {lengths}"
+                f"sentence: lengths must be {B} integers of 1 to {n}, got {lengths!s}"
             )
         real = np.arange(n) < ends[:, None]  # (B, n)
         return pooling(self(tokens, padding_mask(real, dtype=self.embedding.W.dtype)), real)
 
-    def _part(self, name: str, called: str = "") -> Any:
+    def _part(self, name: str, called: str = "") -> Linear:
         if getattr(self, name) is None:
             raise ArgumentError(f"TextEncoder: {self.folder.path} has no {called or name}")
         return getattr(self, name)
@@ -190,7 +195,7 @@ class Pooling(NamedTuple):
             raise ArgumentError(f"sentence: modules.json: {sorted(unknown)} is not understood")
         return cls(modes[0], "Normalize" in kinds)
 
-    def __call__(self, X: Any, real: NDArray[np.bool_]) -> Any:
+    def __call__(self, X: Tensor, real: NDArray[np.bool_]) -> Tensor:
         """Shapes: X (B, n, d_model), real (B, n) → (B, d_model)"""
         if self.mode == "cls":
             s = X[:, 0]

@@ -7,7 +7,44 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["Family", "ParameterNames", "classes", "numbered"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Family", "ParameterNames", "TensorSource", "classes", "joined", "numbered"]
+
+
+class TensorSource(NamedTuple):
+    """The tensor that a parameter comes from, and what is done to it.
+
+    how: "T" transposes; "0/3" takes the first of three parts of the last axis, "T0/3" that of the
+        transpose.
+    """
+
+    name: str
+    how: str = ""
+
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The tensor's shape, for a parameter of this shape."""
+        if parts := self.how.partition("/")[2]:
+            shape = (*shape[:-1], shape[-1] * int(parts))
+        return shape[::-1] if self.how.startswith("T") else shape
+
+    def take(self, tensor: NDArray[Any]) -> NDArray[Any]:
+        """The parameter's entries: a view, or a copy of a part."""
+        tensor = tensor.T if self.how.startswith("T") else tensor
+        part, _, parts = self.how.removeprefix("T").partition("/")
+        return np.split(tensor, int(parts), axis=-1)[int(part)].copy() if parts else tensor
+
+
+def joined(parts: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The tensor whose parameters, by their `how`, have these entries: it undoes `take`.
+
+    >>> joined({"T1/2": np.zeros((3, 2)), "T0/2": np.ones((3, 2))}).shape
+    (4, 3)
+    """
+    arrays = [parts[how] for how in sorted(parts)]
+    tensor = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
+    return tensor.T if min(parts).startswith("T") else tensor
 
 
 class ParameterNames(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,7 +62,7 @@ class Folder:
             raise FileError(f"{self.path / name} must hold a JSON object, got {found!r:.40}")
         return found
 
-    def __deepcopy__(self, memo: Any) -> Folder:
+    def __deepcopy__(self, memo: object) -> Folder:
         """Copies of a model share it: its tensors may be larger than memory."""
         return self
 
@@ -176,7 +177,7 @@ def write_folder(
         write(folder / name, text, "save")
 
 
-def upcast(stored: Stored, dtype: Any) -> NDArray[Any]:
+def upcast(stored: Stored, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The entries in this dtype: the mapped array itself where it is of that dtype already."""
     array = stored.array
     if stored.kind == "BF16":
@@ -208,5 +209,5 @@ def imported(name: str) -> ModuleType:
         ) from error
 
 
-def _some(names: Any) -> str:
+def _some(names: Collection[str]) -> str:
     return ", ".join(sorted(names)[:5])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
@@ -17,7 +17,7 @@ from ..module import Module
 from .config import FALLBACK, Config
 from .encoders import TextEncoder
 from .families import FAMILIES
-from .family import Family, numbered
+from .family import Family, TensorSource, numbered
 from .files import Folder, Stored, open_folder, upcast
 from .models import Pretrained, PretrainedLanguageModel
 from .settings import read
@@ -26,10 +26,11 @@ from .text_to_text import TextToText
 __all__ = ["listed", "load_pretrained", "load_state", "read_settings", "unfilled"]
 
 MOST_LINES = 10  # of a message
+FLOATS = ("F64", "F32", "F16", "BF16")
 MODELS = {cls.__name__: cls for cls in (PretrainedLanguageModel, TextEncoder, TextToText)}
 
 
-def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Any:
+def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Pretrained:
     """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
 
     Families: GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2, BERT, RoBERTa, XLM-RoBERTa, DistilBERT,
@@ -145,7 +146,7 @@ class _Weightless(np.random.Generator):
 class _Zeros(np.ndarray[Any, Any]):
     """One zero, broadcast; it stays one in another dtype."""
 
-    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> NDArray[Any]:
         return np.broadcast_to(np.zeros((), dtype), self.shape)
 
 
@@ -155,33 +156,35 @@ def _find_sources(model: Pretrained, family: Family, compare: bool) -> list[str]
     prefix = _prefix(model.folder, family)
     table = {row.ours: row for row in family.rows()}
 
-    def source(path: str) -> tuple[str, str]:
+    def source(path: str) -> TensorSource:
         row = table[re.sub(r"\.\d+\.", ".*.", path)]
         names = [numbered(name, path) for name in row.theirs]
         names = [name[1:] if name[0] == "/" else prefix + name for name in names]
         old = [
             n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta") for n in names
         ]
-        return next((name for name in [*old, *names] if name in stored), names[-1]), row.how
+        found = next((name for name in [*old, *names] if name in stored), names[-1])
+        return TensorSource(found, row.how)
 
     model.sources = {path: source(path) for path, _ in model.named_parameters()}
-    used = {name for name, _ in model.sources.values()}
+    used = {source.name for source in model.sources.values()}
     for name, path in family.tied.items():  # a file may have a tied weight by its other name only
-        if name in stored.keys() - used and model.sources.get(path, (name,))[0] not in stored:
-            model.sources[path] = (name, "")
+        usual = model.sources.get(path, TensorSource(name))
+        if name in stored.keys() - used and usual.name not in stored:
+            model.sources[path] = TensorSource(name)
     wrong = _misfits(
         dict(model.named_parameters()),
         model.sources,
         {name: tensor.array for name, tensor in stored.items()},
     )
     wrong += [
-        f"{name} must be of floats, is {stored[name].kind}"
-        for name, _ in model.sources.values()
-        if name in stored and stored[name].kind not in ("F64", "F32", "F16", "BF16")
+        f"{source.name} must be of floats, is {stored[source.name].kind}"
+        for source in model.sources.values()
+        if source.name in stored and stored[source.name].kind not in FLOATS
     ]
     for name in model.unused:
-        same = model.sources.get(family.tied.get(name, ""))
-        if same and same[0] in stored and _alike(stored[name], stored[same[0]], compare):
+        tied = model.sources.get(family.tied.get(name, ""))
+        if tied and tied.name in stored and _alike(stored[name], stored[tied.name], compare):
             model.copies = {**model.copies, name: family.tied[name]}
         elif not re.fullmatch(family.ignored, name.removeprefix(prefix)):
             wrong.append(f"{name}: unexpected")
@@ -192,43 +195,30 @@ def _fill(model: Pretrained, dtype: np.dtype[Any]) -> None:
     """Let the parameters be the file's tensors."""
     stored = model.folder.tensors
     modules = dict(model.named_modules())
-    for path, (name, how) in model.sources.items():
-        array = _part(upcast(stored[name], dtype), how)
+    for path, source in model.sources.items():
         owner, _, attribute = path.rpartition(".")
-        parameter = mg.Tensor(array)
+        parameter = mg.Tensor(source.take(upcast(stored[source.name], dtype)))
         parameter.requires_grad = True
         setattr(modules[owner], attribute, parameter)
-    for name in {name for name, _ in model.sources.values()}:  # from here on the parameters' own
-        stored[name] = stored[name]._replace(array=None)
+    for source in model.sources.values():  # from here on the entries are the parameters' own
+        stored[source.name] = stored[source.name]._replace(array=None)
 
 
 def _misfits(
-    leaves: Mapping[str, mg.Tensor], sources: Mapping[str, tuple[str, str]], arrays: Any
+    leaves: Mapping[str, mg.Tensor],
+    sources: Mapping[str, TensorSource],
+    arrays: Mapping[str, NDArray[Any]],
 ) -> list[str]:
     """What is missing, or of another shape, for each parameter."""
     wrong = []
     for path, parameter in leaves.items():
-        name, how = sources[path]
+        source = sources[path]
+        name, shape = source.name, source.shape(parameter.shape)
         if name not in arrays:
             wrong.append(f"{path}: {name} is missing")
-            continue
-        *lead, last = parameter.shape
-        parts = int(how.partition("/")[2] or 1)
-        whole = (*lead, last * parts) if parts > 1 else parameter.shape
-        whole = whole[::-1] if how.startswith("T") else whole
-        if arrays[name].shape != whole:
-            wrong.append(f"{path}: {name} must be {whole}, got {arrays[name].shape}")
+        elif arrays[name].shape != shape:
+            wrong.append(f"{path}: {name} must be {shape}, got {arrays[name].shape}")
     return wrong
-
-
-def _part(array: NDArray[Any], how: str) -> NDArray[Any]:
-    """What a row takes of a tensor: all, its transpose (T), or one of several parts (0/3)."""
-    array, how = array.T if how.startswith("T") else array, how.removeprefix("T")
-    if not how:
-        return array
-    part, parts = map(int, how.split("/"))
-    width = array.shape[-1] // parts
-    return array[..., part * width : (part + 1) * width].copy()
 
 
 def _alike(tensor: Stored, other: Stored, compare: bool) -> bool:
@@ -239,7 +229,7 @@ def _alike(tensor: Stored, other: Stored, compare: bool) -> bool:
 
 def load_state(
     model: Module,
-    arrays: Mapping[str, Any],
+    arrays: Mapping[str, ArrayLike],
     rename: Mapping[str, str] | Callable[[str], str] | None = None,
 ) -> None:
     """Write arrays of other names into a model's parameters and buffers; all fit, or none is.
@@ -281,21 +271,21 @@ def load_state(
     >>> all((p.numpy() == 1).all() for p in model.parameters())
     True
     """
-    arrays = {name: np.asarray(arrays[name]) for name in arrays}
+    given = {name: np.asarray(arrays[name]) for name in arrays}
     leaves = (*model.named_parameters(), *model.named_buffers())
-    write_named("load_state", model, arrays, {p: _renamed(p, rename or {}) for p, _ in leaves})
+    write_named("load_state", model, given, {p: _renamed(p, rename or {}) for p, _ in leaves})
 
 
 def write_named(
     call: str,
     model: Module,
     arrays: Mapping[str, NDArray[Any]],
-    sources: Mapping[str, tuple[str, str]],
+    sources: Mapping[str, TensorSource],
     wrong: Sequence[str] = (),
 ) -> None:
     """Write to each parameter and buffer what its source takes; all fits, or nothing is written."""
     leaves = dict((*model.named_parameters(), *model.named_buffers()))
-    used = {name for name, _ in sources.values()}
+    used = {source.name for source in sources.values()}
     wrong = [*wrong, *_misfits(leaves, sources, arrays)]
     wrong += [f"{name}: unexpected" for name in arrays if name not in used]
     wrong += [
@@ -307,11 +297,11 @@ def write_named(
         kind = type(model).__name__
         raise ArgumentError(listed(f"{call}: nothing was written, for {kind}", wrong))
     for path, leaf in leaves.items():
-        name, how = sources[path]
-        leaf.assign_(_part(arrays[name], how).astype(leaf.dtype))
+        source = sources[path]
+        leaf.assign_(source.take(arrays[source.name]).astype(leaf.dtype))
 
 
-def _renamed(path: str, rename: Mapping[str, str] | Callable[[str], str]) -> tuple[str, str]:
+def _renamed(path: str, rename: Mapping[str, str] | Callable[[str], str]) -> TensorSource:
     """The array's name for a path, and what is done to it."""
     if callable(rename):
         name, *how = rename(path).split()
@@ -319,4 +309,4 @@ def _renamed(path: str, rename: Mapping[str, str] | Callable[[str], str]) -> tup
         pattern = path if path in rename else re.sub(r"\.\d+\.", ".*.", path)
         name, *how = rename.get(pattern, path).split()
         name = numbered(name, path)
-    return name, "".join(how)
+    return TensorSource(name, "".join(how))

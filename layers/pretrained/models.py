@@ -15,6 +15,7 @@ from minigrad.errors import ArgumentError, FileError
 
 from ..module import Module
 from ..transformer import LanguageModel
+from .family import TensorSource, joined
 from .files import Folder, cast_back, imported, write_folder
 
 __all__ = ["Pretrained", "PretrainedLanguageModel", "set_windows", "tokenizer_of"]
@@ -52,11 +53,11 @@ class Pretrained(Module):
 
     folder: Folder
     copies: Mapping[str, str] = MappingProxyType({})  # by the file's name: our path
-    sources: dict[str, tuple[str, str]]  # by our path: the file's name, and what is done to it
+    sources: dict[str, TensorSource]  # by our path
 
     @property
     def unused(self) -> list[str]:
-        used = {name for name, _ in self.sources.values()}
+        used = {source.name for source in self.sources.values()}
         return [name for name in self.folder.tensors if name not in used]
 
     @cached_property
@@ -93,15 +94,12 @@ class Pretrained(Module):
                 f"save: {min(lost)} is wrapped or quantized; merge its adapters first"
             )
         for path, (name, how) in self.sources.items():
-            array = parameters[path].numpy()
-            parts.setdefault(name, {})[how] = np.asarray(array.T if how == "T" else array)
-        for name, by_part in parts.items():
-            joined = [by_part[how] for how in sorted(by_part)]
-            array = joined[0] if len(joined) == 1 else np.concatenate(joined, axis=-1)
+            parts.setdefault(name, {})[how] = np.asarray(parameters[path].numpy())
+        for name, by_how in parts.items():
             stored = tensors[name]
-            tensors[name] = stored._replace(array=cast_back(array, stored.kind))
+            tensors[name] = stored._replace(array=cast_back(joined(by_how), stored.kind))
         for name, path in self.copies.items():
-            tensors[name] = tensors[name]._replace(array=tensors[self.sources[path][0]].array)
+            tensors[name] = tensors[name]._replace(array=tensors[self.sources[path].name].array)
         write_folder(folder, self.folder.files, tensors)
 
 
@@ -113,7 +111,7 @@ class PretrainedLanguageModel(Pretrained, LanguageModel):
         set_windows(self.decoder.blocks, windows)
 
 
-def set_windows(blocks: Sequence[Any], windows: Sequence[int | None]) -> None:
+def set_windows(blocks: Sequence[Module], windows: Sequence[int | None]) -> None:
     """Give each block's attention its window, if there are any."""
     for block, window in zip(blocks, windows, strict=False):
         block.attention.window = window

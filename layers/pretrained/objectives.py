@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
+from minigrad import Tensor
 
 from ..mask import padding_mask
+from ..transformer import LanguageModel
+from .encoders import TextEncoder
+from .text_to_text import TextToText
 
 __all__ = ["masked", "next_token", "similarity", "written"]
 
 
-def next_token(model: Any, tokens: NDArray[Any], target: int | None = None) -> tuple[Any, Any]:
+def next_token(
+    model: LanguageModel, tokens: NDArray[np.integer], target: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy of each next token, or of the one that is to follow the last.
 
     Shapes: tokens (B, n) → loss (), logits (B, n, n_tokens)
@@ -27,7 +32,9 @@ def next_token(model: Any, tokens: NDArray[Any], target: int | None = None) -> t
         return mg.cross_entropy(logits[:, -1], np.full(len(tokens), target)).named("loss"), logits
 
 
-def written(model: Any, tokens: NDArray[Any], targets: Sequence[int] = ()) -> tuple[Any, Any]:
+def written(
+    model: TextToText, tokens: NDArray[np.integer], targets: Sequence[int] = ()
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy of what a TextToText is to write, or of its own first guess.
 
     Shapes: tokens (1, n), targets m → loss (), logits (1, m, n_tokens)
@@ -39,8 +46,11 @@ def written(model: Any, tokens: NDArray[Any], targets: Sequence[int] = ()) -> tu
 
 
 def masked(
-    model: Any, tokens: NDArray[Any], places: Sequence[int], targets: Sequence[int] = ()
-) -> tuple[Any, Any]:
+    model: TextEncoder,
+    tokens: NDArray[np.integer],
+    places: Sequence[int],
+    targets: Sequence[int] = (),
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy of the tokens at some places, or of the model's own guesses there.
 
     Shapes: tokens (1, n) → loss (), logits (1, n, n_tokens)
@@ -53,8 +63,8 @@ def masked(
 
 
 def similarity(
-    model: Any, tokens: NDArray[Any], lengths: Sequence[int], pooled: bool
-) -> tuple[Any, Any]:
+    model: TextEncoder, tokens: NDArray[np.integer], lengths: Sequence[int], pooled: bool
+) -> tuple[Tensor, Tensor]:
     """1 − cos of two texts' vectors, (2, d_model): the checkpoint's, or means of their tokens'."""
     if pooled:
         s = model.sentence(tokens, lengths)

@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
+from minigrad import Tensor
 
 from ..arrays import Array, Mask
+from ..cache import KVCache
 from ..embedding import Embedding
+from ..initialisers import Seed
 from ..linear import Linear
 from ..mask import padding_mask
 from ..relative import T5Bias
@@ -46,7 +49,7 @@ class TextToText(Pretrained):
         scaled_outputs: bool,
         start: int,
         dtype: DTypeLike,
-        rng: Any,
+        rng: Seed,
         **block: Any,
     ) -> None:
         own: dict[str, Any] = {"rng": rng, "dtype": dtype}
@@ -58,22 +61,28 @@ class TextToText(Pretrained):
         self.decoder = Decoder(n_decoder_layers, position=bias(bidirectional=False), **block)
         self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
 
-    def forward(self, tokens: ArrayLike, written: Any, mask: Mask | None = None) -> Any:
+    def forward(self, tokens: ArrayLike, written: ArrayLike, mask: Mask | None = None) -> Tensor:
         return self.decode(written, self.encode(tokens, mask), mask)
 
-    def encode(self, tokens: ArrayLike, mask: Mask | None = None) -> Any:
+    def encode(self, tokens: ArrayLike, mask: Mask | None = None) -> Tensor:
         """What the decoder looks at: (B, n, d_model)."""
         return self.encoder(self.embedding(tokens), mask)
 
     def decode(
-        self, written: Any, context: Array, context_mask: Mask | None = None, cache: Any = None
-    ) -> Any:
+        self,
+        written: ArrayLike,
+        context: Array,
+        context_mask: Mask | None = None,
+        cache: Sequence[KVCache] | None = None,
+    ) -> Tensor:
         """Logits of the token after each written one, for a context that `encode` gave."""
         X = self.decoder(self.embedding(written), context, None, context_mask, cache=cache)
         X = X if self.scale is None else mg.scale(X, self.scale)  # (B, m, d_model)
         return self.embedding.as_linear(X) if self.head is None else self.head(X)
 
-    def writer(self, rows: Sequence[Any]) -> tuple[AnsweringModel, list[Any]]:
+    def writer(
+        self, rows: Sequence[NDArray[np.integer]]
+    ) -> tuple[AnsweringModel, list[NDArray[np.intp]]]:
         """For `generate`: what goes on from a first token, and that token for each row it read."""
         lengths = np.array([len(row) for row in rows])
         tokens = np.zeros((len(rows), lengths.max()), np.intp)
@@ -88,11 +97,11 @@ class TextToText(Pretrained):
 class AnsweringModel:
     """A TextToText that has read: from here on it takes tokens as a LanguageModel does."""
 
-    def __init__(self, model: TextToText, context: Any, mask: Any) -> None:
+    def __init__(self, model: TextToText, context: Tensor, mask: Mask | None) -> None:
         self.model = model
         self.context = context
         self.mask = mask
         self.decoder, self.parameters = model.decoder, model.parameters
 
-    def __call__(self, tokens: Any, cache: Any = None) -> Any:
+    def __call__(self, tokens: ArrayLike, cache: Sequence[KVCache] | None = None) -> Tensor:
         return self.model.decode(tokens, self.context, self.mask, cache=cache)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LanguageModel, load_pretrained, load_state
+from layers import LanguageModel, Module, load_pretrained, load_state
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, FileError, MissingDependencyError
 
@@ -327,6 +327,18 @@ def test_arrays_under_names_of_ones_own(rng, tmp_path):
         load_state(model, theirs | {"qkv1": theirs["qkv1"].astype(str)}, rename)
     for path, x in model.state_dict().items():
         np.testing.assert_array_equal(x, before[path], err_msg=path)
+
+
+def test_a_parameter_without_axes_is_written_too():
+    class Scaled(Module):
+        def __init__(self):
+            self.factor = mg.tensor(2.0, requires_grad=True)
+
+    model = Scaled()
+    load_state(model, {"factor": np.array(3.0)})
+    assert model.factor.item() == 3
+    with pytest.raises(ArgumentError, match=r"factor must be \(\), got \(1,\)"):
+        load_state(model, {"factor": np.ones(1)})
 
 
 def test_a_tokenizer_that_is_missing_or_damaged_is_named(tensors, write):
