@@ -99,7 +99,7 @@ class KVCache:
 
     def reset(self) -> None:
         """Forget every token, and give the store back."""
-        self.lengths: NDArray[Any] | None = None
+        self.lengths: NDArray[np.intp] | None = None
         self.start = self._begin = 0  # position of the first kept token, and its column
         self._stores: list[NDArray[Any]] = []
         self._leaves: list[mg.Tensor] = []
@@ -132,7 +132,7 @@ class KVCache:
         """Whether rows differ in length."""
         return self.lengths is not None and bool((self.lengths != len(self)).any())
 
-    def next_positions(self, n: int) -> NDArray[Any]:
+    def next_positions(self, n: int) -> NDArray[np.intp]:
         """Where the next n tokens stand: (n,), or (B, n) if rows differ in length."""
         if self.at is not None:
             return np.asanyarray(self.at)
@@ -173,7 +173,7 @@ class KVCache:
             store[(rows, *every, self.at[:, 0])] = x[..., 0, :]  # (B, ..., d)
         return self._leaves[0], self._leaves[1]
 
-    def columns(self) -> NDArray[Any]:
+    def columns(self) -> NDArray[np.intp]:
         """The positions of the keys that `append` returned."""
         if self.at is None:
             return np.arange(self.start, len(self))
@@ -275,7 +275,7 @@ class KernelState:
         """Bytes of both sums."""
         return sum(x.nbytes for x in (self.S, self.Z) if x is not None)
 
-    def next_positions(self, n: int) -> NDArray[Any]:
+    def next_positions(self, n: int) -> NDArray[np.intp]:
         """Where the next n tokens stand."""
         return np.arange(len(self), len(self) + n)
 

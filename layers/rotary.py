@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, floor, log, pi, sqrt
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
-from .arrays import Array
+from .arrays import Array, SameArray
 from .module import Module, named
 from .options import AttentionOption, TokenPositions
 from .position import mark_constant, positions_of
@@ -31,8 +31,6 @@ __all__ = [
     "yarn_amplitude",
     "yarn_frequencies",
 ]
-
-X = TypeVar("X", mg.Tensor, NDArray[Any])
 
 
 def rotary_angles(
@@ -51,7 +49,7 @@ def rotary_angles(
     return np.cos(angles), np.sin(angles)
 
 
-def apply_rotary(x: X, cos: Array, sin: Array, *, pairing: str = "half") -> X:
+def apply_rotary(x: SameArray, cos: Array, sin: Array, *, pairing: str = "half") -> SameArray:
     """The pairs (a, b) of x's last axis turned:  (a cos − b sin, a sin + b cos).
 
     Args:
@@ -65,7 +63,7 @@ def apply_rotary(x: X, cos: Array, sin: Array, *, pairing: str = "half") -> X:
     >>> apply_rotary(np.array([[1.0, 0.0, 7.0]]), *quarter)
     array([[0., 1., 7.]])
     """
-    shape: tuple[int, ...] = np.shape(x)
+    shape = np.shape(x)
     r = 2 * np.shape(cos)[-1]
     if np.shape(cos) != np.shape(sin) or r > shape[-1]:
         raise ShapeError(
@@ -165,7 +163,9 @@ class Rotary(Module, AttentionOption):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta
 
-    def project(self, Q: Array, K: Array | None, at: TokenPositions) -> tuple[Array, Array | None]:
+    def project(
+        self, Q: SameArray, K: Array | None, at: TokenPositions
+    ) -> tuple[SameArray, Array | None]:
         """Q and K turned: what an attention layer does to them before the scores."""
         Q = named("Q_rot", self(Q, at.i))
         return Q, K if K is None else named("K_rot", self(K, at.j))
@@ -174,7 +174,7 @@ class Rotary(Module, AttentionOption):
 # ------------------------------------------------------------------ frequencies
 
 
-def rotary_frequencies(d: int, base: float = 10000.0) -> NDArray[Any]:
+def rotary_frequencies(d: int, base: float = 10000.0) -> NDArray[np.float64]:
     """θ_k = base^(−2k / d), in radians a position, for each of the d / 2 pairs.
 
     Raises: ArgumentError unless d is even.
@@ -194,7 +194,7 @@ def llama3_frequencies(
     low: float = 1.0,
     high: float = 4.0,
     length: int = 8192,
-) -> NDArray[Any]:
+) -> NDArray[np.float64]:
     """Rotary frequencies stretched for contexts longer than the `length` trained on, as in Llama 3.
 
     What turns fewer than `low` times within the length is slowed by `factor`, what turns more than
@@ -212,7 +212,7 @@ def llama3_frequencies(
 
 def ntk_frequencies(
     d: int, base: float, factor: float, length: int, positions: int
-) -> NDArray[Any]:
+) -> NDArray[np.float64]:
     """Rotary frequencies for so many positions, by a base that grows beyond the length trained on.
 
         base · (factor · positions / length − (factor − 1))^(d / (d − 2))    beyond `length`
@@ -236,7 +236,7 @@ def yarn_frequencies(
     slow: float = 1.0,
     *,
     whole: bool = True,
-) -> NDArray[Any]:
+) -> NDArray[np.float64]:
     """Rotary frequencies stretched by YaRN: slow pairs by `factor`, fast ones not at all.
 
     Between the pair that turns `fast` times within the `length` trained on and the one that turns
@@ -269,7 +269,7 @@ def yarn_amplitude(factor: float) -> float:
 
 def scaled_frequencies(
     d: int, base: float, scaling: Mapping[str, Any]
-) -> tuple[NDArray[Any] | Callable[[int], NDArray[Any]], float]:
+) -> tuple[NDArray[np.float64] | Callable[[int], NDArray[np.float64]], float]:
     """What a checkpoint's `rope_scaling` says: frequencies, and an amplitude.
 
     Its `rope_type` is "default", "linear", "dynamic", "yarn", "longrope" or "llama3". Those of
