@@ -33,6 +33,7 @@ from .lazy_imports import public_names as _public_names
 from .ops import *
 from .ops import mask_rules as mask_rules
 from .ops import masks as masks
+from .recompute import *
 
 if TYPE_CHECKING:
     from . import data as data

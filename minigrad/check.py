@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +15,7 @@ from .engine.listener import Listener, listen
 from .engine.op import Op
 from .engine.refusals import explained
 from .engine.tensor import Operand, Tensor
+from .engine.types import Arguments, Array, Gradient
 from .functional import grad_or_zeros
 
 __all__ = ["compare", "gradcheck"]
@@ -122,13 +122,15 @@ class _OpsUsed(Listener):
     def __init__(self) -> None:
         self.ops: set[Op] = set()
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         self.ops.add(op)
 
 
 @explained
 def gradcheck(
-    f: Callable[..., Any],
+    f: Callable[..., Operand],
     inputs: Operand | Sequence[Operand],
     *,
     order: int = 1,
@@ -176,10 +178,10 @@ class _Problem:
     """The scalar whose derivative is checked: Σ u ⊙ f(x), or at second order Σ v ⊙ its gradient."""
 
     def __init__(
-        self, f: Callable[..., Any], values: Sequence[Any], seed: int, slope: bool = False
+        self, f: Callable[..., Operand], values: list[Array], seed: int, slope: bool = False
     ) -> None:
         self.f = f
-        self.values = list(values)
+        self.values = values
         self.slope = slope
         self.free = [i for i, v in enumerate(values) if v.dtype.kind == "f"]
         rng = np.random.default_rng(seed)
@@ -197,13 +199,13 @@ class _Problem:
         self.directions = [rng.uniform(0.5, 1.5, self.values[i].shape) for i in self.free]
         self.analytic = all(op.analytic for op in used.ops)
 
-    def _output(self, values: Sequence[Any]) -> Any:
+    def _output(self, values: list[Array]) -> Array:
         output = self.f(*(Tensor(v) for v in values))
         return output._data if isinstance(output, Tensor) else np.asarray(output)
 
     def _gradients(
-        self, values: Sequence[Any], create_graph: bool
-    ) -> tuple[list[Tensor], list[Any]]:
+        self, values: list[Array], create_graph: bool
+    ) -> tuple[list[Tensor], list[Gradient]]:
         tensors = [Tensor(v, None, i in self.free) for i, v in enumerate(values)]
         leaves = [tensors[i] for i in self.free]
         with enable_grad():
@@ -211,7 +213,7 @@ class _Problem:
             gradients = grad_or_zeros(output, leaves, self.cotangent, create_graph=create_graph)
         return leaves, gradients
 
-    def value(self, values: Sequence[Any]) -> Any:
+    def value(self, values: list[Array]) -> Any:
         """The scalar at these inputs, complex ones included."""
         if not self.slope:
             with no_grad():
@@ -219,7 +221,7 @@ class _Problem:
         _, gradients = self._gradients(values, create_graph=False)
         return sum(np.sum(g * v) for g, v in zip(gradients, self.directions, strict=True))
 
-    def engine(self) -> list[Any]:
+    def engine(self) -> list[Array]:
         """The scalar's gradient, by the engine."""
         leaves, gradients = self._gradients(self.values, create_graph=self.slope)
         if not self.slope:
@@ -228,7 +230,7 @@ class _Problem:
             total = sum((g * v).sum() for g, v in zip(gradients, self.directions, strict=True))
         return grad_or_zeros(total, leaves)
 
-    def shifted(self, i: int, index: tuple[int, ...], step: complex) -> list[Any]:
+    def shifted(self, i: int, index: tuple[int, ...], step: complex) -> list[Array]:
         """The inputs with one entry moved; all floating ones complex if the step is."""
         dtype = complex if isinstance(step, complex) else float
         moved = [v.astype(dtype) if v.dtype.kind == "f" else v for v in self.values]

@@ -1,32 +1,29 @@
-"""Derivatives: grad of a graph; vjp, jvp, hvp, jacobian of a function; and checkpoint.
+"""Derivatives: grad of a graph; vjp, jvp, hvp and jacobian of a function.
 
 vjp, jvp, hvp and jacobian call `f` on fresh leaves that hold the inputs' values, so they leave no
 `.grad` and need no `requires_grad`. `inputs` is one array or Tensor, or a sequence of them; results
-have the same form. checkpoint pays for memory with a second forward.
+have the same form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Any, TypeAlias
-from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
-from .engine.context import Context, current, enable_grad, use_context
+from .engine.context import enable_grad
 from .engine.creation import tensor
 from .engine.errors import GradientError, ShapeError
 from .engine.listener import Listener, notify
-from .engine.op import Op
 from .engine.refusals import explained
-from .engine.tensor import Node, Operand, Tensor, backpropagate, seed_of
-from .engine.writes import next_number, writes
+from .engine.tensor import Node, Operand, Rules, Tensor, backpropagate, seed_of
+from .engine.types import Arguments, Array, Gradient
 
-__all__ = ["checkpoint", "grad", "hvp", "jacobian", "jvp", "vjp"]
-
+__all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]
 
 Inputs: TypeAlias = "Operand | Sequence[Operand]"  # one input of a function, or all of them
+Gradients: TypeAlias = Any  # an array or a Tensor, or a list of them, as the inputs are
 
 
 @explained
@@ -37,7 +34,7 @@ def grad(
     create_graph: bool = False,
     *,
     retain_graph: bool = False,
-) -> Any:
+) -> Gradients:
     """∂output/∂inputs, without touching any `.grad`.
 
     Args:
@@ -79,7 +76,7 @@ def grad(
         run=_recorded if create_graph else None,
         textbook=create_graph,
     )
-    gradients: list[Any] = []
+    gradients: list[Gradient] = []
     for x, target in zip(wanted, targets, strict=True):
         g = found.get(target)
         g = np.zeros(x.shape, x.dtype) if g is None else g
@@ -91,17 +88,16 @@ def grad(
     return gradients[0] if single else gradients
 
 
-def _recorded(
-    node: Node, rules: Callable[..., Any], gradient: Any, saved: tuple[Any, ...]
-) -> tuple[Any, ...]:
+def _recorded(node: Node, rules: Rules, gradient: Gradient, saved: Arguments) -> Sequence[Gradient]:
     """Run a node's rules on Tensors, so that they are recorded themselves."""
+    plan = node.plan
     lifted = []
-    for name, value in zip(node.plan.names, saved, strict=True):
-        position = node.plan.input_of(name)
+    for name, value in zip(plan.names, saved, strict=True):
+        position = plan.input_of(name)
         if name == "out":
-            value = Tensor(value, node, node.plan.needs)
-        elif position in node.plan.needed:
-            edge = node.edges[node.plan.needed.index(position)]
+            value = Tensor(value, node, plan.needs)
+        elif position in plan.needed:
+            edge = node.edges[plan.needed.index(position)]
             value = Tensor(value, edge, edge.plan.needs) if isinstance(edge, Node) else edge
         lifted.append(value)
     return rules(gradient, tuple(lifted))
@@ -123,26 +119,31 @@ def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
     return output
 
 
-def _like(call: str, name: str, values: Any, wanted: list[Tensor], single: bool) -> list[Any]:
-    """One array for each leaf, of its shape; ones if none are given for a single entry."""
-    given = [values] if single else list(values)
-    shapes, expected = [np.shape(v) for v in given], [x.shape for x in wanted]
+def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bool) -> list[Array]:
+    """The values as one array for each leaf, of its shape."""
+    given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
+    shapes, expected = [np.shape(v) for v in given], [x.shape for x in leaves]
     if shapes != expected:
         raise ShapeError(f"{call}: {name} must have shapes {expected}, got {shapes}")
-    return [np.asarray(v, x.dtype) for v, x in zip(given, wanted, strict=True)]
+    return [np.asarray(v, x.dtype) for v, x in zip(given, leaves, strict=True)]
 
 
-def grad_or_zeros(output: Any, inputs: list[Tensor], *seed: Any, **options: Any) -> Any:
+def grad_or_zeros(
+    output: object,
+    inputs: list[Tensor],
+    grad_output: Operand | None = None,
+    create_graph: bool = False,
+) -> list[Gradient]:
     """`grad`, or zeros where the output depends on none of the inputs."""
     if isinstance(output, Tensor) and output.requires_grad:
-        return grad(output, inputs, *seed, **options)
+        return grad(output, inputs, grad_output, create_graph)
     return [np.zeros(x.shape, x.dtype) for x in inputs]
 
 
 @explained
 def vjp(
     f: Callable[..., Tensor], inputs: Inputs, grad_output: Operand | None = None
-) -> tuple[Any, Any]:
+) -> tuple[Array, Gradients]:
     """f(inputs), and grad_outputᵀ · ∂f/∂inputs: reverse mode, one backward pass.
 
     `grad_output` may be left out when f returns one entry.
@@ -159,7 +160,7 @@ def vjp(
 
 
 @explained
-def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Any, Any]:
+def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Array, Array]:
     """f(inputs), and ∂f/∂inputs · tangents: forward mode, as the vjp of a vjp.
 
     The vjp is linear in its cotangent u, so its own vjp in u is the Jacobian itself, applied to the
@@ -181,7 +182,7 @@ def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Any
 
 
 @explained
-def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Any, Any]:
+def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Array, Gradients]:
     """f(inputs), one entry, and ∂²f/∂inputs² · vectors, without the matrix.
 
     >>> import minigrad as mg
@@ -200,7 +201,7 @@ def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Any,
 
 
 @explained
-def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Any:
+def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
     """∂f/∂inputs whole, of shape f.shape + input.shape: one backward pass for each entry of f.
 
     >>> import minigrad as mg
@@ -222,171 +223,3 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Any:
                 row[i] = found.get(target, 0)
     whole = [row.reshape(output.shape + x.shape) for row, x in zip(rows, leaves, strict=True)]
     return whole[0] if single else whole
-
-
-class _Recompute(Listener):
-    """Listens to the first run of a checkpointed function, and drops what its nodes saved.
-
-    When backward reaches one of them, the function runs again in the same surroundings with the
-    same random state, and every node gets back what its twin in the second run saved.
-    """
-
-    def __init__(self, f: Callable[..., Any], inputs: tuple[Any, ...], context: Context) -> None:
-        self.f = f
-        self.inputs = inputs
-        self.context = context
-        self.began = next_number()
-        self.nodes: list[ref[Node]] = []  # weak: the graph owns its nodes
-        self.leaves: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by id
-        self.states: list[tuple[np.random.Generator, Any]] = []
-        self.written: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-        self.effects: list[Any] = []  # what they gave, which the second run takes from here
-        self.result: list[tuple[float, float]] = []
-        self.name = getattr(f, "__name__", "f")
-
-    def run(self) -> Any:
-        """The first run. This listener is the first, so the others see nodes that saved nothing."""
-        with use_context(Context(True, self.context.scope, (self, *self.context.listeners))):
-            output = self.f(*self.inputs)
-        self.result = _sums(output)
-        return output
-
-    def intercept_backward(self, output: Any, seed: Any, retain: bool) -> bool:
-        raise GradientError(
-            f"checkpoint: {self.name} calls backward(), which would add its gradients twice: "
-            "backward runs it again"
-        )
-
-    def update_started(self, owner: Any, again: Callable[[], Any]) -> None:
-        raise GradientError(
-            f"checkpoint: {self.name} updates weights or gradients, which would happen twice: "
-            "backward runs it again"
-        )
-
-    def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
-        self.written[id(tensor)] = tensor
-
-    def effect_finished(self, result: Any) -> None:
-        self.effects.append(result)
-
-    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
-        for value in inputs:
-            if isinstance(value, Tensor) and value.is_leaf:
-                self.leaves[id(value)] = value
-        for value in settings:
-            known = any(value is generator for generator, _ in self.states)
-            if isinstance(value, np.random.Generator) and not known:
-                self.states.append((value, deepcopy(value.bit_generator.state)))
-
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
-        if output.node is not None:
-            self.nodes.append(ref(output.node))
-            if output.node.source is None:  # else a checkpoint within this one has it
-                output.node.saved, output.node.source = None, self
-
-    def recover(self, wanted: Node) -> tuple[Any, ...]:
-        """Run again; give every node what its twin saved, and return what `wanted` had."""
-        for leaf in self.leaves.values():
-            writes.check_since(self.began, wanted, leaf.path or "an input", leaf._data)
-        twins, result = self._run_again()
-        nodes = [reference() for reference in self.nodes]
-        same = len(nodes) == len(twins) and all(
-            node is None or (node.op, node.shape) == (twin.op, twin.shape)
-            for node, twin in zip(nodes, twins, strict=True)
-        )
-        if not same:
-            raise GradientError(
-                f"checkpoint: {self.name} took other steps when backward ran it again"
-            )
-        if not _agree(result, self.result):
-            raise GradientError(
-                f"checkpoint: {self.name} gave other numbers when backward ran it again; "
-                "give the generator it draws from to an op, and let it change no state"
-            )
-        for node, twin in zip(nodes, twins, strict=True):
-            if node is not None and node.source is self:
-                node.saved, node.source = twin.saved, None
-        return wanted.saved  # type: ignore[return-value]
-
-    def _run_again(self) -> tuple[list[Node], list[tuple[float, float]]]:
-        """Nodes and sums of a second run, after which all that it wrote is as it was."""
-        second = _Keep(self.effects)
-        leaves = [*self.written.values()]
-        arrays = [leaf.numpy().copy() for leaf in leaves]
-        now = [deepcopy(generator.bit_generator.state) for generator, _ in self.states]
-        try:
-            for generator, state in self.states:
-                generator.bit_generator.state = state
-            changing = [other for other in self.context.listeners if other.changes_values]
-            with use_context(Context(True, self.context.scope, (second, *changing))):
-                result = _sums(self.f(*self.inputs))
-        finally:
-            for (generator, _), state in zip(self.states, now, strict=True):
-                generator.bit_generator.state = state
-            for leaf, array in zip(leaves, arrays, strict=True):
-                leaf.assign_(array)
-        return second.nodes, result
-
-
-def _sums(output: Any) -> list[tuple[float, float]]:
-    """Σ |y| and Σ i yᵢ / n of each Tensor that a function returned, to compare two runs by."""
-    several = output if isinstance(output, list | tuple) else [output]
-    arrays = [one._data.reshape(-1) for one in several if isinstance(one, Tensor)]
-    return [
-        (float(np.abs(y).sum(dtype=float)), float(y.real @ np.linspace(0.0, 1.0, y.size)))
-        for y in arrays
-    ]
-
-
-def _agree(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> bool:
-    """Whether the sums of two runs are the same but for rounding."""
-    return len(first) == len(second) and all(
-        np.allclose(one, other, rtol=0.0, atol=np.nan_to_num(1e-5 * one[0]), equal_nan=True)
-        for one, other in zip(first, second, strict=True)
-    )
-
-
-class _Keep(Listener):
-    """Listens to the second run: keeps its nodes, and answers effects with their first results."""
-
-    def __init__(self, effects: list[Any]) -> None:
-        self.nodes: list[Node] = []
-        self.effects = iter(effects)
-
-    def effect_repeated(self) -> tuple[Any]:
-        for result in self.effects:
-            return (result,)
-        raise GradientError("checkpoint: more was sent when backward ran the function again")
-
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
-        if output.node is not None:
-            self.nodes.append(output.node)
-
-
-def run_once(effect: Callable[[], Any]) -> Any:
-    """What `effect` gives; within the second run of a checkpoint, what it gave in the first."""
-    answers = [answer for answer in notify(Listener.effect_repeated) if answer is not None]
-    result = answers[0][0] if answers else effect()
-    notify(Listener.effect_finished, result)
-    return result
-
-
-def checkpoint(f: Callable[..., Any], *inputs: Any) -> Any:
-    """f(*inputs), keeping none of its activations: backward runs f again to get them.
-
-    The graph, its scopes and its random draws are those of a plain call; only memory and time
-    differ. What f writes by `assign_` is written once, and what it sends to other ranks is sent
-    once: what collectives give is kept. A generator that f draws from must be an
-    argument of an op, as dropout's is.
-    Raises: GradientError if f runs backward or updates weights; in backward if f takes other steps
-        the second time, or gives other numbers.
-    Source: Chen et al. 2016, arXiv:1604.06174.
-
-    >>> import minigrad as mg
-    >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
-    >>> mg.checkpoint(lambda x: mg.exp(x * x).sum(), x).backward()
-    >>> (x.grad / (2 * x.data * np.exp(x.data**2))).tolist()
-    [1.0, 1.0]
-    """
-    context = current()
-    return _Recompute(f, inputs, context).run() if context.recording else f(*inputs)

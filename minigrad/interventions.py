@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,11 +20,14 @@ from .engine.context import Context, ContextChange, current
 from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.listener import Listener, listen, notify
 from .engine.op import Op
-from .engine.tensor import Tensor
+from .engine.tensor import Operand, Tensor
+from .engine.types import Arguments, Array, Gradient, Index
 from .ops import astype, broadcast_to, getitem, ravel, take, where
 from .paths import is_pattern, matches, nearest
 
 __all__ = ["ablate", "capture", "record", "replace"]
+
+NewValue: TypeAlias = "Operand | Callable[[Tensor], Operand | None]"
 
 MEAN = object()  # of the examples, as a value
 
@@ -70,7 +73,7 @@ class PathIntervention(Listener):
         self._listening.__enter__()
         return self
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         try:
             if kind is None:
                 self.tensor_used([tensor for tensor, *_ in self._unused.values()])
@@ -92,10 +95,12 @@ class PathIntervention(Listener):
         why = nearest(self.path, self._others) if self._others else "; no op ran within"
         raise ArgumentError(f"{self.shown}: no {self.wanted} of the run has this path{why}{hidden}")
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         self._unused[id(output)] = output, current(), op
 
-    def tensor_used(self, values: Any) -> None:
+    def tensor_used(self, values: Sequence[object]) -> None:
         for value in values:
             known = self._unused.pop(id(value), None)
             if known is not None:
@@ -160,8 +165,8 @@ class Replacement(PathIntervention):
         self,
         call: str,
         path: str,
-        value: Any,
-        index: Any = None,
+        value: Any,  # a NewValue, or MEAN
+        index: Index = None,
         which: int | None = None,
         of: str | None = None,
     ) -> None:
@@ -171,14 +176,14 @@ class Replacement(PathIntervention):
         self.which = which
         self.of = of
         self.wanted = "tensor" if of is None else "op"
-        self._held: list[tuple[Tensor, Any]] = []  # leaves, and the arrays they had before
+        self._held: list[tuple[Tensor, Array]] = []  # leaves, and the arrays they had before
 
     def __enter__(self) -> Self:
         self._used: dict[int, Tensor] = {}  # leaves, alive so that no id returns
         self._made: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # no leaves
         return super().__enter__()
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         try:
             super().__exit__(kind, *exception)
         finally:
@@ -205,7 +210,9 @@ class Replacement(PathIntervention):
             self._held.append((leaf, array))
             leaf._data = new
 
-    def change_arguments(self, op: Op, inputs: Any, settings: Any) -> tuple[Any, Any]:
+    def change_arguments(
+        self, op: Op, inputs: Arguments, settings: Arguments
+    ) -> tuple[Arguments, Arguments]:
         """The arguments of an op of this path, the one that is meant with another value."""
         if self.of is None:
             return inputs, settings
@@ -243,7 +250,7 @@ class Replacement(PathIntervention):
             raise ArgumentError(f"{self.shown}: {self.of} is {old!r}, which has no entries")
         return value
 
-    def _other_array(self, array: Any) -> Any:
+    def _other_array(self, array: Array) -> Array | None:
         """A copy of an array with the value in its place; None if it stays as it is."""
         index = () if self.index is None else self.index
         old = np.asarray(array[index])
@@ -256,7 +263,9 @@ class Replacement(PathIntervention):
         new[index] = np.asarray(self._fitted(value, old)._data)
         return new
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         if self.of is None:
             super().forward(op, inputs, settings, output, seconds)
             self.tensor_detached(output)
@@ -266,7 +275,7 @@ class Replacement(PathIntervention):
         if tensor.node is None:
             self._made[id(tensor)] = tensor
 
-    def tensor_used(self, values: Any) -> None:
+    def tensor_used(self, values: Sequence[object]) -> None:
         if self.of is None:
             super().tensor_used(values)
 
@@ -328,7 +337,7 @@ class Replacement(PathIntervention):
         new = where(chosen, spread, tensor)
         return new
 
-    def _mean(self, tensor: Tensor) -> Any:
+    def _mean(self, tensor: Tensor) -> Array:
         """The mean over the first axis, as a constant."""
         if tensor.ndim < 1 or len(tensor) < 2:
             raise ArgumentError(
@@ -337,7 +346,7 @@ class Replacement(PathIntervention):
             )
         return np.broadcast_to(tensor._data.mean(axis=0, keepdims=True), tensor.shape)
 
-    def _fitted(self, value: Any, part: Any) -> Tensor:
+    def _fitted(self, value: Operand, part: Array) -> Tensor:
         """The value as a Tensor of the dtype wanted; an array as a copy of its own."""
         given = value if isinstance(value, Tensor) else Tensor(np.array(value))
         shape, dtype = given.shape, given.dtype
@@ -353,7 +362,12 @@ class Replacement(PathIntervention):
 
 
 def replace(
-    path: str, value: Any, *, index: Any = None, call: int | None = None, of: str | None = None
+    path: str,
+    value: NewValue,
+    *,
+    index: Index = None,
+    call: int | None = None,
+    of: str | None = None,
 ) -> Replacement:
     """Within `with`, put another value in place of each tensor of the run that has this path.
 
@@ -396,8 +410,8 @@ def replace(
 def ablate(
     path: str,
     *,
-    to: Any = 0.0,
-    index: Any = None,
+    to: Operand = 0.0,
+    index: Index = None,
     call: int | None = None,
     of: str | None = None,
 ) -> Replacement:
@@ -426,10 +440,10 @@ class CapturedTensor:
     """A tensor that passed: its value, and its gradient once a backward came by, or None."""
 
     path: str
-    value: Any
-    gradient: Any = None
+    value: Array
+    gradient: Array | None = None
 
-    def add(self, gradient: Any) -> None:
+    def add(self, gradient: Gradient) -> None:
         array = np.asarray(getattr(gradient, "_data", gradient))
         self.gradient = np.array(array) if self.gradient is None else self.gradient + array
 

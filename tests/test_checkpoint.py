@@ -8,7 +8,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import GradientError, OverwrittenError
-from minigrad.functional import run_once
+from minigrad.recompute import run_once
 from tests.compare import assert_same
 
 

@@ -17,8 +17,8 @@ from ..engine.errors import RankError, ShapeError
 from ..engine.op import Call, Op, Shaped, call, registry
 from ..engine.tensor import Operand, TensorOrArray
 from ..engine.types import Array
-from ..functional import run_once
 from ..ops.select import where
+from ..recompute import run_once
 from .ranks import CollectiveCall, Ranks
 
 X = TypeVar("X", bound=Operand)  # a Tensor gives a Tensor, an array an array
