@@ -34,15 +34,16 @@ def attention_of(
     asked = asking(trace, every)
     for one in every:
         chosen = [*range(one.heads)] if heads is None else heads(one.entry)
-        value, gradient, shape = one.entry.value, one.entry.gradient, one.entry.shape
         if not chosen:
             continue
+        arrayed = one.entry.value, one.entry.gradient
         if len(chosen) < one.heads:
             one = one.only(chosen)
-            value, gradient, shape = one.A, one.dA, one.A.shape
+            arrayed = one.A, one.dA
+        value, gradient = (arrays.add(array, one.entry.shape, heads=True) for array in arrayed)
         made = {
-            "value": arrays.add(value, shape, heads=True),
-            "gradient": arrays.add(gradient, shape, heads=True),
+            "value": value,
+            "gradient": gradient,
             "names": [*map(str, chosen)],
             **_figures(one),
         }
