@@ -214,7 +214,7 @@ class _Folding:
     def __init__(self, trace: TraceRecord, chained: bool, without: Beginnings) -> None:
         self.trace = trace
         self.fold = Fold(trace)
-        self.outer: set[str] = set()  # scopes as the program has them
+        self.outer: dict[str, set[int]] = {}  # scope as the program has it -> its parameters
         ops = [entry for entry in trace.entries if entry.op is not None]
         ranked = any(edge.crosses for edge in trace.edges)
         if ranked:  # ranks take turns
@@ -227,20 +227,35 @@ class _Folding:
                 if isinstance(one, Chain):
                     pending += ((*rest, chained) for rest in self._fold(path, depth, one))
                 elif one.name:
-                    pending.append((self._scope(path, one.name), depth + 1, one.ops, chained))
+                    pending.append((self._scope(path, one), depth + 1, one.ops, chained))
                 else:
                     self.fold.place[one.ops[0].id] = path
         self._place_leaves()
         fold = self.fold
         fold.place = {e.id: fold.place[fold.leader(e.id)] for e in trace.entries}
 
-    def _scope(self, path: str, name: str) -> str:
-        """The path of a scope, another one than that of a block of the same name."""
-        scope = f"{path}/{name}" if path else name
-        while scope in self.fold.times:
-            scope += " again"
-        self.outer.add(scope)
+    def _scope(self, path: str, call: Item) -> str:
+        """The path of a called scope: that of earlier calls, unless they have other parameters.
+
+        Layers that are no attributes of another one go by their class, and would be one scope.
+        """
+        base = f"{path}/{call.name}" if path else call.name
+        edges = (edge for op in call.ops for edge in self.trace.into(op))
+        leaves = {edge.source for edge in edges}
+        entries = self.trace.entries
+        own = {i for i in leaves if entries[i].kind == "parameter" or entries[i].why == "frozen"}
+        scope, count = base, 1
+        while self._is_another(scope, own):
+            count += 1
+            scope = f"{base} ({count})"
+        self.outer.setdefault(scope, set()).update(own)
         return scope
+
+    def _is_another(self, scope: str, parameters: set[int]) -> bool:
+        """Whether a scope is a block of a chain, or has parameters, and none of these."""
+        known = self.outer.get(scope, set())
+        apart = known and parameters and known.isdisjoint(parameters)
+        return scope in self.fold.times or bool(apart)
 
     def _fold(self, path: str, depth: int, chain: Chain) -> Iterator[tuple[str, int, list[Entry]]]:
         """Fold the blocks onto the first; what is inside that one is to be looked through."""
