@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ..recording.checks import CheckResult, Checks
@@ -10,7 +11,7 @@ from ..recording.record import Entry
 from ..recording.trace import TraceRecord
 from .colors import Scale
 from .formula import plain
-from .labels import by_hand, by_step, by_value, mark
+from .labels import Verdict, by_hand, by_step, by_value, mark
 from .model import STATES, AnnotatedTrace
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, wide
@@ -21,12 +22,14 @@ __all__ = ["checks_table", "trace_table"]
 MARKS = {None: ("dim", "–"), True: ("good", "✓"), False: ("alarm", "✗")}
 MOST_ZEROS = 24  # paths named whose gradient is zero in theory
 SCALE = Column("smallest to largest", drop=3)
+TIME = Column("time", right=True)  # left out, as any column is, if nothing stands in it
 FORWARD = (
     Column("#", right=True),
     Column("step", shrink="start"),
     Column("op"),
     Column("takes", drop=1),
     Column("gives"),
+    TIME,
     Column("FLOPs", right=True, drop=3),
     Column("saves", right=True, drop=2),
     Column("rms", right=True),
@@ -39,12 +42,12 @@ BACKWARD = (
     Column("op"),
     Column("sends back to", shrink="end", drop=1),
     Column("shape", drop=2),
+    TIME,
     Column("rms", right=True),
     Column("gain", right=True, drop=4),
     SCALE,
     Column("state", shrink="end"),
 )
-TIME, TIME_AT = Column("time", right=True), 5  # behind the shapes
 LEAVES = (
     Column("leaf", shrink="start"),
     Column("kind"),
@@ -82,42 +85,44 @@ def trace_table(
         times: a column of how long each step took, as it ran in this trace.
         words: what each op that ran does, and its rules with the gradient, in a sentence each.
     """
-    paint = Paint(colour)
+    paint, width = Paint(colour), wide(width)
     model = AnnotatedTrace(trace, fold=False)
-    rows_of, width = _Rows(model, paint), wide(width)
-    forward = [rows_of.forward(i, trace[k]) for i, k in enumerate(trace.forward_steps, 1)]
-    backward = [rows_of.backward(i, trace[k]) for i, k in enumerate(trace.backward_steps, 1)]
-    leaves = [rows_of.leaf(entry) for entry in trace.entries if entry.op is None]
-    columns = {"forward": FORWARD, "backward": BACKWARD}
-    took = {"forward": "", "backward": ""}
-    if times:
-        ahead = [trace[k].seconds for k in trace.forward_steps]
-        back = [trace[k].backward_seconds or 0.0 for k in trace.backward_steps]
-        for name, rows, seconds in (("forward", forward, ahead), ("backward", backward, back)):
-            columns[name] = (*columns[name][:TIME_AT], TIME, *columns[name][TIME_AT:])
-            took[name] = f", {_timed(sum(seconds))}"
-            for row, one in zip(rows, seconds, strict=True):
-                row.insert(TIME_AT, _timed(one))
-    title = f"forward: {len(forward)} steps, {_cost(trace)}{took['forward']}"
-    parts = [paint.bold(textwrap.fill(title, width)), grid(columns["forward"], forward, width)]
+    rows = _Rows(model, paint, times)
+    forward = [trace[i] for i in trace.forward_steps]
+    backward = [trace[i] for i in trace.backward_steps]
+    leaves = [rows.leaf(entry) for entry in trace.entries if entry.op is None]
+
+    def titled(facts: list[str], columns: Sequence[Column], lines: list[list[str]]) -> list[str]:
+        title = textwrap.fill(", ".join(filter(None, facts)), width)
+        return [paint.bold(title), grid(columns, lines, width)]
+
+    facts = [
+        f"forward: {len(forward)} steps",
+        _cost(trace),
+        rows.time(*(e.seconds for e in forward)),
+    ]
+    parts = titled(facts, FORWARD, [rows.forward(i, e) for i, e in enumerate(forward, 1)])
     if backward:
-        title = (
-            f"backward: {len(backward)} steps, gradients of what each step made{took['backward']}"
-        )
-        body = grid(columns["backward"], backward, width)
-        parts += ["", paint.bold(textwrap.fill(title, width)), body]
+        spent = rows.time(*(e.backward_seconds or 0.0 for e in backward))
+        facts = [f"backward: {len(backward)} steps", "gradients of what each step made", spent]
+        lines = [rows.backward(i, e) for i, e in enumerate(backward, 1)]
+        parts += ["", *titled(facts, BACKWARD, lines)]
     else:
         parts += ["", "backward: not run"]
     if leaves:
-        parts += ["", paint.bold("leaves: what came in"), grid(LEAVES, leaves, width)]
+        parts += ["", *titled(["leaves: what came in"], LEAVES, leaves)]
     if words and (found := _words(trace, width)):
         parts += ["", paint.bold("what the ops do"), *found]
-    measured = [by_value(model.checks), *by_step(model.checks)]
     closing = [*_zeros(model), *filter(None, [AnnotatedTrace(trace).flow])]
     lines = [textwrap.fill(line, width) for line in closing]
-    lines += [paint(one.paint, textwrap.fill(one.said, width)) for one in measured if one.said]
+    measured = [by_value(model.checks), *by_step(model.checks)]
+    lines += _verdict_lines(measured, paint, width)
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts))
+
+
+def _verdict_lines(verdicts: Iterable[Verdict], paint: Paint, width: int) -> list[str]:
+    return [paint(one.paint, textwrap.fill(one.said, width)) for one in verdicts if one.said]
 
 
 def _words(trace: TraceRecord, width: int) -> list[str]:
@@ -135,19 +140,11 @@ def _words(trace: TraceRecord, width: int) -> list[str]:
     return [textwrap.fill(line, width, subsequent_indent="    ") for line in lines]
 
 
-def _timed(seconds: float) -> str:
-    """A time as a person would write it.
-
-    >>> _timed(12.4e-6), _timed(0.0345)
-    ('12 µs', '34.5 ms')
-    """
-    return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
-
-
 def _zeros(model: AnnotatedTrace) -> list[str]:
-    found = [entry for entry in model.trace.entries if entry.state == "cancels"]
-    reasons = dict.fromkeys(entry.why for entry in found)
-    named = {why: [one_line(e.path, 60) for e in found if e.why == why] for why in reasons}
+    named: dict[str, list[str]] = {}
+    for entry in model.trace.entries:
+        if entry.state == "cancels":
+            named.setdefault(entry.why, []).append(one_line(entry.path, 60))
     return [
         f"zero in theory, as {why}: {', '.join(paths[:MOST_ZEROS])}"
         + f" and {len(paths) - MOST_ZEROS} more" * (len(paths) > MOST_ZEROS)
@@ -167,8 +164,9 @@ def _cost(trace: TraceRecord) -> str:
 
 
 class _Rows:
-    def __init__(self, model: AnnotatedTrace, paint: Paint) -> None:
+    def __init__(self, model: AnnotatedTrace, paint: Paint, times: bool) -> None:
         self.model = model
+        self.times = times
         self.trace = model.trace
         self.paint = paint
         ran = (self.trace[i] for i in self.trace.forward_steps)
@@ -186,6 +184,7 @@ class _Rows:
             entry.op or "",
             ", ".join(shaped(source.shape) for source in sources),
             shaped(entry.shape),
+            self.time(entry.seconds),
             counted(entry.flops),
             of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
             sized(size),
@@ -204,6 +203,7 @@ class _Rows:
             entry.op or "",
             ", ".join(names),
             shaped(entry.shape),
+            self.time(entry.backward_seconds or 0.0),
             sized(entry.gradient_rms),
             f"{mark}×{sized(gain)}" if gain is not None else "",
             *self.gradient(entry),
@@ -212,6 +212,13 @@ class _Rows:
     def leaf(self, entry: Entry) -> list[str]:
         facts = [one_line(entry.path), entry.kind, shaped(entry.shape), counted(entry.size)]
         return [*facts, sized(entry.gradient_rms), *self.gradient(entry)]
+
+    def time(self, *seconds: float) -> str:
+        """How long steps took, as a person would write it, if times are shown."""
+        if not self.times:
+            return ""
+        whole = sum(seconds)
+        return f"{whole * 1e6:.0f} µs" if whole < 1e-3 else f"{whole * 1e3:.1f} ms"
 
     def gradient(self, entry: Entry) -> list[str]:
         """Bar and state of an entry's gradient."""
@@ -251,7 +258,7 @@ def checks_table(
         *([by_hand(checks)] if checks or checks.uncovered else []),
         *by_step(checks),
     ]
-    closing = [paint(one.paint, textwrap.fill(one.said, width)) for one in found if one.said]
+    closing = _verdict_lines(found, paint, width)
     if not checks:
         none = "no layer with hand-derived steps ran in this trace"
         return finished("\n".join(closing) or none)
