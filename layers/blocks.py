@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -15,13 +15,15 @@ from minigrad.errors import ArgumentError
 from .arrays import Array, Mask
 from .attention import MultiHeadAttention
 from .cache import KVCache
-from .feed_forward import Dropout, FeedForward, GatedFeedForward
+from .feed_forward import Activation, Dropout, FeedForward, GatedFeedForward
 from .initialisers import Seed, generator
 from .module import Module
 from .norm import LayerNorm
 from .renamed import renamed
 
 __all__ = ["BlockOptions", "DecoderBlock", "TransformerBlock"]
+
+Sublayer: TypeAlias = Callable[[mg.Tensor], mg.Tensor]
 
 SHARED_OPTIONS = ("use_bias", "dropout", "rng", "dtype", "d_k", "d_v", "scale")
 """What both attentions of a DecoderBlock are made with."""
@@ -41,7 +43,7 @@ class BlockOptions:
 
     norm_order: str = "pre"
     norm: Callable[..., Module] = LayerNorm
-    activation: Any = None
+    activation: str | Activation | None = None
     gated: bool = False
     use_bias: bool | str = True
     ff_bias: bool | None = None
@@ -79,7 +81,7 @@ class _Block(Module):
     """What both blocks are made of: attentions and a feed-forward layer, with a norm for each."""
 
     def _make(
-        self, d_model: int, n_heads: int, d_ff: int | None, options: Any, **crossing: Any
+        self, d_model: int, n_heads: int, d_ff: int | None, options: dict[str, Any], **crossing: Any
     ) -> None:
         made, attention = BlockOptions.of(self, options)
         self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
@@ -97,12 +99,16 @@ class _Block(Module):
         )
         self.drop = Dropout(made.dropout, made.rng) if made.dropout else None
 
-    def _attend(self, mask: Any, positions: Any, cache: Any) -> Callable[[Any], Any]:
+    def _attend(
+        self, mask: Mask | None, positions: ArrayLike | None, cache: KVCache | None
+    ) -> Sublayer:
         """The self-attention as a function of X."""
         given = {} if positions is None else {"positions": positions}
         return lambda X: self.attention(X, mask, cache=cache, **given)
 
-    def _residual(self, X: Any, sublayer: Any, norm: Any, norm_out: Any) -> Any:
+    def _residual(
+        self, X: mg.Tensor, sublayer: Sublayer, norm: Module, norm_out: Module | None
+    ) -> mg.Tensor:
         """X + sublayer(norm(X)), or norm(X + sublayer(X)) for post-norm."""
         post = self.norm_order == "post"
         F = sublayer(X if post else norm(X))
@@ -142,7 +148,7 @@ class TransformerBlock(_Block):
         *,
         positions: ArrayLike | None = None,
         cache: KVCache | None = None,
-    ) -> Any:
+    ) -> mg.Tensor:
         attend = self._attend(mask, positions, cache)
         X = self._residual(X, attend, self.norm_1, self.norm_1_out)  # (B, n, d_model)
         return self._residual(X, self.feed_forward, self.norm_2, self.norm_2_out)
@@ -189,8 +195,8 @@ class DecoderBlock(_Block):
         *,
         positions: ArrayLike | None = None,
         cache: KVCache | None = None,
-    ) -> Any:
-        def look_at_context(X: Any) -> Any:
+    ) -> mg.Tensor:
+        def look_at_context(X: mg.Tensor) -> mg.Tensor:
             made = None if cache is None else cache.of_context.of(context)
             return self.cross_attention(X, context_mask, context=context, cache=made)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -33,7 +33,7 @@ def check_image(layer: Module, x: Array, axes: int, channels: int | None = None)
 class _Convolution(Module):
     """What the convolutions share: weights, settings, and the op."""
 
-    convolve: ClassVar[Callable[..., Any]]
+    convolve: ClassVar[Callable[..., mg.Tensor]]
     axes: ClassVar[int]
 
     def _draw(
@@ -69,7 +69,7 @@ class _Convolution(Module):
         self.weight = init_weights(init, shape, n_in, n_out, rng, dtype)
         self.bias = init_weights("zeros", (d_out,), 1, 1, None, dtype) if use_bias else None
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         check_image(self, x, self.axes, self.d_in)
         return type(self).convolve(x, self.weight, self.bias, **self.settings)
 

@@ -4,8 +4,11 @@ A product (m, k) @ (k, n) counts 2·m·k·n operations, a softmax 5 an element (
 exponentiate, sum, divide, one more); scale, mask and biases are not counted. All counts are ints.
 """
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,6 +25,8 @@ __all__ = [
     "roofline",
 ]
 
+Size: TypeAlias = int | DTypeLike  # a size, or the dtype of the arrays
+
 A100_RIDGE = 156.0
 """FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about."""
 
@@ -32,7 +37,7 @@ def count_flops(
     d_model: int,
     *rest: int,
     project_out: bool = True,
-    **named: int,
+    **named: int | None,
 ) -> int:
     """Floating-point operations of one forward pass of attention; the sum of `flops_by_step`.
 
@@ -60,7 +65,7 @@ def flops_by_step(
     d_model: int,
     *rest: int,
     project_out: bool = True,
-    **named: int,
+    **named: int | None,
 ) -> dict[str, int]:
     """The operations of `count_flops`, step by step; it takes the same arguments.
 
@@ -91,7 +96,7 @@ def flops_by_step(
     return steps | ({"output": 2 * B * n * h * d_v * d_model} if project_out else {})
 
 
-def count_memory_bytes(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> int:
+def count_memory_bytes(batch_size: int, seq_len: int, *rest: Size, **named: Size | None) -> int:
     """Bytes of Q, K, V, the attention matrix and the heads' output; the sum of `memory_by_array`.
 
         one head:    (2 B n d_k + 2 B n d_v + B n²) · itemsize
@@ -116,7 +121,9 @@ def count_memory_bytes(batch_size: int, seq_len: int, *rest: Any, **named: Any) 
     return sum(memory_by_array(batch_size, seq_len, *rest, **named).values())
 
 
-def memory_by_array(batch_size: int, seq_len: int, *rest: Any, **named: Any) -> dict[str, int]:
+def memory_by_array(
+    batch_size: int, seq_len: int, *rest: Size, **named: Size | None
+) -> dict[str, int]:
     """The bytes of `count_memory_bytes`, array by array; it takes the same arguments.
 
     >>> memory_by_array(1, 4096, 64, 64)["attention matrix"] == 64 * 2**20    # 64 MiB a head
@@ -143,10 +150,10 @@ class Traffic(NamedTuple):
 def count_traffic_bytes(
     batch_size: int,
     seq_len: int,
-    *rest: Any,
+    *rest: Size,
     masked: bool = False,
     on_chip: int | None = None,
-    **named: Any,
+    **named: Size | None,
 ) -> Traffic:
     """Bytes that one forward of attention's core moves between main memory and the chip.
 
@@ -218,7 +225,9 @@ def roofline(
     return "memory-bound" if intensity < ridge else "compute-bound"
 
 
-def _arrays(call: str, batch_size: int, seq_len: int, rest: Any, named: Any) -> tuple[int, ...]:
+def _arrays(
+    call: str, batch_size: int, seq_len: int, rest: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[int, ...]:
     """B, n, h, d_k, d_v and the size of an entry, as `count_memory_bytes` takes them."""
     rule = f"{call}: give d_k and d_v, or the keywords d_model and n_heads"
     widths = _by_name(rule, ["d_k", "d_v", "dtype"], rest, named)
@@ -233,16 +242,19 @@ def _arrays(call: str, batch_size: int, seq_len: int, rest: Any, named: Any) -> 
     return B, n, h, d_k, d_v, itemsize
 
 
-def _given(named: dict[str, Any]) -> dict[str, Any]:
+def _given(named: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords but for sizes that are None, as if they had been left out."""
     return {name: x for name, x in named.items() if x is not None or name == "dtype"}
 
 
-def _by_name(rule: str, names: list[str], rest: Any, named: dict[str, Any]) -> dict[str, Any]:
-    named, positional = _given(named), dict(zip(names, rest, strict=False))
-    if len(rest) > len(names) or named.keys() & positional.keys():
-        raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(named)}")
-    return positional | named
+def _by_name(
+    rule: str, names: list[str], rest: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    given = _given(named)
+    positional = dict(zip(names, rest, strict=False))
+    if len(rest) > len(names) or given.keys() & positional.keys():
+        raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(given)}")
+    return positional | given
 
 
 def _heads_and_widths(call: str, rule: str, widths: dict[str, Any]) -> tuple[int, int, int]:
@@ -258,7 +270,7 @@ def _heads_and_widths(call: str, rule: str, widths: dict[str, Any]) -> tuple[int
     return h, width, width
 
 
-def _size(call: str, name: str, value: int) -> int:
+def _size(call: str, name: str, value: Any) -> int:
     try:
         size = index(value)  # a Python int, which cannot overflow
     except TypeError:

@@ -11,12 +11,13 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
-from .arrays import Array, Mask
+from .arrays import Array, Mask, SameArray
+from .cache import KernelState
 from .initialisers import Seed, generator
 from .linear import check_sizes
 from .module import as_named_tensor, named, with_shapes
@@ -34,7 +35,7 @@ __all__ = [
 
 def linformer_attention(
     Q: Array, K: Array, V: Array, E: Array, F: Array, mask: Mask | None = None
-) -> Any:
+) -> Array:
     """Attention to k mixtures of the keys and values, in place of all m of them.
 
         softmax(Q (E K)ᵀ / √d) (F V)
@@ -87,8 +88,8 @@ def linear_attention(
     is_causal: bool = False,
     *,
     mask: Mask | None = None,
-    cache: Any = None,
-) -> Any:
+    cache: KernelState | None = None,
+) -> Array:
     """Attention with the kernel φ(q)·φ(k) in place of exp(q·k / √d), φ(x) = elu(x) + 1.
 
         O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j)      if is_causal, over j ≤ i
@@ -125,8 +126,8 @@ def performer_attention(
     is_causal: bool = False,
     *,
     mask: Mask | None = None,
-    cache: Any = None,
-) -> Any:
+    cache: KernelState | None = None,
+) -> Array:
     """Attention with an unbiased estimate of exp(q·k / √d) by positive random features (FAVOR+).
 
         O = Q′ (K′ᵀ V) / Q′ (K′ᵀ 1),    Q′ = φ(Q / d^¼),    K′ = φ(K / d^¼),
@@ -160,9 +161,9 @@ def performer_attention(
     return kernel_attention(Q_phi, K_phi, V, is_causal, mask, cache)  # (..., n, d_v)
 
 
-def _arrays(call: str, **given: Any) -> list[Any]:
+def _arrays(call: str, **arrays: Array) -> list[Any]:
     """Everything as an array or a Tensor, with at least two axes."""
-    found = {n: x if hasattr(x, "__apply__") else np.asanyarray(x) for n, x in given.items()}
+    found = {n: x if hasattr(x, "__apply__") else np.asanyarray(x) for n, x in arrays.items()}
     for name, x in found.items():
         if x.ndim < 2:
             _refuse(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
@@ -170,7 +171,12 @@ def _arrays(call: str, **given: Any) -> list[Any]:
 
 
 def _check_fit(
-    call: str, Q: Any, K: Any, V: Any, is_causal: bool = False, cache: Any = None
+    call: str,
+    Q: Array,
+    K: Array,
+    V: Array,
+    is_causal: bool = False,
+    cache: KernelState | None = None,
 ) -> None:
     """Raise ShapeError unless Q, K and V fit together, ArgumentError for a cache without order."""
     if cache is not None and not is_causal:
@@ -192,7 +198,7 @@ def _check_fit(
         _refuse(call, "leading axes must broadcast", Q=Q, K=K, V=V)
 
 
-def _refuse(call: str, rule: str, **arrays: Any) -> None:
+def _refuse(call: str, rule: str, **arrays: Array) -> None:
     raise ShapeError(with_shapes(f"{call}: {rule}", **arrays))
 
 
@@ -202,7 +208,7 @@ CAUSAL_CHUNK = 32
 """Queries in a chunk, each scored against the keys of its chunk; earlier ones are one sum."""
 
 
-def elu_features(X: Array) -> Any:
+def elu_features(X: SameArray) -> SameArray:
     """φ(x) = elu(x) + 1, entry by entry: x + 1 above zero, exp(x) below.
 
     Source: Katharopoulos et al. 2020, eq. (7), arXiv:2006.16236.
@@ -213,7 +219,9 @@ def elu_features(X: Array) -> Any:
     return mg.add(mg.maximum(X, 0.0), mg.exp(mg.minimum(X, 0.0)))
 
 
-def positive_features(X: Array, features: Array, over: int | tuple[int, ...] | None = None) -> Any:
+def positive_features(
+    X: Array, features: Array, over: int | tuple[int, ...] | None = None
+) -> Array:
     """φ(x) = exp(w·x − ‖x‖²/2 − c) / √m for each row w of features. At c = 0, E φ(x)·φ(y) = e^x·y.
 
     Args:
@@ -264,8 +272,8 @@ def kernel_attention(
     V: Array,
     is_causal: bool = False,
     mask: Mask | None = None,
-    cache: Any = None,
-) -> Any:
+    cache: KernelState | None = None,
+) -> Array:
     """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j); if is_causal, the sums are over j ≤ i.
 
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
@@ -290,7 +298,7 @@ def kernel_attention(
     return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
 
 
-def key_weights(mask: Mask, m: int, dtype: Any) -> NDArray[Any]:
+def key_weights(mask: Mask, m: int, dtype: DTypeLike) -> NDArray[np.floating]:
     """What a mask of keys multiplies each by: e^M; so 0 hides it, as in softmax(S + M).
 
     A sum over keys is the same for every query, and so must the mask be.
@@ -317,7 +325,9 @@ def key_weights(mask: Mask, m: int, dtype: Any) -> NDArray[Any]:
     return np.asanyarray(weights.swapaxes(-1, -2), dtype)
 
 
-def _blind(weights: NDArray[Any] | None, is_causal: bool, cache: Any) -> NDArray[Any] | None:
+def _blind(
+    weights: NDArray[np.floating] | None, is_causal: bool, cache: KernelState | None
+) -> NDArray[np.floating] | None:
     """1 for each query that sees no key; None if there is none."""
     seen: Any = np.ones((1, 1), bool) if weights is None else weights > 0
     seen = (
@@ -329,7 +339,7 @@ def _blind(weights: NDArray[Any] | None, is_causal: bool, cache: Any) -> NDArray
     return None if weights is None or seen.all() else np.asanyarray(~seen, weights.dtype)
 
 
-def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Any:
+def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Array:
     """Σ_{j ≤ i} (φ(q_i)·φ(k_j)) v_j: between chunks by running sums, within a chunk directly.
 
     For chunks of c it makes n c + n r d_v / c entries, not n², nor the n r d_v of a sum a query.
@@ -349,7 +359,7 @@ def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Any:
     return N[..., :n, :] if n % CAUSAL_CHUNK else N
 
 
-def _within(Q: Any, K: Any, V: Any) -> Any:
+def _within(Q: Array, K: Array, V: Array) -> Array:
     """The sum over j ≤ i, by all products of a query and a key."""
     P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
     T = as_named_tensor(
@@ -358,7 +368,7 @@ def _within(Q: Any, K: Any, V: Any) -> Any:
     return mg.matmul(named("P_seen", mg.multiply(P, T)), V)  # (..., c, d_v)
 
 
-def _in_chunks(x: Any, c: int) -> Any:
+def _in_chunks(x: Array, c: int) -> Array:
     """(..., n, d) → (..., ⌈n / c⌉, c, d), the last filled up with zeros."""
     *lead, n, d = x.shape
     if n % c:
@@ -366,6 +376,6 @@ def _in_chunks(x: Any, c: int) -> Any:
     return mg.reshape(x, (*lead, -(-n // c), c, d))
 
 
-def _one_later(S: Any) -> Any:
+def _one_later(S: Array) -> Array:
     """Each chunk's sum in the place of the next; the first gets zeros, the last is dropped."""
     return mg.pad(S[..., :-1, :, :], [(0, 0)] * (S.ndim - 3) + [(1, 0), (0, 0), (0, 0)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,8 +24,8 @@ from .efficient import (
 )
 from .initialisers import Seed, generator
 from .linear import check_sizes, linear
-from .mask import with_head_axis
-from .module import Module, with_shapes
+from .mask import entries_of, with_head_axis
+from .module import Module, named, with_shapes
 from .options import draw_weights, set_context, set_heads
 from .renamed import renamed
 
@@ -36,7 +36,7 @@ class HeadOptions(TypedDict, total=False):
     """What these layers take by keyword, as MultiHeadAttention does."""
 
     use_bias: bool | str
-    rng: Any
+    rng: Seed
     dtype: DTypeLike
     n_kv_heads: int | None
     d_context: int | None
@@ -58,38 +58,42 @@ class _Heads(Module):
         draw_weights(self, rng, options.get("use_bias", False))
         return rng
 
-    def _project(self, X: Any, mask: Any, context: Any) -> tuple[Any, Any, Any, Any]:
+    def _project(
+        self, X: mg.Tensor, mask: Mask | None, context: Array | None
+    ) -> tuple[mg.Tensor, Array, Array, Array | None]:
         """Q (B, h, n, d), K and V (B, h_kv, m, d) of every head, and the mask with a head axis.
 
         Where a key-value head serves several of Q, those have an axis of their own:
         Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
         """
-        Q, K, V = project_heads(self, X, keys_from(self, X, context))  # (B, h or h_kv, n or m, d)
-        mask = with_head_axis(mask)  # (B, 1, 1, m)
+        Y = keys_from(self, X, context)
+        Q, K, V = project_heads(self, X, Y)  # (B, h or h_kv, n or m, d)
+        M = None if mask is None else entries_of(mask, X.shape[-2], Y.shape[-2])
+        M = with_head_axis(M)  # (B, 1, 1, m)
         group = self.n_heads // self.n_kv_heads
         if group == 1:
-            return Q, K, V, mask
-        mask = mask if np.ndim(mask) < 3 else mg.expand_dims(mask, -3)
+            return Q, K, V, M
+        if M is not None and M.ndim > 2:
+            M = mg.expand_dims(M, -3)
         Q = group_heads(Q, group).named("Q_groups")  # (B, h_kv, h / h_kv, n, d)
         K = mg.expand_dims(K, -3).named("K_groups")  # (B, h_kv, 1, m, d)
         V = mg.expand_dims(V, -3).named("V_groups")  # (B, h_kv, 1, m, d)
-        return Q, K, V, mask
+        return Q, K, V, M
 
-    def _merge(self, O: Any) -> Any:
+    def _merge(self, O: Array) -> mg.Tensor:
         """The heads' outputs side by side, and projected."""
-        layer: Any = self
         if self.n_kv_heads < self.n_heads:
             *lead, h_kv, group, n, d = O.shape
             O = mg.reshape(O, (*lead, h_kv * group, n, d))  # (B, h, n, d)
-        C = merge_heads(O).named("C")  # (B, n, d_model)
-        return linear(C, layer.W_O, layer.b_O).named("out")  # (B, n, d_model)
+        C = named("C", merge_heads(O))  # (B, n, d_model)
+        return linear(C, self.W_O, self.b_O).named("out")  # (B, n, d_model)
 
 
 class _Kernel(_Heads):
     """Heads that attend by feature maps, and may be causal, and then decode from running sums."""
 
     causal: bool
-    _attend: Callable[..., Any]  # (Q, K, V, mask, cache) → O
+    _attend: Callable[[Array, Array, Array, Array | None, KernelState | None], Array]
 
     def forward(
         self,
@@ -97,8 +101,8 @@ class _Kernel(_Heads):
         mask: Mask | None = None,
         *,
         context: Array | None = None,
-        cache: Any = None,
-    ) -> Any:
+        cache: KernelState | None = None,
+    ) -> mg.Tensor:
         Q, K, V, M = self._project(X, mask, context)  # (B, h, n, d), (B, h_kv, m, d)
         return self._merge(self._attend(Q, K, V, M, cache))  # (B, n, d_model)
 
@@ -139,7 +143,9 @@ class LinearAttention(_Kernel):
         self.causal = is_causal
         self._draw(d_model, n_heads, heads)
 
-    def _attend(self, Q: Any, K: Any, V: Any, mask: Any, cache: Any) -> Any:
+    def _attend(
+        self, Q: Array, K: Array, V: Array, mask: Array | None, cache: KernelState | None
+    ) -> Array:
         return linear_attention(Q, K, V, self.causal, mask=mask, cache=cache)  # (B, h, n, d)
 
 
@@ -177,7 +183,9 @@ class PerformerAttention(_Kernel):
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)
 
-    def _attend(self, Q: Any, K: Any, V: Any, mask: Any, cache: Any) -> Any:
+    def _attend(
+        self, Q: Array, K: Array, V: Array, mask: Array | None, cache: KernelState | None
+    ) -> Array:
         """O (B, h, n, d); a cache holds for these features only."""
         W = mg.tensor(mg.mark_constant(self.features), name="W")  # (r, d)
         return performer_attention(Q, K, V, W, self.causal, mask=mask, cache=cache)
@@ -230,8 +238,8 @@ class LinformerAttention(_Heads):
         mask: Mask | None = None,
         *,
         context: Array | None = None,
-        cache: Any = None,
-    ) -> Any:
+        cache: KernelState | None = None,
+    ) -> mg.Tensor:
         if cache is not None:
             raise ArgumentError(
                 "LinformerAttention: a mixture of tokens changes with each new one, so there is "

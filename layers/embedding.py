@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -52,14 +51,14 @@ class Embedding(Module):
         W = generator(rng).normal(0.0, 1 / sqrt(d_model), (n_tokens, d_model))
         self.W = parameter(W, dtype)
 
-    def forward(self, tokens: ArrayLike) -> Any:
+    def forward(self, tokens: ArrayLike) -> mg.Tensor:
         tokens = tokens if hasattr(tokens, "dtype") else np.asarray(tokens)
         if tokens.dtype.kind not in "iu":
             raise DTypeError(f"Embedding(tokens): tokens must be integers, got {tokens.dtype}")
         X = mg.take(self.W, tokens, axis=0, negative=False)  # (..., d_model)
         return (mg.scale(X, sqrt(self.W.shape[1])) if self.scaled else X).named("X")
 
-    def as_linear(self, X: Array) -> Any:
+    def as_linear(self, X: Array) -> mg.Tensor:
         """Logits X Wᵀ of each token's row.
 
         Shapes: X (..., d_model) → (..., n_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,9 +18,10 @@ from .module import Module
 
 __all__ = ["GLU", "Dropout", "FeedForward", "GatedFeedForward", "Identity", "PReLU"]
 
+Activation: TypeAlias = Callable[[mg.Tensor], mg.Tensor]
 
 gelu_tanh = partial(mg.gelu, approximate="tanh")
-ACTIVATIONS: dict[str, Callable[..., Any]] = {
+ACTIVATIONS: dict[str, Activation] = {
     "gelu": mg.gelu,
     "gelu_tanh": gelu_tanh,
     "relu": mg.relu,
@@ -53,7 +54,7 @@ class FeedForward(Module):
         self,
         d_model: int,
         d_ff: int | None = None,
-        activation: str | Callable[..., Any] = "gelu",
+        activation: str | Activation = "gelu",
         use_bias: bool = True,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
@@ -66,7 +67,7 @@ class FeedForward(Module):
         self.W_1, self.b_1 = drawn(d_model, d_ff)
         self.W_2, self.b_2 = drawn(d_ff, d_model)
 
-    def forward(self, X: mg.Tensor) -> Any:
+    def forward(self, X: mg.Tensor) -> mg.Tensor:
         H = linear(X, self.W_1, self.b_1).named("H")  # (..., d_ff)
         F = self.activation(H).named("F")  # (..., d_ff)
         return linear(F, self.W_2, self.b_2).named("out")  # (..., d_model)   eq. (2)
@@ -92,7 +93,7 @@ class GatedFeedForward(Module):
         self,
         d_model: int,
         d_ff: int | None = None,
-        activation: str | Callable[..., Any] = "silu",
+        activation: str | Activation = "silu",
         use_bias: bool = False,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
@@ -106,7 +107,7 @@ class GatedFeedForward(Module):
         self.V, self.c = drawn(d_model, d_ff)
         self.W_2, self.b_2 = drawn(d_ff, d_model)
 
-    def forward(self, X: mg.Tensor) -> Any:
+    def forward(self, X: mg.Tensor) -> mg.Tensor:
         G = self.activation(linear(X, self.W, self.b)).named("G")  # (..., d_ff)
         H = linear(X, self.V, self.c).named("H")  # (..., d_ff)
         F = mg.multiply(G, H).named("F")  # (..., d_ff)
@@ -129,7 +130,7 @@ class GLU(Module):
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.glu(x, self.axis)
 
 
@@ -154,7 +155,7 @@ class PReLU(Module):
         self.dtype = np.dtype(dtype)
         self.weight = parameter(np.full(channels, start), dtype)
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.prelu(x, self.weight)
 
 
@@ -165,7 +166,7 @@ class Identity(Module):
     array([1., 2.])
     """
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return x
 
 
@@ -184,11 +185,11 @@ class Dropout(Module):
     def __init__(self, p: float = 0.1, rng: Seed = None) -> None:
         self.p, self.rng = check_probability("Dropout", p), generator(rng)
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.dropout(x, self.p, self.rng) if self.training and self.p else x
 
 
-def activation_of(call: str, activation: str | Callable[..., Any]) -> Callable[..., Any]:
+def activation_of(call: str, activation: str | Activation) -> Activation:
     """The function of an activation's name; a function is its own."""
     if callable(activation):
         return activation

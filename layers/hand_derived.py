@@ -6,6 +6,8 @@ whose lines pair a formula with the code that evaluates it. ∂Y is short for �
 product with Xᵀ also sums over the batch.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -5,8 +5,10 @@ the op of its name takes, and ∂L/∂out as grad_output. Where a step's symbol 
 such as X̂, there is nothing in a run to hold its gradient against.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +22,8 @@ __all__ = [
     "layer_norm_steps",
     "rms_norm_steps",
 ]
+
+Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one each
 
 _CAME = r"\frac{\partial L}{\partial \mathrm{out}}"
 _X_HAT = r"\frac{\partial L}{\partial \hat x}"
@@ -256,9 +260,9 @@ def convolution_steps(
     x: Array,
     weight: Array,
     bias: Array | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: Lengths = 1,
+    padding: Lengths | str = 0,
+    dilation: Lengths = 1,
     groups: int = 1,
     grad_output: Array,
 ) -> list[Step]:
@@ -327,7 +331,7 @@ def convolution_steps(
     return [step]
 
 
-def _numbers(values: Iterable[Any]) -> str:
+def _numbers(values: Iterable[int]) -> str:
     """A setting as one number, or as one an axis."""
     each = [str(value) for value in values]
     return each[0] if len(set(each)) == 1 else f"({', '.join(each)})"

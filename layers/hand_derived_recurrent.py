@@ -6,7 +6,7 @@ Arrays are (T, B, ·), time first, and biases may be None, as the ops of these n
 ∂Y is short for ∂L/∂Y; h_{t−1} and c_{t−1} are written h⁻ and c⁻.
 """
 
-from typing import Any
+from __future__ import annotations
 
 import numpy as np
 
@@ -197,7 +197,7 @@ def _of(
     return Step(number, title, forward, formulas, {name: all_gradients[name] for name in formulas})
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 

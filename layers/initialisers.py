@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod, sqrt
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError
@@ -16,7 +16,7 @@ from .renamed import former
 
 __all__ = ["INITIALISERS", "init_weights", "seed"]
 
-Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], Any]"
+Initialiser: TypeAlias = "str | Callable[[np.random.Generator, tuple[int, ...]], ArrayLike]"
 Shape: TypeAlias = tuple[int, ...]
 Seed: TypeAlias = "np.random.Generator | int | None"
 """What layers take as rng: a generator, a seed, or None (see `seed`)."""
@@ -54,7 +54,9 @@ def generator(rng: Seed) -> np.random.Generator:
     return np.random.default_rng(rng)
 
 
-def _orthogonal(rng: np.random.Generator, shape: Shape, n_in: int, n_out: int) -> Any:
+def _orthogonal(
+    rng: np.random.Generator, shape: Shape, n_in: int, n_out: int
+) -> NDArray[np.floating]:
     """Rows, or columns if there are fewer, of length 1 and at right angles."""
     rows, columns = shape[0], prod(shape[1:])
     Q, R = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
@@ -62,7 +64,7 @@ def _orthogonal(rng: np.random.Generator, shape: Shape, n_in: int, n_out: int) -
     return (Q if rows >= columns else Q.T).reshape(shape)
 
 
-INITIALISERS: dict[str, Callable[[np.random.Generator, Shape, int, int], Any]] = {
+INITIALISERS: dict[str, Callable[[np.random.Generator, Shape, int, int], NDArray[np.floating]]] = {
     "zeros": lambda rng, shape, n_in, n_out: np.zeros(shape),
     "normal": lambda rng, shape, n_in, n_out: rng.normal(0.0, 0.02, shape),
     "uniform": lambda rng, shape, n_in, n_out: rng.uniform(-1, 1, shape) / sqrt(n_in),
@@ -119,7 +121,7 @@ def init_weights(
 initial = former("initial", init_weights)
 
 
-def parameter(drawn: NDArray[Any], dtype: DTypeLike) -> mg.Tensor:
+def parameter(drawn: NDArray[np.number], dtype: DTypeLike) -> mg.Tensor:
     """A leaf of these entries in this dtype, which needs a gradient."""
     made = mg.Tensor(drawn.astype(dtype))
     made.requires_grad = True

@@ -17,6 +17,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 import minigrad as mg
 
@@ -101,7 +102,7 @@ def layer_cost(
     return LayerCost(forward, counter.backward, weights, activations, gradients + weights)
 
 
-def _width(layer: Any) -> int | None:
+def _width(layer: Module) -> int | None:
     """The width of a layer's input; None where it takes tokens."""
     for module in layer.modules():
         if isinstance(module, Embedding):
@@ -123,13 +124,13 @@ _WIDTHS: dict[str, Callable[[Any], Any]] = {
 """The attributes by which layers tell how wide their input is."""
 
 
-def _context_width(layer: Any) -> int:
+def _context_width(layer: Module) -> int:
     attentions = [m for m in layer.modules() if hasattr(m, "d_context")]
     crossing = [m for name, m in layer.named_modules() if name.endswith("cross_attention")]
     return int((crossing or attentions)[0].d_context)
 
 
-def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
+def kv_cache_bytes(layer: Module, batch_size: int, seq_len: int) -> int:
     """Bytes of the keys and values that decoding keeps:  B n g (d_k + d_v) · itemsize.
 
     >>> from layers import MultiHeadAttention
@@ -137,7 +138,7 @@ def kv_cache_bytes(layer: Any, batch_size: int, seq_len: int) -> int:
     [1024, 256, 128]
     """
     entries = batch_size * seq_len * layer.n_kv_heads * (layer.d_k + layer.d_v)
-    return int(entries * layer.dtype.itemsize)
+    return int(entries * np.dtype(layer.dtype).itemsize)
 
 
 # ------------------------------------------------------------------ a pass on shapes
@@ -160,7 +161,7 @@ class CostCounter(mg.FlopCounter):
         self.most: Counter[int] = Counter()
         self.saved: dict[int, Activation] = {}
 
-    def run(self, op: mg.Op, inputs: Sequence[Any], settings: Any) -> Any:
+    def run(self, op: mg.Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Any:
         """Add one op; its inputs' gradients, where they arrive wider than the inputs or twice."""
         if not any(getattr(x, "counted", False) for x in inputs):
             return super().run(op, inputs, settings)
@@ -211,10 +212,10 @@ class Activation(mg.ShapeTensor):
     def __init__(
         self,
         shape: Sequence[int],
-        dtype: Any,
+        dtype: DTypeLike,
         counter: CostCounter,
         needs: bool = True,
-        of: Any = None,
+        of: Activation | None = None,
     ) -> None:
         super().__init__(shape, dtype, counter)
         self.needs = needs
@@ -238,7 +239,7 @@ class Activation(mg.ShapeTensor):
         return Activation(self.shape, self.dtype, self.counter, needs=False)
 
 
-def imagine(layer: Module, counter: CostCounter) -> Any:
+def imagine(layer: Module, counter: CostCounter) -> Module:
     """A copy of the layer, its parts and all, whose parameters are shapes alone."""
     made: dict[int, Any] = {
         id(p): Activation(p.shape, p.dtype, counter, p.requires_grad) for p in layer.parameters()
@@ -246,7 +247,7 @@ def imagine(layer: Module, counter: CostCounter) -> Any:
     return deepcopy(layer, made)
 
 
-def _looked_at(op: mg.Op, inputs: Sequence[Any]) -> Any:
+def _looked_at(op: mg.Op, inputs: Sequence[Any]) -> Activation | None:
     """The input whose memory the result shares, where the op makes a view."""
     return next((x for x in inputs if isinstance(x, Activation)), None) if _views(op) else None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .arrays import Mask
-from .attention import attend, merge_heads, split_heads
+from .attention import MultiHeadAttention, attend, merge_heads, split_heads
 from .mask import entries_of, fit_mask
 
 __all__ = ["Layout", "LayoutRow", "attend_per_head", "explain_layout", "per_head_weights"]
@@ -82,7 +82,7 @@ def explain_layout(x: ArrayLike, n_heads: int) -> Layout:
     return Layout(_row(step, array, before) for step, array, before in steps)
 
 
-def per_head_weights(layer: Any) -> list[tuple[NDArray[Any], ...]]:
+def per_head_weights(layer: MultiHeadAttention) -> list[tuple[NDArray[np.floating], ...]]:
     """W_Q, W_K, W_V and W_O of each head by itself: columns of the fused ones, and rows of W_O.
 
     Heads that share keys and values get the same W_K and W_V.
@@ -108,7 +108,9 @@ def per_head_weights(layer: Any) -> list[tuple[NDArray[Any], ...]]:
     ]
 
 
-def attend_per_head(layer: Any, X: NDArray[Any], mask: Mask | None = None) -> NDArray[Any]:
+def attend_per_head(
+    layer: MultiHeadAttention, X: NDArray[np.floating], mask: Mask | None = None
+) -> NDArray[np.floating]:
     """What a plain MultiHeadAttention computes, head by head with weights of their own:
 
         out = Σ_i softmax(X W_Q^i (X W_K^i)ᵀ / √d_k + M) X W_V^i W_O^i
@@ -131,7 +133,7 @@ def attend_per_head(layer: Any, X: NDArray[Any], mask: Mask | None = None) -> ND
     return total
 
 
-def _row(step: str, array: NDArray[Any], before: NDArray[Any]) -> LayoutRow:
+def _row(step: str, array: NDArray[np.generic], before: NDArray[np.generic]) -> LayoutRow:
     strides = tuple(s // array.itemsize for s in array.strides)
     copied = not np.shares_memory(array, before)
     return LayoutRow(step, array.shape, strides, bool(array.flags.c_contiguous), copied)

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, explained
@@ -40,7 +40,7 @@ def cross_entropy_loss(
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
-) -> Any:
+) -> Array:
     """−Σ_c p_c w_c log softmax(logits)_c, where p is the target: a class, or a distribution.
 
     `mg.cross_entropy` is the plain case: classes along the last axis, mean over rows.
@@ -107,7 +107,7 @@ def cross_entropy_loss(
     return loss
 
 
-def _one_hot(targets: Any, L: Any, axis: int, ignore_index: int | None) -> Any:
+def _one_hot(targets: Array, L: Array, axis: int, ignore_index: int | None) -> NDArray[np.floating]:
     """1 at each row's class, 0 elsewhere and in rows to ignore."""
     classes = targets.numpy() if isinstance(targets, mg.Tensor) else targets
     C, axis = L.shape[axis], axis % L.ndim
@@ -131,7 +131,7 @@ def _one_hot(targets: Any, L: Any, axis: int, ignore_index: int | None) -> Any:
     return np.moveaxis(hot, -1, axis).astype(L.dtype)
 
 
-def _distribution(targets: Any, L: Any, ignore_index: int | None) -> Any:
+def _distribution(targets: Array, L: Array, ignore_index: int | None) -> Array:
     if targets.shape != L.shape:
         raise ShapeError(
             f"cross_entropy_loss: a target distribution must have the logits' shape {L.shape}, "
@@ -142,7 +142,7 @@ def _distribution(targets: Any, L: Any, ignore_index: int | None) -> Any:
     return targets
 
 
-def _along(w: Any, axis: int, ndim: int) -> Any:
+def _along(w: NDArray[np.floating], axis: int, ndim: int) -> NDArray[np.floating]:
     """(C,) as an array that broadcasts along the axis of the classes."""
     shape = [1] * ndim
     shape[axis] = -1
@@ -167,7 +167,7 @@ class _Loss(Module):
             raise ArgumentError(f"{call}: settings are {names}, got {', '.join(unknown)}")
         self.settings = settings
 
-    def forward(self, x: mg.Tensor, target: Any) -> Any:
+    def forward(self, x: mg.Tensor, target: Array | ArrayLike) -> mg.Tensor:
         return type(self).function(x, target, **self.settings)
 
 

@@ -21,7 +21,7 @@ from .arrays import Array, Mask, SameArray
 __all__ = ["combined_mask", "create_causal_mask", "padding_mask"]
 
 
-def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
     """The additive mask by which position i sees positions j ≤ i:  0 there, −inf for j > i.
 
     Shapes: → (seq_len, seq_len)
@@ -41,7 +41,7 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[A
 
 def padding_mask(
     lengths_or_real: ArrayLike, seq_len: int | None = None, dtype: DTypeLike = np.float64
-) -> NDArray[Any]:
+) -> NDArray[np.floating]:
     """The additive mask that hides padding as keys:  0 at real tokens, −inf at padded ones.
 
     Args:
@@ -67,7 +67,7 @@ def padding_mask(
     return _additive(real[:, None, :], np.dtype(dtype))
 
 
-def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[Any]:
+def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[np.floating]:
     """One additive mask from a causal and a padding mask, each boolean or additive: their sum.
 
     Shapes:  causal (n, n) or (B, n, n), padding (B, n) or (B, 1, n) → (B, n, n)
@@ -205,7 +205,7 @@ def _length(call: str, seq_len: SupportsIndex) -> int:
     return n
 
 
-def _longest(lengths: NDArray[Any], seq_len: int | None) -> int:
+def _longest(lengths: NDArray[np.integer], seq_len: int | None) -> int:
     """The axis that holds all lengths, checked."""
     if lengths.ndim != 1:
         raise ShapeError(f"padding_mask(lengths): lengths must be (B,), got {lengths.shape}")

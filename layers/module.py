@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack, get_args, get_origin, get_type_hints
 from weakref import ref
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import (
@@ -25,7 +26,7 @@ from minigrad.errors import (
 )
 from minigrad.extend import mark_parameter
 
-from .arrays import Array
+from .arrays import Array, SameArray
 from .parameters import Parameters, is_parameter, modules_in
 from .renamed import old_names
 
@@ -73,7 +74,9 @@ class Module(Parameters):
     )  # fmt: skip
     _scope = "module"
     _given_array: bool  # whether the forward that runs was called on an array
-    _kept: dict[str, Any] | None  # what attention keeps of a forward on an array
+    _kept: (
+        dict[str, NDArray[np.generic] | None] | None
+    )  # what attention keeps of a forward on an array
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     _sessions: dict[str, Any]  # what `generate` left behind
@@ -120,7 +123,9 @@ class Module(Parameters):
         """What the layer computes; each layer writes its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def backward(self, grad_output: Any, retain_graph: bool = False) -> Any:
+    def backward(
+        self, grad_output: Array | ArrayLike, retain_graph: bool = False
+    ) -> NDArray[np.floating] | None:
         """Go back through the last forward: set each parameter's `.grad`, return X's gradient.
 
         Args:    grad_output: ∂L/∂out, of the output's shape.
@@ -188,7 +193,7 @@ class Module(Parameters):
             kind = f"{type(value).__module__}.{type(value).__name__}"
             raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
 
-    def check_real(self, array: Any, name: str) -> None:
+    def check_real(self, array: NDArray[np.generic], name: str) -> None:
         """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""
         if array.dtype.kind == "c" and self.dtype is not None and self.dtype.kind == "f":
             raise DTypeError(
@@ -237,19 +242,21 @@ class Module(Parameters):
         self._name, self.training = state[1:]
 
 
-def named(symbol: str, x: Array) -> Any:
+def named(symbol: str, x: SameArray) -> SameArray:
     """The Tensor with its symbol; an array has no name."""
-    return x.named(symbol) if isinstance(x, mg.Tensor) else x
+    if isinstance(x, mg.Tensor):
+        x.named(symbol)
+    return x
 
 
-def with_shapes(text: str, **arrays: Any) -> str:
+def with_shapes(text: str, **arrays: Array) -> str:
     """The text of an error, and below it each array's shape and path."""
     lines = [f"  {s}: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip() for s, x in arrays.items()]
     return "\n".join([text, *lines])
 
 
-def as_named_tensor(x: Array, symbol: str, array: Any) -> Any:
-    """An array that meets x in an op: beside a Tensor it has a symbol."""
+def as_named_tensor(x: Array, symbol: str, array: NDArray[np.generic]) -> Array:
+    """An array that goes into an op together with x: a Tensor with a symbol if x is a Tensor."""
     return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
 
 

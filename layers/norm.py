@@ -52,7 +52,7 @@ class LayerNorm(Module):
         self.weight = _filled(1, self.shape, dtype) if use_weight else None
         self.bias = _filled(0, self.shape, dtype) if use_bias else None
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         normalise = partial(mg.layer_norm, eps=self.eps)
         return _over_last(normalise, "LayerNorm", x, self.shape, self.weight, self.bias)
 
@@ -93,7 +93,7 @@ class RMSNorm(Module):
     def eps(self) -> float:
         return float(np.finfo(self.dtype).eps) if self._eps is None else self._eps
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         normalise = partial(mg.rms_norm, eps=self.eps)
         plus_one = self.plus_one and self.weight is not None
         weight = mg.add(self.weight, 1).named("gain") if plus_one else self.weight
@@ -139,7 +139,7 @@ class BatchNorm(Module):
         self.running_mean = mg.tensor(np.zeros(channels, dtype))
         self.running_var = mg.tensor(np.ones(channels, dtype))
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         if not self.training:
             kept = self.running_mean, self.running_var
             return mg.batch_norm(x, self.weight, self.bias, *kept, eps=self.eps)
@@ -148,7 +148,7 @@ class BatchNorm(Module):
             self._keep(x)
         return out
 
-    def _keep(self, x: Any) -> None:
+    def _keep(self, x: mg.Tensor) -> None:
         """Move the running averages towards the batch's mean and variance."""
         axes, n = (0, *range(2, x.ndim)), x.size // x.shape[1]
         with mg.no_grad():
@@ -178,7 +178,7 @@ class GroupNorm(Module):
         self.weight = _filled(1, channels, dtype)
         self.bias = _filled(0, channels, dtype)
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
@@ -212,7 +212,7 @@ class InstanceNorm(Module):
         self.weight = _filled(1, channels, dtype) if use_weight else None
         self.bias = _filled(0, channels, dtype) if use_bias else None
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         if x.ndim < 2 or x.shape[1] != self.channels:
             raise ShapeError(
                 f"InstanceNorm(x): x must be (N, {self.channels}, length, …), got {x.shape}"
@@ -221,8 +221,12 @@ class InstanceNorm(Module):
 
 
 def _over_last(
-    normalise: Callable[..., Any], call: str, x: Any, shape: tuple[int, ...], *parameters: Any
-) -> Any:
+    normalise: Callable[..., mg.Tensor],
+    call: str,
+    x: mg.Tensor,
+    shape: tuple[int, ...],
+    *parameters: mg.Tensor | None,
+) -> mg.Tensor:
     """Normalise over the last axes: several are flattened to one, and back."""
     if np.shape(x)[-len(shape) :] != shape:
         raise ShapeError(with_shapes(f"{call}(x): x must end in {shape}, got {np.shape(x)}", x=x))

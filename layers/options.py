@@ -180,7 +180,7 @@ class Options(TypedDict, total=False):
     d_context: int | None
 
 
-def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
+def set_options(layer: Module, rng: np.random.Generator, options: Options) -> None:
     """Check a layer's options, and set its attributes. Its d_model, d_k and dtype are set."""
     call = type(layer).__name__
     checked_keywords(call, options, Options.__annotations__)
@@ -215,14 +215,14 @@ def set_options(layer: Any, rng: np.random.Generator, options: Options) -> None:
         )
 
 
-def set_context(layer: Any, d_context: int | None) -> None:
+def set_context(layer: Module, d_context: int | None) -> None:
     """Check and set the width of a layer's context."""
     layer.d_context = layer.d_model if d_context is None else d_context
     check_sizes(type(layer).__name__, d_context=layer.d_context)
 
 
 def set_heads(
-    layer: Any,
+    layer: Module,
     d_model: int,
     n_heads: int,
     n_kv_heads: int | None,
@@ -246,7 +246,7 @@ def set_heads(
 
 
 def draw_weights(
-    layer: Any, rng: np.random.Generator, use_bias: bool | str, project_out: bool = True
+    layer: Module, rng: np.random.Generator, use_bias: bool | str, project_out: bool = True
 ) -> None:
     """W_Q, W_K, W_V and, unless left out, W_O of a layer whose sizes are set, and their biases."""
     biases = use_bias if isinstance(use_bias, str) else "QKVO" if use_bias else ""
@@ -255,6 +255,7 @@ def draw_weights(
             f'{type(layer).__name__}: use_bias must be a bool or some of "QKVO", got {use_bias!r}'
         )
     h, h_kv = layer.n_heads, layer.n_kv_heads
+    dtype = np.dtype(layer.dtype)
     sizes = {
         "Q": (layer.d_model, h * layer.d_k),
         "K": (layer.d_context, h_kv * layer.d_k),
@@ -265,6 +266,6 @@ def draw_weights(
         layer.W_O = layer.b_O = None
         del sizes["O"]
     for name, (n_in, n_out) in sizes.items():
-        W, b = draw_affine(rng, name in biases, layer.dtype, n_in, n_out)
+        W, b = draw_affine(rng, name in biases, dtype, n_in, n_out)
         setattr(layer, f"W_{name}", W)
         setattr(layer, f"b_{name}", b)

@@ -27,7 +27,7 @@ __all__ = [
 class _Pool(Module):
     """What the pooling layers share."""
 
-    pool: ClassVar[Callable[..., Any]]
+    pool: ClassVar[Callable[..., mg.Tensor]]
     axes: ClassVar[int]
 
     def __init__(
@@ -39,7 +39,7 @@ class _Pool(Module):
         stride = size if stride is None else stride
         self.settings = dict(size=size, stride=stride, padding=padding)
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         check_image(self, x, self.axes)
         return type(self).pool(x, **self.settings)
 
@@ -96,7 +96,7 @@ class _Adaptive(Module):
     def __init__(self, size: int | tuple[int | None, ...] | None) -> None:
         self.size = size
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         check_image(self, x, self.axes)
         return mg.adaptive_avg_pool(x, self.size)
 
@@ -151,7 +151,7 @@ class Upsample(Module):
             size=size, scale_factor=scale_factor, mode=mode, align_corners=align_corners
         )
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.upsample(x, **self.settings)
 
 
@@ -163,5 +163,5 @@ class Flatten(Module):
     (2, 105)
     """
 
-    def forward(self, x: mg.Tensor) -> Any:
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.reshape(x, (x.shape[0], prod(x.shape[1:])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -16,6 +16,8 @@ from .module import Module
 
 __all__ = ["LearnedPosition", "SinusoidalPosition", "sinusoidal_encoding"]
 
+AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
+
 
 @explained
 def sinusoidal_encoding(
@@ -25,7 +27,7 @@ def sinusoidal_encoding(
     *,
     interleaved: bool = True,
     dtype: DTypeLike = np.float64,
-) -> NDArray[Any]:
+) -> NDArray[np.floating]:
     """Sines and cosines of each position, at wavelengths from 2π to 2π · base.
 
         PE(p, 2k) = sin(p / base^(2k / d_model)),    PE(p, 2k + 1) = cos(p / base^(2k / d_model))
@@ -65,7 +67,9 @@ class SinusoidalPosition(Module):
         sinusoidal_encoding(1, d_model)
         self.d_model, self.base = d_model, base
 
-    def forward(self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+    def forward(
+        self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0
+    ) -> mg.Tensor:
         at = positions_of(X.shape[-2], positions, offset)
         PE = sinusoidal_encoding(at, self.d_model, self.base, dtype=X.dtype)
         return mg.add(X, mg.tensor(mark_constant(PE, positions), name="PE")).named("X")
@@ -93,18 +97,22 @@ class LearnedPosition(Module):
         self.dtype = np.dtype(dtype)
         self.P = parameter(drawn, dtype)
 
-    def forward(self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0) -> Any:
+    def forward(
+        self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0
+    ) -> mg.Tensor:
         at = mark_constant(positions_of(X.shape[-2], positions, offset), positions)
         P = mg.take(self.P, at, axis=0, negative=False).named("P_positions")
         return mg.add(X, P).named("X")
 
 
-def positions_of(n: int, positions: ArrayLike | None = None, offset: int = 0) -> NDArray[Any]:
+def positions_of(
+    n: int, positions: ArrayLike | None = None, offset: int = 0
+) -> NDArray[np.integer]:
     """The positions given, or offset to offset + n − 1."""
     return np.arange(offset, offset + n) if positions is None else np.asanyarray(positions) + offset
 
 
-def mark_constant(array: NDArray[Any], *given: Any) -> NDArray[Any]:
+def mark_constant(array: AnyArray, *given: object) -> AnyArray:
     """An array that only shapes determine, unless positions are given: `mg.compile` may keep it."""
     if all(positions is None for positions in given):
         mg.mark_constant(array)

@@ -8,7 +8,7 @@ one op of all steps; `method="steps"` calls the cell at each step, every op a no
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -25,8 +25,9 @@ from .renamed import renamed
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
-Arrays: TypeAlias = tuple[Any, ...]
-Steps: TypeAlias = tuple[Any, Callable[[], Arrays]]
+Arrays: TypeAlias = tuple[Array, ...]
+State: TypeAlias = Array | Arrays | None
+Steps: TypeAlias = tuple[mg.Tensor, Callable[[], Arrays]]
 
 
 class _Cell(Module):
@@ -34,7 +35,7 @@ class _Cell(Module):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    op: ClassVar[Callable[..., Any]]  # all steps as one
+    op: ClassVar[Callable[..., mg.Tensor]]  # all steps as one
 
     @renamed(init=3)
     def __init__(
@@ -60,7 +61,7 @@ class _Cell(Module):
             )
             setattr(self, name, drawn)
 
-    def forward(self, x: mg.Tensor, state: Any = None) -> Any:
+    def forward(self, x: mg.Tensor, state: State = None) -> Array | Arrays:
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
         first = self.first_state(x.shape[0]) if state is None else _as_tuple(state)
         after = self.step(x, *first)
@@ -71,23 +72,23 @@ class _Cell(Module):
         zeros = mg.mark_constant(np.zeros((batch, self.d_hidden), self.dtype))
         return (zeros,) * self.states
 
-    def from_input(self, x: Array, bias: Array | None) -> Any:
+    def from_input(self, x: Array, bias: Array | None) -> Array:
         """What the input brings to the gates: x W_ihᵀ + b."""
         return mg.linear(x, mg.transpose(self.weight_ih), bias)
 
-    def from_state(self, h: Any) -> Any:
+    def from_state(self, h: Array) -> Array:
         """What the state brings to the gates: h W_hhᵀ + b_hh."""
         return mg.linear(h, mg.transpose(self.weight_hh), self.bias_hh)
 
-    def biases(self) -> Arrays:
+    def biases(self) -> tuple[Array | None, ...]:
         """What the op takes beside the weights: b_ih + b_hh, or None."""
         return (None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh),)
 
-    def step(self, x: Array, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Array) -> Arrays:
         """The states after one step; each cell writes its own."""
         raise NotImplementedError
 
-    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
+    def sequence(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
         """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op, and what gives the last
         state.
         """
@@ -95,7 +96,7 @@ class _Cell(Module):
         H = type(self).op(X, *weights, *state, mask=mask)  # (T, B, H)
         return H, lambda: (H[-1],)
 
-    def step_by_step(self, X: Array, mask: Array | None, *state: Any) -> Steps:
+    def step_by_step(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
         """As `sequence`, with every op of every step a node."""
         outputs = []
         for t in range(X.shape[0]):
@@ -123,7 +124,7 @@ class RNNCell(_Cell):
 
     gates, op = 1, mg.rnn
 
-    def step(self, x: Array, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Array) -> Arrays:
         (h,) = state
         z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, H)
         return (mg.tanh(z).named("h"),)
@@ -144,7 +145,7 @@ class GRUCell(_Cell):
 
     gates, op = 3, mg.gru
 
-    def step(self, x: Array, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Array) -> Arrays:
         (h,) = state
         x_r, x_z, x_n = mg.split(self.from_input(x, self.bias_ih), 3, axis=-1)
         h_r, h_z, h_n = mg.split(self.from_state(h), 3, axis=-1)
@@ -153,7 +154,7 @@ class GRUCell(_Cell):
         n = mg.tanh(x_n + r * h_n).named("n")  # (B, H)   the candidate
         return (mg.add(n, z * mg.subtract(h, n)).named("h"),)
 
-    def biases(self) -> Arrays:
+    def biases(self) -> tuple[Array | None, ...]:
         return self.bias_ih, self.bias_hh
 
 
@@ -175,7 +176,7 @@ class LSTMCell(_Cell):
     gates, states = 4, 2
     op = mg.lstm
 
-    def step(self, x: Array, *state: Any) -> Arrays:
+    def step(self, x: Array, *state: Array) -> Arrays:
         h, c = state
         z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, 4 H)
         z_i, z_f, z_n, z_o = mg.split(z, 4, axis=-1)
@@ -186,7 +187,7 @@ class LSTMCell(_Cell):
         c = mg.add(f * c, i * n).named("c")
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
-    def sequence(self, X: Array, mask: Array | None, *state: Any) -> Steps:
+    def sequence(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
         states, _ = super().sequence(X, mask, *state)  # (T + 1, B, H): the last memory behind
         H = states[:-1]
         return H, lambda: (H[-1], states[-1])
@@ -229,8 +230,12 @@ class _Recurrent(Module):
         self.drop = Dropout(dropout, rng) if dropout else None
 
     def forward(
-        self, X: mg.Tensor, state: Any = None, mask: Array | None = None, return_state: bool = False
-    ) -> Any:
+        self,
+        X: mg.Tensor,
+        state: State = None,
+        mask: Array | None = None,
+        return_state: bool = False,
+    ) -> mg.Tensor | tuple[mg.Tensor, Array | Arrays]:
         """H (B, T, d_hidden), beside the last states if asked for; see the class."""
         self._check(X, mask)
         if mask is not None:  # as a Tensor, so that mg.compile follows what is done with it
@@ -262,7 +267,9 @@ class _Recurrent(Module):
         stacked = tuple(mg.stack(parts) for parts in zip(*last, strict=True))
         return H, stacked[0] if len(stacked) == 1 else stacked
 
-    def _run(self, cell: _Cell, X: Any, mask: Any, state: Any, backward: bool) -> Any:
+    def _run(
+        self, cell: _Cell, X: mg.Tensor, mask: Array | None, state: Arrays, backward: bool
+    ) -> Steps:
         """One cell through all steps; backward in time if asked, where padding comes first."""
         with mg.scope(cell._name or "cell"):
             run = cell.sequence if self.method == "fused" else cell.step_by_step
@@ -271,7 +278,7 @@ class _Recurrent(Module):
             H, after = run(X[::-1], None if mask is None else mask[::-1], *state)
             return H[::-1], after
 
-    def _first_states(self, batch: int, state: Any) -> list[Arrays]:
+    def _first_states(self, batch: int, state: State) -> list[Arrays]:
         """The state that each cell starts from."""
         if state is None:
             return [cell.first_state(batch) for cell in self.cells]
@@ -282,7 +289,7 @@ class _Recurrent(Module):
             raise ShapeError(f"{type(self).__name__}: state must be {names} {shape}, got {got}")
         return [tuple([part[k] for part in parts]) for k in range(len(self.cells))]
 
-    def _check(self, X: Any, mask: Any) -> None:
+    def _check(self, X: mg.Tensor, mask: Array | None) -> None:
         call = f"{type(self).__name__}(X)"
         if X.ndim not in (2, 3) or X.shape[-1] != self.d_in:
             raise ShapeError(
@@ -339,5 +346,5 @@ class LSTM(_Recurrent):
     cell = LSTMCell
 
 
-def _as_tuple(state: Any) -> Arrays:
+def _as_tuple(state: Array | Arrays) -> Arrays:
     return state if isinstance(state, tuple) else (state,)

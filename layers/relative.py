@@ -6,7 +6,7 @@ Each is an AttentionOption, to be given as `position=`: it adds to the scores, o
 from __future__ import annotations
 
 from math import log
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -29,6 +29,9 @@ __all__ = [
     "alibi_slopes",
     "t5_bucket",
 ]
+
+Positions: TypeAlias = ArrayLike | None
+"""Of queries or keys: (n,) or (B, n); None counts from 0."""
 
 
 class RelativePosition(Module, AttentionOption):
@@ -62,15 +65,15 @@ class RelativePosition(Module, AttentionOption):
         self.a_K, _ = draw_affine(rng, False, dtype, rows, d_k)
         self.a_V = None if d_v is None else draw_affine(rng, False, dtype, rows, d_v)[0]
 
-    def forward(self, Q: Array, K: Array, i: Any, j: Any, scale: float) -> Any:
+    def forward(self, Q: Array, K: Array, i: Positions, j: Positions, scale: float) -> Array:
         E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1)).named("E")  # (..., n, 2k + 1): q_i · a
         rows = self._row(Q.shape[-2], K.shape[-2], i, j)
         return mg.scale(gather_columns(E, rows), scale).named("S_relative")  # (..., n, m)
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
-    def values(self, O: Array, A: Array, at: TokenPositions) -> Any:
+    def values(self, O: Array, A: Array, at: TokenPositions) -> Array:
         if self.a_V is None:
             return O
         n, m = A.shape[-2:]
@@ -79,7 +82,7 @@ class RelativePosition(Module, AttentionOption):
         own = mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
         return named("O_relative", add_bias(O, own))
 
-    def _row(self, n: int, m: int, i: Any, j: Any) -> NDArray[Any]:
+    def _row(self, n: int, m: int, i: Positions, j: Positions) -> NDArray[np.integer]:
         k, to = self.max_distance, distances(n, m, i, j)
         return mark_constant(np.asanyarray(np.clip(to, -k, k) + k), i, j)
 
@@ -108,14 +111,15 @@ class TransformerXLPosition(Module, AttentionOption):
         self.u = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
         self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
 
-    def forward(self, Q: Array, K: Array, i: Any, j: Any, scale: float) -> Any:
+    def forward(self, Q: Array, K: Array, i: Positions, j: Positions, scale: float) -> Array:
         delta = -distances(Q.shape[-2], K.shape[-2], i, j)  # (n, m): i − j
         low, high = int(delta.min(initial=0)), int(delta.max(initial=0))
         d_model, h = self.W_R.shape[0], self.u.shape[0]
         PE = sinusoidal_encoding(
             np.arange(low, high + 1), d_model, interleaved=False, dtype=self.W_R.dtype
         )
-        PE, columns = (mark_constant(x, i, j) for x in (PE, delta - low))
+        PE = mark_constant(PE, i, j)
+        columns = mark_constant(delta - low, i, j)
         R_flat = linear(as_named_tensor(Q, "PE", PE), self.W_R).named("R_flat")  # (D, h·d_k)
         R = split_heads(R_flat, h).named("R")  # (h, D, d_k): a key a distance
         K = repeat_heads(K, h // K.shape[-3]) if h > 1 else K  # (..., h, m, d_k)
@@ -124,7 +128,7 @@ class TransformerXLPosition(Module, AttentionOption):
         G = mg.matmul(self.u, mg.swapaxes(K, -1, -2)).named("G")  # (..., h, 1, m): u · k_j
         return mg.scale(mg.add(gather_columns(E, columns), G), scale).named("S_relative")
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j, at.scale)))
 
 
@@ -157,13 +161,13 @@ class T5Bias(Module, AttentionOption):
         self.bidirectional = bidirectional
         self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
 
-    def forward(self, Q: Array, K: Array, i: Any = None, j: Any = None) -> Any:
+    def forward(self, Q: Array, K: Array, i: Positions = None, j: Positions = None) -> Array:
         to = distances(Q.shape[-2], K.shape[-2], i, j)
         bucket = t5_bucket(to, self.n_buckets, self.max_distance, self.bidirectional)
         b = mg.take(self.table, mark_constant(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
         return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
@@ -188,17 +192,17 @@ class ALiBi(Module, AttentionOption):
         self.n_heads, self.heads = n_heads, slice(None)
         alibi_slopes(n_heads)
 
-    def forward(self, Q: Array, K: Array, i: Any = None, j: Any = None) -> Any:
+    def forward(self, Q: Array, K: Array, i: Positions = None, j: Positions = None) -> Array:
         slopes = alibi_slopes(self.n_heads)[self.heads, None, None]  # (h, 1, 1)
         far = np.abs(distances(Q.shape[-2], K.shape[-2], i, j))
         penalty = slopes * -(far if far.ndim == 2 else far[:, None])  # (h, n, m) or (B, h, n, m)
         return mark_constant(penalty.astype(Q.dtype, copy=False), i, j)
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Any:
+    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
-def alibi_slopes(n_heads: int) -> NDArray[Any]:
+def alibi_slopes(n_heads: int) -> NDArray[np.float64]:
     """The rate m of each head:  2^(−8 k / h) for k = 1 to h, where h is a power of two.
 
     Otherwise those of the next lower power p, then every other one of 2 p heads.
@@ -215,7 +219,7 @@ def alibi_slopes(n_heads: int) -> NDArray[Any]:
 
 def t5_bucket(
     distance: ArrayLike, n_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-) -> NDArray[Any]:
+) -> NDArray[np.integer]:
     """The bucket of each distance j − i: near ones have their own, far ones share, by logarithm.
 
     >>> t5_bucket([0, 1, -1, -7, -8, -15, -1000]).tolist()
@@ -235,13 +239,13 @@ def t5_bucket(
     return np.asanyarray(later + np.where(far < exact, far, shared))
 
 
-def distances(n: int, m: int, i: Any = None, j: Any = None) -> NDArray[Any]:
+def distances(n: int, m: int, i: Positions = None, j: Positions = None) -> NDArray[np.integer]:
     """j − i for each of n queries and m keys: (n, m), or (B, n, m) if either has a batch."""
     i, j = positions_of(n, i), positions_of(m, j)
     return np.asanyarray(j[..., None, :] - i[..., :, None])
 
 
-def gather_columns(E: Array, columns: NDArray[Any]) -> Any:
+def gather_columns(E: Array, columns: NDArray[np.integer]) -> Array:
     """Entry (.., i, columns[i, j]) of E, for every i and j.
 
     Shapes: E (..., n, D), columns (n, m) or (B, n, m) → (..., n, m)

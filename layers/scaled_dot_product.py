@@ -163,8 +163,8 @@ def online_softmax_attention(
 
 
 def softmax_backward(
-    grad_output: NDArray[Any], softmax_output: NDArray[Any], axis: int = -1
-) -> NDArray[Any]:
+    grad_output: NDArray[np.floating], softmax_output: NDArray[np.floating], axis: int = -1
+) -> NDArray[np.floating]:
     """The gradient through A = softmax(S), from ∂A and A alone:  ∂S = A ⊙ (∂A − rowsum(∂A ⊙ A)).
 
     >>> softmax_backward(np.array([1.0, 0.0]), np.array([0.25, 0.75]))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import minigrad as mg
 
 from .module import Module
 
 __all__ = ["Sequential"]
+
+Layer: TypeAlias = Callable[[mg.Tensor], mg.Tensor]
+"""A Module, or any other function of one Tensor."""
 
 
 class Sequential(Module):
@@ -27,11 +30,11 @@ class Sequential(Module):
     (['layers.hidden.W', 'layers.hidden.b', 'layers.head.W', 'layers.head.b'], <op relu(x)>)
     """
 
-    def __init__(self, *layers: Any, **named: Any) -> None:
+    def __init__(self, *layers: Layer, **named: Layer) -> None:
         numbered = {str(k): layer for k, layer in enumerate(layers)}
         self.layers: Any = numbered | named if named else list(layers)
 
-    def forward(self, X: mg.Tensor) -> Any:
+    def forward(self, X: mg.Tensor) -> mg.Tensor:
         for layer in self:
             X = layer(X)
         return X

@@ -12,7 +12,7 @@ import minigrad as mg
 
 from .arrays import Array, Mask
 from .blocks import BlockOptions, DecoderBlock, TransformerBlock
-from .cache import KVCache
+from .cache import KernelState, KVCache
 from .embedding import Embedding
 from .initialisers import Seed, generator
 from .linear import Linear, check_sizes
@@ -42,12 +42,18 @@ class _Stack(Module):
         self.norm = made.make_norm(d_model) if wanted else None
         self.dtype = np.dtype(made.dtype)
 
-    def _through(self, X: Any, *given: Any, positions: Any, cache: Any) -> Any:
+    def _through(
+        self,
+        X: mg.Tensor,
+        *inputs: Array | Mask | None,
+        positions: ArrayLike | None,
+        cache: Sequence[KVCache | KernelState] | None,
+    ) -> mg.Tensor:
         for k, block in enumerate(self.blocks):
-            X = block(X, *given, positions=positions, cache=cache and cache[k])  # (B, n, d_model)
+            X = block(X, *inputs, positions=positions, cache=cache and cache[k])  # (B, n, d_model)
         return X if self.norm is None else self.norm(X)
 
-    def new_cache(self) -> list[Any]:
+    def new_cache(self) -> list[KVCache | KernelState]:
         """An empty cache for each block: a KVCache with its window, or a KernelState.
 
         That of a DecoderBlock holds its context's keys and values too.
@@ -83,8 +89,8 @@ class Encoder(_Stack):
         mask: Mask | None = None,
         *,
         positions: ArrayLike | None = None,
-        cache: Sequence[Any] | None = None,
-    ) -> Any:
+        cache: Sequence[KVCache | KernelState] | None = None,
+    ) -> mg.Tensor:
         return self._through(X, mask, positions=positions, cache=cache)
 
 
@@ -110,8 +116,8 @@ class Decoder(_Stack):
         context_mask: Mask | None = None,
         *,
         positions: ArrayLike | None = None,
-        cache: Sequence[Any] | None = None,
-    ) -> Any:
+        cache: Sequence[KVCache | KernelState] | None = None,
+    ) -> mg.Tensor:
         return self._through(X, context, mask, context_mask, positions=positions, cache=cache)
 
 
@@ -168,8 +174,8 @@ class LanguageModel(Module):
         mask: Mask | None = None,
         *,
         positions: ArrayLike | None = None,
-        cache: Sequence[Any] | None = None,
-    ) -> Any:
+        cache: Sequence[KVCache | KernelState] | None = None,
+    ) -> mg.Tensor:
         X = self.embedding(tokens)  # (B, n, d_model)
         if self.position_embedding is not None:
             at = positions if cache is None else cache[0].next_positions(X.shape[-2])
@@ -180,6 +186,6 @@ class LanguageModel(Module):
             return logits  # (B, n, n_tokens)
         return soft_cap(logits, self.output_softcap).named("logits_capped")  # (B, n, n_tokens)
 
-    def new_cache(self) -> list[Any]:
+    def new_cache(self) -> list[KVCache | KernelState]:
         """An empty cache for each block."""
         return self.decoder.new_cache()
