@@ -6,68 +6,63 @@ The op's own kernel and rules run on pieces of the arrays as they lie in memory,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from ..engine.op import Op
-from ..engine.plan import Rule
 from .limits import LIMITS
 from .memory import empty, empty_as
 from .threads import in_slices
 
-__all__ = ["blocked", "by_blocks", "by_rows", "gathered", "run_by_blocks"]
+__all__ = ["blocked", "by_blocks", "by_rows"]
 
 
 def by_blocks(*ops: Op) -> None:
     """Let ops of entries run by blocks on large arrays: their overlay if they have one."""
     for op in ops:
-        overlay = op.fast
-        kernel, rules = (op.kernel, {}) if op.overlay is None else (overlay.kernel, overlay.rules)
         if op.overlay is None:
-            overlay(above=LIMITS.small_entries)(op.kernel)
-        overlay.kernel = blocked(kernel)
+            op.fast(above=LIMITS.small_entries)(op.kernel)
+        overlay = op.fast
+        overlay.kernel = blocked(overlay.kernel)
         overlay.forward = op.flat(overlay.kernel)
-        for name, rule in (op.rules | rules).items():
-            overlay.rules[name] = Rule(rule.inputs, blocked(rule.function), rule.needs)
+        for name, rule in (op.rules | overlay.rules).items():
+            overlay.rules[name] = rule._replace(function=blocked(rule.function))
 
 
 def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, whose result's entries each depend on those at their place alone, on a
-    block of entries at a time; `out=` says where its result goes.
+    block of entries at a time; `out=` says where its result goes. Arrays of one entry, numbers and
+    settings are given as they are to every block.
     """
 
-    def by_blocks(*given: Any, out: Any = None) -> Any:
-        return run_by_blocks(function, *given, out=out)
+    def by_blocks(*given: Any, out: ndarray | None = None) -> Any:
+        # as plain arrays, none of a subclass
+        given = tuple([np.asarray(x) if isinstance(x, ndarray) else x for x in given])
+        large = [x for x in given if x.__class__ is ndarray and x.size > 1]
+        if not large or large[0].nbytes < LIMITS.reuse_bytes:
+            return _written(function(*given), out)
+        like, targets = large[0], [] if out is None else [out]
+        flat = {id(x): _in_memory_order(x, like) for x in (*large, *targets)}
+        if any(x is None for x in flat.values()):
+            return _written(function(*given), out)
+
+        def on(own: slice) -> Any:
+            return function(*[flat[id(x)][own] if id(x) in flat else x for x in given])
+
+        if out is None:
+            make = partial(empty_as, like, like.shape)
+            return _gathered(on, like.size, like.size, lambda x: make(x.dtype))
+        entries = flat[id(out)]
+        in_slices(lambda own: entries.__setitem__(own, on(own)), like.size, like.size)
+        return out
 
     return by_blocks
 
 
-def run_by_blocks(function: Callable[..., Any], *given: Any, out: Any = None) -> Any:
-    """function(*given). Arrays of one entry, numbers and settings are given as they are to every
-    block.
-    """
-    given = tuple([np.asarray(x) if isinstance(x, ndarray) else x for x in given])  # no subclass
-    large = [x for x in given if x.__class__ is ndarray and x.size > 1]
-    like = large[0] if large else None
-    flat = {id(x): _in_memory_order(x, like) for x in large if like is not None}
-    aligned = all(x is not None for x in flat.values())
-    if like is None or like.nbytes < LIMITS.reuse_bytes or not aligned:
-        return _written(function(*given), out)
-
-    def on(own: slice) -> Any:
-        return function(*[flat[id(x)][own] if id(x) in flat else x for x in given])
-
-    if out is not None:
-        if (entries := _in_memory_order(out, like)) is None:
-            return _written(function(*given), out)
-        in_slices(lambda own: entries.__setitem__(own, on(own)), like.size, like.size)
-        return out
-    return gathered(on, like.size, like.size, lambda x: empty_as(like, like.shape, x.dtype))
-
-
-def gathered(
+def _gathered(
     on: Callable[[slice], Any],
     count: int,
     entries: int,
@@ -92,7 +87,7 @@ def gathered(
     return tuple(made) if several else made[0]
 
 
-def _written(found: Any, out: Any) -> Any:
+def _written(found: Any, out: ndarray | None) -> Any:
     if out is None:
         return found
     out[...] = found
@@ -117,11 +112,11 @@ def by_rows(*ops: Op) -> None:
     """Let ops along one axis run a few rows at a time, where it is the last of several."""
     for op in ops:
         op.fast(above=LIMITS.small_entries, when=_along_rows, auxiliary=op.auxiliary)(op.kernel)
-        overlay, names = op.fast, op.inputs + op.settings
-        overlay.forward = overlay.kernel = _rowwise(op.flat(op.kernel), names)
+        overlay = op.fast
+        overlay.forward = overlay.kernel = _rowwise(op.flat(op.kernel), op.inputs + op.settings)
         for name, rule in op.rules.items():
             function = _rowwise(rule.function, ("g", *rule.needs))
-            overlay.rules[name] = Rule(rule.inputs, function, rule.needs)
+            overlay.rules[name] = rule._replace(function=function)
 
 
 def _along_rows(x: Any, axis: Any = None, *_: Any) -> bool:
@@ -146,6 +141,6 @@ def _rowwise(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[.
             return function(*cut)
 
         large = max((x for x in given if x.__class__ is ndarray), key=lambda x: x.size)
-        return gathered(on, len(large), large.size)
+        return _gathered(on, len(large), large.size)
 
     return rowwise

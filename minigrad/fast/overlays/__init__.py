@@ -4,6 +4,7 @@ They write into memory that is used again, go over rows while these stay in cach
 BLAS, and keep by-products so that backward need not compute them again.
 """
 
+# ruff: noqa: F401
 from . import (
     along_rows,
     channel_norms,
@@ -15,15 +16,3 @@ from . import (
     recurrent,
     select,
 )
-
-__all__ = [
-    "along_rows",
-    "channel_norms",
-    "convolution",
-    "elementwise",
-    "norms",
-    "pooling",
-    "products",
-    "recurrent",
-    "select",
-]
