@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from ..engine import tensor
+from ..engine.tensor import TensorOrArray
+from ..engine.types import Array, DType
 from .limits import LIMITS
 
 __all__ = ["column_sums", "sum_over"]
@@ -22,11 +23,11 @@ numpys_sum_over = tensor.sum_over
 
 
 @cache
-def _ones(dtype: Any, size: int) -> Any:
+def _ones(dtype: DType, size: int) -> Array:
     return np.ones(size, dtype)
 
 
-def column_sums(x: Any) -> Any:
+def column_sums(x: TensorOrArray) -> TensorOrArray:
     """The sums over the rows of a matrix.
 
     >>> column_sums(np.ones((2, 3)))
@@ -41,7 +42,7 @@ def column_sums(x: Any) -> Any:
     return sums[0] if len(sums) == 1 else np.sum(sums, axis=0, dtype=np.float64).astype(x.dtype)
 
 
-def sum_over(x: Any, axes: tuple[int, ...]) -> Any:
+def sum_over(x: TensorOrArray, axes: tuple[int, ...]) -> TensorOrArray:
     """The sum over some axes, by BLAS where they are the first ones."""
     if x.__class__ is ndarray and axes == (*range(len(axes)),) and x.flags.c_contiguous and x.size:
         rest = x.shape[len(axes) :]

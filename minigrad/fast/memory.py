@@ -15,15 +15,16 @@ import ctypes
 import os
 import weakref
 from collections import deque
+from collections.abc import Callable
 from functools import cache
 from math import prod
 from sys import maxsize
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
 from numpy.typing import DTypeLike
 
+from ..engine.types import Array
 from .limits import LIMITS
 
 __all__ = ["by_size", "empty", "empty_as", "release"]
@@ -51,7 +52,7 @@ class _Return(weakref.ref):  # type: ignore[type-arg]
     """Tells when a loan is gone, and which block it was."""
 
     __slots__ = ("block",)
-    block: Any
+    block: Array
 
 
 _lent: dict[int, _Return] = {}
@@ -78,11 +79,11 @@ class _BlockPool:
     RECENT = 1 << 12  # loans from one recount to the next
 
     def __init__(self) -> None:
-        self.idle: dict[int, deque[Any]] = {}
+        self.idle: dict[int, deque[Array]] = {}
         self.idle_bytes = self.lent_bytes = self.loans = 0
         self.most_lent = self.most_lent_before = 0  # since the last recount, and before it
 
-    def take(self, size: int) -> Any:
+    def take(self, size: int) -> Array:
         """A block for a loan, an idle one if there is one."""
         self.loans += 1
         if not self.loans % self.RECENT:
@@ -102,7 +103,7 @@ class _BlockPool:
         self.idle_bytes -= size
         return block
 
-    def give(self, block: Any) -> None:
+    def give(self, block: Array) -> None:
         """Take back the block of a loan that is gone."""
         size = len(block)
         self.idle.setdefault(size, deque()).append(block)
@@ -157,14 +158,16 @@ def release() -> None:
 
 
 @cache
-def _malloc_trim() -> Any:
+def _malloc_trim() -> Callable[[int], object] | None:
     return getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
 
 
 # ---------------------------------------------------------------- arrays
 
 
-def empty(shape: tuple[int, ...], dtype: DTypeLike, strides: tuple[int, ...] | None = None) -> Any:
+def empty(
+    shape: tuple[int, ...], dtype: DTypeLike, strides: tuple[int, ...] | None = None
+) -> Array:
     """np.empty, row-major unless strides are given, a large array in memory that is used again.
 
     The memory is used again when the array is gone, and all views of it, and whatever else holds
@@ -191,7 +194,7 @@ def _rounded(size: int) -> int:
     return -(-size // step) * step
 
 
-def empty_as(like: Any, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Any:
+def empty_as(like: Array, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Array:
     """An array of this shape whose axes lie in memory in the order that those of `like` do.
 
     Axes that `like` lacks are the first ones, and outermost. The dtype is its, too, unless given.

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from numpy.lib.stride_tricks import as_strided
 
+from ..engine.types import Array, DType
 from .limits import LIMITS
 from .threads import Scratch, is_inside, one_threaded_blas, run
 
@@ -46,7 +47,7 @@ class WindowBlock(NamedTuple):
 class Windows:
     """The windows of images (N, H, W, C)."""
 
-    def __init__(self, images: Any, rows: Axis, columns: Axis) -> None:
+    def __init__(self, images: Array, rows: Axis, columns: Axis) -> None:
         self.images = images
         self.rows = rows
         self.columns = columns
@@ -63,7 +64,7 @@ class Windows:
             for r in range(0, height, rows)
         ]
 
-    def view(self, block: WindowBlock, scratch: Scratch) -> Any:
+    def view(self, block: WindowBlock, scratch: Scratch) -> Array:
         """The windows of a block, (n, rows, columns, K, L, C): a view of its images."""
         shape, own, inside = self._place(block)
         images = self.images[own]
@@ -75,7 +76,7 @@ class Windows:
             images = buffer
         return self._windows_of(images, block)
 
-    def add(self, block: WindowBlock, spread: Callable[[Any], None], scratch: Scratch) -> None:
+    def add(self, block: WindowBlock, spread: Callable[[Array], None], scratch: Scratch) -> None:
         """Add up what `spread(view)` adds to the windows of a block."""
         shape, own, inside = self._place(block)
         buffer = _buffer(shape, self.images.dtype, scratch)
@@ -83,7 +84,9 @@ class Windows:
         spread(self._windows_of(buffer, block))
         self.images[own] += buffer[inside]
 
-    def _place(self, block: WindowBlock) -> tuple[Any, Any, Any]:
+    def _place(
+        self, block: WindowBlock
+    ) -> tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]:
         """The shape of a block's images with their border, where they are, and where within it."""
         rows, columns = self.rows, self.columns
         reach = [rows.reach(block.rows.start, block.rows.stop), columns.reach(0, columns.length)]
@@ -97,7 +100,7 @@ class Windows:
         shape = (count, *[end - begin for begin, end in reach], self.images.shape[3])
         return shape, tuple(own), tuple(inside)
 
-    def _windows_of(self, images: Any, block: WindowBlock) -> Any:
+    def _windows_of(self, images: Array, block: WindowBlock) -> Array:
         rows, columns = self.rows, self.columns
         count = block.rows.stop - block.rows.start
         n, h, w, c = images.strides
@@ -108,7 +111,7 @@ class Windows:
         )
 
 
-def _buffer(shape: Any, dtype: Any, scratch: Scratch) -> Any:
+def _buffer(shape: tuple[int, ...], dtype: DType, scratch: Scratch) -> Array:
     """An array of images; few channels lie one after the other in it."""
     if shape[3] >= FEW_CHANNELS:
         return scratch.array("images", shape, dtype)
@@ -119,7 +122,7 @@ def _buffer(shape: Any, dtype: Any, scratch: Scratch) -> Any:
 FEW_CHANNELS = 8  # with fewer, the pieces to copy would be too short
 
 
-def as_matrix(view: Any, scratch: Scratch) -> Any:
+def as_matrix(view: Array, scratch: Scratch) -> Array:
     """Windows (n, rows, columns, K, L, C) as rows, (n rows columns, K L C)."""
     L, entries = prod(view.shape[:3]), prod(view.shape[3:])
     if view.flags.c_contiguous:
@@ -150,7 +153,7 @@ def each_block(
         edges = [_at_image(blocks, edge) for edge in edges]
     parts = [(part, blocks[slice(*ends)]) for part, ends in enumerate(pairwise(edges))]
 
-    def work_on(item: Any, scratch: Scratch) -> None:
+    def work_on(item: tuple[int, list[WindowBlock]], scratch: Scratch) -> None:
         part, own = item
         for block in own:
             work(part, block, scratch)

@@ -16,11 +16,12 @@ from itertools import pairwise
 from math import prod
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_ident, local
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..engine.types import Array
 from .limits import LIMITS
 from .memory import empty
 
@@ -129,9 +130,9 @@ class Scratch:
     LARGEST = 8 << 20  # bytes that one may keep from call to call; at most four are kept
 
     def __init__(self) -> None:
-        self._memory: dict[Hashable, Any] = {}
+        self._memory: dict[Hashable, Array] = {}
 
-    def array(self, name: Hashable, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
+    def array(self, name: Hashable, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """An array with arbitrary entries; the next one of this name takes its place."""
         size = prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory.get(name)
@@ -161,15 +162,17 @@ def scratch() -> Iterator[Scratch]:
 
 # ---------------------------------------------------------------- the threads
 
+Item = TypeVar("Item")
 
-def run(work: Callable[[Any, Scratch], None], items: Iterable[Any], threads: int) -> None:
+
+def run(work: Callable[[Item, Scratch], object], items: Iterable[Item], threads: int) -> None:
     """Call `work(item, scratch)` for every item, in order, on so many threads with the caller's.
 
     The first exception stops the others after the item they are at, and is raised here.
     """
     waiting = deque(items)
     failures: list[BaseException] = []
-    ends: list[Any] = []
+    ends: list[Lock] = []
 
     def serve() -> None:
         outside, _here.inside = is_inside(), True
@@ -208,7 +211,7 @@ def is_inside() -> bool:
     return getattr(_here, "inside", False)
 
 
-def _taken_from(waiting: deque[Any]) -> Iterator[Any]:
+def _taken_from(waiting: deque[Item]) -> Iterator[Item]:
     """The items that are left; a deque gives each to one thread only."""
     while True:
         try:
@@ -218,7 +221,7 @@ def _taken_from(waiting: deque[Any]) -> Iterator[Any]:
         yield item
 
 
-def _start(serve: Callable[[], None], count: int, ends: list[Any]) -> None:
+def _start(serve: Callable[[], None], count: int, ends: list[Lock]) -> None:
     """So many helpers at work in the caller's context (np.errstate, say), or as many as there can
     be; for each, one more end: a lock that it releases when it is done.
     """
@@ -251,7 +254,7 @@ class _Helper(Thread):
 
     def __init__(self) -> None:
         super().__init__(name="minigrad", daemon=True)
-        self.jobs: SimpleQueue[Any] = SimpleQueue()
+        self.jobs: SimpleQueue[tuple[Callable[[], object], Lock]] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
@@ -276,7 +279,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free.clear)
 
 
-def in_slices(work: Callable[[slice], Any], length: int, entries: int) -> None:
+def in_slices(work: Callable[[slice], object], length: int, entries: int) -> None:
     """Call `work(part)` for slices of an axis that fit the cache, on as many threads as BLAS has.
 
     entries: how many there are, in all, of the largest array; a few are done at once.
@@ -298,7 +301,7 @@ def in_slices(work: Callable[[slice], Any], length: int, entries: int) -> None:
 # ---------------------------------------------------------------- a product on these threads
 
 
-def product(a: Any, b: Any, out: Any = None) -> Any:
+def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """a @ b for two matrices, on our threads where it is large, and never on BLAS's own.
 
     Those spin for some 60 ms after a product, waiting for the next, and take a core from the
@@ -323,7 +326,7 @@ def product(a: Any, b: Any, out: Any = None) -> Any:
     return out
 
 
-def _share(size: int, threads: int, work: Callable[[int, slice], Any]) -> None:
+def _share(size: int, threads: int, work: Callable[[int, slice], object]) -> None:
     """Call `work(i, part)` for the i-th part of an axis, each part on a thread of its own."""
     edges = np.linspace(0, size, threads + 1, dtype=int).tolist()
     parts = enumerate(slice(*ends) for ends in pairwise(edges))

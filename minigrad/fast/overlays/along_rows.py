@@ -4,10 +4,10 @@ nothing can overflow.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...engine.op import Axes
+from ...engine.types import Array
 from ...ops.products import as_rows
 from ...ops.rearrange import sort
 from ...ops.reduce import cumsum, max, min
@@ -21,13 +21,13 @@ LIKELY_SAFE = 40  # the largest of a few scores, up to which e^x is likely to do
 SAFE_RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weights to underflow
 
 
-def of_rows(x: Any, axis: Any = -1) -> bool:
+def of_rows(x: Array, axis: Axes = -1) -> bool:
     """Whether it goes along the last axis of an array that lies row by row."""
     last = axis.__class__ is int and axis in (-1, x.ndim - 1)
     return last and x.dtype.char in "fd" and x.flags.c_contiguous
 
 
-def _weights(x: Any, out: Any) -> None:
+def _weights(x: Array, out: Array) -> None:
     """out ← e^x / Σ e^x; x less its maximum, which takes two passes more, where it must be."""
     if np.abs(x[:: 1 + len(x) // 16].max()) < LIKELY_SAFE:  # a guess that the sums prove or not
         with np.errstate(over="ignore"):

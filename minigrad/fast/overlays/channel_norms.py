@@ -6,11 +6,13 @@ Where channels lie last in memory, a row is all of them at some places; otherwis
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
+from ...engine.types import Array
 from ...ops.norms import batch_norm, check_channels
 from ..limits import LIMITS
 from ..memory import empty_as
@@ -23,7 +25,7 @@ WIDE = 512  # entries that a row has about, where it may be chosen
 class Rows:
     """Images (N, C, …) as rows, and numbers of channels as wide as they."""
 
-    def __init__(self, like: Any) -> None:
+    def __init__(self, like: Array) -> None:
         self.channels = like.shape[1]
         self.count = like.size // self.channels  # of each channel's entries
         self.last = np.moveaxis(like, 1, -1).flags.c_contiguous
@@ -31,25 +33,25 @@ class Rows:
         self.repeats = places if self.last else prod(like.shape[2:])
         self.width = self.channels * self.repeats
 
-    def of(self, images: Any) -> Any:
+    def of(self, images: Array) -> Array:
         """A view, or a copy of what lies otherwise."""
         images = np.moveaxis(images, 1, -1) if self.last else images
         return images.reshape(-1, self.width)
 
-    def widened(self, values: Any) -> Any:
+    def widened(self, values: Array) -> Array:
         """(C,) → (width,)"""
         return np.tile(values, self.repeats) if self.last else np.repeat(values, self.repeats)
 
-    def by_channel(self, sums: Any) -> Any:
+    def by_channel(self, sums: Any) -> Array:
         """(…, width) → (…, C), summed."""
         shape = (self.repeats, self.channels) if self.last else (self.channels, self.repeats)
         return sums.reshape(*sums.shape[:-1], *shape).sum(axis=-2 if self.last else -1)
 
-    def total(self, terms: Any) -> Any:
+    def total(self, terms: Callable[[slice], Array]) -> Array:
         """Sums over rows, several at once, by channel in float64: `terms(own)` gives those of some
         of the rows, (how many, width).
         """
-        found: dict[int, Any] = {}
+        found: dict[int, Array] = {}
 
         def work(own: slice) -> None:
             for first in range(own.start, own.stop, LIMITS.summed_rows):
@@ -60,17 +62,19 @@ class Rows:
         return self.by_channel(np.sum(in_order, axis=0, dtype=np.float64))
 
 
-def of_batch(x: Any, weight: Any, bias: Any, mean: Any = None, var: Any = None, *_: Any) -> bool:
+def of_batch(
+    x: Array, weight: object, bias: object, mean: object = None, var: object = None, *_: object
+) -> bool:
     """Whether the statistics are the batch's own, of numbers that lie in one piece."""
     dense = x.flags.c_contiguous or np.moveaxis(x, 1, -1).flags.c_contiguous
     return mean is None and var is None and x.dtype.char in "fd" and x.ndim > 1 and dense
 
 
-def _sums(rows: Any) -> Any:
+def _sums(rows: Array) -> Array:
     return np.einsum("ri->i", rows)
 
 
-def _products(a: Any, b: Any) -> Any:
+def _products(a: Array, b: Array) -> Array:
     return np.einsum("ri,ri->i", a, b)
 
 
@@ -82,7 +86,7 @@ def _(x, weight, bias, mean=None, var=None, eps=1e-5):
     centre = (form.total(lambda own: _sums(rows[own])[None])[0] / form.count).astype(dtype)
     wide = form.widened(centre)
 
-    def squares(own: slice) -> Any:
+    def squares(own: slice) -> Array:
         centred = rows[own] - wide
         return _products(centred, centred)[None]
 
@@ -122,7 +126,7 @@ def _(g, x, weight, eps, centre, inverse, needed):
     n = form.count
     wide = form.widened(centre)
 
-    def sums(own: slice) -> Any:
+    def sums(own: slice) -> Array:
         return np.stack([_sums(gradients[own]), _products(gradients[own], rows[own] - wide)])
 
     of_g, of_product = form.total(sums)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.lib.stride_tricks import as_strided
 
+from ...engine.types import Array, DType
 from ...ops.conv_transpose import conv_transpose1d, conv_transpose2d, transposed
 from ...ops.convolution import (
     check_shapes,
@@ -39,18 +40,20 @@ from ..threads import Scratch
 # ---------------------------------------------------------------- arrays as images
 
 
-def channels_last(x: Any) -> Any:
+def channels_last(x: Array) -> Array:
     """(N, C, H, W) or (N, C, length) as a view (N, H, W, C)."""
     return x.transpose(0, 2, 3, 1) if x.ndim == 4 else x.transpose(0, 2, 1)[:, :, None]
 
 
-def empty_images(shape: Any, dtype: Any) -> Any:
+def empty_images(shape: tuple[int, ...], dtype: DType) -> Array:
     """An array (N, C, …) whose channels lie last in memory."""
     N, C, *lengths = shape
     return np.moveaxis(empty((N, *lengths, C), dtype), -1, 1)
 
 
-def axes_of(shape: Any, size: Any, stride: Any, padding: Any, dilation: Any) -> list[Axis]:
+def axes_of(
+    shape: tuple[int, ...], size: tuple[int, ...], stride: Any, padding: Any, dilation: Any
+) -> list[Axis]:
     """Where windows of a size lie along both axes of images of such a shape."""
     n = len(size)
     out = places_of(shape, size, stride, padding, dilation).out
@@ -63,7 +66,7 @@ def axes_of(shape: Any, size: Any, stride: Any, padding: Any, dilation: Any) -> 
     return [*axes, Axis(0, 1, 1, 1, 1)][:2]
 
 
-def grouped(weight: Any, groups: int) -> Any:
+def grouped(weight: Array, groups: int) -> Array:
     """(O, C / G, K, L) as (G, K, L, C / G, O / G)."""
     weight = weight.reshape(*weight.shape, *[1] * (4 - weight.ndim))
     O, C, K, L = weight.shape
@@ -73,7 +76,7 @@ def grouped(weight: Any, groups: int) -> Any:
 # ---------------------------------------------------------------- products with windows
 
 
-def multiply(view: Any, kernels: Any, out: Any, scratch: Scratch) -> None:
+def multiply(view: Array, kernels: Array, out: Array, scratch: Scratch) -> None:
     """out ← the sum over each window of its entries times the kernels', group by group.
 
     view (n, rows, columns, K, L, C), kernels (G, K, L, C / G, O / G), out (n, rows, columns, O)
@@ -93,7 +96,7 @@ def multiply(view: Any, kernels: Any, out: Any, scratch: Scratch) -> None:
             own[...] = np.dot(windows, kernel, made).reshape(own.shape)
 
 
-def spread(g: Any, kernels: Any, view: Any, scratch: Scratch) -> None:
+def spread(g: Array, kernels: Array, view: Array, scratch: Scratch) -> None:
     """view += the kernels times g, entry by entry of a window, group by group.
 
     g (n, rows, columns, O), kernels (G, K, L, C / G, O / G), view (n, rows, columns, K, L, C)
@@ -120,7 +123,7 @@ def spread(g: Any, kernels: Any, view: Any, scratch: Scratch) -> None:
             own[..., k, l, :] += np.dot(rows, kernel[k, l].T, made).reshape(*own.shape[:3], C)
 
 
-def add_products(view: Any, g: Any, total: Any, scratch: Scratch) -> None:
+def add_products(view: Array, g: Array, total: Array, scratch: Scratch) -> None:
     """total += the sum over all windows of their entries times g, group by group.
 
     view (n, rows, columns, K, L, C), g (n, rows, columns, O), total (G, K, L, C / G, O / G)
@@ -142,7 +145,7 @@ def add_products(view: Any, g: Any, total: Any, scratch: Scratch) -> None:
         total[i] += np.dot(windows.T, own, made).reshape(total.shape[1:])
 
 
-def by_rows(view: Any, kernel: Any, images: Any) -> tuple[Any, Any, Any]:
+def by_rows(view: Array, kernel: Array, images: Array) -> tuple[Array, Array, Array]:
     """One channel's windows with a kernel of its own: a row of them as so many channels more."""
     n, rows, columns, K, L, C = view.shape
     if view.strides[2] != C * view.strides[5] or not images.flags.c_contiguous:
@@ -158,7 +161,7 @@ def by_rows(view: Any, kernel: Any, images: Any) -> tuple[Any, Any, Any]:
 # ---------------------------------------------------------------- forward
 
 
-def suits(x: Any, weight: Any, bias: Any = None) -> bool:
+def suits(x: Array, weight: Array, bias: Array | None = None) -> bool:
     """Whether all are plain arrays of one dtype that BLAS takes."""
     given = [x, weight] if bias is None else [x, weight, bias]
     return x.dtype.char in "fd" and all(
@@ -166,15 +169,17 @@ def suits(x: Any, weight: Any, bias: Any = None) -> bool:
     )
 
 
-def suits_sequences(x: Any, weight: Any, bias: Any = None, *_: Any) -> bool:
+def suits_sequences(x: Array, weight: Array, bias: Array | None = None, *_: object) -> bool:
     return x.ndim == 3 and suits(x, weight, bias)
 
 
-def suits_images(x: Any, weight: Any, bias: Any = None, *_: Any) -> bool:
+def suits_images(x: Array, weight: Array, bias: Array | None = None, *_: object) -> bool:
     return x.ndim == 4 and suits(x, weight, bias)
 
 
-def convolve(images: Any, axes: Any, kernels: Any, out: Any, bias: Any = None) -> None:
+def convolve(
+    images: Array, axes: list[Axis], kernels: Array, out: Array, bias: Array | None = None
+) -> None:
     """out ← the products of the windows of images with kernels, plus the bias."""
     windows = Windows(images, *axes)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.op import floating
+from ...engine.types import Array
 from ...ops.convolution import avg_pool, max_pool, places_of
 from ..limits import LIMITS
 from ..memory import empty_as
@@ -20,7 +21,7 @@ from ..threads import in_slices
 class Pools:
     """Where the entries of pooling's windows are, in images with their border."""
 
-    def __init__(self, shape: Any, size: Any, stride: Any, padding: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], size: Any, stride: Any, padding: Any) -> None:
         places = places_of(shape, size, size if stride is None else stride, padding)
         self.shape = (*shape[:2], *places.padded)
         self.out = (*shape[:2], *places.out)
@@ -28,7 +29,7 @@ class Pools:
         self.entries = [(slice(None), *at) for at in places.slices]
         self.disjoint = stride is None or stride == size  # no entry is in two windows
 
-    def padded(self, x: Any, fill: float) -> Any:
+    def padded(self, x: Array, fill: float) -> Array:
         """The images with their border."""
         if self.shape == x.shape:
             return x
@@ -38,7 +39,7 @@ class Pools:
         return whole
 
 
-def reduced(x: Any, pools: Pools, fill: float, take: Callable[..., Any]) -> Any:
+def reduced(x: Array, pools: Pools, fill: float, take: np.ufunc) -> Array:
     """The entries of each window taken together, two at a time."""
     whole = pools.padded(x, fill)
     views = [whole[at] for at in pools.entries]
@@ -54,7 +55,7 @@ def reduced(x: Any, pools: Pools, fill: float, take: Callable[..., Any]) -> Any:
     return out
 
 
-def has_bits(x: Any, *_: Any) -> bool:
+def has_bits(x: Array, *_: object) -> bool:
     """Whether entries of this dtype are passed on as bits."""
     return x.dtype.char in "efd"
 
@@ -73,7 +74,7 @@ def _(x, size, stride=None, padding=0):
     return out
 
 
-def spread(pools: Pools, g: Any, put: Callable[[slice, list[Any]], None]) -> Any:
+def spread(pools: Pools, g: Array, put: Callable[[slice, list[Array]], None]) -> Array:
     """The gradient of the images: zeros, into whose views `put` writes what the windows send."""
     total = empty_as(g, pools.shape)
     views = [total[at] for at in pools.entries]
@@ -92,7 +93,7 @@ def _(g, x, out, size, stride, padding):
     whole, bits = pools.padded(x, -np.inf), f"i{g.itemsize}"
     images = [whole[at] for at in pools.entries]
 
-    def put(own: Any, targets: Any) -> None:
+    def put(own: slice, targets: list[Array]) -> None:
         left, largest = g[own].copy(order="K"), out[own]  # what has not found its entry yet
         taken = np.empty_like(left, bool)
         for image, target in zip(images, targets, strict=True):
@@ -112,7 +113,7 @@ def _(g, x, out, size, stride, padding):
 def _(g, x_shape, size, stride, padding):
     pools = Pools(x_shape, size, stride, padding)
 
-    def put(own: Any, targets: Any) -> None:
+    def put(own: slice, targets: list[Array]) -> None:
         share = g[own] / len(pools.entries)
         for target in targets:
             target += share

@@ -7,16 +7,15 @@ step is one product, and so is its way back. Gates lie as o, i, f, n in (T, 4 H,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...engine.types import Array, DType
 from ...ops.recurrent import check_steps, lstm
 from ..limits import LIMITS
 from ..memory import empty
 
 
-def logistic_in_place(x: Any) -> None:
+def logistic_in_place(x: Array) -> None:
     """x ← 1 / (1 + e^-x); what overflows on the way gives 0, which is right."""
     np.negative(x, x)
     np.exp(x, x)
@@ -24,7 +23,7 @@ def logistic_in_place(x: Any) -> None:
     np.divide(1, x, x)
 
 
-def _beside(W_ih: Any, W_hh: Any, b: Any, dtype: Any) -> Any:
+def _beside(W_ih: Array, W_hh: Array, b: Array, dtype: DType) -> Array:
     """(W_ih, W_hh, b) with its rows as o, i, f, n."""
     (rows, d), H = W_ih.shape, W_hh.shape[1]
     W = np.zeros((rows, d + H + 1), dtype)
@@ -101,7 +100,7 @@ def _(g, X_shape, b, mask, needed, W, gates, shown, states, cells):
     return d_X, d_W[:, :d], d_W[:, d:-1], d_b, d_h, d_c.T
 
 
-def _slopes(gates: Any, shown: Any, cells: Any) -> Any:
+def _slopes(gates: Array, shown: Array, cells: Array) -> Array:
     """∂h/∂z of o, ∂c/∂z of i, f and n."""
     slopes = empty(gates.shape, gates.dtype)
     np.subtract(1, gates[:, :3], slopes[:, :3])
@@ -113,7 +112,7 @@ def _slopes(gates: Any, shown: Any, cells: Any) -> Any:
     return slopes
 
 
-def _product_over_steps(a: Any, b: Any) -> Any:
+def _product_over_steps(a: Array, b: Array) -> Array:
     """Σ_t a_t b_tᵀ of (T, n, B) and (T, m, B), as one product."""
     rows = [np.swapaxes(x, 0, 1).reshape(x.shape[1], -1) for x in (a, b)]
     return np.dot(rows[0], rows[1].T)

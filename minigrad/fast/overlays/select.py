@@ -12,13 +12,14 @@ from numpy import ndarray
 
 from ...engine.op import as_array
 from ...engine.sparse import SparseGradient, is_basic
+from ...engine.types import Array, Gradient, Index
 from ...ops.select import getitem, scatter_add, take
 from ..limits import LIMITS
 
 ROWS_IN_TURN = 8  # rows of each name that are added one after the other, those of all names at once
 
 
-def add_at(total: Any, index: Any, values: Any) -> None:
+def add_at(total: Array, index: Any, values: Array) -> None:
     """np.add.at(total, index, values), by rows where the index is an array that names many."""
     kind = getattr(getattr(index, "dtype", None), "kind", "")
     many = len(total.shape) > 1 and prod(values.shape) > LIMITS.small_entries
@@ -38,7 +39,7 @@ def add_at(total: Any, index: Any, values: Any) -> None:
         total[names[rest[starts]]] += np.add.reduceat(rows[rest], starts, axis=0)
 
 
-def _runs(names: Any) -> tuple[Any, Any]:
+def _runs(names: Array) -> tuple[Array, Array]:
     """Of sorted names: where each begins, and the place of each entry within its run."""
     starts = np.flatnonzero(np.diff(names, prepend=-1))
     return starts, np.arange(len(names)) - np.repeat(starts, np.diff(starts, append=len(names)))
@@ -61,7 +62,7 @@ def _added(x, index, shape):
     return total
 
 
-def _scattered(g: Any, index: Any, shape: tuple[int, ...]) -> Any:
+def _scattered(g: Gradient, index: Index, shape: tuple[int, ...]) -> Gradient:
     plain = g.__class__ is ndarray or isinstance(g, np.generic)
     return SparseGradient(g, index, shape) if plain else _added(g, index, shape)
 

@@ -14,11 +14,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...engine.context import current
 from ...engine.errors import ShapeError
 from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
+from ...engine.types import Array
 from ...ops.attention import METHODS, Method, attention_weights, scale
 from ...ops.mask_rules import MaskRule, Window
 from ...ops.masks import check_meaning
@@ -43,7 +45,7 @@ __all__ = ["attend_block", "attend_block_backward", "tiled_attention"]
 
 
 def _samples(rng: np.random.Generator) -> Iterator[Call]:
-    def draw(*shapes: tuple[int, ...]) -> list[Any]:
+    def draw(*shapes: tuple[int, ...]) -> list[Array]:
         return [rng.uniform(-1, 1, shape) for shape in shapes]
 
     nowhere = np.tri(3, 7, 2, dtype=bool)
@@ -93,7 +95,7 @@ def _entries(q: Any, k: Any, v: Any, mask: Any) -> int:
     return prod((*leading(q, k, v, mask), np.shape(q)[-2], np.shape(k)[-2]))
 
 
-def _computed(q: Any, k: Any, v: Any, mask: Any, rule: Any) -> int:
+def _computed(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -> int:
     """How many of the scores are computed: all but those in tiles that are skipped."""
     entries = _entries(q, k, v, mask)
     n = np.shape(q)[-2]
@@ -114,18 +116,18 @@ def _flops(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, rule: Any, out: A
     return int(_computed(q, k, v, mask, as_rule(is_causal, rule)) * each)
 
 
-def _factor(q: Any, scale: Any) -> str:
+def _factor(q: Any, scale: float | None) -> str:
     return rf"\tfrac{{1}}{{\sqrt{{{q.shape[-1]}}}}}" if scale is None else "<scale>"
 
 
-def _weights(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+def _weights(q: Any, is_causal: bool, scale: float | None, rule: MaskRule | None) -> str:
     """The attention weights of one call, as a formula: which keys are seen stands below."""
     seen = as_rule(is_causal, rule)
     below = "" if seen is None else rf"_{{{seen.tex()}}}"
     return rf"\operatorname{{softmax}}{below}({_factor(q, scale)}\, <q> <k>^\top + <mask>)"
 
 
-def _tex(q: Any, is_causal: Any, scale: Any, rule: Any, keep: Any) -> str:
+def _tex(q: Any, is_causal: bool, scale: float | None, rule: MaskRule | None, keep: object) -> str:
     """`keep` is named since it changes no entry, so that nothing of it is left to say."""
     return rf"{_weights(q, is_causal, scale, rule)}\, <v>"
 
@@ -134,14 +136,14 @@ def _through_scores(gradient: str) -> Callable[..., str]:
     """The rule of what is multiplied into the scores S."""
     of_scores = r"\bar S = A \odot (<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>))"
 
-    def rule_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+    def rule_tex(q: Any, is_causal: bool, scale: float | None, rule: MaskRule | None) -> str:
         weights = rf"A = {_weights(q, is_causal, scale, rule)}"
         return rf"{_factor(q, scale)}\, {gradient}, \quad {of_scores}, \quad {weights}"
 
     return rule_tex
 
 
-def _v_tex(q: Any, is_causal: Any, scale: Any, rule: Any) -> str:
+def _v_tex(q: Any, is_causal: bool, scale: float | None, rule: MaskRule | None) -> str:
     return rf"A^\top <g>, \quad A = {_weights(q, is_causal, scale, rule)}"
 
 
@@ -249,13 +251,13 @@ def _by_ops(
 
 
 def attend_block(
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: ArrayLike | None = None,
     rule: MaskRule | None = None,
     scale: float | None = None,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """Attention to these keys, with what it takes to join it to attention to others.
 
     Args: as of `tiled_attention`; `rule.shifted(offset)` where queries and keys begin at different
@@ -279,18 +281,18 @@ def attend_block(
 
 
 def attend_block_backward(
-    g: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    row_max: Any,
-    row_sum: Any,
-    mask: Any = None,
+    g: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    out: Array,
+    row_max: Array,
+    row_sum: Array,
+    mask: ArrayLike | None = None,
     rule: MaskRule | None = None,
     scale: float | None = None,
     needed: tuple[bool, bool, bool] = (True, True, True),
-) -> tuple[Any, ...]:
+) -> tuple[Array | None, ...]:
     """What these keys contribute to ∂Q, and their own ∂K and ∂V; None where not needed.
 
     Args: out, row_max, row_sum: of attention to all keys; g: the gradient of that out.

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...engine.types import Array, DType
 from ..memory import empty, empty_as
 from ..threads import Scratch, run
 from .mask_tiles import TILE_KEYS
-from .schedule import HeadGroup, TileSchedule, WorkTile, within
+from .schedule import HeadGroup, Heads, TileSchedule, WorkTile, within
 
 __all__ = ["Saved", "backward", "forward"]
 
@@ -29,10 +30,10 @@ class Saved(NamedTuple):
     E = exp(S - max); some of the E, as far as the store reaches.
     """
 
-    out: Any
-    row_max: Any
-    row_sum: Any
-    store: Any
+    out: Array
+    row_max: Array
+    row_sum: Array
+    store: Array | None
 
 
 def forward(schedule: TileSchedule, threads: int, store_bytes: int) -> Saved:
@@ -75,14 +76,14 @@ def attend(
 
 def _sums(
     schedule: TileSchedule,
-    heads: Any,
+    heads: Heads,
     rows: slice,
     tiles: list[WorkTile],
-    q: Any,
-    store: Any,
+    q: Array,
+    store: Array | None,
     scratch: Scratch,
     shifted: bool,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Array, Array, Array]:
     """E V, the shift, and rowsum(E), tile by tile, for E = exp(S - shift): rowmax(S) so far, or 0.
 
     Online softmax (Milakov & Gimelshein 2018): where a tile raises the maximum, what was summed
@@ -115,7 +116,7 @@ def _sums(
     return O, row_max, row_sum
 
 
-def _seems_small(q: Any, K: Any) -> bool:
+def _seems_small(q: Array, K: Array) -> bool:
     """Whether a few of the scores are all small: a guess, that the sums will prove or not."""
     if q.itemsize < 4:
         return False
@@ -124,23 +125,23 @@ def _seems_small(q: Any, K: Any) -> bool:
     return bool(np.abs(few).max(initial=0) < SMALL_SCORE)
 
 
-def _are_safe(O: Any, _: Any, row_sum: Any) -> bool:
+def _are_safe(O: Array, _: Array, row_sum: Array) -> bool:
     """Whether sums of exp(S) are far from overflow, and from losing what matters to underflow."""
     low, high = SAFE_SUMS
     return bool(((row_sum > low) & (row_sum < high)).all() and np.isfinite(O).all())
 
 
-def _matmul(a: Any, b: Any, scratch: Scratch) -> Any:
+def _matmul(a: Array, b: Array, scratch: Scratch) -> Array:
     return np.matmul(a, b, out=scratch.array("ab", (*a.shape[:-1], b.shape[-1]), a.dtype))
 
 
-def _column_sums(E: Any) -> Any:
+def _column_sums(E: Array) -> Array:
     """As a product with ones, three times as fast as a sum along that axis: (..., 1, queries)."""
     return np.matmul(_ones(E.dtype)[: E.shape[-2]], E)[..., None, :]
 
 
 @cache
-def _ones(dtype: Any) -> Any:
+def _ones(dtype: DType) -> Array:
     return np.ones(TILE_KEYS, dtype)
 
 
@@ -148,13 +149,13 @@ def _ones(dtype: Any) -> Any:
 
 
 def backward(
-    schedule: TileSchedule, g: Any, saved: Saved, needed: tuple[bool, ...]
-) -> tuple[Any, ...]:
+    schedule: TileSchedule, g: Array, saved: Saved, needed: tuple[bool, ...]
+) -> tuple[Array | None, ...]:
     """∂Q, ∂K and ∂V, None where not needed."""
     groups = schedule.shared_groups()
     shares = max((group.share for group in groups), default=0) + 1
 
-    def blank(like: Any, wanted: bool) -> Any:
+    def blank(like: Any, wanted: bool) -> Array | None:
         return empty_as(like, like.shape) if wanted else None
 
     q, k, v = map(blank, (schedule.q, schedule.k, schedule.v), needed)
@@ -175,9 +176,9 @@ def backward(
 def differentiate(
     schedule: TileSchedule,
     group: HeadGroup,
-    g: Any,
+    g: Array,
     saved: Saved,
-    sums: tuple[Any, ...],
+    sums: tuple[Array | None, ...],
     scratch: Scratch,
 ) -> None:
     """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂O Vᵀ - D),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q,  with D = rowsum(∂O ⊙ O).
@@ -215,7 +216,7 @@ def differentiate(
             result[...] = total
 
 
-def _zeros(name: str, like: Any, scratch: Scratch) -> Any:
+def _zeros(name: str, like: Array | None, scratch: Scratch) -> Array | None:
     """Zeros to sum up in: the result itself where that is contiguous, or scratch."""
     if like is None:
         return None
@@ -225,8 +226,8 @@ def _zeros(name: str, like: Any, scratch: Scratch) -> Any:
 
 
 def _weighed(
-    schedule: TileSchedule, heads: Any, rows: slice, g: Any, saved: Saved, scratch: Scratch
-) -> Any:
+    schedule: TileSchedule, heads: Heads, rows: slice, g: Array, saved: Saved, scratch: Scratch
+) -> Array:
     """[∂O  -D] / rowsum(E) for a block of queries: (..., queries, d_v + 1)."""
     g, out = (x[heads][..., rows, :] for x in (g, saved.out))
     row_sum = saved.row_sum[heads][..., rows]
@@ -238,14 +239,14 @@ def _weighed(
 
 def _weights(
     schedule: TileSchedule,
-    heads: Any,
+    heads: Heads,
     rows: slice,
     work: WorkTile,
-    q: Any,
-    G: Any,
+    q: Array,
+    G: Array,
     saved: Saved,
     scratch: Scratch,
-) -> tuple[Any, Any]:
+) -> tuple[Array, Array]:
     """Eᵀ on a tile, stored by forward or made again, and [∂O  -D] for these queries.
 
     E that was stored may be relative to a smaller maximum than the final one: ∂O and D make up for

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ...engine.types import Array, DType
 from ...ops.mask_rules import MaskRule
 from ...ops.masks import check_mask
 
@@ -58,7 +59,7 @@ class TileGrid:
     True
     """
 
-    def __init__(self, n: int, m: int, mask: Any, rule: MaskRule | None) -> None:
+    def __init__(self, n: int, m: int, mask: Array | None, rule: MaskRule | None) -> None:
         self.n = n
         self.m = m
         self.rule = rule
@@ -129,7 +130,7 @@ def _flag(found: MaskRule | bool) -> int:
     return OPEN | ADD_RULE
 
 
-def _flags_of_mask(mask: Any) -> list[int]:
+def _flags_of_mask(mask: Array) -> list[int]:
     """What is to be done at each block of keys, by the mask of one block of queries."""
     starts = range(0, mask.shape[-1], BLOCK_SIZE)
     least, greatest = mask.min(axis=0), mask.max(axis=0)
@@ -176,7 +177,7 @@ def _tiles(flags: tuple[tuple[int, ...], ...], top: int, n: int, m: int) -> tupl
     )
 
 
-def _runs(values: Sequence[Any]) -> Iterator[tuple[int, int]]:
+def _runs(values: Sequence[object]) -> Iterator[tuple[int, int]]:
     """Where neighbours are equal: (first, one past the last) of each run."""
     first = 0
     for i in range(1, len(values) + 1):
@@ -195,12 +196,12 @@ def _pieces(first: int, last: int) -> Iterator[tuple[int, int]]:
 # ---------------------------------------------------------------- what is added to scores
 
 
-def to_add(mask: Any, dtype: Any) -> Any:
+def to_add(mask: Array, dtype: DType) -> Array:
     """A mask as what is added to the scores."""
     return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == bool else mask
 
 
-def rule_to_add(rule: MaskRule, rows: slice, keys: slice, dtype: Any) -> Any:
+def rule_to_add(rule: MaskRule, rows: slice, keys: slice, dtype: DType) -> Array:
     """What a rule adds to the scores of a block, keys first: (keys, queries)."""
     rule = found if isinstance(found := rule.within(rows, keys), MaskRule) else rule
     if not rule.relative:
@@ -210,7 +211,7 @@ def rule_to_add(rule: MaskRule, rows: slice, keys: slice, dtype: Any) -> Any:
 
 
 @lru_cache(16)
-def _relative(rule: MaskRule, first: int, last: int, keys: int, dtype: Any) -> Any:
+def _relative(rule: MaskRule, first: int, last: int, keys: int, dtype: DType) -> Array:
     """A relative rule's block, which is the same wherever queries and keys are as far apart."""
     seen = rule.entries(slice(first, last), slice(0, keys))
     return np.ascontiguousarray(to_add(seen, dtype).T)

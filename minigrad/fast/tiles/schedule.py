@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod, sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...engine.errors import DTypeError
+from ...engine.types import Array, DType
 from ...ops.mask_rules import Causal, MaskRule
 from ...ops.masks import check_mask
 from ..limits import LIMITS
@@ -17,6 +19,7 @@ from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid, rule_to_add, to_a
 
 __all__ = [
     "HeadGroup",
+    "Heads",
     "TileSchedule",
     "WorkTile",
     "as_mask",
@@ -32,6 +35,10 @@ __all__ = [
 EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to d_k + d_v
 
 
+# an index: an entry for each leading axis, a slice for the last one or two
+Heads: TypeAlias = tuple[int | slice, ...]
+
+
 class WorkTile(NamedTuple):
     """A tile, for some heads, and where in the store its weights are kept, if they are."""
 
@@ -45,7 +52,7 @@ class HeadGroup(NamedTuple):
     In backward several threads may share a group: each has a ∂K and a ∂V of its own.
     """
 
-    heads: Any  # an index: an entry for each leading axis, a slice for the last one or two
+    heads: Heads
     query_blocks: list[tuple[slice, list[WorkTile]]]
     share: int = 0
 
@@ -57,7 +64,13 @@ class TileSchedule:
     """
 
     def __init__(
-        self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None, scale: float | None
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        mask: ArrayLike | None,
+        rule: MaskRule | None,
+        scale: float | None,
     ) -> None:
         self.dtype = common_dtype(q, k, v)
         q, k, v = (_for_blas(x, self.dtype) for x in (q, k, v))
@@ -96,7 +109,7 @@ class TileSchedule:
         for heads in self._heads():
             self.groups.append(HeadGroup(heads, self._query_blocks(heads, store_bytes)))
 
-    def _heads(self) -> Iterator[tuple[Any, ...]]:
+    def _heads(self) -> Iterator[Heads]:
         """Some heads at a time, of one mask: of one example, or all heads of several examples."""
         entries = max(1, min(self.n, QUERY_ROWS) * min(self.m, TILE_KEYS))
         several = QUERY_ROWS * TILE_KEYS // entries
@@ -113,7 +126,7 @@ class TileSchedule:
             for first in range(0, inner, step):
                 yield (*index, slice(first, min(first + step, inner)), *whole)
 
-    def _query_blocks(self, heads: Any, store_bytes: int) -> list[tuple[slice, list[WorkTile]]]:
+    def _query_blocks(self, heads: Heads, store_bytes: int) -> list[tuple[slice, list[WorkTile]]]:
         """The tiles, with a place for the weights and maxima of each while the budget lasts."""
         grid = self.grids[self._mask_of(heads)]
         several = prod(_length(place) for place in heads if isinstance(place, slice))
@@ -128,7 +141,7 @@ class TileSchedule:
             divided.append((grid.rows(k), tiles))
         return divided
 
-    def _mask_of(self, heads: Any) -> tuple[int, ...]:
+    def _mask_of(self, heads: Heads) -> tuple[int, ...]:
         """Which mask some heads have."""
         if self.mask is None:
             return ()
@@ -161,14 +174,14 @@ class TileSchedule:
 
     # ------------------------------------------------------------ the arrays of one tile
 
-    def queries(self, heads: Any, rows: slice, scratch: Scratch) -> Any:
+    def queries(self, heads: Heads, rows: slice, scratch: Scratch) -> Array:
         """q · scale, contiguous: (..., queries, d_k)."""
         q = self.q[heads][..., rows, :]
         return np.multiply(q, self.scale, out=scratch.array("q", q.shape, self.dtype))
 
     def weights_buffer(
-        self, work: WorkTile, q: Any, store: Any, scratch: Scratch
-    ) -> tuple[Any, Any]:
+        self, work: WorkTile, q: Array, store: Any, scratch: Scratch
+    ) -> tuple[Array, Array | None]:
         """Where a tile's weights go, (..., keys, queries), and its row maxima, if stored."""
         several = q.shape[:-2]
         keys = _length(work.tile.keys)
@@ -179,7 +192,7 @@ class TileSchedule:
         slab = store[work.place : work.place + prod(shape)].reshape(shape)
         return slab[..., 1:, :], slab[..., :1, :]
 
-    def scores(self, heads: Any, tile: Tile, q: Any, S: Any) -> None:
+    def scores(self, heads: Heads, tile: Tile, q: Array, S: Array) -> None:
         """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (..., keys, queries)."""
         np.matmul(self.k[heads][..., tile.keys, :], q.swapaxes(-1, -2), out=S)
         for rows, keys in tile.masked:
@@ -191,12 +204,15 @@ class TileSchedule:
             S[..., within(keys, tile.keys), within(rows, tile.rows)] += block
 
 
+Result = TypeVar("Result")
+
+
 def within(part: slice, whole: slice) -> slice:
     """The part, counted from where the whole begins."""
     return slice(part.start - whole.start, part.stop - whole.start)
 
 
-def on_threads(schedule: TileSchedule, work: Callable[[int], Any]) -> Any:
+def on_threads(schedule: TileSchedule, work: Callable[[int], Result]) -> Result:
     """Do the work on as many threads as BLAS has, if it is large, with BLAS on one meanwhile."""
     if not is_threaded(schedule.q, schedule.k, schedule.v):
         return work(1)
@@ -204,7 +220,7 @@ def on_threads(schedule: TileSchedule, work: Callable[[int], Any]) -> Any:
         return work(min(threads, LIMITS.attention_threads))
 
 
-def is_threaded(q: Any, k: Any, v: Any) -> bool:
+def is_threaded(q: Array, k: Array, v: Array) -> bool:
     """Whether the work on arrays of these shapes is worth several threads."""
     heads = prod(np.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v))))
     (n, d_k), (m, d_v) = q.shape[-2:], v.shape[-2:]
@@ -229,14 +245,14 @@ def as_rule(is_causal: bool, rule: MaskRule | None) -> MaskRule | None:
     return rule
 
 
-def common_dtype(*operands: Any) -> np.dtype[Any]:
+def common_dtype(*operands: ArrayLike) -> DType:
     dtype = np.result_type(*operands)
     if dtype.kind not in "fiub":
         raise DTypeError(f"attention in tiles takes real numbers, got {dtype}")
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
-def as_mask(mask: Any) -> Any:
+def as_mask(mask: ArrayLike) -> Array:
     """A mask of two axes or more."""
     mask = np.asarray(mask)
     if mask.dtype.kind not in "bf":
@@ -246,7 +262,7 @@ def as_mask(mask: Any) -> Any:
     return mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
 
 
-def _for_blas(x: Any, dtype: Any) -> Any:
+def _for_blas(x: ArrayLike, dtype: DType) -> Array:
     """The array, copied only where BLAS could not read it: rows or columns must be whole."""
     x = np.asarray(x, dtype)
     (rows, columns), (high, wide) = x.shape[-2:], x.strides[-2:]
