@@ -7,6 +7,7 @@ speed, and the softmax goes down the columns.
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy as np
 from ...engine.types import Array, DType
 from ..memory import empty, empty_as
 from ..threads import Scratch, run
-from .mask_tiles import TILE_KEYS
-from .schedule import HeadGroup, Heads, TileSchedule, WorkTile, within
+from .mask_tiles import TILE_KEYS, Tile, rule_to_add, to_add
+from .schedule import HeadGroup, Heads, TileSchedule, WorkTile, length, within
 
 __all__ = ["Saved", "backward", "forward"]
 
@@ -48,72 +49,134 @@ def forward(schedule: TileSchedule, threads: int, store_bytes: int) -> Saved:
     )
     work = [(group, k) for group in schedule.groups for k in range(len(group.query_blocks))]
     work.sort(key=lambda item: item[1], reverse=True)  # under a causal mask, the longest first
-    run(lambda item, scratch: attend(schedule, saved, item[0], item[1], scratch), work, threads)
+
+    def attend(item: tuple[HeadGroup, int], scratch: Scratch) -> None:
+        group, k = item
+        rows, tiles = group.query_blocks[k]
+        QueryBlock(schedule, saved, group.heads, rows, scratch).attend(tiles)
+
+    run(attend, work, threads)
     return saved
 
 
-def attend(
-    schedule: TileSchedule, saved: Saved, group: HeadGroup, k: int, scratch: Scratch
-) -> None:
-    """One block of queries: O = E V / rowsum(E).
+class QueryBlock:
+    """A block of the queries of some heads, as one thread works on it."""
 
-    E is exp(S) where that is as good as exp(S - rowmax), which costs two passes over S more.
-    """
-    heads, (rows, tiles) = group.heads, group.query_blocks[k]
-    q = schedule.queries(heads, rows, scratch)
-    sums = None
-    if _seems_small(q, schedule.k[heads]):
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = _sums(schedule, heads, rows, tiles, q, saved.store, scratch, shifted=False)
-    if sums is None or not _are_safe(*sums):
-        sums = _sums(schedule, heads, rows, tiles, q, saved.store, scratch, shifted=True)
-    O, row_max, row_sum = sums
-    row_sum[row_sum == 0] = np.inf  # no weight to anything
-    saved.row_max[heads][..., None, rows] = row_max
-    saved.row_sum[heads][..., None, rows] = row_sum
-    np.divide(O, row_sum.swapaxes(-1, -2), out=saved.out[heads][..., rows, :])
+    def __init__(
+        self, schedule: TileSchedule, saved: Saved, heads: Heads, rows: slice, scratch: Scratch
+    ) -> None:
+        self.schedule = schedule
+        self.saved = saved
+        self.heads = heads
+        self.rows = rows
+        self.scratch = scratch
+        q = schedule.q[heads][..., rows, :]
+        self.q = np.multiply(q, schedule.scale, out=scratch.array("q", q.shape, schedule.dtype))
+        self.K, self.V = schedule.k[heads], schedule.v[heads]
 
+    def attend(self, tiles: list[WorkTile]) -> None:
+        """O = E V / rowsum(E).
 
-def _sums(
-    schedule: TileSchedule,
-    heads: Heads,
-    rows: slice,
-    tiles: list[WorkTile],
-    q: Array,
-    store: Array | None,
-    scratch: Scratch,
-    shifted: bool,
-) -> tuple[Array, Array, Array]:
-    """E V, the shift, and rowsum(E), tile by tile, for E = exp(S - shift): rowmax(S) so far, or 0.
+        E is exp(S) where that is as good as exp(S - rowmax), which costs two passes over S more.
+        """
+        sums = None
+        if _seems_small(self.q, self.K):
+            with np.errstate(over="ignore", invalid="ignore"):
+                sums = self._sums(tiles, shifted=False)
+        if sums is None or not _are_safe(*sums):
+            sums = self._sums(tiles, shifted=True)
+        O, row_max, row_sum = sums
+        row_sum[row_sum == 0] = np.inf  # no weight to anything
+        self.saved.row_max[self.heads][..., None, self.rows] = row_max
+        self.saved.row_sum[self.heads][..., None, self.rows] = row_sum
+        out = self.saved.out[self.heads][..., self.rows, :]
+        np.divide(O, row_sum.swapaxes(-1, -2), out=out)
 
-    Online softmax (Milakov & Gimelshein 2018): where a tile raises the maximum, what was summed
-    before it is scaled down.
-    """
-    V = schedule.v[heads]
-    *several, queries, _ = q.shape
-    O = scratch.array("O", (*several, queries, schedule.d_v), schedule.dtype)
-    O[...] = 0
-    lowest = np.finfo(schedule.dtype).min  # of a query that sees no key: -inf - -inf would be NaN
-    row_max = np.full((*several, 1, queries), lowest if shifted else 0, schedule.dtype)
-    row_sum = np.zeros_like(row_max)
-    for j, work in enumerate(tiles):
-        here = within(work.tile.rows, rows)
-        S, stored_max = schedule.weights_buffer(work, q, store, scratch)
-        schedule.scores(heads, work.tile, q[..., here, :], S)
-        if shifted:
-            before = row_max[..., here].copy()
-            now = np.maximum(before, S.max(axis=-2, keepdims=True), out=row_max[..., here])
-            S -= now
-            if j > 0:
-                shrink = np.exp(before - now)
-                row_sum[..., here] *= shrink
-                O[..., here, :] *= shrink.swapaxes(-1, -2)
-        E = np.exp(S, out=S)
-        row_sum[..., here] += _column_sums(E)
-        O[..., here, :] += _matmul(E.swapaxes(-1, -2), V[..., work.tile.keys, :], scratch)
-        if stored_max is not None:
-            stored_max[...] = row_max[..., here]
-    return O, row_max, row_sum
+    def _sums(self, tiles: list[WorkTile], shifted: bool) -> tuple[Array, Array, Array]:
+        """E V, the shift, and rowsum(E), for E = exp(S - shift): rowmax(S) so far, or 0.
+
+        Online softmax (Milakov & Gimelshein 2018): where a tile raises the maximum, what was summed
+        before it is scaled down.
+        """
+        dtype = self.q.dtype
+        *several, queries, _ = self.q.shape
+        O = self.scratch.array("O", (*several, queries, self.schedule.d_v), dtype)
+        O[...] = 0
+        lowest = np.finfo(dtype).min  # of a query that sees no key: -inf - -inf would be NaN
+        row_max = np.full((*several, 1, queries), lowest if shifted else 0, dtype)
+        row_sum = np.zeros_like(row_max)
+        for j, work in enumerate(tiles):
+            here = within(work.tile.rows, self.rows)
+            S, stored_max = self._buffer(work)
+            self._scores(work.tile, S)
+            if shifted:
+                before = row_max[..., here].copy()
+                now = np.maximum(before, S.max(axis=-2, keepdims=True), out=row_max[..., here])
+                S -= now
+                if j > 0:
+                    shrink = np.exp(before - now)
+                    row_sum[..., here] *= shrink
+                    O[..., here, :] *= shrink.swapaxes(-1, -2)
+            E = np.exp(S, out=S)
+            row_sum[..., here] += _column_sums(E)
+            values = self.V[..., work.tile.keys, :]
+            O[..., here, :] += _matmul(E.swapaxes(-1, -2), values, self.scratch)
+            if stored_max is not None:
+                stored_max[...] = row_max[..., here]
+        return O, row_max, row_sum
+
+    def _buffer(self, work: WorkTile) -> tuple[Array, Array | None]:
+        """Where a tile's weights go, (..., keys, queries), and its row maxima, if stored."""
+        several, (rows, keys, *_) = self.q.shape[:-2], work.tile
+        if work.place is None or self.saved.store is None:
+            shape = (*several, length(keys), length(rows))
+            return self.scratch.array("S", shape, self.q.dtype), None
+        shape = (*several, length(keys) + 1, length(rows))
+        slab = self.saved.store[work.place : work.place + prod(shape)].reshape(shape)
+        return slab[..., 1:, :], slab[..., :1, :]
+
+    def _scores(self, tile: Tile, S: Array) -> None:
+        """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (..., keys, queries)."""
+        schedule, q = self.schedule, self.q[..., within(tile.rows, self.rows), :]
+        np.matmul(self.K[..., tile.keys, :], q.swapaxes(-1, -2), out=S)
+        for rows, keys in tile.masked:
+            mask = schedule.mask_at(schedule.mask_index(self.heads))
+            block = to_add(mask[rows if len(mask) > 1 else slice(None), keys], S.dtype)
+            S[..., within(keys, tile.keys), within(rows, tile.rows)] += block.T
+        for rows, keys in tile.ruled:
+            assert schedule.rule is not None
+            block = rule_to_add(schedule.rule, rows, keys, S.dtype)
+            S[..., within(keys, tile.keys), within(rows, tile.rows)] += block
+
+    # ------------------------------------------------------------ for backward
+
+    def weighed(self, g: Array) -> Array:
+        """[∂O  -D] / rowsum(E): (..., queries, d_v + 1)."""
+        g, out = (x[self.heads][..., self.rows, :] for x in (g, self.saved.out))
+        row_sum = self.saved.row_sum[self.heads][..., self.rows]
+        G = self.scratch.array("G", (*g.shape[:-1], self.schedule.d_v + 1), self.q.dtype)
+        np.divide(g, row_sum[..., None], out=G[..., :-1])
+        np.negative(np.einsum("...nd,...nd->...n", G[..., :-1], out), out=G[..., -1])
+        return G
+
+    def weights(self, work: WorkTile, G: Array) -> tuple[Array, Array]:
+        """Eᵀ on a tile, stored by forward or made again, and [∂O  -D] for its queries.
+
+        E that was stored may be relative to a smaller maximum than the final one: ∂O and D make up
+        for it.
+        """
+        dO = G[..., within(work.tile.rows, self.rows), :]
+        row_max = self.saved.row_max[self.heads][..., None, work.tile.rows]
+        E, stored_max = self._buffer(work)
+        if stored_max is None:
+            self._scores(work.tile, E)
+            if row_max.any():
+                E -= row_max
+            return np.exp(E, out=E), dO
+        if np.array_equal(stored_max, row_max):
+            return E, dO
+        shrink = np.exp(stored_max - row_max).swapaxes(-1, -2)
+        return E, np.multiply(dO, shrink, out=self.scratch.array("dO", dO.shape, dO.dtype))
 
 
 def _seems_small(q: Array, K: Array) -> bool:
@@ -185,30 +248,28 @@ def differentiate(
 
     A = E / rowsum(E): the division is done to ∂O and D, which are smaller than E.
     """
-    heads, dtype = group.heads, schedule.dtype
-    dq, dk, dv = (x if x is None else x[heads] for x in sums)
-    K, V = schedule.k[heads], schedule.v[heads]
+    dq, dk, dv = (x if x is None else x[group.heads] for x in sums)
     dK, dV = _zeros("dK", dk, scratch), _zeros("dV", dv, scratch)
     for rows, tiles in group.query_blocks:
-        q = schedule.queries(heads, rows, scratch)  # times the scale
-        G = _weighed(schedule, heads, rows, g, saved, scratch)
-        dQ = scratch.array("dQ", q.shape, dtype)
+        block = QueryBlock(schedule, saved, group.heads, rows, scratch)
+        G = block.weighed(g)
+        dQ = scratch.array("dQ", block.q.shape, schedule.dtype)
         dQ[...] = 0
         for work in tiles:
             keys, here = work.tile.keys, within(work.tile.rows, rows)
-            E, dO = _weights(schedule, heads, rows, work, q, G, saved, scratch)
+            E, dO = block.weights(work, G)
             if dk is not None or dq is not None:
-                V1 = scratch.array("V1", (*E.shape[:-1], schedule.d_v + 1), dtype)
-                V1[..., :-1], V1[..., -1] = V[..., keys, :], 1
-                dS = scratch.array("dS", E.shape, dtype)  # transposed, as E is
+                V1 = scratch.array("V1", (*E.shape[:-1], schedule.d_v + 1), E.dtype)
+                V1[..., :-1], V1[..., -1] = block.V[..., keys, :], 1
+                dS = scratch.array("dS", E.shape, E.dtype)  # transposed, as E is
                 np.matmul(V1, dO.swapaxes(-1, -2), out=dS)
                 dS *= E  # and E, which may come from far, is in the cache now
             if dV is not None:
                 dV[..., keys, :] += _matmul(E, dO[..., :-1], scratch)
             if dK is not None:
-                dK[..., keys, :] += _matmul(dS, q[..., here, :], scratch)
+                dK[..., keys, :] += _matmul(dS, block.q[..., here, :], scratch)
             if dq is not None:
-                dQ[..., here, :] += _matmul(dS.swapaxes(-1, -2), K[..., keys, :], scratch)
+                dQ[..., here, :] += _matmul(dS.swapaxes(-1, -2), block.K[..., keys, :], scratch)
         if dq is not None:
             np.multiply(dQ, schedule.scale, out=dq[..., rows, :])
     for result, total in ((dk, dK), (dv, dV)):
@@ -223,44 +284,3 @@ def _zeros(name: str, like: Array | None, scratch: Scratch) -> Array | None:
     zeros = like if like.flags.c_contiguous else scratch.array(name, like.shape, like.dtype)
     zeros[...] = 0
     return zeros
-
-
-def _weighed(
-    schedule: TileSchedule, heads: Heads, rows: slice, g: Array, saved: Saved, scratch: Scratch
-) -> Array:
-    """[∂O  -D] / rowsum(E) for a block of queries: (..., queries, d_v + 1)."""
-    g, out = (x[heads][..., rows, :] for x in (g, saved.out))
-    row_sum = saved.row_sum[heads][..., rows]
-    G = scratch.array("G", (*g.shape[:-1], schedule.d_v + 1), schedule.dtype)
-    np.divide(g, row_sum[..., None], out=G[..., :-1])
-    np.negative(np.einsum("...nd,...nd->...n", G[..., :-1], out), out=G[..., -1])
-    return G
-
-
-def _weights(
-    schedule: TileSchedule,
-    heads: Heads,
-    rows: slice,
-    work: WorkTile,
-    q: Array,
-    G: Array,
-    saved: Saved,
-    scratch: Scratch,
-) -> tuple[Array, Array]:
-    """Eᵀ on a tile, stored by forward or made again, and [∂O  -D] for these queries.
-
-    E that was stored may be relative to a smaller maximum than the final one: ∂O and D make up for
-    it.
-    """
-    here = within(work.tile.rows, rows)
-    dO, row_max = G[..., here, :], saved.row_max[heads][..., None, work.tile.rows]
-    E, stored_max = schedule.weights_buffer(work, q, saved.store, scratch)
-    if stored_max is None:
-        schedule.scores(heads, work.tile, q[..., here, :], E)
-        if row_max.any():
-            E -= row_max
-        return np.exp(E, out=E), dO
-    if np.array_equal(stored_max, row_max):
-        return E, dO
-    shrink = np.exp(stored_max - row_max).swapaxes(-1, -2)
-    return E, np.multiply(dO, shrink, out=scratch.array("dO", dO.shape, schedule.dtype))

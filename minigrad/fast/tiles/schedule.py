@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod, sqrt
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +14,8 @@ from ...engine.types import Array, DType
 from ...ops.mask_rules import Causal, MaskRule
 from ...ops.masks import check_mask
 from ..limits import LIMITS
-from ..threads import Scratch, one_threaded_blas, run
-from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid, rule_to_add, to_add
+from ..threads import one_threaded_blas, run
+from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid
 
 __all__ = [
     "HeadGroup",
@@ -28,6 +28,7 @@ __all__ = [
     "factor",
     "is_threaded",
     "leading",
+    "length",
     "on_threads",
     "within",
 ]
@@ -37,6 +38,7 @@ EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to
 
 # an index: an entry for each leading axis, a slice for the last one or two
 Heads: TypeAlias = tuple[int | slice, ...]
+Result = TypeVar("Result")
 
 
 class WorkTile(NamedTuple):
@@ -97,7 +99,7 @@ class TileSchedule:
         self.threads = threads
         masks = () if self.mask is None else self.mask.shape[:-2]
         self.grids = {
-            index: TileGrid(self.n, self.m, self._mask_at(index), self.rule)
+            index: TileGrid(self.n, self.m, self.mask_at(index), self.rule)
             for index in np.ndindex(*masks)
         }
         if self.mask is not None:
@@ -128,20 +130,20 @@ class TileSchedule:
 
     def _query_blocks(self, heads: Heads, store_bytes: int) -> list[tuple[slice, list[WorkTile]]]:
         """The tiles, with a place for the weights and maxima of each while the budget lasts."""
-        grid = self.grids[self._mask_of(heads)]
-        several = prod(_length(place) for place in heads if isinstance(place, slice))
+        grid = self.grids[self.mask_index(heads)]
+        several = prod(length(place) for place in heads if isinstance(place, slice))
         divided = []
         for k in range(len(grid)):
             tiles = []
             for tile in grid.tiles(k):
-                size = several * (_length(tile.keys) + 1) * _length(tile.rows)
+                size = several * (length(tile.keys) + 1) * length(tile.rows)
                 fits = (self.stored + size) * self.dtype.itemsize <= store_bytes
                 tiles.append(WorkTile(tile, self.stored if fits else None))
                 self.stored += size if fits else 0
             divided.append((grid.rows(k), tiles))
         return divided
 
-    def _mask_of(self, heads: Heads) -> tuple[int, ...]:
+    def mask_index(self, heads: Heads) -> tuple[int, ...]:
         """Which mask some heads have."""
         if self.mask is None:
             return ()
@@ -150,7 +152,7 @@ class TileSchedule:
             0 if size == 1 else i for i, size in zip(places, self.mask.shape, strict=False)
         )
 
-    def _mask_at(self, index: tuple[int, ...]) -> Any:
+    def mask_at(self, index: tuple[int, ...]) -> Any:
         """One mask: (n or 1, m), or None."""
         if self.mask is None:
             return None
@@ -171,40 +173,6 @@ class TileSchedule:
             for heads, blocks, _ in self.groups
             for share in range(shares)
         ]
-
-    # ------------------------------------------------------------ the arrays of one tile
-
-    def queries(self, heads: Heads, rows: slice, scratch: Scratch) -> Array:
-        """q · scale, contiguous: (..., queries, d_k)."""
-        q = self.q[heads][..., rows, :]
-        return np.multiply(q, self.scale, out=scratch.array("q", q.shape, self.dtype))
-
-    def weights_buffer(
-        self, work: WorkTile, q: Array, store: Any, scratch: Scratch
-    ) -> tuple[Array, Array | None]:
-        """Where a tile's weights go, (..., keys, queries), and its row maxima, if stored."""
-        several = q.shape[:-2]
-        keys = _length(work.tile.keys)
-        queries = _length(work.tile.rows)
-        if work.place is None:
-            return scratch.array("S", (*several, keys, queries), self.dtype), None
-        shape = (*several, keys + 1, queries)
-        slab = store[work.place : work.place + prod(shape)].reshape(shape)
-        return slab[..., 1:, :], slab[..., :1, :]
-
-    def scores(self, heads: Heads, tile: Tile, q: Array, S: Array) -> None:
-        """Sᵀ = K (q · scale)ᵀ + Mᵀ on one tile: (..., keys, queries)."""
-        np.matmul(self.k[heads][..., tile.keys, :], q.swapaxes(-1, -2), out=S)
-        for rows, keys in tile.masked:
-            mask = self._mask_at(self._mask_of(heads))
-            block = to_add(mask[rows if len(mask) > 1 else slice(None), keys], self.dtype)
-            S[..., within(keys, tile.keys), within(rows, tile.rows)] += block.T
-        for rows, keys in tile.ruled:
-            block = rule_to_add(self.rule, rows, keys, self.dtype)  # type: ignore[arg-type]
-            S[..., within(keys, tile.keys), within(rows, tile.rows)] += block
-
-
-Result = TypeVar("Result")
 
 
 def within(part: slice, whole: slice) -> slice:
@@ -271,5 +239,5 @@ def _for_blas(x: ArrayLike, dtype: DType) -> Array:
     return x if by_rows or by_columns else np.ascontiguousarray(x)
 
 
-def _length(part: slice) -> int:
+def length(part: slice) -> int:
     return int(part.stop - part.start)
