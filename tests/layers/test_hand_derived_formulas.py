@@ -97,7 +97,7 @@ def value(tex: str, steps: Any, given: dict[str, Any], shape: tuple[int, ...]) -
     for name in ("x", "weight", "bias"):
         for index in ("_{", "_o"):
             whole = whole.replace(sign(name) + index, f"<{name}>{index}")
-    found = evaluate(parse(whole), slots | {"eps": 1e-5}, settings=given, target=shape, shape=shape)
+    found = evaluate(parse(whole), slots | {"eps": 1e-5}, settings=given, shape=shape)
     return _fitted(np.asarray(found), shape)
 
 

@@ -120,8 +120,7 @@ def _compared(
     tolerance = TOLERANCE[expected.dtype.itemsize if expected.dtype.kind == "f" else 8]
     shape, why = expected.shape, ""
     try:
-        target = None if part == "out" else shape
-        found = evaluate(parse(tex), slots, target=target, settings=settings, shape=shape)
+        found = evaluate(parse(tex), slots, settings=settings, shape=shape)
         difference = _difference(_fitted(np.asarray(found), shape), expected)
     except (MinigradError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
         difference, why = np.nan, str(error) or type(error).__name__

@@ -91,7 +91,6 @@ def evaluate(
     formula: Formula,
     slots: Slots,
     *,
-    target: tuple[int, ...] | None = None,
     settings: Slots | None = None,
     shape: tuple[int, ...] = (),
 ) -> Array:
@@ -99,13 +98,12 @@ def evaluate(
 
     Args:
         slots: arrays and numbers in the place of its slots.
-        target: the shape that `broadcast` fills.
         settings: of the call, for named functions that say more than their subscript.
-        shape: that of what is to come out, for letters that range over its axes.
+        shape: of the result, for functions that fill it and letters that range over its axes.
     Raises: UnreadableFormulaError, naming the part, for what the grammar cannot read.
     """
     body, definitions = defined(formula)
-    run = _Evaluation(formula, slots, definitions, target, settings or {}, shape)
+    run = _Evaluation(formula, definitions, named.FormulaCall(shape, settings or {}, slots))
     found = run.of(body)
     if found.labels is None:
         return found.array
@@ -114,27 +112,28 @@ def evaluate(
 
 
 class _Evaluation:
+    """The values of a formula's parts.
+
+    Attributes: axis: along which of the axes of places an index is computed, if one is.
+        fill: the value of what lies outside of an array.
+    """
+
     def __init__(
-        self,
-        formula: Formula,
-        slots: Slots,
-        definitions: list[tuple[Formula, Formula]],
-        target: tuple[int, ...] | None,
-        settings: Slots,
-        shape: tuple[int, ...],
+        self, formula: Formula, definitions: list[tuple[Formula, Formula]], call: named.FormulaCall
     ) -> None:
-        self.slots = slots
+        self.call = call
+        self.slots = slots = call.slots
         self.definitions = {
-            sign: it for sign, it in definitions if sign.kind != "text" or sign.text not in slots
+            sign: body
+            for sign, body in definitions
+            if sign.kind != "text" or sign.text not in slots
         }
         self.steps = Steps(formula, definitions, slots, lambda part: self.of(part).array)
-        self.places = Places(
-            formula, {} if self.steps else slots, shape, [sign.text for sign, _ in definitions]
-        )
-        self.axis: int | None = None  # along which an index is worked out
-        self.fill = 0.0  # what lies outside of an array
-        self.known: dict[Formula, Labelled | None] = {}
-        self.call = named.FormulaCall(target, settings, slots)
+        defined_letters = [sign.text for sign, _ in definitions]
+        self.places = Places(formula, {} if self.steps else slots, call.shape, defined_letters)
+        self.axis: int | None = None
+        self.fill = 0.0
+        self.known: dict[Formula, Labelled | None] = {}  # None while it is computed
 
     # ------------------------------------------------------------------ sums and products
 
@@ -404,8 +403,8 @@ class _Evaluation:
         if name not in named.FUNCTIONS:
             raise UnreadableFormulaError(f"the function {text(base) or name}")
         outer = self.call
-        if name == "reshape" and outer.target is not None:  # before it, entries lie in a row
-            self.call = outer._replace(target=(int(np.prod(outer.target)),))
+        if name == "reshape":  # before it, entries lie in a row
+            self.call = outer._replace(shape=(int(np.prod(outer.shape)),))
         values = [one for part in parts for one in self.arguments(part)]
         self.call = outer
         subscript = "" if below == EMPTY else text(below)

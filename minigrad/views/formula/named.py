@@ -24,9 +24,9 @@ Slots: TypeAlias = Mapping[str, Any]  # arrays and settings by name
 
 
 class FormulaCall(NamedTuple):
-    """What a function may depend on: the shape of the result, the op's settings, and the slots."""
+    """What a function may depend on: the result's shape, the op's settings, and the slots."""
 
-    target: tuple[int, ...] | None
+    shape: tuple[int, ...]
     settings: Slots
     slots: Slots
 
@@ -150,23 +150,20 @@ def _broadcast(call: FormulaCall, below: str, x: Array) -> Array:
     """To the shape that is written; else along the named axes of the result."""
     if re.search(r"\d", below):
         return np.broadcast_to(x, _shape(below))
-    if call.target is None:
-        return x
-    axes = _axes(below, np.empty(call.target))
-    if axes is not None and x.ndim < len(call.target):
+    axes = _axes(below, np.empty(call.shape))
+    if axes is not None and x.ndim < len(call.shape):
         x = np.expand_dims(x, axes)
-    return np.broadcast_to(x, call.target)
+    return np.broadcast_to(x, call.shape)
 
 
 def _scatter(call: FormulaCall, below: str, x: Array, where: Array | str | None = None) -> Array:
     """Each entry of x added where it was taken from: at an index, by padding, along an axis."""
-    shape = call.target if call.target is not None else call.settings["shape"]
-    made = np.zeros(shape)
+    made = np.zeros(call.shape)
     if where is None:
         places = index(below, call.slots)
         np.add.at(made, places, np.reshape(x, made[places].shape))
     elif isinstance(where, str):  # the mode of the padding
-        places = np.arange(made.size).reshape(shape)
+        places = np.arange(made.size).reshape(call.shape)
         np.add.at(made.reshape(-1), _pad(call, below, places, where), x)
     else:
         axis = _axes(below, made)
@@ -200,9 +197,8 @@ def _repeated(call: FormulaCall, below: str, x: Array) -> Array:
 
 def _summed_repeats(call: FormulaCall, below: str, g: Array) -> Array:
     """Each entry's copies added up."""
-    shape = call.target or ()
-    places = _repeated(call, below, np.arange(np.prod(shape, dtype=int)).reshape(shape))
-    made = np.zeros(shape)
+    made = np.zeros(call.shape)
+    places = _repeated(call, below, np.arange(made.size).reshape(call.shape))
     np.add.at(made.reshape(-1), places, g)
     return made
 
@@ -218,10 +214,9 @@ def _einsum(call: FormulaCall, below: str, *operands: Array) -> Array:
     written = below.replace(" ", "").replace("…", ".").replace("1", "")
     inputs, _, output = written.partition("→")
     terms = inputs.split(",")
-    shape = call.target or ()
     ranks = [
         *((x.ndim, term) for x, term in zip(operands, terms, strict=True)),
-        (len(shape), output),
+        (len(call.shape), output),
     ]
     dots = max([0, *(rank + 1 - len(term) for rank, term in ranks if "." in term)])
     spare = list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -235,10 +230,10 @@ def _einsum(call: FormulaCall, below: str, *operands: Array) -> Array:
         if letter in letters_out:
             name = spare.pop()
             terms.append(letter + name)
-            factors.append(np.eye(shape[at]))
+            factors.append(np.eye(call.shape[at]))
         elif not any(letter in term for term in terms):
             terms.append(letter)
-            factors.append(np.ones(shape[at]))
+            factors.append(np.ones(call.shape[at]))
         letters_out.append(name)
     return np.einsum(f"{','.join(terms)}->{''.join(letters_out)}", *factors)
 
@@ -301,11 +296,9 @@ def _windows(call: FormulaCall, below: str, x: Array) -> Array:
 
 
 def _add_windows(call: FormulaCall, below: str, x: Array) -> Array:
-    shape = call.settings.get("shape", call.target)
-    places = _window_places(call, shape)
-    made = np.zeros(int(np.prod(shape)) + 1)
-    np.add.at(made, places, x)
-    return made[:-1].reshape(shape)
+    made = np.zeros(int(np.prod(call.shape)) + 1)
+    np.add.at(made, _window_places(call, call.shape), x)
+    return made[:-1].reshape(call.shape)
 
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
