@@ -105,8 +105,8 @@ def trace_table(
     if backward:
         spent = rows.time(*(e.backward_seconds or 0.0 for e in backward))
         facts = [f"backward: {len(backward)} steps", "gradients of what each step made", spent]
-        lines = [rows.backward(i, e) for i, e in enumerate(backward, 1)]
-        parts += ["", *titled(facts, BACKWARD, lines)]
+        back = [rows.backward(i, e) for i, e in enumerate(backward, 1)]
+        parts += ["", *titled(facts, BACKWARD, back)]
     else:
         parts += ["", "backward: not run"]
     if leaves:

@@ -72,7 +72,7 @@ class Labelled(NamedTuple):
 
     array: Array
     labels: tuple[str, ...] | None = None
-    turned: bool = False
+    transposed: bool = False
 
     def mapped(self, change: Callable[[Array], Array]) -> Labelled:
         return Labelled(change(self.array), self.labels)
@@ -104,7 +104,7 @@ def evaluate(
     """
     body, definitions = defined(formula)
     run = _Evaluation(formula, definitions, named.FormulaCall(shape, settings or {}, slots))
-    found = run.of(body)
+    found = run.value(body)
     if found.labels is None:
         return found.array
     usual = ordered(found.labels) if run.places else tuple(letters(found.array.ndim))
@@ -128,7 +128,7 @@ class _Evaluation:
             for sign, body in definitions
             if sign.kind != "text" or sign.text not in slots
         }
-        self.steps = Steps(formula, definitions, slots, lambda part: self.of(part).array)
+        self.steps = Steps(formula, definitions, slots, lambda part: self.value(part).array)
         defined_letters = [sign.text for sign, _ in definitions]
         self.places = Places(formula, {} if self.steps else slots, call.shape, defined_letters)
         self.axis: int | None = None
@@ -137,7 +137,7 @@ class _Evaluation:
 
     # ------------------------------------------------------------------ sums and products
 
-    def of(self, node: Formula) -> Labelled:
+    def value(self, node: Formula) -> Labelled:
         """The value of any part."""
         if (node, EMPTY) in self.steps.rules:
             return Labelled(self.steps.all(node))
@@ -147,20 +147,20 @@ class _Evaluation:
             return self.atom(node)
         if (choice := split(node, operator("?")))[1:]:
             yes, no = split(choice[1], operator(":"))
-            parts = (self.of(choice[0]).array, self.of(yes).array, self.of(no).array)
+            parts = (self.value(choice[0]).array, self.value(yes).array, self.value(no).array)
             return Labelled(np.where(*parts))
         return self.sum(items_of(node))
 
     def definition(self, sign: Formula) -> Labelled:
         if self.axis is not None:  # it may be another number along each
-            return self.of(self.definitions[sign])
+            return self.value(self.definitions[sign])
         if sign in self.known:
             value = self.known[sign]
             if value is None:
                 raise UnreadableFormulaError(f"{text(sign)} is defined by itself")
             return value
         self.known[sign] = None
-        self.known[sign] = value = self.of(self.definitions[sign])
+        self.known[sign] = value = self.value(self.definitions[sign])
         return value
 
     def sum(self, items: Sequence[Formula]) -> Labelled:
@@ -220,11 +220,11 @@ class _Evaluation:
             if not rest:
                 raise UnreadableFormulaError(f"{name} of nothing")
             if name == r"\log" and _is_softmax(rest[0]):
-                return self.of(_log_of(rest[0])), rest[1:]
+                return self.value(_log_of(rest[0])), rest[1:]
             value, rest = self.prefixed(rest[0], rest[1:])
             value = value.mapped(named.ENTRYWISE[name])
-            return (value if above == EMPTY else _power(value, self.of(above))), rest
-        return self.of(item), rest
+            return (value if above == EMPTY else _power(value, self.value(above))), rest
+        return self.value(item), rest
 
     # ------------------------------------------------------------------ what stands alone
 
@@ -243,14 +243,14 @@ class _Evaluation:
             case Formula("group" | "tall", "[", (inside,)):
                 return self.holds(inside)
             case Formula("group" | "tall", "|", (inside,)):
-                return self.of(inside).mapped(np.abs)
+                return self.value(inside).mapped(np.abs)
             case Formula("group" | "tall", _, (inside,)):
                 parts = split(inside, COMMA)
-                return self.of(inside) if len(parts) == 1 else self.several(parts)
+                return self.value(inside) if len(parts) == 1 else self.several(parts)
             case Formula("frac" | "tfrac", _, (top, bottom)):
-                return _together(np.divide, self.of(top), self.of(bottom))
+                return _together(np.divide, self.value(top), self.value(bottom))
             case Formula("sqrt", _, (inside,)):
-                return self.of(inside).mapped(np.sqrt)
+                return self.value(inside).mapped(np.sqrt)
             case Formula("script", _, (base, below, above)):
                 return self.scripted(base, below, above)
             case Formula("call", _, (head, Formula(_, bracket, (inside,)))):
@@ -267,13 +267,13 @@ class _Evaluation:
         if any(part.text == r"\ldots" for part in parts):
             return Labelled(self.steps.sequence(parts))
         if self.axis is not None:
-            return self.of(parts[self.axis])
-        return Labelled(np.concatenate([self.of(part).array for part in parts], axis=-1))
+            return self.value(parts[self.axis])
+        return Labelled(np.concatenate([self.value(part).array for part in parts], axis=-1))
 
     def along(self, axis: int, node: Formula) -> Labelled:
         """An index along one of the axes of places."""
         outer, self.axis = self.axis, axis
-        value = self.of(node)
+        value = self.value(node)
         self.axis = outer
         return value
 
@@ -281,11 +281,11 @@ class _Evaluation:
         if self.steps and (found := self.steps.script(base, below, above)) is not None:
             return self.raised(Labelled(found[0]), found[1])
         if base == Formula("letter", "e") and below == EMPTY:
-            return self.of(above).mapped(np.exp)
+            return self.value(above).mapped(np.exp)
         if above != EMPTY and (sign := script(base, below)) in self.definitions:
             return self.raised(self.definition(sign), above)
         return self.raised(
-            self.of(base) if below == EMPTY else self.subscripted(base, below), above
+            self.value(base) if below == EMPTY else self.subscripted(base, below), above
         )
 
     def raised(self, value: Labelled, above: Formula) -> Labelled:
@@ -294,18 +294,18 @@ class _Evaluation:
             return value
         if above == TRANSPOSE:
             if value.array.ndim == 1:
-                return Labelled(value.array, turned=True)
+                return Labelled(value.array, transposed=True)
             return value.mapped(lambda x: np.swapaxes(x, -1, -2) if x.ndim > 1 else x)
         items = items_of(above)
         if items[0] == CIRCLE:
-            return _power(value, self.of(row(items[1:])))
+            return _power(value, self.value(row(items[1:])))
         if value.array.ndim == 0:
-            return _power(value, self.of(above))
+            return _power(value, self.value(above))
         raise UnreadableFormulaError(f"the superscript {text(above)}")
 
     def subscripted(self, base: Formula, below: Formula) -> Labelled:
         """Labels for the axes; or one entry of each row, picked by a sign that has the label."""
-        value = self.of(base)
+        value = self.value(base)
         if self.places and base.kind == "slot":
             return self.read(value.array, split(below, COMMA))
         signs = [text(part) for part in split(below, COMMA)]
@@ -322,7 +322,7 @@ class _Evaluation:
     def read(self, array: Array, parts: list[Formula]) -> Labelled:
         """The entries of an array at places, each of which may be computed."""
         count = array.ndim - len(parts) + 1  # of the last part, which stands for all axes left
-        found = [self.of(part) for part in parts[:-1]]
+        found = [self.value(part) for part in parts[:-1]]
         found += [self.along(axis, parts[-1]) for axis in range(count)]
         labels = tuple(dict.fromkeys(label for one in found for label in one.labels or ()))
         return Labelled(read(array, [_aligned(one, labels) for one in found], self.fill), labels)
@@ -330,7 +330,7 @@ class _Evaluation:
     def picked(self, value: Labelled, parts: list[Formula]) -> Labelled:
         """x_{i, t_i}: of each row the entry that t tells; rows of several axes count as one."""
         at = next(i for i, part in enumerate(parts) if part.kind == "script")
-        where = self.of(parts[at].parts[0]).array.astype(int)
+        where = self.value(parts[at].parts[0]).array.astype(int)
         labels = tuple(text(part) for i, part in enumerate(parts) if i != at)
         axis = at if len(parts) == value.array.ndim else -1
         found = np.take_along_axis(value.array, np.expand_dims(where, axis), axis)
@@ -342,11 +342,11 @@ class _Evaluation:
         items = items_of(inside)
         signs = [i for i, item in enumerate(items) if item.text in COMPARE]
         if not signs:
-            return self.of(inside).mapped(lambda x: x.astype(bool).astype(float))
+            return self.value(inside).mapped(lambda x: x.astype(bool).astype(float))
         if self.places and len(signs) == 1 and items[0].kind == "letter":
             return self.is_at(items[0].text, row(items[2:]))
         bounds = [-1, *signs, len(items)]
-        sides = [self.of(row(items[a + 1 : b])) for a, b in pairwise(bounds)]
+        sides = [self.value(row(items[a + 1 : b])) for a, b in pairwise(bounds)]
         found = _unlabelled(1.0)
         for at, sign in enumerate(signs):
             one = _together(COMPARE[items[sign].text], sides[at], sides[at + 1])
@@ -366,7 +366,7 @@ class _Evaluation:
     def first(self, below: Formula, inside: Formula) -> Labelled:
         """Of the places that a letter goes through in order, the first where something holds."""
         outer, self.fill = self.fill, -np.inf
-        value = self.of(inside)
+        value = self.value(inside)
         self.fill = outer
         name = text(items_of(below)[0])
         ends = [label for label in value.labels or () if label in self.places.labels(name)]
@@ -381,24 +381,24 @@ class _Evaluation:
         if base == COUNT:
             return self.folded(r"\sum", below, self.holds(inside), keep=True)
         if bracket == "[":
-            return Labelled(self.of(head).array[named.index(text(inside), self.slots)])
+            return Labelled(self.value(head).array[named.index(text(inside), self.slots)])
         parts = split(inside, COMMA) if items_of(inside) else []
         name = base.text
         if name == "first":
             return self.first(below, inside)
         if base.kind in ("group", "tall"):  # (σ, tanh)(z): each function of its part
             functions = split(base.parts[0], COMMA)
-            shares = np.split(self.of(inside).array, len(functions), axis=-1)
+            shares = np.split(self.value(inside).array, len(functions), axis=-1)
             pairs = zip(functions, shares, strict=True)
             made = [named.ENTRYWISE[f.text](share) for f, share in pairs]
             return Labelled(np.concatenate(made, axis=-1))
         if name in named.ENTRYWISE:
-            value = self.of(inside).mapped(named.ENTRYWISE[name])
-            return value if above == EMPTY else _power(value, self.of(above))
+            value = self.value(inside).mapped(named.ENTRYWISE[name])
+            return value if above == EMPTY else _power(value, self.value(above))
         if name in named.FOLDS and len(parts) == 1:
-            return self.folded(name, below, self.of(inside), keep=True)
+            return self.folded(name, below, self.value(inside), keep=True)
         if name in (r"\max", r"\min"):
-            one, other = map(self.of, parts)
+            one, other = map(self.value, parts)
             return _together(np.maximum if name == r"\max" else np.minimum, one, other)
         if name not in named.FUNCTIONS:
             raise UnreadableFormulaError(f"the function {text(base) or name}")
@@ -416,7 +416,7 @@ class _Evaluation:
             return [part.text]
         if part.kind == "slot" and isinstance(self.slots.get(part.text), tuple):
             return [*map(np.asarray, self.slots[part.text])]
-        return [self.of(part).array]
+        return [self.value(part).array]
 
     # ------------------------------------------------------------------ folds
 
@@ -506,9 +506,9 @@ def _is_entrywise(factor: Formula) -> bool:
 def _matrix_product(one: Labelled, other: Labelled) -> Array:
     """Of matrices or stacks of them; a vector's ᵀ beside a vector makes their outer product."""
     a, b = one.array, other.array
-    if one.turned:
+    if one.transposed:
         return a[:, None] * b[..., None, :]
-    if other.turned:
+    if other.transposed:
         return a[..., :, None] * b
     if a.ndim == b.ndim - 1 > 1 and a.shape[:-1] == b.shape[:-2]:  # of a vector for each matrix
         return np.matmul(a[..., None, :], b)[..., 0, :]
