@@ -15,6 +15,8 @@ from .recording import trace as recording
 from .recording.checks import Checks
 
 if TYPE_CHECKING:
+    from .engine.types import Index
+    from .recording.gradients import Which
     from .views.attention import Attentions
     from .views.attribution import Attribution
     from .views.comparison import Comparison
@@ -192,7 +194,9 @@ class Trace(recording.TraceRecord):
 
         return attentions(self, tokens)
 
-    def attribute(self, output: Any, of: Any = None) -> Attribution:
+    def attribute(
+        self, output: Which | tuple[Which, Index], of: Which | None = None
+    ) -> Attribution:
         """What each token, head of attention and residual branch contributed to one number.
 
         To first order: gradient × value. The record is enough: no backward need have run, and the
@@ -218,7 +222,7 @@ class Trace(recording.TraceRecord):
         from .recording.attribution import explain
         from .views.attribution import Attribution
 
-        return Attribution(**explain(self, output, of))
+        return Attribution(**vars(explain(self, output, of)))
 
     def compare(self, other: Trace) -> Comparison:
         """This run beside another, path by path: print it for a table, or `.draw(path)` it.

@@ -147,6 +147,8 @@ class Report:
     @cached_property
     def _figures(self) -> dict[str, Any]:
         """Gradients by token, block and head of a stack of blocks."""
+        if self.run.place is None:  # the loss that was returned is no value of the record
+            return {}
         try:
             found = self.trace.attribute(self.run.place)
         except ArgumentError:  # no token becomes a vector in this run, or no arrays were kept

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError
-from .gradients import find_entry, find_scalar, gradients_of
+from ..engine.types import Array, Index
+from .gradients import Which, find_entry, find_scalar, gradients_of
 from .record import Entry
 from .trace import TraceRecord
 
@@ -25,14 +25,14 @@ class Heads:
     """Of one matrix of attention weights: ∂y/∂A ⊙ A, (..., h, n, m), and its sum for each head."""
 
     path: str
-    matrix: NDArray[Any]
+    matrix: Array
 
     @property
-    def totals(self) -> NDArray[Any]:
+    def totals(self) -> Array:
         """(h,), summed over the batch; one head where A has no axis of heads."""
         matrix = self.matrix
         several = matrix if matrix.ndim > 3 else matrix.reshape(-1, 1, *matrix.shape[-2:])
-        totals: NDArray[Any] = several.sum(axis=(*range(several.ndim - 3), -2, -1))
+        totals: Array = several.sum(axis=(*range(several.ndim - 3), -2, -1))
         return totals
 
 
@@ -73,7 +73,7 @@ class Explained:
     value: float
     of: str
     at: int
-    positions: NDArray[Any]
+    positions: Array
     heads: list[Heads]
     branches: list[Branch]
     hidden: str = ""
@@ -97,31 +97,32 @@ class Explained:
         return own | {"positions": positions, "heads": heads, "branches": branches}
 
 
-def explain(trace: TraceRecord, output: Any, of: Any = None) -> dict[str, Any]:
+def explain(
+    trace: TraceRecord, output: Which | tuple[Which, Index], of: Which | None = None
+) -> Explained:
     """What an Explained is made of. Args: of: a value of the run; the tokens' rows unless given."""
     entry, name, value, seed = find_scalar(trace, output, "attribute(output)")
     start = find_entry(trace, of, "attribute(of=...)") if of is not None else _rows(trace, entry)
     summed = {edge.source for edge in trace.edges if trace.entries[edge.target].op == "add"}
     found = gradients_of(trace, entry, seed, leaves={start.id, *summed})
 
-    def times_value(one: Entry) -> NDArray[Any]:
+    def times_value(one: Entry) -> Array:
         gradient = found.get(one.id)
         return np.zeros(one.shape) if gradient is None else gradient * one.value
 
     calls = [trace.call_of(trace.entries[i]) for i in found]
     shares = times_value(start)
-    return {
-        "output": name,
-        "value": value,
-        "of": start.path,
-        "at": start.id,
-        "positions": shares.sum(axis=-1) if shares.ndim > 1 else shares,
-        "heads": [Heads(e.path, times_value(e)) for e in trace.entries if _weighs(e, found)],
-        "branches": _branches(trace, found),
-        "hidden": next(
-            (call.op.opaque_reason for call in calls if call and call.op.opaque_reason), ""
-        ),
-    }
+    hidden = (call.op.opaque_reason for call in calls if call and call.op.opaque_reason)
+    return Explained(
+        output=name,
+        value=value,
+        of=start.path,
+        at=start.id,
+        positions=shares.sum(axis=-1) if shares.ndim > 1 else shares,
+        heads=[Heads(e.path, times_value(e)) for e in trace.entries if _weighs(e, found)],
+        branches=_branches(trace, found),
+        hidden=next(hidden, ""),
+    )
 
 
 def _rows(trace: TraceRecord, output: Entry) -> Entry:
@@ -138,14 +139,14 @@ def _rows(trace: TraceRecord, output: Entry) -> Entry:
     )
 
 
-def _weighs(entry: Entry, found: dict[int, Any]) -> bool:
+def _weighs(entry: Entry, found: dict[int, Array]) -> bool:
     return entry.name == "A" and entry.id in found and len(entry.shape) > 1
 
 
 # ---------------------------------------------------------------- the residual stream
 
 
-def _branches(trace: TraceRecord, found: dict[int, Any]) -> list[Branch]:
+def _branches(trace: TraceRecord, found: dict[int, Array]) -> list[Branch]:
     """What was added to the residual stream, and where it starts."""
     stream = _stream(trace, found)  # for each sum what it was of: the stream so far, a branch
     if not stream:
@@ -168,7 +169,7 @@ def _branches(trace: TraceRecord, found: dict[int, Any]) -> list[Branch]:
     return rows + [branch(added, at, at in unbroken, False) for at, (_, added) in stream.items()]
 
 
-def _stream(trace: TraceRecord, found: dict[int, Any]) -> dict[int, tuple[Entry, Entry]]:
+def _stream(trace: TraceRecord, found: dict[int, Array]) -> dict[int, tuple[Entry, Entry]]:
     """The sums, reached by a gradient, of a value and of what was computed from that value."""
     stream = {}
     for i in trace.forward_steps:

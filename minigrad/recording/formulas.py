@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +16,9 @@ from ..engine.context import Context, use_context
 from ..engine.errors import DeclarationError
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Node, Tensor
+from ..engine.types import Arguments, Array
 from ..functional import grad
+from .record import Declaration
 
 __all__ = ["UNOBSERVED", "Invocation", "array_of", "facts_of_node", "first_sentence"]
 
@@ -32,13 +34,13 @@ class Invocation:
     """
 
     op: Op
-    inputs: tuple[Any, ...]  # arrays as their forms
+    inputs: Arguments  # arrays as their forms
     sources: list[int | None]  # for each input its entry; None for a plain value
-    settings: tuple[Any, ...]
+    settings: Arguments
     out: Shaped
-    arrays: dict[int, Any]  # inputs, by position, that are not what their entries hold
+    arrays: dict[int, Array]  # inputs, by position, that are not what their entries hold
 
-    def __call__(self) -> dict[str, Any]:
+    def __call__(self) -> Declaration:
         """Raises: DeclarationError if a formula or a cost that the op declares fails."""
         names = self.op.input_names(len(self.inputs)), self.op.settings
         values = zip((*names[0], *names[1]), (*self.inputs, *self.settings), strict=True)
@@ -49,12 +51,14 @@ class Invocation:
         }
         return declared_facts(self.op, self.inputs, self.settings, self.out, shown)
 
-    def run(self, inputs: list[Any]) -> Any:
+    def run(self, inputs: Sequence[Any]) -> Array:
         """The op's own kernel on other inputs."""
         out = self.op.forward(*inputs, *self._fresh_settings())
         return np.asarray(out[0] if self.op.auxiliary else out)
 
-    def gradients(self, inputs: list[Any], wanted: Iterable[int], gradient: Any) -> list[Any]:
+    def gradients(
+        self, inputs: Sequence[Any], wanted: Iterable[int], gradient: Array
+    ) -> list[Array]:
         """What the op's rules send to the inputs at these positions."""
         tensors = {i: Tensor(np.asarray(inputs[i]), None, 1) for i in wanted}
         given = tuple(tensors.get(i, x) for i, x in enumerate(inputs))
@@ -73,8 +77,8 @@ def array_of(value: Any) -> Any:
 
 
 def declared_facts(
-    op: Op, inputs: Any, settings: Any, out: Any, shown: dict[str, str]
-) -> dict[str, Any]:
+    op: Op, inputs: Arguments, settings: Arguments, out: Shaped | Node, shown: dict[str, str]
+) -> Declaration:
     """What the op's declaration says of one call. Args: shown: the settings as text."""
     try:
         with UNOBSERVED:
@@ -87,7 +91,7 @@ def declared_facts(
     return facts | {"settings": shown, "own_op": _is_own(op), "words": _words(op)}
 
 
-def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
+def facts_of_node(node: Node, shown: dict[str, str]) -> Declaration:
     """The formulas of a graph's node, which knows only inputs that need a gradient or were saved.
 
     Where they tell more of the others, they are not claimed: the op's name stands instead.
@@ -96,7 +100,7 @@ def facts_of_node(node: Node, shown: dict[str, str]) -> dict[str, Any]:
     names = op.input_names(len(plan.kinds))
     known: dict[str, Any] = dict(zip(plan.names, node.saved or (), strict=False))
     known |= {names[i]: edge for i, edge in zip(plan.needed, node.edges, strict=True)}
-    inputs = [known.get(name, _Unknown()) for name in names]
+    inputs = tuple([known.get(name, _Unknown()) for name in names])
     try:
         return declared_facts(op, inputs, node.settings, node, shown) | {"flops": None}
     except DeclarationError:
@@ -142,7 +146,7 @@ def _words(op: Op) -> dict[str, str]:
     return {"": first_sentence(op.kernel), **rules}
 
 
-def first_sentence(function: Any) -> str:
+def first_sentence(function: Callable[..., Any]) -> str:
     """What a docstring says first, up to the formula or the detail behind a colon or semicolon.
 
     >>> from minigrad import registry

@@ -6,22 +6,27 @@ for a backward, nor whether one was run, nor from where.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from typing import TypeAlias
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
+from ..engine.types import Array, Index
 from ..paths import matches, nearest
 from .record import Entry
 from .trace import TraceRecord
 
-__all__ = ["find_entry", "find_scalar", "gradients_of"]
+__all__ = ["Which", "find_entry", "find_scalar", "gradients_of"]
 
 NOT_RECORDED = "not recorded"
+Which: TypeAlias = Tensor | str | int  # a value of the run, its path, or its number
 
 
-def gradients_of(trace: TraceRecord, output: Entry, seed: Any, leaves: Any = ()) -> dict[int, Any]:
+def gradients_of(
+    trace: TraceRecord, output: Entry, seed: Array, leaves: Collection[int] = ()
+) -> dict[int, Array]:
     """∂(seed · output)/∂value by entry, of ops and of the `leaves` named by their numbers.
 
     Nothing flows through `detach()`, nor into what ran within `no_grad()` if the output did not.
@@ -38,7 +43,9 @@ def gradients_of(trace: TraceRecord, output: Entry, seed: Any, leaves: Any = ())
     return found
 
 
-def _sent(trace: TraceRecord, entry: Entry, gradient: Any, leaves: Any) -> list[tuple[int, Any]]:
+def _sent(
+    trace: TraceRecord, entry: Entry, gradient: Array, leaves: Collection[int]
+) -> list[tuple[int, Array]]:
     """What one op sends back, and to which entries."""
     call = trace.call_of(entry)
     if call is None or call.op.effect:
@@ -58,7 +65,7 @@ def _sent(trace: TraceRecord, entry: Entry, gradient: Any, leaves: Any) -> list[
 # ---------------------------------------------------------------- what is asked for
 
 
-def find_entry(trace: TraceRecord, which: Any, call: str) -> Entry:
+def find_entry(trace: TraceRecord, which: Which, call: str) -> Entry:
     """The one entry that a Tensor of the run, a path or a number means.
 
     Raises: ArgumentError if there is none, or more than one.
@@ -81,11 +88,13 @@ def find_entry(trace: TraceRecord, which: Any, call: str) -> Entry:
     raise ArgumentError(f"{call}: {said} means {len(found)} values of this run: {these}; write one")
 
 
-def _same(kept: Any, array: Any) -> bool:
+def _same(kept: object, array: Array) -> bool:
     return isinstance(kept, np.ndarray) and np.array_equal(kept, array)
 
 
-def find_scalar(trace: TraceRecord, output: Any, call: str) -> tuple[Entry, str, float, Any]:
+def find_scalar(
+    trace: TraceRecord, output: Which | tuple[Which, Index], call: str
+) -> tuple[Entry, str, float, Array]:
     """What is to be explained: its entry, what to call it, its number, and the seed that picks it.
 
     Args: output: as `find_entry`, or a pair of that and the index of one of its numbers.
@@ -102,5 +111,6 @@ def find_scalar(trace: TraceRecord, output: Any, call: str) -> tuple[Entry, str,
         )
     seed = np.zeros_like(entry.value)
     seed[index] = 1
-    shown = f"[{', '.join(map(str, np.atleast_1d(index)))}]" if np.size(index) else ""
+    indices = index if isinstance(index, tuple) else (index,)
+    shown = f"[{', '.join(map(str, indices))}]" if indices else ""
     return entry, entry.path + shown, float(np.reshape(picked, ())), seed

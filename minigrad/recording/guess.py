@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isclose
-from typing import Any
 
 import numpy as np
 
+from ..engine.types import Array
 from .trace import TraceRecord
 
 __all__ = ["constant_guess", "entropy", "targets_of"]
@@ -38,7 +38,7 @@ def targets_of(trace: TraceRecord, computed: set[int]) -> Iterator[tuple[int, in
             yield k, names.index(name), names.index(other)
 
 
-def constant_guess(out: Any, targets: Any, loss: float) -> float | None:
+def constant_guess(out: Array, targets: Array, loss: float) -> float | None:
     """The loss of the best constant guess for a step's targets; None where the loss is unknown.
 
         classes: H(p) + (K − 1) / 2n,  p the shares of K classes in n rows
@@ -56,7 +56,7 @@ def constant_guess(out: Any, targets: Any, loss: float) -> float | None:
     return None if times is None else guess * times
 
 
-def _multiple(loss: float, mean: float, out: Any) -> float | None:
+def _multiple(loss: float, mean: float, out: Array) -> float | None:
     """How many times the mean the loss is: a sum over rows, over columns, over all; or half."""
     width = out.shape[-1] if out.ndim > 1 else 1
     counts = (1, out.size, out.size // width, width)
@@ -64,19 +64,19 @@ def _multiple(loss: float, mean: float, out: Any) -> float | None:
     return next((times for times in known if isclose(loss, times * mean, rel_tol=1e-4)), None)
 
 
-def _are_classes(out: Any, targets: Any) -> bool:
+def _are_classes(out: Array, targets: Array) -> bool:
     whole = targets.dtype.kind in "iu" and targets.size > 0
     if not whole or targets.shape != out.shape[:-1] or out.ndim < 2:
         return False
     return bool(targets.min() >= 0 and targets.max() < out.shape[-1])
 
 
-def _are_numbers(out: Any, targets: Any) -> bool:
+def _are_numbers(out: Array, targets: Array) -> bool:
     alike = targets.dtype.kind == "f" and targets.shape == out.shape
     return alike and out.ndim > 0 and len(out) > 2
 
 
-def _of_classes(out: Any, targets: Any) -> tuple[float, float]:
+def _of_classes(out: Array, targets: Array) -> tuple[float, float]:
     """The mean cross-entropy of scores, and of the classes' own shares."""
     wide = out - out.max(axis=-1, keepdims=True)
     picked = np.take_along_axis(wide, targets[..., None], axis=-1)[..., 0]
@@ -84,14 +84,14 @@ def _of_classes(out: Any, targets: Any) -> tuple[float, float]:
     return mean, entropy(targets)
 
 
-def entropy(classes: Any) -> float:
+def entropy(classes: Array) -> float:
     """Of the shares of classes among some rows, with Miller's correction."""
     counts = np.unique(classes, return_counts=True)[1]
     p = counts / classes.size
     return float((len(p) - 1) / (2 * classes.size) - (p * np.log(p)).sum())
 
 
-def _of_numbers(out: Any, targets: Any) -> tuple[float, float]:
+def _of_numbers(out: Array, targets: Array) -> tuple[float, float]:
     """The mean square of differences, and that from the mean of each column."""
     mean = float(np.square(out - targets).mean())
     return mean, float(np.var(targets, axis=0, ddof=1).mean())

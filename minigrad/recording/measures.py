@@ -5,14 +5,13 @@ Everything here is quick for small arrays, since it runs within a training step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
 from ..engine.op import Op
+from ..engine.types import Arguments, Array
 from .record import rms
 
 __all__ = [
@@ -32,7 +31,7 @@ LEAST_ENTRIES_PER_UNIT = 16  # that a unit must have, for being 0 in all of them
 LOOKED_AT = 1 << 12  # entries of an attention that are looked at
 
 
-def unmasked_rms(array: Any) -> float:
+def unmasked_rms(array: Array) -> float:
     """Root of the mean square, of what no mask has set to -inf; not finite where an entry is not.
 
     >>> unmasked_rms(np.array([3.0, -4.0])) == sqrt(12.5)
@@ -48,12 +47,14 @@ def unmasked_rms(array: Any) -> float:
     return rms(flat)
 
 
-def _product(one: Any, other: Any) -> Any:
+def _product(one: Array, other: Array) -> float:
     """Σ x y; BLAS is quick, but wakes its threads for a long one."""
     return one.dot(other) if one.size < 10_000 else np.einsum("i,i", one, other)
 
 
-def changes(before: Any, now: Any, start: Any, gradient: Any = None) -> dict[str, float]:
+def changes(
+    before: Array, now: Array, start: Array, gradient: Array | None = None
+) -> dict[str, float]:
     """Sizes of a weight, of its update and of its way from the start; where the update points.
 
     Returns: value, update, ratio, drift (not in parts of the start); with a gradient, inward and
@@ -87,12 +88,12 @@ def changes(before: Any, now: Any, start: Any, gradient: Any = None) -> dict[str
     return found
 
 
-def _cosine(a: Any, b: Any) -> float:
+def _cosine(a: Array, b: Array) -> float:
     lengths = float(_product(a, a)) * float(_product(b, b))
     return float(_product(a, b)) / sqrt(lengths) if 0 < lengths < np.inf else 0.0
 
 
-def subsample(array: Any) -> Any:
+def subsample(array: Array) -> Array:
     """Some of an array's entries, the same places each time."""
     flat = array.ravel(order="K")
     if flat.size <= HISTOGRAM_ENTRIES:
@@ -101,11 +102,11 @@ def subsample(array: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _places(count: int) -> Any:
+def _places(count: int) -> Array:
     return np.random.default_rng(0).integers(count, size=HISTOGRAM_ENTRIES)
 
 
-def cosine(one: Any, other: Any) -> tuple[float, float]:
+def cosine(one: Array, other: Array) -> tuple[float, float]:
     """Of two gradients: the cosine of their angle, and ‖a - b‖² / (2 ‖(a + b)/2‖²), the noise.
 
     >>> cosine(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
@@ -123,7 +124,7 @@ def cosine(one: Any, other: Any) -> tuple[float, float]:
 # ------------------------------------------------------------------ where an op hardly answers
 
 
-def saturation(op: Op, out: Any, settings: Sequence[Any]) -> float | None:
+def saturation(op: Op, out: Array, settings: Arguments) -> float | None:
     """The share of units, entries or rows that hardly answer, as the op declares (`saturates=`).
 
     None where a unit has too few entries to tell.
@@ -132,7 +133,7 @@ def saturation(op: Op, out: Any, settings: Sequence[Any]) -> float | None:
     words, function = op.saturates
     named = dict(zip(op.settings, settings, strict=True))
 
-    def share(out: Any) -> tuple[float, bool]:
+    def share(out: Array) -> tuple[float, bool]:
         where = op.ask(function, out=out, **named)
         enough = not words.startswith("units") or out.size >= LEAST_ENTRIES_PER_UNIT * where.size
         return (np.count_nonzero(where) / where.size if where.size else 0.0), enough
@@ -147,7 +148,7 @@ def saturation(op: Op, out: Any, settings: Sequence[Any]) -> float | None:
 # ------------------------------------------------------------------ attention
 
 
-def rows_of_weights(A: Any) -> tuple[Any, Any] | None:
+def rows_of_weights(A: Array) -> tuple[Array, Array] | None:
     """At how many places each row of attention weights may look, and its entropy in nats.
 
     None if rows are no weights that sum to 1, but for those that may look nowhere.
@@ -158,7 +159,7 @@ def rows_of_weights(A: Any) -> tuple[Any, Any] | None:
     return allowed, -(A * np.log(np.maximum(A, 1e-30))).sum(axis=-1)
 
 
-def heads(weights: Any) -> dict[str, float] | None:
+def heads(weights: Array) -> dict[str, float] | None:
     """Entropy and agreement of attention's heads; None if rows are no weights that sum to 1.
 
     Returns: entropy: the mean over rows, as a share of the largest there can be; agreement: mean

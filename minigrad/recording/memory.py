@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
+
+from ..engine.types import Array
 
 __all__ = ["ForwardMemory", "owner_of"]
 
@@ -23,7 +25,7 @@ class ForwardMemory:
         self._steps = 0
         self.over = False  # a backward step was run
 
-    def step(self, inputs: tuple[Any, ...], out: Any) -> None:
+    def step(self, inputs: list[Array], out: Array) -> None:
         """An op ran on these arrays."""
         if self.over:
             return
@@ -35,7 +37,7 @@ class ForwardMemory:
                 self._made[key] = self._steps
             self._used[key] = self._steps
 
-    def keep(self, array: Any, own: bool) -> int:
+    def keep(self, array: Array, own: bool) -> int:
         """An op keeps this for backward; returns how many bytes no earlier one keeps.
 
         own: it is a by-product of the op's kernel, which nobody else has.
@@ -64,8 +66,8 @@ class ForwardMemory:
         return most
 
 
-def owner_of(array: Any) -> Any:
+def owner_of(array: Array) -> Array:
     """The array that owns the memory of a view."""
-    while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
+    while isinstance(array.base, np.ndarray):
         array = array.base
     return array

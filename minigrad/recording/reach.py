@@ -19,12 +19,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
 from ..engine.errors import MinigradError
 from ..engine.op import EXPLAINED
+from ..engine.types import Array
 from .record import Edge, Entry, rms
 from .recorder import Recorder
 
@@ -201,7 +201,7 @@ def _is_rounding(trace: Recorder, leaf: Entry) -> bool:
 def _why_unseen(trace: Recorder, leaf: Entry) -> str:
     """Which ops keep it from the loss; empty if it is not kept, or nobody can tell."""
     rng = np.random.default_rng(leaf.id)
-    moves: dict[int, Any] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
+    moves: dict[int, Array] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
     reasons: list[Entry] = []
     waiting, seen = [leaf.id], {leaf.id}
     while waiting:
@@ -210,7 +210,7 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
         if one != leaf.id:
             other = {i: rng.uniform(0.5, 1.5, m.shape) * rms(m) for i, m in moves.items()}
             move, usual = (_move(trace, trace.entries[one], way) for way in (moves, other))
-            if move is None or not rms(usual) or len(moves) > MOST_RERUNS:
+            if move is None or usual is None or not rms(usual) or len(moves) > MOST_RERUNS:
                 return ""
             own = ROUNDED * float(np.finfo(trace.entries[one].dtype).eps)
             if rms(move) <= max(STILL * np.finfo(float).eps, own) * rms(usual):
@@ -227,7 +227,7 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
     return ", ".join(unseen)
 
 
-def _move(trace: Recorder, entry: Entry, moves: dict[int, Any]) -> Any:
+def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | None:
     """How an op's result moves with its inputs, by the complex step; None if that cannot be had."""
     call = trace.call_of(entry)
     if call is None or not call.op.analytic:

@@ -6,17 +6,23 @@ Plain data, without Tensors: views read it, and nothing here knows how it came a
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from ..engine.types import Array
 
 if TYPE_CHECKING:
+    from ..engine.writes import SourceLocation
     from .checks import CheckResult
 
-__all__ = ["Edge", "Entry", "Facts", "facts_of", "measure", "rms"]
+__all__ = ["Declaration", "Edge", "Entry", "Facts", "facts_of", "measure", "rms"]
 
+Declaration: TypeAlias = dict[str, Any]  # what an op declares of one call, by name
 EXTREME_RATIO = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
 CHUNK_ENTRIES = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
 
@@ -34,16 +40,16 @@ class Facts(NamedTuple):
         return self.low is None or bool(np.isfinite(self.rms))
 
 
-def _facts(array: Any) -> Facts | None:
+def _facts(array: Array | Facts | None) -> Facts | None:
     """Of an array of numbers, or of what is kept of one; None where there is neither."""
-    if array is None or array.__class__ is Facts:
+    if array is None or isinstance(array, Facts):
         return array
     return facts_of(array) if array.dtype.kind in "fiub" else None
 
 
-def facts_of(array: Any) -> Facts:
+def facts_of(array: Array | Facts) -> Facts:
     """The facts of an array, measured when first asked for and kept as long as the array lives."""
-    if array.__class__ is Facts:
+    if isinstance(array, Facts):
         return array
     known = _measured.get(id(array))
     if known is not None and known[0]() is array:
@@ -55,10 +61,10 @@ def facts_of(array: Any) -> Facts:
     return facts
 
 
-_measured: dict[int, tuple[weakref.ref[Any], Facts]] = {}
+_measured: dict[int, tuple[weakref.ref[Array], Facts]] = {}
 
 
-def measure(array: Any) -> Facts:
+def measure(array: Array) -> Facts:
     """One pass over an array of numbers.
 
     >>> measure(np.array([3.0, -4.0])).low
@@ -82,14 +88,14 @@ def measure(array: Any) -> Facts:
     return Facts(size, unmasked, low, high)
 
 
-def _of_chunk(part: Any) -> tuple[float, float, float]:
+def _of_chunk(part: Array) -> tuple[float, float, float]:
     low, high = part.min(), part.max()
     if part.dtype.kind != "f" or part.itemsize < 4:
         part = part.astype(np.float64)
     return float(low), float(high), float(np.einsum("i,i", part, part))  # BLAS: wakes threads
 
 
-def rms(array: Any) -> float:
+def rms(array: ArrayLike) -> float:
     """Root of the mean square; 0 for no entries, without overflow for large ones."""
     array = np.asarray(array, dtype=np.float64)
     top = float(np.abs(array).max(initial=0.0))
@@ -109,10 +115,10 @@ class Entry:
     scope: str
     shape: tuple[int, ...]
     dtype: str
-    value: Any = None
+    value: Any = None  # an array, Facts of one, or None; gradient and contribution alike
     gradient: Any = None
-    made_at: Any = ""  # a place in the program, decoded only when shown
-    declared: Any = None  # a dict of what the op's declaration says of this call, or what makes it
+    made_at: SourceLocation | str = ""  # decoded only when shown
+    declared: Callable[[], Declaration] | Declaration | None = None  # see `declaration`
     saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
     saved_bytes: int = 0  # of arrays that no earlier op keeps
     seconds: float = 0.0
@@ -145,8 +151,8 @@ class Entry:
         return f"{self.scope}/{self.label}" if self.scope else self.label
 
     @property
-    def declaration(self) -> dict[str, Any]:
-        """What `formulas.Invocation` tells of the call that made it; of a leaf nothing."""
+    def declaration(self) -> Declaration:
+        """What `formulas.Invocation` gives of the call that made it; of a leaf nothing."""
         if callable(self.declared):
             self.declared = self.declared()
         return self.declared or {}

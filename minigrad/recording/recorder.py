@@ -3,42 +3,80 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
 from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, GradientError
-from ..engine.listener import Listener, listen
+from ..engine.listener import HandDerived, Listener, listen
 from ..engine.op import Op, Shaped
-from ..engine.tensor import Node, Tensor, is_parameter
+from ..engine.tensor import Node, Tensor, TensorOrArray, is_parameter
+from ..engine.types import Arguments, Array, Gradient
 from ..engine.writes import writes
 from .checks import CheckResult
 from .formulas import Invocation, array_of
 from .memory import ForwardMemory, owner_of
-from .record import Edge, Entry, facts_of
+from .record import Edge, Entry, Facts, facts_of
 from .step_check import check_step, not_measured
 
-__all__ = ["Expectation", "Recorder", "plus"]
+__all__ = ["BackwardStep", "Expectation", "OpCall", "Recorder", "plus"]
 
 dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
+
+Owner: TypeAlias = "Node | TensorOrArray | None"  # what an entry was made for
+
+
+@dataclass(slots=True)
+class OpCall:
+    """An op that ran, as a listener is notified of it."""
+
+    op: Op
+    inputs: Arguments
+    settings: Arguments
+    output: Tensor
+    context: Context
+
+
+class BackwardStep(NamedTuple):
+    """A node's rules that ran."""
+
+    node: Node
+    gradient: TensorOrArray
+    contributions: list[Gradient]
 
 
 @dataclass(slots=True)
 class Expectation:
     """Hand-derived steps that a call of a layer must equal, and which entries are what in them."""
 
-    steps: Callable[..., Any] | str  # or what of the call they do not cover
+    steps: HandDerived | str  # or what of the call they do not cover
     symbols: dict[str, int]  # symbol -> entry
     plain: dict[str, Any]
     scope: str
     first: int  # entries made within the layer's call: from first, up to last
     last: int
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    """What is known of the run's own objects until the record is closed.
+
+    They are kept alive, so that no id() comes again.
+    """
+
+    ids: dict[Node | int, int] = field(default_factory=dict)  # by Node, or id() of a leaf or array
+    owners: list[Owner] = field(default_factory=list)  # one for each entry
+    by_data: dict[int, int] = field(default_factory=dict)
+    arrays: list[TensorOrArray] = field(default_factory=list)
+    layer_inputs: dict[int, Tensor] = field(default_factory=dict)
+    contexts: dict[int, tuple[Context, tuple[int, ...]]] = field(default_factory=dict)
+    interventions: set[Context] = field(default_factory=set)  # they compute what they put in
 
 
 class Sweeps:
@@ -101,25 +139,19 @@ class Recorder(Listener):
         self.backward_steps: list[int] = []
         self.roots: list[int] = []
         self._expectations: list[Expectation] = []
-        self._ids: dict[Any, int] = {}  # Node, or id() of a leaf or an array
-        self._owners: list[Any] = []  # one for each entry, alive so that no id() comes again
-        self._by_data: dict[int, int] = {}
-        self._given: dict[int, Any] = {}  # what layers were handed, alive too
-        self._arrays: list[Any] = []  # alive for the same reason
+        self._open = _OpenRun()
         self._into: dict[int, list[Edge]] = {}
         self._from: dict[int, list[Edge]] = {}
         self._calls: dict[int, Invocation] = {}
-        self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
-        self._interventions: set[Context] = set()  # in which they compute what they put in
         self._replaced: set[str] = set()  # scopes whose hand-derived steps no longer hold
         self.memory = ForwardMemory()
-        self._entered: Counter[Any] = Counter()  # how often each scope was, within one call
+        self._entered = Counter[object]()  # how often each scope was, within one call
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._written = writes.latest
         self._analyzed = (0, 0)  # how many entries and backward steps there were
-        self._settings: tuple[Any, ...] = ()  # of the op that is about to run, if it draws
+        self._settings: Arguments = ()  # of the op that is about to run, if it draws
         self._sweeps = Sweeps()
-        self.earlier: list[tuple[Entry, Any, dict[str, Any]]] = []  # steps of dropped sweeps
+        self.earlier: list[tuple[Entry, Array, dict[str, Array]]] = []  # steps of dropped sweeps
         self._listening = listen(self)
         self._entered_before = False
 
@@ -139,12 +171,7 @@ class Recorder(Listener):
     def close(self) -> None:
         """The record is complete: drop the run's tensors."""
         self._settle()
-        self._ids = {}
-        self._owners = []
-        self._by_data = {}
-        self._arrays = []
-        self._given, self._contexts = {}, {}
-        self._interventions = set()
+        self._open = _OpenRun()
         if self.keep == "summaries":
             self._calls = {}
 
@@ -152,7 +179,7 @@ class Recorder(Listener):
         """What an op used, in the order of its inputs."""
         return self._into.get(entry.id, [])
 
-    def sent(self, entry: Entry) -> dict[str, Any]:
+    def sent(self, entry: Entry) -> dict[str, Array]:
         """The gradients that an op sent back, by input."""
         known = ((edge.input, edge.contribution) for edge in self.into(entry))
         return {name: part for name, part in known if part is not None}
@@ -171,21 +198,21 @@ class Recorder(Listener):
 
     def _settle(self) -> None:
         """Names and optimizers may come after an op ran: ask again while the tensors live."""
-        for entry, owner in zip(self.entries, self._owners, strict=False):
+        for entry, owner in zip(self.entries, self._open.owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
-            if entry.kind == "leaf" and is_parameter(owner):
+            if entry.kind == "leaf" and isinstance(owner, Tensor) and is_parameter(owner):
                 entry.kind = "parameter"
         last = dict.fromkeys(reversed(self.backward_steps))  # of steps that ran twice
         if len(last) < len(self.backward_steps):
             self.backward_steps = [*reversed(last)]
 
-    def _entry(self, owner: Any, **facts: Any) -> Entry:
+    def _entry(self, owner: Owner, **facts: Any) -> Entry:
         """A new entry, made for `owner`: a Node, a Tensor without one, or an array."""
         entry = Entry(id=len(self.entries), **facts)
         self.entries.append(entry)
-        self._owners.append(owner)
-        self._ids[owner if isinstance(owner, Node) else id(owner)] = entry.id
+        self._open.owners.append(owner)
+        self._open.ids[owner if isinstance(owner, Node) else id(owner)] = entry.id
         return entry
 
     def add_edge(self, edge: Edge) -> None:
@@ -193,16 +220,16 @@ class Recorder(Listener):
         self._into.setdefault(edge.target, []).append(edge)
         self._from.setdefault(edge.source, []).append(edge)
 
-    def entry_of(self, value: Any) -> Entry | None:
+    def entry_of(self, value: object) -> Entry | None:
         """The entry of a Tensor of the run, while the record is open."""
         known = self._find(value)
         return None if known is None else self.entries[known]
 
-    def _find(self, value: Any) -> int | None:
+    def _find(self, value: object) -> int | None:
         key = value.node if isinstance(value, Tensor) and value.node is not None else id(value)
-        return self._ids.get(key)
+        return self._open.ids.get(key)
 
-    def _leaf(self, value: Any, scope: str) -> int:
+    def _leaf(self, value: TensorOrArray, scope: str) -> int:
         """The entry of an input: known, or made on its first use."""
         known = self._find(value)
         if known is not None:
@@ -214,14 +241,14 @@ class Recorder(Listener):
             owner = value.node
             facts = {"kind": "input", "made_at": owner.place}
         elif isinstance(value, Tensor) and value.requires_grad:
-            leaf = "input" if id(value) in self._given else "leaf"
+            leaf = "input" if id(value) in self._open.layer_inputs else "leaf"
             facts = {"kind": "parameter" if is_parameter(value) else leaf}
         elif isinstance(value, Tensor):
-            origin = self._by_data.get(id(array))
+            origin = self._open.by_data.get(id(array))
             facts = {"kind": "input", "why": "frozen"}
             if origin is not None:
                 facts = {"kind": "detached", "why": "detached"}
-        self._by_data.setdefault(id(array), len(self.entries))
+        self._open.by_data.setdefault(id(array), len(self.entries))
         self._given_memory.add(id(owner_of(array)))
         entry = self._entry(
             owner,
@@ -238,7 +265,7 @@ class Recorder(Listener):
             self.add_edge(Edge(origin, entry.id, "detach"))
         return entry.id
 
-    def _kept(self, array: Any) -> Any:
+    def _kept(self, array: Array) -> Array | Facts | None:
         """What the record keeps of an array: itself, a copy if it may be overwritten, or facts."""
         if self.keep == "summaries":
             return facts_of(array) if array.dtype.kind in "fiub" else None
@@ -246,7 +273,7 @@ class Recorder(Listener):
 
     def _calls_within(self, context: Context) -> tuple[int, ...]:
         """Which call of each scope this is: every `with` of one has a context of its own."""
-        known = self._contexts.get(id(context))
+        known = self._open.contexts.get(id(context))
         if known is not None:
             return known[1]
         found: tuple[int, ...] = ()
@@ -258,14 +285,14 @@ class Recorder(Listener):
                 within = outer.scope, found, context.scope
                 found = (*(*found, *[0] * inner)[: inner - 1], self._entered[within])
                 self._entered[within] += 1
-        self._contexts[id(context)] = context, found
+        self._open.contexts[id(context)] = context, found
         return found
 
-    def _source(self, value: Any, scope: str) -> int | None:
+    def _source(self, value: object, scope: str) -> int | None:
         """The entry of an input; None for a plain number, which is none."""
         return self._leaf(value, scope) if isinstance(value, Tensor | np.ndarray) else None
 
-    def _arrays_of(self, inputs: tuple[Any, ...], sources: list[int | None]) -> dict[int, Any]:
+    def _arrays_of(self, inputs: Arguments, sources: list[int | None]) -> dict[int, Array]:
         """Of an op's inputs those that the record does not hold: overwritten since, or none."""
         plain = {i: _plain(x) for i, x in enumerate(inputs) if sources[i] is not None}
         if self.keep == "summaries":
@@ -279,29 +306,30 @@ class Recorder(Listener):
 
     # ------------------------------------------------------------------ events
 
-    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+    def enter(self, op: Op, inputs: Arguments, settings: Arguments) -> None:
         """A generator is copied as it is before it draws, so that the op can run again."""
         drawing = [isinstance(value, np.random.Generator) for value in settings]
         self._settings = deepcopy(settings) if any(drawing) else ()
 
-    def replay(self, calls: Iterable[Any], backward: Iterable[Any]) -> None:
+    def replay(self, calls: Iterable[OpCall], backward: Iterable[BackwardStep]) -> None:
         """Record what another listener kept, while the arrays are as they were."""
-        for op, inputs, settings, output, context in calls:
+        for call in calls:
             self._settings = ()
-            self._record(op, inputs, settings, output, 0.0, context)
+            self._record(call, 0.0)
         for node, gradient, contributions in backward:
             self.backward(node, gradient, contributions, 0.0)
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
-        self._record(op, inputs, settings, output, seconds, current())
-
-    def _record(
-        self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float, context: Context
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
     ) -> None:
-        node = output.node
-        out = output._data
-        if not (context.recording or self.takes_no_grad):
-            return
+        context = current()
+        if context.recording or self.takes_no_grad:
+            self._record(OpCall(op, inputs, settings, output, context), seconds)
+
+    def _record(self, called: OpCall, seconds: float) -> None:
+        op, inputs, settings, context = called.op, called.inputs, called.settings, called.context
+        node = called.output.node
+        out = called.output._data
         scope = context.scope
         sources = [self._source(value, scope) for value in inputs]
         pairs = list(zip(inputs, sources, strict=True))
@@ -309,7 +337,7 @@ class Recorder(Listener):
         form, arrays = Shaped(out.shape, out.dtype), self._arrays_of(inputs, sources)
         call = Invocation(op, forms, sources, self._settings or settings, form, arrays)
         entry = self._entry(
-            node if node is not None else output,
+            node if node is not None else called.output,
             kind="op",
             op=op.name,
             name=None,
@@ -321,13 +349,12 @@ class Recorder(Listener):
             seconds=seconds,
             needs=node is not None,
             calls=self._calls_within(context),
-            inserted=context in self._interventions,
+            inserted=context in self._open.interventions,
         )
         self._calls[entry.id] = call
-        self._by_data.setdefault(id(out), entry.id)
-        self._arrays.append(out)
-        used = [_plain(x) for x, source in pairs if source is not None]
-        self.memory.step(tuple(used), out)
+        self._open.by_data.setdefault(id(out), entry.id)
+        self._open.arrays.append(out)
+        self.memory.step([_plain(x) for x, source in pairs if source is not None], out)
         names = dict(zip(op.input_names(len(inputs)), sources, strict=True))
         names |= {
             name: self._leaf(value, scope)
@@ -352,9 +379,9 @@ class Recorder(Listener):
                 entry.saved.append((name, source))
                 entry.saved_bytes += self.memory.keep(value, own=source is None)
 
-    def intercept_backward(self, output: Any, seed: Any, retain: bool) -> bool:
+    def intercept_backward(self, output: Tensor, seed: TensorOrArray, retain: bool) -> bool:
         """A `backward()` begins: it adds to what earlier ones left in `.grad`."""
-        reached = [getattr(self._owners[leaf], "grad", None) for leaf in self._sweeps.leaves]
+        reached = [getattr(self._open.owners[leaf], "grad", None) for leaf in self._sweeps.leaves]
         self._sweeps.begin(adds=any(grad is not None for grad in reached))
         return False
 
@@ -363,29 +390,30 @@ class Recorder(Listener):
         gone = {entry.id, *self._sweeps.members(number)}
         self.backward_steps = [i for i in self.backward_steps if i not in gone]
         self.roots = [i for i in self.roots if i not in gone]
-        leaves: dict[int, None] = {}
+        leaves: set[int] = set()
         for dropped in (self.entries[i] for i in sorted(gone)):
-            ran = [edge for edge in self.into(dropped) if edge.contribution is not None]
             if isinstance(dropped.gradient, np.ndarray):
                 self.earlier.append((dropped, dropped.gradient, self.sent(dropped)))
             dropped.gradient = None
-            for edge in ran:
+            for edge in self.into(dropped):
+                if edge.contribution is not None and self.entries[edge.source].op is None:
+                    leaves.add(edge.source)
                 edge.contribution = None
-                if self.entries[edge.source].op is None:
-                    leaves[edge.source] = None
-        for leaf in map(self.entries.__getitem__, leaves):
+        for leaf in (self.entries[i] for i in leaves):
             leaf.gradient = None
             for edge in self.uses(leaf):
                 if edge.contribution is not None:
                     leaf.gradient = self._sum(leaf.gradient, edge.contribution)
 
-    def _has_gradient(self, entry: Entry, gradient: Any) -> bool:
+    def _has_gradient(self, entry: Entry, gradient: Array) -> bool:
         """Whether it is known already: of the same output, with respect to other inputs."""
         known = entry.gradient
         return isinstance(known, np.ndarray) and np.array_equal(known, gradient, equal_nan=True)
 
-    def backward(self, node: Node, gradient: Any, contributions: list[Any], seconds: float) -> None:
-        known = self._ids.get(node)
+    def backward(
+        self, node: Node, gradient: TensorOrArray, contributions: list[Gradient], seconds: float
+    ) -> None:
+        known = self._open.ids.get(node)
         self.memory.over = True
         if known is None:
             return
@@ -415,19 +443,19 @@ class Recorder(Listener):
 
     def context_resumed(self, context: Context, made: Context) -> None:
         """What runs in one context belongs to the call in which another was."""
-        self._contexts[id(context)] = context, self._calls_within(made)
-        self._interventions.add(context)
+        self._open.contexts[id(context)] = context, self._calls_within(made)
+        self._open.interventions.add(context)
 
     def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
         """Another value bears a tensor's name from here on, and stands where it stood."""
-        before, known = self._find(tensor), self._ids[new.node or id(new)]
+        before, known = self._find(tensor), self._open.ids[new.node or id(new)]
         self.entries[known].instead_of = before
         if before is not None:
-            self._owners[before] = self.entries[before].name = None
+            self._open.owners[before] = self.entries[before].name = None
             self._replaced.add(self.entries[before].scope)
-        self._arrays.append(tensor)
-        self._ids[id(tensor)] = known
-        self._owners[known] = tensor
+        self._open.arrays.append(tensor)
+        self._open.ids[id(tensor)] = known
+        self._open.owners[known] = tensor
 
     def argument_replaced(self) -> None:
         """An op of this scope got another argument than the one it was called with."""
@@ -437,28 +465,28 @@ class Recorder(Listener):
         """What can run an op of the record again, if that was kept."""
         return self._calls.get(entry.id)
 
-    def inputs_of(self, call: Invocation) -> list[Any]:
+    def inputs_of(self, call: Invocation) -> list[Any]:  # arrays, and plain values
         """An op's inputs, as they were when it ran."""
         held = zip(call.inputs, call.sources, strict=True)
         kept = [x if k is None else self.entries[k].value for x, k in held]
         return [call.arrays.get(i, x) for i, x in enumerate(kept)]
 
     def _checked_step(
-        self, entry: Entry, gradient: Any, sent: dict[str, Any]
+        self, entry: Entry, gradient: object, sent: dict[str, Array]
     ) -> CheckResult | None:
         """A step held against its kernel; None where that was not kept."""
         call = self.call_of(entry)
         if call is None or not isinstance(gradient, np.ndarray):
             return None
-        return check_step(entry, call, self.inputs_of(call), gradient, sent)
+        return check_step(entry, call, tuple(self.inputs_of(call)), gradient, sent)
 
-    def _sum(self, total: Any, part: Any) -> Any:
+    def _sum(self, total: Array | None, part: Gradient) -> Array | Facts:
         """What is kept of a gradient and what came before; of summaries the last."""
         if self.keep == "summaries":
             return facts_of(_plain(part))
         return plus(total, part)
 
-    def arrived(self, leaf: Any, gradient: Any) -> None:
+    def arrived(self, leaf: Tensor, gradient: TensorOrArray) -> None:
         known = self._find(leaf)
         if known is None:
             return
@@ -466,20 +494,20 @@ class Recorder(Listener):
         self._sweeps.arrive(known)
         entry.gradient = self._sum(entry.gradient, gradient)
 
-    def mark_input(self, tensor: Any) -> None:
-        self._given[id(tensor)] = tensor
+    def mark_input(self, tensor: Tensor) -> None:
+        self._open.layer_inputs[id(tensor)] = tensor
         known = self._find(tensor)
         if known is not None and self.entries[known].kind == "leaf":
             self.entries[known].kind = "input"
 
-    def expect_gradients(self, steps: Callable[..., Any] | str, symbols: dict[str, Any]) -> None:
+    def expect_gradients(self, steps: HandDerived | str, symbols: dict[str, object]) -> None:
         scope = current().scope
         if self.keep == "summaries" or scope in self._replaced:  # a formula needs arrays
             return
         first = max((e.last for e in self._expectations if e.scope == scope), default=0)
         self._settle()
         known = {e.name: e.id for e in self.entries[first:] if e.name and e.scope == scope}
-        plain: dict[str, Any] = {}
+        plain = {}
         for symbol, value in symbols.items():
             found = known.get(value) if isinstance(value, str) else self._find(value)
             if found is not None:
@@ -491,11 +519,11 @@ class Recorder(Listener):
         )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Array:
     return np.asarray(array_of(value))
 
 
-def plus(total: Any, part: Any) -> Any:
+def plus(total: Array | None, part: Gradient) -> Array:
     """A sum of gradients as an array of its own; the first part stays what it is."""
     array = _plain(part)
     return array if total is None else np.asarray(total + array)

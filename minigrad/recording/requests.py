@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.types import Arguments, Array
 from .findings import Finding
 from .flow import FlowRecord, Sample
 from .measures import rows_of_weights
@@ -45,7 +46,7 @@ DISTANCES = (
 
 
 @lru_cache(maxsize=64)
-def _places(n: int, m: int) -> Any:
+def _places(n: int, m: int) -> Array:
     """For each cell (i, j) the number of its distance; queries are the last n of m positions."""
     away = np.arange(m) - (np.arange(n)[:, None] + m - n)
     farther = np.searchsorted(DISTANCE_BOUNDS, np.abs(away), side="right") - 1
@@ -55,7 +56,7 @@ def _places(n: int, m: int) -> Any:
     return places.ravel()
 
 
-def head_figures(A: Any, scores: Any = None) -> list[dict[str, float]] | None:
+def head_figures(A: Array, scores: Array | None = None) -> list[dict[str, float]] | None:
     """Figures of each head; None if A's rows are no weights that sum to 1.
 
     Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m); scores alike.
@@ -92,12 +93,12 @@ def head_figures(A: Any, scores: Any = None) -> list[dict[str, float]] | None:
     return found
 
 
-def distances_of(figures: dict[str, float]) -> Any:
+def distances_of(figures: dict[str, float]) -> Array:
     """The distribution over distances that figures of a head hold."""
     return np.array([figures[name] for name in DISTANCES])
 
 
-def divergence(p: Any, q: Any) -> float:
+def divergence(p: Array, q: Array) -> float:
     r"""The Jensen–Shannon divergence of two distributions, in bits: 0 if equal, 1 if disjoint.
 
         JS = ½ KL(p ‖ m) + ½ KL(q ‖ m),    m = ½ (p + q)
@@ -124,7 +125,7 @@ class RequestWatch:
         self._first = ""
         self._rows: dict[str, dict[str, float]] = {}
 
-    def forward(self, op: Op, inputs: Any, output: Tensor, path: str) -> None:
+    def forward(self, op: Op, inputs: Arguments, output: Tensor, path: str) -> None:
         """An op ran; weights of attention are known by their rows, which sum to 1."""
         array = output._data
         scores: Any = getattr(inputs[0], "_data", inputs[0]) if inputs else None

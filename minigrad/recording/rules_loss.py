@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from ..engine.types import Array
 from .findings import Finding
 from .watched_run import FAST, STEPS, STEPS_TO_LEARN, WatchedRun
 
@@ -44,7 +44,7 @@ def oscillating(run: WatchedRun) -> Iterator[Finding]:
         yield Finding("oscillating", run.steps[_since(run.loss, swing / 2)], "", text, remedy)
 
 
-def _since(loss: Any, swing: float) -> int:
+def _since(loss: Array, swing: float) -> int:
     """From where on the loss swings by this at least: the median of any eight steps."""
     each = np.lib.stride_tricks.sliding_window_view(np.abs(np.diff(loss)), 8)
     calm = np.flatnonzero(np.median(each, axis=1) < swing)

@@ -19,14 +19,16 @@ from ..engine.context import Context, current
 from ..engine.errors import NonFiniteError
 from ..engine.listener import Listener
 from ..engine.op import Op
-from ..engine.tensor import Tensor
+from ..engine.tensor import Node, Tensor, TensorOrArray
+from ..engine.types import Arguments, Gradient
 from ..optim.loss_scale import LossScale
 from ..optim.updates import Observer, observers
 from .flow import FlowRecord, FlowRow, Sample
 from .formulas import array_of
 from .measures import changes, cosine, subsample, unmasked_rms
+from .recorder import BackwardStep, OpCall
 from .requests import RequestWatch
-from .step_plan import Backward, Call, Ids, StepPlan
+from .step_plan import Ids, StepPlan
 from .structure import odd_structure
 from .trace import TraceRecord
 from .watched_parameter import (
@@ -78,8 +80,8 @@ class Sampler(Listener, Observer):
         self._trace: TraceRecord | None = None  # of the step that is looked at, if it is traced
         self._plan: StepPlan | None = None  # which calls of a step are measured
         self._leaves: dict[int, WatchedParameter] = {}  # by entry, in the trace behind the plan
-        self._calls: list[Call] = []  # of the step that is looked at
-        self._backward: list[Backward] = []
+        self._calls: list[OpCall] = []  # of the step that is looked at
+        self._backward: list[BackwardStep] = []
         self._measured: tuple[Sample, Ids] | None = None  # before the update
         self._installed: tuple[Listener, ...] = ()
         self._moved: frozenset[int] = frozenset()  # parameters that the clock moves
@@ -160,11 +162,13 @@ class Sampler(Listener, Observer):
 
     # ------------------------------------------------------------------ events
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         """Keep a call of the step; of ops under `no_grad`, note what they use."""
         context = current()
         if context.recording:
-            self._calls.append((op, inputs, settings, output, context))
+            self._calls.append(OpCall(op, inputs, settings, output, context))
             return
         for x in inputs:
             if x.__class__ is Tensor and id(x) in self._parameters:
@@ -176,10 +180,12 @@ class Sampler(Listener, Observer):
             self._note_structure("random in evaluation", where, "it draws at random under no_grad")
         self._requests.forward(op, inputs, output, context.scope or op.name)
 
-    def backward(self, node: Any, gradient: Any, contributions: list[Any], seconds: float) -> None:
-        self._backward.append((node, gradient, contributions))
+    def backward(
+        self, node: Node, gradient: TensorOrArray, contributions: list[Gradient], seconds: float
+    ) -> None:
+        self._backward.append(BackwardStep(node, gradient, contributions))
 
-    def arrived(self, leaf: Any, gradient: Any) -> None:
+    def arrived(self, leaf: Tensor, gradient: TensorOrArray) -> None:
         if id(leaf) in self._parameters:
             self._parameters[id(leaf)].arrived(np.asarray(array_of(gradient)))
 
@@ -196,7 +202,7 @@ class Sampler(Listener, Observer):
 
     # ------------------------------------------------------------------ steps end
 
-    def before_update(self, owner: Any) -> None:
+    def before_update(self, owner: object) -> None:
         if isinstance(owner, LossScale):
             self._scale, self._skipped = vars(owner)["scale"], owner.skipped
         if not self._counts(owner):
@@ -210,7 +216,7 @@ class Sampler(Listener, Observer):
             if self._trace is None:
                 self._measure()
         elif not self.record.events:  # NaN in any op reaches the first parameters
-            known = (p.grad for p in owner.parameters if p.grad is not None)
+            known = (p.grad for p in vars(owner)["parameters"] if p.grad is not None)
             few = min(islice(known, PROBED), key=lambda grad: grad.size, default=None)
             if few is not None and not np.isfinite(unmasked_rms(few)):
                 self._note("", "")
@@ -237,7 +243,7 @@ class Sampler(Listener, Observer):
         given = self._calls, self._backward, self._scale
         return sample, plan.measure(sample, *given, guess=guess)
 
-    def after_update(self, owner: Any) -> None:
+    def after_update(self, owner: object) -> None:
         if isinstance(owner, LossScale) and owner.skipped > self._skipped:
             self._skipped = owner.skipped
             if self._looks:  # an overflow that it mends: look at the next one
@@ -248,7 +254,7 @@ class Sampler(Listener, Observer):
         elif self._counts(owner) and self._looks:
             self._look()  # the same step again: a compiled one compares itself
 
-    def _counts(self, owner: Any) -> bool:
+    def _counts(self, owner: object) -> bool:
         """Whether this is the optimizer whose steps are counted: the first that moves the model."""
         if owner is None:
             return False

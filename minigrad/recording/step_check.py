@@ -24,6 +24,7 @@ import numpy as np
 
 from ..engine.errors import MinigradError
 from ..engine.op import EXPLAINED, Op
+from ..engine.types import Arguments, Array, DType
 from .checks import BY_DERIVATIVE, CheckResult
 from .formulas import Invocation
 from .record import Entry, facts_of
@@ -46,13 +47,13 @@ POOL = 8191  # random numbers that directions are cut from: a prime, in step wit
 class Slope(NamedTuple):
     """f'(x) d, or that from both sides of x, and how far rounding may have moved it."""
 
-    sides: list[Any]
+    sides: list[Array]
     noise: float
     method: str
 
 
 def check_step(
-    entry: Entry, call: Invocation, values: list[Any], g: Any, sent: dict[str, Any]
+    entry: Entry, call: Invocation, values: Arguments, g: Array, sent: dict[str, Array]
 ) -> CheckResult:
     """Measure one step, for the input whose rule differs most; if that cannot be, say why.
 
@@ -79,11 +80,12 @@ def check_step(
 
 def not_measured(entry: Entry, why: str, kind: str = BY_DERIVATIVE) -> CheckResult:
     """A step of which nothing could be measured, with the reason."""
-    where: dict[str, Any] = {"scope": entry.scope, "path": entry.path, "op": entry.op or ""}
-    return CheckResult(kind, entry.id, why=why, **where)
+    return CheckResult(
+        kind, entry.id, why=why, scope=entry.scope, path=entry.path, op=entry.op or ""
+    )
 
 
-def _worst(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
+def _worst(one: _Step, sent: dict[str, Array]) -> CheckResult | None:
     """The input whose rule differs most; None where a number is not finite."""
     found: list[CheckResult] = []
     for names in _together(one.call.op, list(sent)):
@@ -95,7 +97,7 @@ def _worst(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
     return max(found, key=lambda check: check.excess)
 
 
-def _beside_kinks(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
+def _beside_kinks(one: _Step, sent: dict[str, Array]) -> CheckResult | None:
     """The same rules run again on inputs moved off their kinks, ever further until it tells."""
     found = None
     for distance in APART:
@@ -104,7 +106,7 @@ def _beside_kinks(one: _Step, sent: dict[str, Any]) -> CheckResult | None:
             if name in sent:
                 size = facts_of(values[i]).unmasked_rms or 1.0
                 values[i] = values[i] + size * distance * _direction(values[i], 977 + i)
-        beside = _Step(one.entry, one.call, values, one.g)
+        beside = _Step(one.entry, one.call, tuple(values), one.g)
         worst = _worst(beside, beside.ruled(list(sent)))
         limit = VAGUE if found is None else found.tolerance
         if worst is not None and (worst.tolerance < limit or not worst.ok):
@@ -141,7 +143,7 @@ def _affine_in_both(op: Op, one: str, other: str) -> bool:
 class _Step:
     """One call of an op, ready to be run again beside its arguments."""
 
-    def __init__(self, entry: Entry, call: Invocation, values: list[Any], g: Any) -> None:
+    def __init__(self, entry: Entry, call: Invocation, values: Arguments, g: Array) -> None:
         self.entry = entry
         self.call = call
         self.g = g
@@ -149,12 +151,12 @@ class _Step:
         self.values = [_single(x) for x in values]
         self.length = _length(g)
 
-    def ruled(self, names: list[str]) -> dict[str, Any]:
+    def ruled(self, names: list[str]) -> dict[str, Array]:
         """What the op's own rules send to these inputs."""
         wanted = map(self.names.index, names)
         return dict(zip(names, self.call.gradients(self.values, wanted, self.g), strict=True))
 
-    def measured(self, sent: dict[str, Any], moved: list[str]) -> CheckResult:
+    def measured(self, sent: dict[str, Array], moved: list[str]) -> CheckResult:
         """⟨c, d⟩ beside ⟨g, f'(x) d⟩ for one direction of the inputs `moved`."""
         places = {self.names.index(name): sent[name] for name in moved}
         toward = {i: _direction(self.values[i], 31 * self.entry.id + i) for i in places}
@@ -169,7 +171,9 @@ class _Step:
             found = self.compared(mine, [*places.values()], moved, sides)
         return found
 
-    def compared(self, mine: float, sent: list[Any], moved: list[str], slope: Slope) -> CheckResult:
+    def compared(
+        self, mine: float, sent: list[Array], moved: list[str], slope: Slope
+    ) -> CheckResult:
         parts = [np.multiply(self.g, side) for side in slope.sides]
         numeric = sum(float(part.sum()) for part in parts) / len(parts)
         gap = abs(mine - numeric)
@@ -194,7 +198,7 @@ class _Step:
             method=slope.method,
         )
 
-    def linear_slope(self, toward: dict[int, Any], moved: list[str]) -> Slope:
+    def linear_slope(self, toward: dict[int, Array], moved: list[str]) -> Slope:
         """f(d), which is f'(x) d where the op is linear in these inputs and those added to them."""
         added = {
             i: np.zeros_like(self.values[i])
@@ -205,7 +209,7 @@ class _Step:
         there = self.kernel(added | toward)
         return Slope([there], 4 * EPS[there.dtype.itemsize], "exact difference")
 
-    def slope(self, toward: dict[int, Any], both: bool = False) -> Slope:
+    def slope(self, toward: dict[int, Array], both: bool = False) -> Slope:
         """The derivative of the kernel in a direction; both: from both sides, by differences."""
         if self.call.op.analytic:
             tiny = TINY_STEP[next(iter(toward.values())).dtype.itemsize]
@@ -220,40 +224,40 @@ class _Step:
         apart = step if both else 2 * step
         return Slope([gap / apart for gap in gaps], noise, "central differences")
 
-    def moved(self, toward: dict[int, Any], scale: complex) -> Any:
+    def moved(self, toward: dict[int, Array], scale: complex) -> Array:
         return self.kernel({i: self.values[i] + scale * d for i, d in toward.items()})
 
-    def kernel(self, moved: dict[int, Any]) -> Any:
+    def kernel(self, moved: dict[int, Array]) -> Array:
         return self.call.run([moved.get(i, x) for i, x in enumerate(self.values)])
 
 
-def _single(value: Any) -> Any:
+def _single(value: Any) -> Array:
     """An input; half precision widened, which could not tell a difference."""
     half = isinstance(value, np.ndarray) and value.dtype == np.float16
     return value.astype(np.float32) if half else value
 
 
-def _direction(like: Any, seed: int) -> Any:
+def _direction(like: Array, seed: int) -> Array:
     """Numbers between 0.5 and 1.5 of both signs, in the shape and the dtype of an array."""
     start = 977 * seed % POOL
     return np.resize(_pool(like.dtype)[start : start + min(like.size, POOL)], like.shape)
 
 
 @cache
-def _pool(dtype: Any) -> Any:
+def _pool(dtype: DType) -> Array:
     rng = np.random.default_rng(0)
     return np.tile(rng.uniform(0.5, 1.5, POOL) * rng.choice([-1, 1], POOL), 2).astype(dtype)
 
 
-def _kinks(right: Any, left: Any) -> float:
+def _kinks(right: Array, left: Array) -> float:
     """How far apart the slopes of both sides are, of entries at kinks."""
     jumps = np.abs(right - left)
     return float(jumps[jumps > KINK * (np.abs(right) + np.abs(left))].sum()) / 2
 
 
-def _dot(a: Any, b: Any) -> float:
+def _dot(a: Array, b: Array) -> float:
     return float(np.dot(a.ravel(), b.ravel()))
 
 
-def _length(array: Any) -> float:
+def _length(array: Array) -> float:
     return facts_of(array).rms * float(np.sqrt(array.size))

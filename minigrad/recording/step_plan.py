@@ -9,25 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from ..engine.context import Context
 from ..engine.op import Op
-from ..engine.tensor import Node, Tensor
+from ..engine.types import Array
 from .flow import FlowRow, Sample
 from .formulas import array_of
 from .guess import constant_guess, targets_of
 from .measures import heads, saturation, subsample, unmasked_rms
 from .record import Entry
+from .recorder import BackwardStep, OpCall
 from .trace import TraceRecord
 
-__all__ = ["Backward", "Call", "Ids", "StepPlan"]
+__all__ = ["Ids", "StepPlan"]
 
-Call: TypeAlias = tuple[Op, tuple[Any, ...], tuple[Any, ...], Tensor, Context]
-Backward: TypeAlias = tuple[Node, Any, list[Any]]
-Ids: TypeAlias = list[tuple[int, Any]]  # looked up in the table of an entry
+Ids: TypeAlias = list[tuple[int, Array]]  # looked up in the table of an entry
 TARGETS = 64  # of each sample that are kept
 
 
@@ -53,8 +51,8 @@ class StepPlan:
     Attributes: computed: the entries that parameters lead to.
     """
 
-    def __init__(self, calls: Sequence[Call], trace: TraceRecord, parameters: set[int]) -> None:
-        self.ops = [call[0] for call in calls]
+    def __init__(self, calls: Sequence[OpCall], trace: TraceRecord, parameters: set[int]) -> None:
+        self.ops = [call.op for call in calls]
         steps = [trace.entries[i] for i in trace.forward_steps]
         number = {entry.id: k for k, entry in enumerate(steps)}
         self.computed = set(parameters)
@@ -103,15 +101,15 @@ class StepPlan:
             row = FlowRow(path, "value", op.name, words, entry.shape)
             yield _Value(k, entry.id, row, is_weights, count)
 
-    def fits(self, calls: Sequence[Call]) -> bool:
+    def fits(self, calls: Sequence[OpCall]) -> bool:
         """Whether the same ops ran in the same order."""
-        return [call[0] for call in calls] == self.ops
+        return [call.op for call in calls] == self.ops
 
     def measure(
         self,
         found: Sample,
-        calls: Sequence[Call],
-        backward: Sequence[Backward],
+        calls: Sequence[OpCall],
+        backward: Sequence[BackwardStep],
         scale: float,
         *,
         guess: bool,
@@ -120,23 +118,23 @@ class StepPlan:
 
         Args: scale: what the loss was multiplied by alone.
         """
-        gradients: dict[Any, Any] = {node: array_of(gradient) for node, gradient, _ in backward}
+        gradients = {step.node: np.asarray(array_of(step.gradient)) for step in backward}
         for value in self.values:
             call = calls[value.call]
-            gradient = gradients.get(call[3]._node)
+            gradient = gradients.get(call.output.node)
             figures = found.rows[value.row.path] = _figures(value, call, gradient, scale)
             few = None if gradient is None else subsample(gradient) / np.float32(scale)
-            found.entries[value.row.path] = [subsample(call[3]._data), few]
+            found.entries[value.row.path] = [subsample(call.output._data), few]
             if value.count:
                 figures["count"] = float(value.count)
-        ends = (calls[i][3]._data for i in self.roots)
+        ends = (calls[i].output._data for i in self.roots)
         found.loss = float(sum(np.sum(end, dtype=np.float64) for end in ends)) / scale
-        last = None if self.last is None else gradients.get(calls[self.last][3]._node)
+        last = None if self.last is None else gradients.get(calls[self.last].output.node)
         end = 0.0 if last is None else np.abs(last).sum(dtype=np.float64)
         found.unit = float(end) / scale
         if self.targets is not None:
             index, out, targets = self.targets
-            given = (*calls[index][1], *calls[index][2])
+            given = (*calls[index].inputs, *calls[index].settings)
             held = np.asarray(array_of(given[targets])).ravel()
             few = held[:: max(1, held.size // TARGETS)][:TARGETS]
             found.targets = few.astype(float).tolist()
@@ -145,18 +143,17 @@ class StepPlan:
                 found.guess = constant_guess(*pair, found.loss)
         looked_up: Ids = []
         for index, leaf in self.tables:
-            for setting in calls[index][2]:
+            for setting in calls[index].settings:
                 ids = array_of(setting[0] if isinstance(setting, tuple) and setting else setting)
                 if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
                     looked_up.append((leaf, ids))
         return looked_up
 
 
-def _gives_weights(call: Call) -> bool:
+def _gives_weights(call: OpCall) -> bool:
     """Whether it is a softmax, say, whose result is weights of attention."""
-    op, inputs, _, output, _ = call
-    same = "axis" in op.settings and np.shape(array_of(inputs[0])) == output.shape
-    return same and heads(output._data) is not None
+    same = "axis" in call.op.settings and np.shape(call.inputs[0]) == call.output.shape
+    return same and heads(call.output._data) is not None
 
 
 def _is_shown(op: Op, entry: Entry, beyond: str, takes: bool) -> bool:
@@ -180,29 +177,28 @@ def _best(trace: TraceRecord, computed: set[int], loss: float) -> tuple[int, int
     return found[0] if found else None
 
 
-def _figures(value: _Value, call: Call, gradient: Any, scale: float) -> dict[str, float]:
-    op, inputs, settings, output, _ = call
-    array = output._data
+def _figures(value: _Value, call: OpCall, gradient: Array | None, scale: float) -> dict[str, float]:
+    op, array = call.op, call.output._data
     figures = {"value": unmasked_rms(array)}
     if value.is_weights:
         figures |= heads(array) or {}
     if gradient is not None:
         figures["gradient"] = unmasked_rms(gradient) / scale
         if op.over_time is not None:
-            figures |= _over_time(op, inputs, settings, array, gradient)
+            figures |= _over_time(call, gradient)
     if value.row.saturates:
-        share = saturation(op, array, settings)
+        share = saturation(op, array, call.settings)
         figures |= {} if share is None else {"saturated": share}
     return figures
 
 
-def _over_time(op: Op, inputs: Any, settings: Any, out: Any, gradient: Any) -> dict[str, float]:
+def _over_time(call: OpCall, gradient: Array) -> dict[str, float]:
     """Sizes of the gradient at the first and the last time that have one, and how many times."""
-    known = dict(zip(op.inputs, map(array_of, inputs), strict=True))
-    known |= dict(zip(op.settings, map(array_of, settings), strict=True))
+    op, given = call.op, map(array_of, (*call.inputs, *call.settings))
+    known = dict(zip((*op.inputs, *op.settings), given, strict=True))
     assert op.over_time is not None
     with np.errstate(all="ignore"):
-        sizes = op.ask(op.over_time, g=gradient, out=out, **known)
+        sizes = op.ask(op.over_time, g=gradient, out=call.output._data, **known)
     times = np.flatnonzero(sizes)
     if len(times) < 2:
         return {}

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from ..engine.types import Array
 from .formulas import Invocation
 from .record import Edge, Entry
 from .trace import TraceRecord
@@ -85,7 +86,7 @@ class _Structure:
         if entry.id not in self._products:
             call = self.trace.call_of(entry)
             assert call is not None
-            results: list[Any] = []
+            results: list[Array | int] = []
             for factor in (1, 2):
                 factors = {data.source: 0, weights.source: factor}
                 pairs = zip(call.sources, self.trace.inputs_of(call), strict=True)
@@ -246,7 +247,7 @@ def _takes_scores(call: Invocation) -> bool:
     return "shift" in call.op.invariance
 
 
-def _sums_to_1(value: Any) -> bool:
+def _sums_to_1(value: object) -> bool:
     if not isinstance(value, np.ndarray) or value.ndim < 2 or value.shape[-1] < 2 or not value.size:
         return False
     near = bool(np.abs(value.sum(axis=-1) - 1).max() < 1e-3)
@@ -280,7 +281,7 @@ def _is_affine(trace: TraceRecord, call: Invocation, source: Entry) -> bool:
     rng = np.random.default_rng(0)
     x, r = (rng.normal(scale=BEYOND, size=value.shape).astype(value.dtype) for _ in range(2))
 
-    def run(value: Any) -> Any:
+    def run(value: Array) -> Array:
         return call.run([value if k == source.id else y for k, y in zip(call.sources, inputs)])  # noqa: B905
 
     with np.errstate(all="ignore"):

@@ -23,7 +23,7 @@ from .checks import CHECK_KINDS, CheckKind, CheckResult, Checks
 from .formulas import facts_of_node
 from .reach import Path, explain_zeros, measure_reach, worst_path
 from .record import Edge, Entry
-from .recorder import Recorder
+from .recorder import Recorder, _OpenRun
 from .step_check import not_measured
 
 __all__ = ["TraceRecord"]
@@ -57,7 +57,7 @@ class TraceRecord(Recorder):
                 if np.ndim(v) == 0
             }
             sources = [
-                made._ids[edge] if isinstance(edge, Node) else made._leaf(edge, node.scope)
+                made._open.ids[edge] if isinstance(edge, Node) else made._leaf(edge, node.scope)
                 for edge in node.edges
             ]
             entry = made._entry(
@@ -198,11 +198,8 @@ class TraceRecord(Recorder):
             replace(entry, made_at=entry.place, declared=entry.declaration)
             for entry in self.entries
         ]
-        # what `close` drops
-        live: dict[str, Any] = {"_owners": [], "_arrays": [], "_interventions": set()}
-        live |= {name: {} for name in ("_ids", "_by_data", "_given", "_contexts")}
         calls = {i: call for i, call in self._calls.items() if not call.op.effect}
-        state = vars(self) | live | {"entries": shown, "earlier": [], "_calls": calls}
+        state = vars(self) | {"_open": _OpenRun(), "_calls": calls, "entries": shown, "earlier": []}
         del state["_listening"]
         return state
 

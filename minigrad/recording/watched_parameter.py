@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.tensor import Tensor
+from ..engine.tensor import Operand, Tensor
+from ..engine.types import Array
 from .formulas import array_of
 from .measures import unmasked_rms
 from .record import Entry
@@ -20,7 +20,7 @@ __all__ = ["WatchedParameter", "cancels", "mark_symmetric", "named_tensors", "re
 REUSED = 1 << 20  # entries of an array whose copy keeps its memory
 
 
-def named_tensors(model: Any) -> dict[str, Tensor]:
+def named_tensors(model: object) -> dict[str, Tensor]:
     """The parameters of a Module by path; of a dict, a list or one Tensor by name.
 
     Raises: DTypeError for anything else; ArgumentError if there are none.
@@ -43,7 +43,7 @@ def named_tensors(model: Any) -> dict[str, Tensor]:
     return found
 
 
-def reference_of(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def reference_of(reference: object, tensors: dict[str, Tensor]) -> Mapping[str, Operand]:
     """The weights to measure drift from: a model like this one, or its state dict."""
     given = reference if isinstance(reference, Mapping) else named_tensors(reference)
     shapes = {name: np.shape(array_of(x)) for name, x in given.items()}
@@ -51,7 +51,7 @@ def reference_of(reference: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         if shapes.get(name) != p.shape:
             got = shapes.get(name, "missing")
             raise ArgumentError(f"watch(reference=...): {name} must be of {p.shape}, is {got}")
-    return dict(given)
+    return given
 
 
 @dataclass(eq=False)
@@ -60,16 +60,16 @@ class WatchedParameter:
 
     name: str
     tensor: Tensor
-    reference: Any
+    reference: Array
     path: str = ""
-    kept: Any = None  # its gradient at the step looked at last, as the optimizer got it
+    kept: Array | None = None  # its gradient at the step looked at last, as the optimizer got it
     sent: float = 0.0  # the size of that
     used: bool = False  # whether an op of a recorded step took it
-    before: Any = None  # what it was then, if another optimizer than the first moves it
+    before: Array | None = None  # what it was then, if another optimizer than the first moves it
     cancels: bool = False
 
-    copies: dict[str, Any] = field(default_factory=dict)
-    used_rows: Any = None  # of a table in which ids are looked up
+    copies: dict[str, Array] = field(default_factory=dict)
+    used_rows: Array | None = None  # of a table in which ids are looked up
     ids: int = 0
     symmetric: bool = False  # whether it began with one number all over
     has_copies: bool = False  # whether its units were copies of each other when traced last
@@ -79,11 +79,11 @@ class WatchedParameter:
         self.clear()
 
     def clear(self) -> None:
-        self.gradient: Any = None
+        self.gradient: Array | None = None
         self.stale = False
         self.used_under_no_grad = False
 
-    def arrived(self, gradient: Any) -> None:
+    def arrived(self, gradient: Array) -> None:
         """A backward reached it: what came before counts, unless it was cleared since."""
         left = self.tensor.grad is not None and bool(np.any(self.tensor.grad))
         if self.gradient is None or not left:
@@ -91,7 +91,7 @@ class WatchedParameter:
         else:
             self.gradient = self.gradient + gradient
 
-    def copied(self, name: str, array: Any) -> Any:
+    def copied(self, name: str, array: Array) -> Array:
         """A copy, of small arrays always in the same memory: fresh memory costs more."""
         if array.size > REUSED:
             return array.copy()
@@ -101,7 +101,7 @@ class WatchedParameter:
         np.copyto(known, array)
         return known
 
-    def look_up(self, ids: Any) -> None:
+    def look_up(self, ids: Array) -> None:
         """Note which rows were used; positions in order, which are no ids, are passed over."""
         in_order = ids.shape[-1] > 1 and bool((np.diff(ids) > 0).all())
         if in_order or not ids.size:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import prod
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from .flow import FlowRecord, FlowRow, Sample
 
 __all__ = ["FAST", "STEPS", "STEPS_TO_LEARN", "WatchedRun"]
+
+T = TypeVar("T")
 
 FAST = 0.1  # update to weight; 1e-3 is usual
 STEPS = 20  # a loss of fewer steps says nothing
@@ -96,16 +98,16 @@ class WatchedRun:
         figures = sample.rows.get(row.path, {})
         return figures.get("value", 0.0) * figures.get("gradient", 0.0) * prod(row.shape)
 
-    def lasting(self, holds: Callable[[Sample], Any]) -> tuple[Sample, Any] | None:
+    def lasting(self, holds: Callable[[Sample], T | None]) -> tuple[Sample, T] | None:
         """Where something began to hold for three samples in a row, and what it was there.
 
         Of fewer samples, all.
         """
         found = [holds(sample) for sample in self.samples]
         need = min(3, len(found))
-        for i in range(len(found) - need + 1):
-            if need and all(found[i : i + need]):
-                return self.samples[i], found[i]
+        for i, first in enumerate(found):
+            if first and i + need <= len(found) and all(found[i : i + need]):
+                return self.samples[i], first
         return None
 
 

@@ -187,6 +187,19 @@ def test_backward_that_ran_inside_does_not_run_again(own):
     assert record()["explain"]["backward_inside"]
 
 
+def test_a_stack_of_blocks_may_return_a_copy_of_the_loss_that_ran_backward(own):
+    code = """
+        from layers import LanguageModel
+
+        def loss():
+            ids = np.arange(5)[None]
+            found = mg.cross_entropy(LanguageModel(11, 12, 2, 2, max_len=9, rng=0)(ids), ids)
+            found.backward()
+            return mg.tensor(found.item())
+    """
+    assert "run inside it" in own(code).out
+
+
 def test_a_gradient_taken_inside_does_not_stand_for_that_of_the_loss(own):
     ran = own("""
         def penalty():
