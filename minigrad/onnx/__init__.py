@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from inspect import getclosurevars, isfunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,17 @@ from ..engine.errors import ArgumentError, MissingDependencyError
 from ..files import is_special, move_into_place, resolve
 from .translation import Untranslatable, translation
 
+if TYPE_CHECKING:
+    from ..engine.types import Array
+    from .run import RecordedCall
+    from .trials import ExportedInputs
+
 __all__ = ["Untranslatable", "export_onnx", "translation"]
 
 
 def export_onnx(
     function: Callable[..., Any],
-    inputs: Any,
+    inputs: ExportedInputs,
     path: str | os.PathLike[str],
     *,
     dynamic: dict[str, dict[int, str]] | None = None,
@@ -99,11 +104,12 @@ def export_onnx(
     raise failure or AssertionError
 
 
-def _check_layers(function: Any, longest: float) -> None:
+def _check_layers(function: Callable[..., Any], longest: float) -> None:
     """Raise ArgumentError for a layer that does at other lengths what no trial of it shows."""
-    held = [getattr(function, "__self__", function)]
-    if isfunction(held[0]):
-        closure = getclosurevars(held[0])
+    owner: Any = getattr(function, "__self__", function)
+    held = [owner]
+    if isfunction(owner):
+        closure = getclosurevars(owner)
         held += [*closure.nonlocals.values(), *closure.globals.values()]
     modules = [module for x in held if hasattr(x, "named_modules") for module in x.modules()]
     widest = max((getattr(module, "window", None) or 0 for module in modules), default=0)
@@ -120,14 +126,14 @@ def _check_layers(function: Any, longest: float) -> None:
         )
 
 
-def _names_of(function: Any) -> dict[int, str]:
+def _names_of(function: Callable[..., Any]) -> dict[int, str]:
     """Paths of a Module's parameters, by the ids of their arrays."""
     owner = getattr(function, "__self__", function)
     named = getattr(owner, "_named_leaves", lambda buffers: ())
     return {id(parameter._data): path for path, parameter in named(buffers=True)}
 
 
-def _check(path: str, runs: list[Any]) -> None:
+def _check(path: str, runs: list[RecordedCall]) -> None:
     """Hold the model against the function, at every size tried, if onnxruntime is there.
 
     Raises: ArgumentError where they differ.
@@ -156,7 +162,7 @@ def _check(path: str, runs: list[Any]) -> None:
                 )
 
 
-def _difference(ours: Any, theirs: Any) -> float:
+def _difference(ours: Array, theirs: Array) -> float:
     """The largest difference, relative to the largest entry; infinite where shapes differ."""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return np.inf

@@ -2,22 +2,25 @@
 
 to.Add(a, b)                    # any operator of ONNX; arrays and numbers become constants
 to.Softmax(x, axis=-1)          # attributes by name
-values, order = to.emit("TopK", x, k, outputs=2)
+values, order = to.emit_several("TopK", x, k, outputs=2)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
+from ..engine.op import Axes
+from ..engine.types import Array
 from .positions import GrowingArray
-from .sizes import Number, Size, Unfit
+from .sizes import Length, Number, Size, Unfit
 
-__all__ = ["Graph", "GraphValue"]
+__all__ = ["Graph", "GraphNode", "GraphValue"]
 
 FIRST_OPSET_OF = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
 """The first opset of operators that are younger than the oldest one we write."""
@@ -40,7 +43,13 @@ class GraphValue:
 
     __slots__ = ("array", "dtype", "infinite", "name", "shape")
 
-    def __init__(self, dtype: Any, shape: Any = None, array: Any = None, name: str = "") -> None:
+    def __init__(
+        self,
+        dtype: DTypeLike,
+        shape: tuple[Length, ...] | None = None,
+        array: Array | None = None,
+        name: str = "",
+    ) -> None:
         self.dtype = np.dtype(dtype)
         self.shape = shape
         self.array = array
@@ -49,59 +58,75 @@ class GraphValue:
 
     @property
     def ndim(self) -> int:
+        assert self.shape is not None
         return len(self.shape)
+
+
+class GraphNode(NamedTuple):
+    """A call of an operator; path is the scope and op that it is part of."""
+
+    operator: str
+    inputs: list[GraphValue | None]
+    outputs: list[GraphValue]
+    attributes: dict[str, Any]
+    path: str
 
 
 class Graph:
     """Nodes, constants and names.
 
-    Attributes: nodes: (operator, inputs, outputs, attributes, path) of each.
-        path, label: of what is being written, in the model and in errors.
+    Attributes: path, label: of what is being written, in the model and in errors.
         opset: the newest that an operator needs.
     """
 
     def __init__(self) -> None:
-        self.nodes: list[tuple[str, list[Any], list[GraphValue], dict[str, Any], str]] = []
+        self.nodes: list[GraphNode] = []
         self.constants: list[GraphValue] = []
         self.path = ""
         self.label = ""
         self.opset = OLDEST
         self.symbols: dict[str, GraphValue] = {}
-        self._known: dict[Any, GraphValue] = {}
-        self._alive: list[Any] = []
+        self._known: dict[object, GraphValue] = {}
+        self._alive: list[Array] = []  # whose ids are keys
 
-    def __getattr__(self, operator: str) -> Callable[..., Any]:
+    def __getattr__(self, operator: str) -> Callable[..., GraphValue]:
         if not operator[0].isupper():
             raise AttributeError(operator)
         return lambda *inputs, **attributes: self.emit(operator, *inputs, **attributes)
 
     def emit(
-        self, operator: str, *inputs: Any, outputs: int = 1, dtype: Any = None, **attributes: Any
-    ) -> Any:
-        """A node; its outputs have the first input's dtype, unless it is given."""
+        self, operator: str, *inputs: object, dtype: DTypeLike | None = None, **attributes: Any
+    ) -> GraphValue:
+        """The output of a new node, in the first input's dtype unless another is given."""
+        return self.emit_several(operator, *inputs, outputs=1, dtype=dtype, **attributes)[0]
+
+    def emit_several(
+        self,
+        operator: str,
+        *inputs: object,
+        outputs: int,
+        dtype: DTypeLike | None = None,
+        **attributes: Any,
+    ) -> list[GraphValue]:
+        """The outputs of a new node, in the first input's dtype unless another is given."""
         first = next((x for x in inputs if isinstance(x, GraphValue)), None)
         like = first.dtype if first is not None else np.dtype(np.int64)
         given = [None if x is None else self.value(x, like) for x in inputs]
         if operator in NARROW and like == np.float64:
-            narrow = [self._narrowed(x) for x in given]
-            made = self.emit(operator, *narrow, outputs=outputs, **attributes)
-            several = made if outputs > 1 else [made]
-            wide = [self.cast(x, np.float64) for x in several]
-            return wide if outputs > 1 else wide[0]
+            narrow = [self.cast(x, np.float32) if x and x.dtype == like else x for x in given]
+            made = self.emit_several(operator, *narrow, outputs=outputs, **attributes)
+            return [self.cast(x, np.float64) for x in made]
         self.opset = max(self.opset, FIRST_OPSET_OF.get(operator, OLDEST))
         made = [GraphValue(dtype or like) for _ in range(outputs)]
         for value in made:
             carried = operator not in FINITE and value.dtype.kind == "f"
             value.infinite = carried and any(x is not None and x.infinite for x in given)
-        self.nodes.append((operator, given, made, attributes, self.path))
-        return made if outputs > 1 else made[0]
-
-    def _narrowed(self, x: GraphValue | None) -> GraphValue | None:
-        return self.cast(x, np.float32) if x is not None and x.dtype == np.float64 else x
+        self.nodes.append(GraphNode(operator, given, made, attributes, self.path))
+        return made
 
     # ------------------------------------------------------------------ constants
 
-    def value(self, item: Any, dtype: Any = None) -> Any:
+    def value(self, item: object, dtype: DTypeLike | None = None) -> GraphValue:
         """A value as it is; a number in this dtype, an array in its own, what sizes determine."""
         if isinstance(item, GraphValue):
             return item
@@ -123,9 +148,9 @@ class Graph:
             dtype = np.int64
         return self.constant(np.asarray(item, dtype if plain else None))
 
-    def constant(self, array: Any, name: str = "") -> GraphValue:
+    def constant(self, array: Array, name: str = "") -> GraphValue:
         """An array as part of the model, once."""
-        key: Any = id(array)
+        key: object = id(array)
         if array.nbytes <= 1024 and not name:
             key = array.tobytes(), array.shape, array.dtype.str
         if key not in self._known:
@@ -136,7 +161,7 @@ class Graph:
             self.constants.append(made)
         return self._known[key]
 
-    def cast(self, x: GraphValue, dtype: Any) -> GraphValue:
+    def cast(self, x: GraphValue, dtype: DTypeLike) -> GraphValue:
         """The same in another dtype."""
         dtype = np.dtype(dtype)
         if x.dtype == dtype:
@@ -150,7 +175,7 @@ class Graph:
 
     # ------------------------------------------------------------------ sizes
 
-    def size(self, item: int | Size | Unfit) -> Any:
+    def size(self, item: Length) -> GraphValue:
         """One length, as an array of one."""
         if isinstance(item, Unfit):
             return self.value(item)
@@ -165,29 +190,31 @@ class Graph:
             self._known[item], self.path = reduce(self.Add, terms), path
         return self._known[item]
 
-    def sizes(self, shape: Sequence[Any]) -> Any:
+    def sizes(self, shape: Sequence[Length]) -> GraphValue:
         """A shape, as an array."""
         if all(isinstance(n, int | np.integer) for n in shape):
-            return self.constant(np.array([int(n) for n in shape], np.int64))
+            return self.constant(np.array(shape, np.int64))
         parts = [self.size(n) for n in shape]
         return parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
 
-    def axes(self, axis: Any, ndim: int) -> list[int]:
+    def axes(self, axis: Axes, ndim: int) -> list[int]:
         """Axes as positions; None is all."""
-        every = range(ndim) if axis is None else (axis,) if np.ndim(axis) == 0 else axis
-        return [int(a) % ndim for a in every] if ndim else []
+        if axis is None:
+            return list(range(ndim))
+        listed: Any = (axis,) if np.ndim(axis) == 0 else axis
+        return [int(a) % ndim for a in listed] if ndim else []
 
     def along(self, x: GraphValue, axis: int | None) -> tuple[GraphValue, int]:
         """An array and the axis along which it is used: of None all entries in a row."""
         return (self.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
 
-    def range(self, length: int | Size) -> Any:
+    def range(self, length: Length) -> GraphValue:
         """0, 1, … up to a length."""
         return self.Range(0, self.Squeeze(self.size(length), [0]), 1)
 
     # ------------------------------------------------------------------ patterns
 
-    def pattern(self, found: GrowingArray) -> Any:
+    def pattern(self, found: GrowingArray) -> GraphValue:
         """An array that sizes determine."""
         key = found.content
         if key not in self._known:
@@ -198,7 +225,7 @@ class Graph:
             self._known[key], self.path = made, path
         return self._known[key]
 
-    def _pattern(self, found: GrowingArray) -> Any:
+    def _pattern(self, found: GrowingArray) -> GraphValue:
         table, ndim = self.constant(found.table), len(found.shape)
         if found.beyond == "prefix" or not found.axes:
             for axis in found.axes:
@@ -218,7 +245,7 @@ class Graph:
             moved = self.Add(moved, self.cast(self.size(found.plus), moved.dtype))
         return self.Expand(moved, self.sizes(found.shape))
 
-    def _entries(self, found: GrowingArray, table: GraphValue, index: GraphValue) -> Any:
+    def _entries(self, found: GrowingArray, table: GraphValue, index: GraphValue) -> GraphValue:
         """The table's entries at an index; beyond its ends as the pattern says."""
         K, last = len(found.table), found.first + len(found.table) - 1
         if found.beyond == "line":

@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, count
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Shaped
-from .graph import Graph, GraphValue
+from .graph import Graph, GraphNode, GraphValue
 from .positions import GrowingArray
-from .program import SizedProgram
+from .program import SizedForm, SizedProgram
 from .run import Constant, Made, RecordedCall, RecordedStep, mapped
 from .sizes import Size
 from .translation import Untranslatable, translate
@@ -28,7 +29,7 @@ MOST_BYTES_OF_CONSTANTS = 2**31 - 2**24  # in one file: one of protobuf ends at 
 class ModelWriter:
     """Writes what runs of a function share as a graph.
 
-    Args: runs: made of the same steps (see check_alike).
+    Args: runs: made of the same steps (see check_same_steps).
         axes: by input, by axis, the symbol of its length.
         names: of parameters, by the id of their arrays.
     """
@@ -54,44 +55,46 @@ class ModelWriter:
                 self._add_step(k, steps)
         self.outputs = self._outputs(runs[0].outputs)
 
-    def _add_input(self, name: str, form: Any) -> None:
+    def _add_input(self, name: str, form: SizedForm) -> None:
         """Integers come as int64, whatever the function was given."""
         dtype = np.dtype(np.int64) if form.dtype.kind in "iu" else form.dtype
-        given = self.inputs[name] = GraphValue(dtype, form.shape, name=name)
-        given.infinite = form.dtype.kind == "f"  # it may be a mask
+        value = self.inputs[name] = GraphValue(dtype, form.shape, name=name)
+        value.infinite = form.dtype.kind == "f"  # it may be a mask
         self.to.path = "/sizes"
         for axis, symbol in self.axes.get(name, {}).items():
             if symbol not in self.to.symbols:
-                made = self.to.Shape(given, start=axis, end=axis + 1, dtype=np.int64)
-                made.name = symbol
-                self.to.symbols[symbol] = made
+                length = self.to.Shape(value, start=axis, end=axis + 1, dtype=np.int64)
+                length.name = symbol
+                self.to.symbols[symbol] = length
         self.to.path = f"/{name}"
-        self.values[name] = self.to.cast(given, form.dtype)
+        self.values[name] = self.to.cast(value, form.dtype)
 
     def _add_step(self, k: int, steps: Sequence[RecordedStep]) -> None:
         to, step = self.to, steps[0]
         scope = f"/{step.scope}" if step.scope else ""
         to.path = self._unique(f"{scope}/{step.op.name}")
         to.label = f"{step.op.name}, at {step.place}"
-        arguments = self.program.argument([(one.inputs, one.settings) for one in steps], to.label)
-        inputs, settings = mapped(partial(self._given, scope), arguments)
-        out = self.program.form([one.out for one in steps])
+        arguments = self.program.argument(
+            [(each.inputs, each.settings) for each in steps], to.label
+        )
+        inputs, settings = mapped(partial(self._argument, scope), arguments)
+        out = self.program.form([each.out for each in steps])
         before = len(to.nodes)
         try:
-            made = to.cast(translate(to, step.op, inputs, settings, out), out.dtype)
+            value = to.cast(translate(to, step.op, inputs, settings, out), out.dtype)
         except Untranslatable as error:
             raise ArgumentError(f"export_onnx: {to.label}, {error}") from None
-        if any(made in outputs for _, _, outputs, _, _ in to.nodes[before:]):
-            made.shape = out.shape
-            made.name = f"{scope}/{step.name}" if step.name else ""
-        self.values[k] = made
+        if any(value in node.outputs for node in to.nodes[before:]):
+            value.shape = out.shape
+            value.name = f"{scope}/{step.name}" if step.name else ""
+        self.values[k] = value
 
     def _unique(self, path: str) -> str:
         """A step's path, numbered from its second time on."""
         self._steps[path] += 1
         return path if self._steps[path] == 1 else f"{path}_{self._steps[path]}"
 
-    def _given(self, scope: str, item: Any) -> Any:
+    def _argument(self, scope: str, item: object) -> object:
         """An argument that is no container; an array as a GraphValue."""
         if isinstance(item, Made):
             return self.values[item.by]
@@ -100,7 +103,7 @@ class ModelWriter:
             return self.to.constant(item.array, self.names.get(id(item.array), own))
         return self.to.pattern(item) if isinstance(item, GrowingArray) else item
 
-    def _outputs(self, outputs: dict[str, Any]) -> dict[str, GraphValue]:
+    def _outputs(self, outputs: dict[str, Made]) -> dict[str, GraphValue]:
         found: dict[str, GraphValue] = {}
         taken = {*self.inputs.values()}
         for name, made in outputs.items():
@@ -115,11 +118,11 @@ class ModelWriter:
         return found
 
 
-def _needed(run: RecordedCall) -> set[Any]:
-    """The steps that outputs depend on; not those of checks, say."""
-    found: set[Any] = set()
+def _needed(run: RecordedCall) -> set[str | int]:
+    """The inputs and steps that outputs depend on; not those of checks, say."""
+    found: set[str | int] = set()
 
-    def note(item: Any) -> None:
+    def note(item: object) -> None:
         if isinstance(item, Made):
             found.add(item.by)
 
@@ -149,61 +152,67 @@ def written(
     import onnx
 
     writer = ModelWriter(runs, axes, names)
-    to, helper = writer.to, onnx.helper
-    used = {x for _, inputs, _, _, _ in to.nodes for x in inputs}
-    constants = [x for x in to.constants if x in used]
-    made = [x for _, _, outputs, _, _ in to.nodes for x in outputs]
-    hints = {x: x.name or "constant" for x in (*writer.inputs.values(), *constants)}
-    for operator, _, outputs, _, where in to.nodes:
-        hints |= {x: x.name or f"{where}/{operator}" for x in outputs}
-    taken: set[str] = set()
-    ends = [*writer.inputs.values(), *writer.outputs.values()]  # whose names are settled
-    told = {x: _unused(hints[x], taken) for x in dict.fromkeys([*ends, *constants, *made])}
-    known = [x for x in made if x.shape is not None and x not in ends]
-    arrays = [np.ascontiguousarray(x.array).reshape(x.array.shape) for x in constants]
+    nodes, helper = writer.to.nodes, onnx.helper
+    inputs, outputs = writer.inputs.values(), writer.outputs.values()
+    used = {x for node in nodes for x in node.inputs}
+    constants = [x for x in writer.to.constants if x in used]
+    arrays = [np.asarray(x.array, order="C") for x in constants]
+    named = _named_values([*inputs, *outputs], constants, nodes)
+    inner = [x for node in nodes for x in node.outputs if x.shape is not None and x not in outputs]
     graph = helper.make_graph(
-        _nodes(helper, to, told),
+        _nodes(helper, nodes, named),
         "minigrad",
-        [_info(helper, told[x], x) for x in writer.inputs.values()],
-        [_info(helper, told[x], x) for x in writer.outputs.values()],
+        [_info(helper, named[x], x) for x in inputs],
+        [_info(helper, named[x], x) for x in outputs],
         [
-            onnx.numpy_helper.from_array(array, told[x])
+            onnx.numpy_helper.from_array(array, named[x])
             for array, x in zip(arrays, constants, strict=True)
         ],
-        value_info=[_info(helper, told[x], x) for x in known],
+        value_info=[_info(helper, named[x], x) for x in inner],
     )
-    opset = helper.make_opsetid("", to.opset)
+    opset = helper.make_opsetid("", writer.to.opset)
     ir_version = max(10, helper.find_min_ir_version_for([opset]))
     settings = {"producer_name": "minigrad", "opset_imports": [opset], "ir_version": ir_version}
     large = sum(array.nbytes for array in arrays) > MOST_BYTES_OF_CONSTANTS
     _save(onnx, helper.make_model(graph, **settings), path, large if external is None else external)
 
 
-def _nodes(helper: Any, to: Graph, told: dict[GraphValue, str]) -> list[Any]:
-    """The first node of a step bears its path, others that and their operator too."""
+def _named_values(
+    ends: list[GraphValue], constants: list[GraphValue], nodes: list[GraphNode]
+) -> dict[GraphValue, str]:
+    """A name for each value. Inputs and outputs, the ends, come first and keep theirs."""
+    hints = {x: x.name or "constant" for x in [*ends, *constants]}
+    for node in nodes:
+        hints |= {x: x.name or f"{node.path}/{node.operator}" for x in node.outputs}
+    used: set[str] = set()
+    return {x: _unused(hint, used) for x, hint in hints.items()}
+
+
+def _nodes(helper: ModuleType, nodes: list[GraphNode], named: dict[GraphValue, str]) -> list[Any]:
+    """The nodes of the file. The first of a step bears its path, others that and their operator."""
     names: set[str] = set()
-    nodes = []
-    for operator, inputs, outputs, attributes, where in to.nodes:
+    made = []
+    for operator, inputs, outputs, attributes, path in nodes:
         plain = {
             key: helper.np_dtype_to_tensor_dtype(x) if isinstance(x, np.dtype) else x
             for key, x in attributes.items()
         }
-        name = _unused(f"{where}/{operator}" if where in names else where, names)
-        listed = ["" if x is None else told[x] for x in inputs]
-        node = helper.make_node(operator, listed, [told[x] for x in outputs], name=name, **plain)
-        node.metadata_props.add(key="namespace", value=where.strip("/"))
-        nodes.append(node)
-    return nodes
+        name = _unused(f"{path}/{operator}" if path in names else path, names)
+        given = ["" if x is None else named[x] for x in inputs]
+        node = helper.make_node(operator, given, [named[x] for x in outputs], name=name, **plain)
+        node.metadata_props.add(key="namespace", value=path.strip("/"))
+        made.append(node)
+    return made
 
 
-def _info(helper: Any, name: str, value: GraphValue) -> Any:
-    axes = [
-        n if isinstance(n, int) else str(n) if isinstance(n, Size) else None for n in value.shape
-    ]
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), axes)
+def _info(helper: ModuleType, name: str, value: GraphValue) -> Any:
+    """Name, dtype and shape of a value, as the file has them."""
+    dtype, shape = helper.np_dtype_to_tensor_dtype(value.dtype), value.shape or ()
+    axes = [n if isinstance(n, int) else str(n) if isinstance(n, Size) else None for n in shape]
+    return helper.make_tensor_value_info(name, dtype, axes)
 
 
-def _save(onnx: Any, model: Any, path: str, apart: bool) -> None:
+def _save(onnx: ModuleType, model: Any, path: str, apart: bool) -> None:
     """One file; or the constants in another beside it. The file is checked."""
     data = f"{os.path.basename(path)}.data"
     if apart:

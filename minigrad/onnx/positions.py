@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from ..engine.types import Array
 from .sizes import Size, fit_size
 
 __all__ = ["GrowingArray", "find_pattern"]
@@ -39,21 +39,21 @@ class GrowingArray:
 
     shape: tuple[int | Size, ...]
     axes: tuple[int, ...]
-    table: Any
+    table: Array
     beyond: str = "error"
     first: int = 0
     origin: int | Size = 0
     plus: int | Size = 0
 
     @property
-    def content(self) -> tuple[Any, ...]:
+    def content(self) -> tuple[object, ...]:
         """Equal for patterns of equal arrays."""
         table = self.table.shape, self.table.dtype.str, self.table.tobytes()
         return (self.shape, self.axes, self.beyond, self.first, self.origin, self.plus, table)
 
 
 def find_pattern(
-    arrays: Sequence[Any], sizes: Sequence[dict[str, int]], shape: tuple[int | Size, ...]
+    arrays: Sequence[Array], sizes: Sequence[dict[str, int]], shape: tuple[int | Size, ...]
 ) -> GrowingArray | None:
     """The pattern that gives each array at its sizes, None if none is found."""
     moving = [k for k, n in enumerate(shape) if isinstance(n, Size)]
@@ -77,7 +77,10 @@ def find_pattern(
 
 
 def _by_place(
-    arrays: Sequence[Any], sizes: Sequence[dict[str, int]], shape: Any, moving: list[int]
+    arrays: Sequence[Array],
+    sizes: Sequence[dict[str, int]],
+    shape: tuple[int | Size, ...],
+    moving: list[int],
 ) -> GrowingArray | None:
     """By rows or by distance: entry T[i - origin] or T[i - j - origin].
 
@@ -104,17 +107,17 @@ def _by_place(
     return None
 
 
-def _line(x: Any) -> Any:
+def _line(x: Array) -> Array:
     """The entries at distances i - j from 1 - m to n - 1, of (n, m, …)."""
     return np.concatenate([x[0, :0:-1], x[:, 0]])
 
 
-def _is_by_distance(x: Any) -> bool:
+def _is_by_distance(x: Array) -> bool:
     n, m = x.shape[:2]
     return _alike(_line(x)[np.arange(n)[:, None] - np.arange(m) + m - 1], x)
 
 
-def _alike(x: Any, y: Any) -> bool:
+def _alike(x: Array, y: Array) -> bool:
     """Equal, but for the rounding of sines and the like."""
     if x.dtype.kind != "f":
         return bool(np.all(x == y))
@@ -124,10 +127,10 @@ def _alike(x: Any, y: Any) -> bool:
         return bool(np.all((x == y) | close))
 
 
-def _joined(pieces: list[tuple[int, Any]]) -> tuple[int, Any] | None:
+def _joined(pieces: list[tuple[int, Array]]) -> tuple[int, Array] | None:
     """Pieces of one table, each with the index of its first entry, as one; None if they differ."""
     first, last = min(at for at, _ in pieces), max(at + len(x) for at, x in pieces)
-    table, known = np.zeros((last - first, *pieces[0][1].shape[1:]), pieces[0][1].dtype), None
+    table = np.zeros((last - first, *pieces[0][1].shape[1:]), pieces[0][1].dtype)
     known = np.zeros(last - first, bool)
     for at, x in pieces:
         here = slice(at - first, at - first + len(x))
@@ -137,7 +140,7 @@ def _joined(pieces: list[tuple[int, Any]]) -> tuple[int, Any] | None:
     return (first, table) if known.all() else None
 
 
-def _extended(first: int, table: Any) -> tuple[Any, int, str]:
+def _extended(first: int, table: Array) -> tuple[Array, int, str]:
     """The table, the index of its first entry, and how it goes on beyond its ends."""
     index = np.arange(first, first + len(table))
     if table.dtype.kind in "iuf" and first <= 0 and len(table) + first > 1:
@@ -156,7 +159,7 @@ def _extended(first: int, table: Any) -> tuple[Any, int, str]:
 
 
 def _prefix(
-    arrays: Sequence[Any], shape: tuple[int | Size, ...], moving: list[int]
+    arrays: Sequence[Array], shape: tuple[int | Size, ...], moving: list[int]
 ) -> GrowingArray | None:
     """All of them cut from the largest."""
     largest = arrays[int(np.argmax([x.size for x in arrays]))]

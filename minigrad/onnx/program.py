@@ -3,52 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Shaped
-from .positions import find_pattern
+from ..engine.op import Op, Shaped
+from ..engine.types import Array, DType
+from .positions import GrowingArray, find_pattern
 from .run import Constant, Made, RecordedCall, RecordedStep
-from .sizes import Unfit, fit_number, fit_size
+from .sizes import Length, Number, Unfit, fit_number, fit_size
 
-__all__ = ["SizedProgram", "check_alike"]
+__all__ = ["SizedForm", "SizedProgram", "check_same_steps"]
 
 
-def check_alike(a: RecordedCall, b: RecordedCall) -> None:
+def check_same_steps(a: RecordedCall, b: RecordedCall) -> None:
     """Raise ArgumentError, naming op and line, unless two runs are made of the same steps."""
-    for one, other in zip(a.steps, b.steps, strict=False):
-        if _form(one) != _form(other):
-            _refuse(a, b, f"{one.op.name} at {one.place}", f"{other.op.name} at {other.place}")
+    for x, y in zip(a.steps, b.steps, strict=False):
+        if _structure(x) != _structure(y):
+            _refuse(a, b, f"{x.op.name} at {x.place}", f"{y.op.name} at {y.place}")
     if len(a.steps) != len(b.steps):
         _refuse(a, b, f"{len(a.steps)} ops", f"{len(b.steps)} ops")
     if [*a.outputs.items()] != [*b.outputs.items()]:
         _refuse(a, b, "to other outputs", "to these")
 
 
-def _form(step: RecordedStep) -> Any:
+def _structure(step: RecordedStep) -> tuple[Op, object, object]:
     """The op, and which steps and inputs it uses."""
 
-    def form(item: Any) -> Any:
+    def structure(item: object) -> object:
         if isinstance(item, tuple | list):
-            return [form(x) for x in item]
+            return [structure(x) for x in item]
         return item if isinstance(item, Made) else type(item)
 
-    return step.op, form(step.inputs), form(step.settings)
+    return step.op, structure(step.inputs), structure(step.settings)
 
 
-def _refuse(a: RecordedCall, b: RecordedCall, one: str, other: str) -> None:
+def _refuse(a: RecordedCall, b: RecordedCall, of_a: str, of_b: str) -> NoReturn:
+    """Raise ArgumentError: what each of two runs does where they differ."""
     if a.sizes == b.sizes:
         raise ArgumentError(
-            f"export_onnx: the function runs {one}, and {other} with inputs that hold other "
+            f"export_onnx: the function runs {of_a}, and {of_b} with inputs that hold other "
             "values; a choice by values has no place in a model: use where()"
         )
     raise ArgumentError(
-        f"export_onnx: the function runs {one} with {_told(a.sizes)}, and {other} with "
-        f"{_told(b.sizes)}; a loop over a size, or a choice by it, has no place in a model. "
+        f"export_onnx: the function runs {of_a} with {_listed(a.sizes)}, and {of_b} with "
+        f"{_listed(b.sizes)}; a loop over a size, or a choice by it, has no place in a model. "
         "Say in dynamic= which axes may change, or dynamic={} for none"
     )
+
+
+class SizedForm(NamedTuple):
+    """Dtype of an array, and its shape, in which lengths are made of the sizes."""
+
+    shape: tuple[Length, ...]
+    dtype: DType
 
 
 class SizedProgram:
@@ -56,22 +66,26 @@ class SizedProgram:
 
     def __init__(self, runs: Sequence[RecordedCall]) -> None:
         self.sizes = [run.sizes for run in runs]
-        self._patterns: dict[Any, Any] = {}
+        self._patterns: dict[tuple[int, ...], object] = {}
 
-    def form(self, forms: list[Shaped]) -> Shaped:
-        """Dtype and shape of an array, which has one form in each run."""
+    def form(self, forms: list[Shaped]) -> SizedForm:
+        """The form of an array, from those that it has in each run."""
+        dtype = forms[0].dtype
         if len({len(form.shape) for form in forms}) > 1:
-            return Shaped((), forms[0].dtype)
+            return SizedForm((), dtype)
         axes = zip(*(form.shape for form in forms), strict=True)
-        return Shaped(tuple([self._number(list(lengths)) for lengths in axes]), forms[0].dtype)
+        return SizedForm(tuple([self._length(list(lengths)) for lengths in axes]), dtype)
 
-    def _number(self, values: list[Any]) -> Any:
+    def _length(self, values: list[int]) -> Length:
+        found = fit_size(values, self.sizes)
+        return Unfit(values) if found is None else found
+
+    def _number(self, values: list[Any]) -> float | Number | Length:
         if all(value == values[0] for value in values):
             return values[0]
         if isinstance(values[0], float):
             return fit_number(values, self.sizes) or Unfit(values)
-        found = fit_size(values, self.sizes)
-        return Unfit(values) if found is None else found
+        return self._length(values)
 
     def argument(self, items: list[Any], where: str) -> Any:
         """What stands in one place of all runs, as one: a Size, say, a GrowingArray, or Unfit.
@@ -101,7 +115,7 @@ class SizedProgram:
             raise ArgumentError(f"export_onnx: {where}, {what}; a choice has no place in a model")
         return first
 
-    def _check_only_sizes(self, items: list[Any], where: str) -> None:
+    def _check_only_sizes(self, items: Sequence[ArrayLike], where: str) -> None:
         """Raise unless runs of the same sizes agree, whatever their inputs hold."""
         for sizes, item in zip(self.sizes[1:], items[1:], strict=True):
             if sizes == self.sizes[0] and not _same(item, items[0]):
@@ -112,36 +126,35 @@ class SizedProgram:
                     "them as an input"
                 )
 
-    def _constant(self, constants: list[Constant], where: str) -> Any:
+    def _constant(self, constants: list[Constant], where: str) -> object:
         arrays = [constant.array for constant in constants]
         key = tuple(map(id, arrays))
         if key not in self._patterns:
-            self._patterns[key] = self._found(constants, arrays, where)
+            same = all(_same(x, arrays[0]) for x in arrays[1:])
+            self._patterns[key] = constants[0] if same else self._pattern(arrays, where)
         return self._patterns[key]
 
-    def _found(self, constants: list[Constant], arrays: list[Any], where: str) -> Any:
-        first = arrays[0]
-        if all(_same(x, first) for x in arrays[1:]):
-            return constants[0]
+    def _pattern(self, arrays: list[Array], where: str) -> GrowingArray | float | Number | Length:
+        """What gives each of some arrays that differ, at its sizes."""
         self._check_only_sizes(arrays, where)
         arrays = [np.asarray(x) for x in arrays]
         if not any(x.ndim for x in arrays):
             return self._number([x.item() for x in arrays])
         shape = self.form([Shaped.of(x) for x in arrays]).shape
-        pattern = None
-        if len(shape) == first.ndim and not any(isinstance(n, Unfit) for n in shape):
-            pattern = find_pattern(arrays, self.sizes, shape)
+        known = tuple([n for n in shape if not isinstance(n, Unfit)])
+        first = arrays[0]
+        pattern = find_pattern(arrays, self.sizes, known) if len(known) == first.ndim else None
         if pattern is None:
             raise ArgumentError(
                 f"export_onnx: {where}, is given an array that changes with the sizes, "
-                f"{first.shape} with {_told(self.sizes[0])}, by no pattern that is known (rows, "
+                f"{first.shape} with {_listed(self.sizes[0])}, by no pattern that is known (rows, "
                 "distances of positions, or a part of one array). Compute it by ops of minigrad, "
                 "pass it as an input, or say in dynamic= which axes may change"
             )
         return pattern
 
 
-def _same(x: Any, y: Any) -> bool:
+def _same(x: ArrayLike, y: ArrayLike) -> bool:
     if x is y:
         return True
     if np.shape(x) != np.shape(y):
@@ -149,5 +162,5 @@ def _same(x: Any, y: Any) -> bool:
     return bool(np.array_equal(x, y, equal_nan=np.asarray(x).dtype.kind in "fc"))
 
 
-def _told(sizes: dict[str, int]) -> str:
+def _listed(sizes: dict[str, int]) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "these inputs"

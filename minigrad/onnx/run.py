@@ -18,7 +18,8 @@ from ..engine.context import current, scope
 from ..engine.errors import ArgumentError, MinigradError
 from ..engine.followed import Followed, Follower, plain
 from ..engine.op import Op, Shaped, registry
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, TensorOrArray
+from ..engine.types import Arguments, Array, Index
 from ..engine.writes import SourceLocation, caller
 from ..ops.mask_rules import MaskRule
 from ..ops.operators import op_like
@@ -38,7 +39,7 @@ class Made:
 class Constant:
     """An array that nothing made within the run: a parameter, or what NumPy computed in passing."""
 
-    array: Any
+    array: Array
     name: str | None
 
 
@@ -47,10 +48,10 @@ class RecordedStep:
     """A call of an op, or of a NumPy function that is followed."""
 
     op: Op
-    inputs: tuple[Any, ...]
-    settings: tuple[Any, ...]
+    inputs: Arguments
+    settings: Arguments
     out: Shaped
-    tensor: Any  # which may be given a name later
+    tensor: Tensor | None  # which may be given a name later
     scope: str
     place: SourceLocation
     name: str | None = None
@@ -61,10 +62,10 @@ class RecordedCall:
     """The steps of one call, what it was given, and what it returned."""
 
     sizes: dict[str, int]
-    inputs: dict[str, Any]
+    inputs: dict[str, Array]
     steps: list[RecordedStep]
-    outputs: dict[str, Any]
-    values: dict[str, Any]  # the outputs as arrays
+    outputs: dict[str, Made]
+    values: dict[str, Array]  # the outputs as arrays
 
 
 def mapped(function: Callable[[Any], Any], item: Any) -> Any:
@@ -88,49 +89,62 @@ class CallRecorder(Follower):
         self.keeps_tensors = keeps_tensors
         self.steps: list[RecordedStep] = []
         self.quiet = False  # within an op: what it does with arrays is known
-        self._known: dict[int, tuple[Any, Made | Constant]] = {}
-        self._by_form: dict[Any, tuple[Any, Made | Constant]] = {}
+        self._known: dict[int, tuple[ref[Array], Made | Constant]] = {}
+        self._by_layout: dict[object, tuple[ref[Array], Made | Constant]] = {}
 
-    def know(self, array: Any, made: Made | Constant) -> Any:
+    def know(self, array: Array, made: Made | Constant) -> None:
+        """Note what an array is."""
         known, key = self._known, id(array)
-        held = ref(array, lambda _: known.pop(key, None))
-        known[key] = self._by_form[_form(array)] = held, made
-        return array
+        alive = ref(array, lambda _: known.pop(key, None))
+        known[key] = self._by_layout[_layout(array)] = alive, made
 
-    def find(self, array: Any) -> Made | Constant | None:
+    def find(self, array: Array) -> Made | Constant | None:
         """What an array is, or one that it is another view of, all of it and in the same order."""
-        held, made = self._known.get(id(array)) or self._by_form.get(_form(array)) or (None, None)
-        return made if held is not None and held() is not None else None
+        found = self._known.get(id(array)) or self._by_layout.get(_layout(array))
+        return found[1] if found is not None and found[0]() is not None else None
 
-    def traced(self, array: Any, made: Made | Constant) -> Traced:
+    def traced(self, array: Array, made: Made | Constant) -> Traced:
         """A view of an array that writes down what NumPy computes of it."""
-        view: Traced = self.know(np.asarray(array).view(Traced), made)
+        view = np.asarray(array).view(Traced)
+        self.know(view, made)
         return view
 
     def refer(self, item: Any) -> Any:
         """What the steps hold in the place of an array: what made it."""
-        if not isinstance(item, Tensor | np.ndarray | np.generic):
+        if isinstance(item, Tensor):
+            array = item._data
+        elif isinstance(item, np.ndarray):
+            array = item
+        elif isinstance(item, np.generic):
+            array = np.asarray(item)
+        else:
             return item
-        array = item._data if isinstance(item, Tensor) else item
-        array = np.asarray(item) if isinstance(item, np.generic) else array
         made = self.find(array)
         if made is None:
             made = Constant(array, getattr(item, "name", None))
             self.know(array, made)
         return made
 
-    def note(self, op: Op, inputs: Any, settings: Any, array: Any, tensor: Any = None) -> None:
+    def note(
+        self,
+        op: Op,
+        inputs: Arguments,
+        settings: Arguments,
+        array: Array,
+        tensor: Tensor | None = None,
+    ) -> None:
+        """Write a step down."""
         if _draws(op, settings):
             why = "has an effect beside its result" if op.effect else "draws random numbers"
             remedy = "" if op.effect else "; call model.eval() first, or leave it out"
             raise ArgumentError(f"export_onnx: {op.name}, at {caller()}, {why}{remedy}")
         if "rule" in op.settings:  # which keys a query sees, told by positions: as an array
             shape = inputs[0].shape[-2], inputs[1].shape[-2]
-            settings = [x.array(*shape) if isinstance(x, MaskRule) else x for x in settings]
+            settings = tuple([x.array(*shape) if isinstance(x, MaskRule) else x for x in settings])
         step = RecordedStep(
             op,
-            mapped(self.refer, tuple(inputs)),
-            mapped(self.refer, tuple(settings)),
+            mapped(self.refer, inputs),
+            mapped(self.refer, settings),
             Shaped(array.shape, array.dtype),
             tensor if self.keeps_tensors else None,
             current().scope,
@@ -140,17 +154,19 @@ class CallRecorder(Follower):
             self.know(array, Made(len(self.steps)))
         self.steps.append(step)
 
-    # ------------------------------------------------------------------ what is heard
+    # ------------------------------------------------------------------ events
 
-    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+    def enter(self, op: Op, inputs: Arguments, settings: Arguments) -> None:
         self.quiet = True
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         self.quiet = False
         if is_translated(op) or not self._followed(op, inputs, settings, output):
             self.note(op, inputs, settings, output._data, output)
 
-    def _followed(self, op: Op, inputs: Any, settings: Any, output: Any) -> bool:
+    def _followed(self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor) -> bool:
         """Whether an op's kernel, called again, came to the result by calls that are followed."""
         before = len(self.steps)
         if not _draws(op, settings):
@@ -172,9 +188,7 @@ class CallRecorder(Follower):
         return self.traced(array, known) if isinstance(known, Made) else array
 
     def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A call with traced arrays: as the op that does the same; or, unheard of, as NumPy does
-        it.
-        """
+        """A call with traced arrays: by the op that does the same; without one, by NumPy."""
         op, given = None if self.quiet else _op_like(name), dict(kwargs)
         out = given.pop("out", None)
         out = out[0] if isinstance(out, tuple) else out
@@ -191,30 +205,31 @@ class CallRecorder(Follower):
             alike = made is not None and isinstance(out, Traced)
             if alike and (out.shape, out.dtype) == (made.shape, made.dtype):
                 plain(out)[...] = plain(made)  # x &= y
-                return self.know(out, self.refer(made))
+                self.know(out, self.refer(made))
+                return out
         return call(*plain(args), **plain(kwargs))
 
-    def leaf_created(self, leaf: Tensor, data: Any) -> None:
+    def leaf_created(self, leaf: Tensor, data: object) -> None:
         known = self.find(data) if isinstance(data, np.ndarray) else None
         if known is not None:
             self.know(leaf._data, known)
 
-    def data_read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
+    def data_read(self, tensor: Tensor, array: Array, whole: bool) -> Array:
         known = None if self.quiet else self.find(array)
         return self.traced(array, known) if isinstance(known, Made) else array
 
-    def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
+    def tensor_assigned(self, tensor: Tensor, array: Array, index: Index = ...) -> None:
         raise ArgumentError(
             f"export_onnx: a tensor is written in place at {caller()}; a model only computes. Call "
             "model.eval() first, if these are statistics of training"
         )
 
 
-def _draws(op: Op, settings: Any) -> bool:
+def _draws(op: Op, settings: Arguments) -> bool:
     return op.effect or any(isinstance(x, np.random.Generator) for x in settings)
 
 
-def _form(array: Any) -> tuple[Any, ...]:
+def _layout(array: Array) -> tuple[object, ...]:
     return array.shape, array.strides, array.dtype, array.__array_interface__["data"][0]
 
 
@@ -266,14 +281,12 @@ class Traced(Followed):
     """A Followed array that ops are steps of too, where they are given no Tensor."""
 
     @staticmethod
-    def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Any:
+    def __apply__(op: Op, inputs: Arguments, settings: Arguments) -> TensorOrArray:
         if any(isinstance(x, Tensor) for x in inputs):
             return Tensor.__apply__(op, inputs, settings)
         inputs = tuple([op.array(x) if x.__class__ in (list, tuple) else x for x in inputs])
-        heard = (
-            one for one in current().listeners if isinstance(one, CallRecorder) and not one.quiet
-        )
-        recorder = next(heard, None)
+        recorders = (x for x in current().listeners if isinstance(x, CallRecorder) and not x.quiet)
+        recorder = next(recorders, None)
         if recorder is not None and not is_translated(op):
             with scope(op.name):
                 result = op.forward(*inputs, *settings)

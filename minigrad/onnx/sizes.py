@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
 from math import isfinite, prod
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-__all__ = ["Number", "Size", "Unfit", "fit_number", "fit_size"]
+__all__ = ["Length", "Number", "Size", "Unfit", "fit_number", "fit_size"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Number:
 class Unfit:
     """A number that no formula in the sizes gives; an error if the model needs it."""
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[float]) -> None:
         self.values = values
 
     def __add__(self, n: int) -> Unfit:
@@ -55,6 +55,9 @@ class Unfit:
 
     def __str__(self) -> str:
         return ", ".join(str(value) for value in dict.fromkeys(self.values))
+
+
+Length: TypeAlias = int | Size | Unfit  # of an axis
 
 
 def fit_size(values: Sequence[int], sizes: Sequence[dict[str, int]]) -> int | Size | None:

@@ -5,39 +5,46 @@
         return to.Softmax(x, axis=axis)
 
 The first parameter writes the model (see graph.py). The others name what is needed: inputs, which
-are Values of the model or None; settings, as they were given, arrays among them as Values; `out`,
-shape and dtype of the result. A call that cannot be told in ONNX raises `Untranslatable`. An op
+are GraphValues or None; settings, as they were given, arrays among them as GraphValues; `out`,
+shape and dtype of the result. A call that ONNX cannot express raises `Untranslatable`. An op
 without a translation is followed through its kernel: what NumPy computes there is translated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..engine.op import Op
 from ..engine.plan import parameters_of
+from ..engine.types import Arguments
+
+if TYPE_CHECKING:
+    from .graph import Graph, GraphValue
+    from .program import SizedForm
 
 __all__ = ["Untranslatable", "declare", "is_translated", "translate", "translation"]
 
-_TRANSLATIONS: dict[Op, Callable[..., Any]] = {}
+Translation: TypeAlias = "Callable[..., GraphValue]"
+
+_TRANSLATIONS: dict[Op, Translation] = {}
 
 
 class Untranslatable(Exception):
     """A call that has no form in ONNX; says why."""
 
 
-def translation(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def translation(*ops: Op) -> Callable[[Translation], Translation]:
     """Declare what these ops are in ONNX; `@translation(cube)` does it for an op of your own."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Translation) -> Translation:
         declare(dict.fromkeys(ops, function))
         return function
 
     return decorate
 
 
-def declare(table: Mapping[Op, Callable[..., Any]]) -> None:
+def declare(table: Mapping[Op, Translation]) -> None:
     """What each op of a table is in ONNX."""
     _TRANSLATIONS.update(table)
 
@@ -47,7 +54,9 @@ def is_translated(op: Op) -> bool:
     return op in _TRANSLATIONS
 
 
-def translate(to: Any, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...], out: Any) -> Any:
+def translate(
+    to: Graph, op: Op, inputs: Arguments, settings: Arguments, out: SizedForm
+) -> GraphValue:
     """The GraphValue of one call.  Raises: Untranslatable."""
     if op not in _TRANSLATIONS:
         raise Untranslatable(
@@ -55,6 +64,6 @@ def translate(to: Any, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...
             f"@minigrad.onnx.translation({op.name}) def _(to, {', '.join(op.inputs)}): …"
         )
     named = {op.inputs[0]: inputs} if op.variadic else dict(zip(op.inputs, inputs, strict=True))
-    told = named | dict(zip(op.settings, settings, strict=True)) | {"out": out}
+    values = named | dict(zip(op.settings, settings, strict=True)) | {"out": out}
     function = _TRANSLATIONS[op]
-    return function(to, *(told[name] for name in parameters_of(function)[1:]))
+    return function(to, *(values[name] for name in parameters_of(function)[1:]))

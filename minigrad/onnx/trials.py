@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..engine.context import no_grad
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.listener import listen
-from ..engine.tensor import Tensor
+from ..engine.tensor import Tensor, TensorOrArray
+from ..engine.types import Array
 from ..ops.attention import METHODS
-from .program import check_alike
+from .program import check_same_steps
 from .run import CallRecorder, Constant, Made, RecordedCall
 
-__all__ = ["Trials", "named_inputs"]
+__all__ = ["ExportedInputs", "Trials", "named_inputs"]
+
+ExportedInputs: TypeAlias = "TensorOrArray | Sequence[TensorOrArray] | dict[str, TensorOrArray]"
 
 MOST_ENTRIES_TRIED = 1 << 22  # entries of an input that is made only to try a size
 
 
-def named_inputs(function: Callable[..., Any], inputs: Any) -> dict[str, Any]:
+def named_inputs(function: Callable[..., Any], inputs: ExportedInputs) -> dict[str, TensorOrArray]:
     """The inputs by name: given so, or the function's parameters in their order.
 
     Raises: ArgumentError for anything but arrays and Tensors.
     """
     if not isinstance(inputs, dict):
-        listed = [*inputs] if isinstance(inputs, tuple | list) else [inputs]
+        listed: Sequence[Any] = inputs if isinstance(inputs, tuple | list) else [inputs]
         try:
             parameters = [*signature(getattr(function, "forward", function)).parameters.values()]
         except (TypeError, ValueError):
@@ -59,7 +63,7 @@ class Trials:
     def __init__(
         self,
         function: Callable[..., Any],
-        inputs: dict[str, Any],
+        inputs: dict[str, TensorOrArray],
         by_name: bool,
         dynamic: dict[str, dict[int, str]] | None,
         longest: int,
@@ -168,7 +172,7 @@ class Trials:
         """
         for run in self.runs[1:]:
             if run.sizes == self.runs[0].sizes:
-                check_alike(self.runs[0], run)
+                check_same_steps(self.runs[0], run)
         yield self._like(self.runs)
         for symbol in self.runs[0].sizes:
             top = max(self.runs, key=lambda run: run.sizes[symbol]).sizes
@@ -183,7 +187,7 @@ class Trials:
         alike = runs[:1]
         for run in runs[1:]:
             try:
-                check_alike(runs[0], run)
+                check_same_steps(runs[0], run)
                 alike.append(run)
             except ArgumentError as error:
                 self.error = error
@@ -233,7 +237,7 @@ class Trials:
             size //= 2
 
     def _first(
-        self, given: dict[str, int], symbol: str, sizes: Any, count: int
+        self, given: dict[str, int], symbol: str, sizes: Iterable[int], count: int
     ) -> list[RecordedCall]:
         """The first runs that the function takes, of one symbol at these sizes."""
         tried = (self.attempt(given | {symbol: size}) for size in sizes)
@@ -251,39 +255,24 @@ class Trials:
             self.error = error
         return None
 
-    def call(self, inputs: dict[str, Any]) -> Any:
+    def call(self, inputs: dict[str, TensorOrArray]) -> Any:
         return self.function(**inputs) if self.by_name else self.function(*inputs.values())
 
-    def run(self, sizes: dict[str, int], rng: Any = None, bold: bool = False) -> RecordedCall:
+    def run(
+        self, sizes: dict[str, int], rng: np.random.Generator | None = None, bold: bool = False
+    ) -> RecordedCall:
         """One call, at these sizes: of the values given, or others of their kind."""
         recorder = CallRecorder(keeps_tensors=rng is None)
-        arrays: dict[str, Any] = {}
-        handed: dict[str, Any] = {}
-        for name, given in self.inputs.items():
-            array = getattr(given, "_data", given)
-            shape = list(array.shape)
-            for axis, symbol in self.axes.get(name, {}).items():
-                shape[axis] = sizes[symbol]
-            array = np.array(array) if rng is None else _others(array, tuple(shape), rng, bold)
-            arrays[name] = array
-            recorder.know(array, Made(name))
-            is_tensor = isinstance(given, Tensor)
-            handed[name] = Tensor(array) if is_tensor else recorder.traced(array, Made(name))
-            if is_tensor:
-                handed[name].name = given.name or name
-        methods = dict(METHODS)
-        for name, method in methods.items():  # "auto" takes one way at all sizes
-            METHODS[name] = method._replace(is_faster=lambda scores: False)
-        try:
+        arrays = {name: self._array(name, sizes, rng, bold) for name in self.inputs}
+        arguments = {name: self._argument(name, array, recorder) for name, array in arrays.items()}
+        with _one_method_of_attention():
             with no_grad(), listen(recorder):
-                result = self.call(handed)
+                result = self.call(arguments)
             outputs = _named_outputs(result)
             references = {name: recorder.refer(x) for name, x in outputs.items()}
-        finally:
-            METHODS.update(methods)
         for step in recorder.steps:
             step.name, step.tensor = getattr(step.tensor, "name", None), None
-        values = {name: np.array(getattr(x, "_data", x)) for name, x in outputs.items()}
+        values = {name: np.array(_array_of(x)) for name, x in outputs.items()}
         for name, made in references.items():
             if isinstance(made, Constant):
                 raise ArgumentError(
@@ -291,8 +280,44 @@ class Trials:
                 )
         return RecordedCall(sizes, arrays, recorder.steps, references, values)
 
+    def _array(
+        self, name: str, sizes: dict[str, int], rng: np.random.Generator | None, bold: bool
+    ) -> Array:
+        """The entries of an input at these sizes: as they were given, or others."""
+        array = _array_of(self.inputs[name])
+        if rng is None:
+            return np.array(array)
+        shape = list(array.shape)
+        for axis, symbol in self.axes.get(name, {}).items():
+            shape[axis] = sizes[symbol]
+        return _others(array, tuple(shape), rng, bold)
 
-def _others(array: Any, shape: tuple[int, ...], rng: np.random.Generator, bold: bool) -> Any:
+    def _argument(self, name: str, array: Array, recorder: CallRecorder) -> TensorOrArray:
+        """What the function is called with, which the recorder then knows."""
+        given = self.inputs[name]
+        recorder.know(array, Made(name))
+        if not isinstance(given, Tensor):
+            return recorder.traced(array, Made(name))
+        return Tensor(array).named(given.name or name)
+
+
+@contextmanager
+def _one_method_of_attention() -> Iterator[None]:
+    """Within, "auto" takes one way at all sizes."""
+    methods = dict(METHODS)
+    for name, method in methods.items():
+        METHODS[name] = method._replace(is_faster=lambda scores: False)
+    try:
+        yield
+    finally:
+        METHODS.update(methods)
+
+
+def _array_of(x: TensorOrArray) -> Array:
+    return x._data if isinstance(x, Tensor) else x
+
+
+def _others(array: Array, shape: tuple[int, ...], rng: np.random.Generator, bold: bool) -> Array:
     """Other entries of the same kind: drawn from those given, floats a little moved.
 
     Where all those given are equal, bold ones differ all the same.
@@ -308,12 +333,12 @@ def _others(array: Any, shape: tuple[int, ...], rng: np.random.Generator, bold: 
     return (drawn * rng.uniform(0.9, 1.1, shape)).astype(array.dtype)
 
 
-def _named_outputs(result: Any) -> dict[str, Any]:
+def _named_outputs(result: object) -> dict[str, TensorOrArray]:
     """What was returned, by name: a dict's keys, the tensors' own names, or their positions."""
     if isinstance(result, dict):
         outputs = {str(name): x for name, x in result.items()}
     else:
-        flat: list[Any] = []
+        flat: list[object] = []
         stack = [result]
         while stack:
             item = stack.pop(0)
