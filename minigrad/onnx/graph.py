@@ -8,6 +8,7 @@ values, order = to.emit_several("TopK", x, k, outputs=2)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Axes
-from ..engine.types import Array
+from ..engine.types import Array, DType
 from .positions import GrowingArray
 from .sizes import Length, Number, Size, Unfit
 
@@ -32,29 +33,21 @@ FINITE = set("Conv ConvTranspose Einsum LayerNormalization MatMul RMSNormalizati
 """What hands on no -inf, which comes from masks."""
 
 
+@dataclass(eq=False)
 class GraphValue:
     """An array of the model.
 
     Attributes:
-        shape: lengths and Sizes, None where it is not known; dtype.
+        shape: lengths and Sizes, None where it is not known.
         array: its entries, if it is a constant.
         infinite: whether it may hold -inf, as masks do.
     """
 
-    __slots__ = ("array", "dtype", "infinite", "name", "shape")
-
-    def __init__(
-        self,
-        dtype: DTypeLike,
-        shape: tuple[Length, ...] | None = None,
-        array: Array | None = None,
-        name: str = "",
-    ) -> None:
-        self.dtype = np.dtype(dtype)
-        self.shape = shape
-        self.array = array
-        self.name = name
-        self.infinite = False
+    dtype: DType
+    shape: tuple[Length, ...] | None = None
+    array: Array | None = None
+    name: str = ""
+    infinite: bool = False
 
     @property
     def ndim(self) -> int:
@@ -117,7 +110,7 @@ class Graph:
             made = self.emit_several(operator, *narrow, outputs=outputs, **attributes)
             return [self.cast(x, np.float64) for x in made]
         self.opset = max(self.opset, FIRST_OPSET_OF.get(operator, OLDEST))
-        made = [GraphValue(dtype or like) for _ in range(outputs)]
+        made = [GraphValue(np.dtype(dtype or like)) for _ in range(outputs)]
         for value in made:
             carried = operator not in FINITE and value.dtype.kind == "f"
             value.infinite = carried and any(x is not None and x.infinite for x in given)

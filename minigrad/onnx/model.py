@@ -18,7 +18,7 @@ from .graph import Graph, GraphNode, GraphValue
 from .positions import GrowingArray
 from .program import SizedForm, SizedProgram
 from .run import Constant, Made, RecordedCall, RecordedStep, mapped
-from .sizes import Size
+from .sizes import AxisSymbols, Size
 from .translation import Untranslatable, translate
 
 __all__ = ["written"]
@@ -37,7 +37,7 @@ class ModelWriter:
     def __init__(
         self,
         runs: Sequence[RecordedCall],
-        axes: dict[str, dict[int, str]],
+        axes: AxisSymbols,
         names: dict[int, str],
     ) -> None:
         self.program = SizedProgram(runs)
@@ -143,7 +143,7 @@ def _unused(hint: str, used: set[str]) -> str:
 
 def written(
     runs: Sequence[RecordedCall],
-    axes: dict[str, dict[int, str]],
+    axes: AxisSymbols,
     names: dict[int, str],
     path: str,
     external: bool | None,

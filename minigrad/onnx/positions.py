@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..engine.types import Array
-from .sizes import Size, fit_size
+from .sizes import Size, Sizes, fit_size
 
 __all__ = ["GrowingArray", "find_pattern"]
 
@@ -53,7 +53,7 @@ class GrowingArray:
 
 
 def find_pattern(
-    arrays: Sequence[Array], sizes: Sequence[dict[str, int]], shape: tuple[int | Size, ...]
+    arrays: Sequence[Array], sizes: Sequence[Sizes], shape: tuple[int | Size, ...]
 ) -> GrowingArray | None:
     """The pattern that gives each array at its sizes, None if none is found."""
     moving = [k for k, n in enumerate(shape) if isinstance(n, Size)]
@@ -78,7 +78,7 @@ def find_pattern(
 
 def _by_place(
     arrays: Sequence[Array],
-    sizes: Sequence[dict[str, int]],
+    sizes: Sequence[Sizes],
     shape: tuple[int | Size, ...],
     moving: list[int],
 ) -> GrowingArray | None:

@@ -13,7 +13,7 @@ from ..engine.op import Op, Shaped
 from ..engine.types import Array, DType
 from .positions import GrowingArray, find_pattern
 from .run import Constant, Made, RecordedCall, RecordedStep
-from .sizes import Length, Number, Unfit, fit_number, fit_size
+from .sizes import Length, Number, Sizes, Unfit, fit_number, fit_size
 
 __all__ = ["SizedForm", "SizedProgram", "check_same_steps"]
 
@@ -162,5 +162,5 @@ def _same(x: ArrayLike, y: ArrayLike) -> bool:
     return bool(np.array_equal(x, y, equal_nan=np.asarray(x).dtype.kind in "fc"))
 
 
-def _listed(sizes: dict[str, int]) -> str:
+def _listed(sizes: Sizes) -> str:
     return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "these inputs"

@@ -23,6 +23,7 @@ from ..engine.types import Arguments, Array, Index
 from ..engine.writes import SourceLocation, caller
 from ..ops.mask_rules import MaskRule
 from ..ops.operators import op_like
+from .sizes import Sizes
 from .translation import is_translated
 
 __all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "RecordedStep", "mapped"]
@@ -61,7 +62,7 @@ class RecordedStep:
 class RecordedCall:
     """The steps of one call, what it was given, and what it returned."""
 
-    sizes: dict[str, int]
+    sizes: Sizes
     inputs: dict[str, Array]
     steps: list[RecordedStep]
     outputs: dict[str, Made]

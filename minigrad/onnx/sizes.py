@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-__all__ = ["Length", "Number", "Size", "Unfit", "fit_number", "fit_size"]
+__all__ = ["AxisSymbols", "Length", "Number", "Size", "Sizes", "Unfit", "fit_number", "fit_size"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Size:
 
     terms: tuple[tuple[tuple[str, ...], int], ...]
 
-    def at(self, sizes: dict[str, int]) -> int:
+    def at(self, sizes: Sizes) -> int:
         """Its value, where the symbols have these."""
         return sum(factor * prod(sizes[s] for s in of) for of, factor in self.terms)
 
@@ -58,9 +58,11 @@ class Unfit:
 
 
 Length: TypeAlias = int | Size | Unfit  # of an axis
+Sizes: TypeAlias = dict[str, int]  # of each symbol, in one run
+AxisSymbols: TypeAlias = dict[str, dict[int, str]]  # by input, by axis, the symbol of its length
 
 
-def fit_size(values: Sequence[int], sizes: Sequence[dict[str, int]]) -> int | Size | None:
+def fit_size(values: Sequence[int], sizes: Sequence[Sizes]) -> int | Size | None:
     """A number, or the simplest sum of products of symbols, that gives each value at its sizes."""
     if all(value == values[0] for value in values):
         return int(values[0])
@@ -78,7 +80,7 @@ def fit_size(values: Sequence[int], sizes: Sequence[dict[str, int]]) -> int | Si
     return None
 
 
-def fit_number(values: Sequence[float], sizes: Sequence[dict[str, int]]) -> Number | None:
+def fit_number(values: Sequence[float], sizes: Sequence[Sizes]) -> Number | None:
     """A power of a Size that gives each value."""
     if not all(isfinite(value) and value > 0 for value in values):
         return None

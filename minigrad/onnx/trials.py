@@ -18,6 +18,7 @@ from ..engine.types import Array
 from ..ops.attention import METHODS
 from .program import check_same_steps
 from .run import CallRecorder, Constant, Made, RecordedCall
+from .sizes import AxisSymbols, Sizes
 
 __all__ = ["ExportedInputs", "Trials", "named_inputs"]
 
@@ -65,7 +66,7 @@ class Trials:
         function: Callable[..., Any],
         inputs: dict[str, TensorOrArray],
         by_name: bool,
-        dynamic: dict[str, dict[int, str]] | None,
+        dynamic: AxisSymbols | None,
         longest: int,
     ) -> None:
         self.function = function
@@ -86,7 +87,7 @@ class Trials:
 
     # ------------------------------------------------------------------ which axes may change
 
-    def _guesses(self) -> Iterator[dict[str, dict[int, str]]]:
+    def _guesses(self) -> Iterator[AxisSymbols]:
         """The first axis as "batch" and the second as "length", as far as the function takes it.
 
         Other inputs' first axis is the batch if it is as long, and any other the length.
@@ -98,7 +99,7 @@ class Trials:
             choices = [{0: "length"}, {}] if first else [{}]
 
         for symbols in choices:
-            found: dict[str, dict[int, str]] = {name: {} for name in self.inputs}
+            found: AxisSymbols = {name: {} for name in self.inputs}
             for name, x in self.inputs.items():
                 for k, n in enumerate(np.shape(x)):
                     for axis, symbol in symbols.items():
@@ -133,8 +134,8 @@ class Trials:
             else:
                 self.axes = shared
 
-    def _positions(self, dynamic: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
-        found: dict[str, dict[int, str]] = {}
+    def _positions(self, dynamic: AxisSymbols) -> AxisSymbols:
+        found: AxisSymbols = {}
         for name, axes in dynamic.items():
             if name not in self.inputs:
                 raise ArgumentError(
@@ -148,9 +149,9 @@ class Trials:
             found[name] = {axis % ndim: symbol for axis, symbol in axes.items()}
         return found
 
-    def _given(self) -> dict[str, int]:
+    def _given(self) -> Sizes:
         """The sizes of the inputs as they were given."""
-        sizes: dict[str, int] = {}
+        sizes: Sizes = {}
         for name, axes in self.axes.items():
             for axis, symbol in axes.items():
                 n = int(np.shape(self.inputs[name])[axis])
@@ -237,13 +238,13 @@ class Trials:
             size //= 2
 
     def _first(
-        self, given: dict[str, int], symbol: str, sizes: Iterable[int], count: int
+        self, given: Sizes, symbol: str, sizes: Iterable[int], count: int
     ) -> list[RecordedCall]:
         """The first runs that the function takes, of one symbol at these sizes."""
         tried = (self.attempt(given | {symbol: size}) for size in sizes)
         return [*islice((run for run in tried if run is not None), count)]
 
-    def attempt(self, sizes: dict[str, int], bold: bool = False) -> RecordedCall | None:
+    def attempt(self, sizes: Sizes, bold: bool = False) -> RecordedCall | None:
         """A run at other sizes and with other values; None where the function takes none such."""
         try:
             return self.run(sizes, np.random.default_rng(0), bold)
@@ -259,7 +260,7 @@ class Trials:
         return self.function(**inputs) if self.by_name else self.function(*inputs.values())
 
     def run(
-        self, sizes: dict[str, int], rng: np.random.Generator | None = None, bold: bool = False
+        self, sizes: Sizes, rng: np.random.Generator | None = None, bold: bool = False
     ) -> RecordedCall:
         """One call, at these sizes: of the values given, or others of their kind."""
         recorder = CallRecorder(keeps_tensors=rng is None)
@@ -280,9 +281,7 @@ class Trials:
                 )
         return RecordedCall(sizes, arrays, recorder.steps, references, values)
 
-    def _array(
-        self, name: str, sizes: dict[str, int], rng: np.random.Generator | None, bold: bool
-    ) -> Array:
+    def _array(self, name: str, sizes: Sizes, rng: np.random.Generator | None, bold: bool) -> Array:
         """The entries of an input at these sizes: as they were given, or others."""
         array = _array_of(self.inputs[name])
         if rng is None:
