@@ -89,9 +89,8 @@ def attend_in_tiles(
         K = mg.expand_dims(K, -3)
         V = mg.expand_dims(V, -3)
         M = M if M is None or M.ndim < 3 else group_heads(M, group)
-    O = mg.scaled_dot_product_attention(Q, K, V, M, scale=scale, rule=rule, method="tiled")
-    O = mg.reshape(O, (*lead, O.shape[-1])) if group > 1 else O
-    return named("O", O)  # (..., n, d_v)
+    O: Any = mg.scaled_dot_product_attention(Q, K, V, M, scale=scale, rule=rule, method="tiled")
+    return named("O", mg.reshape(O, (*lead, O.shape[-1])) if group > 1 else O)  # (..., n, d_v)
 
 
 class Attention(Module):

@@ -20,7 +20,7 @@ from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from types import CodeType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +42,7 @@ __all__ = [
     "Handle",
     "Node",
     "Operand",
+    "SameArray",
     "Tensor",
     "TensorOrArray",
     "add_gradients",
@@ -62,6 +63,7 @@ _by_number = attrgetter("seq")
 
 Operand: TypeAlias = "Tensor | ArrayLike"  # what an op takes
 TensorOrArray: TypeAlias = "Tensor | Array"
+SameArray = TypeVar("SameArray", bound=TensorOrArray)  # a Tensor for a Tensor, else an array
 Edge: TypeAlias = "Node | Tensor"  # what an input was: the Node that made it, or a leaf
 Rules: TypeAlias = Callable[[Gradient, Arguments], Sequence[Gradient]]
 RunRules: TypeAlias = "Callable[[Node, Rules, Gradient, Arguments], Sequence[Gradient]]"

@@ -15,7 +15,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, Shaped, call, cast_back, floating, op, widen
 from ..engine.refusals import explained
-from ..engine.tensor import Operand, TensorOrArray
+from ..engine.tensor import Operand, SameArray, TensorOrArray
 from . import reduce
 from .arithmetic import add, multiply
 from .notation import letters
@@ -321,12 +321,12 @@ def _(g):
 
 @explained
 def group_norm(
-    x: TensorOrArray,
+    x: SameArray,
     groups: int,
     weight: TensorOrArray | None = None,
     bias: TensorOrArray | None = None,
     eps: float = 1e-5,
-) -> TensorOrArray:
+) -> SameArray:
     """Each example's channels in groups, each normalised as one row; then scaled by channel.
 
     Args: groups: into how many the C channels are split. weight, bias: (C,) or None.
@@ -347,11 +347,11 @@ def group_norm(
 
 @explained
 def instance_norm(
-    x: TensorOrArray,
+    x: SameArray,
     weight: TensorOrArray | None = None,
     bias: TensorOrArray | None = None,
     eps: float = 1e-5,
-) -> TensorOrArray:
+) -> SameArray:
     """Each channel of each example normalised over its places; then scaled by channel.
 
     It is group_norm with as many groups as channels.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import as_array
 from ..engine.refusals import explained
-from ..engine.tensor import TensorOrArray
+from ..engine.tensor import SameArray, TensorOrArray
 from .convolution import avg_pool, per_axis
 from .products import matmul
 from .rearrange import repeat
@@ -33,7 +33,7 @@ def _places(call: str, x: TensorOrArray) -> tuple[int, ...]:
     return tuple(x.shape[2:])
 
 
-def _along(x: TensorOrArray, axis: int, shares: NDArray[np.float64]) -> TensorOrArray:
+def _along(x: SameArray, axis: int, shares: NDArray[np.float64]) -> SameArray:
     """x times a matrix (entries of the result, entries of x) along an axis."""
     matrix = shares.astype(x.dtype if x.dtype.kind == "f" else np.float64)
     if axis == x.ndim - 2:
@@ -48,12 +48,12 @@ def _along(x: TensorOrArray, axis: int, shares: NDArray[np.float64]) -> TensorOr
 
 @explained
 def upsample(
-    x: TensorOrArray,
+    x: SameArray,
     size: int | tuple[int, ...] | None = None,
     scale_factor: float | tuple[float, ...] | None = None,
     mode: str = "nearest",
     align_corners: bool = False,
-) -> TensorOrArray:
+) -> SameArray:
     """Images or sequences with more entries, or fewer: copies of the nearest, or lines in between.
 
     Args:
@@ -112,14 +112,14 @@ def _factors(scale_factor: Any, n: int) -> tuple[float, ...]:
 
 
 def _resampled(
-    x: TensorOrArray,
+    x: SameArray,
     axis: int,
     length: int,
     target: int,
     step: float,
     mode: str,
     align_corners: bool,
-) -> TensorOrArray:
+) -> SameArray:
     """One axis brought from a length to another, by steps of so many entries."""
     if target == length and step == 1:
         return x
@@ -150,7 +150,7 @@ def _lines(length: int, target: int, step: float, align_corners: bool) -> NDArra
 
 
 @explained
-def adaptive_avg_pool(x: TensorOrArray, size: int | tuple[int | None, ...] | None) -> TensorOrArray:
+def adaptive_avg_pool(x: SameArray, size: int | tuple[int | None, ...] | None) -> SameArray:
     """Means of as many windows as the result has entries, whatever the length; size=1 is the mean.
 
     Window i of m over a length n goes from floor(i n / m) up to ceil((i + 1) n / m).
