@@ -12,7 +12,7 @@ from ..engine.errors import ArgumentError, GradientError
 from ..engine.listener import mark_constant
 from ..engine.op import Call, as_array, call, cast_back, floating, op
 from ..engine.refusals import explained
-from ..engine.tensor import Tensor, TensorOrArray
+from ..engine.tensor import SameArray, Tensor, TensorOrArray
 from .arithmetic import broadcastable
 from .functions import elementwise
 from .mask_rules import MaskRule
@@ -112,7 +112,7 @@ class Method(NamedTuple):
     form: what it calls itself, by the number of scores.
     """
 
-    attend: Callable[..., TensorOrArray]
+    attend: Callable[..., Any]
     is_faster: Callable[[int], bool]
     form: Callable[[int], str]
 
@@ -124,7 +124,7 @@ METHODS: dict[str, Method] = {}  # beside "exact"; filled by whoever declares on
 
 @explained
 def scaled_dot_product_attention(
-    q: TensorOrArray,
+    q: SameArray,
     k: TensorOrArray,
     v: TensorOrArray,
     mask: TensorOrArray | None = None,
@@ -133,7 +133,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     method: str = "auto",
     rule: MaskRule | None = None,
-) -> TensorOrArray:
+) -> SameArray:
     """Scaled dot-product attention: O = softmax(q kᵀ · scale + mask) v, and O alone.
 
     For O and the weights A, as texts have it, call its twin: O, A =
@@ -242,7 +242,7 @@ def _method_for(
         return "exact"
 
 
-def _named(O: TensorOrArray) -> TensorOrArray:
+def _named(O: Any) -> Any:
     return O.named("O") if isinstance(O, Tensor) else O
 
 

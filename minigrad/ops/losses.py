@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, Declare, Shaped, as_array, call, cast_back, floating, op, widen_half
 from ..engine.refusals import explained
-from ..engine.tensor import Operand, TensorOrArray
+from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import divide
 from .functions import sign
@@ -222,8 +222,8 @@ def _(g, x, target, delta, reduction):
 
 @explained
 def smooth_l1_loss(
-    x: Operand, target: Operand, beta: float = 1.0, reduction: str = "mean"
-) -> TensorOrArray:
+    x: SameArray, target: TensorOrArray, beta: float = 1.0, reduction: str = "mean"
+) -> SameArray:
     """Half the squared difference over β up to β, the absolute difference less β/2 beyond.
 
     It is huber_loss with δ = β, over β; with β = 0 it is l1_loss.

@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import Call, Declare, as_array, call, masked, op
 from ..engine.refusals import explained
-from ..engine.tensor import TensorOrArray
+from ..engine.tensor import SameArray
 from .notation import along, reshaped
 from .notation import index as index_tex
 from .samples import Samples, each_of_x, no_flops, pairs
@@ -174,9 +174,7 @@ def _(g, x_shape, indices, axis):
 
 
 @explained
-def split(
-    x: TensorOrArray, indices_or_sections: int | Sequence[int], axis: int = 0
-) -> list[TensorOrArray]:
+def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[SameArray]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 
     Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis;
@@ -185,7 +183,7 @@ def split(
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    whole = x if hasattr(x, "__apply__") else getitem.array(x)
+    whole: Any = x if hasattr(x, "__apply__") else getitem.array(x)
     shape, ndim = whole.shape, whole.ndim
     try:
         axis = as_integer(axis)
