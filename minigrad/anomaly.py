@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from .engine.context import Context, ContextChange, current
 from .engine.errors import NonFiniteError
 from .engine.listener import Listener
 from .engine.op import Op
-from .engine.tensor import Node, Tensor
+from .engine.tensor import Node, Tensor, TensorOrArray
+from .engine.types import Arguments, Array, Gradient
 from .engine.writes import SourceLocation, caller
 
 __all__ = ["anomaly"]
 
 
-def _bad(array: Any) -> Any:
+def _bad(array: ArrayLike) -> NDArray[np.bool_]:
     """Where an array has NaN or infinity; integers never have."""
     array = np.asarray(array)
     return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
-def _describe(name: str, value: Any) -> str:
+def _describe(name: str, value: ArrayLike) -> str:
     """An operand's shape, range and first bad index, in one line."""
     array = np.asarray(value)
     line = f"  {name}: shape {array.shape}, {array.dtype}"
@@ -52,19 +55,30 @@ class NonFiniteWatch(Listener):
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
         self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # those of a call
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Tensor, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         place = output.node.place if output.node is not None else caller()
         check_result(op, inputs, settings, output, output.path or op.name, place)
         if output.node is not None and not all(isinstance(x, str) for x in op.vjp_tex.values()):
             self.rules[output.node] = list(op.formulas(inputs, settings, output)[1].values())
 
-    def backward(self, node: Node, gradient: Any, contributions: Any, seconds: float) -> None:
+    def backward(
+        self, node: Node, gradient: Gradient, contributions: list[Gradient], seconds: float
+    ) -> None:
         for position, part in zip(node.plan.needed, contributions, strict=True):
             tex = self.rules[node][position] if node in self.rules else ""
             check_part(node.op, position, tex, gradient, part, node.path, node.place)
 
 
-def check_result(op: Op, inputs: Any, settings: Any, output: Any, path: str, place: Any) -> None:
+def check_result(
+    op: Op,
+    inputs: Sequence[Any],
+    settings: Sequence[Any],
+    output: TensorOrArray,
+    path: str,
+    place: SourceLocation,
+) -> None:
     """Raises: NonFiniteError where an op's result has NaN or infinity."""
     names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
     operands = {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
@@ -79,7 +93,13 @@ def check_result(op: Op, inputs: Any, settings: Any, output: Any, path: str, pla
 
 
 def check_part(
-    op: Op, position: int, tex: str, gradient: Any, part: Any, path: str, place: Any
+    op: Op,
+    position: int,
+    tex: str,
+    gradient: Gradient,
+    part: Gradient,
+    path: str,
+    place: SourceLocation,
 ) -> None:
     """Raises: NonFiniteError where what a rule gave has. tex: the rule's, of this call."""
     if part is not None and _bad(_plain(part)).any():
@@ -95,7 +115,7 @@ def _plain(value: Any) -> Any:
     return value._data if isinstance(value, Tensor) else value
 
 
-def _may_mask(value: Any) -> bool:
+def _may_mask(value: object) -> bool:
     """Whether -inf in a result may come from this operand on purpose."""
     if not isinstance(value, np.ndarray | float):
         return False
@@ -109,7 +129,7 @@ def _error(
     tex: str,
     path: str,
     place: SourceLocation,
-    found: tuple[str, Any],
+    found: tuple[str, Array],
     operands: dict[str, Any],
 ) -> NonFiniteError:
     """The error of the first value that is not finite."""
@@ -150,7 +170,7 @@ class anomaly(ContextChange):
     def _changed(self, now: Context) -> Context:
         return Context(now.recording, now.scope, (*now.listeners, NonFiniteWatch()), now)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         entered = super().__enter__()
         watch: Any = current().listeners[-1]
         watch.quiet.__enter__()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from math import isnan
-from typing import Any
+from typing import SupportsFloat
 
 from .engine.errors import ArgumentError
-from .saving import _restore, _state, save
+from .engine.types import StateDict
+from .saving import HasState, Part, PlainData, restore, save, state_of
 
 __all__ = ["Best"]
 
@@ -42,28 +42,28 @@ class Best:
 
     def __init__(
         self,
-        model: Any,
+        model: HasState,
         metric: str = "loss",
         path: str | os.PathLike[str] | None = None,
         *,
         mode: str = "min",
         patience: int | None = None,
-        **parts: Any,
+        **parts: Part,
     ) -> None:
         if mode not in ("min", "max"):
             raise ArgumentError(f'Best: mode must be "min" or "max", got {mode!r}')
         if patience is not None and patience < 1:
             raise ArgumentError(f"Best: patience must be at least 1, got {patience}")
-        self.parts = {"model": model, **parts}
+        self.parts: dict[str, Part] = {"model": model, **parts}
         self.metric = metric
         self.path = path
         self.mode, self.patience = mode, patience
         self.value: float | None = None
-        self.step: Any = None
+        self.step: PlainData = None
         self.waited = 0
-        self._copies: dict[str, Any] = {}
+        self._copies: dict[str, StateDict] = {}
 
-    def update(self, value: Any, step: Any = None) -> bool:
+    def update(self, value: SupportsFloat, step: PlainData = None) -> bool:
         """Whether this number is better than all before it; if so, all parts are copied.
 
         NaN never is.
@@ -72,7 +72,7 @@ class Best:
         if isnan(found) or (self.value is not None and sign * found >= sign * self.value):
             self.waited += 1
             return False
-        self._copies = {name: _state(part) for name, part in self.parts.items()}
+        self._copies = {name: state_of(part) for name, part in self.parts.items()}
         self.value = found
         self.step = step
         self.waited = 0
@@ -90,15 +90,15 @@ class Best:
         if not self._copies:
             raise ArgumentError(f"Best.restore: no {self.metric} has been a number yet")
         for name, part in self.parts.items():
-            _restore(part, self._copies[name])
+            restore(part, self._copies[name])
         return self
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """What `save` keeps of a run that goes on later: best=best."""
         counts = {"value": self.value, "step": self.step, "waited": self.waited}
         return counts | {"copies": self._copies}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave. Raises: ArgumentError for other parts."""
         if state["copies"] and set(state["copies"]) != set(self.parts):
             raise ArgumentError(

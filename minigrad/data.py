@@ -5,29 +5,33 @@ for x, y in batches(X, Y, batch_size=64, rng=rng): ...      one epoch; the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from .engine.arguments import refuse_masked
 from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.refusals import explained
-from .engine.tensor import Tensor
+from .engine.tensor import Tensor, TensorOrArray
+from .engine.types import Array, StateDict
 from .lazy_imports import missing_name
 
 __all__ = ["Batches", "batches", "pad_sequences"]
 
+Examples: TypeAlias = "TensorOrArray | Sequence[Any]"
+
 
 @explained
 def batches(
-    *sequences: Any,
+    *sequences: Examples,
     batch_size: int,
     rng: np.random.Generator | None = None,
     drop_last: bool = False,
-    pad: Any = None,
+    pad: float | None = None,
 ) -> Batches:
     """Examples in batches, in a new order in each epoch.
 
@@ -64,11 +68,11 @@ class Batches:
         position: how many examples of the present one were handed out.
     """
 
-    sequences: Sequence[Any]
+    sequences: Sequence[Examples]
     batch_size: int
     rng: np.random.Generator | None
     drop_last: bool
-    pad: Any
+    pad: float | None
 
     def __post_init__(self) -> None:
         if not self.sequences:
@@ -90,7 +94,7 @@ class Batches:
             raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
         self.size = lengths[0]
         self.epoch = self.position = 0
-        self._order: Any = None  # of the present epoch
+        self._order: NDArray[np.intp] | None = None  # of the present epoch
         self._resumed = False
 
     def __len__(self) -> int:
@@ -98,7 +102,7 @@ class Batches:
         return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._resumed:
+        if self._order is None or not self._resumed:
             self._order = self._draw()
             self.position = 0
         self._resumed = False
@@ -112,10 +116,10 @@ class Batches:
         self.epoch += 1
         self.position, self._order = 0, None
 
-    def _draw(self) -> Any:
+    def _draw(self) -> NDArray[np.intp]:
         return np.arange(self.size) if self.rng is None else self.rng.permutation(self.size)
 
-    def _batch(self, sequence: Any, chosen: Any) -> Any:
+    def _batch(self, sequence: Examples, chosen: NDArray[np.intp]) -> Array | list[object]:
         if isinstance(sequence, np.ndarray):
             return sequence[chosen]
         examples = [sequence[int(i)] for i in chosen]
@@ -134,7 +138,7 @@ class Batches:
 
     # ------------------------------------------------------------------ where it stands
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Epoch, position, the order of the present epoch, and the generator's state."""
         return {
             "size": self.size,
@@ -144,7 +148,7 @@ class Batches:
             "rng": None if self.rng is None else deepcopy(self.rng.bit_generator.state),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave.
 
         Raises: ArgumentError for data of another length, or where only one of the two shuffles.
@@ -164,7 +168,7 @@ class Batches:
 
 
 @explained
-def pad_sequences(sequences: Sequence[Any], value: Any = 0) -> Any:
+def pad_sequences(sequences: Sequence[ArrayLike], value: float = 0) -> Array:
     """Sequences of different lengths as one array, filled up with `value` at their ends.
 
     Raises: ShapeError unless they differ in their first axis alone.

@@ -14,15 +14,27 @@ from contextlib import suppress
 from copy import deepcopy
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError, MinigradError
 from .engine.refusals import explained
+from .engine.types import Array, StateDict
 from .files import is_special, make_folder, open_regular, resolve, writing
 
 __all__ = ["load", "save"]
+
+
+class HasState(Protocol):
+    """A model, an optimizer, a schedule, and whatever else has a state."""
+
+    def state_dict(self) -> Any: ...
+    def load_state_dict(self, state: Any, /) -> object: ...
+
+
+Part: TypeAlias = HasState | np.random.Generator
+PlainData: TypeAlias = Any  # numbers, text, arrays, and lists and dicts of them
 
 FILE_VERSION = 1
 JSON_NAME = "minigrad.json"  # the name of the JSON text among the arrays
@@ -33,10 +45,10 @@ ARRAY_KEY = "minigrad.array"  # stands in that text where an array is
 def save(
     path: str | os.PathLike[str],
     *,
-    step: Any = None,
-    note: Any = None,
+    step: PlainData = None,
+    note: PlainData = None,
     keep: int = 2,
-    **parts: Any,
+    **parts: Part | None,
 ) -> Path:
     """Write a training run into one file; a kill at any moment leaves the one before it whole.
 
@@ -61,8 +73,8 @@ def save(
     """
     if keep < 1:
         raise ArgumentError(f"save: keep must be at least 1, got {keep}")
-    states = {name: _state(part) for name, part in parts.items() if part is not None}
-    arrays: dict[str, Any] = {}
+    states = {name: state_of(part) for name, part in parts.items() if part is not None}
+    arrays: dict[str, Array] = {}
     about = {
         "minigrad": FILE_VERSION,
         "step": _without_arrays(step, "step", arrays),
@@ -84,7 +96,7 @@ def save(
 
 
 @explained
-def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
+def load(path: str | os.PathLike[str], **parts: Part | None) -> dict[str, Any]:
     """Put a saved run back into the parts given by name; all of it fits, or nothing is changed.
 
     Where the file is damaged, or is none of ours, the one saved before it is used, with a warning.
@@ -96,19 +108,19 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
     found, about = _newest(Path(path))
     states = about["parts"]
     wanted = {name: part for name, part in parts.items() if part is not None}
-    before = {name: _state(part) for name, part in wanted.items()}
+    before = {name: state_of(part) for name, part in wanted.items()}
     wrong = [f"{name}: not in the file" for name in wanted if name not in states]
     for name, part in wanted.items():
         if name in states:
             try:
-                _restore(part, states[name])
+                restore(part, states[name])
             except KeyError as error:
                 wrong.append(f"{name}: its state in the file has no {error}; save the run anew")
             except (MinigradError, AttributeError, TypeError, ValueError) as error:
                 wrong.append(f"{name}: {_said(error)}")
     if wrong:
         for name, part in wanted.items():
-            _restore(part, before[name])
+            restore(part, before[name])
         raise ArgumentError("\n  ".join([f"load: nothing was loaded from {found}", *wrong]))
     rest = {name: state for name, state in states.items() if name not in wanted}
     return {"step": about["step"], "note": about["note"], "path": found} | rest
@@ -117,20 +129,20 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- states
 
 
-def _state(part: Any) -> Any:
+def state_of(part: Part) -> StateDict:
     """What is to be kept of a part: its arrays and plain values, nested."""
     if isinstance(part, np.random.Generator):
-        return deepcopy(part.bit_generator.state)
+        return dict(deepcopy(part.bit_generator.state))
     if not hasattr(part, "state_dict"):
         raise ArgumentError(
             f"save: a {type(part).__name__} has no state_dict, so it cannot be kept"
         )
     state = part.state_dict()
-    generators = {path: _state(one) for path, one in _generators(part).items()}
+    generators = {path: state_of(one) for path, one in _generators(part).items()}
     return {"state": state} | ({"generators": generators} if generators else {})
 
 
-def _restore(part: Any, state: Any) -> None:
+def restore(part: Part, state: StateDict) -> None:
     if isinstance(part, np.random.Generator):
         part.bit_generator.state = state
         return
@@ -139,10 +151,10 @@ def _restore(part: Any, state: Any) -> None:
         raise ArgumentError(f"generators: {sorted(generators)} here, {sorted(saved)} in the file")
     part.load_state_dict(state["state"])
     for path, generator in generators.items():
-        _restore(generator, saved[path])
+        restore(generator, saved[path])
 
 
-def _generators(part: Any) -> dict[str, np.random.Generator]:
+def _generators(part: Part) -> dict[str, np.random.Generator]:
     """The generators that a model's layers draw from, by path; a shared one by its first."""
     found: dict[str, np.random.Generator] = {}
     for path, module in getattr(part, "named_modules", dict)():
@@ -153,7 +165,7 @@ def _generators(part: Any) -> dict[str, np.random.Generator]:
     return found
 
 
-def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
+def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> PlainData:
     """Nested plain values for JSON; each array goes into `arrays`, and its name stands for it."""
     if isinstance(value, Mapping):
         if len({*map(str, value)}) < len(value) or ARRAY_KEY in value:
@@ -185,7 +197,7 @@ def _without_arrays(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     return value
 
 
-def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
+def _with_arrays(value: PlainData, arrays: Mapping[str, Array]) -> PlainData:
     if isinstance(value, dict):
         if set(value) == {ARRAY_KEY}:
             return arrays[value[ARRAY_KEY]]
@@ -196,7 +208,7 @@ def _with_arrays(value: Any, arrays: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- files
 
 
-def _newest(path: Path) -> tuple[Path, dict[str, Any]]:
+def _newest(path: Path) -> tuple[Path, StateDict]:
     """The newest file that can be read: its path, and what it holds."""
     newest, *older = _names(Path(os.path.realpath(path)) if path.is_symlink() else path, 1000)
     first: FileError | None = None
@@ -213,7 +225,7 @@ def _newest(path: Path) -> tuple[Path, dict[str, Any]]:
     raise first
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> StateDict:
     """What one file holds, whose sums the zip format checks. Raises: FileError."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,11 @@ from .recording import trace as recording
 from .recording.checks import Checks
 
 if TYPE_CHECKING:
+    from .distributed import Ranks
     from .engine.types import Index
     from .recording.gradients import Which
     from .views.attention import Attentions
+    from .views.attention.record import Tokens
     from .views.attribution import Attribution
     from .views.comparison import Comparison
     from .views.notebook import PageCell
@@ -36,7 +37,7 @@ class Trace(recording.TraceRecord):
     [('multiply', 1.0), ('sum', 1.0)]
     """
 
-    def of_all_ranks(self, ranks: Any = None) -> Trace:
+    def of_all_ranks(self, ranks: Ranks | None = None) -> Trace:
         """The records of all ranks as one, on every rank; each calls it after its own trace.
 
         Args: ranks: those of `minigrad.distributed`, all unless given.
@@ -122,7 +123,7 @@ class Trace(recording.TraceRecord):
         self,
         path: str | Path,
         *,
-        tokens: Sequence[Any] | None = None,
+        tokens: Tokens = None,
         title: str | None = None,
         arrays: str = "pooled",
         scale: str = "run",
@@ -183,7 +184,7 @@ class Trace(recording.TraceRecord):
 
         return write_exercises(self, path)
 
-    def attention(self, tokens: Any = None) -> Attentions:
+    def attention(self, tokens: Tokens = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
 
         Args: tokens: a name for each position; or two lists, of the queries' and of the keys'

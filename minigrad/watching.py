@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, SupportsFloat, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .engine.context import current, use_context
 from .engine.errors import ArgumentError
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
     from .views.notebook import PageCell
 
 __all__ = ["watch"]
+
+
+class HasParameters(Protocol):
+    """A model, as a Module is."""
+
+    def named_parameters(self) -> Iterable[tuple[str, Tensor]]: ...
+
+
+Watched: TypeAlias = "HasParameters | Tensor | Sequence[Tensor] | Mapping[str, Tensor]"
 
 
 class Flow(FlowRecord):
@@ -43,7 +54,7 @@ class Flow(FlowRecord):
             'flow.html("f.html") show them'
         )
 
-    def log(self, **numbers: Any) -> None:
+    def log(self, **numbers: SupportsFloat) -> None:
         """Note numbers of the step that has just ended: a loss, a validation loss, an accuracy.
 
         Raises: ArgumentError for what is not one number.
@@ -138,12 +149,12 @@ class watch:
 
     def __init__(
         self,
-        model: Any,
+        model: Watched,
         every: int = 10,
         *,
         path: str | Path | None = None,
         traces: int = 3,
-        reference: Any = None,
+        reference: Watched | Mapping[str, ArrayLike] | None = None,
         baseline: str | Path | FlowRecord | None = None,
         live: bool = False,
     ) -> None:
@@ -190,7 +201,7 @@ class watch:
             self._server.close()
 
 
-def _one(name: str, value: Any) -> float:
+def _one(name: str, value: object) -> float:
     array = np.asarray(value._data if isinstance(value, Tensor) else value)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ArgumentError(f"log({name}=...): must be one number, got {value!r:.60}")

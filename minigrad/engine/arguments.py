@@ -14,19 +14,19 @@ __all__ = ["NUMERIC", "entries_of", "is_foreign", "is_masked", "operand", "refus
 NUMERIC = "biufc"  # kinds of dtypes
 
 
-def is_foreign(value: Any) -> bool:
+def is_foreign(value: object) -> bool:
     """Whether this is an array of another library, such as PyTorch's or JAX's."""
     if not hasattr(value, "__dlpack__"):
         return False
     return not isinstance(value, np.ndarray) and not hasattr(value, "__apply__")
 
 
-def is_masked(value: Any) -> bool:
+def is_masked(value: object) -> bool:
     """Whether this is NumPy's masked array, which loses its mask where it meets a tensor."""
     return isinstance(value, np.ma.MaskedArray)
 
 
-def refuse_masked(call: str, *values: Any) -> None:
+def refuse_masked(call: str, *values: object) -> None:
     """Raise DTypeError if one of the values is a masked array."""
     if any(map(is_masked, values)):
         raise DTypeError(

@@ -6,14 +6,14 @@ each other, and an op pays one look-up for the three of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .errors import ArgumentError
+from .types import Function
 
 if TYPE_CHECKING:
     from .listener import Listener
@@ -48,7 +48,7 @@ class ContextChange:
     def _changed(self, now: Context) -> Context:
         raise NotImplementedError
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         before = current()
         try:
             _CURRENT.set(self._changed(before))
@@ -57,7 +57,7 @@ class ContextChange:
             _CURRENT.set(before)
             raise
 
-    def __exit__(self, *exception: object, now: Any = None) -> None:
+    def __exit__(self, *exception: object, now: Context | None = None) -> None:
         try:
             now = current()
             _CURRENT.set(now.outer or now)
@@ -66,7 +66,7 @@ class ContextChange:
             _CURRENT.set(now.outer or now)
             raise
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Function) -> Function:
         if isgeneratorfunction(function) or isasyncgenfunction(function):
             raise ArgumentError(
                 f"a generator function cannot be decorated with {type(self).__name__}: "
@@ -79,14 +79,14 @@ class ContextChange:
                 with self:
                     return await function(*args, **kwargs)
 
-            return awaited
+            return awaited  # type: ignore[return-value]
 
         @wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
             with self:
                 return function(*args, **kwargs)
 
-        return inside
+        return inside  # type: ignore[return-value]
 
 
 class no_grad(ContextChange):

@@ -106,11 +106,11 @@ def ones(
     return tensor(np.ones(_shape_of("ones", shape), dtype), requires_grad, name)
 
 
-def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
+def _shape_of(call: str, sizes: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     """A shape given as one tuple, or as several integers."""
     shape = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int | np.integer) else sizes
     try:
-        return tuple([operator.index(n) for n in shape])
+        return tuple([operator.index(n) for n in shape])  # type: ignore[arg-type]
     except TypeError:
         raise DTypeError(
             f"{call}(shape): a shape is integers, as in (2, 3), got {sizes!r}; a dtype goes by "

@@ -4,7 +4,7 @@ Each class also inherits the built-in error a NumPy user would expect, so `excep
 works.
 """
 
-from typing import Any
+from collections.abc import Iterable
 
 __all__ = [
     "ArgumentError",
@@ -58,7 +58,7 @@ class MissingNameError(MinigradError, AttributeError):
     That is worked out only then: `hasattr` stays quick.
     """
 
-    def __init__(self, owner: str, name: str, table: str, offered: Any = ()) -> None:
+    def __init__(self, owner: str, name: str, table: str, offered: Iterable[str] = ()) -> None:
         super().__init__(owner, name, table, offered)
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from .context import current
 from .listener import Listener
 from .tensor import Tensor
+from .types import Arguments, Array
 
 __all__ = ["Followed", "Follower", "plain"]
 
@@ -38,14 +39,16 @@ _LOOKS = """
 class Follower(Listener):
     """A listener that hears of Followed arrays."""
 
-    def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def computed(
+        self, name: str, call: Callable[..., Any], args: Arguments, kwargs: dict[str, Any]
+    ) -> Any:
         """What `call`, of this name in NumPy, makes of arguments with Followed arrays in them."""
         return call(*plain(args), **plain(kwargs))
 
     def looked_at(self, use: str) -> None:
         """Numbers were taken out of one, by this function or attribute."""
 
-    def guard(self, array: Any) -> None:
+    def guard(self, array: Followed) -> None:
         """The truth of one was asked for."""
 
 
@@ -75,7 +78,7 @@ def _report(use: str) -> None:
         follower.looked_at(use)
 
 
-def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+def _method(name: str, x: Array, *args: Any, **kwargs: Any) -> Any:
     return getattr(x, name)(*args, **kwargs)
 
 
@@ -101,7 +104,7 @@ class Followed(np.ndarray[Any, Any]):
             _report(".view")
         return super().view(*args, **kwargs)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(x, Tensor) for x in inputs):
             return NotImplemented  # a Tensor's turn
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"

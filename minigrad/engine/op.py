@@ -39,9 +39,9 @@ import numpy as np
 
 from .arguments import NUMERIC, is_foreign, is_masked, operand
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
-from .plan import FasterKernel, Function, Plan, Rule, declare_rule, parameters_of, tuple_of
+from .plan import FasterKernel, Plan, Rule, declare_rule, parameters_of, tuple_of
 from .refusals import unknown_keyword, without_our_frames
-from .types import Arguments, DType
+from .types import Arguments, DType, Function
 
 __all__ = [
     "Axes",
@@ -334,7 +334,7 @@ class Op:
         return int(self.ask(self.flops, **self._named_values(inputs, settings, out)))
 
     def formulas(
-        self, inputs: Arguments, settings: Arguments, out: Any
+        self, inputs: Sequence[object], settings: Sequence[object], out: object
     ) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
         known = self._named_values(inputs, settings, out)

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from .errors import DeclarationError
-from .types import Arguments, Gradient
+from .types import Arguments, Function, Gradient
 
 if TYPE_CHECKING:
     from .op import Op
 
 __all__ = ["FasterKernel", "Plan", "Rule", "declare_rule", "parameters_of", "tuple_of"]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Rule(NamedTuple):

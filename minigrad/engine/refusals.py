@@ -10,13 +10,13 @@ from dis import opname
 from functools import wraps
 from inspect import signature
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from .errors import DTypeError, MinigradError
+from .types import Function
 
 __all__ = ["checked_keywords", "explained", "runs", "unknown_keyword", "without_our_frames"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 OUR_MODULES = ("minigrad.", "layers.")
 
 
@@ -26,7 +26,7 @@ def runs(frame: FrameType, instruction: str) -> bool:
 
 
 def unknown_keyword(
-    call: str, given: Mapping[str, Any], offered: Iterable[str], others: bool = False
+    call: str, given: Mapping[str, object], offered: Iterable[str], others: bool = False
 ) -> DTypeError | None:
     """The error of a call with a keyword that it does not have; None where it has them all.
 
@@ -44,7 +44,7 @@ def unknown_keyword(
 
 
 def checked_keywords(
-    call: str, given: Mapping[str, Any], offered: Iterable[str], others: bool = False
+    call: str, given: Mapping[str, object], offered: Iterable[str], others: bool = False
 ) -> None:
     """Raise DTypeError for a keyword that a call does not have, with the one that it has."""
     error = unknown_keyword(call, given, offered, others)
@@ -71,7 +71,7 @@ def explained(function: Function) -> Function:
 
 
 def _not_callable_so(
-    function: Callable[..., Any], given: Mapping[str, Any], error: TypeError
+    function: Callable[..., Any], given: Mapping[str, object], error: TypeError
 ) -> DTypeError:
     """The error of a call whose arguments do not fit the parameters, with what to write."""
     parameters = [p for p in signature(function).parameters.values() if p.name != "self"]

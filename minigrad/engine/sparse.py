@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .types import Gradient, Index
+
 __all__ = ["SparseGradient", "dense", "is_basic"]
 
 
@@ -25,13 +27,13 @@ class SparseGradient:
     __slots__ = ("dtype", "index", "shape", "values")
     add_at: Callable[[Any, Any, Any], None] = staticmethod(np.add.at)  # may be a faster one
 
-    def __init__(self, values: Any, index: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, values: Gradient, index: Index, shape: tuple[int, ...]) -> None:
         self.values = values
         self.index = index
         self.shape = shape
         self.dtype = values.dtype
 
-    def onto(self, total: Any, in_place: bool = False) -> Any:
+    def onto(self, total: Gradient, in_place: bool = False) -> Gradient:
         """The sum of this and `total` (None for zeros), written into `total` if `in_place`."""
         fresh = total is None
         if fresh:
@@ -48,7 +50,7 @@ class SparseGradient:
         return total
 
 
-def dense(gradient: Any) -> Any:
+def dense(gradient: Gradient) -> Gradient:
     """The gradient as an array.
 
     >>> dense(SparseGradient(np.array([1.0, 2.0]), slice(2), (3,)))
@@ -57,7 +59,7 @@ def dense(gradient: Any) -> Any:
     return gradient.onto(None) if gradient.__class__ is SparseGradient else gradient
 
 
-def is_basic(index: Any) -> bool:
+def is_basic(index: object) -> bool:
     """Whether NumPy answers this index with a view, so that no entry is picked twice."""
     parts = index if isinstance(index, tuple) else (index,)
     kinds = (int, np.integer, slice, type(None), type(Ellipsis))

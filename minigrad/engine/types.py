@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arguments", "Array", "DType", "Gradient", "Index", "StateDict"]
+__all__ = ["Arguments", "Array", "DType", "Function", "Gradient", "Index", "StateDict"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])  # what a decorator gives back
 
 Array: TypeAlias = NDArray[Any]  # of any dtype
 DType: TypeAlias = np.dtype[Any]

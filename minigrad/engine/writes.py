@@ -13,12 +13,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import count
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .errors import OverwrittenError
 from .sparse import is_basic
+from .types import Arguments, Array
+
+if TYPE_CHECKING:
+    from .tensor import Node
 
 __all__ = ["OUR_PACKAGES", "DataView", "SourceLocation", "caller", "next_number", "writes"]
 
@@ -69,16 +74,16 @@ class _Writes:
 
     def __init__(self) -> None:
         self.latest = -1
-        self._by_owner: dict[int, tuple[Any, int, SourceLocation]] = {}
+        self._by_owner: dict[int, tuple[weakref.ref[Array], int, SourceLocation]] = {}
 
     @staticmethod
-    def owner(array: Any) -> Any:
+    def owner(array: Array) -> Array:
         """The array whose memory it is."""
-        while isinstance(getattr(array, "base", None), np.ndarray):
+        while isinstance(array.base, np.ndarray):
             array = array.base
         return array
 
-    def note(self, array: Any, place: SourceLocation) -> None:
+    def note(self, array: Array, place: SourceLocation) -> None:
         owner = self.owner(array)
         key = id(owner)
         known = self._by_owner.get(key)
@@ -86,16 +91,16 @@ class _Writes:
         self.latest = next_number()
         self._by_owner[key] = (forget, self.latest, place)
 
-    def when(self, array: Any) -> int:
+    def when(self, array: Array) -> int:
         """The number of the latest write to its memory, -1 if there was none."""
         return self._by_owner.get(id(self.owner(array)), (None, -1))[1]
 
-    def check(self, node: Any, saved: tuple[Any, ...]) -> None:
+    def check(self, node: Node, saved: Arguments) -> None:
         """Raise if anything `node` saved was written after it was made."""
         for name, value in zip(node.plan.names, saved, strict=True):
             self.check_since(node.seq, node, name, value)
 
-    def check_since(self, began: int, node: Any, name: str, value: Any) -> None:
+    def check_since(self, began: int, node: Node, name: str, value: object) -> None:
         """Raise if `value`, which `node` needs as `name`, was written after number `began`."""
         if isinstance(value, np.ndarray):
             _, number, place = self._by_owner.get(id(self.owner(value)), (None, -1, None))
@@ -117,9 +122,11 @@ class DataView(np.ndarray[Any, Any]):
     A graph that saved these entries refuses to run backward with the new ones.
     """
 
-    written: Any = None  # the tensor's own array, or a slice of it; None for copies
+    written: Array | None = None  # the tensor's own array, or a slice of it; None for copies
 
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    def __array_wrap__(
+        self, array: Array, context: object = None, return_scalar: bool = False
+    ) -> Any:
         return array[()] if return_scalar else np.asarray(array)
 
     def __getitem__(self, index: Any) -> Any:
@@ -137,15 +144,15 @@ class DataView(np.ndarray[Any, Any]):
             self.written[index] = value
             writes.note(self.written, caller())
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         return np.asarray(self).__reduce__()
 
     def __repr__(self) -> str:
         return repr(np.asarray(self))
 
 
-def _in_place(ufunc: Any) -> Callable[[DataView, Any], DataView]:
-    def operator(self: DataView, other: Any) -> DataView:
+def _in_place(ufunc: np.ufunc) -> Callable[[DataView, ArrayLike], DataView]:
+    def operator(self: DataView, other: ArrayLike) -> DataView:
         target = np.asarray(self if self.written is None else self.written)
         ufunc(target, other, out=target)
         if self.written is not None:
