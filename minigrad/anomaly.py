@@ -77,7 +77,7 @@ def check_result(
     settings: Sequence[Any],
     output: TensorOrArray,
     path: str,
-    place: SourceLocation,
+    place: SourceLocation | str,
 ) -> None:
     """Raises: NonFiniteError where an op's result has NaN or infinity."""
     names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
@@ -99,7 +99,7 @@ def check_part(
     gradient: Gradient,
     part: Gradient,
     path: str,
-    place: SourceLocation,
+    place: SourceLocation | str,
 ) -> None:
     """Raises: NonFiniteError where what a rule gave has. tex: the rule's, of this call."""
     if part is not None and _bad(_plain(part)).any():
@@ -128,7 +128,7 @@ def _error(
     op: Op,
     tex: str,
     path: str,
-    place: SourceLocation,
+    place: SourceLocation | str,
     found: tuple[str, Array],
     operands: dict[str, Any],
 ) -> NonFiniteError:
