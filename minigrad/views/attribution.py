@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import fill
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class Attribution(Explained):
         self,
         width: int | None = None,
         *,
-        tokens: Sequence[Any] | None = None,
+        tokens: Sequence[object] | None = None,
         most: int = 16,
     ) -> str:
         """The shares as text, each part's largest in their order, and what their sums leave.
@@ -55,7 +54,7 @@ class Attribution(Explained):
                 ]
         return finished("\n".join([*parts, "", *(fill(x, width) for x in self._sums())]))
 
-    def _positions(self, tokens: Sequence[Any] | None) -> list[AttributionRow]:
+    def _positions(self, tokens: Sequence[object] | None) -> list[AttributionRow]:
         shares = self.positions
         names = [str(i) for i in range(shares.shape[-1])]
         if tokens is not None and len(tokens) != len(names):
@@ -76,9 +75,9 @@ class Attribution(Explained):
 
     def _sums(self) -> list[str]:
         """How far the shares add up to the number, and what is not among them."""
-        told = {"positions": "shares of positions", "branches": "direct shares of branches"}
+        names = {"positions": "shares of positions", "branches": "direct shares of branches"}
         return [
-            f"{told[name]} sum to {sized(self.value - left)}, which leaves {sized(left)} of "
+            f"{names[name]} sum to {sized(self.value - left)}, which leaves {sized(left)} of "
             f"{sized(self.value)}"
             for name, left in self.left.items()
         ] + [self.hidden] * bool(self.hidden)

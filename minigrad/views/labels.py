@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..recording.checks import BY_HAND, CHECK_KINDS, CheckKind, CheckResult, Checks
 from ..recording.record import Entry
@@ -289,7 +289,7 @@ def reasons(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> list[str
     return said
 
 
-def words(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> dict[str, Any]:
+def words(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> dict[str, object]:
     """What a kind's sentences are filled in with: its words, its counts, what is wrong first."""
     all_of_it, wrong = checks.of(kind.name), checks.wrong(kind.name)
     differences = [r.difference for r in all_of_it if r.difference is not None]
@@ -309,7 +309,7 @@ def words(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> dict[str, 
     return found | (_named(wrong[0], quoted) if wrong else {})
 
 
-def _named(first: CheckResult, quoted: Quote) -> dict[str, Any]:
+def _named(first: CheckResult, quoted: Quote) -> dict[str, object]:
     return {
         "number": first.number,
         "title": quoted(first.title),

@@ -40,6 +40,8 @@ WORST_FIRST = ("wrong", "non-finite", "exploding", "vanishing", "zero", "ok", "c
 class AnnotatedTrace:
     """A record with scopes, repeated blocks, states and labels.
 
+    Args: fold: find repeated blocks.  against: a Comparison with another run, for its ratios.
+
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     >>> with mg.trace() as t, mg.scope("squares"):
@@ -65,7 +67,7 @@ class AnnotatedTrace:
         return entry.gradient_rms if self.against is None else self.against.ratio(entry)
 
     def sent(self, edge: Edge) -> float | None:
-        """The same of what a use sent back."""
+        """The rms of the gradient that a use sent back; where runs are compared, the ratio."""
         return edge.contribution_rms if self.against is None else self.against.ratio_along(edge)
 
     @cached_property
@@ -125,13 +127,13 @@ class AnnotatedTrace:
         return len(crossed[block]), "layer" if own else "step"
 
     def gain(self, entry: Entry) -> float | None:
-        """The most that a step sends on to what was computed, beside what came to it, in norms."""
+        """The largest norm that a step sends back to a computed value, over the norm it got."""
         uses = self.trace.into(entry)
         sent = [e for e in uses if e.contribution is not None and self.trace[e.source].op]
         return max((gain(self.trace, edge) for edge in sent), default=None)
 
     def unresponsive(self, entry: Entry) -> str:
-        """How much of a value hardly answers to its input, such as `3 of 64 units dead`."""
+        """How many entries of a value hardly depend on its input, such as `3 of 64 units dead`."""
         call = self.trace.call_of(entry)
         if call is None or call.op.saturates is None or not isinstance(entry.value, np.ndarray):
             return ""
@@ -141,13 +143,13 @@ class AnnotatedTrace:
         return f"{int(where.sum())} of {where.size} {words}" if where.any() else ""
 
     def label(self, entry: Entry) -> str:
-        """What an entry is called; one drawn for several of different names, by first and last."""
+        """An entry's name; one drawn for several of different names has the first and the last."""
         copies = self.copies(entry.id)
         ends = dict.fromkeys(self._label_of(one) for one in (copies[0], copies[-1]))
         return " … ".join(ends)
 
     def _label_of(self, entry: Entry) -> str:
-        """Its name or its op; an unnamed leaf goes by the input it is used as: mask, but not a."""
+        """Its name or its op; an unnamed leaf has the name of the input that it is: mask, not a."""
         uses = self.trace.uses(entry)
         if entry.op is not None or entry.name is not None:
             return entry.label
@@ -190,14 +192,14 @@ class AnnotatedTrace:
         return found
 
     def terms(self, entry: Entry) -> list[float]:
-        """The sizes of the gradients that an entry's uses sent back: all that its own sums."""
+        """The sizes of the gradients that an entry's uses sent back; its own is their sum."""
         sizes = (edge.contribution_rms for edge in self.trace.uses(entry))
         return [size for size in sizes if size is not None]
 
     def spread(self, entries: Sequence[Entry], *, constants: bool = True) -> Spread:
         """The gradients of several entries that are drawn as one.
 
-        Args: constants: count what has no gradient too; within a scope, constants need none.
+        Args: constants: count entries without a gradient too; a scope is judged without them.
         """
         counted = entries if constants else [e for e in entries if e.state != "none"] or entries
         present = {entry.state for entry in counted}
@@ -211,7 +213,7 @@ class AnnotatedTrace:
         return Spread(sizes, worst, note)
 
     def _which(self, entry: Entry, among: Sequence[Entry]) -> str:
-        """Which of several an entry is: of copies, the scopes that it alone has."""
+        """An entry's path among several; among copies of one, its own scopes alone."""
         if len({self.fold.leader(one.id) for one in among}) > 1:
             return entry.path
         other = among[-1] if entry is among[0] else among[0]
@@ -266,7 +268,7 @@ def ranged(sizes: Iterable[float]) -> str:
 
 
 def _rank(size: float) -> float:
-    """What is not finite is larger than anything."""
+    """For sorting: NaN and infinity are the largest."""
     return size if isfinite(size) else inf
 
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import fill, wrap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..recording.attribution import Explained
 from ..recording.record import Entry, rms
@@ -24,9 +25,11 @@ __all__ = [
 ]  # fmt: skip
 
 TERMINAL_ROWS, HEADS_NAMED = 24, 6  # shown: rows in a terminal, heads of a kind
-TOLD = 0.5  # from where on a head is said to look at keys of a kind
+LOOKS_FROM = 0.5  # the least mean weight with which a head is said to look at keys of a kind
 MOVES = "∂L/∂A · A"
-Names = Sequence[Sequence[str]]  # of each text's tokens
+Names: TypeAlias = Sequence[Sequence[str]]  # of each text's tokens
+Ids: TypeAlias = NDArray[np.integer]  # (B, n), of the same tokens
+Floats: TypeAlias = NDArray[np.floating]
 
 
 class Token(NamedTuple):
@@ -51,7 +54,9 @@ class BlockFigures(NamedTuple):
     feed_forward: float
 
 
-def likeliest(logits: Any, name: Callable[[int], str], most: int, target: int | None = None) -> Any:
+def likeliest(
+    logits: Floats, name: Callable[[int], str], most: int, target: int | None = None
+) -> list[tuple[str, float]]:
     """Tokens and their probabilities, the likeliest first, and the target.
 
     >>> likeliest(np.log([1.0, 3.0]), str, most=1, target=0)
@@ -62,25 +67,25 @@ def likeliest(logits: Any, name: Callable[[int], str], most: int, target: int | 
     return [(name(i), round(float(p[i]), 15)) for i in dict.fromkeys(best)]
 
 
-def _probabilities(logits: Any) -> Any:
-    odds = np.exp(logits.astype(np.float64) - float(logits.max()))
+def _probabilities(logits: Floats) -> Floats:
+    odds: Floats = np.exp(logits.astype(np.float64) - float(logits.max()))
     return odds / odds.sum()
 
 
 def by_token(
-    trace: TraceRecord, found: Explained, names: Names, ids: Any, logits: Any = None
+    trace: TraceRecord, found: Explained, names: Names, ids: Ids, logits: Floats | None = None
 ) -> list[list[Token]]:
     """A list for each text. Args: logits: (B, n, n_tokens) of each next token, if it has them."""
     gradients, texts = trace[found.at].gradient, []
     for row, text in enumerate(names):
         n = len(text)
-        given: list[float | None] = [None] * n
+        probabilities: list[float | None] = [None] * n
         if logits is not None:
-            given[1:] = [
+            probabilities[1:] = [
                 float(_probabilities(logits[row, k])[ids[row, k + 1]]) for k in range(n - 1)
             ]
         sizes, shares = map(rms, gradients[row, :n]), found.positions[row, :n].tolist()
-        texts.append([*map(Token, text, given, sizes, shares)])
+        texts.append([*map(Token, text, probabilities, sizes, shares)])
     return texts
 
 
@@ -115,7 +120,7 @@ def _rms_of_real(entry: Entry, lengths: Sequence[int]) -> float:
 
 
 def block_number(path: str) -> int:
-    """The last that a path has."""
+    """The number of the innermost block of a path."""
     return int(re.findall(r"blocks\.(\d+)", path)[-1])
 
 
@@ -123,7 +128,7 @@ def by_head(
     trace: TraceRecord,
     found: Explained,
     names: Names,
-    ids: Any,
+    ids: Ids,
     shown: Callable[[Entry], list[int]],
 ) -> dict[str, list[tuple[str, float]]]:
     """For each kind of key how much each head looks at it, and how much it moves the loss.
@@ -136,7 +141,7 @@ def by_head(
     moved = {head.path: head.totals for head in found.heads}
     for one in attentions(trace):
         heads = shown(one.entry)
-        figures: dict[str, list[Any]] = {}
+        figures: dict[str, list[Floats]] = {}
         for A, text, row in zip(one.A if heads else (), names, ids, strict=False):
             n = len(text)
             for kind, looks in looks_at(A[heads, :n, :n], row[:n]).items():
@@ -244,10 +249,10 @@ def head_table(title: str, hint: str, by_kind: dict[str, list[tuple[str, float]]
     rows = []
     for kind, heads in by_kind.items():
         moves = kind == MOVES
-        told = [f"{head} {x:+.2g}" if moves else f"{head} {x:.2f}" for head, x in heads]
-        shown = told if moves else told[: sum(x >= TOLD for _, x in heads)]
+        figures = [f"{head} {x:+.2g}" if moves else f"{head} {x:.2f}" for head, x in heads]
+        shown = figures if moves else figures[: sum(x >= LOOKS_FROM for _, x in heads)]
         more = f" and {len(shown) - HEADS_NAMED} more" * (len(shown) > HEADS_NAMED and not moves)
-        said = ", ".join(shown[:HEADS_NAMED]) or f"none; nearest {told[0]}"
+        said = ", ".join(shown[:HEADS_NAMED]) or f"none; nearest {figures[0]}"
         rows.append([kind, said + more])
     return Figures(title, hint, HEAD_TABLE_COLUMNS, rows, wraps=True)
 

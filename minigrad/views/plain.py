@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
 from math import isfinite
-from typing import Any
 
 from ..engine.errors import ArgumentError
 
@@ -109,9 +109,9 @@ class Text(str):
         return str(self)
 
 
-def one_of(call: str, known: Any, **given: Any) -> None:
-    """Raises: ArgumentError, naming the call, if what is given for an option is not known."""
-    ((name, value),) = given.items()
+def one_of(call: str, known: Collection[str | None], **option: str | None) -> None:
+    """Raises: ArgumentError, naming the call, unless the option's value is a known one."""
+    ((name, value),) = option.items()
     if value not in known:
         said = ", ".join(filter(None, known))
         raise ArgumentError(f"{call}: {name} must be one of {said}, got {value!r}")

@@ -14,9 +14,10 @@ from contextlib import nullcontext
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import compare_digest, token_urlsafe
+from socket import socket
 from socketserver import TCPServer
 from threading import BoundedSemaphore, Event, Lock, Thread
-from typing import Any
+from typing import Any, TypeAlias
 
 __all__ = ["Route", "Served"]
 
@@ -24,7 +25,8 @@ READER_TIMEOUT = 2.0  # seconds for a slow reader
 MOST_BYTES = 1 << 20  # of a question
 MOST_WAITING = 16  # questions that wait for an answer
 
-Route = tuple[str, str, Callable[[bytes], bytes]]  # method, kind of content, what answers
+Route: TypeAlias = tuple[str, str, Callable[[bytes], bytes]]  # method, content type, answer
+Request: TypeAlias = socket | tuple[bytes, socket]  # as socketserver types it
 
 
 class Served:
@@ -71,37 +73,37 @@ class _Server(ThreadingHTTPServer):
 
     request_queue_size = MOST_WAITING
 
-    def __init__(self, *of: Any) -> None:
+    def __init__(self, address: tuple[str, int], answer: Callable[..., _Answer]) -> None:
         self.room = BoundedSemaphore(MOST_WAITING)
-        super().__init__(*of)
+        super().__init__(address, answer)
 
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # without looking up the machine's name
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Request, client_address: object) -> None:
         if self.room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Request, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.room.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Request, client_address: object) -> None:
         """A reader who leaves, or asks nonsense, is none of the program's business."""
 
 
 class _Answer(BaseHTTPRequestHandler):
-    """One question."""
+    """Serves one HTTP request."""
 
     timeout = READER_TIMEOUT
 
-    def __init__(self, served: Served, *of: Any) -> None:
+    def __init__(self, served: Served, *request: Any) -> None:
         self.served = served
-        super().__init__(*of)
+        super().__init__(*request)
 
     def do_GET(self) -> None:
         self._answer("GET", b"")
@@ -136,5 +138,5 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing on the terminal of who works there."""
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to the terminal of who works there."""
