@@ -161,7 +161,7 @@ class CostCounter(mg.FlopCounter):
         self.most: Counter[int] = Counter()
         self.saved: dict[int, Activation] = {}
 
-    def run(self, op: mg.Op, inputs: Sequence[Any], settings: Sequence[Any]) -> Any:
+    def run(self, op: mg.Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Any:
         """Add one op; its inputs' gradients, where they arrive wider than the inputs or twice."""
         if not any(getattr(x, "counted", False) for x in inputs):
             return super().run(op, inputs, settings)

@@ -8,11 +8,11 @@ it says what it costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,10 +20,16 @@ from ..engine.errors import MinigradError
 from ..engine.op import Op, Shaped
 from ..engine.plan import Plan
 from ..engine.tensor import Tensor
+from ..engine.types import Arguments, Array
 from ..ops import add, divide, getitem, matmul, multiply, power, subtract
 from ..ops.operators import not_recorded, op_like
 
-__all__ = ["FlopCounter", "RuleCost", "ShapeTensor", "count_rules"]
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+__all__ = ["FlopCounter", "RuleCost", "ShapeTensor"]
+
+Found = TypeVar("Found")
 
 
 class RuleCost(NamedTuple):
@@ -38,49 +44,78 @@ class FlopCounter:
 
     Attributes: flops: so far.  known: forms of results, by op and forms of inputs; counters of
         similar calls may share it.
+
+    >>> from minigrad.ops import matmul
+    >>> a, b = np.ones((2, 3)), np.ones((3, 5))
+    >>> FlopCounter().rules(matmul, (a, b), (), needs=(True, True))
+    RuleCost(flops=120, shapes=((2, 3), (3, 5)))
     """
 
     def __init__(self, known: dict[str, Any] | None = None) -> None:
         self.flops = 0
-        self.known: dict[str, Any] = {} if known is None else known
+        self.known = {} if known is None else known
 
-    def run(self, op: Op, inputs: Sequence[Any], settings: Any) -> Any:
+    def run(self, op: Op, inputs: Arguments, settings: Arguments) -> ShapeTensor:
         """Count one op; its result, as a shape tensor."""
         out = ShapeTensor(*self.forms(op, inputs, settings)[0], self, counted=_counted(inputs))
         self.flops += self.flops_of(op, inputs, settings, out) if out.counted else 0
         return out
 
-    def flops_of(self, op: Op, inputs: Sequence[Any], settings: Any, out: Any) -> int:
+    def flops_of(self, op: Op, inputs: Arguments, settings: Arguments, out: ShapeTensor) -> int:
         """What the op's declaration says. Raises: TypeError where it does not."""
         flops = op.count_flops(inputs, settings, out)
         if flops is None:
             raise TypeError(f"{op.name} does not say what it costs; declare its flops")
         return flops
 
-    def forms(self, op: Op, inputs: Sequence[Any], settings: Any) -> list[Shaped]:
+    def forms(self, op: Op, inputs: Arguments, settings: Arguments) -> list[Shaped]:
         """Of the op's result, and of its by-products."""
-        found: list[Shaped] = self.remember(
-            "forms", op, inputs, settings, lambda: _forms(op, inputs, settings)
-        )
-        return found
+        return self._remember("forms", op, inputs, settings, lambda: _forms(op, inputs, settings))
 
     def rules(
-        self, op: Op, inputs: Sequence[Any], settings: Any, needs: tuple[bool, ...]
+        self, op: Op, inputs: Arguments, settings: Arguments, needs: tuple[bool, ...]
     ) -> RuleCost:
         """What the rules cost for the inputs that need a gradient."""
+        call = op, inputs, settings
+        return self._remember(f"rules {needs}", *call, lambda: self._run_rules(*call, needs))
 
-        def count() -> RuleCost:
-            forms = self.forms(op, inputs, settings)
-            return _run_rules(op, inputs, settings, needs, forms, FlopCounter(self.known))
-
-        found: RuleCost = self.remember(f"rules {needs}", op, inputs, settings, count)
-        return found
+    def _run_rules(
+        self, op: Op, inputs: Arguments, settings: Arguments, needs: tuple[bool, ...]
+    ) -> RuleCost:
+        counter = FlopCounter(self.known)
+        names = op.input_names(len(inputs))
+        tensors = [
+            ShapeTensor(np.shape(x), getattr(x, "dtype", float), counter)
+            if need or (hasattr(x, "dtype") and x.dtype.kind in "fc")
+            else x
+            for x, need in zip(inputs, needs, strict=True)
+        ]
+        form, *others = self.forms(op, inputs, settings)
+        out = ShapeTensor(*form, counter)
+        by_products = [ShapeTensor(*other, counter, counted=False) for other in others]
+        shapes = {f"{name}_shape": np.shape(x) for name, x in zip(names, inputs, strict=True)}
+        if op.variadic:
+            shapes = {f"{op.inputs[0]}_shape": tuple(shapes.values())}
+        known = dict(zip(names, tensors, strict=True)) | shapes | {"out": out}
+        known |= dict(zip(op.settings, settings, strict=True))
+        known |= dict(zip(op.auxiliary, by_products, strict=True))
+        plan = plan_of(op, needs)
+        g = ShapeTensor(out.shape, out.dtype, counter)
+        found = plan.backward(g, tuple([known[name] for name in plan.names]))
+        return RuleCost(counter.flops, tuple([np.shape(gradient) for gradient in found]))
 
     def names_saved(self, op: Op, needs: tuple[bool, ...]) -> tuple[str, ...]:
         """What the rules for these inputs name, which a node keeps."""
         return plan_of(op, needs).names
 
-    def remember(self, what: str, op: Op, inputs: Any, settings: Any, find: Any) -> Any:
+    def _remember(
+        self,
+        what: str,
+        op: Op,
+        inputs: Arguments,
+        settings: Arguments,
+        find: Callable[[], Found],
+    ) -> Found:
         """What `find()` gives, from memory for a call like an earlier one, as in a next block."""
         known = [Shaped.of(x) if hasattr(x, "shape") else x for x in inputs]
         key = f"{what} {op.name} {known} {[type(x) for x in inputs]} {settings}"
@@ -88,7 +123,8 @@ class FlopCounter:
             return find()
         if key not in self.known:
             self.known[key] = find()
-        return self.known[key]
+        found: Found = self.known[key]
+        return found
 
 
 class ShapeTensor:
@@ -101,7 +137,12 @@ class ShapeTensor:
     name = path = ""
 
     def __init__(
-        self, shape: Sequence[int], dtype: Any, counter: Any, *, counted: bool = True
+        self,
+        shape: Sequence[int],
+        dtype: DTypeLike,
+        counter: FlopCounter,
+        *,
+        counted: bool = True,
     ) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
@@ -111,22 +152,24 @@ class ShapeTensor:
         self.counted = counted
 
     @staticmethod
-    def __apply__(op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Any:
+    def __apply__(op: Op, inputs: Arguments, settings: Arguments) -> ShapeTensor:
         counter = next(x.counter for x in _shape_tensors((inputs, settings)))
         return counter.run(op, inputs, settings)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         found = op_like(ufunc.__name__)
-        asks = {"d->?", "dd->?"}.intersection(ufunc.types)
-        if asks and method == "__call__":
+        compares = {"d->?", "dd->?"}.intersection(ufunc.types)
+        if compares and method == "__call__":
             return self._compared(*inputs)
-        if asks or not _counted(inputs):
+        if compares or not _counted(inputs):
             return self._plainly(getattr(ufunc, method), inputs, kwargs)
         if method != "__call__" or found is None or kwargs:
             raise not_recorded(ufunc.__name__)
         return found(*inputs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, args: Arguments, kwargs: dict[str, Any]
+    ) -> Any:
         if function in (np.shape, np.ndim, np.size):
             return getattr(args[0], function.__name__)
         found = op_like(function.__name__)
@@ -136,17 +179,19 @@ class ShapeTensor:
             raise not_recorded(function.__name__)
         return found(*args, **kwargs)
 
-    def _compared(self, *values: Any) -> Any:
+    def _compared(self, *values: Any) -> ShapeTensor:
         """The truth values of a comparison, entry by entry."""
-        shape = np.broadcast_shapes(self.shape, *map(np.shape, values))
+        shape = np.broadcast_shapes(self.shape, *(np.shape(x) for x in values))
         return ShapeTensor(shape, bool, self.counter, counted=False)
 
-    def _plainly(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def _plainly(
+        self, function: Callable[..., Any], args: Arguments, kwargs: dict[str, Any]
+    ) -> ShapeTensor:
         """What NumPy makes of comparisons, of which nothing is recorded."""
         made = function(*_weightless(args), **_weightless(kwargs))
         return ShapeTensor(made.shape, made.dtype, self.counter, counted=False)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         """Itself as the one object of an array: NumPy would go through it entry by entry."""
         whole = np.empty((), object)
         whole[()] = self
@@ -155,14 +200,14 @@ class ShapeTensor:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[ShapeTensor]:
         return (getitem(self, i) for i in range(len(self)))
 
     def __repr__(self) -> str:
         return f"ShapeTensor({self.shape}, {self.dtype}, {self.counted})"
 
 
-def _reflected(op: Op) -> Any:
+def _reflected(op: Op) -> Callable[..., Any]:
     return lambda self, other: op(other, self)
 
 
@@ -180,7 +225,7 @@ for _name, _op in {
 ShapeTensor.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 
-def _shape_tensors(value: Any) -> Iterator[ShapeTensor]:
+def _shape_tensors(value: object) -> Iterator[ShapeTensor]:
     """Those in nested sequences."""
     if isinstance(value, ShapeTensor):
         yield value
@@ -191,7 +236,7 @@ def _shape_tensors(value: Any) -> Iterator[ShapeTensor]:
         yield from _shape_tensors([*value.values()])
 
 
-def _counted(values: Any) -> bool:
+def _counted(values: object) -> bool:
     """Whether what an op makes of these is a step of a graph."""
     return any(x.counted for x in _shape_tensors(values))
 
@@ -207,44 +252,7 @@ def _weightless(value: Any) -> Any:
     return value
 
 
-# ---------------------------------------------------------------- what a rule costs
-
-
-def count_rules(op: Op, inputs: Sequence[Any], settings: Any, needed: Sequence[int]) -> RuleCost:
-    """What the rules of one call cost, for the inputs at the positions `needed`.
-
-    >>> from minigrad.ops import matmul
-    >>> a, b = np.ones((2, 3)), np.ones((3, 5))
-    >>> count_rules(matmul, (a, b), (), [0, 1])
-    RuleCost(flops=120, shapes=((2, 3), (3, 5)))
-    """
-    needs = tuple(i in needed for i in range(len(inputs)))
-    return FlopCounter().rules(op, inputs, settings, needs)
-
-
-def _run_rules(
-    op: Op, inputs: Sequence[Any], settings: Any, needs: Any, forms: list[Shaped], counter: Any
-) -> RuleCost:
-    names = op.input_names(len(inputs))
-    tensors = [
-        ShapeTensor(np.shape(x), getattr(x, "dtype", float), counter)
-        if need or (hasattr(x, "dtype") and x.dtype.kind in "fc")
-        else x
-        for x, need in zip(inputs, needs, strict=True)
-    ]
-    out, *others = [ShapeTensor(*form, counter) for form in forms]
-    for other in others:
-        other.counted = False
-    shapes = {f"{name}_shape": np.shape(x) for name, x in zip(names, inputs, strict=True)}
-    if op.variadic:
-        shapes = {f"{op.inputs[0]}_shape": tuple(shapes.values())}
-    known = dict(zip(names, tensors, strict=True)) | shapes | {"out": out}
-    known |= dict(zip(op.settings, settings, strict=True))
-    known |= dict(zip(op.auxiliary, others, strict=True))
-    plan = plan_of(op, needs)
-    g = ShapeTensor(out.shape, out.dtype, counter)
-    found = plan.backward(g, tuple([known[name] for name in plan.names]))
-    return RuleCost(counter.flops, tuple([np.shape(gradient) for gradient in found]))
+# ---------------------------------------------------------------- shapes of results
 
 
 @cache
@@ -253,10 +261,7 @@ def plan_of(op: Op, needs: tuple[bool, ...]) -> Plan:
     return op.plan(int("1" + "".join(str(int(need)) for need in needs), 4))
 
 
-# ---------------------------------------------------------------- shapes of results
-
-
-def _forms(op: Op, inputs: Any, settings: Any) -> list[Shaped]:
+def _forms(op: Op, inputs: Arguments, settings: Arguments) -> list[Shaped]:
     """Of an op's result and by-products."""
     if "shape" in op.settings:  # of the result
         shape = settings[op.settings.index("shape")]
@@ -266,11 +271,9 @@ def _forms(op: Op, inputs: Any, settings: Any) -> list[Shaped]:
     if _moves(op):  # settings may name sizes; entries of no bytes take no memory
         try:
             nothing = [_like(x, np.shape(x), "V0") for x in inputs]
-            out, *others = _run(op, nothing, settings)
-            return [
-                Shaped(out.shape, next(x.dtype for x in inputs if hasattr(x, "dtype"))),
-                *others,
-            ]
+            out, *by_products = _run(op, nothing, settings)
+            dtype = next(x.dtype for x in inputs if hasattr(x, "dtype"))
+            return [Shaped(out.shape, dtype), *by_products]
         except (TypeError, ValueError, StopIteration):  # it looks at entries after all
             pass
     once, again = (_on_small_arrays(op, inputs, settings, power) for power in (1, 2))
@@ -280,7 +283,9 @@ def _forms(op: Op, inputs: Any, settings: Any) -> list[Shaped]:
     return _run(op, alike, deepcopy(settings))  # lengths that are computed, not handed on
 
 
-def _on_small_arrays(op: Op, inputs: Any, settings: Any, power: int) -> list[Shaped] | None:
+def _on_small_arrays(
+    op: Op, inputs: Arguments, settings: Arguments, power: int
+) -> list[Shaped] | None:
     """The forms, found with a small number for each length: the first, second … or their squares,
     so that no length computed from others is another both times. None where the op refuses those,
     or makes lengths of its own.
@@ -301,7 +306,7 @@ def _on_small_arrays(op: Op, inputs: Any, settings: Any, power: int) -> list[Sha
         return None
 
 
-def _run(op: Op, arrays: Any, settings: Any) -> list[Shaped]:
+def _run(op: Op, arrays: Sequence[Any], settings: Sequence[Any]) -> list[Shaped]:
     """The forms of what the kernel gives."""
     with np.errstate(all="ignore"):
         found = op.forward(*arrays, *settings)
@@ -318,7 +323,7 @@ def _moves(op: Op) -> bool:
     return False
 
 
-def _like(x: Any, shape: Sequence[int], dtype: Any = None) -> Any:
+def _like(x: Any, shape: Sequence[int], dtype: DTypeLike | None = None) -> Any:
     """An array in the place of x; numbers and None stay."""
     if not hasattr(x, "shape"):
         return x
