@@ -14,6 +14,7 @@ from ..engine.errors import ArgumentError
 __all__ = [
     "Text",
     "asset",
+    "bare",
     "capital",
     "counted",
     "filled",
@@ -115,6 +116,15 @@ def one_of(call: str, known: Collection[str | None], **option: str | None) -> No
     if value not in known:
         said = ", ".join(filter(None, known))
         raise ArgumentError(f"{call}: {name} must be one of {said}, got {value!r}")
+
+
+def bare(text: str) -> str:
+    """A number as Python prints it, without the name of its NumPy type; other text as it is.
+
+    >>> bare("np.float64(0.5)"), bare("mean")
+    ('0.5', 'mean')
+    """
+    return re.sub(r"^np\.\w+\((.*)\)$", r"\1", text)
 
 
 @cache

@@ -16,8 +16,9 @@ from ...recording.flow import FlowRecord, number
 from ...recording.trace import TraceRecord
 from ..colors import DARK, LIGHT
 from ..data import Json
-from ..page import embedded, page_html
-from ..plain import asset, filled, one_line
+from ..page import page_html
+from ..page.document import document, script_of, style_of
+from ..plain import asset, one_line
 from .heatmap import colours, flow_picture
 from .table import NOTES, summary
 
@@ -41,9 +42,13 @@ def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> 
     """The page as text. Args: live: where it asks for news, if it is served while training runs."""
     content = flow_content(flow, traces=not live) | {"live": live}
     content["title"] = one_line(title or "A training run")
-    script = asset("page/assets/dom.js") + asset("flow/assets/flow.js")
-    parts = {"style": _style(), "script": script, "data": embedded(content)}
-    return filled(asset("flow/assets/flow.html"), parts)
+    return document(
+        asset("flow/assets/flow.html"),
+        content,
+        style=_themes() + style_of("page/assets/base.css", "flow/assets/flow.css"),
+        scripts=[script_of("page/assets/dom.js", "page/assets/theme.js", "flow/assets/flow.js")],
+        allows="; connect-src 'self'; frame-src blob:",
+    )
 
 
 def flow_content(flow: FlowRecord, *, traces: bool = True) -> Json:
@@ -119,11 +124,11 @@ def _page(trace: TraceRecord, step: int) -> Json:
 
 
 @cache
-def _style() -> str:
+def _themes() -> str:
     themes = (
         f"{where}{{--paper:{t.paper};--ink:{t.ink};--muted:{t.muted};--line:{t.line};--card:"
         f"{t.cluster};--border:{t.cluster_line};--alarm:{t.alarm};--accent:{t.lines[line]}}}"
         for where, t, line in ((":root", LIGHT, 2), (":root[data-theme=dark]", DARK, 4))
     )
     picture = f":root[data-theme=dark]{{{colours(DARK)}}}"  # over the light one's own
-    return f"{''.join(themes)}{picture}{asset('flow/assets/flow.css')}"
+    return f"{''.join(themes)}{picture}"

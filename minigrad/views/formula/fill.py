@@ -6,10 +6,10 @@ be misread gets brackets.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from ..plain import bare
 from .parse import parse
 from .products import ONE, bracketed, factors, is_factor, transposed
 from .tree import (
@@ -150,7 +150,7 @@ def number(text: str) -> Formula:
     ['\\tfrac13', '0.25', '-2']
     """
     try:
-        value = float(re.sub(r"^np\.\w+\((.*)\)$", r"\1", text))
+        value = float(bare(text))
     except ValueError:
         return Formula("text", text)
     if value != value:

@@ -5,7 +5,8 @@
     heads      attention, head by head
     pictures   the graph as `t.draw` draws it, one picture for each scope that can be opened
     formulas   as trees of MathML, and with shapes for symbols; the hand-derived steps
-    assets/    the page itself: template.html, page.css and the scripts
+    document   an HTML file of a body, styles, scripts and data
+    assets/    the page itself: page.html, page.css and the scripts
 
 The scripts light the pictures by classes; they lay nothing out. What comes from a record is escaped
 in the pictures, and all else reaches the page as JSON, and from there the document as text.
@@ -13,27 +14,28 @@ in the pictures, and all else reaches the page as JSON, and from there the docum
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ...files import write
 from ...recording.trace import TraceRecord
 from ..data import Json
-from ..plain import asset, filled, of_bytes
+from ..plain import asset
 from .content import page_content
+from .document import document, embedded, script_of, style_of
 from .pictures import paints
 
 __all__ = ["assembled", "embedded", "page_content", "page_html", "write_page"]
 
 # one scope around all of them, in this order
-SCRIPTS = """
-    dom record maths heatmap card picture view timeline step predict overview chapters
-    tokens attention search keys playing main
-""".split()
+SCRIPTS = [
+    f"page/assets/{name}.js"
+    for name in (
+        "dom theme record maths heatmap card picture view timeline step predict overview chapters "
+        "tokens attention search keys playing main"
+    ).split()
+]
 
 
 def write_page(trace: TraceRecord, path: str | Path, **options: Any) -> Path:
@@ -57,51 +59,15 @@ def page_html(trace: TraceRecord, **options: Any) -> str:
 
 def assembled(content: Json, svgs: Sequence[str]) -> str:
     """The page of what `page_content` gave; with `play` in it, the page that can be changed."""
-    played = "play" in content
-    parts = {
-        "style": paints(compared=content["compared"]) + _asset("page.css"),
-        "script": _script(SCRIPTS, "begin();"),
-        "pictures": templates(svgs),
-        "data": embedded(content),
-        "connect": "",
-        "play": "",
-    }
-    if played:
-        parts["style"] += _asset("play.css")
-        parts["script"] = _script([*SCRIPTS, "carry"])
-        parts |= {"connect": "; connect-src 'self'", "play": _script(["dom", "play"])}
-    parts["size"] = of_bytes(sum(len(part.encode()) for part in parts.values()))
-    return filled(asset("page/assets/template.html"), parts)
-
-
-def _script(names: Sequence[str], last: str = "") -> str:
-    text = "\n".join([*(_asset(f"{name}.js") for name in names), last])
-    return f'<script>\n(() => {{\n"use strict";\n{text}\n}})();\n</script>'
-
-
-def templates(svgs: Sequence[str]) -> str:
-    """The pictures as the page has them: elements that are cloned when they are shown."""
-    return "\n".join(f'<template id="picture-{i}">{svg}</template>' for i, svg in enumerate(svgs))
-
-
-def embedded(content: Json) -> str:
-    r"""JSON that stays inside its script element, whatever the names in it.
-
-    >>> embedded({"name": "</script>"})
-    '{"name":"\\u003c/script\\u003e"}'
-    """
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
-
-
-@cache
-def _asset(name: str) -> str:
-    """One without comments on lines of their own and indentation: what only the repository needs.
-
-    No script has text over several lines, and none begins a line with a comment's signs.
-    """
-    text = asset(f"page/assets/{name}")
-    text = re.sub(r"^ *(//[^\n]*|/\*.*?\*/)\n", "", text, flags=re.MULTILINE | re.DOTALL)
-    if name.endswith(".css"):  # whose only texts in quotes are single signs
-        return re.sub(r" *([{;}])\s*|([:,]) +", r"\1\2", text)
-    return re.sub(r"^ +|\n(?=\n)", "", text, flags=re.MULTILINE)
+    pictures = [f'<template id="picture-{i}">{svg}</template>' for i, svg in enumerate(svgs)]
+    body = "\n".join([asset("page/assets/page.html"), *pictures])
+    look = paints(compared=content["compared"])
+    look += style_of("page/assets/base.css", "page/assets/page.css")
+    if "play" not in content:
+        return document(body, content, style=look, scripts=[script_of(*SCRIPTS, last="begin();")])
+    look += style_of("page/assets/play.css")
+    scripts = [
+        script_of(SCRIPTS[0], "page/assets/play.js"),
+        script_of(*SCRIPTS, "page/assets/carry.js"),
+    ]
+    return document(body, content, style=look, scripts=scripts, allows="; connect-src 'self'")

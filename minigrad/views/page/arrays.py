@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from math import isfinite, prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,10 +48,24 @@ POOLED_STEPS_OF_HEADS = (
 )
 POOLED_CELLS = 750_000  # 4 bytes each, 4 MB of text in all
 FULL_CELLS = 30_000_000  # what a browser opens, 160 MB of text
+
+
+class ArrayKind(NamedTuple):
+    """What a page says of its arrays, and their limits: the first that fit, of attention too."""
+
+    said: str
+    steps: Sequence[ArrayLimits]
+    steps_of_heads: Sequence[ArrayLimits]
+
+
+EVERY_ENTRY = [ArrayLimits(UNLIMITED, UNLIMITED)]
+NO_ENTRY = [ArrayLimits(1, 0)]
 ARRAY_KINDS = {
-    "pooled": (POOLED_STEPS, POOLED_STEPS_OF_HEADS),
-    "full": ([ArrayLimits(UNLIMITED, UNLIMITED)],) * 2,
-    "none": ([ArrayLimits(1, 0)],) * 2,
+    "pooled": ArrayKind(
+        "large arrays are pooled, their ranges exact", POOLED_STEPS, POOLED_STEPS_OF_HEADS
+    ),
+    "full": ArrayKind("every entry of every array", EVERY_ENTRY, EVERY_ENTRY),
+    "none": ArrayKind("without arrays, only their sizes and ranges", NO_ENTRY, NO_ENTRY),
 }
 
 
@@ -92,7 +106,8 @@ class Arrays:
     def _limits(self, heads: bool) -> ArrayLimits:
         """Raises: ArgumentError if all entries are asked for and are more than a browser opens."""
         shapes = [s for i, (_, s) in enumerate(self._kept) if (i in self._heads) == heads]
-        steps = ARRAY_KINDS[self.kind][heads]
+        kind = ARRAY_KINDS[self.kind]
+        steps = kind.steps_of_heads if heads else kind.steps
         fits = (one for one in steps if sum(_cells(shape, one) for shape in shapes) <= POOLED_CELLS)
         found = next(fits, steps[-1])
         count = sum(_cells(shape, found) for shape in shapes)

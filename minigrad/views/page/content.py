@@ -16,10 +16,10 @@ from ..data import Json, node_to_dict, number
 from ..fold import prefixes
 from ..labels import mark, of_kind, reasons, words
 from ..model import STATES, AnnotatedTrace
-from ..plain import capital, one_line, one_of
+from ..plain import bare, capital, one_line, one_of
 from ..questions import GradientQuestion, questions
 from ..repeats import repeats
-from .arrays import Arrays
+from .arrays import ARRAY_KINDS, Arrays
 from .formulas import Formulas, chapters, symbols
 from .heads import attention_of, tokens_of
 from .pictures import Pictures
@@ -78,7 +78,7 @@ def page_content(
         "sentences": [*made.sentences],
         "arrays": made.arrays.packed(),
         "questions": [] if against else [*map(_asked, questions(trace, model.fold))],
-        "kept": arrays,
+        "kept": ARRAY_KINDS[arrays].said,
         "note": note,
         "tables": list(tables),
         "compared": against is not None,
@@ -162,6 +162,7 @@ class _Content:
         made = {key: value for key, value in node.items() if key not in LEFT_OUT}
         made |= {"home": self.model.place[entry.id], "broken": entry.broken or None}
         made |= {name: one_line(made[name] or "") for name in ("name", "scope", "home", "place")}
+        made["settings"] = {name: bare(text) for name, text in entry.settings.items()}
         made["value"] = self.arrays.add(entry.value, entry.shape)
         made["gradient"] = self.arrays.add(entry.gradient, entry.shape)
         made |= self.copy(entry) | {"symbol": self.formulas.add(self.symbols[entry.id])}

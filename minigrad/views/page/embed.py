@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from html import escape
 
+from .document import embedded
+
 __all__ = ["HEIGHT", "frame", "script"]
 
 HEIGHT = 720  # pixels
@@ -23,12 +25,11 @@ def frame(page: str, height: int = HEIGHT, title: str = "minigrad: the page of a
 
 def script(page: str, height: int = HEIGHT, title: str = "minigrad: the page of a run") -> str:
     """A `<script>` that puts the same frame where it stands, and leaves no name behind."""
-    frame_of = {"title": title, "srcdoc": page}
-    told = json.dumps(frame_of).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
+    attributes = embedded({"title": title, "srcdoc": page})
     style = json.dumps(FRAME_STYLE.format(height=height))
     return (
         "<script>(() => {\n"
-        f'const frame = Object.assign(document.createElement("iframe"), {told});\n'
+        f'const frame = Object.assign(document.createElement("iframe"), {attributes});\n'
         f"frame.style.cssText = {style};\n"
         "document.currentScript.after(frame);\n"
         "})();</script>"

@@ -41,7 +41,7 @@ function pick(event) {
 }
 function rowBeside(by) {
   const { rows } = record.frame;
-  return rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(state.row) + by))];
+  return rows[clamp(rows.indexOf(state.row) + by, 0, rows.length - 1)];
 }
 
 // ---------------------------------------------------------------- the chosen cell
@@ -183,17 +183,13 @@ function play() {
   playing = playing === null ? setInterval(next, 250) : clearInterval(playing) || null;
   byId("play").textContent = playing === null ? "▶ play" : "❚❚ pause";
 }
-function theme(name) {
-  document.documentElement.dataset.theme = name;
-  byId("theme").textContent = name === "dark" ? "light" : "dark";
-}
 
 const clicks = {
   back: () => choose({ sample: state.sample - 1 }),
   next: () => choose({ sample: state.sample + 1 }),
   play,
   pin,
-  theme: () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"),
+  theme: nextTheme,
 };
 for (const [id, f] of Object.entries(clicks)) byId(id).addEventListener("click", f);
 byId("range").addEventListener("input", (event) => choose({ sample: Number(event.target.value) }));
@@ -232,7 +228,7 @@ async function ask() {
   setTimeout(ask, wait);
 }
 
-theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+paint();
 state.sample = last();
 if (record.findings.length && record.findings[0].row >= 0) state.row = record.findings[0].row;
 showAll();

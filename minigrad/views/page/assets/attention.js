@@ -173,8 +173,7 @@ function headCard(one) {
 
 function attentionPanel() {
   const all = record.attention;
-  if (!all.length)
-    return [el("header.step-head", el("h2", "Attention"), el("p.lead", "There is no attention in this record: no softmax named A."))];
+  if (!all.length) return [panelHead("", "Attention", "There is no attention in this record: no softmax named A.")];
   const batches = Math.max(...all.map(batchesOf));
   const batch = Math.min(chosen.batch, batches - 1);
   const attention = all[chosen.layer];
@@ -186,18 +185,14 @@ function attentionPanel() {
   };
   const option = (i) => el("option", { value: i, selected: i === batch }, `item ${i + 1} of ${batches}`);
   return [
-    el("header.step-head",
-      el("p.kicker", "Attention"),
-      el("h2", "Weights and their gradients"),
-      el("p.lead",
-        "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it",
-        all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : ".",
-        asking !== undefined && ` Nearly all of the loss's gradient comes through one query, “${tokensOf(own, attention.queries)[asking]}”: its lines are shown until another is pointed at.`,
-      ),
-      el("div.picks",
-        batches > 1 && el("label", "batch ", el("select", { on: { change } }, count(batches).map(option))),
-        button("show its step", () => choose(attention.node), { class: "link" }),
-      ),
+    panelHead("Attention", "Weights and their gradients",
+      "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it",
+      all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : ".",
+      asking !== undefined && ` Nearly all of the loss's gradient comes through one query, “${tokensOf(own, attention.queries)[asking]}”: its lines are shown until another is pointed at.`,
+    ),
+    el("div.picks",
+      batches > 1 && el("label", "batch ", el("select", { on: { change } }, count(batches).map(option))),
+      button("show its step", () => choose(attention.node), { class: "link" }),
     ),
     all.length + attention.heads > 2 && headGrid(batch),
     headCard(headOf(chosen.layer, Math.min(chosen.head, attention.heads - 1), own)),

@@ -1,10 +1,5 @@
 // ---------------------------------------------------------------- a card: an array as heatmap, its range in words, its numbers as text
 
-function sentence(name, array, stat) {
-  const shape = array.shape.length ? array.shape.join(" by ") : "scalar";
-  return `${name}: ${stat}, ${shape}, minimum ${digits(array.min)}, maximum ${digits(array.max)}, rms ${digits(array.rms)}`;
-}
-
 // A card: name, heatmap, range, and the numbers as text. `stat` is "value", "gradient" or "sent".
 function heatCard(index, name, stat, caption) {
   const array = arrays[index];
@@ -13,6 +8,8 @@ function heatCard(index, name, stat, caption) {
   const all = shape.slice(0, -2).reduce((a, b) => a * b, 1);
   const pooled = pool[0] * pool[1] > 1;
   const empty = rows * columns * matrices === 0;
+  const ends = `minimum ${digits(array.min)}, maximum ${digits(array.max)}, rms ${digits(array.rms)}`;
+  const label = `${name}: ${stat}, ${shape.length ? shape.join(" by ") : "scalar"}, ${ends}`;
   const reading = el("p.reading", { "aria-live": "polite" });
   const place = el("div.cells");
   const which = el("span.which");
@@ -21,10 +18,10 @@ function heatCard(index, name, stat, caption) {
     reading.textContent = i === null ? "" : `[${indexOf(array, matrix, i, j).join(", ")}]${pooled ? " …" : ""}  ${digits(x)}`;
   };
   function show() {
-    place.replaceChildren(drawn(array, { matrix, kind, say, width: 280, height: 150, label: sentence(name, array, stat) }));
+    place.replaceChildren(drawn(array, { matrix, kind, say, width: 280, height: 150, label }));
     which.textContent = `[${indexOf(array, matrix, 0, 0).slice(0, -2).join(", ")}]`;
   }
-  const turn = (by) => () => {
+  const turn = (by) => {
     matrix = (matrix + by + matrices) % matrices;
     show();
   };
@@ -37,12 +34,7 @@ function heatCard(index, name, stat, caption) {
     el("figcaption",
       el("strong", caption),
       el("span.shape", shape.join("×") || "scalar"),
-      matrices > 1 &&
-        el("span.pager",
-          button("‹", turn(-1), { "aria-label": "previous matrix" }),
-          which,
-          button("›", turn(1), { "aria-label": "next matrix" }),
-        ),
+      matrices > 1 && pager(turn, which, "matrix"),
     ),
     empty ? el("p.note", shape.every((n) => n > 0) ? "its cells are not in this file" : "no entries") : place,
     reading,

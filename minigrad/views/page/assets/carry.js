@@ -45,9 +45,6 @@ function beginAs({ was, moved }) {
   canvas.scrollTo({ left: was.place[0], top: was.place[1], behavior: "instant" });
   byId("panel").scrollTop = was.panel;
 }
-if (window.minigradPlay.before) {
-  const { classList } = document.documentElement; // which knows the fonts already
-  formulaFonts = () => ({ scripts: !classList.contains("high-scripts"), brackets: !classList.contains("small-brackets") });
-  beginAs(window.minigradPlay.before);
-} else begin();
+if (window.minigradPlay.before) beginAs(window.minigradPlay.before);
+else begin();
 window.minigradPlay.opened(offered);

@@ -74,6 +74,8 @@ function chapterStep(step) {
 }
 function chaptersPanel() {
   const calls = record.chapters;
+  const none = "No layer in this record says by which formulas its gradients must hold, or no backward ran through one.";
+  if (!calls.length) return [panelHead("", "Derived by hand", none)];
   const shown = calls.map((call) => {
     const inside = [call.first_wrong && firstWrong(call), call.steps.map(chapterStep)];
     if (calls.length === 1) return el("div", inside);
@@ -81,8 +83,6 @@ function chaptersPanel() {
     const open = call.steps.some(isHere) || Boolean(call.first_wrong);
     return el("details.call", { open }, el("summary", el("bdi", call.scope), tally), inside);
   });
-  const [kicker, heading, about] = calls.length
-    ? ["Derived by hand", "Backward, in formulas", "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry."]
-    : ["", "Derived by hand", "No layer in this record says by which formulas its gradients must hold, or no backward ran through one."];
-  return [el("header.step-head", kicker && el("p.kicker", kicker), el("h2", heading), el("p.lead", about)), shown];
+  const about = "Each step of the backward pass as a person derives it, its shapes put in, and how far the engine was from it in this run: the largest gap over the formula's largest entry.";
+  return [panelHead("Derived by hand", "Backward, in formulas", about), shown];
 }

@@ -21,6 +21,24 @@ const count = (n) => Array.from({ length: n }, (_, i) => i);
 const byId = (id) => document.getElementById(id);
 const button = (text, on, properties) => el("button", { type: "button", on: { click: on }, ...properties }, text);
 
+const clamp = (x, least, most) => Math.max(least, Math.min(most, x));
+// What keys do at an element. A handler that gives false leaves its key to others.
+function onKeys(element, handlers) {
+  element.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !handlers[event.key]) return;
+    if (handlers[event.key](event) === false) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+// Turns over what stands in one place: one back, one forward.
+const pager = (turn, middle, what) =>
+  el("span.pager",
+    button("‹", () => turn(-1), { "aria-label": `previous ${what}` }),
+    middle,
+    button("›", () => turn(1), { "aria-label": `next ${what}` }),
+  );
+
 const words = { nan: "NaN", inf: "∞", "-inf": "−∞" };
 const shortened = (text) => text.replace(/-/g, "−").replace("e+", "e");
 // Four digits, with a true minus sign.
@@ -40,5 +58,4 @@ function brief(x) {
 const counted = (n) =>
   n < 1e4 ? String(n) : n < 1e6 ? `${+(n / 1e3).toPrecision(3)}k` : `${+(n / 1e6).toPrecision(3)}M`;
 const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-const number = (stat, x, text) =>
-  el("span.number", { "data-stat": stat, "data-value": x }, text || digits(x));
+const number = (stat, x, text = digits(x)) => el("span.number", { "data-stat": stat, "data-value": x }, text);

@@ -92,7 +92,9 @@ function drawn(array, options) {
     canvas.dataset.cell = cell ? [how.matrix, row, column] : "";
     say(row, column, cell && cellOf(array, how.matrix, row, column));
   }
-  const inside = (i, j) => read(Math.max(0, Math.min(rows - 1, i)), Math.max(0, Math.min(columns - 1, j)));
+  const inside = (i, j) => read(clamp(i, 0, rows - 1), clamp(j, 0, columns - 1));
+  const move = (down, right) => () => inside((cell?.[0] ?? 0) + down, (cell?.[1] ?? 0) + right);
+  onKeys(canvas, { ArrowLeft: move(0, -1), ArrowRight: move(0, 1), ArrowUp: move(-1, 0), ArrowDown: move(1, 0) });
   const events = {
     pointermove: ({ offsetX, offsetY }) =>
       inside(Math.floor((offsetY / canvas.clientHeight) * rows), Math.floor((offsetX / canvas.clientWidth) * columns)),
@@ -100,14 +102,6 @@ function drawn(array, options) {
     mousedown: (event) => event.preventDefault(), // a click leaves the keys to the stepper
     blur: () => read(null),
     focus: () => canvas.matches(":focus-visible") && read(0, 0),
-    keydown: (event) => {
-      const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
-      if (!move) return;
-      const [i, j] = cell || [0, 0];
-      inside(i + move[0], j + move[1]);
-      event.preventDefault();
-      event.stopPropagation();
-    },
   };
   for (const [name, f] of Object.entries(events)) canvas.addEventListener(name, f);
   canvas.repaint();

@@ -8,7 +8,7 @@ const timeline = Timeline(byId("ticks"));
 const shown = () => nodes[state.chosen ?? steps[state.at].node];
 
 function go(at, chosenNode = null) {
-  state.at = Math.max(0, Math.min(steps.length - 1, at));
+  state.at = clamp(at, 0, steps.length - 1);
   state.chosen = chosenNode;
   const node = shown();
   if (!node) state.picture = pictures[0];
@@ -101,7 +101,7 @@ function render() {
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
   view.light();
-  showScore();
+  byId("predict").textContent = quiz.on ? `Predict ${right()}/${asked()}` : "Predict";
   renderPanel();
   const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
   const hosted = location.protocol === "about:"; // in a frame, which has no address of its own
@@ -132,24 +132,6 @@ function fromHash() {
   const [, phase, n] = /^#(overview|forward|backward)(?:-(\d+))?$/.exec(location.hash) || [];
   const at = steps.findIndex((step) => step.phase === phase && (phase === "overview" || step.number === Number(n)));
   return Math.max(0, at);
-}
-
-// ---------------------------------------------------------------- light and dark
-
-const system = matchMedia("(prefers-color-scheme: dark)");
-let wanted = "auto";
-function paint(only) {
-  const theme = only || (wanted !== "auto" ? wanted : system.matches ? "dark" : "light");
-  const { dataset } = document.documentElement;
-  byId("theme").textContent = { auto: "◐ Auto", light: "☀ Light", dark: "☾ Dark" }[wanted];
-  if (dataset.theme === theme) return;
-  dataset.theme = theme;
-  document.querySelectorAll("canvas, .paints").forEach((one) => one.repaint && one.repaint());
-}
-function nextTheme() {
-  const other = system.matches ? ["light", "dark"] : ["dark", "light"]; // than the system's, then its own
-  wanted = { auto: other[0], [other[0]]: other[1], [other[1]]: "auto" }[wanted];
-  paint();
 }
 
 // ---------------------------------------------------------------- beginning
@@ -193,21 +175,14 @@ function listenToPanel() {
 function listenToControls() {
   for (const one of document.querySelectorAll("[data-key]")) one.addEventListener("click", () => actionOf(one.dataset.key)());
   byId("range").addEventListener("input", (event) => go(Number(event.target.value)));
-  byId("query").addEventListener("input", (event) => hits(event.target.value));
-  byId("search").addEventListener("keydown", moveInHits);
+  listenToSearch();
   for (const dialog of document.querySelectorAll("dialog"))
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  // as properties, so that there is one of each when the page is drawn anew
-  system.onchange = () => paint();
-  document.onkeydown = pressed;
+  document.onkeydown = pressed; // a property, so that there is one when the page is drawn anew
   window.onhashchange = () => go(fromHash());
-  window.onbeforeprint = () => paint("light");
-  window.onafterprint = () => paint();
 }
 function begin(at = fromHash(), chosenNode = null) {
-  const fonts = formulaFonts();
-  document.documentElement.classList.toggle("high-scripts", !fonts.scripts);
-  document.documentElement.classList.toggle("small-brackets", !fonts.brackets);
+  fitFonts();
   byId("range").max = steps.length - 1;
   showHeading();
   makeTabs();

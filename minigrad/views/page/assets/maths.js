@@ -66,16 +66,19 @@ function backwardRule(node, { input, source, over }) {
   return ruleFor(node, input, formula, made, sign, () => over && ml("munder", ml("mo", "∑"), ml("mrow", axes())));
 }
 
-/* What this machine's fonts know of formulas. One made for them says where scripts stand and how brackets grow; others
-   leave superscripts above the letter and brackets small, and page.css makes up for it. */
-function formulaFonts() {
+/* What this machine's fonts do not know of formulas, as classes by which page.css makes up for it. A font made for them
+   says where scripts stand and how brackets grow; others leave superscripts above the letter and brackets small. */
+function fitFonts({ classList, dataset } = document.documentElement) {
+  if (dataset.fonts) return; // as they were when the page was drawn first
+  dataset.fonts = "known";
   const probe = ml("math", { style: "font-size: 60px" },
     ml("msup", ml("mi", "V"), ml("mi", "T")),
     ml("mrow", ml("mo", "("), ml("mspace", { height: "90px", depth: "90px" }), ml("mo", ")")),
   );
   document.body.append(probe);
   const [letter, script] = [...probe.querySelectorAll("mi")].map((one) => one.getBoundingClientRect());
-  const { height } = probe.querySelector("mo").getBoundingClientRect();
+  const bracket = probe.querySelector("mo").getBoundingClientRect();
   probe.remove();
-  return { scripts: script.bottom > letter.top + letter.height * 0.12, brackets: height > 120 };
+  classList.toggle("high-scripts", script.bottom <= letter.top + letter.height * 0.12);
+  classList.toggle("small-brackets", bracket.height <= 120);
 }

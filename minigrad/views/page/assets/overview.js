@@ -75,15 +75,10 @@ function verdicts() {
 }
 
 function readingTheGraph() {
-  const kept = {
-    pooled: "large arrays are pooled, their ranges exact",
-    full: "every entry of every array",
-    none: "without arrays, only their sizes and ranges",
-  }[record.kept];
   return section("Reading the graph",
     el("ul.shapes-legend", Object.values(states).map(([glyph, text]) => el("li", el("span.glyph", glyph), text))),
     el("ul.shapes-legend", record.marks.map(([sign, text]) => el("li", el("strong", sign), ` ${text}`))),
-    el("p.note", `This file: ${document.body.dataset.size}; ${kept}.`),
+    el("p.note", `This file: ${document.body.dataset.size}; ${record.kept}.`),
     record.note && el("p.note", record.note),
   );
 }
@@ -91,15 +86,11 @@ function readingTheGraph() {
 function overviewPanel() {
   const loss = root && !root.shape ? arrays[root.value] : null;
   return [
-    el("header.step-head",
-      el("p.kicker", "The whole pass"),
-      el("h2", `${plural(record.forward.length, "step")} forward, ${record.backward.length} back`),
-      el("p.lead",
-        loss && ["The loss is ", el("strong", number("loss", loss.min)), ". "],
-        "Press ",
-        el("kbd", "→"),
-        " to walk through it: the forward pass computes each value, the backward pass paints each node with the size of its gradient.",
-      ),
+    panelHead("The whole pass", `${plural(record.forward.length, "step")} forward, ${record.backward.length} back`,
+      loss && ["The loss is ", el("strong", number("loss", loss.min)), ". "],
+      "Press ",
+      el("kbd", "→"),
+      " to walk through it: the forward pass computes each value, the backward pass paints each node with the size of its gradient.",
     ),
     ...verdicts(),
     ...record.tables.map(figuresOf),

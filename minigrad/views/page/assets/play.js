@@ -359,11 +359,11 @@ function acts(node) {
   const inputs = node.into.map((edge) =>
     button(["Cut ", page.symbolOf(page.nodes[edge.source]), " →"], () => send({ do: "cut", node: node.id, of: edge.input }), { title: `0 in place of this input, ${edge.input}` }),
   );
-  const numbers = Object.entries(node.settings || {}).filter(([, value]) => value !== "" && Number.isFinite(Number(plain(value))));
+  const numbers = Object.entries(node.settings || {}).filter(([, value]) => value !== "" && Number.isFinite(Number(value)));
   const fields = numbers.map(([name, value]) => {
     const give = (given, gesture) => send({ do: "setting", node: node.id, name, value: given, gesture });
-    const field = typed(el("input", { value: Number(plain(value)), size: 9, inputmode: "decimal" }), give);
-    scrub(field, Math.abs(Number(plain(value))) || 1, give);
+    const field = typed(el("input", { value: Number(value), size: 9, inputmode: "decimal" }), give);
+    scrub(field, Math.abs(Number(value)) || 1, give);
     return el("label", `${name} `, field);
   });
   return el("div.play-acts",
@@ -373,7 +373,6 @@ function acts(node) {
     pair && el("p.play-mark", `△ against the run before: value ${percent(pair[0])}, gradient ${percent(pair[1])}`),
   );
 }
-const plain = (text_) => text_.replace(/^np\.\w+\((.*)\)$/, "$1");
 function changedTable() {
   const rows = Object.entries(page.record.play.changed)
     .map(([id, [value, gradient]]) => ({ node: page.nodes[id], value, gradient }))

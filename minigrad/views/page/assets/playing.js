@@ -14,7 +14,7 @@ function besideBlock(at, by) {
   let to = at + by;
   while (steps[to] && blockOf(steps[to]) === here) to += by;
   if (by < 0) while (to > 0 && blockOf(steps[to - 1]) === blockOf(steps[to])) to -= 1;
-  return Math.max(0, Math.min(steps.length - 1, to));
+  return clamp(to, 0, steps.length - 1);
 }
 function play(on) {
   clearTimeout(state.playing);

@@ -17,9 +17,6 @@ function setPredicting(on) {
   play(false);
   go(on && record.questions.length > 0 && questionAt(steps[state.at]) < 0 ? record.forward.length + 1 : state.at);
 }
-function showScore() {
-  byId("predict").textContent = quiz.on ? `Predict ${right()}/${asked()}` : "Predict";
-}
 
 function choicesOf([asks, choices], part) {
   const choice = (text, i) => el("label", el("input", { type: "radio", name: `part${part}`, value: i, required: true }), ` ${text}`);
@@ -56,8 +53,7 @@ function answerOf(step) {
   );
 }
 // The whole pass, before its gradients are shown.
-const askingWhole = (step) =>
-  [el("header.step-head", el("p.kicker", "The whole pass"), el("h2", "Predict")), questionForm(step)];
+const askingWhole = (step) => [panelHead("The whole pass", "Predict"), questionForm(step)];
 // A backward step that asks: what came, the rule as a hint, and the question.
 function askingPanel(node, step) {
   const along = edges[record.questions[questionAt(step)].edge];

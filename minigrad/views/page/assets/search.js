@@ -36,12 +36,11 @@ function hits(query) {
   const nothing = el("li.muted", "nothing found");
   byId("hits").replaceChildren(...(all.length ? all.slice(0, MOST_HITS) : [nothing]));
 }
-function moveInHits(event) {
-  const all = [...byId("hits").querySelectorAll("button")];
-  const i = all.indexOf(document.activeElement);
-  if (event.key === "ArrowDown" && all.length) all[Math.min(all.length - 1, i + 1)].focus();
-  else if (event.key === "ArrowUp") (i > 0 ? all[i - 1] : byId("query")).focus();
-  else if (event.key === "Enter" && document.activeElement === byId("query") && all.length) all[0].click();
-  else return;
-  event.preventDefault();
+function listenToSearch() {
+  const query = byId("query");
+  const stops = () => [query, ...byId("hits").querySelectorAll("button")];
+  const move = (by) => () => stops()[clamp(stops().indexOf(document.activeElement) + by, 0, stops().length - 1)].focus();
+  const first = () => (document.activeElement === query ? stops()[1]?.click() : false);
+  query.addEventListener("input", () => hits(query.value));
+  onKeys(byId("search"), { ArrowDown: move(1), ArrowUp: move(-1), Enter: first });
 }

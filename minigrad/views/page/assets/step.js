@@ -5,6 +5,9 @@ const nodeLink = (node) =>
   button(inlineMath(symbol(node)), () => choose(node.id), { class: "link", title: fullName(node) });
 const listed = (all) => all.map((one, i) => (i ? [", ", one] : one));
 
+const panelHead = (kicker, title, ...lead) =>
+  el("header.step-head", kicker && el("p.kicker", kicker), el("h2", title), lead.length > 0 && el("p.lead", lead));
+
 function stateBadge({ state: name, why }) {
   const [glyph, words] = states[name];
   const said = { none: `no gradient: ${why}`, cancels: `${words}: ${why}` }[name] || words;
@@ -40,10 +43,7 @@ const gradientCard = (node) =>
 const inputCards = (node) => cards([...new Set(node.into.map((edge) => edge.source))].map((id) => valueCard(nodes[id])));
 
 // A setting as people write it: of a number four digits.
-function settingOf(text) {
-  const plain = text.replace(/^np\.\w+\((.*)\)$/, "$1");
-  return plain === "" || Number.isNaN(Number(plain)) ? plain : digits(Number(plain));
-}
+const settingOf = (text) => (text === "" || Number.isNaN(Number(text)) ? text : digits(Number(text)));
 function facts(node) {
   const { flops, saved, ratio, reach } = node;
   const kept = ({ name, node: id }) => (id === null ? name : nodeLink(nodes[id]));

@@ -67,14 +67,12 @@ function linesOf(one, drawing, follow) {
 function listen({ side, index, text }, labels, follow) {
   for (const event of ["pointerenter", "focus"]) text.addEventListener(event, () => follow({ side, index }));
   for (const event of ["pointerleave", "blur"]) text.addEventListener(event, () => follow(null));
-  text.addEventListener("keydown", (event) => {
-    const to = index + { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    const next = labels.find((label) => label.side === side && label.index === to);
-    if (!next) return;
-    next.text.focus();
-    event.preventDefault();
-    event.stopPropagation();
-  });
+  const move = (by) => () => {
+    const next = labels.find((label) => label.side === side && label.index === index + by);
+    next?.text.focus();
+    return Boolean(next);
+  };
+  onKeys(text, { ArrowUp: move(-1), ArrowDown: move(1) });
 }
 
 function tokenLines(one) {

@@ -48,17 +48,14 @@ function View(canvas, crumbs) {
       return el("li", way ? button(place.name, () => open(own), { class: "link" }) : el("bdi", { "aria-current": here && "location" }, place.name), times);
     });
     const fold = node?.folds.at(-1);
-    const more = [fold && pager(fold), closed && opener(closed, node)].filter(Boolean);
+    const more = [fold && copiesOf(fold), closed && opener(closed, node)].filter(Boolean);
     crumbs.replaceChildren(el("ol.way", scope ? places : []), ...more);
   }
-  function pager(fold) {
+  function copiesOf(fold) {
     const names = folds[fold];
     const at = copyOnTop.get(fold);
-    return el("span.pager",
-      button("‹", () => turnBy(-1, fold), { "aria-label": `previous of ${names.length} alike` }),
-      el("span", el("bdi", names[at]), `, ${at + 1} of ${names.length}`),
-      button("›", () => turnBy(1, fold), { "aria-label": `next of ${names.length} alike` }),
-    );
+    const place = el("span", el("bdi", names[at]), `, ${at + 1} of ${names.length}`);
+    return pager((by) => turnBy(by, fold), place, `of ${names.length} alike`);
   }
   // A closed scope stands for the step: which of those in it, and the way in.
   function opener(scope, node) {
@@ -74,7 +71,7 @@ function View(canvas, crumbs) {
   const box = () => picture.drawing.viewBox.baseVal;
   const whole = () => Math.min((canvas.clientWidth - 8) / box().width, (canvas.clientHeight - 8) / box().height);
   function resize(to) {
-    scale = Math.max(0.1, Math.min(4, to));
+    scale = clamp(to, 0.1, 4);
     if (picture.drawing.width.baseVal.value === Math.fround(box().width * scale)) return; // nothing to lay out
     picture.drawing.setAttribute("width", box().width * scale);
     picture.drawing.setAttribute("height", box().height * scale);
@@ -122,17 +119,9 @@ function View(canvas, crumbs) {
     if (one.scope) open(pictureOfScope(one.scope));
     else choose(onTop(one.node).id);
   }
-  canvas.addEventListener("keydown", (event) => {
-    const one = boxAt(event.target);
-    if (!one || event.ctrlKey || event.altKey || event.metaKey) return;
-    const at = picture.boxes.indexOf(one);
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
-    if (to !== undefined) focus(picture.boxes[Math.max(0, Math.min(picture.boxes.length - 1, to))]);
-    else if (event.key === "Enter" || event.key === " ") press(one);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  });
+  const atBox = (act) => ({ target }) => (boxAt(target) ? act(boxAt(target)) : false);
+  const move = (by) => atBox((one) => focus(picture.boxes[clamp(picture.boxes.indexOf(one) + by, 0, picture.boxes.length - 1)]));
+  onKeys(canvas, { ArrowDown: move(1), ArrowUp: move(-1), Enter: atBox(press), " ": atBox(press) });
   let from = null;
   canvas.addEventListener("pointerdown", (event) => {
     const { clientX: x, clientY: y } = event;
