@@ -1,8 +1,8 @@
-"""Reaching into a run by path: other values in place of its tensors, or a look at what passes.
+"""Reaching into a run by path: other values in place of its tensors, or copies of its tensors.
 
-A tensor is met when it is used for the first time, since by then it has its name: by an op, by a
-backward, or by whoever reads its entries. What is put in its place is computed by ordinary ops, in
-the scope in which the tensor was made; so gradients, traces and checks need know nothing of it.
+A tensor is found by its path at its first use by an op, by a backward or by whoever reads its
+entries, since by then it has its name. What is put in its place is computed by ordinary ops, in the
+scope in which the tensor was made; so gradients, traces and checks need no code for it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from .engine.context import Context, ContextChange, current
+from .engine.context import Context, current, use_context
 from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.listener import Listener, listen, notify
 from .engine.op import Op
@@ -32,26 +33,20 @@ NewValue: TypeAlias = "Operand | Callable[[Tensor], Operand | None]"
 MEAN = object()  # of the examples, as a value
 
 
-class _WhereMade(ContextChange):
+@contextmanager
+def _where_made(made: Context) -> Iterator[None]:
     """Within, ops run in the context in which a tensor was made; no intervention acts on them."""
-
-    __slots__ = ("made",)
-
-    def __init__(self, made: Context) -> None:
-        self.made = made
-
-    def _changed(self, now: Context) -> Context:
-        others = tuple(x for x in now.listeners if not isinstance(x, PathIntervention))
-        changed = Context(self.made.recording, self.made.scope, others, now)
-        notify(Listener.context_resumed, changed, self.made)
-        return changed
+    others = tuple(x for x in current().listeners if not isinstance(x, PathIntervention))
+    with use_context(Context(made.recording, made.scope, others)):
+        notify(Listener.context_resumed, current(), made)
+        yield
 
 
 class PathIntervention(Listener):
-    """Within `with`, calls `meet` for each tensor of the run whose path matches."""
+    """Within `with`, calls `first_use` for each tensor of the run whose path matches."""
 
     shows_inputs = False
-    wanted = "tensor"  # what a path means
+    wanted = "tensor"  # what a path names
 
     def __init__(self, call: str, path: str) -> None:
         if not isinstance(path, str) or not path:
@@ -64,11 +59,11 @@ class PathIntervention(Listener):
             raise ArgumentError(f"{self.shown}: it is entered already; make another")
         notify(Listener.refuse, f"{self.shown} is used within the step", "use it around the step")
         self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
-        self._counts: Counter[str] = Counter()  # of paths that were met
-        self._leaves: set[str] = set()
-        self._passed: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # and do not match
-        self._others: dict[str, str] = {}  # paths of this run, and what their ops hide
-        self._last: Context | None = None  # the call in which one was met
+        self._counts: Counter[str] = Counter()  # of the paths that match
+        self._leaves: set[str] = set()  # their paths
+        self._passed: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # do not match
+        self._others: dict[str, str] = {}  # paths that do not match, and what their ops hide
+        self._last: Context | None = None  # the call in which a path matched last
         self._listening = listen(self)
         self._listening.__enter__()
         return self
@@ -81,9 +76,9 @@ class PathIntervention(Listener):
             listening, self._listening = self._listening, None
             listening.__exit__()  # type: ignore[union-attr]
         if kind is None:
-            self._refuse_unmet()
+            self._refuse_unused_path()
 
-    def _refuse_unmet(self) -> None:
+    def _refuse_unused_path(self) -> None:
         if self._counts:
             return
         if any(matches(self.path, leaf) for leaf in self._leaves):
@@ -115,8 +110,7 @@ class PathIntervention(Listener):
     def _name_is_final(self, tensor: Tensor, made: Context, op: Op) -> None:
         path = _path(made.scope, tensor.name or op.name)
         if matches(self.path, path):
-            self.meet(tensor, path, made)
-            self._counts[path] += 1
+            self.first_use(tensor, path, made)
         else:
             self._others[path] = op.opaque_reason
             self._passed[id(tensor)] = tensor
@@ -131,7 +125,7 @@ class PathIntervention(Listener):
                     "name it where it is made"
                 )
 
-    def meet(self, tensor: Tensor, path: str, made: Context) -> None:
+    def first_use(self, tensor: Tensor, path: str, made: Context) -> None:
         """A tensor of this path is used for the first time; it was made in the context `made`."""
         raise NotImplementedError
 
@@ -144,7 +138,7 @@ def _path(scope: str, name: str) -> str:
 
 
 def _become(tensor: Tensor, other: Tensor) -> None:
-    """Let a tensor be, in name and for all who hold it, what another op gave."""
+    """Give a tensor, for all who hold it, the entries and the node of another one."""
     name, node = tensor.name, tensor._node
     tensor._data = other._data
     tensor._node = other._node
@@ -198,22 +192,24 @@ class Replacement(PathIntervention):
         self._used[id(leaf)] = leaf
         if not matches(self.path, path):
             self._others[path] = ""
-            return
-        met = self._counts[path]
+        elif self._is_chosen(path):
+            array = leaf._data
+            with _where_made(current()):
+                new = self._other_array(array)
+            if new is not None:
+                self._held.append((leaf, array))
+                leaf._data = new
+
+    def _is_chosen(self, path: str) -> bool:
+        """Count a use of this path; whether it is one that the caller chose."""
+        number = self._counts[path]
         self._counts[path] += 1
-        if self.which not in (None, met):
-            return
-        array = leaf._data
-        with _WhereMade(current()):
-            new = self._other_array(array)
-        if new is not None:
-            self._held.append((leaf, array))
-            leaf._data = new
+        return self.which in (None, number)
 
     def change_arguments(
         self, op: Op, inputs: Arguments, settings: Arguments
     ) -> tuple[Arguments, Arguments]:
-        """The arguments of an op of this path, the one that is meant with another value."""
+        """The arguments of an op of this path, with another value for the one named `of`."""
         if self.of is None:
             return inputs, settings
         made = current()
@@ -226,13 +222,11 @@ class Replacement(PathIntervention):
             said = f"{self.shown}: {op.name} has no argument {self.of!r}; it has {', '.join(names)}"
             raise ArgumentError(said)
         self._refuse_second(path, made)
-        met = self._counts[path]
-        self._counts[path] += 1
-        if self.which not in (None, met):
+        if not self._is_chosen(path):
             return inputs, settings
         values = [*inputs, *settings]
         place = names.index(self.of)
-        with _WhereMade(made):
+        with _where_made(made):
             new = self._other_argument(values[place])
         if new is not None:
             values[place] = new
@@ -271,7 +265,7 @@ class Replacement(PathIntervention):
             self.tensor_detached(output)
 
     def tensor_detached(self, tensor: Tensor) -> None:
-        """It comes from another tensor, though it may have no node that says so."""
+        """Remember that it is no leaf, though it has no node."""
         if tensor.node is None:
             self._made[id(tensor)] = tensor
 
@@ -279,18 +273,18 @@ class Replacement(PathIntervention):
         if self.of is None:
             super().tensor_used(values)
 
-    def meet(self, tensor: Tensor, path: str, made: Context) -> None:
+    def first_use(self, tensor: Tensor, path: str, made: Context) -> None:
         self._refuse_second(path, made)
-        if self.which not in (None, self._counts[path]):
+        if not self._is_chosen(path):
             return
-        with _WhereMade(made):
+        with _where_made(made):
             new = self._instead(tensor)
         if new is not None:
             notify(Listener.tensor_replaced, tensor, new)
             _become(tensor, new)
 
-    def _refuse_unmet(self) -> None:
-        super()._refuse_unmet()
+    def _refuse_unused_path(self) -> None:
+        super()._refuse_unused_path()
         met = max(self._counts.values())
         if self.which is not None and not 0 <= self.which < met:
             raise ArgumentError(f"{self.shown}: call={self.which}, but it was met {met} times")
@@ -314,7 +308,7 @@ class Replacement(PathIntervention):
         self._last = made
 
     def _instead(self, tensor: Tensor) -> Tensor | None:
-        """What stands there from now on, by ops; None if nothing else does."""
+        """The tensor that takes its place, computed by ops; None if it stays as it is."""
         index = () if self.index is None else self.index
         value, old = self.value, np.asarray(getitem(tensor._data, index))
         if callable(value):
@@ -325,17 +319,17 @@ class Replacement(PathIntervention):
         value = self._mean(tensor)[index] if value is MEAN else value
         fitted = self._fitted(value, old)
         if self.index is None:
-            new: Tensor = broadcast_to(fitted, old.shape)
-            return new
-        chosen, places = np.zeros(tensor.shape, bool), np.zeros(tensor.shape, int)
-        chosen[index], places[index] = True, np.arange(old.size).reshape(old.shape)
+            return broadcast_to(fitted, old.shape)
+        chosen = np.zeros(tensor.shape, bool)
+        chosen[index] = True
         if isinstance(value, Tensor):
+            places = np.zeros(tensor.shape, int)
+            places[index] = np.arange(old.size).reshape(old.shape)
             spread = take(ravel(broadcast_to(fitted, old.shape)), places)
         else:
             spread = np.zeros(tensor.shape, old.dtype)
             spread[index] = fitted._data
-        new = where(chosen, spread, tensor)
-        return new
+        return where(chosen, spread, tensor)
 
     def _mean(self, tensor: Tensor) -> Array:
         """The mean over the first axis, as a constant."""
@@ -347,7 +341,7 @@ class Replacement(PathIntervention):
         return np.broadcast_to(tensor._data.mean(axis=0, keepdims=True), tensor.shape)
 
     def _fitted(self, value: Operand, part: Array) -> Tensor:
-        """The value as a Tensor of the dtype wanted; an array as a copy of its own."""
+        """The value as a Tensor that fits the part it replaces; of an array, a copy."""
         given = value if isinstance(value, Tensor) else Tensor(np.array(value))
         shape, dtype = given.shape, given.dtype
         try:
@@ -432,12 +426,12 @@ def ablate(
     return Replacement("ablate", path, MEAN if isinstance(to, str) else to, index, call, of)
 
 
-# ---------------------------------------------------------------- looking on
+# ---------------------------------------------------------------- copies of values and gradients
 
 
 @dataclass
 class CapturedTensor:
-    """A tensor that passed: its value, and its gradient once a backward came by, or None."""
+    """A tensor of the run: its value, and its gradient, None before a backward."""
 
     path: str
     value: Array
@@ -449,33 +443,35 @@ class CapturedTensor:
 
 
 class Capture(PathIntervention):
-    """Values and gradients of the tensors of a path, in the order they were met; see `capture`."""
+    """Values and gradients of the tensors of a path, in the order of their use; see `capture`."""
 
     def __init__(self, path: str) -> None:
         super().__init__("capture", path)
-        self.met: list[CapturedTensor] = []
+        self._tensors: list[CapturedTensor] = []
 
-    def meet(self, tensor: Tensor, path: str, made: Context) -> None:
-        self.met.append(CapturedTensor(path, np.array(tensor._data)))
+    def first_use(self, tensor: Tensor, path: str, made: Context) -> None:
+        self._counts[path] += 1
+        captured = CapturedTensor(path, np.array(tensor._data))
+        self._tensors.append(captured)
         self._latest = tensor
         if tensor.requires_grad:
-            tensor.register_hook(self.met[-1].add)
+            tensor.register_hook(captured.add)
 
     def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
-        if self.met and tensor is self._latest:  # an inner replacement came after
-            self.met[-1].value = np.array(new._data)
+        if self._tensors and tensor is self._latest:  # an inner replacement came after
+            self._tensors[-1].value = np.array(new._data)
 
     def __iter__(self) -> Iterator[CapturedTensor]:
-        return iter(self.met)
+        return iter(self._tensors)
 
     def __len__(self) -> int:
-        return len(self.met)
+        return len(self._tensors)
 
     def __getitem__(self, path: str) -> CapturedTensor:
-        """The one tensor of this path. Raises: ArgumentError if none or several were met."""
-        found = [met for met in self.met if matches(path, met.path)]
+        """The one tensor of this path. Raises: ArgumentError if there is none, or several."""
+        found = [captured for captured in self._tensors if matches(path, captured.path)]
         if len(found) != 1:
-            near = nearest(path, (met.path for met in self.met))
+            near = nearest(path, (captured.path for captured in self._tensors))
             raise ArgumentError(f"{self.shown}[{path!r}]: {len(found)} have this path{near}")
         return found[0]
 
