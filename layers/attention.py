@@ -81,7 +81,7 @@ def attend_in_tiles(
 ) -> SameArray:
     """softmax(Q Kᵀ / √d_k + M) V as one node, whose memory grows with n; there are no weights.
 
-    Each key-value head serves `group` query heads, as a view; the rule closes keys beside the mask.
+    Each key-value head serves `group` query heads, as a view. The rule hides keys, as the mask M.
     """
     lead = Q.shape[:-1]
     if group > 1:
@@ -94,9 +94,9 @@ def attend_in_tiles(
 
 
 class Attention(Module):
-    """What one head and many share: one forward, and what is shown of the last one.
+    """The forward of one head and of many, and what is kept of the last one.
 
-    A layer defines how X is projected, and how the heads' outputs are merged.
+    A subclass defines how X is projected, and how the heads' outputs are merged.
 
     Attributes:
         attention_weights: A; None after attention in tiles, where no A exists.
@@ -127,7 +127,8 @@ class Attention(Module):
         return_weights: bool = False,
     ) -> mg.Tensor | tuple[mg.Tensor, mg.Tensor | None]:
         call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
-        Q, K, V = call.placed(*self.project(X, call))  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
+        Q, K, V = self.project(X, call)  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
+        Q, K, V = call.prepare(Q, K, V)  # as options and cache change them
         O, A = self._attend(Q, K, V, call.mask(Q, K), call)  # (..., n, d_v), (..., n, m)
         C = self.merge(O)  # (B, n, h·d_v)
         out = O  # (B, n, d_v)
@@ -148,19 +149,15 @@ class Attention(Module):
 
     @property
     def options(self) -> list[AttentionOption]:
-        """What changes this layer's attention beside the formula, in the order in which it acts."""
-        found: list[AttentionOption] = []
-        if self.q_norm is not None:
-            found.append(Norms(self.q_norm, self.k_norm))
-        if self.position is not None:
-            found.append(self.position)
-        if self.softcap is not None:
-            found.append(SoftCap(self.softcap))
-        if self.rounding is not None:
-            found.append(self.rounding)
-        if self.drop is not None:
-            found.append(DropWeights(self.drop))
-        return found
+        """What changes this layer's attention beside its formula, in the order in which it acts."""
+        options = (
+            None if self.q_norm is None else Norms(self.q_norm, self.k_norm),
+            self.position,
+            None if self.softcap is None else SoftCap(self.softcap),
+            self.rounding,
+            None if self.drop is None else DropWeights(self.drop),
+        )
+        return [option for option in options if option is not None]
 
     @property
     def cache(self) -> dict[str, NDArray[np.generic] | None]:

@@ -105,8 +105,8 @@ class AttentionCall:
 
     # ---------------------------------------------------------------- before the scores
 
-    def placed(self, Q: mg.Tensor, K: Array, V: Array) -> tuple[mg.Tensor, Array, Array]:
-        """Q, K and V after the options' `project`; before K and V, what the cache holds."""
+    def prepare(self, Q: mg.Tensor, K: Array, V: Array) -> tuple[mg.Tensor, Array, Array]:
+        """Q, K and V as the options' `project` changes them, behind the K and V of the cache."""
         new_keys = K if self.keys_values is None else None
         for option in self.options:
             if "project" in option.hooks:
@@ -168,7 +168,7 @@ class AttentionCall:
     # ---------------------------------------------------------------- after the output
 
     def keep(self, **found: Array | None) -> None:
-        """Keep on the layer what it shows of this call, and name the steps derived by hand."""
+        """Keep on the layer what it shows of its last call."""
         layer, A = self.layer, found["A"]
         state = vars(layer)  # past __setattr__, which is for what a layer is made of
         state["attention_weights"] = A.numpy() if isinstance(A, mg.Tensor) else A
@@ -181,28 +181,31 @@ class AttentionCall:
                 if x is not None or f"kept_{symbol}" in state:
                     state[f"kept_{symbol}"] = x
         object.__setattr__(layer, "_kept", kept)
-        if not mg.listening():
-            return
-        if beyond := self._beyond_derivation():
-            out = "out" if layer.W_O is not None else "O"
-            mg.expect_gradients(f"{type(layer).__name__} with {beyond}", out=out)
-        else:
-            in_tiles = self.method != "exact"
-            mg.expect_gradients(
-                layer.steps,
-                layer,
-                X=self.X,
-                mask=self.M,
-                is_causal=layer.causal and in_tiles,
-                window=layer.window if in_tiles else None,
-                S_masked="S" if self.M is None else "S_masked",
-                out="out" if layer.W_O is not None else "O",
-                n_heads=layer.n_heads,
-                n_kv_heads=layer.n_kv_heads,
-            )
+        if mg.listening():
+            self._expect_gradients("out" if layer.W_O is not None else "O")
 
-    def _beyond_derivation(self) -> str:
-        """What of this call the hand-derived steps do not describe, if anything."""
+    def _expect_gradients(self, out: str) -> None:
+        """Name the steps derived by hand for this call, or what of it they do not describe."""
+        layer = self.layer
+        if reason := self._not_derived():
+            mg.expect_gradients(f"{type(layer).__name__} with {reason}", out=out)
+            return
+        in_tiles = self.method != "exact"
+        mg.expect_gradients(
+            layer.steps,
+            layer,
+            X=self.X,
+            mask=self.M,
+            is_causal=layer.causal and in_tiles,
+            window=layer.window if in_tiles else None,
+            S_masked="S" if self.M is None else "S_masked",
+            out=out,
+            n_heads=layer.n_heads,
+            n_kv_heads=layer.n_kv_heads,
+        )
+
+    def _not_derived(self) -> str:
+        """What of this call the steps derived by hand do not describe; empty if nothing."""
         layer = self.layer
         if self.context is not None:
             return "a context"
@@ -220,7 +223,7 @@ class AttentionCall:
 
 
 def rule_of(causal: bool, window: int | None) -> mask_rules.MaskRule | None:
-    """The rule of a layer's two settings."""
+    """Which keys a causal layer, or one with a window, lets each query see; None if all."""
     near = None if window is None else mask_rules.Window(window)
     if not causal:
         return near

@@ -17,6 +17,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 from .arrays import Array, Mask, SameArray
+from .attention import attend
 from .cache import KernelState
 from .initialisers import Seed, generator
 from .linear import check_sizes
@@ -74,10 +75,8 @@ def linformer_attention(
         K, V = named("K_seen", mg.multiply(K, weights)), named("V_seen", mg.multiply(V, weights))
     K_bar = named("K_bar", mg.matmul(E, K))  # (..., k, d)
     V_bar = named("V_bar", mg.matmul(F, V))  # (..., k, d_v)
-    S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K_bar, -1, -2)))  # (..., n, k)
-    S = named("S", mg.scale(S_raw, 1 / sqrt(Q.shape[-1])))  # (..., n, k)
-    A = named("A", mg.softmax(S))  # (..., n, k)   rows sum to 1
-    return named("O", mg.matmul(A, V_bar))  # (..., n, d_v)
+    O, _ = attend(Q, K_bar, V_bar)  # (..., n, d_v), (..., n, k)
+    return O
 
 
 @renamed("causal")

@@ -138,7 +138,7 @@ def fit_mask(mask: Array, shape: tuple[int, ...], Q: Array | None = None) -> Arr
 
 
 def _path_of_scores(Q: Array | None) -> str:
-    """Where the scores of these queries will stand; nowhere if Q is an array."""
+    """The path that the scores of these queries will have; empty if Q is an array."""
     scope, slash, _ = getattr(Q, "path", "").rpartition("/")
     return f"{scope}{slash}S" if isinstance(Q, mg.Tensor) else ""
 
@@ -150,10 +150,10 @@ def visible(
     window: int | None = None,
     lengths: NDArray[np.integer] | None = None,
 ) -> NDArray[np.bool_] | None:
-    """Which of the keys at j each query at i may see; None if it may see them all.
+    """Which of the keys at positions j each query at i may see; None if it may see them all.
 
-    None later than itself if is_causal; none `window` tokens away or more; none beyond its row's
-    length.
+    If is_causal, it sees no later key; with a window, none `window` or more tokens away; with
+    lengths, none beyond the length of its row.
     Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
     """
     i = i[..., :, None]
@@ -166,9 +166,9 @@ def visible(
 
 
 def with_visible(mask: Array | None, seen: Array | None, recorded: bool = False) -> Array | None:
-    """The mask, closed too where `seen` is False; either may be None.
+    """The mask, which also hides the keys where `seen` is False; either may be None.
 
-    recorded: joined as Tensors, which `mg.compile` follows.
+    recorded: they are joined as Tensors, so that `mg.compile` records it.
     """
     if mask is None or seen is None:
         return seen if mask is None else mask
@@ -206,7 +206,7 @@ def _length(call: str, seq_len: SupportsIndex) -> int:
 
 
 def _longest(lengths: NDArray[np.integer], seq_len: int | None) -> int:
-    """The axis that holds all lengths, checked."""
+    """The longest of the lengths, or seq_len, after a check of both."""
     if lengths.ndim != 1:
         raise ShapeError(f"padding_mask(lengths): lengths must be (B,), got {lengths.shape}")
     if lengths.dtype.kind not in "iu" and lengths.size:

@@ -1,4 +1,4 @@
-"""Module: what has parameters and children, and knows its last forward.
+"""Module: a layer with parameters and children, which remembers its last forward.
 
 A layer assigns Tensors and Modules to attributes and writes `forward`; the rest is here.
 """
@@ -157,9 +157,9 @@ class Module(Parameters):
         return X, out
 
     def _received(self, X: Any, name: str) -> Any:
-        """An array as forward sees it: a leaf; integers and other things as they are.
+        """forward's input: an array of floats as a leaf, anything else as it is.
 
-        Its gradient costs nothing unless `backward` asks for it.
+        The leaf's gradient is computed only if `backward` needs it.
         """
         self._refuse_foreign(X)
         try:
@@ -261,7 +261,7 @@ def as_named_tensor(x: Array, symbol: str, array: NDArray[np.generic]) -> Array:
 
 
 def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's forward that takes arrays too, and notes input and output for `backward`."""
+    """A layer's forward that takes arrays too, and keeps input and output for `backward`."""
     first = next(iter(list(signature(forward).parameters)[1:]), "")
 
     @wraps(forward)
@@ -291,7 +291,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _keywords(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
-    """The keywords that make a layer, and whether there are others that its signature hides."""
+    """The keywords that a layer is made with, and whether its `**` may take others."""
     parameters = [*signature(kind.__init__).parameters.values()][1:]
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     if len(names) < len(parameters):

@@ -1,5 +1,5 @@
-"""What changes attention beside its formula, each as one small object with the hooks it needs; and
-what attention layers are made with: their sizes, options and weights.
+"""Options of attention, each a small object with the hooks that it needs; and how the sizes,
+options and weights of an attention layer are checked and set.
 
     Q, K = project(Q, K)      then  S = Q Kᵀ / √d_k,    S = scores(S),    A = softmax(S + M),
     A = weights(A)            then  O = A V,            O = values(O)
@@ -45,7 +45,7 @@ HOOKS = ("project", "scores", "weights", "values")
 
 
 class TokenPositions(Protocol):
-    """Where queries and keys stand: positions (n,) or (B, n), None counts from 0; and the scale."""
+    """Positions of queries i and keys j, (n,) or (B, n), counted from 0 if None; and the scale."""
 
     i: NDArray[np.integer] | None
     j: NDArray[np.integer] | None
@@ -55,10 +55,10 @@ class TokenPositions(Protocol):
 
 
 class AttentionOption:
-    """One option: a subclass overrides the hooks that it needs, and `hooks` tells which.
+    """One option: a subclass overrides the hooks that it needs, and `hooks` lists them.
 
-    `at` says where the tokens stand: at.i and at.j are the positions of queries and keys, (n,) or
-    (B, n); None counts from 0. at.scale is what Q Kᵀ is multiplied by.
+    at.i and at.j are the positions of queries and keys, (n,) or (B, n); None counts from 0.
+    at.scale is what Q Kᵀ is multiplied by.
 
     >>> SoftCap(30.0).hooks, SoftCap(30.0).needs_scores
     (('scores',), True)
@@ -92,12 +92,12 @@ class AttentionOption:
 
     @property
     def needs_scores(self) -> bool:
-        """Whether it works on what tiles never hold as a whole."""
+        """Whether it works on the scores, which attention in tiles never holds as a whole."""
         return self.hooks not in ((), ("project",))
 
     @property
     def idle(self) -> bool:
-        """Whether it changes nothing as things are."""
+        """Whether it changes nothing at present, as dropout in evaluation."""
         return False
 
 
@@ -150,11 +150,11 @@ def add_bias(X: Array, bias: Array) -> Array:
     return mg.add(X, mg.squeeze(bias, bias.ndim - 3) if bias.ndim > X.ndim else bias)
 
 
-# ---------------------------------------------------------------- what a layer is made with
+# ---------------------------------------------------------------- how a layer is made
 
 
 class Options(TypedDict, total=False):
-    """What every attention layer takes by keyword.
+    """The keywords of every attention layer.
 
     method: "exact" records every step; "tiled" is one node, in memory that grows with n; "auto" is
         whichever is faster.

@@ -1,4 +1,4 @@
-"""What a Module holds: parts, parameters and buffers by path; saved, loaded, frozen and cast."""
+"""Children, parameters and buffers of a Module by path: listed, saved, loaded, frozen and cast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Parameters", "is_parameter", "modules_in", "named_by", "write_state"
 
 
 class Parameters:
-    """The half of a Module that looks at what it holds; see Module."""
+    """The part of Module that lists and changes its children, parameters and buffers."""
 
     __slots__ = ()
     buffers: ClassVar[tuple[str, ...]] = ()
@@ -49,7 +49,7 @@ class Parameters:
         return self._named_leaves(buffers=False)
 
     def _named_leaves(self, buffers: bool) -> Iterator[tuple[str, mg.Tensor]]:
-        """What is saved: parameters, and buffers too if asked for."""
+        """The parameters, and with `buffers` the buffers too."""
         seen: set[int] = set()
         for path, module in self.named_modules():
             for name, value in vars(module).items():

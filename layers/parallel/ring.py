@@ -220,7 +220,7 @@ class RingAttention(Module):
         if positions is None:
             positions = ring_rows(X.shape[-2] * self.ranks.size, self.ranks, layer.causal)
         call = AttentionCall(layer, X, None, None, positions, None)
-        Q, K, V = call.placed(*layer.project(X, call))  # (B, h, n / p, d_k)
+        Q, K, V = call.prepare(*layer.project(X, call))  # (B, h, n / p, d_k)
         K, V = (repeat_heads(x, layer.n_heads // layer.n_kv_heads) for x in (K, V))
         O = ring_attention(Q, K, V, self.ranks, layer.causal, layer.scale).named("O")
         return linear(layer.merge(O), layer.W_O, layer.b_O).named("out")  # (B, n / p, d_model)
