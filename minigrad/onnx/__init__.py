@@ -1,4 +1,4 @@
-"""Models for elsewhere: a function of tensors as an ONNX file; no other room needs it."""
+"""Models for other programs: a function of tensors as an ONNX file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def export_onnx(
     by_name = isinstance(inputs, dict)
     failure = None
     target = resolve(path, "export_onnx")
-    if is_special(target):  # constants may lie in a second file beside it
+    if is_special(target):  # a second file may be written beside it
         raise ArgumentError(f"export_onnx: {str(target)!r} is a device or a pipe; name a file")
     if dynamic != {}:
         _check_layers(function, longest)
@@ -93,9 +93,9 @@ def export_onnx(
                 if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                     raise trials.error or AssertionError
                 _check(made, trials.runs)
-                for one in sorted(Path(beside).iterdir(), reverse=True):  # the model comes last
-                    move_into_place(one, target.with_name(one.name), "export_onnx")
-            with no_grad():  # layers show their last call: that of these inputs
+                for file in sorted(Path(beside).iterdir(), reverse=True):  # the model comes last
+                    move_into_place(file, target.with_name(file.name), "export_onnx")
+            with no_grad():  # so that what layers show of their last call is of these inputs
                 trials.call(trials.inputs)
             return
         except ArgumentError as error:
@@ -105,7 +105,7 @@ def export_onnx(
 
 
 def _check_layers(function: Callable[..., Any], longest: float) -> None:
-    """Raise ArgumentError for a layer that does at other lengths what no trial of it shows."""
+    """Raise ArgumentError for a layer that computes otherwise at lengths that no trial reaches."""
     owner: Any = getattr(function, "__self__", function)
     held = [owner]
     if isfunction(owner):
@@ -143,7 +143,7 @@ def _check(path: str, runs: list[RecordedCall]) -> None:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [argument.name for argument in session.get_inputs()]
     for run in runs:
         given = {name: run.inputs[name] for name in names}
         feeds = {k: x.astype(np.int64) if x.dtype.kind in "iu" else x for k, x in given.items()}

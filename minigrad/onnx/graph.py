@@ -24,13 +24,13 @@ from .sizes import Length, Number, Size, Unfit
 __all__ = ["Graph", "GraphNode", "GraphValue"]
 
 FIRST_OPSET_OF = {"Gelu": 20, "IsInf": 20, "RMSNormalization": 23}
-"""The first opset of operators that are younger than the oldest one we write."""
+"""The first opset of the operators that opset 18 lacks."""
 OLDEST = 18
 NARROW = set("AveragePool Conv ConvTranspose Elu Erf Gelu GRU LeakyRelu LSTM RNN Softplus".split())
-"""What onnxruntime has no float64 kernels for: in a model of float64 it is computed in float32."""
+"""Operators without float64 kernels in onnxruntime: a model of float64 computes them in float32."""
 
 FINITE = set("Conv ConvTranspose Einsum LayerNormalization MatMul RMSNormalization Softmax".split())
-"""What hands on no -inf, which comes from masks."""
+"""Operators whose outputs hold no -inf of a mask in their inputs."""
 
 
 @dataclass(eq=False)
@@ -120,7 +120,7 @@ class Graph:
     # ------------------------------------------------------------------ constants
 
     def value(self, item: object, dtype: DTypeLike | None = None) -> GraphValue:
-        """A value as it is; a number in this dtype, an array in its own, what sizes determine."""
+        """An item as a value: a number in this dtype, an array in its own, what sizes determine."""
         if isinstance(item, GraphValue):
             return item
         if isinstance(item, Size):
@@ -155,7 +155,7 @@ class Graph:
         return self._known[key]
 
     def cast(self, x: GraphValue, dtype: DTypeLike) -> GraphValue:
-        """The same in another dtype."""
+        """The value in another dtype."""
         dtype = np.dtype(dtype)
         if x.dtype == dtype:
             return x
@@ -169,7 +169,7 @@ class Graph:
     # ------------------------------------------------------------------ sizes
 
     def size(self, item: Length) -> GraphValue:
-        """One length, as an array of one."""
+        """A length, as an array of one entry."""
         if isinstance(item, Unfit):
             return self.value(item)
         if isinstance(item, int | np.integer):
@@ -198,7 +198,7 @@ class Graph:
         return [int(a) % ndim for a in listed] if ndim else []
 
     def along(self, x: GraphValue, axis: int | None) -> tuple[GraphValue, int]:
-        """An array and the axis along which it is used: of None all entries in a row."""
+        """An array and the axis of it that an op uses; for None, it is flattened."""
         return (self.Reshape(x, [-1]), 0) if axis is None else (x, int(axis))
 
     def range(self, length: Length) -> GraphValue:
@@ -239,7 +239,7 @@ class Graph:
         return self.Expand(moved, self.sizes(found.shape))
 
     def _entries(self, found: GrowingArray, table: GraphValue, index: GraphValue) -> GraphValue:
-        """The table's entries at an index; beyond its ends as the pattern says."""
+        """The table's entries at an index; past its ends, as `beyond` says."""
         K, last = len(found.table), found.first + len(found.table) - 1
         if found.beyond == "line":
             inner = list(range(len(found.axes), len(found.axes) + found.table.ndim - 1))

@@ -1,4 +1,4 @@
-"""The model as a file: names, nodes, constants, and what onnxruntime makes of it."""
+"""The model as a file: names, nodes and constants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_BYTES_OF_CONSTANTS = 2**31 - 2**24  # in one file: one of protobuf ends at 
 
 
 class ModelWriter:
-    """Writes what runs of a function share as a graph.
+    """Writes the program of several runs of a function as a graph.
 
     Args: runs: made of the same steps (see check_same_steps).
         axes: by input, by axis, the symbol of its length.
@@ -56,7 +56,7 @@ class ModelWriter:
         self.outputs = self._outputs(runs[0].outputs)
 
     def _add_input(self, name: str, form: SizedForm) -> None:
-        """Integers come as int64, whatever the function was given."""
+        """An input of the model, and its lengths that are symbols; integers are int64 there."""
         dtype = np.dtype(np.int64) if form.dtype.kind in "iu" else form.dtype
         value = self.inputs[name] = GraphValue(dtype, form.shape, name=name)
         value.infinite = form.dtype.kind == "f"  # it may be a mask
@@ -119,7 +119,7 @@ class ModelWriter:
 
 
 def _needed(run: RecordedCall) -> set[str | int]:
-    """The inputs and steps that outputs depend on; not those of checks, say."""
+    """The inputs and steps that outputs depend on; steps of checks are left out."""
     found: set[str | int] = set()
 
     def note(item: object) -> None:
@@ -134,7 +134,7 @@ def _needed(run: RecordedCall) -> set[str | int]:
 
 
 def _unused(hint: str, used: set[str]) -> str:
-    """A name that is used from here on: the hint, or the hint and a number."""
+    """The hint, with a number if it is used already; then it is used too."""
     numbered = (f"{hint}_{k}" for k in count(1))
     name = next(name for name in chain([hint], numbered) if name not in used)
     used.add(name)
@@ -189,7 +189,9 @@ def _named_values(
 
 
 def _nodes(helper: ModuleType, nodes: list[GraphNode], named: dict[GraphValue, str]) -> list[Any]:
-    """The nodes of the file. The first of a step bears its path, others that and their operator."""
+    """The nodes of the file, named by the paths of their steps; all but the first of a step have
+    their operator behind it.
+    """
     names: set[str] = set()
     made = []
     for operator, inputs, outputs, attributes, path in nodes:

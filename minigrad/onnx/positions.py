@@ -1,12 +1,12 @@
-"""Arrays that sizes determine: masks, positions and tables of them, found by their pattern.
+"""Arrays that grow with the sizes: masks, positions and tables of them, found by their pattern.
 
     rows      entry (i, …) = T[i]        sinusoids, rotary angles, positions
     distance  entry (i, j, …) = T[i - j] causal masks, windows, ALiBi, buckets of distances
     prefix    all arrays are cut from the largest one
 
-T is as long as the longest run saw; an index beyond it is an error when the model runs. It goes on
-for ever where it is a multiple of its index, or where it has two values (a mask) and does not
-change any more at either end.
+T is as long as in the longest run; an index beyond it is an error when the model runs. It has no
+end where it is a multiple of its index, or where it has two values (a mask) and stays the same
+towards both ends.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def find_pattern(
         return GrowingArray(shape, (), arrays[0]) if alike else None
     found = _by_place(arrays, sizes, shape, moving)
     corners = [x.flat[0] for x in arrays]
-    if found is None and arrays[0].dtype.kind == "i":  # places counted from one that moves
+    if found is None and arrays[0].dtype.kind == "i":  # positions counted from one that sizes give
         plus = fit_size([int(x) for x in corners], sizes)
         if isinstance(plus, Size):
             less = [x - corner for x, corner in zip(arrays, corners, strict=True)]
@@ -141,7 +141,7 @@ def _joined(pieces: list[tuple[int, Array]]) -> tuple[int, Array] | None:
 
 
 def _extended(first: int, table: Array) -> tuple[Array, int, str]:
-    """The table, the index of its first entry, and how it goes on beyond its ends."""
+    """The table, the index of its first entry, and `beyond` (see GrowingArray)."""
     index = np.arange(first, first + len(table))
     if table.dtype.kind in "iuf" and first <= 0 and len(table) + first > 1:
         zero, step = table[-first], table[1 - first] - table[-first]
@@ -161,7 +161,7 @@ def _extended(first: int, table: Array) -> tuple[Array, int, str]:
 def _prefix(
     arrays: Sequence[Array], shape: tuple[int | Size, ...], moving: list[int]
 ) -> GrowingArray | None:
-    """All of them cut from the largest."""
+    """All arrays as parts of the largest, from its first entry on."""
     largest = arrays[int(np.argmax([x.size for x in arrays]))]
     for x in arrays:
         if any(n > m for n, m in zip(x.shape, largest.shape, strict=True)):

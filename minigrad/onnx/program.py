@@ -1,4 +1,4 @@
-"""SizedProgram: a function's runs at several sizes as one, whose numbers are made of the sizes."""
+"""SizedProgram: a function's runs at several sizes as one; numbers are formulas of the sizes."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def _refuse(a: RecordedCall, b: RecordedCall, of_a: str, of_b: str) -> NoReturn:
 
 
 class SizedForm(NamedTuple):
-    """Dtype of an array, and its shape, in which lengths are made of the sizes."""
+    """Dtype of an array, and its shape, in which lengths may be formulas of the sizes."""
 
     shape: tuple[Length, ...]
     dtype: DType
 
 
 class SizedProgram:
-    """Runs made of the same steps, as one whose numbers are made of the sizes."""
+    """Runs of the same steps as one, in which numbers are formulas of the sizes."""
 
     def __init__(self, runs: Sequence[RecordedCall]) -> None:
         self.sizes = [run.sizes for run in runs]
@@ -88,7 +88,7 @@ class SizedProgram:
         return self._length(values)
 
     def argument(self, items: list[Any], where: str) -> Any:
-        """What stands in one place of all runs, as one: a Size, say, a GrowingArray, or Unfit.
+        """An argument from its values in all runs: the same, a Size, a GrowingArray or Unfit, say.
 
         Raises: ArgumentError where no formula gives what differs, naming the op and its line.
         """

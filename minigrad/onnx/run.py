@@ -1,8 +1,8 @@
-"""One call of a function, written down as the ops and NumPy calls that its inputs go through.
+"""One call of a function, recorded as the ops and NumPy calls that its inputs go through.
 
-A `CallRecorder` listens to the ops. What the function does with arrays outside of them is
-followed too: inputs, and what `.data` and `.numpy()` hand out, are `Traced` arrays, whose NumPy
-calls are steps like any other. Arrays that nothing made within the run are constants.
+A `CallRecorder` listens to the ops. What the function does with arrays outside of ops is recorded
+too: inputs, and the arrays of `.data` and `.numpy()`, are `Traced` arrays, whose NumPy calls are
+steps like any other. Arrays that no step made are constants.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "Reco
 
 @dataclass(frozen=True)
 class Made:
-    """What an input or a step of the run is, wherever it is used."""
+    """A reference to an input, or to the result of a step, wherever it is used."""
 
     by: str | int  # the input's name, or the step's position
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """An array that nothing made within the run: a parameter, or what NumPy computed in passing."""
+    """An array that no step made: a parameter, or what NumPy computed outside of the steps."""
 
     array: Array
     name: str | None
@@ -46,7 +46,7 @@ class Constant:
 
 @dataclass
 class RecordedStep:
-    """A call of an op, or of a NumPy function that is followed."""
+    """A call of an op, or of a NumPy function with Traced arrays."""
 
     op: Op
     inputs: Arguments
@@ -60,7 +60,7 @@ class RecordedStep:
 
 @dataclass
 class RecordedCall:
-    """The steps of one call, what it was given, and what it returned."""
+    """The steps of one call, its inputs and its outputs."""
 
     sizes: Sizes
     inputs: dict[str, Array]
@@ -79,9 +79,9 @@ def mapped(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 class CallRecorder(Follower):
-    """Writes the steps of a run.
+    """Records the steps of a run.
 
-    Args: keeps_tensors: until the end, when they have their names.
+    Args: keeps_tensors: whether steps hold their tensors until the end, for their names.
     """
 
     shows_inputs = False
@@ -89,29 +89,29 @@ class CallRecorder(Follower):
     def __init__(self, keeps_tensors: bool) -> None:
         self.keeps_tensors = keeps_tensors
         self.steps: list[RecordedStep] = []
-        self.quiet = False  # within an op: what it does with arrays is known
+        self.quiet = False  # within an op, whose own NumPy calls are no steps
         self._known: dict[int, tuple[ref[Array], Made | Constant]] = {}
         self._by_layout: dict[object, tuple[ref[Array], Made | Constant]] = {}
 
     def know(self, array: Array, made: Made | Constant) -> None:
-        """Note what an array is."""
+        """Note which step or input made an array, or that it is a constant."""
         known, key = self._known, id(array)
         alive = ref(array, lambda _: known.pop(key, None))
         known[key] = self._by_layout[_layout(array)] = alive, made
 
     def find(self, array: Array) -> Made | Constant | None:
-        """What an array is, or one that it is another view of, all of it and in the same order."""
+        """What made an array, or one of which it is a view with the same entries and layout."""
         found = self._known.get(id(array)) or self._by_layout.get(_layout(array))
         return found[1] if found is not None and found[0]() is not None else None
 
     def traced(self, array: Array, made: Made | Constant) -> Traced:
-        """A view of an array that writes down what NumPy computes of it."""
+        """A view of an array whose NumPy calls are recorded."""
         view = np.asarray(array).view(Traced)
         self.know(view, made)
         return view
 
     def refer(self, item: Any) -> Any:
-        """What the steps hold in the place of an array: what made it."""
+        """The reference that steps hold in the place of an array; all else as it is."""
         if isinstance(item, Tensor):
             array = item._data
         elif isinstance(item, np.ndarray):
@@ -134,12 +134,12 @@ class CallRecorder(Follower):
         array: Array,
         tensor: Tensor | None = None,
     ) -> None:
-        """Write a step down."""
+        """Record a step."""
         if _draws(op, settings):
             why = "has an effect beside its result" if op.effect else "draws random numbers"
             remedy = "" if op.effect else "; call model.eval() first, or leave it out"
             raise ArgumentError(f"export_onnx: {op.name}, at {caller()}, {why}{remedy}")
-        if "rule" in op.settings:  # which keys a query sees, told by positions: as an array
+        if "rule" in op.settings:  # a rule of positions, as the array of its mask
             shape = inputs[0].shape[-2], inputs[1].shape[-2]
             settings = tuple([x.array(*shape) if isinstance(x, MaskRule) else x for x in settings])
         step = RecordedStep(
@@ -168,7 +168,7 @@ class CallRecorder(Follower):
             self.note(op, inputs, settings, output._data, output)
 
     def _followed(self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor) -> bool:
-        """Whether an op's kernel, called again, came to the result by calls that are followed."""
+        """Whether the op's kernel, called again, made the result by steps; these are kept then."""
         before = len(self.steps)
         if not _draws(op, settings):
             with scope(op.name):
@@ -183,13 +183,13 @@ class CallRecorder(Follower):
         return False
 
     def _shown(self, x: Any) -> Any:
-        """An input as its own kernel may see it: traced, if the run made it."""
+        """An input of a kernel that is called again: Traced, if the run made it."""
         array = x._data if isinstance(x, Tensor) else x
         known = self.find(array) if isinstance(array, np.ndarray) else None
         return self.traced(array, known) if isinstance(known, Made) else array
 
     def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """A call with traced arrays: by the op that does the same; without one, by NumPy."""
+        """A call with Traced arrays: by the op that computes the same; without one, by NumPy."""
         op, given = None if self.quiet else _op_like(name), dict(kwargs)
         out = given.pop("out", None)
         out = out[0] if isinstance(out, tuple) else out
@@ -197,7 +197,7 @@ class CallRecorder(Follower):
             inputs, settings = _as_ops_take(name, args, given)
             try:
                 made = op(*inputs, **settings)
-                if "initial" in given:  # a reduction's, which is one more entry
+                if "initial" in given:  # one more entry of a reduction
                     made = registry[_FOLDS[name]](made, given["initial"])
             except (MinigradError, TypeError, KeyError):  # arguments that only NumPy knows
                 made = None
@@ -254,7 +254,7 @@ FOLLOWED |= {name: _followed(name, "x") for name in _OF_ONE.split()}
 FOLLOWED |= {name: _followed(name, "x", axis=None, keepdims=False) for name in ("any", "all")}
 FOLLOWED |= {name: _followed(name, "x", axis=None) for name in ("argmax", "argmin")}
 FOLLOWED["argsort"] = _followed("argsort", "x", axis=-1, kind=None)
-"""What NumPy does that no op of minigrad does, by NumPy's names."""
+"""NumPy functions that no op of minigrad computes, as ops."""
 
 _METHODS_AS_OPS = {"flatten": "ravel", "copy": "astype"}
 _FOLDS = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add"}
@@ -279,7 +279,7 @@ def _as_ops_take(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
 
 
 class Traced(Followed):
-    """A Followed array that ops are steps of too, where they are given no Tensor."""
+    """A Followed array; ops that get it and no Tensor are steps too."""
 
     @staticmethod
     def __apply__(op: Op, inputs: Arguments, settings: Arguments) -> TensorOrArray:

@@ -1,8 +1,8 @@
 """Sizes: which lengths of axes are symbols, and what numbers of the program are made of them.
 
-A function is called at several sizes, and its programs are laid side by side. A number that is the
-same in all of them is a constant; one that is not must be a sum of products of symbols, such as
-2 · length − 1, that gives it in every run.
+A function is called at several sizes, and its programs are compared. A number that is the same in
+all of them is a constant; another must be a sum of products of symbols, such as 2 · length − 1,
+that gives it in every run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Size:
     terms: tuple[tuple[tuple[str, ...], int], ...]
 
     def at(self, sizes: Sizes) -> int:
-        """Its value, where the symbols have these."""
+        """Its value for these sizes of the symbols."""
         return sum(factor * prod(sizes[s] for s in of) for of, factor in self.terms)
 
     def __add__(self, n: int) -> Size:

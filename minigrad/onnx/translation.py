@@ -1,4 +1,4 @@
-"""Translations: what an op is in ONNX, declared beside each other and apart from the op.
+"""Translations: the form of each op in ONNX, declared apart from the op.
 
     @translation(softmax)
     def _(to, x, axis):
@@ -31,7 +31,7 @@ _TRANSLATIONS: dict[Op, Translation] = {}
 
 
 class Untranslatable(Exception):
-    """A call that has no form in ONNX; says why."""
+    """A call has no form in ONNX, for the reason given."""
 
 
 def translation(*ops: Op) -> Callable[[Translation], Translation]:
@@ -45,7 +45,7 @@ def translation(*ops: Op) -> Callable[[Translation], Translation]:
 
 
 def declare(table: Mapping[Op, Translation]) -> None:
-    """What each op of a table is in ONNX."""
+    """Declare what each op of a table is in ONNX."""
     _TRANSLATIONS.update(table)
 
 

@@ -1,4 +1,4 @@
-"""Trials: a function called at several sizes, with other values, to see what depends on what."""
+"""Trials: calls of a function at several sizes and with other values, which are then compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_ENTRIES_TRIED = 1 << 22  # entries of an input that is made only to try a s
 
 
 def named_inputs(function: Callable[..., Any], inputs: ExportedInputs) -> dict[str, TensorOrArray]:
-    """The inputs by name: given so, or the function's parameters in their order.
+    """The inputs by name: those of a dict, or the names of the function's parameters in order.
 
     Raises: ArgumentError for anything but arrays and Tensors.
     """
@@ -165,10 +165,10 @@ class Trials:
     # ------------------------------------------------------------------ runs
 
     def groups(self) -> Iterator[list[RecordedCall]]:
-        """Runs of the same steps: those like the first, then those like the longest.
+        """Groups of runs with the same steps: those of the first run, then those of the longest.
 
-        What a function does otherwise at other sizes may come to the same, or not: whoever asks for
-        the next group has found that it does not.
+        A model of one group may be right at the other sizes too. If it is not, the next group is
+        tried.
         Raises: ArgumentError if the steps depend on what the inputs hold.
         """
         for run in self.runs[1:]:
@@ -184,7 +184,7 @@ class Trials:
                 yield self._like(found)
 
     def _like(self, runs: list[RecordedCall]) -> list[RecordedCall]:
-        """Of some runs those made of the first one's steps; why others are not is kept."""
+        """The runs with the steps of the first one; why another run differs is kept in `error`."""
         alike = runs[:1]
         for run in runs[1:]:
             try:
@@ -195,7 +195,10 @@ class Trials:
         return alike
 
     def _tried(self, required: bool = False) -> list[RecordedCall]:
-        """Runs at the given sizes, with other values, and at others; none if a symbol is stuck."""
+        """Runs at the given sizes, with other values, and at other sizes.
+
+        None unless `required`, if the function takes no other size for a symbol.
+        """
         given = self._given()
         other = self.attempt(given, bold=True) or self.attempt(given)
         runs = [self.run(given), other]
@@ -227,7 +230,7 @@ class Trials:
         return all(axis == 0 for axis, name in places if name == symbol)
 
     def _longer(self, n: int) -> Iterator[int]:
-        """The longest size, or as much of it as is easily tried."""
+        """Sizes from the longest down, without those that make too large inputs."""
         size = self.longest
         while size > n + 4:
             entries = [
@@ -245,7 +248,7 @@ class Trials:
         return [*islice((run for run in tried if run is not None), count)]
 
     def attempt(self, sizes: Sizes, bold: bool = False) -> RecordedCall | None:
-        """A run at other sizes and with other values; None where the function takes none such."""
+        """A run at these sizes and with other values; None where the function raises an error."""
         try:
             return self.run(sizes, np.random.default_rng(0), bold)
         except ArgumentError as error:
@@ -262,7 +265,7 @@ class Trials:
     def run(
         self, sizes: Sizes, rng: np.random.Generator | None = None, bold: bool = False
     ) -> RecordedCall:
-        """One call, at these sizes: of the values given, or others of their kind."""
+        """One call at these sizes: with the given values, or with others, drawn by `rng`."""
         recorder = CallRecorder(keeps_tensors=rng is None)
         arrays = {name: self._array(name, sizes, rng, bold) for name in self.inputs}
         arguments = {name: self._argument(name, array, recorder) for name, array in arrays.items()}
@@ -282,7 +285,7 @@ class Trials:
         return RecordedCall(sizes, arrays, recorder.steps, references, values)
 
     def _array(self, name: str, sizes: Sizes, rng: np.random.Generator | None, bold: bool) -> Array:
-        """The entries of an input at these sizes: as they were given, or others."""
+        """The entries of an input at these sizes: the given ones, or others."""
         array = _array_of(self.inputs[name])
         if rng is None:
             return np.array(array)
@@ -292,7 +295,7 @@ class Trials:
         return _others(array, tuple(shape), rng, bold)
 
     def _argument(self, name: str, array: Array, recorder: CallRecorder) -> TensorOrArray:
-        """What the function is called with, which the recorder then knows."""
+        """The argument with these entries, noted by the recorder."""
         given = self.inputs[name]
         recorder.know(array, Made(name))
         if not isinstance(given, Tensor):
@@ -302,7 +305,7 @@ class Trials:
 
 @contextmanager
 def _one_method_of_attention() -> Iterator[None]:
-    """Within, "auto" takes one way at all sizes."""
+    """Within, attention by method="auto" has the same steps at all sizes."""
     methods = dict(METHODS)
     for name, method in methods.items():
         METHODS[name] = method._replace(is_faster=lambda scores: False)
@@ -317,9 +320,9 @@ def _array_of(x: TensorOrArray) -> Array:
 
 
 def _others(array: Array, shape: tuple[int, ...], rng: np.random.Generator, bold: bool) -> Array:
-    """Other entries of the same kind: drawn from those given, floats a little moved.
+    """Other entries of the same kind: drawn from the given ones, floats changed by up to 10 %.
 
-    Where all those given are equal, bold ones differ all the same.
+    bold: also where all given entries are equal, others differ from them.
     """
     if not array.size:
         return np.zeros(shape, array.dtype)
@@ -333,7 +336,7 @@ def _others(array: Array, shape: tuple[int, ...], rng: np.random.Generator, bold
 
 
 def _named_outputs(result: object) -> dict[str, TensorOrArray]:
-    """What was returned, by name: a dict's keys, the tensors' own names, or their positions."""
+    """What was returned, by name: a dict's keys, or the tensors' names, numbered if they repeat."""
     if isinstance(result, dict):
         outputs = {str(name): x for name, x in result.items()}
     else:

@@ -1,4 +1,4 @@
-"""Activations: of each entry by itself, and those that look at more of them or learn.
+"""Activations: functions of each entry, glu of two halves, and prelu, whose slope is learned.
 
 At a kink the slope is a convention, stated with each op. NaN is neither above nor below a kink: its
 gradient passes, as if the entry had been taken.

@@ -25,12 +25,12 @@ def broadcastable(a: Operand, b: Operand, *settings: object) -> str | None:
 
 
 def of_two(
-    tex: str, vjp_tex: tuple[str, str], *, samples: Samples | None = None, **more: Any
+    tex: str, vjp_tex: tuple[str, str], *, samples: Samples | None = None, **declaration: Any
 ) -> Declare:
     """Declare an op of two inputs a and b that broadcast, one operation for each entry.
 
     Args: tex, vjp_tex: its formula and those of its rules.  samples: those of `pairs` unless
-        given.  more: as `op` takes it.
+        given.  declaration: what else `op` takes.
     """
     return op(
         tex=tex,
@@ -38,7 +38,7 @@ def of_two(
         flops=each(1),
         samples=samples or pairs(),
         requires=broadcastable,
-        **more,
+        **declaration,
     )
 
 

@@ -105,11 +105,11 @@ def _(g):
 
 
 class Method(NamedTuple):
-    """A faster way to compute attention, as `fast/` brings it.
+    """A faster way to compute attention, declared by minigrad/fast.
 
     attend: (q, k, v, mask, is_causal=, scale=, rule=) → O.
     is_faster: whether "auto" takes it, by the number of scores.
-    form: what it calls itself, by the number of scores.
+    form: the name of what runs, by the number of scores.
     """
 
     attend: Callable[..., Any]
@@ -119,7 +119,7 @@ class Method(NamedTuple):
 
 _CALL = "scaled_dot_product_attention(q, k, v, mask)"
 
-METHODS: dict[str, Method] = {}  # beside "exact"; filled by whoever declares one
+METHODS: dict[str, Method] = {}  # all but "exact"; the module that declares one adds it
 
 
 @explained

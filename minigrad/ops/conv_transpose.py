@@ -34,8 +34,8 @@ __all__ = ["conv_transpose1d", "conv_transpose2d"]
 def spread_lengths(
     lengths: Sequence[int], size: Sequence[int], settings: dict[str, PerAxis]
 ) -> tuple[int, ...]:
-    """How long each axis becomes: (m - 1) stride - 2 padding + dilation (size - 1) + 1 and what is
-    put behind it.
+    """The lengths of the result: (m - 1) stride - 2 padding + dilation (size - 1) + 1 +
+    output_padding.
 
     Raises: ArgumentError for a setting out of range; ShapeError if nothing is left.
     """
@@ -44,7 +44,7 @@ def spread_lengths(
     for name, least in (("stride", 1), ("dilation", 1), ("padding", 0), ("output_padding", 0)):
         if min(each[name]) < least:
             raise ArgumentError(f"{name} must be at least {least}, got {settings[name]}")
-    if any(more >= s for more, s in zip(each["output_padding"], each["stride"], strict=True)):
+    if any(extra >= s for extra, s in zip(each["output_padding"], each["stride"], strict=True)):
         raise ArgumentError(
             f"output_padding must be below the stride, got {settings['output_padding']} with "
             f"stride {settings['stride']}: what lies further out would get the bias alone"
@@ -53,7 +53,7 @@ def spread_lengths(
     paddings = each["padding"]
     behind = each["output_padding"]
     axes = zip(lengths, size, strides, paddings, behind, each["dilation"], strict=True)
-    out = tuple((m - 1) * s - 2 * p + d * (k - 1) + 1 + more for m, k, s, p, more, d in axes)
+    out = tuple((m - 1) * s - 2 * p + d * (k - 1) + 1 + extra for m, k, s, p, extra, d in axes)
     if min(out) < 1:
         raise ShapeError(f"the result would have lengths {out}: the padding takes all of it")
     return out

@@ -1,8 +1,8 @@
 r"""Convolution and pooling over one, two or more axes, in PyTorch's layout (N, C, length, …).
 
-All of them look at windows of their input. `windows` lays these side by side, so that a convolution
-is one product of matrices and pooling a reduction; `add_windows` adds them up where they came from.
-Each is the other's rule. Examples lie next to each other in memory, so that long runs are copied.
+`windows` copies the windows of an input into the columns of a matrix, so that a convolution is one
+product of matrices and pooling a reduction; `add_windows` adds columns up where the windows were.
+Each is the rule of the other. The batch is the last axis, so that long runs of memory are copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
 PerAxis: TypeAlias = int | Sequence[int]  # a setting of all axes, or of each
 
-# ---------------------------------------------------------------- where windows lie
+# ---------------------------------------------------------------- positions of windows
 
 
 def per_axis(value: Any, n: int, name: str) -> tuple[int, ...]:
@@ -48,13 +48,13 @@ def paddings(
         return [(p, p) for p in per_axis(padding, n, "padding")]
     if set(per_axis(stride, n, "stride")) != {1}:
         raise ArgumentError('padding="same" takes stride=1')
-    more = [d * (k - 1) for k, d in zip(size, per_axis(dilation, n, "dilation"), strict=True)]
-    return [(m // 2, m - m // 2) for m in more]
+    totals = [d * (k - 1) for k, d in zip(size, per_axis(dilation, n, "dilation"), strict=True)]
+    return [(total // 2, total - total // 2) for total in totals]
 
 
 class _Places:
-    """Where the windows of an input of some lengths lie: the lengths of the result, and for each
-    entry of a window the slices that pick it from all of them.
+    """Positions of the windows in an input of some shape: the lengths of the result, and for each
+    entry of a window the slices that pick it from all windows.
     """
 
     def __init__(
@@ -92,15 +92,13 @@ class _Places:
         self.shape = (C, prod(self.size), prod(self.out), N)
 
 
-@lru_cache(maxsize=256)
-def _found(*settings: Any) -> _Places:
-    return _Places(*settings)
+_cached_places = lru_cache(maxsize=256)(_Places)
 
 
 def places_of(shape, size, stride=1, padding=0, dilation=1) -> _Places:
-    """Where windows lie, worked out once."""
+    """The positions of windows, computed once for each shape and settings."""
     given = (shape, size, stride, padding, dilation)
-    return _found(*[tuple(v) if isinstance(v, list) else v for v in given])
+    return _cached_places(*[tuple(v) if isinstance(v, list) else v for v in given])
 
 
 def padded(x, places, fill=0.0):
@@ -212,18 +210,17 @@ def _columns(x, size, stride, padding, dilation, groups):
     return found.reshape((groups, prod(found.shape[:2]) // groups, prod(found.shape[2:])))
 
 
-def convolved(n, x, weight, bias, *settings):
-    """The result over n axes, and the windows that it is a product with."""
+def convolved(n, x, weight, bias, stride, padding, dilation, groups):
+    """The result over n axes."""
     x, weight = floating(x), floating(weight)
-    stride, padding, dilation, groups = settings
     check_shapes(n, x, weight, bias, groups)
     out = places_of(x.shape, weight.shape[2:], stride, padding, dilation).out
-    columns = _columns(x, weight.shape[2:], *settings)
+    columns = _columns(x, weight.shape[2:], stride, padding, dilation, groups)
     y = np.matmul(_grouped(weight, groups), columns)
     y = y.reshape((len(weight), *out, len(x)))
     if bias is not None:
         y = y + np.reshape(bias, (-1, *[1] * (n + 1)))
-    return np.moveaxis(y, -1, 0), columns  # (N, O, length, …)
+    return np.moveaxis(y, -1, 0)  # (N, O, length, …)
 
 
 def check_shapes(n, x, weight, bias, groups):
@@ -253,7 +250,7 @@ def check_bias(bias, O):
 
 
 def entry_place(stride: PerAxis, padding: PerAxis | str, dilation: PerAxis) -> str:
-    """Where entry k of window i lies."""
+    """The position of entry k of window i."""
 
     def multiple(n: PerAxis, letter: str) -> str:
         return letter if np.all(np.equal(n, 1)) else f"{n} {letter}"
@@ -264,7 +261,7 @@ def entry_place(stride: PerAxis, padding: PerAxis | str, dilation: PerAxis) -> s
 
 
 def _same(weight, padding, dilation):
-    """What p is where the padding keeps the lengths: what lies before the first entry."""
+    """p where the padding keeps the lengths: the zeros before the first entry."""
     if padding != "same":
         return ""
     lengths = weight.shape[2:]
@@ -351,7 +348,7 @@ def conv1d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 
     >>> conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[-1.0, 1.0]]]))
     array([[[1., 2.]]])
     """
-    return convolved(1, x, weight, bias, stride, padding, dilation, groups)[0]
+    return convolved(1, x, weight, bias, stride, padding, dilation, groups)
 
 
 @op(**_CONVOLUTION, samples=_samples(2))
@@ -374,7 +371,7 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 
            [2., 4., 4., 2.],
            [1., 2., 2., 1.]])
     """
-    return convolved(2, x, weight, bias, stride, padding, dilation, groups)[0]
+    return convolved(2, x, weight, bias, stride, padding, dilation, groups)
 
 
 @conv1d.vjp("x")
@@ -431,7 +428,7 @@ def _window_entries(x, out, size):
 
 
 def _window_tex(size, stride, padding):
-    """Where entry k of window i lies; windows lie side by side unless a stride is given."""
+    """The position of entry k of window i; windows do not overlap unless a stride is given."""
     return entry_place(size if stride is None else stride, padding, 1)
 
 

@@ -42,10 +42,12 @@ def elementwise(
     cost: int,
     *,
     samples: Samples | None = None,
-    **more: Any,
+    **declaration: Any,
 ) -> Declare:
     """Declare an op of one input x with `cost` operations for each entry of its result."""
-    return op(tex=tex, vjp_tex={"x": vjp_tex}, flops=each(cost), samples=samples or unary(), **more)
+    return op(
+        tex=tex, vjp_tex={"x": vjp_tex}, flops=each(cost), samples=samples or unary(), **declaration
+    )
 
 
 POSITIVE = unary(0.5, 3.0)  # where roots and logarithms are

@@ -46,7 +46,7 @@ def reduced(terms, reduction):
 
 
 def share(x, reduction):
-    """What each term of the loss counts for."""
+    """The weight of each term in the loss."""
     counts = {"mean": x.size, "batchmean": x.shape[0] if x.ndim else 1}
     return 1 / counts[reduction] if reduction in counts else 1.0
 
@@ -60,7 +60,7 @@ def check_alike(x, target):
 
 
 def _tex(terms: str, where: str = "") -> Callable[..., str]:
-    """Terms under the sign of their reduction; and what stands for what in them."""
+    """The terms under the sign of their reduction, and the definitions of their symbols."""
 
     def tex(x, reduction):
         signs = {"mean": r"\operatorname{mean}", "sum": r"\textstyle\sum"}
@@ -101,15 +101,18 @@ def _pairs(low: float, high: float, bound: float = 3.0) -> Callable[..., Iterato
 
 
 def entry_loss(
-    term: str, slopes: tuple[str, str], cost: int, *, where: str = "", **more: Any
+    term: str, slopes: tuple[str, str], cost: int, *, where: str = "", **declaration: Any
 ) -> Declare:
-    """Declare a loss of x and target: its terms, their slopes in both, what stands for what."""
+    """Declare a loss of x and target.
+
+    Args: term, slopes: formulas of a term and of its slopes in both; where: of their symbols.
+    """
     names = ("x", "target")
     return op(
         tex=_tex(term, where),
         vjp_tex={n: _vjp_tex(slope, where) for n, slope in zip(names, slopes, strict=True)},
         flops=each_of_x(cost),
-        **more,
+        **declaration,
     )
 
 
@@ -298,7 +301,7 @@ def binary_cross_entropy_with_logits(x, target, reduction="mean", pos_weight=Non
 
 
 def _weights_of_yes(pos_weight, x):
-    """What a yes counts for, in the dtype of x.  Raises: ShapeError unless it broadcasts to x."""
+    """The weight of a yes, in the dtype of x.  Raises: ShapeError unless it broadcasts to x."""
     p = as_array(pos_weight)
     try:
         fits = np.broadcast_shapes(p.shape, x.shape) == x.shape

@@ -1,10 +1,10 @@
-"""Masks as rules: positions alone tell whether query i may see key j, so no (n, m) array is needed.
+"""Masks as rules of positions: whether query i may see key j, without an (n, m) array.
 
     rule = Window(64) & Causal()  # at most 63 tokens back, and none ahead
-    rule = Window(64) | Global((0,))  # or the first token, which everyone sees and which sees all
+    rule = Window(64) | Global((0,))  # or keys and queries of the first token
 
-Attention in tiles asks a rule block by block, and skips the blocks that are closed; the exact form
-asks it for the whole array.
+Attention in tiles evaluates a rule block by block and skips the blocks in which no key is seen; the
+exact form takes the whole array.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["AllOf", "AnyOf", "Causal", "Global", "MaskRule", "Shifted", "Window"
 
 
 class MaskRule:
-    """Which keys a query may see. A rule is a value: it never changes, and equal ones are alike.
+    """Which keys a query may see. A rule is immutable, and rules of equal settings are equal.
 
     >>> (Causal() & Window(2)).array(3, 3).astype(int)
     array([[1, 0, 0],
@@ -34,7 +34,7 @@ class MaskRule:
     relative = True  # whether only the distance i - j matters
 
     def within(self, rows: slice, keys: slice) -> MaskRule | bool:
-        """The simplest rule that says the same of these queries and keys; True if all are seen,
+        """The simplest rule that is equal for these queries and keys; True if all keys are seen,
         False if none is.
         """
         raise NotImplementedError
@@ -67,7 +67,7 @@ class MaskRule:
         return self.entries(slice(0, n), slice(0, m))
 
     def shifted(self, offset: int) -> MaskRule:
-        """The rule for queries of which the first stands at position `offset`, as after a cache.
+        """The rule for queries of which the first is at position `offset`, as after a cache.
 
         >>> Causal().shifted(2).array(1, 4)
         array([[ True,  True,  True, False]])
@@ -190,7 +190,7 @@ class Global(MaskRule):
 
 @dataclass(frozen=True)
 class Shifted(MaskRule):
-    """A rule for queries that stand `offset` positions further than their row says."""
+    """A rule for queries whose positions are their rows plus `offset`."""
 
     rule: MaskRule
     offset: int
@@ -219,7 +219,7 @@ class Shifted(MaskRule):
 
 @dataclass(frozen=True)
 class _Several(MaskRule):
-    """Several rules as one, of which one that says `decisive` of a block decides it."""
+    """Several rules as one; if one of them is `decisive` for a whole block, so are all together."""
 
     rules: tuple[MaskRule, ...]
     decisive: ClassVar[bool]

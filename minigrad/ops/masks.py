@@ -1,8 +1,8 @@
 """What a mask means: who may attend to whom. All functions that take a mask check it here.
 
-A mask is boolean (True = may attend) or floats to add to the scores (0 / -inf). Two things are
-looked for in its entries, not in where it came from: whether a square one is of queries and keys or
-of each sequence's keys, and whether it was written with True for what is blocked.
+A mask is boolean (True = may attend) or floats to add to the scores (0 / -inf). Two mistakes are
+found by its entries: a square mask of each sequence's keys in the place of one of queries and keys,
+and one in which True means blocked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..engine.writes import writes
 __all__ = ["check_mask", "check_meaning", "is_of_pairs"]
 
 BLOCKED = -746.0  # from here down, exp(M) is 0 in float64 too
-SMALL = 1 << 12  # entries of a mask that is looked at anew each time
+SMALL = 1 << 12  # so many entries of a mask are read anew at each call
 # Large masks without an entry above 0, by the id of the array that owns their memory.
 _hiding: dict[int, tuple[object, set[object]]] = {}
 _warned: dict[Any, int] = {}  # where a warning was given, so that each line gives it once
@@ -37,7 +37,7 @@ def check_mask(mask: TensorOrArray) -> None:
         )
     if mask.dtype.kind != "f":
         return
-    guard = getattr(mask, "guard", None)  # of what compile hands in, to ask again at each call
+    guard = getattr(mask, "guard", None)  # compile's arrays record the question for later calls
     if hides_only(mask) if guard is None else guard(hides_only):
         return  # as it is for all but a few masks
     if not np.max(mask) < np.inf:  # of NaN and anything, NumPy makes NaN
@@ -50,7 +50,7 @@ def check_mask(mask: TensorOrArray) -> None:
 
 
 def hides_only(mask: TensorOrArray) -> bool:
-    """Whether no entry is above 0, looked for once in each large array, until `assign_` writes it.
+    """Whether no entry is above 0. A large array is read once, until `assign_` writes to it.
 
     >>> hides_only(np.array([0.0, -np.inf])), hides_only(np.array([0.0, 1.0]))
     (True, False)
@@ -71,7 +71,7 @@ def hides_only(mask: TensorOrArray) -> bool:
 
 
 def check_meaning(call: str, mask: Operand | None, lead: tuple[int, ...], n: int, m: int) -> None:
-    """Refuse a mask (n, m) that may as well be (B, m), and warn of one that says the opposite.
+    """Refuse a mask (n, m) that could be (B, m), and warn of one in which True means blocked.
 
     Args:   lead: the axes of the queries before (n, d_k), of which the first is the batch.
     Raises: ShapeError where there are as many sequences as queries, unless `is_of_pairs`.
@@ -89,7 +89,7 @@ def check_meaning(call: str, mask: Operand | None, lead: tuple[int, ...], n: int
         )
     if n != m or n < 2:
         return
-    first = entries.item(0)  # a query's own key, and mostly it is seen
+    first = entries.item(0)  # the first query's own key, which most masks leave open
     if not (first if first.__class__ is bool else first > BLOCKED) and _blocks_itself(entries):
         frame = _users_frame()
         warnings.warn_explicit(
@@ -103,11 +103,11 @@ def check_meaning(call: str, mask: Operand | None, lead: tuple[int, ...], n: int
 
 
 def is_of_pairs(mask: NDArray[Any]) -> bool:
-    """Whether a mask (n, m) for n sequences says of queries and keys what padding does not.
+    """Whether a mask (n, m) for n sequences must be one of queries and keys, not of padding.
 
-    It does if all rows are alike, for then both say the same; if floats between 0 and -inf are
+    It is if all rows are equal, for then both mean the same; if floats between 0 and -inf are
     added; or if every query sees its own key and either no later one, or keys with a gap before and
-    behind them: padding is at one end.
+    behind them, for padding is at one end.
 
     >>> is_of_pairs(np.tri(3, dtype=bool)), is_of_pairs(np.tri(3, dtype=bool)[::-1])
     (True, False)

@@ -1,8 +1,7 @@
-r"""Normalisation of rows, and of channels of images: each is divided by what depends on its own
-entries, and so does its gradient.
+r"""Normalisation of rows, and of channels of images.
 
 Means and squares are taken in a wider dtype than the row's own: rows of 1e30 in float32 have
-squares of 1e60, those of 300 in float16 of 90000, and neither dtype goes so far.
+squares of 1e60, those of 300 in float16 of 90000, which neither dtype can hold.
 """
 
 from __future__ import annotations

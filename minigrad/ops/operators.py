@@ -1,7 +1,7 @@
 """What Tensor does by ops: Python's operators, methods, and NumPy's own functions.
 
-`x + y` and `np.add(x, y)` are the op `add`, `x.sum()` and `np.sum(x)` are `sum`. What no op does
-says what to write instead.
+`x + y` and `np.add(x, y)` are the op `add`, `x.sum()` and `np.sum(x)` are `sum`. Where there is no
+op, the error says what to write instead.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _array_function(
     kwargs: dict[str, Any],
 ) -> Any:
     """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
-    if function in _FORMS:  # whatever the entries
+    if function in _FORMS:  # these do not read the entries
         return function(*[getattr(x, "_data", x) for x in args], **kwargs)
     if function in _COMPARISONS:
         return function(*map(data_of, args), **kwargs)
@@ -79,7 +79,7 @@ def _array_function(
 
 # ---------------------------------------------------------------- Python's operators
 
-_apply = Tensor.__apply__  # what Op.__call__ would come to, without the way there
+_apply = Tensor.__apply__  # what Op.__call__ calls in the end
 
 
 def _operator(op: Op) -> Callable[[Tensor, Operand], Tensor]:

@@ -1,10 +1,11 @@
 r"""Recurrent sequences as one op each, with backpropagation through time for a rule.
 
-An op multiplies the inputs of all T steps with W_ih at once, Z = X W_ihᵀ + b, then goes through the
-steps, h_t from Z_t + h_{t-1} W_hhᵀ, and gives the states at all of them. Where a mask is false a
-state is carried over, and no gradient reaches that step's input: so sequences of several lengths
-go together. A rule finds the gates of all steps at once, for all states before are known, and then
-goes back through the steps with what is left: a product and a few multiplications each.
+An op multiplies the inputs of all T steps with W_ih at once, Z = X W_ihᵀ + b. Then it computes one
+step after the other, h_t from Z_t + h_{t-1} W_hhᵀ, and returns the states of all steps. Where a
+mask is false, a state is carried over and no gradient reaches that step's input, so that sequences
+of several lengths can be in one batch. A rule computes the gates of all steps at once, because all
+states are known; then it walks back through the steps, with a product and a few multiplications
+for each.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def where_valid(mask, t, new, old):
 
 
 def back_through(step, T, *gradients):
-    """What `step(t, *gradients)` gives for each t, stacked in order, and the gradients at last.
+    """Walk back through T steps: the gradient of Z, and those of the first states.
 
-    A step gives its part for Z, and the gradients of the states before it.
+    `step(t, *gradients)`, of the states after step t, gives the gradient of Z_t and those of the
+    states before it.
     """
     parts: list[Any] = [None] * T
     for t in reversed(range(T)):
@@ -88,7 +90,7 @@ EXAMPLES_OVER_TIME = 4  # so many show how gradients go through time
 
 
 def _few(x):
-    """The first examples of (T, B, …), wide enough that no gradient underflows; None stays None."""
+    """The first examples of (T, B, …), in float64 so that no gradient underflows; or None."""
     if x is None or x.dtype == np.bool_:
         return None if x is None else x[:, :EXAMPLES_OVER_TIME]
     return x[:, :EXAMPLES_OVER_TIME].astype(np.float64)
@@ -129,11 +131,12 @@ def _where(mask: Shaped | None, new: str, old: str) -> str:
 
 
 def _vjp_tex(
-    back: MaskFormula, a: str = r"\bar z", p: str = r"\bar z", **more: str | MaskFormula
+    back: MaskFormula, a: str = r"\bar z", p: str = r"\bar z", **others: str | MaskFormula
 ) -> dict[str, MaskFormula]:
-    """The formulas of a rule; a is the gradient of what inputs bring, p of what states bring.
+    """The formulas of a rule: of the gradients of X and of both weights, and of the others.
 
-    Args: back: the definitions that they go by, given the mask.  more: formulas beside these.
+    Args: back: from the mask, the definitions of the symbols in the formulas.
+        a, p: the gradients of the gates' two terms, X W_ihᵀ + b and h_{t-1} W_hhᵀ.
     """
     bodies = {
         "X": f"{a} <W_ih>",
@@ -144,7 +147,7 @@ def _vjp_tex(
     def formula(body: str | MaskFormula) -> MaskFormula:
         return lambda mask: f"{body(mask) if callable(body) else body}, {back(mask)}"
 
-    return {name: formula(body) for name, body in (bodies | more).items()}
+    return {name: formula(body) for name, body in (bodies | others).items()}
 
 
 # ---------------------------------------------------------------- rnn
@@ -232,7 +235,7 @@ def _gru(mask):
 
 
 def _gru_back(mask):
-    came, past = _where(mask, r"\bar h_t", "0"), _gru_past(mask, "t")
+    came, past = _where(mask, r"\bar h_t", "0"), _gru_to_past(mask, "t")
     return (
         r"\quad \bar a_t = (\bar r_t, \bar z_t, \bar n_t),"
         r" \quad \bar p_t = (\bar r_t, \bar z_t, \bar n_t \odot r_t),"
@@ -243,7 +246,7 @@ def _gru_back(mask):
     )
 
 
-def _gru_past(mask: Shaped | None, t: str) -> str:
+def _gru_to_past(mask: Shaped | None, t: str) -> str:
     stays = rf"\bar h_{t} \odot z_{t}"
     stays = stays if mask is None else rf"(<mask>_{t} ? {stays} : 0)"
     return f"{stays} + " + _to_past(mask, t, r"\bar p")
@@ -257,7 +260,7 @@ def _gru_past(mask: Shaped | None, t: str) -> str:
         p=r"\bar p",
         b_ih=r"\textstyle\sum_t \bar a_t",
         b_hh=r"\textstyle\sum_t \bar p_t",
-        h=lambda mask: _gru_past(mask, "1"),
+        h=lambda mask: _gru_to_past(mask, "1"),
     ),
     flops=_cost(1, 1, 22),
     samples=_samples(3, 1, biases=2),
@@ -292,7 +295,7 @@ def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
 
 
 def gru_gates(a, p):
-    """r, z and n of what the inputs and the states before bring, and the latter's part for n."""
+    """r, z and n of a = X W_ihᵀ + b_ih and p = h W_hhᵀ + b_hh, and the third of p that is in n."""
     (a_r, a_z, a_n), (p_r, p_z, p_n) = split(a, 3, axis=-1), split(p, 3, axis=-1)
     r, z = sigmoid(a_r + p_r), sigmoid(a_z + p_z)
     return r, z, np.tanh(a_n + r * p_n), p_n
@@ -348,19 +351,19 @@ def _lstm_back(mask):
         rf" {c_bar} \odot i_t \odot (1 - n_t^{{\circ 2}}),"
         rf" {h_bar} \odot \tanh c_t \odot o_t \odot (1 - o_t)),"
         rf" \quad \bar h_{{t-1}} = <g>_{{t-1}} + {_to_past(mask, 't')},"
-        rf" \quad \bar c_{{t-1}} = {_memory_past(mask, 't')} + {_shown(mask, 't-1')},"
+        rf" \quad \bar c_{{t-1}} = {_memory_to_past(mask, 't')} + {_state_to_memory(mask, 't-1')},"
         r" \quad \bar h_T = <g>_T,"
-        rf" \quad \bar c_T = <g>_{{T+1}} + {_shown(mask, 'T')}, {_lstm(mask)}"
+        rf" \quad \bar c_T = <g>_{{T+1}} + {_state_to_memory(mask, 'T')}, {_lstm(mask)}"
     )
 
 
-def _memory_past(mask: Shaped | None, t: str) -> str:
+def _memory_to_past(mask: Shaped | None, t: str) -> str:
     """The formula of the gradient of the cell state before step t."""
     forgets = rf"\bar c_{t} \odot f_{t}"
     return forgets if mask is None else rf"(<mask>_{t} ? {forgets} : \bar c_{t})"
 
 
-def _shown(mask: Shaped | None, t: str) -> str:
+def _state_to_memory(mask: Shaped | None, t: str) -> str:
     """The formula of the gradient that h_t sends back to the cell state c_t."""
     t = f"{{{t}}}"
     back = rf"\bar h_{t} \odot o_{t} \odot (1 - \tanh^2 c_{t})"
@@ -373,7 +376,7 @@ def _shown(mask: Shaped | None, t: str) -> str:
         _lstm_back,
         b=r"\textstyle\sum_t \bar z_t",
         h=lambda mask: _to_past(mask, "1"),
-        c=lambda mask: _memory_past(mask, "1"),
+        c=lambda mask: _memory_to_past(mask, "1"),
     ),
     flops=_cost(1, 1, 26),
     samples=_samples(4, 2),
@@ -419,7 +422,7 @@ def lstm(X, W_ih, W_hh, b, h, c, mask=None):
 
 
 def lstm_gates(z):
-    """i, f, n and o of what arrives at the gates."""
+    """i, f, n and o of z = X W_ihᵀ + h W_hhᵀ + b."""
     i, f, n, o = split(z, 4, axis=-1)
     return sigmoid(i), sigmoid(f), np.tanh(n), sigmoid(o)
 

@@ -1,4 +1,4 @@
-"""Ops that take many entries to one, over one axis or more; and the running sum along an axis."""
+"""Reductions of many entries to one, over one axis or more; and the running sum along an axis."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ def reduction(
     vjp_tex: str | Callable[..., str],
     flops: int | Callable[..., int],
     samples: Samples = reductions,
-    **more: Any,
+    **declaration: Any,
 ) -> Declare:
-    """Declare an op of x that takes many entries to one; its cost is a function, or so many
-    operations for each entry of x.
+    """Declare an op of x that reduces many entries to one; `flops` may be a number of operations
+    for each entry of x.
     """
     return op(
         tex=tex,
         vjp_tex={"x": vjp_tex},
         flops=flops if callable(flops) else each_of_x(flops),
         samples=samples,
-        **more,
+        **declaration,
     )
 
 

@@ -1,7 +1,7 @@
-"""Images and sequences brought to another length: upsample, adaptive_avg_pool.
+"""Images and sequences resampled to other lengths: upsample, adaptive_avg_pool.
 
-Along an axis either is a product with a small matrix that holds how much each entry of the result
-takes of each entry of x; where every entry takes just one, or as many in turn, there is no matrix.
+Along an axis, each is a product with a small matrix: row i holds the weights of the entries of x in
+entry i of the result. Where an entry is a copy, or a mean of equal windows, there is no matrix.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _resampled(
     mode: str,
     align_corners: bool,
 ) -> SameArray:
-    """One axis brought from a length to another, by steps of so many entries."""
+    """x resampled along one axis; entry i of the result is at step · i in x."""
     if target == length and step == 1:
         return x
     if mode == "nearest":
@@ -132,7 +132,7 @@ def _resampled(
 
 
 def _lines(length: int, target: int, step: float, align_corners: bool) -> NDArray[np.float64]:
-    """How much of each entry lies in each of the result, on lines between neighbours."""
+    """Row i: the weights of x's entries in entry i of the result, linear between neighbours."""
     if align_corners:
         at = np.arange(target) * ((length - 1) / max(target - 1, 1))
     else:
@@ -184,7 +184,7 @@ def adaptive_avg_pool(x: SameArray, size: int | tuple[int | None, ...] | None) -
 
 
 def _windows(length: int, target: int) -> NDArray[np.float64]:
-    """Row i: 1 over the length of window i where it lies, 0 elsewhere."""
+    """Row i: 1 over the length of window i within the window, 0 elsewhere."""
     i, entries = np.arange(target)[:, None], np.arange(length)
     inside = (i * length // target <= entries) & (entries < -(-(i + 1) * length // target))
     return inside / inside.sum(axis=1, keepdims=True)

@@ -30,7 +30,7 @@ def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Sa
 
 
 def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
-    """Calls of two inputs that broadcast; with a gap, no two entries that meet are closer."""
+    """Calls of two inputs that broadcast; entries that are combined differ by a gap at least."""
 
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [

@@ -1,4 +1,4 @@
-"""Ops that pick entries: what was picked gets its gradient back, twice if picked twice."""
+"""Ops that pick entries. An entry that is picked twice adds up both gradients."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def moving(
     samples: Samples,
     *,
     name: str = "x",
-    **more: Any,
+    **declaration: Any,
 ) -> Declare:
     """Declare an op that puts the entries of its one input elsewhere and computes nothing."""
-    return op(tex=tex, vjp_tex={name: vjp_tex}, flops=no_flops, samples=samples, **more)
+    return op(tex=tex, vjp_tex={name: vjp_tex}, flops=no_flops, samples=samples, **declaration)
 
 
 def _at(name, index):

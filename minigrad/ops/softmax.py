@@ -69,10 +69,10 @@ def _saturated(out, axis):
 
 
 def _of_rows(
-    tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **more: Any
+    tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **declaration: Any
 ) -> Declare:
     """The declaration of softmax or of its logarithm."""
-    return reduction(tex, vjp_tex, 5, samples, invariance="a shift of all scores", **more)
+    return reduction(tex, vjp_tex, 5, samples, invariance="a shift of all scores", **declaration)
 
 
 @_of_rows(

@@ -1,4 +1,4 @@
-"""Functions of each entry by itself, and of two arrays entry by entry; NumPy's questions too."""
+"""Functions of each entry, and of two arrays entry by entry; NumPy's comparisons and tests too."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def both(to, a, b, dtype):
 
 
 def common(to, a, b):
-    """Both in the dtype in which NumPy compares them; a Python number takes the other's."""
+    """Both in the dtype in which NumPy compares them; a Python number takes the other one's."""
     kinds = [getattr(x, "dtype", x if isinstance(x, int | float) else 0) for x in (a, b)]
     return both(to, a, b, np.result_type(*kinds))
 
 
 def masked(to, scores, mask):
-    """Scores, -inf where a mask closes."""
+    """The scores plus the mask: -inf where a boolean one is False."""
     dtype = scores.dtype
     if mask.dtype == bool:
         found = to.Where(mask, scores, to.value(-np.inf, dtype), dtype=dtype)
@@ -64,11 +64,11 @@ def _of_two(operator):
     return lambda to, a, b, out: to.emit(operator, *both(to, a, b, out.dtype))
 
 
-def _asked_of_one(operator):
+def _test(operator):
     return lambda to, x: to.emit(operator, x, dtype=bool)
 
 
-def _asked_of_two(operator):
+def _comparison(operator):
     return lambda to, a, b: to.emit(operator, *common(to, a, b), dtype=bool)
 
 
@@ -88,8 +88,8 @@ OPERATORS_OF_ONNX = {
         "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max",
         "minimum": "Min",
     },
-    _asked_of_one: {"isnan": "IsNaN", "isinf": "IsInf"},
-    _asked_of_two: {
+    _test: {"isnan": "IsNaN", "isinf": "IsInf"},
+    _comparison: {
         "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
         "greater_equal": "GreaterOrEqual",
     },
@@ -103,10 +103,8 @@ for _translated, _table in OPERATORS_OF_ONNX.items():
 
 declare(
     {
-        OPS["not_equal"]: lambda to, a, b: to.Not(_asked_of_two("Equal")(to, a, b)),
-        OPS["isfinite"]: lambda to, x: to.Not(
-            to.Or(_asked_of_one("IsNaN")(to, x), _asked_of_one("IsInf")(to, x))
-        ),
+        OPS["not_equal"]: lambda to, a, b: to.Not(_comparison("Equal")(to, a, b)),
+        OPS["isfinite"]: lambda to, x: to.Not(to.Or(_test("IsNaN")(to, x), _test("IsInf")(to, x))),
         astype: lambda to, x, out: to.cast(x, out.dtype),
         elu: lambda to, x, alpha: to.Elu(x, alpha=float(alpha)),
         gelu: lambda to, x, approximate: to.Gelu(x, approximate=approximate),

@@ -1,7 +1,8 @@
-"""Recurrent sequences: ONNX's own operators, whose gates stand in another order.
+"""Recurrent sequences: ONNX's own operators, whose gates have another order.
 
-A state is carried over where a mask is false, so that step may as well come last: the steps that
-count go first, ONNX is told how many they are, and each state is looked up by their number so far.
+Where a mask is false a state is carried over, so the order of those steps does not matter. They are
+moved behind the others, whose number ONNX gets as the length; then the state at each step is the
+one after as many steps as were true so far.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..translation import translation
 
 
 def _states(to, operator, order, X, W_ih, W_hh, biases, states, mask, **attributes):
-    """The states at all steps, and what else the operator gives; `order` is that of its gates."""
+    """The states at all steps, and the operator's last output; `order` is that of its gates."""
     H, dtype = W_hh.shape[1], X.dtype
     rows = np.concatenate([np.arange(H) + H * k for k in order])
     weights = [to.Unsqueeze(to.Gather(to.cast(W, dtype), rows, axis=0), [0]) for W in (W_ih, W_hh)]
@@ -24,7 +25,7 @@ def _states(to, operator, order, X, W_ih, W_hh, biases, states, mask, **attribut
     steps = lengths = None
     if mask is not None:
         counted = to.cast(mask, np.int64)
-        steps = to.CumSum(counted, np.asarray(0))  # (T, B): how many counted so far
+        steps = to.CumSum(counted, np.asarray(0))  # (T, B): how many were true so far
         lengths = to.cast(to.ReduceSum(counted, [0], keepdims=0), np.int32)
         T = to.Slice(to.Shape(X, dtype=np.int64), [0], [1])
         places = to.emit_several("TopK", counted, T, outputs=2, axis=0)[1]

@@ -1,4 +1,4 @@
-"""Sums and other reductions; what is made of them: softmax, norms, products and attention."""
+"""Sums and other reductions; softmax, norms, products and attention."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _(to, x, weight, bias, mean, var, eps, out):
 
 
 def _each(to, given, x, axis, value):
-    """What is given, or one number, for each entry of an axis."""
+    """A parameter, or one number instead, for each entry of an axis."""
     if given is not None:
         return to.cast(given, x.dtype)
     n = x.shape[axis]

@@ -37,7 +37,7 @@ def _(to, x, indices, axis):
 
 
 def _sorted(place):
-    """The entries in ascending order, or where they stand; of equal ones the first comes first."""
+    """The entries in ascending order (place 0), or their positions (1); the sort is stable."""
 
     def translated(to, x, axis):
         x, axis = to.along(x, axis)
@@ -123,7 +123,7 @@ def _end(end):
 
 
 def _sliced(to, x, parts):
-    """What slices, integers and None make of x; and what is left of the index."""
+    """x after the slices, integers and None of an index; and the rest of the index."""
     cuts: list[Any] = []  # (start, end, axis, step)
     gone: list[int] = []
     kept: list[Any] = []
@@ -151,7 +151,7 @@ def _sliced(to, x, parts):
 
 
 def _gathered(to, x, parts):
-    """Entries at arrays of positions: those axes to the front, then one look-up for all of them."""
+    """Entries at arrays of positions: their axes moved to the front, then one GatherND for all."""
     places = [k for k, p in enumerate(parts) if not isinstance(p, slice)]
     at = [to.cast(to.value(parts[k]), np.int64) for k in places]
     if len(at) == 1:

@@ -35,7 +35,7 @@ def _(to, x, shape):
 
 
 def _target(x, shape):
-    """A shape in which 0 is the input's own length there, and one that no formula gives is -1."""
+    """A shape for ONNX: 0 stands for the input's length, -1 for one that no formula gives."""
     unfit = [n for n in shape if isinstance(n, Unfit)]
     lengths = [-1 if len(unfit) == 1 and n is unfit[0] and -1 not in shape else n for n in shape]
     if all(isinstance(n, int) for n in lengths) or 0 in lengths:
