@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, NoReturn
@@ -15,36 +15,35 @@ from .sentence import DEFAULT_TEXT, MULTI_HEAD, SELF_ATTENTION
 
 __all__ = ["parser"]
 
-
 FIRST_COMMAND = "minigrad explain examples/pronoun.py:tired --out explained/"
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}; see {self.prog} --help\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> ArgumentParser:
     """The parser of all commands."""
     about = f"A tiny autograd engine on NumPy that shows its work. First: {FIRST_COMMAND}"
-    made = CommandParser(prog="minigrad", description=about, allow_abbrev=False)
-    made.add_argument("--version", action="version", version=f"minigrad {__version__}")
-    made.set_defaults(run=lambda _: show(made.format_help().rstrip()))
-    commands = made.add_subparsers(dest="command", metavar="COMMAND")
-    for name, (run, add_options, summary, more) in COMMANDS.items():
-        about = more or f"{summary.capitalize()}."
-        one = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
-        one.set_defaults(run=run)
-        add_options(one)
-    return made
+    whole = CommandParser(prog="minigrad", description=about, allow_abbrev=False)
+    whole.add_argument("--version", action="version", version=f"minigrad {__version__}")
+    whole.set_defaults(run=lambda _: show(whole.format_help().rstrip()))
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+    for name, (run, add_options, summary, description) in COMMANDS.items():
+        about = description or f"{summary.capitalize()}."
+        command = commands.add_parser(name, help=summary, description=about, allow_abbrev=False)
+        command.set_defaults(run=run)
+        add_options(command)
+    return whole
 
 
-def _source_options(one: Any) -> None:
-    """What is run."""
-    add = one.add_argument
-    n: dict[str, Any] = {"type": _size, "metavar": "N"}
+def _source_options(command: ArgumentParser) -> None:
+    """Which function is run, and on what."""
+    add = command.add_argument
+    number: dict[str, Any] = {"type": _size, "metavar": "N"}
     what = (
         "FILE.py:FUNCTION or package.module:function: your own, which returns a "
         "loss; its attribute `tokens` names what attention looks at; or a layer with untrained "
@@ -59,20 +58,20 @@ def _source_options(one: Any) -> None:
     target = "with --model: the token to come next, or at [MASK]; or a sentence to compare with"
     add("--target", metavar="TEXT", help=target)
     heads = f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)"
-    add("--heads", **n, help=heads)
-    add("--d-model", **n, help="width of the embeddings (default: 32)")
-    add("--d-k", **n, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
-    add("--d-v", **n, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
+    add("--heads", **number, help=heads)
+    add("--d-model", **number, help="width of the embeddings (default: 32)")
+    add("--d-k", **number, help=f"width of queries and keys, {SELF_ATTENTION} only (default: 8)")
+    add("--d-v", **number, help=f"width of values, {SELF_ATTENTION} only (default: 8)")
     add("--causal", action="store_true", default=None, help=masks)
     bias = f"(default: in {SELF_ATTENTION} only)"
-    add("--bias", action=argparse.BooleanOptionalAction, help=bias)
+    add("--bias", action=BooleanOptionalAction, help=bias)
     add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
     add("--dtype", choices=["float32", "float64"], help="(default: float64; of --model float32)")
 
 
-def _explain_options(one: Any) -> None:
-    _source_options(one)
-    add = one.add_argument
+def _explain_options(command: ArgumentParser) -> None:
+    _source_options(command)
+    add = command.add_argument
     files = "folder for graph.svg, explain.html, derivation.md and trace.json"
     add("--out", default="explained", metavar="DIR", help=f"{files} (default: %(default)s/)")
     add("--json", action="store_true", help="print what trace.json holds, and nothing else")
@@ -87,13 +86,13 @@ def _explain_options(one: Any) -> None:
     add("--all", action="store_true", help=everything)
 
 
-def _ops_options(ops: Any) -> None:
-    ops.add_argument("names", nargs="*", metavar="NAME", help="only these")
-    ops.add_argument("--json", action="store_true", help="as JSON")
+def _ops_options(command: ArgumentParser) -> None:
+    command.add_argument("names", nargs="*", metavar="NAME", help="only these")
+    command.add_argument("--json", action="store_true", help="as JSON")
 
 
-def _check_options(one: Any) -> None:
-    add = one.add_argument
+def _check_options(command: ArgumentParser) -> None:
+    add = command.add_argument
     several: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
     add("--op", **several, metavar="NAME", help="only these ops, no layers")
     second = "2 checks gradients of gradients as well (default: %(default)s)"
@@ -102,12 +101,12 @@ def _check_options(one: Any) -> None:
     add("--seed", type=_seed, default=0, metavar="N", help=samples)
 
 
-def _models_options(one: Any) -> None:
-    add = one.add_argument
-    n: dict[str, Any] = {"type": _size, "metavar": "N"}
+def _models_options(command: ArgumentParser) -> None:
+    add = command.add_argument
+    number: dict[str, Any] = {"type": _size, "metavar": "N"}
     add("folder", metavar="FOLDER", help="with config.json and *.safetensors")
-    add("--tokens", **n, help="of the pass whose memory is told (default: 512)")
-    add("--batch", **n, default=1, help="rows of so many tokens (default: %(default)s)")
+    add("--tokens", **number, help="of the pass whose memory is told (default: 512)")
+    add("--batch", **number, default=1, help="rows of so many tokens (default: %(default)s)")
     add("--dtype", choices=["float16", "float32", "float64"], default="float32",
         help="of the loaded model (default: %(default)s)")  # fmt: skip
     add("--json", action="store_true", help="as JSON")
@@ -120,20 +119,20 @@ def _what(text: str) -> str:
     if text in known or ":" in text:
         return text
     if text.endswith(".py"):
-        raise argparse.ArgumentTypeError(f"which function of {text!r}? name it FILE.py:FUNCTION")
+        raise ArgumentTypeError(f"which function of {text!r}? name it FILE.py:FUNCTION")
     near = get_close_matches(text.replace("_", "-"), known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it is {', '.join(known)} or FILE.py:FUNCTION"
-    raise argparse.ArgumentTypeError(f"nothing to explain is named {text!r}; {hint}")
+    raise ArgumentTypeError(f"nothing to explain is named {text!r}; {hint}")
 
 
 def _integer(text: str, least: int) -> int:
     if not text.strip().isdecimal() or int(text) < least:
-        said = f"must be an integer of at least {least}, got {text!r}"
-        raise argparse.ArgumentTypeError(said)
+        raise ArgumentTypeError(f"must be an integer of at least {least}, got {text!r}")
     return int(text)
 
 
-_size, _seed = partial(_integer, least=1), partial(_integer, least=0)
+_size = partial(_integer, least=1)
+_seed = partial(_integer, least=0)
 
 
 COMMANDS = {

@@ -16,12 +16,14 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import minigrad as mg
 
 from ..check import gradcheck
 from ..engine.errors import GradcheckError
 from ..engine.op import Call, Op
+from ..engine.plan import FasterKernel
 from ..engine.tensor import Tensor
 from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
 from ..views.plain import one_line
@@ -38,34 +40,35 @@ N = 5  # tokens
 
 
 def run(arguments: Namespace) -> int:
-    ops, done = known_ops(arguments.op), list[CheckOutcome]()
+    ops = known_ops(arguments.op)
+    outcomes = list[CheckOutcome]()
     layers = iter(()) if arguments.op else check_layers(arguments.seed)
     lines = _Lines([op.name for op in ops], wide(None))
     show(lines.row(NAME_COLUMN, "method", "samples", "worst error", ""))
     for result in chain(check_ops(ops, arguments.order, arguments.seed), layers):
-        done.append(result)
+        outcomes.append(result)
         mark = lines.paint("good", "✓") if result.ok else lines.paint("alarm", "✗")
         worst = f"{result.worst:.1e}"
         show(lines.row(result.name, result.method, str(result.samples), worst, mark))
-    wrong = [result for result in done if not result.ok]
+    wrong = [result for result in outcomes if not result.ok]
     for line in chain.from_iterable(map(lines.failures, wrong)):
         show(line)
-    n = len(done) - len(ops)
+    n = len(outcomes) - len(ops)
     what = f"{len(ops)} op{'s' * (len(ops) != 1)}" + (f" and {n} layers" if n else "")
     if wrong:
         names = ", ".join(result.name for result in wrong)
         show(lines.painted("alarm", f"{len(wrong)} of {what} disagree: {names}"))
         return 1
-    samples = sum(result.samples for result in done)
+    samples = sum(result.samples for result in outcomes)
     orders = "first and second order" if arguments.order == 2 else "first order"
-    agree = "agrees" if len(done) == 1 else "agree"
-    said = f"{what} {agree} on {samples} samples, {orders}, seed {arguments.seed}"
-    show(lines.painted("good", said))
+    agree = "agrees" if len(outcomes) == 1 else "agree"
+    summary = f"{what} {agree} on {samples} samples, {orders}, seed {arguments.seed}"
+    show(lines.painted("good", summary))
     return 0
 
 
 class _Lines:
-    """Lines for results as they come in, for a terminal so wide."""
+    """The lines of the results, for a terminal of this width."""
 
     def __init__(self, names: Sequence[str], width: int) -> None:
         self.longest = max(len(name) for name in [*names, NAME_COLUMN])
@@ -77,11 +80,11 @@ class _Lines:
         return f"{name:<{self.longest}}  {how}{samples:>7}  {worst:>11}  {mark}"
 
     def failures(self, result: CheckOutcome) -> list[str]:
-        """Where it disagrees: its first failures, and how many there are besides."""
+        """The first samples that disagree, and how many more there are."""
         shown = result.failures[:MOST_FAILURES]
         lines = [self.painted("alarm", f"✗ {result.name}: {failure}") for failure in shown]
         more = len(result.failures) - len(shown)
-        return lines + ([f"  {result.name}: {more} more of its samples disagree"] if more else [])
+        return lines + [f"  {result.name}: {more} more of its samples disagree"] * bool(more)
 
     def painted(self, kind: str, text: str) -> str:
         lines = textwrap.wrap(text, self.width, subsequent_indent="  ", break_on_hyphens=False)
@@ -112,7 +115,7 @@ class CheckOutcome:
         self.worst = max(self.worst, error) if error == error else float("inf")
 
     def broke(self, where: str, error: Exception) -> None:
-        """A broken rule may raise anything, and is what is looked for."""
+        """Note what a broken rule raised: it may raise anything."""
         self.note(float("inf"))
         first = one_line((str(error).splitlines() or [""])[0])
         self.failures.append(f"{where}: {type(error).__name__}: {first}")
@@ -144,8 +147,8 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckOutcome
 
 
 @contextmanager
-def _running(op: Op, overlay: Any) -> Iterator[None]:
-    """Within, the op runs by this overlay, or as it is declared."""
+def _running(op: Op, overlay: FasterKernel | None) -> Iterator[None]:
+    """Within this block the op runs by this overlay; with None, as it is declared."""
     usual, above = op.overlay, getattr(overlay, "above", 0)
     try:
         op.overlay = overlay
@@ -199,7 +202,7 @@ class _Sample:
         name = f"{self.op.inputs[0]}[{i}]" if self.op.variadic else self.op.inputs[i]
         return name + index
 
-    def __call__(self, *tensors: Any) -> Any:
+    def __call__(self, *tensors: Tensor) -> Any:
         inputs = dict(enumerate(self.inputs)) | dict(zip(self.free, tensors, strict=True))
         return Tensor.__apply__(self.op, tuple(inputs.values()), deepcopy(self.settings))
 
@@ -234,7 +237,12 @@ def check_layers(seed: int) -> Iterator[CheckOutcome]:
 
 
 def _measure_layer(
-    result: CheckOutcome, where: str, layer: Any, X: Any, mask: Any, rng: np.random.Generator
+    result: CheckOutcome,
+    where: str,
+    layer: SelfAttention | MultiHeadAttention,
+    X: NDArray[Any],
+    mask: NDArray[Any] | None,
+    rng: np.random.Generator,
 ) -> None:
     result.samples += 1
     leaf = mg.tensor(X, requires_grad=True, name="X")

@@ -16,6 +16,7 @@ from ..engine.errors import ArgumentError, MissingDependencyError
 from ..files import write
 from ..playing.run import Run, Source, run_loss
 from ..recording.checks import Checks
+from ..recording.record import Entry
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.labels import Verdict, by_hand, by_step
@@ -35,7 +36,7 @@ from ..views.page.embed import frame, script
 from ..views.plain import one_line
 from ..views.table import checks_table
 from ..views.terminal import Paint
-from .looked_at import Looks, looks
+from .attention_report import AttentionReport, attention_report
 
 __all__ = ["EMBEDDED", "FILES", "Report", "run_source"]
 
@@ -88,9 +89,9 @@ class Report:
         return self.run.trace
 
     @cached_property
-    def looks(self) -> Looks | None:
+    def attention(self) -> AttentionReport | None:
         """What attention looked at, if there is any. Raises: ArgumentError if names do not fit."""
-        return looks(self.trace, self.source.tokens, self.source.title)
+        return attention_report(self.trace, self.source.tokens, self.source.title)
 
     def succeeded(self) -> bool:
         """Whether nothing that was measured is wrong."""
@@ -103,8 +104,8 @@ class Report:
         yield textwrap.fill(self._summary(), width)
         for table in self._guesses:
             yield table.text(width, everything)
-        if self.looks:
-            yield from self.looks.parts(width, everything)
+        if self.attention:
+            yield from self.attention.parts(width, everything)
         elif self.source.tokens:
             hidden = self._opaque or "no weights named A whose rows sum to 1"
             yield textwrap.fill(f"attention: none is seen in this run: {hidden}", width)
@@ -116,8 +117,8 @@ class Report:
         else:
             yield textwrap.fill(f"{steps} steps forward: --all shows each, as the page does", width)
         yield from self._checked(width, everything)
-        if self.looks:
-            yield self.looks.maps(width, None if everything else MOST_HEADS_DRAWN)
+        if self.attention:
+            yield self.attention.maps(width, None if everything else MOST_HEADS_DRAWN)
 
     def _summary(self) -> str:
         trace = self.trace
@@ -141,34 +142,29 @@ class Report:
         return next((call.op.opaque_reason for call in calls if call and call.op.opaque_reason), "")
 
     @cached_property
-    def _stacked(self) -> bool:
-        return any(BLOCK_SCOPE.search(entry.scope) for entry in self.trace)
-
-    @cached_property
     def _figures(self) -> dict[str, Any]:
-        """Gradients by token, block and head of a stack of blocks."""
-        if self.run.place is None:  # the loss that was returned is no value of the record
+        """Gradients by token, block and head, if this is a stack of blocks."""
+        has_blocks = any(BLOCK_SCOPE.search(entry.scope) for entry in self.trace)
+        if self.run.place is None or not has_blocks:  # the record may lack the returned loss
             return {}
         try:
             found = self.trace.attribute(self.run.place)
         except ArgumentError:  # no token becomes a vector in this run, or no arrays were kept
             return {}
-        run, figures = (self.trace, found), dict[str, Any]()
-        names = self.source.tokens
-        lengths = [sum(t != "(padding)" for t in row) for row in names or ()]
-        figures["by_block"] = by_block(*run, lengths)
-        if names is not None and self.source.ids is not None:
-            texts = [[t for t in row if t != "(padding)"] for row in names], self.source.ids
-            figures["by_token"] = by_token(*run, *texts, self.source.logits())
-            figures["by_head"] = by_head(*run, *texts, lambda e: self._over_text(e))
+        ids, tokens = self.source.ids, self.source.tokens
+        texts = [[t for t in row if t != "(padding)"] for row in tokens or ()]
+        figures: dict[str, Any] = {"by_block": by_block(self.trace, found, [*map(len, texts)])}
+        if tokens is not None and ids is not None:
+            figures["by_token"] = by_token(self.trace, found, texts, ids, self.source.logits())
+            figures["by_head"] = by_head(self.trace, found, texts, ids, self._heads_over_text)
         return figures
 
-    def _over_text(self, attention: Any) -> list[int]:
+    def _heads_over_text(self, attention: Entry) -> list[int]:
         """The heads of an attention whose queries and keys are the text's own."""
-        sides = attention.shape[-2:]
-        over = set(sides) == {self.source.ids.shape[1]}
-        heads = attention.shape[-3] if len(attention.shape) > 3 else 1
-        return [*range(heads)] if over and BLOCK_SCOPE.search(attention.scope) else []
+        *lead, queries, keys = attention.shape
+        over_text = queries == keys == self.source.ids.shape[1]
+        heads = lead[-1] if len(lead) > 1 else 1
+        return [*range(heads)] if over_text and BLOCK_SCOPE.search(attention.scope) else []
 
     @property
     def _guesses(self) -> list[Figures]:
@@ -176,18 +172,16 @@ class Report:
 
     @cached_property
     def _structure(self) -> list[Figures]:
-        """Gradients by token, block and head, if this is a stack of blocks."""
-        figures, tables = self._figures if self._stacked else {}, list[Figures]()
-        guessed = self.source.logits() is not None
-        hint = BY_TOKEN + GUESSED * guessed
+        """Tables of the gradients by token, block and head."""
+        figures, tables = self._figures, list[Figures]()
+        hint = BY_TOKEN + GUESSED * (self.source.logits() is not None)
         texts = figures.get("by_token", ())
         for k, text in enumerate(texts, 1):
             title = "gradient by token" + f" of text {k}" * (len(texts) > 1)
             tables.append(token_table(title, hint, text))
         if figures:
             tables.append(block_table("gradient by block", BY_BLOCK, figures["by_block"]))
-        if figures.get("by_head"):
-            heads = figures["by_head"]
+        if heads := figures.get("by_head"):
             tables.append(head_table("heads by what they look at", BY_HEAD, heads))
         return tables
 
@@ -223,14 +217,14 @@ class Report:
         known = self.source.known | {"loss": self.run.loss, "backward_inside": self.run.inside}
         if guesses := self.source.guesses():
             known["guesses"] = dict(guesses)
-        figures = self._figures if self._stacked else {}
+        figures = self._figures
         if "by_token" in figures:
             known["by_token"] = [[t._asdict() for t in text] for text in figures["by_token"]]
             known["by_head"] = figures["by_head"]
         if "by_block" in figures:
             known["by_block"] = [block._asdict() for block in figures["by_block"]]
-        if self.looks:
-            known["attention"] = self.looks.to_dict()
+        if self.attention:
+            known["attention"] = self.attention.to_dict()
         data = trace_to_dict(self.trace) | {"explain": _finite(known)}
         return json.dumps(data, indent=1, allow_nan=False)
 

@@ -7,11 +7,13 @@ they do to the loss (gradient × attention).
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError
 from ..recording.trace import TraceRecord
@@ -28,14 +30,16 @@ from ..views.attention.record import AttentionWeights, asking
 from ..views.plain import one_line
 from ..views.terminal import Column, Paint, grid, share_bar
 
-__all__ = ["Looks", "looks"]
+__all__ = ["AttentionReport", "attention_report"]
 
 MOST_LAYERS = 4  # columns of weights
 MOST_KEYS_PRINTED, MOST_HEADS_PRINTED = 24, 12  # rows
 MOST_ENTRIES = 50_000  # of weights that trace.json keeps
 
 
-def looks(trace: TraceRecord, tokens: list[list[str]] | None, title: str) -> Looks | None:
+def attention_report(
+    trace: TraceRecord, tokens: list[list[str]] | None, title: str
+) -> AttentionReport | None:
     """The attention of a record, with the words' names where they fit.
 
     Raises: ArgumentError if words are given and no attention is over so many positions.
@@ -43,17 +47,23 @@ def looks(trace: TraceRecord, tokens: list[list[str]] | None, title: str) -> Loo
     found = attentions(trace)
     if not found:
         return None
-    sizes = sorted({size for one in found for size in one.A.shape[-2:]})
+    sizes = sorted({size for weights in found for size in weights.A.shape[-2:]})
     if tokens is not None and not {len(text) for text in tokens} & {*sizes}:
-        said = f"its attention is over {', '.join(map(str, sizes))} positions"
         counts = ", ".join(str(len(text)) for text in tokens)
-        raise ArgumentError(f"{title} names {counts} tokens, but {said}: name each of them")
+        raise ArgumentError(
+            f"{title} names {counts} tokens, but its attention is over "
+            f"{', '.join(map(str, sizes))} positions: name each of them"
+        )
     words = tokens[0] if tokens else []
     named = [
-        replace(one, queries=_fitting(words, one.queries), keys=_fitting(words, one.keys))
-        for one in found
+        replace(
+            weights,
+            queries=_fitting(words, weights.queries),
+            keys=_fitting(words, weights.keys),
+        )
+        for weights in found
     ]
-    return Looks(Attentions(named), asking(trace, named), bool(tokens))
+    return AttentionReport(Attentions(named), asking(trace, named))
 
 
 def _fitting(words: Sequence[str], numbers: tuple[str, ...]) -> tuple[str, ...]:
@@ -66,51 +76,53 @@ def _short(paths: Sequence[str]) -> list[str]:
     >>> _short(["gpt/blocks.0/attention/A", "gpt/blocks.1/attention/A"]), _short(["net/read/A"])
     (['blocks.0', 'blocks.1'], ['read'])
     """
-    parts = [path.split("/")[:-1] or [path] for path in paths]
-    if len(parts) < 2:
-        return [one[-1] for one in parts]
-    while all(len(one) > 1 and one[0] == parts[0][0] for one in parts):
-        parts = [one[1:] for one in parts]
-    while all(len(one) > 1 and one[-1] == parts[0][-1] for one in parts):
-        parts = [one[:-1] for one in parts]
-    names: list[str] = []
-    for one in map("/".join, parts):
-        again = sum(name.partition(", call ")[0] == one for name in names)
-        names.append(f"{one}, call {again + 1}" if again else one)
+    scopes = [path.split("/")[:-1] or [path] for path in paths]
+    if len(scopes) < 2:
+        return [scope[-1] for scope in scopes]
+    while all(len(scope) > 1 and scope[0] == scopes[0][0] for scope in scopes):
+        scopes = [scope[1:] for scope in scopes]
+    while all(len(scope) > 1 and scope[-1] == scopes[0][-1] for scope in scopes):
+        scopes = [scope[:-1] for scope in scopes]
+    calls: Counter[str] = Counter()
+    names = []
+    for name in map("/".join, scopes):
+        calls[name] += 1
+        names.append(f"{name}, call {calls[name]}" if calls[name] > 1 else name)
     return names
 
 
 @dataclass
-class Looks:
-    """Every attention of a run, and the query that the loss depends on."""
+class AttentionReport:
+    """Every attention of a run, and the one query that the loss depends on, if it is one."""
 
     found: Attentions
-    asking: int | None
-    named: bool
+    query: int | None
 
     @property
     def across(self) -> list[AttentionWeights]:
         """Layers of one square size, over which attention can be followed."""
-        square = [one for one in self.found if len(one.queries) == len(one.keys)]
-        return [one for one in square if len(one.keys) == len(square[0].keys)]
+        square = [layer for layer in self.found if len(layer.queries) == len(layer.keys)]
+        return [layer for layer in square if len(layer.keys) == len(square[0].keys)]
 
-    def _row(self, matrix: Any) -> Any:
-        """A matrix's row of the query that is asked for, or the mean over all queries."""
-        return matrix.mean(axis=0) if self.asking is None else matrix[self.asking]
+    def _row(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        """A matrix's row of the query, or the mean over all queries."""
+        return matrix.mean(axis=0) if self.query is None else matrix[self.query]
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, NDArray[Any]]:
         """By key: the weights of the first layers, rollout, and gradient × attention."""
-        layers, made = self.across, dict[str, Any]()
-        for name, one in zip(_short([one.path for one in layers]), layers, strict=True):
-            if len(made) < MOST_LAYERS:
-                made[name] = self._row(one.A.mean(axis=(0, 1)))
+        layers = self.across
+        names = _short([layer.path for layer in layers])
+        columns = {
+            name: self._row(layer.A.mean(axis=(0, 1)))
+            for name, layer in [*zip(names, layers, strict=True)][:MOST_LAYERS]
+        }
         if len(layers) > 1:
-            made["rollout"] = self._row(rollout([one.A for one in layers]))
+            columns["rollout"] = self._row(rollout([layer.A for layer in layers]))
         # the loss should fall: a weight counts by how much it lowers it
-        reached = [(one.A, one.dA) for one in layers if one.dA is not None]
-        if down := [gradient_times_attention(A, -dA) for A, dA in reached]:
-            made["lowers the loss"] = self._row(sum(down))
-        return made
+        down = [gradient_times_attention(x.A, -x.dA) for x in layers if x.dA is not None]
+        if down:
+            columns["lowers the loss"] = self._row(np.sum(down, axis=0))
+        return columns
 
     def parts(self, width: int, everything: bool) -> Iterator[str]:
         """Who looks at what, key by key; and each head in a line."""
@@ -119,41 +131,42 @@ class Looks:
         yield self._by_head(width, everything)
 
     def _by_key(self, width: int, everything: bool) -> str:
-        keys, made = self.across[0].keys, self.columns()
-        who = "of all queries, their mean"
-        if self.asking is not None:
-            name = one_line(keys[self.asking], 24)
-            who = f'of "{name}", through which the loss depends on the scores'
+        keys = self.across[0].keys
+        shares = self.columns()
+        whose = "of all queries, their mean"
+        if self.query is not None:
+            name = one_line(keys[self.query], 24)
+            whose = f'of "{name}", through which the loss depends on the scores'
         rows = []
         for k, key in enumerate(keys):
             cells = [one_line(key, 24)]
-            for values in made.values():
+            for values in shares.values():
                 most = max(float(np.max(np.abs(values))), 1e-300)
                 cells += [f"{values[k]:.2f}", share_bar(abs(float(values[k])) / most)]
             rows.append(cells)
         half = MOST_KEYS_PRINTED // 2
         if len(rows) > MOST_KEYS_PRINTED and not everything:
-            left = [f"{len(rows) - 2 * half} more", *[""] * (2 * len(made))]
-            rows[half:-half] = [left]
+            rows[half:-half] = [[f"{len(rows) - 2 * half} more", *[""] * (2 * len(shares))]]
         columns = [Column("looks at", shrink="end")]
-        for i, title in enumerate(made):
+        for i, title in enumerate(shares):
             columns += [Column(one_line(title), right=True, shrink="start"), Column("", drop=9 - i)]
         hint = "weights are the mean over heads"
-        if "rollout" in made:
+        if "rollout" in shares:
             hint += "; rollout: how much of each key is in it by the attention of all layers"
-        if "lowers the loss" in made:
+        if "lowers the loss" in shares:
             hint += "; lowers the loss: −A ⊙ ∂L/∂A where positive, of layers that it reaches"
-        title = Paint().bold(f"attention {who}")
+        title = Paint().bold(f"attention {whose}")
         return "\n".join([title, *textwrap.wrap(hint, width), grid(columns, rows, width)])
 
     def _by_head(self, width: int, everything: bool) -> str:
         """Each head in a line: its patterns, how evenly it spreads, how sparse it is."""
         rows = []
-        names = _short([one.path for one in self.found])
-        for name, one in zip(names, self.found, strict=True):
-            figures = entropy(one.A).figures, sparsity(one.A).figures, patterns(one.A)
+        names = _short([layer.path for layer in self.found])
+        for name, layer in zip(names, self.found, strict=True):
+            A = layer.A
+            figures = entropy(A).figures, sparsity(A).figures, patterns(A)
             for head, (spread, sparse, pattern) in enumerate(zip(*figures, strict=True)):
-                found = str(pattern) if np.isfinite(one.A[:, head]).all() else "not finite"
+                found = str(pattern) if np.isfinite(A[:, head]).all() else "not finite"
                 rows.append([one_line(name), str(head), f"{spread:.2f}", f"{sparse:.0%}", found])
         more = ""
         if len(rows) > MOST_HEADS_PRINTED and not everything:
@@ -173,8 +186,8 @@ class Looks:
 
     def to_dict(self) -> dict[str, Any]:
         """The query, the columns of the table, and the weights unless they are many."""
-        made: dict[str, Any] = {"query": self.asking}
-        made["by_key"] = {name: values.tolist() for name, values in self.columns().items()}
-        if sum(one.A.size for one in self.found) <= MOST_ENTRIES:
-            made["weights"] = {one.path: one.A.tolist() for one in self.found}
-        return made
+        by_key = {name: values.tolist() for name, values in self.columns().items()}
+        data: dict[str, Any] = {"query": self.query, "by_key": by_key}
+        if sum(layer.A.size for layer in self.found) <= MOST_ENTRIES:
+            data["weights"] = {layer.path: layer.A.tolist() for layer in self.found}
+        return data
