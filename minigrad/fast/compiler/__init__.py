@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial, update_wrapper
 from inspect import signature
@@ -28,20 +28,21 @@ from ...engine.errors import CompileWarning
 from ...engine.followed import Followed, plain
 from ...engine.listener import listen
 from ...engine.tensor import Tensor
-from ...engine.writes import caller
+from ...engine.types import Arguments
+from ...engine.writes import SourceLocation, caller
 from ..memory import release
 from ..threads import one_threaded_blas
 from .audit import Audit
-from .cache_entry import Arguments, CacheEntry, leaves_of, small_bytes
+from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
 from .dependencies import Dependencies
 from .partition import find_partition, has_threads
-from .program import drop_dead
+from .program import Function, drop_dead
 from .record import ProgramRecorder
 from .source import GuardFailed, write
 
 __all__ = ["Compiled", "compile"]
 
-warned: set[Any] = set()  # functions, and the kinds of warnings that were shown of them
+warned: set[Hashable] = set()  # functions, and the kinds of warnings that were shown of them
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
@@ -63,7 +64,7 @@ class Compiled:
         self.reasons: list[str] = []
         self.recordings = self.calls = 0
         self.rounding = ""
-        self._by_key: dict[Any, list[CacheEntry]] = {}
+        self._by_key: dict[Hashable, list[CacheEntry]] = {}
         self._distrusted = False
         self._name = getattr(step, "__qualname__", type(step).__name__)
         update_wrapper(self, step)
@@ -72,17 +73,17 @@ class Compiled:
         if self._distrusted or current().listeners:
             return self.step(*args, **kwargs)
         self.calls += 1
-        arguments = Arguments(args, kwargs)
-        for variant in self._by_key.get(arguments.key, ()):
-            if variant.fits(arguments.arrays):
+        call = CallArguments(args, kwargs)
+        for variant in self._by_key.get(call.key, ()):
+            if variant.fits(call.arrays):
                 try:
-                    return self._replay(variant, arguments, args, kwargs)
+                    return self._replay(variant, call)
                 except GuardFailed:  # nothing was written yet
                     continue
         if self.recordings < _LIMIT:
-            return self._record(arguments, args, kwargs)
+            return self._record(call)
         self._run_eagerly(
-            f"{_LIMIT} programs were recorded and none fits, {self._unlike(arguments)}",
+            f"{_LIMIT} programs were recorded and none fits, {self._unlike()}",
             "keep what changes from call to call in arrays or Tensors",
         )
         return self.step(*args, **kwargs)
@@ -94,12 +95,12 @@ class Compiled:
         """
         if self._distrusted or current().listeners:
             return self.step(*args, **kwargs)
-        arguments = Arguments(args, kwargs)
+        call = CallArguments(args, kwargs)
         for _ in range(2):
-            for variant in self._by_key.get(arguments.key, ()):
-                if variant.run is not None and variant.fits(arguments.arrays):
+            for variant in self._by_key.get(call.key, ()):
+                if variant.run is not None and variant.fits(call.arrays):
                     with suppress(GuardFailed):
-                        return self._audit(variant, arguments, args, kwargs)
+                        return self._audit(variant, call)
             result = self(*args, **kwargs)  # which records it
         return result
 
@@ -129,41 +130,35 @@ class Compiled:
 
     # ------------------------------------------------------------------ one call
 
-    def _replay(self, variant: CacheEntry, arguments: Arguments, args: Any, kwargs: Any) -> Any:
+    def _replay(self, variant: CacheEntry, call: CallArguments) -> Any:
         """Run a program; another call, from another thread or from within, runs eagerly."""
         if variant.run is None or not variant.lock.acquire(False):
-            return self.step(*args, **kwargs)
+            return self.step(*call.args, **call.kwargs)
         try:
             variant.calls += 1
             count = self.calls if variant.has_effects else variant.calls
-            if count & (count - 1) == 0 or variant.has_unaudited_values(arguments):
-                return self._audit(variant, arguments, args, kwargs)
+            if count & (count - 1) == 0 or variant.has_unaudited_values(call):
+                return self._audit(variant, call)
             try:
-                return variant.run(args, kwargs)
+                return variant.run(call.args, call.kwargs)
             except GuardFailed:
                 raise
             except Exception as error:  # nothing was written yet; the step's own error says more
                 if variant.has_effects:
                     raise  # of those that ran, none may run again
-                result = self.step(*args, **kwargs)
+                result = self.step(*call.args, **call.kwargs)
                 self._distrust(f"the program failed where the step does not: {error!r}", "")
                 return result
         finally:
             variant.lock.release()
 
-    def _audit(
-        self,
-        variant: CacheEntry,
-        arguments: Arguments,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        audit = Audit(self.step, variant, arguments)
+    def _audit(self, variant: CacheEntry, call: CallArguments) -> Any:
+        audit = Audit(self.step, variant, call)
         try:
-            return audit.run(args, kwargs)
+            return audit.run()
         finally:
             release()
-            variant.note_news(arguments)
+            variant.note_news(call)
             if audit.rounding:
                 self.rounding = f"call {self.calls} differs by rounding in {audit.rounding}"
             if audit.finding:
@@ -192,7 +187,7 @@ class Compiled:
             place = caller()
             warnings.warn_explicit(text, CompileWarning, place.file, place.line)
 
-    def _unlike(self, arguments: Arguments) -> str:
+    def _unlike(self) -> str:
         """What keeps the latest program from being used."""
         latest = self.variants[0]
         for _, name, before, now in latest.found.changes():
@@ -201,38 +196,38 @@ class Compiled:
 
     # ------------------------------------------------------------------ the first call
 
-    def _record(self, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, call: CallArguments) -> Any:
         """Run the step and write its program."""
         self.recordings += 1
-        named = enumerate(zip(_named(self.step, args), args, strict=True))
+        named = enumerate(zip(_named(self.step, call.args), call.args, strict=True))
         places = [p for i, (name, item) in named for p in leaves_of(f"args[{i}]", item, name)]
-        places += leaves_of("kwargs", kwargs)
+        places += leaves_of("kwargs", call.kwargs)
         fresh = [p for p in places if isinstance(p[2], Tensor | np.ndarray)]
         objects = [item for _, _, item in places if not isinstance(item, Tensor | np.ndarray)]
         found = Dependencies(self.step, objects)
-        samples = [small_bytes(x) for x in arguments.arrays]
+        samples = [small_bytes(x) for x in call.arrays]
         recorder, place = ProgramRecorder(found, fresh), caller()
         try:
             with listen(recorder):
-                given = _follow(args), _follow(kwargs)
-                result = recorder.finish(self.step(*given[0], **given[1]))
+                result = self.step(*_follow(call.args), **_follow(call.kwargs))
+                result = recorder.finish(result)
         finally:
             recorder.gradients.release()
             release()
         _note_changes(found, recorder)
-        variant = CacheEntry(found, recorder, arguments, samples)
+        variant = CacheEntry(found, recorder, call, samples)
         recorder.let_go()
         if variant.reason is None:
             self._write(variant, place)
         if variant.reason is not None:
             variant.source = f"# runs eagerly: {variant.reason}\n"
         self.variants.insert(0, variant)
-        self._by_key.setdefault(arguments.key, []).insert(0, variant)
+        self._by_key.setdefault(call.key, []).insert(0, variant)
         if variant.reason is not None:
             self._run_eagerly(variant.reason, variant.remedy)
         return result
 
-    def _write(self, variant: CacheEntry, place: Any) -> None:
+    def _write(self, variant: CacheEntry, place: SourceLocation) -> None:
         program = variant.program
         try:
             drop_dead(program)
@@ -276,11 +271,11 @@ def compile(step: Callable[..., Any]) -> Compiled:
     return Compiled(step)
 
 
-def _on_one_blas_thread(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def _on_one_blas_thread(build: Callable[[], Function]) -> Function:
     """BLAS's own threads keep spinning after a product, and would take a core from the parts."""
     run = build()
 
-    def limited(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def limited(args: Arguments, kwargs: dict[str, Any]) -> Any:
         with one_threaded_blas:
             return run(args, kwargs)
 
@@ -298,7 +293,7 @@ def _follow(item: Any) -> Any:
     return item
 
 
-def _named(step: Any, args: tuple[Any, ...]) -> list[str]:
+def _named(step: Callable[..., object], args: Arguments) -> list[str]:
     """What the step calls each of its arguments."""
     with suppress(TypeError, ValueError):
         return [*signature(step).parameters, *[""] * len(args)][: len(args)]

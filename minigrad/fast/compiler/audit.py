@@ -6,23 +6,25 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...engine.listener import Listener, listen
 from ...engine.tensor import Tensor
+from ...engine.types import Array
 from ...engine.writes import writes
 from ..memory import release
-from .cache_entry import Arguments, CacheEntry, leaves_of, small_bytes
+from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
 from .compare import Sketch, difference, sketched, with_moved_digits
 from .dependencies import GENERATORS, generator_state, same, set_generator_state
-from .program import ExistingTensor, Program, flat, root
+from .program import ExistingTensor, Function, Program, flat, root
 from .source import GuardFailed
 
 __all__ = ["Audit"]
 
+Outcome: TypeAlias = dict[str, Any]  # arrays, sketches of them and other results, by name
 _UNKNOWN = (
     "something changed that a program cannot see: a number taken out of an array by np.asarray or "
     "a memoryview, the time, a file, or state of an object"
@@ -32,7 +34,7 @@ _MARGIN = 16  # times what they show: sums in another order, of many terms
 _STATE = "a step may change tensors and the state of optimizers; other state is frozen"
 
 
-def _gradient(tensor: Any) -> Any:
+def _gradient(tensor: Tensor) -> Array | Sketch | None:
     """A sketch of its gradient; as precise as the tensor, where an update has widened it."""
     if tensor.grad is None:
         return None
@@ -46,18 +48,18 @@ class _Updates(Listener):
     Args: skipped: the optimizers whose updates are noted and not made.
     """
 
-    def __init__(self, again: bool = False, skipped: Collection[Any] = ()) -> None:
-        self.found: dict[str, Any] = {}
+    def __init__(self, again: bool = False, skipped: Collection[object] = ()) -> None:
+        self.found: Outcome = {}
         self._count, self._skipped = 0, skipped
         self.repeats_step = again
 
-    def replaces_update(self, owner: Any) -> bool:
+    def replaces_update(self, owner: object) -> bool:
         skips = any(owner is one for one in self._skipped)
         if skips:
             self.update_started(owner, None)
         return skips
 
-    def update_started(self, owner: Any, call: Any) -> None:
+    def update_started(self, owner: object, again: object) -> None:
         self._count += 1
         at = f"at update {self._count}"
         for i, p in enumerate(getattr(owner, "parameters", ())):
@@ -71,9 +73,9 @@ class _Updates(Listener):
 class _State:
     """What a program may write, as it is before it runs."""
 
-    def __init__(self, variant: CacheEntry, arguments: Arguments) -> None:
+    def __init__(self, variant: CacheEntry, call: CallArguments) -> None:
         program, self.began = variant.program, writes.latest
-        self.tensors, self.last = variant.tensors(arguments), last_updates(program)
+        self.tensors, self.last = variant.tensors(call), last_updates(program)
         owners = [s.args[0] for s in program.steps if s.kind == "update" and s.args[0] is not None]
         for owner in list(owners):  # what they update in turn
             owners += [x for x in vars(owner).values() if hasattr(x, "load_state_dict")]
@@ -108,7 +110,7 @@ class _State:
             holder[key] = None
         self.began = writes.latest  # to load a state is to write
 
-    def outcome(self, result: Any) -> dict[str, Any]:
+    def outcome(self, result: object) -> Outcome:
         """What is there now, by what it is called: copies, sketches of what is large."""
         found = {
             place: sketched(_bare(item)) for place, _, item in leaves_of("what it returns", result)
@@ -133,28 +135,28 @@ class Audit:
         rounding: how they differ by rounding alone, "" if they do not.
     """
 
-    def __init__(self, step: Callable[..., Any], variant: CacheEntry, arguments: Arguments) -> None:
+    def __init__(self, step: Function, variant: CacheEntry, call: CallArguments) -> None:
         self.step = step
         self.variant = variant
-        self.arguments = arguments
+        self.call = call
         self.finding = ""
         self.cause = _UNKNOWN
         self.rounding = ""
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self) -> Any:
         """What the eager run returns.
 
         Raises: GuardFailed if the program does not fit after all; what the eager run raises.
         """
         assert self.variant.run is not None
         found = self.variant.found
-        state = _State(self.variant, self.arguments)
+        state = _State(self.variant, self.call)
         updates = _Updates(skipped=state.last)
-        made: dict[str, Any] = {}
+        made: Outcome = {}
         result, failure = None, None  # type: Any, Exception | None
         try:
             with listen(updates):
-                result = self.variant.run(args, kwargs)
+                result = self.variant.run(self.call.args, self.call.kwargs)
             made = state.outcome(result) | updates.found
         except GuardFailed:
             raise
@@ -170,14 +172,14 @@ class Audit:
         before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
         try:
             with listen(updates):
-                result = self.step(*args, **kwargs)
+                result = self.step(*self.call.args, **self.call.kwargs)
         except Exception as error:
             alike = type(error) is type(failure)
             self.finding = "" if alike else f"an error, which only the step raises: {error!r}"
             raise
         wanted = state.outcome(result) | updates.found
         if not self.finding:
-            self._compare(made, wanted, lambda: self._noise(args, kwargs))
+            self._compare(made, wanted)
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
             changed.append("an array that the step writes into")
@@ -187,9 +189,7 @@ class Audit:
             self.variant.prepare()
         return result
 
-    def _compare(
-        self, made: dict[str, Any], wanted: dict[str, Any], noise: Callable[[], dict[str, float]]
-    ) -> None:
+    def _compare(self, made: Outcome, wanted: Outcome) -> None:
         """Find how two outcomes differ, and whether by rounding alone."""
         if made.keys() != wanted.keys():
             self.finding = "how many things it returns, or which updates it makes"
@@ -208,21 +208,21 @@ class Audit:
                 found[name] = f"{name}, {by}"
         if not found:
             return
-        allowed = noise()
+        allowed = self._noise()
         for name, finding in found.items():
             if not _apart(made[name], wanted[name]) <= allowed.get(name, -1.0):
                 self.finding = finding
                 return
         self.rounding = next(iter(found.values()))
 
-    def _noise(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, float]:
+    def _noise(self) -> dict[str, float]:
         """How far rounding may move each array of the outcome; empty where that is not known.
 
         It is measured where the step has led to: one step changes it little.
         """
         if self.variant.has_effects:
             return {}
-        after, outcomes = _State(self.variant, self.arguments), []
+        after, outcomes = _State(self.variant, self.call), []
         gradients = [(tensor, tensor.grad) for tensor in after.tensors]
         attributes = [(holder, key, holder[key]) for holder, key in after.keeps]
         try:
@@ -230,7 +230,7 @@ class Audit:
             for _ in range(_RUNS):
                 updates = _Updates(skipped=after.last)
                 with listen(updates), np.errstate(all="ignore"):
-                    result = run(args, kwargs)
+                    result = run(self.call.args, self.call.kwargs)
                 outcomes.append(after.outcome(result) | updates.found)
                 after.restore()
         except Exception:  # whatever it is, nothing is known of the rounding then
@@ -269,11 +269,11 @@ def last_updates(program: Program) -> list[Any]:
     return [] if twice or any(id(x) in moved for x in shown) else found
 
 
-def _is_array(item: Any) -> bool:
+def _is_array(item: object) -> bool:
     return isinstance(item, np.ndarray | np.number | Sketch)
 
 
-def _largest(array: Any) -> float:
+def _largest(array: Array | Sketch) -> float:
     return array.largest if isinstance(array, Sketch) else float(np.abs(array).max(initial=0.0))
 
 
@@ -286,5 +286,5 @@ def _apart(mine: Any, theirs: Any) -> float:
     return float(np.abs(mine - theirs).max(initial=0.0))
 
 
-def _bare(item: Any) -> Any:
+def _bare(item: object) -> object:
     return item._data if isinstance(item, Tensor) else item

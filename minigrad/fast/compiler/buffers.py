@@ -8,7 +8,7 @@ handed out changes at the next one. What lives within the parts of a partition o
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..limits import LIMITS
 from .partition import Unsplit
@@ -37,7 +37,7 @@ class Buffers:
         self.handed = {id(root(value)) for value in program.kept()}
         self._pinned: set[int] = set()  # a kernel's result may share their memory
         self._last: dict[int, int] = {}  # when a root is read last
-        self._free: dict[Any, list[int]] = {}  # slots, by kind and bytes
+        self._free: dict[tuple[str, int], list[int]] = {}  # slots, by kind and bytes
         self._slots = 0
         self.over: dict[int, Value] = {}  # what a value is written over, as its step reads it
         self._moments = self._find_moments()

@@ -1,10 +1,10 @@
 """CacheEntry: one recorded run of a step, the program made of it, and when that fits a call's
-Arguments.
+CallArguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.tensor import Tensor
+from ...engine.types import Arguments
 from .dependencies import BUILTIN, Dependencies
-from .program import SMALL_BYTES
+from .program import SMALL_BYTES, Function
 from .record import ProgramRecorder
 from .values import form
 
-__all__ = ["Arguments", "CacheEntry", "leaves_of", "small_bytes"]
+__all__ = ["CacheEntry", "CallArguments", "leaves_of", "small_bytes"]
 
 _FITS = """
 def fits(given):
@@ -28,21 +29,24 @@ def fits(given):
 """
 
 
-class Arguments:
+class CallArguments:
     """One call's arguments.
 
     Attributes:
+        args, kwargs: as they were given.
         key: equal for calls that one program may serve. It holds plain values by type and value;
             arrays and Tensors by shape, strides, dtype, flags and which are one and the same; other
             objects by identity; and whether a graph is recorded.
         arrays: every Tensor and array, in order, as often as it is given.
     """
 
-    __slots__ = ("arrays", "key")
+    __slots__ = ("args", "arrays", "key", "kwargs")
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: Arguments, kwargs: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
         self.arrays: list[Any] = []
-        key: list[Any] = [current().recording]
+        key: list[Hashable] = [current().recording]
         if args or kwargs:
             self._add(args, key)
             self._add(kwargs, key)
@@ -51,7 +55,7 @@ class Arguments:
                 key += [first.setdefault(id(x), i) for i, x in enumerate(self.arrays)]
         self.key = tuple(key)
 
-    def _add(self, item: Any, key: list[Any]) -> None:
+    def _add(self, item: Any, key: list[Hashable]) -> None:
         kind = item.__class__
         if kind is np.ndarray:
             key += kind, item.shape, item.strides, item.dtype
@@ -69,7 +73,7 @@ class Arguments:
             key += kind, repr(item) if isinstance(item, BUILTIN) else id(item)
 
 
-def leaves_of(expression: str, item: Any, name: str = "") -> Iterator[tuple[str, str, Any]]:
+def leaves_of(expression: str, item: object, name: str = "") -> Iterator[tuple[str, str, Any]]:
     """(expression, name, item) of everything in nested arguments, by which the source finds it.
 
     >>> list(leaves_of("args[0]", {"x": 1, "more": [2]}))
@@ -84,7 +88,7 @@ def leaves_of(expression: str, item: Any, name: str = "") -> Iterator[tuple[str,
         yield expression, name, item
 
 
-def small_bytes(array: Any) -> bytes | None:
+def small_bytes(array: object) -> bytes | None:
     """What a small array holds; None for others."""
     if type(array) is not np.ndarray or array.nbytes > SMALL_BYTES or array.dtype.hasobject:
         return None
@@ -112,26 +116,26 @@ class CacheEntry:
         self,
         found: Dependencies,
         recorder: ProgramRecorder,
-        arguments: Arguments,
-        samples: list[Any],
+        call: CallArguments,
+        samples: list[bytes | None],
     ) -> None:
         self.found = found
         self.program = recorder.program
         self.lock = Lock()
         self.calls = 1
-        self.run: Callable[..., Any] | None = None
-        self._build: Callable[[], Callable[..., Any]] | None = None
+        self.run: Function | None = None
+        self._build: Callable[[], Function] | None = None
         self.reason = recorder.reason
         self.remedy = recorder.remedy
         self.source = ""
         leaves, fresh = recorder.values.leaves, recorder.values.fresh
         self._fixed = [(x, x._data, x._needs) for key, x in leaves.items() if key not in fresh]
-        position = {id(x): i for i, x in enumerate(arguments.arrays)}
+        position = {id(x): i for i, x in enumerate(call.arrays)}
         entries = [(leaves[key], entry) for key, entry in recorder.gradients.needed.items()]
         self._fixed_grads = [(x, entry) for x, entry in entries if id(x) not in fresh]
         self._given_grads = [(position[id(x)], entry) for x, entry in entries if id(x) in fresh]
         things = found.things  # which arguments the step also reaches by itself
-        self._known = [id(x) if id(x) in things else 0 for x in arguments.arrays]
+        self._known = [id(x) if id(x) in things else 0 for x in call.arrays]
         small: list[tuple[Any, Any]] = [*enumerate(samples)]
         small += [(x, small_bytes(x)) for x in found.arrays()]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
@@ -139,7 +143,7 @@ class CacheEntry:
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
         self.prepare()
 
-    def write(self, build: Callable[[], Callable[..., Any]], source: str) -> None:
+    def write(self, build: Callable[[], Function], source: str) -> None:
         """Take a program, which `build` makes with its arrays."""
         self._build, self.source = build, source
         self.release()
@@ -147,7 +151,7 @@ class CacheEntry:
     def release(self) -> None:
         """Let go of the program's arrays until it runs again."""
 
-        def first(args: Any, kwargs: Any) -> Any:
+        def first(args: Arguments, kwargs: dict[str, Any]) -> Any:
             assert self._build is not None
             self.run = self._build()
             return self.run(args, kwargs)
@@ -159,7 +163,7 @@ class CacheEntry:
         """Write `fits(given)`: whether this is the program for arguments of the same key."""
         objects: dict[str, Any] = {"form": form}
 
-        def bind(thing: Any) -> str:
+        def bind(thing: object) -> str:
             objects[f"o{len(objects)}"] = thing
             return f"o{len(objects) - 1}"
 
@@ -180,11 +184,11 @@ class CacheEntry:
         exec(_FITS.format(" and ".join(every) or True), objects)
         self.fits = objects["fits"]
 
-    def has_unaudited_values(self, arguments: Arguments) -> bool:
+    def has_unaudited_values(self, call: CallArguments) -> bool:
         """Whether a small array holds other numbers for the first time: they may have been frozen
         where nobody saw it.
         """
-        octave, given = self.calls.bit_length(), arguments.arrays
+        octave, given = self.calls.bit_length(), call.arrays
         if octave == self._octave or self.has_effects:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹
             return False
         for where, kept in self._unseen:
@@ -194,16 +198,16 @@ class CacheEntry:
                 return True
         return False
 
-    def note_news(self, arguments: Arguments) -> None:
+    def note_news(self, call: CallArguments) -> None:
         """A call with these arrays was audited."""
-        given = arguments.arrays
+        given = call.arrays
         arrays = [given[w] if w.__class__ is int else w for w, _ in self._unseen]
         pairs = zip(arrays, self._unseen, strict=True)
         unseen = [entry for array, entry in pairs if array.tobytes() == entry[1]]
         self._unseen = unseen
 
-    def tensors(self, arguments: Arguments) -> list[Tensor]:
+    def tensors(self, call: CallArguments) -> list[Tensor]:
         """Every Tensor that the step can reach, each once."""
         own = [leaf for leaf, _, _ in self._fixed]
-        every = [*self.found.of(Tensor), *own, *arguments.arrays]
+        every = [*self.found.of(Tensor), *own, *call.arrays]
         return list({id(x): x for x in every if isinstance(x, Tensor)}.values())

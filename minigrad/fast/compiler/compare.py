@@ -9,16 +9,16 @@ stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...engine.types import Array, DType
 from ...engine.writes import caller
 from .partition import Unsplit
-from .program import Program, ProgramStep, substitute
+from .program import Function, Program, ProgramStep, substitute
 from .source import write
 
 __all__ = ["Sketch", "difference", "sketched", "with_moved_digits"]
@@ -38,7 +38,7 @@ class Sketch:
         largest: the largest entry.
     """
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Array) -> None:
         self.shape, self.dtype = array.shape, array.dtype
         flat = array.reshape(-1)
         whole = flat.size - flat.size % _BLOCK
@@ -61,7 +61,7 @@ def sketched(item: Any) -> Any:
     return Sketch(item) if large else item.copy()
 
 
-def _largest(array: Any) -> float:
+def _largest(array: Array) -> float:
     """The largest absolute value that is finite."""
     largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
     if np.isfinite(largest):
@@ -69,7 +69,7 @@ def _largest(array: Any) -> float:
     return float(np.abs(array[np.isfinite(array)]).max(initial=0))
 
 
-def difference(found: Any, wanted: Any, scale: float = 0.0, of: Any = None) -> str:
+def difference(found: Any, wanted: Any, scale: float = 0.0, of: DType | None = None) -> str:
     """How two arrays differ by more than rounding, "" if they do not.
 
     A sum that cancels holds nothing but the rounding of its terms: `scale` is the size of these.
@@ -113,7 +113,7 @@ _EXACT = ("np.maximum", "np.minimum", "np.maximum.reduce", "np.minimum.reduce", 
 _ROUNDS = ("elementwise", "reduce", "matmul", "kernel")
 
 
-def with_moved_digits(program: Program, rng: np.random.Generator) -> Callable[..., Any]:
+def with_moved_digits(program: Program, rng: np.random.Generator) -> Function:
     """The program as a function of args and kwargs, with rounding of another kind at each call."""
     moved = copy(program)
     moved.steps = [_moved(step, rng) for step in program.steps if step.kind != "check"]
@@ -128,7 +128,7 @@ def _moved(step: ProgramStep, rng: np.random.Generator) -> ProgramStep:
     if not rounds or step.text in _EXACT or step.out.dtype.kind not in "fc" or function is None:
         return step
 
-    def move(item: Any) -> Any:
+    def move(item: object) -> object:
         if not isinstance(item, np.ndarray) or item.dtype.kind not in "fc":
             return item
         sign = rng.integers(0, 2, item.shape, np.int8) * 2 - 1

@@ -11,13 +11,13 @@ from __future__ import annotations
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import partial
 from inspect import getattr_static
 from operator import is_
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,11 +38,12 @@ GENERATORS = (np.random.Generator, random.Random)
 _COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # things up to which the walk goes on
+Contents: TypeAlias = dict[Any, Any]  # what something holds, by name
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
 _GONE = object()
 
 
-def same(now: Any, then: Any) -> bool:
+def same(now: object, then: object) -> bool:
     """One and the same, or plain values of one type and equal; 0.0 is not -0.0, NaN equals itself.
 
     >>> same(float("nan"), float("nan")), same(0.0, -0.0), same(2, 2.0)
@@ -64,20 +65,20 @@ class Holder:
         function: a function, its cells and the globals that it names; or None.
     """
 
-    def __init__(self, read: Callable[[], dict[Any, Any]], **more: Any) -> None:
+    def __init__(self, read: Callable[[], Contents], **more: Any) -> None:
         self._read = read
         self.state, self.counter, self.function = map(more.get, ("state", "counter", "function"))
-        self.changing: set[Any] = set()
+        self.changing: set[Hashable] = set()
         self.then = self.read()
 
-    def read(self) -> dict[Any, Any]:
+    def read(self) -> Contents:
         """What it holds now, by name; but not what the step itself sets, which may be large."""
         held = self._read()
         for name in self.changing:
             held.pop(name, None)
         return held
 
-    def changes(self) -> Iterator[tuple[Any, Any, Any]]:
+    def changes(self) -> Iterator[tuple[Any, object, object]]:
         """(name, then, now) of what is no longer the same."""
         now = self.read()
         for name in {**self.then, **now}:
@@ -95,8 +96,8 @@ class Dependencies:
         iterator: whether something can be used up.
     """
 
-    def __init__(self, step: Any, arguments: Iterable[Any]) -> None:
-        self.things: dict[int, Any] = {}
+    def __init__(self, step: object, arguments: Iterable[object]) -> None:
+        self.things: dict[int, object] = {}
         self.names: dict[int, str] = {}
         self.iterator = False
         self.holders: list[Holder] = []
@@ -110,7 +111,7 @@ class Dependencies:
             self.holders.append(holder)
         self.note()
 
-    def ask(self, optimizer: Any, name: str, value: Any) -> None:
+    def ask(self, optimizer: object, name: str, value: object) -> None:
         """The step reads this attribute of an optimizer or a schedule: it depends on it."""
         if id(optimizer) in self._asked:
             names, holder = self._asked[id(optimizer)]
@@ -134,7 +135,7 @@ class Dependencies:
             holder.then = holder.read()
         self.versions = [getattr(h.counter, "version", None) for h in self.holders]
 
-    def conditions(self, bind: Callable[[Any], str]) -> Iterator[str]:
+    def conditions(self, bind: Callable[[object], str]) -> Iterator[str]:
         """Expressions that all hold as long as nothing has changed."""
         alike, identical = bind(same), bind(is_)
         for i, holder in enumerate(self.holders):
@@ -166,7 +167,7 @@ class Dependencies:
         self.versions[i] = getattr(holder.counter, "version", None)
         return True
 
-    def changes(self) -> Iterator[tuple[Holder, Any, Any, Any]]:
+    def changes(self) -> Iterator[tuple[Holder, Any, object, object]]:
         """(holder, name, then, now) of everything that is no longer the same."""
         for holder in self.holders:
             for change in holder.changes():
@@ -174,7 +175,7 @@ class Dependencies:
 
     # ------------------------------------------------------------------ the walk
 
-    def _walk(self, things: list[Any]) -> None:
+    def _walk(self, things: list[object]) -> None:
         stack = things[::-1]
         while stack and len(self.things) < _MOST:
             thing = stack.pop()
@@ -184,7 +185,7 @@ class Dependencies:
             self.iterator |= hasattr(type(thing), "__next__")
             stack += reversed(list(self._parts(thing)))
 
-    def _hold(self, read: Callable[[], dict[Any, Any]], **more: Any) -> Iterable[Any]:
+    def _hold(self, read: Callable[[], Contents], **more: Any) -> Iterable[Any]:
         """Note a holder; returns what it holds."""
         holder = Holder(read, **more)
         self.holders.append(holder)
@@ -193,7 +194,7 @@ class Dependencies:
                 self.names.setdefault(id(part), name)
         return holder.then.values()
 
-    def _parts(self, thing: Any) -> Iterable[Any]:
+    def _parts(self, thing: object) -> Iterable[object]:
         """What a thing leads to."""
         kind = type(thing)
         if isinstance(thing, FunctionType):
@@ -216,7 +217,7 @@ class Dependencies:
             return ()
         return self._of_object(thing, kind)
 
-    def _of_object(self, thing: Any, kind: type) -> Iterable[Any]:
+    def _of_object(self, thing: object, kind: type) -> Iterable[object]:
         named = [vars(base).get("__slots__", ()) for base in kind.__mro__]
         slots = [s for names in named for s in ([names] if isinstance(names, str) else names)]
         slots = [s for s in slots if not s.startswith("_") and s != "version"]
@@ -228,12 +229,12 @@ class Dependencies:
         read = partial(_attributes, thing, state, slots)
         return *self._hold(read, state=state, counter=counter), kind
 
-    def _of_class(self, kind: type) -> Iterable[Any]:
+    def _of_class(self, kind: type) -> Iterable[object]:
         if _is_closed(kind) or kind.__module__.startswith("layers."):
             return ()
         return *self._hold(partial(_class_attributes, kind)), *kind.__bases__
 
-    def _of_function(self, function: FunctionType) -> Iterable[Any]:
+    def _of_function(self, function: FunctionType) -> Iterable[object]:
         """Cells, the globals that the code names, attributes of modules that it names, defaults."""
         code = function.__code__
         installed = _is_installed(function.__module__ or "", code.co_filename)
@@ -254,22 +255,22 @@ class Dependencies:
 
 
 def _named(
-    cells: dict[str, Any], named: list[tuple[dict[str, Any], str]], function: FunctionType
-) -> dict[Any, Any]:
-    held: dict[Any, Any] = {name: _content(cell) for name, cell in cells.items()}
+    cells: dict[str, CellType], named: list[tuple[dict[str, Any], str]], function: FunctionType
+) -> Contents:
+    held: Contents = {name: _content(cell) for name, cell in cells.items()}
     for space, word in named:
         held[word if word not in held else (word, id(space))] = space.get(word, _GONE)
     return held | {name: getattr(function, name) for name in _OWN}
 
 
-def _content(cell: Any) -> Any:
+def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not bound yet
         return _GONE
 
 
-def _contents(container: Any) -> dict[Any, Any]:
+def _contents(container: Collection[object]) -> Contents:
     if len(container) > _LARGEST:
         return {"length": len(container)}
     if isinstance(container, dict):
@@ -277,15 +278,15 @@ def _contents(container: Any) -> dict[Any, Any]:
     return dict(enumerate(container))
 
 
-def _attributes(thing: Any, state: Any, slots: list[str]) -> dict[Any, Any]:
+def _attributes(thing: object, state: Contents | None, slots: list[str]) -> Contents:
     return dict(state or ()) | {slot: getattr(thing, slot, _GONE) for slot in slots}
 
 
-def _attributes_named(thing: Any, names: set[str]) -> dict[Any, Any]:
+def _attributes_named(thing: object, names: set[str]) -> Contents:
     return {name: vars(thing).get(name, _GONE) for name in names}
 
 
-def _class_attributes(kind: type) -> dict[Any, Any]:
+def _class_attributes(kind: type) -> Contents:
     return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
 
 
@@ -311,21 +312,21 @@ def _is_closed(kind: type) -> bool:
     return _is_installed(kind.__module__, getattr(sys.modules.get(package), "__file__", "") or "")
 
 
-def _is_optimizer(thing: Any) -> bool:
+def _is_optimizer(thing: object) -> bool:
     return any(base.__module__.startswith("minigrad.optim") for base in type(thing).__mro__)
 
 
 # ---------------------------------------------------------------- random generators
 
 
-def generator_state(generator: Any) -> Any:
+def generator_state(generator: np.random.Generator | random.Random) -> Any:
     """Where a generator stands."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     return generator.bit_generator.state
 
 
-def set_generator_state(generator: Any, state: Any) -> None:
+def set_generator_state(generator: np.random.Generator | random.Random, state: Any) -> None:
     """Put a generator back to where it stood."""
     if isinstance(generator, random.Random):
         generator.setstate(state)
@@ -333,7 +334,7 @@ def set_generator_state(generator: Any, state: Any) -> None:
         generator.bit_generator.state = state
 
 
-def shared_states() -> Any:
+def shared_states() -> tuple[object, ...]:
     """The states of the generators that Python and NumPy share."""
     shared: Any = np.random.get_state(legacy=False)  # noqa: NPY002, it is only looked at
     return random.getstate(), shared["state"]["key"].tobytes(), shared["state"]["pos"]

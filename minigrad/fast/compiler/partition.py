@@ -23,12 +23,14 @@ from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...engine.op import registry
+from ...engine.types import Array
 from ..limits import LIMITS
 from ..memory import empty
 from ..threads import Scratch, one_threaded_blas, run
-from .program import EFFECTS, Program, ProgramStep, Value, nbytes, root
+from .program import EFFECTS, Function, Program, ProgramStep, Value, nbytes, root
 
 __all__ = ["Partition", "Parts", "Unsplit", "find_partition", "has_threads"]
 
@@ -95,7 +97,7 @@ def _seconds(step: ProgramStep, threads: int) -> float:
     return float(size / 1.2e10)
 
 
-def _rank(label: Any) -> tuple[int, str]:
+def _rank(label: object) -> tuple[int, str]:
     """Of the labels of a product: its stack, its rows, what it sums over, its columns."""
     return "nkm".find(label) if isinstance(label, str) else -1, str(label)
 
@@ -215,7 +217,7 @@ class Partition(Unsplit):
         return able[0] if able and step.kind == "matmul" else earliest
 
     def _way(
-        self, step: ProgramStep, labels: Labels, values: list[Value], label: Any
+        self, step: ProgramStep, labels: Labels, values: list[Value], label: object
     ) -> Way | None:
         if label not in labels.made and not labels.sums:
             return None
@@ -368,7 +370,7 @@ _RULES: dict[str, Callable[[ProgramStep], Labels | None]] = {
 # ---------------------------------------------------------------- what runs the parts
 
 
-def _fresh(_: int, shape: tuple[int, ...], dtype: Any) -> Any:
+def _fresh(_: int, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """A new array, which belongs to the caller."""
     return empty(shape, dtype)
 
@@ -389,7 +391,7 @@ class Parts:
         self._sums: list[Any] = [_fresh, *(Scratch().array for _ in self.cuts[1:])]
         self._more = [Scratch().array for _ in self.cuts]
 
-    def __call__(self, part: Callable[..., Any]) -> Any:
+    def __call__(self, part: Function) -> tuple[Array, ...]:
         """The sums of what `part(low, high, own, sums)` returns for each part of the rows."""
         totals: list[Any] = [None] * len(self.cuts)
 
@@ -405,6 +407,6 @@ class Parts:
         return totals[0]
 
 
-def _add(totals: Any, more: Any) -> None:
+def _add(totals: tuple[Array, ...], more: tuple[Array, ...]) -> None:
     for total, x in zip(totals or (), more or (), strict=True):
         np.add(total, x, out=total)

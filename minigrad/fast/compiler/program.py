@@ -6,19 +6,22 @@ are, not what they hold, so a program is small however large the arrays were.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...engine.tensor import Tensor
+from ...engine.types import Arguments, Array, DType
 
 __all__ = [
     "EFFECTS",
     "SMALL_BYTES",
     "ExistingTensor",
+    "Function",
     "NewTensor",
     "Program",
     "ProgramStep",
@@ -37,6 +40,7 @@ __all__ = [
     "transposed_name",
 ]
 
+Function: TypeAlias = Callable[..., Any]  # a NumPy function, a kernel or a rule
 EFFECTS = ("grad", "clear", "forget", "assign", "update")  # steps that write what is outside
 SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
 
@@ -55,7 +59,7 @@ class Value:
 
     __slots__ = ("dtype", "kind", "name", "offset", "shape", "strides", "what")
 
-    def __init__(self, kind: str, what: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, kind: str, what: Any, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self.kind = kind
         self.what = what
         self.shape = shape
@@ -87,15 +91,15 @@ class ProgramStep:
 
     kind: str
     text: str = ""
-    function: Callable[..., Any] | None = None
-    args: tuple[Any, ...] = ()
+    function: Function | None = None
+    args: Arguments = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     outs: list[Value] = field(default_factory=list)
     op: str = ""
     path: str = ""
     shares: bool = False
     several: bool = False
-    key: Any = None
+    key: Hashable = None
 
     @property
     def out(self) -> Value:
@@ -121,18 +125,18 @@ class Program:
 
     def __init__(self) -> None:
         self.steps: list[ProgramStep] = []
-        self.result: Any = None
+        self.result: object = None
         self.op = self.path = ""
-        self.keeps: list[tuple[Any, str, Value]] = []
+        self.keeps: list[tuple[dict[str, object], str, Value]] = []
         self.once = self.wrote = False
-        self._constants: dict[Any, Value] = {}
-        self._made: dict[Any, list[Value]] = {}
+        self._constants: dict[Hashable, Value] = {}
+        self._made: dict[Hashable, list[Value]] = {}
         self.laid_out: dict[int, Value] = {}
 
     def __repr__(self) -> str:
         return f"<Program: {len(self.steps)} steps, {len(self.keeps)} attributes set>"
 
-    def add(self, step: ProgramStep, *made: tuple[tuple[int, ...], Any]) -> list[Value]:
+    def add(self, step: ProgramStep, *made: tuple[tuple[int, ...], DTypeLike]) -> list[Value]:
         """Append a step that makes arrays of these shapes and dtypes; or what one of the same key
         made before: angles and masks of all layers are computed once.
         """
@@ -170,7 +174,7 @@ class Program:
         self.laid_out = {key: v for key, v in self.laid_out.items() if key not in gone}
         del self.steps[count:]
 
-    def constant(self, array: Any) -> Value:
+    def constant(self, array: Array) -> Value:
         """An array that is the same at every call; of small ones that are equal, the first."""
         small = array.nbytes <= SMALL_BYTES and not array.dtype.hasobject
         key = (array.shape, array.strides, array.dtype, array.tobytes()) if small else id(array)
@@ -223,7 +227,7 @@ class NewTensor:
 _CONTAINERS = (tuple, list, dict)
 
 
-def flat(item: Any, found: list[Any] | None = None) -> list[Any]:
+def flat(item: object, found: list[Any] | None = None) -> list[Any]:
     """The entries of nested containers."""
     found = [] if found is None else found
     if not isinstance(item, _CONTAINERS):
@@ -277,7 +281,7 @@ def is_transpose(step: ProgramStep) -> bool:
 # ---------------------------------------------------------------- where entries lie
 
 
-def contiguous(shape: tuple[int, ...], dtype: Any) -> tuple[int, ...]:
+def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     """The strides of an array in row-major order."""
     strides, step = [], int(dtype.itemsize)
     for n in reversed(shape):
@@ -291,7 +295,7 @@ def is_whole(value: Value) -> bool:
     return value.strides == contiguous(value.shape, value.dtype)
 
 
-def has_layout(array: Any, value: Value) -> bool:
+def has_layout(array: Array, value: Value) -> bool:
     """Whether an array's entries lie as the value says; for axes of one, anything will do."""
     if array.strides == value.strides:
         return True
@@ -299,7 +303,7 @@ def has_layout(array: Any, value: Value) -> bool:
     return not array.size or all(n == 1 or a == b for n, a, b in axes)
 
 
-def empty_with_layout(value: Value) -> Any:
+def empty_with_layout(value: Value) -> Array:
     """An array whose entries, still arbitrary, lie as a value's do."""
     if 0 in value.shape:
         return np.empty(value.shape, value.dtype)
@@ -309,7 +313,7 @@ def empty_with_layout(value: Value) -> Any:
     return np.ndarray(value.shape, value.dtype, memory, before, value.strides)
 
 
-def address(array: Any) -> int:
+def address(array: Array) -> int:
     """Where an array's first entry lies."""
     return int(array.__array_interface__["data"][0])
 

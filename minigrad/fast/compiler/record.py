@@ -7,7 +7,7 @@ recorder refuse, and then the step is simply run eagerly, now and from then on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,11 +18,13 @@ from ...engine.followed import Followed, plain
 from ...engine.listener import Listener
 from ...engine.op import Op
 from ...engine.sparse import dense
-from ...engine.tensor import Node, Tensor, backpropagate, order
+from ...engine.tensor import Node, Tensor, TensorOrArray, backpropagate, order
+from ...engine.types import Arguments, Array
 from ...engine.writes import caller
 from .compare import difference
 from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
 from .program import (
+    Function,
     NewTensor,
     Program,
     ProgramStep,
@@ -52,7 +54,7 @@ class ProgramRecorder(OutsideOps, Listener):
 
     shows_inputs = False
 
-    def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Any]]) -> None:
+    def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Tensor | Array]]) -> None:
         super().__init__()
         self.program = Program()
         self._found = found
@@ -76,7 +78,7 @@ class ProgramRecorder(OutsideOps, Listener):
 
     # ------------------------------------------------------------------ forward
 
-    def enter(self, op: Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> None:
+    def enter(self, op: Op, inputs: Arguments, settings: Arguments) -> None:
         if self.quiet:
             self.refuse("an op failed")
         self.quiet = True
@@ -88,7 +90,9 @@ class ProgramRecorder(OutsideOps, Listener):
                 elif known[1] != generator_state(setting):
                     self._refuse_draws()
 
-    def forward(self, op: Op, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
+    def forward(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
+    ) -> None:
         try:
             if self.reason is None:
                 self._forward(op, inputs, settings, output)
@@ -97,7 +101,7 @@ class ProgramRecorder(OutsideOps, Listener):
         finally:
             self.quiet = False
 
-    def _forward(self, op: Op, inputs: Any, settings: Any, output: Tensor) -> None:
+    def _forward(self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor) -> None:
         array, node = output._data, output._node
         self.program.op, self.program.path = op.name, node.scope if node is not None else ""
         saved = zip(node.plan.names, node.saved or (), strict=False) if node is not None else ()
@@ -124,8 +128,8 @@ class ProgramRecorder(OutsideOps, Listener):
         self._names.append((node if node is not None else output, "", value))
 
     def _followed(
-        self, function: Callable[..., Any], args: Any, wanted: list[Any], more: int = 0
-    ) -> list[Any] | None:
+        self, function: Function, args: Arguments, wanted: list[Array], more: int = 0
+    ) -> list[Symbol] | None:
         """The results of a kernel or rule on Symbols but for None; None where it cannot be followed
         or does not give what is wanted, and so much more.
         """
@@ -140,8 +144,14 @@ class ProgramRecorder(OutsideOps, Listener):
         return None
 
     def _whole(
-        self, op: Op, name: str, function: Any, args: Any, arrays: list[Any], several: bool
-    ) -> list[Any]:
+        self,
+        op: Op,
+        name: str,
+        function: Function,
+        args: Arguments,
+        arrays: Sequence[Any],
+        several: bool,
+    ) -> list[Symbol]:
         """A kernel or rule as one call, which answers with one array or a tuple of them."""
         kind = "effect" if op.effect else "kernel"
         step = ProgramStep(kind, name, function, substitute(tuple(args), _value), {})
@@ -157,7 +167,7 @@ class ProgramRecorder(OutsideOps, Listener):
 
     # ------------------------------------------------------------------ backward
 
-    def intercept_backward(self, output: Tensor, seed: Any, retain: bool) -> bool:
+    def intercept_backward(self, output: Tensor, seed: TensorOrArray, retain: bool) -> bool:
         """Run backward with Symbols for gradients, so that the rules write themselves down."""
         results = self._sent_back("backward", output, seed, retain)
         if results is None:
@@ -168,8 +178,8 @@ class ProgramRecorder(OutsideOps, Listener):
         return True
 
     def intercept_grad(
-        self, output: Tensor, seed: Any, wanted: list[Tensor], retain: bool
-    ) -> list[Any] | None:
+        self, output: Tensor, seed: TensorOrArray, wanted: list[Tensor], retain: bool
+    ) -> list[Array] | None:
         """The same for mg.grad: the gradients of what is wanted, as followed arrays."""
         targets = [x._node or x for x in wanted]
         results = self._sent_back("mg.grad", output, seed, retain, targets)
@@ -221,10 +231,10 @@ class ProgramRecorder(OutsideOps, Listener):
         self,
         take: Callable[[Node], dict[str, Any]],
         node: Node,
-        rules: Callable[..., Any],
-        gradient: Any,
-        saved: tuple[Any, ...],
-    ) -> Any:
+        rules: Function,
+        gradient: Symbol,
+        saved: Arguments,
+    ) -> list[Symbol | None]:
         """A node's rules on arrays, and the same on Symbols."""
         self._names.append((node, "d_", gradient.value))
         known, names = take(node), node.plan.names
@@ -240,7 +250,9 @@ class ProgramRecorder(OutsideOps, Listener):
         found = iter(symbols)
         return [None if a is None else next(found) for a in arrays]
 
-    def backward(self, node: Any, gradient: Any, contributions: Any, seconds: float) -> None:
+    def backward(
+        self, node: Node, gradient: object, contributions: list[Any], seconds: float
+    ) -> None:
         if gradient.__class__ is not Symbol:
             self.refuse("mg.grad records a graph of its own (create_graph=True)")
 
@@ -259,11 +271,11 @@ class ProgramRecorder(OutsideOps, Listener):
         else:
             self.values.know(array, Value("constant", np.array(array), array.shape, array.dtype))
 
-    def mark_constant(self, array: Any) -> None:
+    def mark_constant(self, array: Array) -> None:
         if self.values.known(array) is None:
             self.values.constant(array)
 
-    def data_read(self, tensor: Tensor, array: Any, whole: bool) -> Any:
+    def data_read(self, tensor: Tensor, array: Array, whole: bool) -> Array:
         if self.quiet or self.reason is not None:
             return array
         if whole:
@@ -272,7 +284,7 @@ class ProgramRecorder(OutsideOps, Listener):
         self.values.know(followed, self.values.value_of(tensor))
         return followed
 
-    def tensor_assigned(self, tensor: Tensor, array: Any, index: Any = ...) -> None:
+    def tensor_assigned(self, tensor: Tensor, array: Array, index: Any = ...) -> None:
         if self.reason is not None:
             return
         value = self.values.value_of(tensor)
@@ -283,23 +295,23 @@ class ProgramRecorder(OutsideOps, Listener):
                 self.refuse("a tensor is written in part", "assign_ all of it")
             self.assign(tensor, value, self.values.value_of(array), index)
 
-    def setting_read(self, owner: Any, name: str, value: Any) -> None:
+    def setting_read(self, owner: object, name: str, value: object) -> None:
         """An attribute of an optimizer or a schedule was read."""
         if not self.quiet:
             self._found.ask(owner, name, value)
 
-    def setting_written(self, optimizer: Any, name: str, value: Any) -> None:
+    def setting_written(self, owner: object, name: str, value: object) -> None:
         if not self.quiet and name not in ("groups", "parameters"):
             self.refuse(
-                f"the step sets {name} of {type(optimizer).__name__}",
+                f"the step sets {name} of {type(owner).__name__}",
                 "set it outside, or step a schedule of minigrad.optim within",
             )
 
-    def gradients_cleared(self, parameters: Any) -> None:
+    def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
         if not self.quiet:
             self.gradients.cleared(parameters)
 
-    def update_started(self, owner: Any, call: Callable[[], Any]) -> bool:
+    def update_started(self, owner: object, again: Callable[[], object]) -> bool:
         """An update of weights, gradients or settings: the program calls it again."""
         if self.quiet:  # a part of another
             return False
@@ -308,8 +320,8 @@ class ProgramRecorder(OutsideOps, Listener):
         self.quiet = True
         return True
 
-    def update_finished(self, owner: Any, call: Callable[[], Any], result: Any) -> None:
-        step = self.program.write("update", owner, call)
+    def update_finished(self, owner: object, again: Callable[[], object], result: object) -> None:
+        step = self.program.write("update", owner, again)
         self.quiet = False
         self.gradients.follow()
         if isinstance(result, Tensor):
@@ -379,19 +391,21 @@ class ProgramRecorder(OutsideOps, Listener):
         return None
 
 
-def _needed_of(rules: Callable[..., Any]) -> Callable[..., Any]:
+def _needed_of(rules: Function) -> Function:
     """The rules' gradients as arrays, without those that are not needed."""
     return lambda g, saved: tuple([dense(x) for x in rules(g, saved) if x is not None])
 
 
-def _what_ran(op: Op, node: Node | None, inputs: Any, settings: Any) -> tuple[Any, tuple[str, ...]]:
+def _what_ran(
+    op: Op, node: Node | None, inputs: Arguments, settings: Arguments
+) -> tuple[Function, tuple[str, ...]]:
     """The kernel of a call, taking inputs and settings in order, and what else it gives."""
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
     plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op
     return op.flat(plan.kernel), plan.auxiliary
 
 
-def _agree(results: list[Any], wanted: list[Any], given: Any) -> bool:
+def _agree(results: list[Symbol], wanted: list[Array], given: Arguments) -> bool:
     """Whether all are Symbols, and those that are known hold what they should."""
     if not all(r.__class__ is Symbol for r in results):
         return False

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...engine.listener import Listener, notify
 from ...engine.tensor import Tensor
+from ...engine.types import Array
 from ...engine.writes import SourceLocation, writes
 from ..limits import LIMITS
 from ..memory import empty_as
@@ -23,6 +24,7 @@ from ..threads import product
 from .partition import Parts, Unsplit, has_threads
 from .program import (
     ExistingTensor,
+    Function,
     NewTensor,
     Program,
     ProgramStep,
@@ -45,7 +47,7 @@ class GuardFailed(Exception):
 
 def write(
     program: Program, title: str, where: SourceLocation, partition: Unsplit
-) -> tuple[Callable[..., Any], str]:
+) -> tuple[Callable[[], Function], str]:
     """What makes a program's arrays and the function that runs it, and its source; for a step of
     this title, compiled here.
     """
@@ -58,7 +60,7 @@ class SourceWriter(Terms):
 
     _in_parts: str | None = None  # what runs the parts
 
-    def write(self, title: str) -> tuple[Callable[..., Any], str]:
+    def write(self, title: str) -> tuple[Callable[[], Function], str]:
         for i, step in enumerate(self.program.steps):
             if step.kind == "view":
                 continue
@@ -339,16 +341,16 @@ _EFFECT_LINES: dict[str, Callable[[SourceWriter, ProgramStep], None]] = {
 }
 
 
-def repeated(owner: Any, call: Callable[[], Any]) -> Callable[[], Any]:
+def repeated(owner: object, call: Callable[[], Tensor | None]) -> Callable[[], Tensor | None]:
     """An update, made unless a listener takes its place, as an audit does."""
 
-    def update() -> Any:
+    def update() -> Tensor | None:
         return None if True in notify(Listener.replaces_update, owner) else call()
 
     return update
 
 
-def _tensor(array: Any, name: str | None = None) -> Tensor:
+def _tensor(array: Array, name: str | None = None) -> Tensor:
     made = Tensor(array)
     made._name = name
     return made

@@ -11,19 +11,23 @@ that give the same to rounding and take less time: each says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike
 
+from ...engine.op import Axes
 from ...engine.sparse import is_basic
+from ...engine.types import Arguments, Array, DType
 from ..by_blocks import blocked
 from ..limits import LIMITS
 from ..memory import empty_as
 from .program import (
+    Function,
     Program,
     ProgramStep,
     Value,
@@ -71,7 +75,7 @@ class Symbol(NDArrayOperatorsMixin):
 
     __slots__ = ("a", "own", "program", "value")
 
-    def __init__(self, program: Program, value: Value, array: Any) -> None:
+    def __init__(self, program: Program, value: Value, array: Array) -> None:
         self.program = program
         self.value = value
         self.a = array
@@ -98,7 +102,7 @@ class Symbol(NDArrayOperatorsMixin):
             return _POWERS[power](self)
         return np.power(self, power)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Symbol:
         if any(getattr(part, "dtype", None) == np.bool_ for part in flat(index)):
             raise Untraceable("a shape that depends on numbers")
         kind = "view" if is_basic(index) else "call"
@@ -141,16 +145,16 @@ class Symbol(NDArrayOperatorsMixin):
         self.program.add(ProgramStep("check", "check", question, (self.value, truth)))
         return truth
 
-    def elementwise(self, function: Callable[..., Any], *args: Any) -> Any:
+    def elementwise(self, function: Function, *args: Any) -> Symbol:
         """A call of a function of each entry, by blocks, which takes `out=` as a ufunc does."""
         return apply("elementwise", function.__name__, blocked(function), args)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Any:
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Symbol:
         if np.dtype(dtype) == self.dtype:
             return self
         return apply("copy", "astype", _astype, (self, np.dtype(dtype)))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
         out = out[0] if isinstance(out, tuple) else out
         if method == "reduce" and out is None:
@@ -172,7 +176,9 @@ class Symbol(NDArrayOperatorsMixin):
         out.value, out.a = result.value, result.a  # x /= y: whoever holds x sees it
         return out
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(
+        self, function: Function, types: object, args: Arguments, kwargs: dict[str, Any]
+    ) -> Any:
         name = function.__name__
         if name in ("shape", "ndim", "size", "result_type", "iscomplexobj", "isrealobj"):
             return function(*(substitute(arg, _concrete) for arg in args), **kwargs)
@@ -195,18 +201,18 @@ class Symbol(NDArrayOperatorsMixin):
             return apply("call", f"np.{name}", function, args, kwargs)
         raise Untraceable(name)
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise Untraceable("an array is looked at in Python")
 
     __array__ = __float__ = __int__ = __index__ = __iter__ = __complex__ = _refuse
     __hash__ = object.__hash__
 
 
-def _getitem(x: Any, index: Any) -> Any:
+def _getitem(x: Array, index: Any) -> Array:
     return x[index]
 
 
-def _astype(x: Any, dtype: Any) -> Any:
+def _astype(x: Array, dtype: DType) -> Array:
     return x.astype(dtype)
 
 
@@ -226,7 +232,7 @@ def _rows(x: Any) -> Any:
         return None
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Any, b: Any) -> Symbol:
     """A stack of matrices times one matrix is one product, and so is that of two stacks of one."""
     ndim = max(a.ndim, b.ndim)
     if min(a.ndim, b.ndim) > 1 and ndim > 2:
@@ -245,11 +251,11 @@ def _made(symbol: Symbol) -> Symbol:
 
 
 @lru_cache(64)
-def _ones(shape: tuple[int, ...], dtype: Any) -> Any:
+def _ones(shape: tuple[int, ...], dtype: DType) -> Array:
     return np.ones(shape, dtype)
 
 
-def _sum(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+def _sum(x: Symbol, axes: tuple[int, ...], shape: tuple[int, ...]) -> Symbol | None:
     """rowsum(X) = X 1 and Σ rows of X = 1ᵀ X: products are several times as fast as sums."""
     ndim = x.ndim
     if ndim < 2 or x.dtype.char not in "fd" or not x.size:
@@ -261,13 +267,15 @@ def _sum(x: Any, axes: tuple[int, ...], shape: tuple[int, ...]) -> Any:
     return None
 
 
-def _named_ones(x: Any, shape: tuple[int, ...]) -> Any:
+def _named_ones(x: Symbol, shape: tuple[int, ...]) -> Array:
     ones = _ones(shape, x.dtype)
     x.program.constant(ones).name = "ones"
     return ones
 
 
-def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs: Any) -> Any:
+def _reduce(
+    ufunc: np.ufunc, x: Symbol, axis: Axes = 0, keepdims: bool = False, **kwargs: Any
+) -> Symbol:
     if set(kwargs) - {"initial", "dtype"}:
         raise Untraceable(f"{ufunc.__name__}.reduce with {sorted(kwargs)}")
     wide = kwargs.pop("dtype", None)
@@ -287,7 +295,9 @@ def _reduce(ufunc: Any, x: Any, axis: Any = 0, keepdims: bool = False, **kwargs:
     return apply("reduce", f"np.{ufunc.__name__}.reduce", ufunc.reduce, (x,), settings)
 
 
-def _mean(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
+def _mean(
+    x: Symbol, axis: Axes = None, keepdims: bool = False, dtype: DTypeLike | None = None
+) -> Symbol:
     if x.dtype.kind != "f" or x.dtype.itemsize < 4:
         raise Untraceable("mean")
     total = _reduce(np.add, x, axis, keepdims, dtype=dtype)
@@ -322,10 +332,10 @@ def _spread(x: Any, shape: tuple[int, ...]) -> Any:
 def apply(
     kind: str,
     text: str,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    function: Function,
+    args: Arguments,
     kwargs: dict[str, Any] | None = None,
-) -> Any:
+) -> Symbol:
     """Run a call on what the Symbols hold, and write it down."""
     kwargs = kwargs or {}
     first = next(s for s in flat((args, kwargs)) if s.__class__ is Symbol)
@@ -366,13 +376,13 @@ def apply(
     return _made(Symbol(program, value, out))
 
 
-def _leader(program: Program, args: Any, out: Any) -> Symbol | None:
+def _leader(program: Program, args: Arguments, out: Array) -> Symbol | None:
     """The operand of the result's shape that lies as a kernel's result does."""
     given = (s for s in args if s.__class__ is Symbol and s.shape == out.shape)
     return next((s for s in given if program.follows_kernel(s.value)), None)
 
 
-def _laid_out(out: Any, like: Any) -> Any:
+def _laid_out(out: Array, like: Array) -> Array:
     made = empty_as(like, out.shape, out.dtype)
     if made.strides == out.strides:
         return out
@@ -380,7 +390,7 @@ def _laid_out(out: Any, like: Any) -> Any:
     return made
 
 
-def _view(program: Program, step: ProgramStep, out: Any, offset: int) -> Value:
+def _view(program: Program, step: ProgramStep, out: Array, offset: int) -> Value:
     """The value that a view is: what it is a view of, if it is all of it, or what was seen there
     before.
     """
@@ -404,7 +414,7 @@ def _transposed_axes(axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*axes[:-2], *axes[:-3:-1])
 
 
-def _key(item: Any) -> Any:
+def _key(item: object) -> Hashable:
     """Equal keys: the same arguments. Numbers are told apart by type and sign."""
     if isinstance(item, tuple | list):
         return item.__class__, *map(_key, item)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ...engine.writes import SourceLocation
 from ..limits import LIMITS
@@ -53,7 +55,7 @@ class Terms:
         self.part: list[str] = []
         self.phase, self.path = 0, ""
         self.taken: set[int] = set()
-        self._known: dict[Any, str] = {}  # variables, by value and by how it is read
+        self._known: dict[Hashable, str] = {}  # variables, by value and by how it is read
         self._memory: dict[int, tuple[str, Value]] = {}  # the first array of each slot
         self._sums: list[Value] = []  # what this part returns
         self._bound: dict[int, list[str]] = {}  # variables of the step, by the root they show
@@ -177,7 +179,7 @@ class Terms:
             sizes[axis] = "m" if k == 1 else f"{k} * m"
         return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"
 
-    def _view(self, step: ProgramStep, base: str, shape: Any) -> str:
+    def _view(self, step: ProgramStep, base: str, shape: tuple[int, ...] | str) -> str:
         """A view of this shape as an expression."""
         kind = step.text
         if kind == "getitem":
@@ -245,7 +247,7 @@ class Terms:
                 shown.append(self.value(int(part) if isinstance(part, np.integer) else part))
         return ", ".join(shown) or "()"
 
-    def _number(self, number: Any, dtype: Any) -> str:
+    def _number(self, number: Any, dtype: DTypeLike) -> str:
         """A number as an array without axes, which NumPy takes twice as fast as a Python number."""
         key = (repr(number), dtype)
         if key not in self._known:
@@ -253,13 +255,13 @@ class Terms:
             self.once.append(f"{name} = np.array({self.value(float(number))}, {self.dtype(dtype)})")
         return self._known[key]
 
-    def dtype(self, dtype: Any) -> str:
+    def dtype(self, dtype: DTypeLike) -> str:
         name = np.dtype(dtype).name
         known = isinstance(getattr(np, name, None), type) and np.dtype(getattr(np, name)) == dtype
         return f"np.{name}" if known else self.names.bind(np.dtype(dtype), "dtype")
 
 
-def shape_comment(shape: Any) -> str:
+def shape_comment(shape: tuple[int, ...] | str) -> str:
     return f"  # {shape}" if shape else ""
 
 
@@ -286,7 +288,7 @@ class Names:
         self._taken |= {"low", "high", "own", "sums", "rows", "m"}
         self._counts: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._kept: list[Any] = []  # so that no id() comes again
+        self._kept: list[object] = []  # so that no id() comes again
 
     def fresh(self, wanted: str) -> str:
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII).strip("_") or "t"
@@ -299,7 +301,7 @@ class Names:
         self._taken.add(name)
         return name
 
-    def bind(self, thing: Any, wanted: str) -> str:
+    def bind(self, thing: object, wanted: str) -> str:
         """The name of an object that the source is handed."""
         if id(thing) not in self._names:
             self._name(thing, wanted)
@@ -317,7 +319,7 @@ class Names:
         self._names[id(value)] = self.of(other)
         self._kept.append(value)
 
-    def _name(self, thing: Any, wanted: str) -> None:
+    def _name(self, thing: object, wanted: str) -> None:
         self._names[id(thing)] = self.fresh(wanted)
         self._kept.append(thing)
 

@@ -4,7 +4,7 @@ computes of them outside the ops.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 from zlib import crc32
@@ -12,9 +12,19 @@ from zlib import crc32
 import numpy as np
 
 from ...engine.followed import Followed, Follower, plain
-from ...engine.tensor import Tensor
+from ...engine.tensor import Tensor, TensorOrArray
+from ...engine.types import Array
 from .dependencies import Dependencies
-from .program import ExistingTensor, Program, ProgramStep, Value, address, is_whole, substitute
+from .program import (
+    ExistingTensor,
+    Function,
+    Program,
+    ProgramStep,
+    Value,
+    address,
+    is_whole,
+    substitute,
+)
 from .symbol import Symbol, Untraceable
 
 __all__ = ["Gradients", "OutsideOps", "ValueMap", "form"]
@@ -22,7 +32,7 @@ __all__ = ["Gradients", "OutsideOps", "ValueMap", "form"]
 _AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
 
 
-def cut(array: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+def cut(array: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
     """Part of an array without gaps, from so many bytes on."""
     return np.ndarray(shape, array.dtype, array, offset, strides)
 
@@ -45,7 +55,7 @@ class ValueMap:
         self,
         program: Program,
         found: Dependencies,
-        fresh: dict[int, tuple[str, Any]],
+        fresh: dict[int, tuple[str, Tensor | Array]],
         names: dict[int, str],
         refuse: Callable[..., None],
     ) -> None:
@@ -54,9 +64,11 @@ class ValueMap:
         self.fresh = fresh
         self.names = names
         self.leaves: dict[int, Tensor] = {}
-        self.entry_of: Callable[[Any], Value | None] = lambda array: None
-        self._sums: list[tuple[Any, int]] = []  # arrays from outside, and checksums of them
-        self._known: dict[int, tuple[Any, Value]] = {}  # by id of the array, while that lives
+        self.entry_of: Callable[[Array], Value | None] = lambda array: None
+        self._sums: list[tuple[Array, int]] = []  # arrays from outside, and checksums of them
+        self._known: dict[
+            int, tuple[ref[Array], Value]
+        ] = {}  # by id of the array, while that lives
         self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
         for tensor in self.tensors():
             other = self._whole.setdefault(id(tensor._data), tensor)
@@ -70,10 +82,10 @@ class ValueMap:
         """Every Tensor the step can reach."""
         return [x for x in (*self.fixed.values(), *self._arguments()) if isinstance(x, Tensor)]
 
-    def _arguments(self) -> list[Any]:
+    def _arguments(self) -> list[Tensor | Array]:
         return [thing for _, thing in self.fresh.values()]
 
-    def is_outside(self, thing: Any) -> bool:
+    def is_outside(self, thing: object) -> bool:
         return id(thing) in self.fixed or id(thing) in self.fresh
 
     def existing(self, tensor: Tensor) -> ExistingTensor:
@@ -83,29 +95,29 @@ class ValueMap:
         self.leaves[id(tensor)] = tensor
         return self.existing(tensor)
 
-    def know(self, array: Any, value: Value) -> Value:
+    def know(self, array: Array, value: Value) -> Value:
         if value.kind != "step":
             value.strides = array.strides
         known, key = self._known, id(array)
         known[key] = ref(array, lambda _: known.pop(key, None)), value
         return value
 
-    def known(self, array: Any) -> Value | None:
+    def known(self, array: object) -> Value | None:
         found = self._known.get(id(array))
         return found[1] if found is not None else None
 
-    def is_shared(self, array: Any) -> bool:
+    def is_shared(self, array: Array) -> bool:
         """Whether another array that is known lies in the same memory."""
         others = [held() for held, _ in list(self._known.values())]
         others = [x for x in others if x is not None and x is not array and x is not array.base]
         return any(np.may_share_memory(x, array) for x in others)
 
-    def constant(self, array: Any) -> Value:
+    def constant(self, array: Array) -> Value:
         return self.know(array, self.program.constant(array))
 
-    def value_of(self, item: Any) -> Value:
+    def value_of(self, item: TensorOrArray) -> Value:
         """The Value of a Tensor or array."""
-        return self._of_tensor(item) if item.__class__ is Tensor else self._of_array(item)
+        return self._of_tensor(item) if isinstance(item, Tensor) else self._of_array(item)
 
     def symbol_of(self, item: Any) -> Any:
         """What a kernel is handed in place of a Tensor or array; anything else as it is."""
@@ -139,30 +151,31 @@ class ValueMap:
             return self._input(array, "leaf", tensor, name)
         return self._input(array, "argument", f"{self.fresh[id(tensor)][0]}._data", name)
 
-    def _of_array(self, array: Any) -> Value:
+    def _of_array(self, array: Array) -> Value:
         known = self.known(array)
         if known is not None:
             return known
         if id(array) in self._whole:
             return self._of_tensor(self._whole[id(array)])
-        if not self.is_outside(array):
-            entry = self.entry_of(array)
-            owner = self._owner(array) if entry is None else None
-            if entry is not None or owner is not None:
-                return entry or self._cut(array, owner)
-            self._sums.append((array, _checksum(array)))
-            return self.constant(array)
+        outside = self.is_outside(array)
+        if not outside and (entry := self.entry_of(array)) is not None:
+            return entry
+        if not outside and (owner := self._owner(array)) is not None:
+            return self._cut(array, owner)
         self._sums.append((array, _checksum(array)))
-        fixed, name = id(array) in self.fixed, self.names.get(id(array))
-        what = array if fixed else self.fresh[id(array)][0]
-        return self._input(array, "captured" if fixed else "argument", what, name)
+        if not outside:
+            return self.constant(array)
+        name = self.names.get(id(array))
+        if id(array) in self.fixed:
+            return self._input(array, "captured", array, name)
+        return self._input(array, "argument", self.fresh[id(array)][0], name)
 
-    def _input(self, array: Any, kind: str, what: Any, name: str | None) -> Value:
+    def _input(self, array: Array, kind: str, what: object, name: str | None) -> Value:
         value = Value(kind, what, array.shape, array.dtype)
         value.name = name
         return self.know(array, value)
 
-    def _owner(self, array: Any) -> Any:
+    def _owner(self, array: Array) -> Array | None:
         """What an array shows a part of: what was computed, or something from outside."""
         owner = array.base
         while isinstance(owner, np.ndarray) and not self.is_outside(owner):
@@ -178,7 +191,7 @@ class ValueMap:
             self.refuse("an array lies in memory that several arguments share", "pass copies")
         return next(iter(arguments + others), None)
 
-    def _cut(self, array: Any, owner: Any) -> Value:
+    def _cut(self, array: Array, owner: Array) -> Value:
         """An array cut from one that is known: the same cut, whatever that one then holds."""
         base, offset = self._of_array(owner), address(array) - address(owner)
         for held, value in list(self._known.values()):
@@ -202,15 +215,15 @@ def _array(thing: Any) -> Any:
     return thing._data if thing.__class__ is Tensor else thing
 
 
-def _shares(other: Any, array: Any) -> bool:
+def _shares(other: object, array: Array) -> bool:
     return isinstance(other, np.ndarray) and np.may_share_memory(other, array)
 
 
-def _form(array: Any) -> tuple[Any, ...]:
+def _form(array: Array) -> tuple[object, ...]:
     return array.shape, array.strides, array.dtype, address(array)
 
 
-def _checksum(array: Any) -> int:
+def _checksum(array: Array) -> int:
     """Of an array's bytes: of some rows, if there are millions; 0 for an array of objects."""
     if array.dtype.hasobject or not array.size:
         return 0
@@ -221,7 +234,7 @@ def _checksum(array: Any) -> int:
 # ---------------------------------------------------------------- what `.grad` holds
 
 
-def form(gradient: Any) -> Any:
+def form(gradient: Array | None) -> tuple[tuple[int, ...], ...] | None:
     """What a program needs to know of a `.grad` that it reads."""
     return None if gradient is None else (gradient.shape, gradient.strides)
 
@@ -238,9 +251,11 @@ class _LeafGradient:
     __slots__ = ("before", "entry", "leaf", "set_to", "settled")
 
     def __init__(self, leaf: Tensor) -> None:
-        self.leaf, self.before = leaf, leaf.grad
+        self.leaf = leaf
+        self.before: Any = leaf.grad
         self.entry = self.before.view(Followed) if type(self.before) is np.ndarray else self.before
-        leaf.grad = self.set_to = self.entry
+        leaf.grad = self.entry
+        self.set_to: Any = self.entry
         self.settled = False
 
     @property
@@ -256,7 +271,8 @@ class Gradients:
     """
 
     def __init__(self, values: ValueMap) -> None:
-        self.values, self.needed = values, {}  # type: ValueMap, dict[int, Any]
+        self.values = values
+        self.needed: dict[int, tuple[tuple[int, ...], ...] | None] = {}
         self._held = {id(leaf): _LeafGradient(leaf) for leaf in values.tensors()}
 
     def arrive(self, leaf: Tensor, total: Symbol) -> None:
@@ -276,7 +292,7 @@ class Gradients:
         leaf.grad = array.view(Followed)
         self.values.know(leaf.grad, made.value)
 
-    def cleared(self, parameters: Any) -> None:
+    def cleared(self, parameters: Sequence[Tensor]) -> None:
         """The step set these gradients to None: before anything else, the program does so too.
 
         What `.grad` was at the start does not matter then, not even whether there was any.
@@ -287,7 +303,7 @@ class Gradients:
                 held.set_to, held.settled = None, True
                 self.values.program.write("forget", self.values.depend_on(leaf))
 
-    def entry(self, array: Any) -> Value | None:
+    def entry(self, array: Array) -> Value | None:
         """The Value of an array that was some leaf's `.grad` at the start."""
         for held in self._held.values():
             if any(one is array for one in (held.before, held.entry, held.set_to)):
@@ -358,7 +374,7 @@ class OutsideOps(Follower):
     reason: str | None = None
 
     def __init__(self) -> None:
-        self.scalars: dict[int, Any] = {}  # arrays that stand for NumPy's scalars
+        self.scalars: dict[int, Array] = {}  # arrays that stand for NumPy's scalars
 
     def refuse(self, why: str, remedy: str = "") -> None:
         raise NotImplementedError
@@ -367,7 +383,7 @@ class OutsideOps(Follower):
         if not self.quiet:
             self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
 
-    def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def computed(self, name: str, call: Function, args: Any, kwargs: Any) -> Any:
         """What NumPy makes of followed arrays: written down, or computed and reported."""
         bare = substitute((args, kwargs), plain)
         if self.quiet or self.reason is not None:
@@ -392,7 +408,7 @@ class OutsideOps(Follower):
             self.quiet = False
         return self._seen(made)
 
-    def _seen(self, made: Symbol) -> Any:
+    def _seen(self, made: Symbol) -> Array:
         """What was computed, as the step sees it; np.asarray of it is known too."""
         array = np.asarray(made.a)
         followed = array.view(Followed)
@@ -402,7 +418,7 @@ class OutsideOps(Follower):
             self.scalars[id(followed)] = followed  # kept, so that its id stays its own
         return followed
 
-    def _written(self, out: Any, made: Symbol) -> Any:
+    def _written(self, out: Array, made: Symbol) -> Array:
         """`x *= y` of a followed array: of a leaf's, or of what NumPy made in the step."""
         value = self.values.known(out)
         if value is None or (out.shape, out.dtype) != (made.shape, made.dtype):
@@ -416,13 +432,13 @@ class OutsideOps(Follower):
         plain(out)[...] = made.a
         return out
 
-    def assign(self, tensor: Any, value: Value, new: Value, index: Any = ...) -> None:
+    def assign(self, tensor: Tensor, value: Value, new: Value, index: Any = ...) -> None:
         """A leaf's array is overwritten, or its entries at an index."""
         of = self.values.value_of
         index = substitute(index, lambda part: of(part) if isinstance(part, np.ndarray) else part)
         self.program.write("assign", self.values.depend_on(tensor), value, new, index)
 
-    def guard(self, array: Any) -> None:
+    def guard(self, array: Array) -> None:
         """The truth of an array is part of the program, where nothing was written yet."""
         if self.quiet or self.reason is not None:
             return
