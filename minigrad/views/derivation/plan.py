@@ -76,7 +76,7 @@ class DerivationPlan:
     # ------------------------------------------------------------------ repeated blocks
 
     def hidden(self, entry: int) -> str:
-        """The outermost block of which another copy than the entry's is shown: the last one."""
+        """The outermost repeated block whose shown copy, the last, is not the entry's; or none."""
         times = self.model.fold.times
         numbers = self.model.fold.numbers(entry).items()
         return next((block for block, number in numbers if number < times[block] - 1), "")
@@ -91,9 +91,9 @@ class DerivationPlan:
         return self.trace.into(self.trace[self.shown(edge.target)])[number]
 
     def replaced(self, block: str) -> list[tuple[Edge, int]]:
-        """What enters the first copy of a block from outside, and what has its place in the last.
+        """Uses by a block's first copy of values from outside, and what the last copy uses there.
 
-        Of a block within a block, in the copy of that one which is shown.
+        For a block within a block, those in the shown copy of the outer one.
         """
         fold, found = self.model.fold, []
         for link in fold.links:
@@ -109,9 +109,9 @@ class DerivationPlan:
         return found
 
     def leading_into(self, block: str, symbols: Set[int]) -> list[tuple[Edge, Edge]]:
-        """Uses by copies of a block that are not shown, of what an equation names; and their twins.
+        """Uses, by hidden copies of a block, of values that have symbols; each with its twin.
 
-        Each sends a gradient back to what its twin, the use by the shown copy, does not reach.
+        Each sends a gradient to a value that its twin, the same use by the shown copy, does not.
         """
         found = []
         for source in sorted(symbols):
@@ -124,7 +124,7 @@ class DerivationPlan:
         return found
 
     def terms(self, entry: int) -> list[tuple[Edge, int]]:
-        """The uses that send parts of a gradient; of those by all copies of a block, the shown."""
+        """The uses that send parts of a gradient, and of how many copies of a block each is."""
         uses = self.live_uses(entry)
         found = []
         for edge in uses:
@@ -134,7 +134,7 @@ class DerivationPlan:
         return found
 
     def sorted_terms(self, entry: int) -> list[tuple[Edge, int]]:
-        """The same in the order in which backward knows them."""
+        """The same in the order of the backward pass."""
         when, shown_in = self._position, self.shown_in
         return sorted(self.terms(entry), key=lambda term: when.get(shown_in(term[0].target), -1))
 
@@ -202,6 +202,7 @@ class DerivationPlan:
         return {i for i in bare if self.detached_from(i) is None}
 
     def number(self, entry: int) -> str | None:
+        """The number that an equation shows in the place of an unnamed scalar constant."""
         one = self.trace[entry]
         bare = one.kind == "constant" and not one.name and one.shape == ()
         return repr(np.asarray(one.value).item()) if bare and one.value is not None else None

@@ -24,21 +24,23 @@ from .symbols import space
 __all__ = ["Sections"]
 
 TITLE = "# The backward pass, written out"
-READ = (
+HOW_TO_READ = (
     "Each gradient has the shape of what it belongs to. Each step of the backward pass starts from "
     "the gradient of what an op made, and gives those of what the op used."
 )
 NO_BACKWARD = "**No gradient goes back through this trace: it is a forward pass alone.**"
-AFTER = (
+BACKWARD_NOT_RUN = (
     "**Backward has not run in this trace: these are the rules it would apply. There are no sizes, "
     "and nothing is measured.**"
 )
-PASSES = (
+SEVERAL_PASSES = (
     "- Loss: {}. {} backward passes ran in this record, each from one of these. Their gradients "
     "add up to those of the sum."
 )
-ELSEWHERE = "- Loss: {}, a loss that is not in this record; backward began from its gradient {}"
-ALIKE = "*{} are alike, each with its own tensors: the others repeat {}{}*"
+LOSS_ELSEWHERE = (
+    "- Loss: {}, a loss that is not in this record; backward began from its gradient {}"
+)
+COPIES_ALIKE = "*{} are alike, each with its own tensors: the others repeat {}{}*"
 STACKS = (
     r"A product of stacks of matrices is taken matrix by matrix; $\top$ swaps the last two axes, "
     "and $X_b$ is the matrix of $X$ at $b$."
@@ -79,9 +81,9 @@ class Sections:
         forward, back = len(self.trace.forward_steps), len(self.trace.backward_steps)
         ran = f"{back} backward steps, told in {len(self.steps)}" if back else "no backward step"
         parts = [TITLE, f"Written from the record of one run: {forward} forward steps and {ran}."]
-        parts += [] if back else [AFTER if self.plan.order else NO_BACKWARD]
+        parts += [] if back else [BACKWARD_NOT_RUN if self.plan.order else NO_BACKWARD]
         parts.append("\n".join([*self._given(), *self._loss()]))
-        parts += [READ] if self.plan.order else []
+        parts += [HOW_TO_READ] if self.plan.order else []
         return [*parts, *self._verdicts()] if self.plan.ran else parts
 
     def _given(self) -> list[str]:
@@ -126,13 +128,13 @@ class Sections:
             return [f"- Loss: {inline('L')}{name}{value}"]
         if len(roots) > 1 and all(map(plan.begins_at_one, roots)):
             total = "L = " + " + ".join(map(self.equations.name, roots))
-            return [PASSES.format(inline(total), len(roots))]
-        given = ", ".join(
+            return [SEVERAL_PASSES.format(inline(total), len(roots))]
+        seeds = ", ".join(
             f"{inline(self.equations.slope(i))} (rms {self._rms(i)})"
             for i in roots
             if i in self.equations.symbols
         )
-        return [ELSEWHERE.format(inline("L"), given)] if given else []
+        return [LOSS_ELSEWHERE.format(inline("L"), seeds)] if seeds else []
 
     def _rms(self, entry: int) -> str:
         return sized(self.trace[entry].gradient_rms) or "unknown"
@@ -167,10 +169,10 @@ class Sections:
 
     def _alike(self, block: str, more: str) -> str:
         names = self.plan.model.fold.copies[block]
-        return ALIKE.format(code(self.plan.model.fold.name(block)), code(names[-1]), more)
+        return COPIES_ALIKE.format(code(self.plan.model.fold.name(block)), code(names[-1]), more)
 
     def _others(self, block: str) -> str:
-        """What stands in the first copy where the shown one has what a hidden copy made."""
+        """What hidden copies use and make in the place of what the shown copy uses and makes."""
         fold, symbols = self.plan.model.fold, self.equations.symbols
         names, said = fold.copies[block], []
         replaced = {
@@ -210,7 +212,7 @@ class Sections:
         return parts
 
     def _repeated(self, block: str, done: list[DerivationStep]) -> list[str]:
-        """That the other copies of a block repeat steps, and which gradients they end with."""
+        """That the other copies of a block repeat its steps, and the gradients that differ."""
         fold, symbols = self.plan.model.fold, self.equations.symbols
         names = fold.copies[block]
         numbers = [step.number for step in done if block in fold.numbers(step.through[0])]
@@ -219,8 +221,8 @@ class Sections:
         edges = self.plan.leading_into(block, symbols.keys())
         for edge, twin in edges:
             name = code(names[fold.numbers(edge.target)[block]])
-            given, there = (inline(self.step_text.given(one)) for one in (edge, twin))
-            said += f" {name} gives {given} where {code(names[-1])} gives {there}."
+            here, there = (inline(self.step_text.contribution(one)) for one in (edge, twin))
+            said += f" {name} gives {here} where {code(names[-1])} gives {there}."
         sources = dict.fromkeys(edge.source for edge, _ in edges)
         users = [self.plan.shown_in(edge.target) for edge, _ in edges]
         totals = [part for i in sources for part in self.step_text.total(i, users)]

@@ -59,7 +59,7 @@ class StepText:
     def step(self, step: DerivationStep) -> list[str]:
         """A step: the forward equation it goes back through, then the gradients it gives."""
         within = [i for shown_in in step.through for i in reversed(self.plan.within[shown_in])]
-        ops = ", ".join(dict.fromkeys(self._made(self.trace[i]) for i in within))
+        ops = ", ".join(dict.fromkeys(self._op_with_settings(self.trace[i]) for i in within))
         names = ", ".join(inline(self.equations.name(i)) for i in step.through)
         where = f" in {code(step.scope)}" if step.scope else ""
         signs = self._defined(step)
@@ -78,7 +78,7 @@ class StepText:
             self.forward([self.trace[i] for i in step.through]),
             aligned([*rows, *map(self._gradient, step.edges)]),
             *([" ".join(reasons)] if reasons else []),
-            *map(_said_wrong, wrong),
+            *map(_wrong_rule, wrong),
             *self._sizes([i for i in sources if len(self.plan.live_uses(i)) == 1]),
             *totals,
         ]
@@ -100,9 +100,9 @@ class StepText:
     def _gradient(self, edge: Edge) -> tuple[str, str, str]:
         """What a use sends back, beside what it is the gradient of, or a part of."""
         space_of = space(self.trace[edge.source].shape)
-        return self.given(edge), latex(self.equations.rule(edge).body), space_of
+        return self.contribution(edge), latex(self.equations.rule(edge).body), space_of
 
-    def given(self, edge: Edge) -> str:
+    def contribution(self, edge: Edge) -> str:
         """What a use sends back: a gradient, or a part of one."""
         alone = len(self.plan.live_uses(edge.source)) == 1
         return self.equations.slope(edge.source) if alone else self._part(edge)
@@ -121,7 +121,7 @@ class StepText:
         signs = [pair for e in step.edges for pair in self.equations.rule(e).signs]
         return [pair for pair in reversed(dict.fromkeys(signs)) if pair not in known]
 
-    def _made(self, entry: Entry) -> str:
+    def _op_with_settings(self, entry: Entry) -> str:
         """An op with those of its settings and arrays that its formulas leave unsaid."""
         unsaid = [f"{name} = {one_line(entry.settings[name], 40)}" for name in entry.unsaid]
         named = {n for tex in (entry.tex, *entry.vjp_tex.values()) for n in slots(parse(tex))}
@@ -183,13 +183,13 @@ class StepText:
             why = f": {entry.why}" if entry.state == "cancels" else ""
             state = "" if entry.state in ("ok", "wrong") else f" ({glyph} {meaning}{why})"
             said = [f"rms of {inline(self.equations.slope(i))}: {sized(entry.gradient_rms)}{state}"]
-            said += [self._held_against(c) for c in self.checks.get(i, ()) if c.ok is not None]
+            said += [self._hand_derived(c) for c in self.checks.get(i, ()) if c.ok is not None]
             lines.append("; ".join(said))
         if any(i in self.checks for i in sources):
             return ["\n".join(f"- {line}" for line in lines)]
         return [f"{'; '.join(lines)}."]
 
-    def _held_against(self, check: CheckResult) -> str:
+    def _hand_derived(self, check: CheckResult) -> str:
         step = f"hand-derived step {check.number}, {code(check.title)}"
         assert check.step is not None
         uses = self.plan.live_uses(check.step)
@@ -221,7 +221,7 @@ class StepText:
         return [TERMS.format(each, _norm(whole) / norms if norms else 0.0)]
 
 
-def _said_wrong(check: CheckResult) -> str:
+def _wrong_rule(check: CheckResult) -> str:
     kind = CHECK_KINDS[check.kind]
     said = f"{kind.mark} of {check.op} for {code(check.symbol)} {kind.fault} it"
     return WRONG.format(said, check.difference, kind.beside, check.tolerance)

@@ -64,7 +64,12 @@ class _LatexParser:
                 items[-1:] = [self.scripted(items[-1] if items else row(()), self.next())]
                 continue
             node = self.node(self.next())
-            if node.kind in ("group", "tall") and items and close and _takes(items[-1], node):
+            if (
+                node.kind in ("group", "tall")
+                and items
+                and close
+                and _is_applied_to(items[-1], node)
+            ):
                 items[-1] = Formula("call", "", (items[-1], node))
             elif node != EMPTY:
                 items.append(node)
@@ -144,7 +149,7 @@ class _LatexParser:
         return script(*parts)
 
 
-def _takes(head: Formula, group: Formula) -> bool:
+def _is_applied_to(head: Formula, group: Formula) -> bool:
     """Whether brackets right behind a node are its arguments or its index."""
     base = base_of(head)
     signs = ("number", "operator", "space", "text")
