@@ -161,8 +161,8 @@ class Report:
 
     def _heads_over_text(self, attention: Entry) -> list[int]:
         """The heads of an attention whose queries and keys are the text's own."""
-        *lead, queries, keys = attention.shape
-        over_text = queries == keys == self.source.ids.shape[1]
+        ids, (*lead, queries, keys) = self.source.ids, attention.shape
+        over_text = ids is not None and queries == keys == ids.shape[1]
         heads = lead[-1] if len(lead) > 1 else 1
         return [*range(heads)] if over_text and BLOCK_SCOPE.search(attention.scope) else []
 

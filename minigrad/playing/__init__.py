@@ -14,17 +14,17 @@ It runs the user's own function each time, within `mg.replace` and `mg.ablate`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..engine.errors import DTypeError
+from ..engine.tensor import Tensor
 from .run import Run, Source
 from .server import PlayServer
-from .session import PlaySession
+from .session import PageOptions, PlaySession
 
 __all__ = ["play"]
 
 
-def play(function: Callable[..., Any]) -> PlayServer:
+def play(function: Callable[..., Tensor]) -> PlayServer:
     """Open a function that returns a loss as a page whose numbers can be changed.
 
     The page is that of `t.html`, served on this machine alone at an address with a token. Change
@@ -42,7 +42,7 @@ def play(function: Callable[..., Any]) -> PlayServer:
         raise DTypeError(f"play(function): takes a function that returns a loss, got {kind}")
     name = getattr(function, "__name__", "function")
 
-    def page(run: Run) -> dict[str, Any]:
+    def page(run: Run) -> PageOptions:
         return {"title": name, "tokens": getattr(function, "tokens", None)}
 
     known = f"# {name} is the function that was given to mg.play"

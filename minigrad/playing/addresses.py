@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..paths import matches
@@ -30,7 +29,7 @@ class Address:
     call: int | None = None
     of: str | None = None
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, str | int]:
         """Those beside the path, where they are needed."""
         return {name: x for name, x in (("of", self.of), ("call", self.call)) if x is not None}
 

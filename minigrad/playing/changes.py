@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
+from ..engine.tensor import Tensor
+from ..engine.types import Array, StateDict
 from ..interventions import Replacement, ablate, replace
 from .addresses import Address
+from .values import Argument
 
 __all__ = ["Change", "Given", "Hold", "OptimizerStep", "Put", "arguments_of", "python_of"]
 
-Index = tuple[int, ...] | None
+Position: TypeAlias = tuple[int, ...] | None  # one entry of a value, or all of it
+Detach: TypeAlias = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Change:
         """What a run is within, from the outermost in."""
         yield from ()
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Argument]:
         """Arguments of the function itself."""
         return {}
 
@@ -52,8 +56,8 @@ class Put(Change):
     """An entry, or all of a value or an argument, is another; if cut, 0, and hands nothing back."""
 
     places: tuple[Address, ...]
-    index: Index = None
-    value: Any = 0.0
+    index: Position = None
+    value: float | Detach = 0.0
     cut: bool = False
 
     def overwrites(self, before: Change) -> bool:
@@ -63,11 +67,11 @@ class Put(Change):
 
     def contexts(self) -> Iterator[Replacement]:
         for place in self.places:
-            options: Any = {"index": self.index, **place.options()}
+            call, of = place.call, place.of
             if self.cut:
-                yield ablate(place.path, **options)
+                yield ablate(place.path, index=self.index, call=call, of=of)
             else:
-                yield replace(place.path, self.value, **options)
+                yield replace(place.path, self.value, index=self.index, call=call, of=of)
 
     def calls(self) -> list[str]:
         if self.cut:
@@ -75,7 +79,7 @@ class Put(Change):
         return [_call("replace", place, self.index, literal(self.value)) for place in self.places]
 
 
-def detached(x: Any) -> Any:
+def detached(x: Tensor) -> Tensor:
     """What each use of a frozen leaf gets: it hands no gradient back."""
     return x.detach()
 
@@ -85,10 +89,10 @@ class Hold(Change):
     """A value that stays as it is now, whatever else changes, and hands nothing back."""
 
     place: Address
-    value: Any
+    value: Array
 
     def contexts(self) -> Iterator[Replacement]:
-        yield replace(self.place.path, self.value, **self.place.options())
+        yield replace(self.place.path, self.value, call=self.place.call, of=self.place.of)
 
     def lines(self, call: str) -> Iterator[str]:
         yield f"with mg.capture({self.place.path!r}) as seen:"
@@ -109,14 +113,14 @@ class OptimizerStep(Change):
     optimizer: str
     lr: float
     kind: str
-    values: dict[Address, Any]
-    state: dict[str, Any]
+    values: dict[Address, Array]
+    state: StateDict
     continues: bool
     inside: bool
 
     def contexts(self) -> Iterator[Replacement]:
         for place, value in self.values.items():
-            yield replace(place.path, value, **place.options())
+            yield replace(place.path, value, call=place.call, of=place.of)
 
     def lines(self, call: str) -> Iterator[str]:
         yield "with mg.trace() as t:"
@@ -139,28 +143,28 @@ class Given(Change):
     """The function is called with another argument."""
 
     name: str
-    value: Any
+    value: Argument
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Argument]:
         return {self.name: self.value}
 
     def overwrites(self, before: Change) -> bool:
         return isinstance(before, Given) and before.name == self.name
 
 
-def arguments_of(changes: Sequence[Change]) -> dict[str, Any]:
+def arguments_of(changes: Sequence[Change]) -> dict[str, Argument]:
     """The arguments of the function after these changes."""
     return {name: value for change in changes for name, value in change.given().items()}
 
 
-def _call(name: str, place: Address, index: Index, *values: str) -> str:
+def _call(name: str, place: Address, index: Position, *values: str) -> str:
     given = [repr(place.path), *values]
     given += [f"index={index!r}"] if index is not None else []
     given += [f"{option}={x!r}" for option, x in place.options().items()]
     return f"mg.{name}({', '.join(given)})"
 
 
-def literal(value: Any) -> str:
+def literal(value: float | Detach) -> str:
     """A number as Python writes it, infinities as NumPy's; of what freezes, the function."""
     if value is detached:
         return "lambda x: x.detach()"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ..engine.types import Array
 from .addresses import keys_of
 from .run import Run
 
@@ -14,7 +13,7 @@ __all__ = ["alike", "differences", "moved"]
 
 def alike(before: Run, run: Run) -> bool:
     """Whether both have the same graph."""
-    return bool(_form(before) == _form(run))
+    return _form(before) == _form(run)
 
 
 def moved(before: Run, run: Run) -> dict[int, int]:
@@ -39,14 +38,14 @@ def differences(before: Run, run: Run) -> dict[int, list[float | None]]:
     return found
 
 
-def _form(run: Run) -> Any:
+def _form(run: Run) -> tuple[object, ...]:
     trace = run.trace
     entries = [(e.kind, e.op, e.path, e.shape, e.gradient is None) for e in trace.entries]
     edges = [(e.source, e.target, e.input, e.contribution is None) for e in trace.edges]
     return entries, edges, trace.forward_steps, trace.backward_steps
 
 
-def _gap(old: Any, new: Any) -> float | None:
+def _gap(old: Array | None, new: Array | None) -> float | None:
     """‖new − old‖ / ‖old‖ over finite entries; None if either is missing, 0 if they are equal."""
     if old is None or new is None or old.dtype.kind not in "fiub":
         return None

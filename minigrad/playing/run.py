@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..engine.tensor import Tensor
+from ..engine.types import Array
 from ..tracing import Trace
+from .values import Argument
 
 __all__ = ["Guess", "Run", "Source", "run_loss"]
 
@@ -34,15 +36,15 @@ class Source:
         logits: once it ran, those of each next token, (B, n, n_tokens), if it guesses them.
     """
 
-    load: Callable[[], Callable[..., Any]]
+    load: Callable[[], Callable[..., Tensor]]
     title: str
     tokens: list[list[str]] | None = None
     facts: list[str] = field(default_factory=list)
     known: dict[str, Any] = field(default_factory=dict)
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     guesses: Callable[[], list[Guess]] = list
-    ids: Any = None
-    logits: Callable[[], Any] = lambda: None
+    ids: Array | None = None
+    logits: Callable[[], Array | None] = lambda: None
     python: str = ""
     name: str = "run"
 
@@ -61,14 +63,14 @@ class Run:
     loss: float
     inside: bool
     place: int | None
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Argument] = field(default_factory=dict)
 
 
 def run_loss(
-    function: Callable[..., Any],
+    function: Callable[..., Tensor],
     title: str,
-    arguments: dict[str, Any] | None = None,
-    around: Any = (),
+    arguments: dict[str, Argument] | None = None,
+    around: Iterable[AbstractContextManager[object]] = (),
 ) -> Run:
     """Run the function, and backward from what it returns unless it did so itself.
 
@@ -88,10 +90,10 @@ def run_loss(
     return Run(trace, float(loss.item()) + 0.0, inside, place, given)  # not −0
 
 
-def _checked_loss(returned: Any, title: str) -> Tensor:
+def _checked_loss(returned: object, title: str) -> Tensor:
     if not isinstance(returned, Tensor):
-        if hasattr(returned, "cr_await"):
-            returned.close()  # a coroutine that no one will await
+        if isinstance(returned, Coroutine):
+            returned.close()  # no one will await it
         kind = type(returned).__name__
         article = "an" if kind[:1].lower() in "aeiou" else "a"
         what = "nothing" if returned is None else f"{article} {kind}"

@@ -14,6 +14,7 @@ from ..views.serving import Served
 from .changes import arguments_of
 from .difference import alike, differences, moved
 from .session import OPTIMIZERS, PlaySession
+from .values import Argument
 
 __all__ = ["PlayServer"]
 
@@ -111,7 +112,7 @@ class PlayServer:
         except Exception as error:
             return json.dumps({"error": _why(error)}).encode()
 
-    def _do(self, asked: Any) -> list[dict[str, Any]]:
+    def _do(self, asked: object) -> list[dict[str, Any]]:
         if not isinstance(asked, dict):
             raise ArgumentError("a question is an object with `do`")
         session, do = self.session, asked.pop("do", None)
@@ -135,11 +136,11 @@ def _why(error: Exception) -> str:
     return one_line(said if ours else f"{type(error).__name__}: {said}", 400)
 
 
-def _kind(default: Any) -> str:
+def _kind(default: Argument) -> str:
     if isinstance(default, bool):
         return "flag"
     return "number" if isinstance(default, int | float) else "text"
 
 
-def _typed(value: Any) -> Any:
+def _typed(value: Argument) -> float | str:
     return " ".join(value) if isinstance(value, list | tuple) else value

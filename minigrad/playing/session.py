@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from .. import optim
 from ..engine.creation import tensor
 from ..engine.errors import ArgumentError
+from ..engine.types import Array
 from ..recording.record import Entry
 from ..views.data import number as as_json
 from ..views.plain import one_line
@@ -26,8 +27,9 @@ from .changes import Change, Given, Hold, OptimizerStep, Put, arguments_of, deta
 from .run import Run, Source, run_loss
 from .values import defaults_of, index_of, number_of, value_like, words_of
 
-__all__ = ["PlaySession"]
+__all__ = ["PageOptions", "PlaySession"]
 
+PageOptions: TypeAlias = dict[str, Any]  # of `page_content`
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 
 
@@ -40,7 +42,7 @@ class PlaySession:
         varies: whether the function gives another loss each time, as one that draws numbers does.
     """
 
-    def __init__(self, source: Source, page: Callable[[Run], dict[str, Any]]) -> None:
+    def __init__(self, source: Source, page: Callable[[Run], PageOptions]) -> None:
         self.source = source
         self._options = page
         with source.around():
@@ -79,7 +81,7 @@ class PlaySession:
         self.version += 1
         self.gesture = ""
 
-    def _page(self, run: Run) -> dict[str, Any]:
+    def _page(self, run: Run) -> PageOptions:
         """What the page shows besides; positions are named by a text that was given instead."""
         page = self._options(run)
         names = page.get("tokens") or []
@@ -130,13 +132,13 @@ class PlaySession:
 
     # ---------------------------------------------------------------- changes
 
-    def entry(self, node: Any) -> Entry:
+    def entry(self, node: object) -> Entry:
         entries = self.run.trace.entries
         if not isinstance(node, int) or not 0 <= node < len(entries):
             raise ArgumentError(f"this run has no value {node!r}")
         return entries[node]
 
-    def set_entry(self, node: int, index: Any, value: Any, gesture: str = "") -> None:
+    def set_entry(self, node: int, index: object, value: object, gesture: str = "") -> None:
         """One entry of a leaf, a constant or a computed value becomes a number."""
         entry = self.entry(node)
         place = index_of(entry.shape, index)
@@ -145,7 +147,7 @@ class PlaySession:
         said = f"{self._name(entry, place)} = {number:g}"
         self.change(Put(said, places, place, number), gesture)
 
-    def set_argument(self, node: int, name: str, value: Any, gesture: str = "") -> None:
+    def set_argument(self, node: int, name: str, value: object, gesture: str = "") -> None:
         """A plain number that an op was given, such as a factor, becomes another one."""
         entry = self.entry(node)
         place = address_of_argument(self.run.trace, entry, name)
@@ -155,7 +157,7 @@ class PlaySession:
         new = int(number) if was_whole and number % 1 == 0 else number
         self.change(Put(said, (place,), None, new), gesture)
 
-    def cut(self, node: int, index: Any = None, of: str | None = None) -> None:
+    def cut(self, node: int, index: object = None, of: str | None = None) -> None:
         """A value, or an entry of it, is zero; or one edge, to the argument `of` of this op."""
         entry, trace = self.entry(node), self.run.trace
         if of is not None:
@@ -177,7 +179,7 @@ class PlaySession:
         else:
             self.change(Hold(said, address_of(trace, entry), np.array(entry.value)))
 
-    def step(self, lr: Any, optimizer: Any = "SGD") -> None:
+    def step(self, lr: object, optimizer: str = "SGD") -> None:
         """One step of an optimizer: of all parameters, or else of all leaves with a gradient.
 
         A second step goes on from the state of the first.
@@ -212,7 +214,7 @@ class PlaySession:
         inside = self.run.inside
         self.change(OptimizerStep(said, optimizer, rate, kind, values, state, continues, inside))
 
-    def set_keyword(self, name: str, value: Any, gesture: str = "") -> None:
+    def set_keyword(self, name: str, value: object, gesture: str = "") -> None:
         """An argument of the function itself, such as a temperature or a text."""
         if name not in self.defaults:
             known = ", ".join(self.defaults) or "none"
@@ -233,7 +235,7 @@ class PlaySession:
 
     # ---------------------------------------------------------------- told
 
-    def look(self, node: Any = None, index: Any = None) -> dict[str, Any]:
+    def look(self, node: object = None, index: object = None) -> dict[str, Any]:
         """One entry as it is: its value in full, and between which numbers to drag it."""
         entry = self.entry(node)
         if entry.dtype[:1] == "c" or entry.value is None:
@@ -252,7 +254,7 @@ class PlaySession:
             "kind": array.dtype.kind,
         }
 
-    def _toggled(self, entry: Entry, array: Any, place: tuple[int, ...]) -> dict[str, Any]:
+    def _toggled(self, entry: Entry, array: Array, place: tuple[int, ...]) -> dict[str, Any]:
         """Of a mask, what a click makes of an entry: open what is closed, close what is open."""
         if entry.op is None and not entry.learns and array.ndim > 1:
             if array.dtype == bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from ..engine.errors import ArgumentError
 
 __all__ = [
+    "Argument",
     "defaults_of",
     "index_of",
     "number_of",
@@ -19,9 +18,12 @@ __all__ = [
 ]
 
 
-def index_of(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
-    whole = isinstance(index, list) and all(isinstance(i, int) for i in index)
-    if not whole or len(index) != len(shape):
+Argument: TypeAlias = "float | str | list[str] | tuple[str, ...]"  # of a function, to be changed
+
+
+def index_of(shape: tuple[int, ...], index: object) -> tuple[int, ...]:
+    is_whole = isinstance(index, list) and all(isinstance(i, int) for i in index)
+    if not isinstance(index, list) or not is_whole or len(index) != len(shape):
         said = f"an index of shape {shape} is {len(shape)} whole numbers, got {index!r}"
         raise ArgumentError(said)
     if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
@@ -29,7 +31,7 @@ def index_of(shape: tuple[int, ...], index: Any) -> tuple[int, ...]:
     return tuple(index)
 
 
-def number_of(value: Any, dtype: str) -> Any:
+def number_of(value: Any, dtype: str) -> float:
     """A number that an array of this dtype can hold. Raises: ArgumentError."""
     try:
         number = float(value)
@@ -46,7 +48,7 @@ def number_of(value: Any, dtype: str) -> Any:
     return bool(number) if dtype == "bool" else int(number)
 
 
-def value_like(default: Any, name: str, value: Any) -> Any:
+def value_like(default: Argument, name: str, value: object) -> Argument:
     """A value of the kind that the default has. Raises: ArgumentError."""
     if isinstance(default, bool):
         return bool(number_of(value, "bool"))
@@ -57,12 +59,14 @@ def value_like(default: Any, name: str, value: Any) -> Any:
     return value if isinstance(default, str) else type(default)(value.split())
 
 
-def words_of(value: Any) -> list[str]:
+def words_of(value: Argument) -> list[str]:
     """A text's words; of a number none."""
-    return value.split() if isinstance(value, str) else [*value] if np.iterable(value) else []
+    if isinstance(value, str):
+        return value.split()
+    return [*value] if isinstance(value, list | tuple) else []
 
 
-def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+def defaults_of(function: Callable[..., object]) -> dict[str, Argument]:
     """The arguments that can be changed: numbers, texts, and lists of words."""
     try:
         parameters = signature(function).parameters.values()
