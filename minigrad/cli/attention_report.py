@@ -26,7 +26,7 @@ from ..views.attention import (
     rollout,
     sparsity,
 )
-from ..views.attention.record import AttentionWeights, asking
+from ..views.attention.record import AttentionWeights, decisive_query
 from ..views.plain import one_line
 from ..views.terminal import Column, Paint, grid, share_bar
 
@@ -63,7 +63,7 @@ def attention_report(
         )
         for weights in found
     ]
-    return AttentionReport(Attentions(named), asking(trace, named))
+    return AttentionReport(Attentions(named), decisive_query(trace, named))
 
 
 def _fitting(words: Sequence[str], numbers: tuple[str, ...]) -> tuple[str, ...]:

@@ -422,11 +422,11 @@ class _DotWriter:
         states = {spread.state for spread in self.plan.spreads.values()}
         rows = [self.bins()] if states - {"none"} else []
         if not self.look.slide:
-            told = [*marks(self.plan, bool(self.saved))]
-            told += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
+            legend = [*marks(self.plan, bool(self.saved))]
+            legend += [(glyph, means) for name, (glyph, means) in STATES.items() if name in states]
             cells = [
                 self.small(_wide(mark), theme.ink, bold=True) + self.small(f" {means}", theme.muted)
-                for mark, means in told
+                for mark, means in legend
             ]
             gap = self.small("     ", theme.muted)
             rows += [gap.join(cells[i : i + 3]) for i in range(0, len(cells), 3)]

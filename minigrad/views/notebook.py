@@ -107,9 +107,11 @@ def checks_bundle(checks: Checks) -> dict[str, str]:
     """The verdicts, and each gradient held against its hand-derived step."""
     rows = []
     for check in checks:
-        told = "–" if check.ok is None else f"{'✓' if check.ok else '✗'} {check.difference:.1e}"
+        difference = (
+            "–" if check.ok is None else f"{'✓' if check.ok else '✗'} {check.difference:.1e}"
+        )
         step = f"{check.number} {check.title}"
-        rows.append((check.scope, step, f"∂L/∂{check.symbol}", shaped(check.shape), told))
+        rows.append((check.scope, step, f"∂L/∂{check.symbol}", shaped(check.shape), difference))
     said = [one.said for one in (by_hand(checks), *by_step(checks)) if one.said]
     heads = ("layer", "step", "gradient", "shape", "difference")
     verdict = "".join(

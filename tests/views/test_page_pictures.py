@@ -37,14 +37,14 @@ def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name):
     trace = RUNS[name]()
     model = AnnotatedTrace(trace)
     made = Pictures(model, "run")
-    scopes = [one["scope"] for one in made.told]
+    scopes = [one["scope"] for one in made.contents]
     assert scopes[0] == ""
-    assert sorted(scopes[1:]) == sorted(path for one in made.told for path in one["closed"])
+    assert sorted(scopes[1:]) == sorted(path for one in made.contents for path in one["closed"])
     boxes = [re.findall(r'<g id="([ns]\d+)" class="node (\w+)', svg) for svg in made.svgs]
     drawn = [id for some in boxes for id, kind in some if kind not in ("scope", "outside")]
     leaders = {f"n{model.fold.leader(e.id)}" for e in trace.entries}
     assert sorted(drawn) == sorted(leaders)
-    for told, svg, some in zip(made.told, made.svgs, boxes, strict=True):
+    for told, svg, some in zip(made.contents, made.svgs, boxes, strict=True):
         assert {id for id, kind in some if kind == "scope"} == set(told["closed"].values())
         lines = [int(number) for number in re.findall(r'<g id="e(\d+)" class="edge', svg)]
         assert sorted(lines) == [*range(len(told["lines"]))]
@@ -54,12 +54,14 @@ def test_every_op_has_a_box_of_its_own_and_every_closed_scope_a_picture(name):
 def test_the_lines_of_all_pictures_are_the_uses_of_all_values(name):
     trace = RUNS[name]()
     made = Pictures(AnnotatedTrace(trace), "run")
-    found = {edge for one in made.told for line in one["lines"] for edge in line}
+    found = {edge for one in made.contents for line in one["lines"] for edge in line}
     assert found == {*range(len(trace.edges))}
 
 
 def test_copies_of_a_block_share_one_picture():
-    scopes = [one["scope"] for one in Pictures(AnnotatedTrace(conftest.transformer()), "run").told]
+    scopes = [
+        one["scope"] for one in Pictures(AnnotatedTrace(conftest.transformer()), "run").contents
+    ]
     assert [s for s in scopes if s.endswith("attention")] == [
         "language_model/decoder/blocks.0/attention"
     ]

@@ -1,4 +1,4 @@
-"""The patterns of attention that the texts describe, each told by a figure."""
+"""The patterns of attention that the texts describe, each found by a figure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Score: TypeAlias = tuple[float, str]  # and where it is highest
 
 
 class Pattern(NamedTuple):
-    """How much of a pattern a head has, 0 to 1, and from where on it is told."""
+    """How much of a pattern a head has, 0 to 1, and from where on it is found."""
 
     score: float
     threshold: float
@@ -62,7 +62,7 @@ def patterns(A: ArrayLike) -> list[Patterns]:
     r"""The patterns of each head's weights, each with the score behind the verdict.
 
     With A_ij the weight of key j for query i; keys end where queries end, so that with m keys
-    query i stands at i + m − n. Each is told from 0.5 on unless another limit stands behind it:
+    query i stands at i + m − n. Each is found from 0.5 on unless another limit stands behind it:
 
         diagonal           mean_i (A_ii − e_i) / (1 − e_i), e_i = 1 / (keys that row i may see);
                            rows that see one key left out

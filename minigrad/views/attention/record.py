@@ -21,7 +21,7 @@ from .figures import Array, by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
 
-__all__ = ["AttentionWeights", "Attentions", "asking", "attentions", "read_attention"]
+__all__ = ["AttentionWeights", "Attentions", "attentions", "decisive_query", "read_attention"]
 
 Names: TypeAlias = tuple[str, ...]
 Tokens: TypeAlias = "Sequence[object] | None"  # a name for each position; or of queries, of keys
@@ -64,13 +64,13 @@ class AttentionWeights:
     def text(self, width: int, batch: int, shown: int) -> str:
         """The first heads' heatmaps, each under a line of figures."""
         parts = []
-        told, spread = patterns(self.A), entropy(self.A)
+        found, spread = patterns(self.A), entropy(self.A)
         of = f", entry {batch} of {len(self.A)} in the batch" if len(self.A) > 1 else ""
         for head in range(min(self.heads, shown)):
             figures = f"entropy {spread.figures[head]:.2f}, {spread.verdicts[head]}"
             if self.dA is not None:
                 figures += f", rms of gradient {sized(rms(self.dA[:, head]))}"
-            line = f"{one_line(self.path, 60)}, head {head}{of}: {told[head]}; {figures}"
+            line = f"{one_line(self.path, 60)}, head {head}{of}: {found[head]}; {figures}"
             text, notes = matrices(self.grids(head, batch), width)
             parts += [_filled(line, width), text, *notes, ""]
         return "\n".join(parts)
@@ -160,7 +160,7 @@ def attentions(trace: TraceRecord, tokens: Tokens = None) -> Attentions:
     return Attentions(_of_entry(trace, e, tokens) for e in found)
 
 
-def asking(trace: TraceRecord, found: Sequence[AttentionWeights]) -> int | None:
+def decisive_query(trace: TraceRecord, found: Sequence[AttentionWeights]) -> int | None:
     """The one query through whose scores nearly all of the loss's gradient passes, if one does."""
     shares = []
     for one in found:

@@ -82,8 +82,8 @@ class _Picture:
         every = max(1, -(-len(flow.samples) // MOST_STEPS_DRAWN))
         self.samples = flow.samples[::every]
         self.rows = shown_rows(flow, self.findings)
-        told = [row for row in self.rows if self._note(row) != "cancels"]  # no colour for rounding
-        sizes = [x for row in told for _, x in flow.series(row.path, "gradient")]
+        shown = [row for row in self.rows if self._note(row) != "cancels"]  # no colour for rounding
+        sizes = [x for row in shown for _, x in flow.series(row.path, "gradient")]
         self.scale = FIXED if scale == "fixed" else Scale.around(sizes)
         self.width = PLOT / max(1, len(self.samples))
         self.top = ABOVE + (LOSS_HEIGHT + 30 if flow.logged else 0)  # of the heat map
@@ -156,7 +156,7 @@ class _Picture:
     def _cells(self) -> Iterator[str]:
         for k, row in enumerate(self.rows):
             y = self.top + CELL_HEIGHT * k
-            yield f"<g><title>{escape(self._told(row))}</title>"
+            yield f"<g><title>{escape(self._title(row))}</title>"
             name = one_line(row.path)
             name = name if len(name) <= NAME_LETTERS else "…" + name[1 - NAME_LETTERS :]
             kind = "ink" if row.kind == "weight" else "muted"
@@ -185,7 +185,7 @@ class _Picture:
         found = self.flow.series(row.path, "gradient")
         return sized(found[-1][1]) if found else self._note(row)
 
-    def _told(self, row: FlowRow) -> str:
+    def _title(self, row: FlowRow) -> str:
         found, note = self.flow.series(row.path, "gradient"), NOTES.get(self._note(row), "")
         if not found:
             return f"{one_line(row.path)}: no gradient, {note}"

@@ -54,7 +54,7 @@ def flow_html(flow: FlowRecord, *, title: str | None = None, live: str = "") -> 
 def flow_content(flow: FlowRecord, *, traces: bool = True) -> Json:
     """Everything the page shows, ready for JSON."""
     rows, samples = [*flow.rows.values()], flow.samples[:]
-    told = [
+    listed = [
         {"path": one_line(r.path), "kind": r.kind, "op": r.op, "shape": list(r.shape),
          "saturates": r.saturates}
         for r in rows
@@ -76,7 +76,7 @@ def flow_content(flow: FlowRecord, *, traces: bool = True) -> Json:
         "every": flow.every,
         "steps": [s.step for s in samples],
         "rates": [number(s.lr) for s in samples],
-        "rows": told,
+        "rows": listed,
         "figures": figures,
         "scales": FIGURES,
         "notes": [

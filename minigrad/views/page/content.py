@@ -42,7 +42,7 @@ def page_content(
     against: Any = None,  # a Comparison with another run
     heads: Callable[[Entry], list[int]]
     | None = None,  # of an attention those shown, counted from 0
-    note: str = "",  # what the reader is told of what was left out
+    note: str = "",  # what was left out, in words
     tables: Sequence[Json] = (),  # shown with the whole pass, as Figures.to_dict() gives
 ) -> tuple[Json, Pictures]:
     """Everything the page needs: what is ready for JSON, and its pictures, not yet drawn.
@@ -64,7 +64,7 @@ def page_content(
     content = {
         "title": one_line(title or (COMPARED if against is not None else ALONE)),
         **made.graph(),
-        "pictures": pictures.told,
+        "pictures": pictures.contents,
         "marks": pictures.marks,
         "rows": [*made.rows()],
         "strips": [*made.strips()],
@@ -77,7 +77,7 @@ def page_content(
         "formulas": made.formulas.trees,
         "sentences": [*made.sentences],
         "arrays": made.arrays.packed(),
-        "questions": [] if against else [*map(_asked, questions(trace, model.fold))],
+        "questions": [] if against else [*map(_question, questions(trace, model.fold))],
         "kept": ARRAY_KINDS[arrays].said,
         "note": note,
         "tables": list(tables),
@@ -109,19 +109,19 @@ def _kinds(checks: Checks) -> Iterator[Json]:
             }
 
 
-def _asked(one: GradientQuestion) -> Json:
-    told = {name: getattr(one, name) for name in ("asks", "answer", "step", "number", "edge")}
-    return told | {"parts": [list(part) for part in one.parts], "value": number(one.value)}
+def _question(one: GradientQuestion) -> Json:
+    made = {name: getattr(one, name) for name in ("asks", "answer", "step", "number", "edge")}
+    return made | {"parts": [list(part) for part in one.parts], "value": number(one.value)}
 
 
 def _check(entry: Entry, check: CheckResult) -> Json:
     """A step's check, in words."""
     kind = CHECK_KINDS[check.kind]
-    told = vars(kind) | {"op": check.op, "symbol": check.symbol}
+    figures = vars(kind) | {"op": check.op, "symbol": check.symbol}
     return {
         "ok": check.ok,
         "mark": mark(entry, check),
-        "said": (kind.step_agrees if check.ok else kind.step_differs).format(**told),
+        "said": (kind.step_agrees if check.ok else kind.step_differs).format(**figures),
         "method": check.method,
         "difference": number(check.difference),
         "tolerance": number(check.tolerance),

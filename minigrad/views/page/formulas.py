@@ -33,7 +33,7 @@ class Formulas:
     def __init__(self) -> None:
         self.trees: list[Tree] = []
         self._known: dict[Formula, int] = {}
-        self._told = cache(self._tell)
+        self._filled = cache(self._fill)
 
     def add(self, formula: Formula) -> int:
         if formula not in self._known:
@@ -48,14 +48,14 @@ class Formulas:
         """Of an entry: `tex`; `vjp` by input; `where` by the same, what defines their signs."""
         settings = tuple((n, text) for n, text in entry.settings.items() if text != "None")
         texts = {"": entry.tex, **entry.vjp_tex}
-        told = {name: self._told(tex, settings) for name, tex in texts.items()}
+        found = {name: self._filled(tex, settings) for name, tex in texts.items()}
         return {
-            "tex": told[""][0],
-            "vjp": {name: rule for name, (rule, _) in told.items() if name},
-            "where": {name: signs for name, (_, signs) in told.items() if signs},
+            "tex": found[""][0],
+            "vjp": {name: rule for name, (rule, _) in found.items() if name},
+            "where": {name: signs for name, (_, signs) in found.items() if signs},
         }
 
-    def _tell(self, tex: str, settings: tuple[tuple[str, str], ...]) -> tuple[int, list[int]]:
+    def _fill(self, tex: str, settings: tuple[tuple[str, str], ...]) -> tuple[int, list[int]]:
         numbers = {name: number(text) for name, text in settings}
         body, signs = definitions(parse(tex))
         lines = (row((*items_of(s), EQUALS, *items_of(fill(it, numbers)))) for s, it in signs)

@@ -12,7 +12,7 @@ from ...engine.errors import ArgumentError
 from ...recording.record import Entry
 from ...recording.trace import TraceRecord
 from ..attention.figures import Array, row_entropy
-from ..attention.record import AttentionWeights, Tokens, asking, attentions
+from ..attention.record import AttentionWeights, Tokens, attentions, decisive_query
 from ..data import Json, number
 from ..fold import parts
 from ..plain import one_line
@@ -26,12 +26,13 @@ def attention_of(
 ) -> list[Json]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
-    `asking` is the one query that nearly all of the loss's gradient passes through, if one is.
+    `decisive_query` is the one query that nearly all of the loss's gradient passes through, if
+    there is one.
 
     Args: heads: which are shown of one, by their numbers from 0; else all.
     """
     found, every = [], attentions(trace)
-    asked = asking(trace, every)
+    query = decisive_query(trace, every)
     for one in every:
         chosen = [*range(one.heads)] if heads is None else heads(one.entry)
         if not chosen:
@@ -47,19 +48,19 @@ def attention_of(
             "names": [*map(str, chosen)],
             **_figures(one),
         }
-        if asked is not None and asked < len(one.queries):
-            made["asking"] = asked
+        if query is not None and query < len(one.queries):
+            made["decisive_query"] = query
         found.append(made)
-    labels = told_apart([trace.entries[one["node"]].scope or "attention" for one in found])
+    labels = distinct_names([trace.entries[one["node"]].scope or "attention" for one in found])
     return [one | {"label": one_line(label)} for one, label in zip(found, labels, strict=True)]
 
 
-def told_apart(scopes: Sequence[str]) -> list[str]:
+def distinct_names(scopes: Sequence[str]) -> list[str]:
     """Scopes without the names that they all begin and end with.
 
-    >>> told_apart(["gpt/blocks.0/attention", "gpt/blocks.1/attention"])
+    >>> distinct_names(["gpt/blocks.0/attention", "gpt/blocks.1/attention"])
     ['blocks.0', 'blocks.1']
-    >>> told_apart(["gpt/attention"])
+    >>> distinct_names(["gpt/attention"])
     ['gpt/attention']
     """
     names = [parts(scope) for scope in scopes]

@@ -36,12 +36,15 @@ _SURPLUS = re.compile(
 
 
 class Pictures:
-    """Attributes: told: of each picture what it shows, as plain data; svgs: the pictures, drawn
-    when they are asked for; marks: what each kind of line and mark in them means.
+    """The pictures of a record, drawn when `svgs` is read.
+
+    Attributes: contents: what each shows, as plain data; svgs; marks: what each kind of line and
+    mark in them means.
     """
 
     def __init__(self, model: AnnotatedTrace, scale: str) -> None:
-        self.model, self.told = model, list[Json]()
+        self.model = model
+        self.contents: list[Json] = []
         self.numbers = {id(edge): number for number, edge in enumerate(model.trace.edges)}
         _cut_long_scopes(model)
         self._plans, self._scale = list[Outline](), scale
@@ -52,7 +55,7 @@ class Pictures:
             plan = outline(model, root=root, limit=MOST_BOXES)
             closed = {box.id: _path(model, box) for box in plan.boxes if box.kind == "scope"}
             found |= dict.fromkeys(marks(plan, False))
-            self.told.append(self._tell(root, plan, closed))
+            self.contents.append(self._content(root, plan, closed))
             pending += closed.values()
             self._plans.append(plan)
         self.marks = [*found]
@@ -64,7 +67,7 @@ class Pictures:
         pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
         return [_classed(titled(svg, dot)) for svg, dot in pairs]
 
-    def _tell(self, root: str, plan: Outline, closed: dict[str, str]) -> Json:
+    def _content(self, root: str, plan: Outline, closed: dict[str, str]) -> Json:
         fold = self.model.fold
         around = [
             {"scope": one_line(path), "name": one_line(fold.name(path))} for path in prefixes(root)

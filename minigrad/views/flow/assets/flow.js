@@ -97,15 +97,15 @@ function figures(row) {
 }
 function showCell() {
   const { row } = state;
-  const told = record.rows[row];
-  if (!told) return byId("cell").replaceChildren(el("p.muted", "no step was looked at yet"));
+  const shown = record.rows[row];
+  if (!shown) return byId("cell").replaceChildren(el("p.muted", "no step was looked at yet"));
   const note = record.notes[state.sample]?.[row];
   const share = figure("saturated", row, state.sample);
-  const stuck = share ? `${figureText(100 * share)} % of ${told.saturates}` : "";
-  const made = told.kind === "weight" ? "parameter" : `made by ${told.op}`;
+  const stuck = share ? `${figureText(100 * share)} % of ${shown.saturates}` : "";
+  const made = shown.kind === "weight" ? "parameter" : `made by ${shown.op}`;
   byId("cell").replaceChildren(
-    el("h2", told.path),
-    el("p.muted", [made, told.shape.join(" × ")].join(", ")),
+    el("h2", shown.path),
+    el("p.muted", [made, shown.shape.join(" × ")].join(", ")),
     ...[note, stuck].filter(Boolean).map((text) => el("p.note", text)),
     figures(row),
     ...series(row),

@@ -178,7 +178,7 @@ function attentionPanel() {
   const batch = Math.min(chosen.batch, batches - 1);
   const attention = all[chosen.layer];
   const own = Math.min(batch, batchesOf(attention) - 1);
-  const { asking } = attention;
+  const { decisive_query } = attention;
   const change = (event) => {
     chosen.batch = Number(event.target.value);
     renderPanel();
@@ -188,7 +188,7 @@ function attentionPanel() {
     panelHead("Attention", "Weights and their gradients",
       "Each query looks at keys with weights A. Of ∂L/∂A, orange is where more weight would raise the loss, blue where it would lower it",
       all.some((one) => one.masks) ? "; hatched where the mask forbids looking." : ".",
-      asking !== undefined && ` Nearly all of the loss's gradient comes through one query, “${tokensOf(own, attention.queries)[asking]}”: its lines are shown until another is pointed at.`,
+      decisive_query !== undefined && ` Nearly all of the loss's gradient comes through one query, “${tokensOf(own, attention.queries)[decisive_query]}”: its lines are shown until another is pointed at.`,
     ),
     el("div.picks",
       batches > 1 && el("label", "batch ", el("select", { on: { change } }, count(batches).map(option))),

@@ -2,7 +2,7 @@
 
 /* A picture's boxes and lines have ids: `n5` is the box of node 5 and of its copies, `n5sum` the sum of its gradients,
    `e7` a line; a closed scope's id stands in `closed`. A step changes classes alone, and of copies the number shown. */
-const pictures = record.pictures.map((told, number) => ({ ...told, number }));
+const pictures = record.pictures.map((picture, number) => ({ ...picture, number }));
 for (const picture of pictures)
   picture.parent = pictures.find((other) => picture.scope in other.closed && other !== picture);
 
@@ -23,9 +23,9 @@ function nearest(picture, node) {
 const boxIdOf = (node, picture) => picture.closed[closedAround(node, picture)] || `n${node.lead}`;
 
 function Picture(number) {
-  const told = pictures[number];
+  const shows = pictures[number];
   const drawing = byId(`picture-${number}`).content.firstElementChild.cloneNode(true);
-  const scopes = Object.fromEntries(Object.entries(told.closed).map(([scope, id]) => [id, scope]));
+  const scopes = Object.fromEntries(Object.entries(shows.closed).map(([scope, id]) => [id, scope]));
   const label = "Computation graph; arrow keys up and down move from box to box";
   for (const [name, value] of Object.entries({ class: "drawing", role: "group", "aria-label": label })) drawing.setAttribute(name, value);
   const boxes = [...drawing.querySelectorAll(".node")].map(boxOf).sort((a, b) => a.first - b.first);
@@ -58,7 +58,7 @@ function Picture(number) {
   }
   function lineOf(element) {
     const [, number_, sum] = /^[en](\d+)(sumline)?$/.exec(element.id);
-    const own = sum ? [] : told.lines[number_].map((i) => edges[i]);
+    const own = sum ? [] : shows.lines[number_].map((i) => edges[i]);
     const grade = [...element.querySelectorAll("[class*='line']")].map((one) => [one, one.getAttribute("class")]);
     return { element, node: sum ? nodes[number_] : null, edges: own, grade };
   }
@@ -72,7 +72,7 @@ function Picture(number) {
     const all = whole && !asking;
     const ran = (node) => whole || back || !node.op || (stepOf.forward.get(node.id) ?? Infinity) <= at;
     const known = (node) => node.gradient !== undefined && (all || node.knownAt <= upTo);
-    const [active, picked] = [step.node, state.chosen].map((id) => nodes[id] && boxIdOf(nodes[id], told));
+    const [active, picked] = [step.node, state.chosen].map((id) => nodes[id] && boxIdOf(nodes[id], shows));
     drawing.setAttribute("class", `drawing ${step.phase}`);
     for (const box of boxes) {
       const { element, scope } = box;
@@ -111,5 +111,5 @@ function Picture(number) {
     text.setAttribute("class", `on ${now}`);
     text.textContent = copy ? `${states[copy.state][0]} ${sizeText(sizeAt(copy))}` : said;
   }
-  return { told, drawing, boxes, light, boxFor: (node) => boxes.find((box) => box.element.id === boxIdOf(node, told)) };
+  return { shows, drawing, boxes, light, boxFor: (node) => boxes.find((box) => box.element.id === boxIdOf(node, shows)) };
 }

@@ -77,10 +77,10 @@ function listen({ side, index, text }, labels, follow) {
 
 function tokenLines(one) {
   const reading = el("p.reading", { "aria-live": "polite" }, " ");
-  const { asking } = one.attention; // at first, and when nothing is pointed at
-  const asked = asking === undefined ? null : { side: "query", index: Math.floor(asking / one.pool[0]) };
+  const { decisive_query } = one.attention; // at first, and when nothing is pointed at
+  const first = decisive_query === undefined ? null : { side: "query", index: Math.floor(decisive_query / one.pool[0]) };
   const follow = (pointed) => {
-    const at = pointed || asked;
+    const at = pointed || first;
     made.forEach(({ show }) => show(at));
     reading.textContent = at ? made.map(({ names }, k) => sentenceOfToken(one.drawings[k], names, at)).join(" · ") : " ";
   };

@@ -39,7 +39,7 @@ function View(canvas, crumbs) {
   // ------------------------------------------------------------ the way from the whole record to this scope
 
   function showWay(node, closed) {
-    const { scope, around: outer } = picture.told;
+    const { scope, around: outer } = picture.shows;
     const places = [{ scope: "", name: "all" }, ...outer].map((place, i, all) => {
       const times = folds[place.scope] ? ` ×${folds[place.scope].length}` : "";
       const own = pictures.find((one) => one.scope === place.scope);
