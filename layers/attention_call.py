@@ -109,8 +109,7 @@ class AttentionCall:
         """Q, K and V as the options' `project` changes them, behind the K and V of the cache."""
         new_keys = K if self.keys_values is None else None
         for option in self.options:
-            if "project" in option.hooks:
-                Q, new_keys = option.project(Q, new_keys, self)
+            Q, new_keys = option.project(Q, new_keys, self)
         if new_keys is not None:
             K = new_keys
         if self.cache is None:

@@ -235,21 +235,29 @@ def cross_entropy_steps(
     each = grad_output / (N or 1) if reduction == "mean" else grad_output
     each = np.broadcast_to(each, counts.shape)[..., None]  # ∂L/∂L_i
     grad_rows = each * (A * q.sum(axis=-1, keepdims=True) - q)
-    sums = {"mean": r"\tfrac{1}{N} \sum_i ", "sum": r"\sum_i "}.get(reduction, "")
-    forward = rf"\mathrm{{out}} = -{sums}\sum_c q_{{i,c}} \log A_{{i,c}}"
-    forward += r", \quad A = \operatorname{softmax}(\mathrm{logits}), \quad q = "
-    smoothed = r"((1 - \epsilon) p + \tfrac{\epsilon}{C})" if label_smoothing else "p"
-    forward += smoothed + (r" \odot \mathrm{weight}" if weight is not None else "")
-    classes = r"\mathrm{targets}"
-    of_classes = classes if targets.dtype.kind == "f" else rf"\operatorname{{onehot}}({classes})"
-    forward += rf", \quad p = {of_classes}"
-    forward += rf", \quad \epsilon = {label_smoothing:g}, \quad C = {C}" if label_smoothing else ""
-    forward += rf", \quad N = {N:.10g}" if reduction == "mean" else ""
+    smoothing = rf"\epsilon = {label_smoothing:g}, \quad C = {C}" if label_smoothing else ""
+    rows_counted = f"N = {N:.10g}" if reduction == "mean" else ""
+    equation = _loss_tex(reduction, weight is not None, targets.dtype.kind == "f", bool(smoothing))
+    forward = r", \quad ".join(part for part in (*equation, smoothing, rows_counted) if part)
     share = r"\tfrac{1}{N} " if reduction == "mean" else ""
     row = "A" if plain else r"A \odot \operatorname{rowsum}(q)"
     formula = rf"{share}{_CAME} \odot ({row} - q)"
     to_logits = ("logits", formula, np.moveaxis(grad_rows, -1, axis).reshape(logits.shape))
     return [step_of(1, "softmax and logarithm", forward, to_logits, scale=_largest(each * q))]
+
+
+def _loss_tex(reduction: str, weighed: bool, distribution: bool, smoothed: bool) -> list[str]:
+    """The equation of the loss, of A, of q and of p."""
+    sums = {"mean": r"\tfrac{1}{N} \sum_i ", "sum": r"\sum_i "}.get(reduction, "")
+    q = r"((1 - \epsilon) p + \tfrac{\epsilon}{C})" if smoothed else "p"
+    q += r" \odot \mathrm{weight}" if weighed else ""
+    p = r"\mathrm{targets}" if distribution else r"\operatorname{onehot}(\mathrm{targets})"
+    return [
+        rf"\mathrm{{out}} = -{sums}\sum_c q_{{i,c}} \log A_{{i,c}}",
+        r"A = \operatorname{softmax}(\mathrm{logits})",
+        f"q = {q}",
+        f"p = {p}",
+    ]
 
 
 # ------------------------------------------------------------------ convolution
