@@ -189,9 +189,7 @@ def _named_values(
 
 
 def _nodes(helper: ModuleType, nodes: list[GraphNode], named: dict[GraphValue, str]) -> list[Any]:
-    """The nodes of the file, named by the paths of their steps; all but the first of a step have
-    their operator behind it.
-    """
+    """The nodes of the file, named by their steps, and by their operators from the second on."""
     names: set[str] = set()
     made = []
     for operator, inputs, outputs, attributes, path in nodes:

@@ -190,21 +190,14 @@ class CallRecorder(Follower):
 
     def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A call with Traced arrays: by the op that computes the same; without one, by NumPy."""
-        op, given = None if self.quiet else _op_like(name), dict(kwargs)
-        out = given.pop("out", None)
+        settings = dict(kwargs)
+        out = settings.pop("out", None)
         out = out[0] if isinstance(out, tuple) else out
-        if op is not None:
-            inputs, settings = _as_ops_take(name, args, given)
-            try:
-                made = op(*inputs, **settings)
-                if "initial" in given:  # one more entry of a reduction
-                    made = registry[_FOLDS[name]](made, given["initial"])
-            except (MinigradError, TypeError, KeyError):  # arguments that only NumPy knows
-                made = None
-            if made is not None and out is None:
+        made = None if self.quiet else _by_op(name, args, settings)
+        if made is not None:
+            if out is None:
                 return made
-            alike = made is not None and isinstance(out, Traced)
-            if alike and (out.shape, out.dtype) == (made.shape, made.dtype):
+            if isinstance(out, Traced) and (out.shape, out.dtype) == (made.shape, made.dtype):
                 plain(out)[...] = plain(made)  # x &= y
                 self.know(out, self.refer(made))
                 return out
@@ -260,11 +253,19 @@ _METHODS_AS_OPS = {"flatten": "ravel", "copy": "astype"}
 _FOLDS = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add"}
 
 
-def _op_like(name: str) -> Callable[..., Any] | None:
-    """The op, or the function composed of ops, that does what a NumPy function does."""
-    found = FOLLOWED.get(name) or op_like(_METHODS_AS_OPS.get(name, name))
-    followed = isinstance(found, Op) and not is_translated(found)
-    return None if followed else found  # or its kernel would call itself
+def _by_op(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result of a NumPy call by the op that computes the same; None where there is none."""
+    op = FOLLOWED.get(name) or op_like(_METHODS_AS_OPS.get(name, name))
+    if op is None or (isinstance(op, Op) and not is_translated(op)):  # its kernel would call itself
+        return None
+    inputs, settings = _as_ops_take(name, args, kwargs)
+    try:
+        made = op(*inputs, **settings)
+        if "initial" in kwargs:  # one more entry of a reduction
+            made = registry[_FOLDS[name]](made, kwargs["initial"])
+    except (MinigradError, TypeError, KeyError):  # arguments that only NumPy has
+        return None
+    return made
 
 
 def _as_ops_take(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -53,9 +53,7 @@ def paddings(
 
 
 class _Places:
-    """Positions of the windows in an input of some shape: the lengths of the result, and for each
-    entry of a window the slices that pick it from all windows.
-    """
+    """Positions of windows in an input; `slices` pick each entry of a window from all windows."""
 
     def __init__(
         self,

@@ -27,9 +27,7 @@ MaskFormula: TypeAlias = Callable[[Shaped | None], str]  # by the mask, or None
 
 
 def check_steps(X, W_ih, W_hh, gates, mask, *states):
-    """Raise ShapeError unless X is (T, B, d), W_ih (gates · H, d), W_hh (gates · H, H), a state
-    (B, H) and the mask (T, B).
-    """
+    """Raise ShapeError unless X is (T, B, d), W_ih (gates · H, d), W_hh (gates · H, H), …"""
     H = np.shape(W_hh)[-1] if np.ndim(W_hh) == 2 else -1
     wide = "H" if gates == 1 else f"{gates} H"
     found = f"got {np.shape(X)}, {np.shape(W_ih)} and {np.shape(W_hh)}"

@@ -51,9 +51,7 @@ def reduction(
     samples: Samples = reductions,
     **declaration: Any,
 ) -> Declare:
-    """Declare an op of x that reduces many entries to one; `flops` may be a number of operations
-    for each entry of x.
-    """
+    """Declare an op of x that reduces many entries to one; a number as flops is per entry of x."""
     return op(
         tex=tex,
         vjp_tex={"x": vjp_tex},
