@@ -1,4 +1,4 @@
-"""A config.json that notes what was asked of it, so that nothing in it is passed over."""
+"""A config.json that records which of its keys are read, so that none is ignored unnoticed."""
 
 from __future__ import annotations
 
@@ -54,38 +54,38 @@ class Config:
     """A checkpoint's settings; an ArgumentError names a key that cannot be followed.
 
     Attributes: kind: the class that wrote it, one of `kinds`; "" where none is named.
-        settings: what was read of it so far, by the model's keywords.
+        settings: the values read so far, by the model's keywords.
     """
 
     def __init__(self, entries: Mapping[str, Any], folder: Folder, kinds: Sequence[str]) -> None:
         self.entries = entries
         self.folder = folder
         self.name = "config.json"
-        self.asked: set[str] = set()
+        self.keys_read: set[str] = set()
         self.settings: dict[str, Any] = {}
-        given = self.get("architectures", [""])
-        if not isinstance(given, list) or len(given) != 1 or given[0] not in ("", *kinds):
+        names = self.get("architectures", [""])
+        if not isinstance(names, list) or len(names) != 1 or names[0] not in ("", *kinds):
             raise self.error(
-                f"architectures = {given!r:.80} must be one of {', '.join(kinds)}; save the model "
+                f"architectures = {names!r:.80} must be one of {', '.join(kinds)}; save the model "
                 f"as one of them, or {FALLBACK}"
             )
-        self.kind = str(given[0])
+        self.kind = str(names[0])
 
     def error(self, why: str) -> ArgumentError:
         return ArgumentError(f"load_pretrained: {self.folder.path}/{self.name}: {why}")
 
     def nested(self, *keys: str) -> Config:
         """The mapping under the first of these keys that has one; an empty one if none has."""
-        given: Any = next(filter(None, (self.get(key, None) for key in keys)), {})
-        if not isinstance(given, dict):
-            raise self.error(f"{keys[0]} must be a mapping, got {given!r:.40}")
-        made = Config(given, self.folder, [])
-        made.name = f"{self.name}: {keys[0]}"
-        return made
+        entries: Any = next(filter(None, (self.get(key, None) for key in keys)), {})
+        if not isinstance(entries, dict):
+            raise self.error(f"{keys[0]} must be a mapping, got {entries!r:.40}")
+        nested = Config(entries, self.folder, [])
+        nested.name = f"{self.name}: {keys[0]}"
+        return nested
 
     def get(self, key: str, default: Any = _REQUIRED) -> Any:
         """The value of a key; the default where it is missing or null."""
-        self.asked.add(key)
+        self.keys_read.add(key)
         value = self.entries.get(key)
         if value is None and default is _REQUIRED:
             raise self.error(f"{key} is missing; add it, as the model was made with it")
@@ -128,8 +128,8 @@ class Config:
             raise self.error(f"{key} must be an integer, got {value!r}")
         return value
 
-    def numbers(self, key: str, count: int) -> Any:
-        """So many positive numbers, or None."""
+    def numbers(self, key: str, count: int) -> list[float] | None:
+        """A list of `count` positive numbers, or None."""
         value = self.get(key, None)
         fits = isinstance(value, list) and len(value) == count
         if value is not None and not (fits and all(map(_is_positive, value))):
@@ -157,13 +157,13 @@ class Config:
             raise self.error(f"{key} = {name!r} is not one of {known}; {FALLBACK}")
         return ACTIVATION_NAMES[name]
 
-    def check_all_asked(self) -> None:
-        """Refuse keys that nobody asked for, unless they are null or change nothing."""
+    def check_all_read(self) -> None:
+        """Refuse keys that were not read, unless they are null or change nothing."""
         unknown = [
             f"{key} = {value!r:.40}"
             for key, value in self.entries.items()
             if value is not None
-            and key not in self.asked
+            and key not in self.keys_read
             and NEUTRAL_VALUES.get(key) != value
             and not any(fnmatchcase(key, pattern) for pattern in NEUTRAL)
         ]

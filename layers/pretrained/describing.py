@@ -136,10 +136,10 @@ def _by_name(opened: Folder) -> dict[str, int]:
 
 def _memory(model: Pretrained, tokens: int | None, batch: int, dtype: np.dtype[Any]) -> Memory:
     table = getattr(model, "position_embedding", None)
-    most = getattr(model, "max_len", None) or (tokens or 512 if table is None else len(table.P))
-    n = min(512, most) if tokens is None else tokens
-    if n > most:
-        raise ArgumentError(f"describe: the model has {most} positions, got tokens={n}")
+    positions = getattr(model, "max_len", None) or (np.inf if table is None else len(table.P))
+    n = int(min(512, positions)) if tokens is None else tokens
+    if n > positions:
+        raise ArgumentError(f"describe: the model has {positions} positions, got tokens={n}")
     weights = sum(p.size * p.dtype.itemsize for p in model.parameters())
     train = 4 * weights + _held(model, batch, n, loss=True)
     blocks = model.decoder.blocks if hasattr(model, "decoder") else []
@@ -152,10 +152,10 @@ def _memory(model: Pretrained, tokens: int | None, batch: int, dtype: np.dtype[A
 
 def _held(model: Pretrained, batch: int, n: int, loss: bool = False) -> int:
     """Bytes that a pass holds at most, beside the weights, found by sending shapes through it."""
-    counter, tokens = CostCounter(), np.zeros((batch, n), np.intp)
+    counter = CostCounter()
+    tokens = np.zeros((batch, n), np.intp)
     imagined = imagine(model, counter)
     before = counter.peak
-    given = [tokens, tokens] if isinstance(model, TextToText) else [tokens]
-    out = imagined.forward(*given)
+    out = imagined.forward(*[tokens] * (2 if isinstance(model, TextToText) else 1))
     of_loss = 2 * out.nbytes if loss else 0  # log-probabilities, and the gradient of the logits
     return counter.peak - before + of_loss

@@ -36,7 +36,7 @@ MODES = {
 
 
 class MaskedHead(Module):
-    """What a BERT guesses at each place: logits = norm(f(X W + b)) Eᵀ + bias, E the embedding."""
+    """Logits of the token at each place: norm(f(X W + b)) Eᵀ + bias, where E is the embedding."""
 
     def __init__(
         self, n_tokens: int, d_model: int, activation: str, norm: Callable[..., Module], **own: Any
@@ -91,16 +91,18 @@ class TextEncoder(Pretrained):
         self.max_len = max_len
         self.pooled_by = activation_of("TextEncoder", pooled_by)
         self.embedding = Embedding(n_tokens, d_model, scaled, **own)
-        places = (max_len or 0) + (0 if pad is None else pad + 1)
-        self.position_embedding = LearnedPosition(places, d_model, **own) if places else None
+        rows = (max_len or 0) + (0 if pad is None else pad + 1)
+        self.position_embedding = LearnedPosition(rows, d_model, **own) if rows else None
         self.segment_embedding = Embedding(n_segments, d_model, **own) if n_segments else None
         self.norm = block["norm"](d_model, dtype=dtype) if norm_order == "post" else None
         if n_buckets is not None:
             block["position"] = T5Bias(block["n_heads"], n_buckets, max_distance, dtype=dtype)
         self.encoder = Encoder(d_model=d_model, norm_order=norm_order, **block, **own)
         set_windows(self.encoder.blocks, windows)
-        chosen = head_activation or block["activation"], block["norm"]
-        self.head = MaskedHead(n_tokens, d_model, *chosen, **own) if "head" in heads else None
+        self.head = None
+        if "head" in heads:
+            activation = head_activation or block["activation"]
+            self.head = MaskedHead(n_tokens, d_model, activation, block["norm"], **own)
         widths = {"pooler": d_model, "classifier": n_labels, "answer": 2, "follows": 2}
         for name, width in widths.items():
             setattr(self, name, Linear(d_model, width, **own) if name in heads else None)
@@ -168,9 +170,9 @@ class TextEncoder(Pretrained):
 
 
 class Pooling(NamedTuple):
-    """What becomes of the vectors of a text's tokens, as sentence-transformers' files say.
+    """How the vectors of a text's tokens become one, as sentence-transformers' files say.
 
-    mode: "cls" is the first, "mean" and "max" are over the real ones.  unit: divide by the length.
+    mode: "cls" takes the first, "mean" and "max" are over the real ones.  unit: scale to length 1.
     """
 
     mode: str
@@ -181,13 +183,13 @@ class Pooling(NamedTuple):
         """Raises: FileError without 1_Pooling; ArgumentError for what is not understood there."""
         if POOLING not in folder.files:
             raise FileError(f"sentence: {folder.path} has no {POOLING}, so none is defined")
-        given = folder.json(POOLING)
-        entries = given.items() if isinstance(given, dict) else [("mode", given)]
-        said = [x if key == "pooling_mode" else key for key, x in entries if x and "mode" in key]
-        modes = [mode for mode, name in MODES.items() if said in ([mode], [name])]
+        config = folder.json(POOLING)
+        entries = config.items() if isinstance(config, dict) else [("mode", config)]
+        found = [x if key == "pooling_mode" else key for key, x in entries if x and "mode" in key]
+        modes = [mode for mode, name in MODES.items() if found in ([mode], [name])]
         if not modes:
             names = ", ".join(MODES.values())
-            raise ArgumentError(f"sentence: {POOLING} must have one of {names}, got {said}")
+            raise ArgumentError(f"sentence: {POOLING} must have one of {names}, got {found}")
         listed = folder.json("modules.json") if "modules.json" in folder.files else []
         kinds = [str(m.get("type")) if isinstance(m, dict) else repr(m) for m in listed]
         kinds = [kind.rpartition(".")[2] for kind in kinds]

@@ -56,7 +56,7 @@ class ParameterNames(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A kind of checkpoint: one table of names, one of settings, and what is particular to it.
+    """A kind of checkpoint: a table of names, a table of settings, and what else is its own.
 
     model: what is made of it: "PretrainedLanguageModel", "TextEncoder" or "TextToText".
     kinds: the classes of the library `transformers` that write it, the usual one first; for each

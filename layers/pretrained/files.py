@@ -34,9 +34,10 @@ DTYPE_NAMES = {kind: np.dtype(dtype).name for kind, dtype in DTYPES.items()} | {
 
 
 class Stored(NamedTuple):
-    """One tensor of a file: the file's name, the format's dtype, and the entries as they lie there.
+    """One tensor of a file: the file's name, the format's dtype, and the entries as stored.
 
-    Of bfloat16, which NumPy has not, the array holds the bits. It is None once a parameter has it.
+    The array of a bfloat16 tensor, a dtype that NumPy lacks, holds the bits. It is None once a
+    parameter has it.
     """
 
     file: str
@@ -145,7 +146,7 @@ def _mapped(path: Path) -> dict[str, Stored]:
         if entry["dtype"] not in DTYPES:
             raise FileError(f"load_pretrained: {path}: {name} is {entry['dtype']}: not supported")
         begin, end = (8 + length + at for at in entry["data_offsets"])
-        # An array of its own, not a view of one: who asks what shares memory finds each alone.
+        # Each tensor is an array of its own, so that np.shares_memory tells them apart.
         array: NDArray[Any] = np.frombuffer(whole, np.uint8, end - begin, begin)
         array = array.view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
         found[name] = Stored(path.name, entry["dtype"], array)

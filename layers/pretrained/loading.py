@@ -84,7 +84,7 @@ def read_settings(opened: Folder) -> tuple[Family, dict[str, Any]]:
     family = FAMILIES[kind]
     config = Config(entries, opened, [*family.kinds])
     family, settings = read(family, config)
-    config.check_all_asked()
+    config.check_all_read()
     if _least(settings) > opened.n_entries:
         raise ArgumentError(
             f"load_pretrained: {opened.path}: config.json describes at least "

@@ -1,4 +1,4 @@
-"""What a model can be asked of a text: a loss, and the logits or vectors that it came from."""
+"""Losses of a model on a text, each with the logits or vectors that it is computed from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["masked", "next_token", "similarity", "written"]
 def next_token(
     model: LanguageModel, tokens: NDArray[np.integer], target: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each next token, or of the one that is to follow the last.
+    """Cross-entropy of each next token, or of a target after the last.
 
     Shapes: tokens (B, n) → loss (), logits (B, n, n_tokens)
     """
@@ -35,14 +35,14 @@ def next_token(
 def written(
     model: TextToText, tokens: NDArray[np.integer], targets: Sequence[int] = ()
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of what a TextToText is to write, or of its own first guess.
+    """Cross-entropy of the answer that a TextToText should write, or of its own first guess.
 
     Shapes: tokens (1, n), targets m → loss (), logits (1, m, n_tokens)
     """
     logits = model(tokens, np.array([[model.start, *targets[:-1]]]))
     with mg.scope("loss"):
-        wanted = np.array([targets]) if targets else logits.numpy().argmax(-1)
-        return mg.cross_entropy(logits, wanted).named("loss"), logits
+        expected = np.array([targets]) if targets else logits.numpy().argmax(-1)
+        return mg.cross_entropy(logits, expected).named("loss"), logits
 
 
 def masked(
@@ -57,9 +57,9 @@ def masked(
     """
     logits = model.logits(model(tokens))
     with mg.scope("loss"):
-        seen = logits[0, np.array(places)]  # (places, n_tokens)
-        wanted = np.array(targets) if targets else seen.numpy().argmax(-1)
-        return mg.cross_entropy(seen, wanted).named("loss"), logits
+        masked_logits = logits[0, np.array(places)]  # (places, n_tokens)
+        expected = np.array(targets) if targets else masked_logits.numpy().argmax(-1)
+        return mg.cross_entropy(masked_logits, expected).named("loss"), logits
 
 
 def similarity(

@@ -1,4 +1,4 @@
-"""From a family's table and a config.json to the keywords of a model: one reader for all."""
+"""Reads a config.json by the family's table into the keywords of a model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from minigrad.errors import MinigradError
 
+from ..module import Module
 from ..norm import LayerNorm, RMSNorm
 from ..rotary import Rotary
 from .config import Config
@@ -18,17 +19,19 @@ from .family import Family
 
 __all__ = ["read"]
 
+Reader = Callable[..., Any]
+"""Reads a key of a Config, with a default; what it returns is a keyword's value."""
 ROPE_NUMBERS = (
     "factor original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow "
     "attention_factor mscale mscale_all_dim"
 ).split()
-OF_WRITING = "tied scaled_outputs start n_decoder_layers output_softcap".split()
-"""Keywords of models that write, which an encoder of the same family does not take."""
+DECODER_KEYWORDS = "tied scaled_outputs start n_decoder_layers output_softcap".split()
+"""Keywords of models with a decoder, which an encoder of the same family does not take."""
 
 
 def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
     """The keywords of the model that this config describes; and its family, whose model is a
-    TextEncoder where the checkpoint has only what reads.
+    TextEncoder where the checkpoint has no output layer.
 
     Raises: ArgumentError naming a key that cannot be followed.
     """
@@ -48,7 +51,7 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
         return family, settings
     if family.model == "PretrainedLanguageModel" and (settings["tied"] or "head" in parts):
         return family, settings
-    settings = {key: x for key, x in settings.items() if key not in OF_WRITING}
+    settings = {key: x for key, x in settings.items() if key not in DECODER_KEYWORDS}
     if family.model == "TextEncoder":
         of_sentence = kind.endswith("ForSequenceClassification")
         return family, settings | {"heads": parts, "of_sentence": of_sentence}
@@ -62,8 +65,8 @@ def read(family: Family, config: Config) -> tuple[Family, dict[str, Any]]:
 def _parts(family: Family, config: Config) -> tuple[str, set[str]]:
     """The class that wrote a checkpoint, and the parts that it has.
 
-    One that gives vectors of sentences often names the class that it was trained from, whose head
-    it lost: what a file may have it then need not have.
+    A checkpoint of sentence vectors often names the class that it was trained from, whose head it
+    no longer has: then no optional part is required.
     """
     optional = set(family.optional.split())
     stored = {part for part in ("decoder", *optional) if _has(family, config, part)}
@@ -83,7 +86,7 @@ def _has(family: Family, config: Config, part: str) -> bool:
 
 
 def _default(text: str, settings: dict[str, Any]) -> Any:
-    """JSON; or a setting, so many times a setting, a setting divided by another; or text.
+    """JSON; or a setting, a multiple of one, a setting divided by another; or text.
 
     >>> [_default(text, {"d": 6, "h": 2}) for text in ("null", "4*d", "d/h", "d", "gelu")]
     [None, 24, 3, 6, 'gelu']
@@ -101,49 +104,49 @@ def _default(text: str, settings: dict[str, Any]) -> Any:
 # ---------------------------------------------------------------- how a key is read
 
 
-def _norm(kind: Any) -> Callable[..., Any]:
-    """A norm's ε; where the family has no key for it, the table's line has a dash."""
+def _norm(kind: Callable[..., Module]) -> Reader:
+    """A norm by its ε; where the family has no key for it, the table's line has a dash."""
     return lambda config, key, default: partial(
         kind, eps=default if key == "-" else config.number(key, default)
     )
 
 
-def _rotary(config: Config, key: str, default: Any) -> Rotary:
-    """Base and scaling of the angles, as newer files (rope_parameters) and older ones say them."""
+def _rotary(config: Config, key: str, _: None) -> Rotary:
+    """Base and scaling of the angles, as newer files (rope_parameters) and older ones have them."""
     rope, d_k = config.nested(key, "rope_scaling"), config.settings["d_k"]
     base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
     config.get("original_max_position_embeddings", None)
     config.only(rope_interleaved=False, use_mrope=False)
-    given = {name: rope.number(name, None) for name in ROPE_NUMBERS}
     kind = rope.get("rope_type", rope.get("type", "default"))
-    given |= {name: rope.numbers(name, d_k // 2) for name in ("short_factor", "long_factor")}
-    given |= {"rope_type": kind, "truncate": rope.flag("truncate", True)}
+    scaling = {name: rope.number(name, None) for name in ROPE_NUMBERS}
+    scaling |= {name: rope.numbers(name, d_k // 2) for name in ("short_factor", "long_factor")}
+    scaling |= {"rope_type": kind, "truncate": rope.flag("truncate", True)}
     rope.only(partial_rotary_factor=1.0, type=kind)
-    rope.check_all_asked()
-    if kind == "llama3" and not (given["low_freq_factor"] or 0) < (given["high_freq_factor"] or 1):
+    rope.check_all_read()
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    if kind == "llama3" and not (low or 0) < (high or 1):
         raise rope.error("low_freq_factor must be less than high_freq_factor")
-    long = kind in ("dynamic", "longrope", "yarn")
-    most = config.number("max_position_embeddings", *([] if long else [2048]))
-    given["max_position_embeddings"] = most
+    default = [] if kind in ("dynamic", "longrope", "yarn") else [2048]  # those need the number
+    scaling["max_position_embeddings"] = config.number("max_position_embeddings", *default)
     try:
-        return Rotary(d_k, base, scaling=None if kind == "default" else given)
+        return Rotary(d_k, base, scaling=None if kind == "default" else scaling)
     except MinigradError as error:
         raise rope.error(str(error)) from error
 
 
-def _late_windows(config: Config, key: str, default: int) -> Any:
+def _late_windows(config: Config, key: str, default: int) -> list[int | None]:
     """Blocks from max_window_layers on have the window, if use_sliding_window."""
     first, window = config.size("max_window_layers", 28, 0), config.number_or_null(key, default)
     window = window if config.flag("use_sliding_window", False) else None
     return _windows(config, window, lambda k: k >= first)
 
 
-def _even_windows(config: Config, key: str, default: int) -> Any:
+def _even_windows(config: Config, key: str, default: int) -> list[int | None]:
     """The first block has the window, the second none, and so on."""
     return _windows(config, config.number_or_null(key, default), lambda k: k % 2 == 0)
 
 
-def _windows(config: Config, window: Any, usual: Callable[[int], bool]) -> list[int | None]:
+def _windows(config: Config, window: int | None, usual: Callable[[int], bool]) -> list[int | None]:
     """The window of each block: layer_types says which have one, else the family's usual ones."""
     known = {"sliding_attention": window, "full_attention": None}
     blocks = range(config.settings["n_layers"])
@@ -181,8 +184,8 @@ def _tied_unless_stored(config: Config, key: str, default: bool) -> bool:
     return config.flag(key, default) and (config.settings["scaled_outputs"] or not stored)
 
 
-def _counted_from(config: Config, key: str, default: int) -> Any:
-    """A padding token: positions are counted from the one after it, so fewer tokens have one."""
+def _counted_from(config: Config, key: str, default: int) -> int:
+    """The padding token: positions are counted from the number after it, so there are fewer."""
     pad = config.size(key, default, 0)
     config.settings["max_len"] -= pad + 1
     if config.settings["max_len"] < 1:
@@ -190,7 +193,7 @@ def _counted_from(config: Config, key: str, default: int) -> Any:
     return pad
 
 
-READERS: dict[str, Callable[..., Any]] = {
+READERS: dict[str, Reader] = {
     "LayerNorm": _norm(LayerNorm),
     "RMSNorm": _norm(RMSNorm),
     "RMSNorm_of_1_plus_w": _norm(partial(RMSNorm, plus_one=True)),
@@ -210,4 +213,4 @@ READERS: dict[str, Callable[..., Any]] = {
     ),
     "tied_unless_stored": _tied_unless_stored,
 }
-"""By its name in a table: reads a key, with its default; other names are methods of Config."""
+"""By their names in a family's table; other names there are methods of Config."""

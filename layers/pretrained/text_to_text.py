@@ -65,7 +65,7 @@ class TextToText(Pretrained):
         return self.decode(written, self.encode(tokens, mask), mask)
 
     def encode(self, tokens: ArrayLike, mask: Mask | None = None) -> Tensor:
-        """What the decoder looks at: (B, n, d_model)."""
+        """The context that the decoder attends to: (B, n, d_model)."""
         return self.encoder(self.embedding(tokens), mask)
 
     def decode(
@@ -83,7 +83,7 @@ class TextToText(Pretrained):
     def writer(
         self, rows: Sequence[NDArray[np.integer]]
     ) -> tuple[AnsweringModel, list[NDArray[np.intp]]]:
-        """For `generate`: what goes on from a first token, and that token for each row it read."""
+        """For `generate`: a model that has read these rows, and the first token of each answer."""
         lengths = np.array([len(row) for row in rows])
         tokens = np.zeros((len(rows), lengths.max()), np.intp)
         for padded, row in zip(tokens, rows, strict=True):
@@ -95,7 +95,7 @@ class TextToText(Pretrained):
 
 
 class AnsweringModel:
-    """A TextToText that has read: from here on it takes tokens as a LanguageModel does."""
+    """A TextToText that has read a text: called on the answer so far, it gives the next logits."""
 
     def __init__(self, model: TextToText, context: Tensor, mask: Mask | None) -> None:
         self.model = model
