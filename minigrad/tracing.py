@@ -45,7 +45,8 @@ class Trace(recording.TraceRecord):
         from .distributed import world
         from .recording.ranks import merge
 
-        return merge(self, world() if ranks is None else ranks)
+        self.analyze()
+        return merge((world() if ranks is None else ranks).collect(self))
 
     def table(self, width: int | None = None, *, times: bool = False, words: bool = False) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients.

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.listener import hand_derived
+from ..engine.listener import HandDerived, hand_derived
+from ..engine.types import Array
 from .checks import BY_HAND, CheckResult, Checks
 from .formulas import array_of
 from .record import rms
-from .recorder import Expectation, plus
+from .recorder import Expectation, Recorder, plus
 from .step_check import VAGUE
 
 __all__ = ["check_by_hand"]
@@ -27,14 +28,14 @@ class _Claim(NamedTuple):
     """Steps that a part of a run must equal."""
 
     end: int  # the entry behind the last that it made, which orders them
-    steps: Iterable[Any]
-    engine: Callable[[str], Any]  # the gradient that the run has for a symbol
+    steps: Iterable[Any]  # of `layers.hand_derived`
+    engine: Callable[[str], Array | None]  # the gradient that the run has for a symbol
     symbols: dict[str, int]
     scope: str
     op: str = ""
 
 
-def check_by_hand(trace: Any) -> Checks:
+def check_by_hand(trace: Recorder) -> Checks:
     """Hold what ran backward against the steps that its record names."""
     found = Checks()
     claims = [*_of_layers(trace, found), *_of_ops(trace, found)]
@@ -43,7 +44,7 @@ def check_by_hand(trace: Any) -> Checks:
     return found
 
 
-def _of_ops(trace: Any, found: Checks) -> Iterator[_Claim]:
+def _of_ops(trace: Recorder, found: Checks) -> Iterator[_Claim]:
     for entry in (trace.entries[i] for i in dict.fromkeys(trace.backward_steps)):
         steps, call = hand_derived.get(entry.op or ""), trace.call_of(entry)
         if steps is None or call is None or not isinstance(entry.gradient, np.ndarray):
@@ -61,7 +62,7 @@ def _of_ops(trace: Any, found: Checks) -> Iterator[_Claim]:
         yield _Claim(entry.id + 1, made, trace.sent(entry).get, symbols, entry.path, entry.op or "")
 
 
-def _uncovered(steps: Callable[..., Any], declared: Any, given: dict[str, Any]) -> list[str]:
+def _uncovered(steps: HandDerived, declared: Signature, given: dict[str, object]) -> list[str]:
     """What a call was given, other than by default, that its steps do not name."""
     known, defaults = signature(steps).parameters, declared.parameters
     return [
@@ -71,7 +72,7 @@ def _uncovered(steps: Callable[..., Any], declared: Any, given: dict[str, Any]) 
     ]
 
 
-def _of_layers(trace: Any, found: Checks) -> Iterator[_Claim]:
+def _of_layers(trace: Recorder, found: Checks) -> Iterator[_Claim]:
     """What layers said of their calls, where a backward ran through them."""
     for e in trace._expectations:
         out = trace.entries[e.symbols["out"]] if "out" in e.symbols else None
@@ -85,7 +86,7 @@ def _of_layers(trace: Any, found: Checks) -> Iterator[_Claim]:
             yield _Claim(e.last, made, partial(_within, trace, e), e.symbols, e.scope)
 
 
-def _within(trace: Any, expectation: Expectation, symbol: str) -> Any:
+def _within(trace: Recorder, expectation: Expectation, symbol: str) -> Array | None:
     """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
     total, known = None, expectation.symbols.get(symbol)
     for edge in trace.uses(trace.entries[known]) if known is not None else ():
@@ -95,8 +96,9 @@ def _within(trace: Any, expectation: Expectation, symbol: str) -> Any:
     return total
 
 
-def _called(steps: Callable[..., Any], known: dict[str, Any]) -> Iterable[Any]:
-    made: Iterable[Any] = steps(**{n: known[n] for n in signature(steps).parameters if n in known})
+def _called(steps: HandDerived, known: dict[str, object]) -> Iterable[Any]:
+    named = {name: known[name] for name in signature(steps).parameters if name in known}
+    made: Iterable[Any] = steps(**named)
     return made
 
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .record import Entry
+    from .trace import TraceRecord
 
 __all__ = ["BY_DERIVATIVE", "BY_HAND", "CHECK_KINDS", "CheckKind", "CheckResult", "Checks"]
 
@@ -73,7 +77,9 @@ class CheckKind:
     fault: str = ""  # "is no derivative of", which an op's name follows, or "it"
     beside: str = ""  # what a wrong result is measured from: " from a numeric one"
     missing: str = ""  # why a step has no result; empty if not every step has one
-    measure: Callable[[Any, Any], CheckResult | None] | None = None  # of a trace and its entry
+    measure: Callable[[TraceRecord, Entry], CheckResult | None] | None = (
+        None  # of a trace and its entry
+    )
 
     agrees: str = "{count} of {ran} {things} agree with {against}, largest difference {most:.0e}"
     differs: str = (

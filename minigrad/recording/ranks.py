@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, TypeVar
 
 from ..engine.op import Shaped, registry
 from .record import Edge, Entry
+from .trace import TraceRecord
 
 __all__ = ["merge"]
 
+AnyTrace = TypeVar("AnyTrace", bound=TraceRecord)
 
-def _sections(trace: Any) -> list[list[int]]:
+
+def _sections(trace: TraceRecord) -> list[list[int]]:
     """Entries up to each collective, which ends its section."""
     found: list[list[int]] = [[]]
     for entry in trace.entries:
@@ -23,32 +26,30 @@ def _sections(trace: Any) -> list[list[int]]:
     return found
 
 
-def merge(trace: Any, ranks: Any) -> Any:
-    """One record of all ranks' traces, on every rank; each calls it with its own.
+def merge(parts: list[AnyTrace]) -> AnyTrace:
+    """One record of the records of all ranks, which are analyzed.
 
     Entries stand in scopes `rank 0`, `rank 1` …; an edge without a contribution joins what a rank
     gave a collective with that collective on the others, and says how many bytes went that way.
     """
-    trace.analyze()
-    parts = ranks.collect(trace)
-    made = type(trace)()
+    made = type(parts[0])()
     at: dict[tuple[int, int], int] = {}
     for sections in zip_longest(*map(_sections, parts), fillvalue=[]):
         for rank, section in enumerate(sections):
-            for old in section:
-                entry = parts[rank].entries[old]
-                at[rank, old] = len(made.entries)
+            for i in section:
+                entry = parts[rank].entries[i]
+                at[rank, i] = len(made.entries)
                 scope = f"rank {rank}/{entry.scope}".rstrip("/")
-                facts: dict[str, Any] = {"scope": scope, "via": None, "checks": {**entry.checks}}
-                made.entries.append(replace(entry, id=at[rank, old], **facts))
+                checks = {**entry.checks}
+                copy = replace(entry, id=at[rank, i], scope=scope, via=None, checks=checks)
+                made.entries.append(copy)
     for rank, part in enumerate(parts):
         for i in range(len(part.entries)):
             entry = made.entries[at[rank, i]]
             entry.saved = [(n, None if k is None else at[rank, k]) for n, k in entry.saved]
         for edge in part.edges:
-            made.add_edge(
-                Edge(at[rank, edge.source], at[rank, edge.target], edge.input, edge.contribution)
-            )
+            ends = at[rank, edge.source], at[rank, edge.target]
+            made.add_edge(Edge(*ends, edge.input, edge.contribution))
         made.roots += [at[rank, i] for i in part.roots]
         for e in part._expectations:
             symbols = {name: at[rank, i] for name, i in e.symbols.items()}
@@ -61,13 +62,14 @@ def merge(trace: Any, ranks: Any) -> Any:
                 made._calls[at[rank, i]] = replace(call, sources=sources)
     for edge in _joining(parts, at):
         made.add_edge(edge)
-    for steps in ("forward_steps", "backward_steps"):
-        own = [[at[r, i] for i in getattr(part, steps)] for r, part in enumerate(parts)]
-        setattr(made, steps, _in_turn(own))
+    made.forward_steps = _in_turn([at[r, i] for i in p.forward_steps] for r, p in enumerate(parts))
+    made.backward_steps = _in_turn(
+        [at[r, i] for i in p.backward_steps] for r, p in enumerate(parts)
+    )
     return made
 
 
-def _joining(parts: list[Any], at: dict[tuple[int, int], int]) -> Iterator[Edge]:
+def _joining(parts: list[AnyTrace], at: dict[tuple[int, int], int]) -> Iterator[Edge]:
     """From what each rank gave a collective to that collective on the other ranks."""
     own = [[e for e in part.entries if _is_collective(e)] for part in parts]
     into = [{edge.target: edge.source for edge in part.edges} for part in parts]
@@ -81,9 +83,8 @@ def _joining(parts: list[Any], at: dict[tuple[int, int], int]) -> Iterator[Edge]
                     forms = (Shaped(e.shape, given.value.dtype) for e in (given, sender))
                     forward, back = op.count_bytes(*forms, len(parts))
                     way = f"{forward:,} bytes" if forward else f"{back:,} bytes back"
-                    edge = Edge(at[s, source], at[r, receiver.id], f"x of rank {s}")
-                    edge.crosses = way
-                    yield edge
+                    ends = at[s, source], at[r, receiver.id]
+                    yield Edge(*ends, f"x of rank {s}", crosses=way)
 
 
 def _is_collective(entry: Entry) -> bool:
@@ -91,4 +92,5 @@ def _is_collective(entry: Entry) -> bool:
 
 
 def _in_turn(steps: Iterable[list[int]]) -> list[int]:
+    """The first step of each rank, then the second of each …"""
     return [i for i in chain.from_iterable(zip_longest(*steps)) if i is not None]

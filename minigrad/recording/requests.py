@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..engine.types import Arguments, Array
 from .findings import Finding
 from .flow import FlowRecord, Sample
+from .formulas import array_of
 from .measures import rows_of_weights
 from .watched_run import WatchedRun
 
@@ -128,8 +129,7 @@ class RequestWatch:
     def forward(self, op: Op, inputs: Arguments, output: Tensor, path: str) -> None:
         """An op ran; weights of attention are known by their rows, which sum to 1."""
         array = output._data
-        scores: Any = getattr(inputs[0], "_data", inputs[0]) if inputs else None
-        if "axis" not in op.settings or np.shape(scores) != array.shape:
+        if "axis" not in op.settings or np.shape(array_of(inputs[0])) != array.shape:
             return
         if array.dtype.kind != "f" or array.ndim < 2:
             return
@@ -137,7 +137,7 @@ class RequestWatch:
             self.end()
         looked_at = self.number % self.record.every == 0
         if not self._first or looked_at:
-            found = head_figures(array, scores)
+            found = head_figures(array, array_of(inputs[0]))
             if found is None:
                 return
             self._first = self._first or path

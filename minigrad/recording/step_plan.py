@@ -152,7 +152,7 @@ class StepPlan:
 
 def _gives_weights(call: OpCall) -> bool:
     """Whether it is a softmax, say, whose result is weights of attention."""
-    same = "axis" in call.op.settings and np.shape(call.inputs[0]) == call.output.shape
+    same = "axis" in call.op.settings and np.shape(array_of(call.inputs[0])) == call.output.shape
     return same and heads(call.output._data) is not None
 
 
