@@ -20,8 +20,8 @@ A rule's first parameter is `g`, the gradient of the output. The others say what
 a setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`auxiliary=`);
 a rule for several inputs may take `needed`, one truth value each; a rule of an op with any number
 of inputs may take `i`, the position of the wanted one, and `others`, every input but that one. The
-engine saves exactly what is named. A rule writes to nothing it is given and keeps nothing it gives;
-it gives an array, or a `SparseGradient` where most of it is zeros.
+engine saves exactly what is named. A rule must not write to its arguments, nor keep an array that
+it returns; it returns an array, or a `SparseGradient` where most of it is zeros.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ class Shaped(NamedTuple):
 class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
-    Beside what `op` takes it has its name, inputs and settings (parameter names), its rules, and
-    overlay, what minigrad/fast runs instead on some arrays, or None.
+    Attributes: the arguments of `op`, and
+        name: of the kernel.  inputs, settings: names of its parameters.  rules: by input.
+        overlay: a faster kernel that runs on some arrays in place of this one, or None.
     """
 
     fast: ClassVar[Any]  # declares an overlay; minigrad/fast attaches it
@@ -145,9 +146,9 @@ class Op:
         self.plans: dict[int, Plan] = {}
         self.overlay: FasterKernel | None = None  # it runs instead on some arrays
         self.defaults = tuple(parameters[name].default for name in self.settings)
-        plain = tuple(parameters) == self.inputs + self.settings and not self.variadic
-        ready = plain and inspect.Parameter.empty not in self.defaults
-        self.arity = len(self.inputs) if ready else -1  # so many arguments need no binding
+        in_order = tuple(parameters) == self.inputs + self.settings and not self.variadic
+        needs_binding = not in_order or inspect.Parameter.empty in self.defaults
+        self.arity = -1 if needs_binding else len(self.inputs)  # so many need no binding
 
     def _refuse_strange_names(self) -> None:
         known = {*self.signature.parameters}
@@ -164,28 +165,30 @@ class Op:
                     f"op {self.name}: {what} names {strange}, which are no parameters"
                 )
         if not self.inputs or (self.variadic and len(self.inputs) != 1):
-            one = "variadic=True takes one input" if self.variadic else "vjp_tex names no input"
-            raise DeclarationError(f"op {self.name}: {one}, got {self.inputs}")
+            rule = "variadic=True takes one input" if self.variadic else "vjp_tex names no input"
+            raise DeclarationError(f"op {self.name}: {rule}, got {self.inputs}")
 
     # Generated on first use, so that Python itself binds and checks the arguments.
 
     @cached_property
     def bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
-        """(inputs, settings) from arguments given as the kernel's own signature wants them."""
+        """(inputs, settings) from the arguments of a call."""
         namespace: dict[str, Any] = {}
-        heads, star = [], False
+        parameters: list[str] = []
+        star = False
         for name, parameter in self.signature.parameters.items():
-            various = parameter.kind is parameter.VAR_POSITIONAL
-            if parameter.kind is parameter.KEYWORD_ONLY and not star:
-                heads.append("*")
-            star = star or various or parameter.kind is parameter.KEYWORD_ONLY
+            is_star = parameter.kind is parameter.VAR_POSITIONAL
+            is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+            if is_keyword and not star:
+                parameters.append("*")
+            star = star or is_star or is_keyword
             default = "" if parameter.default is parameter.empty else f"=default_{name}"
             namespace[f"default_{name}"] = parameter.default
-            heads.append(f"*{name}" if various else f"{name}{default}")
+            parameters.append(f"*{name}" if is_star else f"{name}{default}")
         first = self.inputs[0]
         inputs = f"tuple({first})" if self.variadic else tuple_of([*self.inputs])
         body = f"({inputs}, {tuple_of([*self.settings])})"
-        return eval(f"lambda {', '.join(heads)}: {body}", namespace)
+        return eval(f"lambda {', '.join(parameters)}: {body}", namespace)
 
     @cached_property
     def forward(self) -> Callable[..., Any]:
@@ -208,12 +211,12 @@ class Op:
         return of_any_number
 
     def arguments(self, given: dict[str, str]) -> str:
-        """How the kernel is called: each parameter by what is given for it, or by its own name."""
+        """The source of a call's arguments: an expression of `given`, or the parameter's name."""
         passed = []
         for name, parameter in self.signature.parameters.items():
-            various = parameter.kind is parameter.VAR_POSITIONAL
-            by_name = parameter.kind is parameter.KEYWORD_ONLY
-            passed.append(f"{'*' * various}{f'{name}=' * by_name}{given.get(name, name)}")
+            is_star = parameter.kind is parameter.VAR_POSITIONAL
+            is_keyword = parameter.kind is parameter.KEYWORD_ONLY
+            passed.append(f"{'*' * is_star}{f'{name}=' * is_keyword}{given.get(name, name)}")
         return ", ".join(passed)
 
     def input_names(self, count: int) -> list[str]:
@@ -240,13 +243,13 @@ class Op:
             if self.variadic and any(value is None for value in inputs):
                 raise DTypeError(f"{self._called}: one of {self.inputs[0]} is None")
             for value in settings:
-                if value.__class__ not in _ORDINARY and (is_foreign(value) or is_masked(value)):
+                if value.__class__ not in _KNOWN and (is_foreign(value) or is_masked(value)):
                     self.array(value)
         else:
             inputs, settings = args, self.defaults
         for values in (inputs, settings):
             for value in values:
-                apply = getattr(value, "__apply__", None)  # what a Tensor answers
+                apply = getattr(value, "__apply__", None)  # a Tensor has it
                 if apply is not None:
                     try:
                         return apply(self, inputs, settings)
@@ -269,14 +272,14 @@ class Op:
 
     def checked(self, value: Any) -> Any:
         """An input as the kernel takes it: lists become arrays, all else is left as it is."""
-        listed = value.__class__ in (list, tuple) or is_foreign(value)
-        array = isinstance(value, np.ndarray | np.generic)
-        if listed or (array and (value.dtype.kind not in NUMERIC or is_masked(value))):
-            return self.array(value)
-        return value
+        if isinstance(value, np.ndarray | np.generic):
+            is_taken = value.dtype.kind in NUMERIC and not is_masked(value)
+        else:
+            is_taken = value.__class__ not in (list, tuple) and not is_foreign(value)
+        return value if is_taken else self.array(value)
 
     def cause(self, error: Exception) -> Exception | None:
-        """The kernel's own error, from which a failed call is raised if a user wrote the kernel."""
+        """The kernel's error as the cause of a failed call, if a user wrote the kernel."""
         return None if self.kernel.__module__.startswith("minigrad.") else error
 
     @property
@@ -305,13 +308,13 @@ class Op:
         return plan
 
     def chosen(self, inputs: Sequence[object], settings: Sequence[object]) -> FasterKernel | None:
-        """The overlay that runs on these plain arrays, None where the op's own kernel does."""
+        """The overlay, if it runs on these plain arrays in place of the kernel."""
         overlay = self.overlay
         return overlay if overlay is not None and overlay.takes(inputs, settings) else None
 
-    # ------------------------------------------------------------------ a call in words and figures
+    # ------------------------------------------------------------------ a call's formulas and cost
 
-    def ask(self, function: Callable[..., Any], **known: Any) -> Any:
+    def call_by_name(self, function: Callable[..., Any], **known: Any) -> Any:
         """Call `function` with those of `known` that its parameters name."""
         return function(*(known[name] for name in parameters_of(function)))
 
@@ -319,9 +322,11 @@ class Op:
         self, inputs: Sequence[object], settings: Sequence[object], out: object
     ) -> dict[str, Any]:
         """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
-        forms = tuple([Shaped.of(x) for x in inputs])
+        shaped = tuple([Shaped.of(x) for x in inputs])
         named = (
-            {self.inputs[0]: forms} if self.variadic else dict(zip(self.inputs, forms, strict=True))
+            {self.inputs[0]: shaped}
+            if self.variadic
+            else dict(zip(self.inputs, shaped, strict=True))
         )
         return named | dict(zip(self.settings, settings, strict=True)) | {"out": Shaped.of(out)}
 
@@ -331,7 +336,7 @@ class Op:
         """Floating-point operations of one forward call, None where no cost is declared."""
         if self.flops is None:
             return None
-        return int(self.ask(self.flops, **self._named_values(inputs, settings, out)))
+        return int(self.call_by_name(self.flops, **self._named_values(inputs, settings, out)))
 
     def formulas(
         self, inputs: Sequence[object], settings: Sequence[object], out: object
@@ -343,7 +348,9 @@ class Op:
         given = {"g", "out"} | {name for name, value in values.items() if value is not None}
 
         def formula(declared: str | Callable[..., str], i: int) -> str:
-            text = declared if isinstance(declared, str) else self.ask(declared, **known, i=i)
+            text = (
+                declared if isinstance(declared, str) else self.call_by_name(declared, **known, i=i)
+            )
             for name in set(re.findall(r"<(\w+)>", text)) - given:
                 text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
             return text
@@ -380,7 +387,7 @@ EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError
 """What a kernel raises for arguments that do not fit; `Op.explain` makes an error of ours of it."""
 
 
-_ORDINARY = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
+_KNOWN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
 PYTHON_NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
@@ -452,9 +459,9 @@ def masked(x: Any, mask: Any) -> Any:
     array([1., 0., 0.])
     """
     if x.__class__ is not np.ndarray or mask.__class__ is not np.ndarray:
-        for one in (x, mask):
-            if hasattr(one, "elementwise"):  # what compile hands in to write the call down
-                return one.elementwise(masked, x, mask)
+        for value in (x, mask):
+            if hasattr(value, "elementwise"):  # a symbol of compile, which records the call
+                return value.elementwise(masked, x, mask)
     bits = _BITS.get(x.dtype) if x.size > 256 else None  # of fewer, np.where takes less time
     if bits is None or x.__class__ is not np.ndarray:
         return np.where(mask != 0, x, 0)
@@ -478,9 +485,9 @@ def op(**declaration: Any) -> Declare:
             and `out`.
         vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
             the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
-        flops: function of any of the inputs, settings and `out` (forms, not entries) to operations;
-            without it the cost is not known, and no view claims one. What a rule costs is counted
-            by running it (minigrad/recording/shapes.py).
+        flops: function of any of the inputs, settings and `out` (shapes and dtypes, no entries) to
+            operations; without it the cost is not known, and no view claims one. What a rule costs
+            is counted by running it (minigrad/recording/shapes.py).
         samples: function of a Generator to calls that exercise the op, edge cases included.
         analytic: whether the kernel is complex-analytic, so that the complex step may check it.
         auxiliary: names of by-products, constant to differentiation, that the kernel returns after
@@ -492,9 +499,9 @@ def op(**declaration: Any) -> Declare:
             theirs is dropped, merged with another or moved past another that has an effect.
         invariance: what change of its inputs leaves the result as it is, such as "a shift of all
             scores".
-        saturates: where the op hardly answers: what to call it, such as "units dead", and a
-            function of `out` and settings to one truth value for each.
-        over_time: of an op that takes the steps of a sequence itself, the size of the gradient at
+        saturates: where the result hardly changes with the inputs: what to call such entries, as
+            "units dead", and a function of `out` and settings to one truth value for each.
+        over_time: of an op that runs over the steps of a sequence, the size of the gradient at
             each step: a function of `g`, `out`, inputs and settings.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 

@@ -134,7 +134,7 @@ def saturation(op: Op, out: Array, settings: Arguments) -> float | None:
     named = dict(zip(op.settings, settings, strict=True))
 
     def share(out: Array) -> tuple[float, bool]:
-        where = op.ask(function, out=out, **named)
+        where = op.call_by_name(function, out=out, **named)
         enough = not words.startswith("units") or out.size >= LEAST_ENTRIES_PER_UNIT * where.size
         return (np.count_nonzero(where) / where.size if where.size else 0.0), enough
 

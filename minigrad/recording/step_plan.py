@@ -198,7 +198,7 @@ def _over_time(call: OpCall, gradient: Array) -> dict[str, float]:
     known = dict(zip((*op.inputs, *op.settings), given, strict=True))
     assert op.over_time is not None
     with np.errstate(all="ignore"):
-        sizes = op.ask(op.over_time, g=gradient, out=call.output._data, **known)
+        sizes = op.call_by_name(op.over_time, g=gradient, out=call.output._data, **known)
     times = np.flatnonzero(sizes)
     if len(times) < 2:
         return {}

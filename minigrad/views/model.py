@@ -139,7 +139,7 @@ class AnnotatedTrace:
             return ""
         words, function = call.op.saturates
         settings = dict(zip(call.op.settings, call.settings, strict=True))
-        where = call.op.ask(function, out=entry.value, **settings)
+        where = call.op.call_by_name(function, out=entry.value, **settings)
         return f"{int(where.sum())} of {where.size} {words}" if where.any() else ""
 
     def label(self, entry: Entry) -> str:
