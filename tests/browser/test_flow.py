@@ -27,6 +27,9 @@ def test_findings_cells_and_graphs_open(open_page, tmp_path):
     assert inside.locator("#title").inner_text() == "Step 8 of a training run"
     assert "backward" in inside.locator("#now").inner_text().lower()
     assert view.evaluate("window.hurt") is None
+    view.press("Escape")
+    view.page.emulate_media(media="print")
+    assert not view.find(":is(button:not(.finding), select, input):visible").count()
 
 
 def test_the_live_page_follows_the_training(open_page):

@@ -554,6 +554,18 @@ def test_on_paper_stands_the_step_with_all_of_the_graph(opened):
     assert view.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+def test_on_paper_the_graph_has_one_sheet_and_no_formula_is_cut_off(opened):
+    view = opened("multi", viewport={"width": 700, "height": 990})
+    view.press("b")
+    sheets = re.findall(rb"/Type /Page\b", view.page.pdf(format="A4"))
+    assert len(sheets) == 2  # the graph, and the step
+    view.press("2")
+    view.page.emulate_media(media="print")
+    for formulas in view.find(".chapter :is(.shapes, .formula, .forward-of)").all():
+        assert formulas.evaluate("e => e.scrollWidth <= e.clientWidth"), formulas.inner_text()
+    assert not view.find("button.link:visible").count()
+
+
 def test_the_whole_picture_is_seen_first_and_a_step_at_a_size_to_read(opened):
     view = opened("deep")
 

@@ -112,13 +112,14 @@ def _call(checks: list[CheckResult], model: AnnotatedTrace, formulas: Formulas) 
     first_wrong = None
     for check in checks:
         sizes = tuple((s, model.trace.entries[i].shape) for s, i in check.symbols.items())
+        equations = check.forward.split(r", \quad ")
         step = steps.setdefault(
             check.number,
             {
                 "number": check.number,
                 "title": check.title,
-                "forward": [formulas.of_tex(part) for part in check.forward.split(r", \quad ")],
-                "forward_shapes": formulas.of_tex(check.forward, sizes),
+                "forward": [formulas.of_tex(equation) for equation in equations],
+                "forward_shapes": [formulas.of_tex(equation, sizes) for equation in equations],
                 "state": "open",
                 "gradients": [],
             },

@@ -145,7 +145,7 @@ function showFindings() {
     const go = () => choose({ sample, row: one.row < 0 ? state.row : one.row });
     return button(said, go, { class: "finding", title: "Show where it began" });
   });
-  byId("findings").replaceChildren(...(list.length ? list : [el("p", "Nothing found that needs mending.")]));
+  byId("findings").replaceChildren(...(list.length ? list : [el("p.muted", "Nothing found that needs mending.")]));
 }
 
 // ---------------------------------------------------------------- choosing

@@ -64,7 +64,7 @@ function chapterStep(step) {
         el("h3", step.title),
         el("div.forward-of",
           step.forward.map((equation) => el("div", math(build(record.formulas[equation])))),
-          el("div.shapes", math(build(record.formulas[step.forward_shapes]))),
+          step.forward_shapes.map((shapes) => el("div.shapes", math(build(record.formulas[shapes])))),
         ),
       ),
       el("span.badge", BADGES[step.state]),
