@@ -1,4 +1,4 @@
-"""What ranks must have alike, compared: weights by a checksum; and modules replaced in a model."""
+"""Checks that every rank has the same weights, by checksums; replaces modules in a model."""
 
 from __future__ import annotations
 

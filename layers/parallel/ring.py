@@ -53,14 +53,14 @@ def ring_rows(n: int, ranks: Ranks | None = None, is_causal: bool = True) -> NDA
 def _steps(
     ranks: Ranks, n: int, is_causal: bool
 ) -> Iterator[tuple[slice, slice, mg.mask_rules.MaskRule | None]]:
-    """For each set of keys in turn: which queries see which of them, and by what rule."""
+    """For the keys of each rank in turn: which queries attend to which of them, by what rule."""
     for step in range(ranks.size):
         source, c = (ranks.rank - step) % ranks.size, n // 2
         if not is_causal or source == ranks.rank:
             yield slice(0, n), slice(0, n), mg.mask_rules.Causal() if is_causal else None
-        elif source < ranks.rank:  # all see the earlier half
+        elif source < ranks.rank:  # all queries attend to the earlier half
             yield slice(0, n), slice(0, c), None
-        else:  # the later half sees all
+        else:  # the later half attends to all
             yield slice(c, n), slice(0, n), None
 
 
@@ -69,17 +69,17 @@ def _block(q, k, v, rule, scale):
     if hasattr(mg, "attend_block"):  # in tiles, where minigrad/fast is there
         return mg.attend_block(q, k, v, rule=rule, scale=scale)
     S = _scores(q, k, rule, scale)
-    top = S.max(axis=-1)
-    P = np.exp(S - top[..., None])
-    total = P.sum(axis=-1)
-    return P @ v / total[..., None], top, total
+    row_max = S.max(axis=-1)
+    P = np.exp(S - row_max[..., None])
+    row_sum = P.sum(axis=-1)
+    return P @ v / row_sum[..., None], row_max, row_sum
 
 
-def _block_back(g, q, k, v, out, top, total, rule, scale):
+def _block_back(g, q, k, v, out, row_max, row_sum, rule, scale):
     """The gradients of q, k and v by one block of keys."""
     if hasattr(mg, "attend_block_backward"):
-        return mg.attend_block_backward(g, q, k, v, out, top, total, rule=rule, scale=scale)
-    A = np.exp(_scores(q, k, rule, scale) - top[..., None]) / total[..., None]
+        return mg.attend_block_backward(g, q, k, v, out, row_max, row_sum, rule=rule, scale=scale)
+    A = np.exp(_scores(q, k, rule, scale) - row_max[..., None]) / row_sum[..., None]
     dS = A * (g @ np.swapaxes(v, -1, -2) - (g * out).sum(axis=-1, keepdims=True)) * scale
     return dS @ k, np.swapaxes(dS, -1, -2) @ q, np.swapaxes(A, -1, -2) @ g
 
@@ -138,14 +138,14 @@ def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
     kv = np.concatenate([k, v], axis=-1)
     for step, (rows, keys, rule) in enumerate(_steps(ranks, n, is_causal)):
         kv = kv if step == 0 else dist.ring_shift(kv, ranks)
-        O, top, total = _block(
-            q[..., rows, :], kv[..., keys, :d_k], kv[..., keys, d_k:], rule, scale
-        )
-        old, old_sum = row_max[..., rows], row_sum[..., rows]
-        new = np.maximum(old, top)
-        weight, own = old_sum * np.exp(old - new), total * np.exp(top - new)
-        row_max[..., rows], row_sum[..., rows] = new, weight + own
-        share = (own / (weight + own))[..., None]
+        k_r, v_r = kv[..., keys, :d_k], kv[..., keys, d_k:]
+        O, block_max, block_sum = _block(q[..., rows, :], k_r, v_r, rule, scale)
+        new_max = np.maximum(row_max[..., rows], block_max)
+        old_sum = row_sum[..., rows] * np.exp(row_max[..., rows] - new_max)
+        block_sum = block_sum * np.exp(block_max - new_max)
+        row_max[..., rows] = new_max
+        row_sum[..., rows] = old_sum + block_sum
+        share = (block_sum / (old_sum + block_sum))[..., None]
         out[..., rows, :] += share * (O - out[..., rows, :])
     return out, row_max, row_sum
 
@@ -156,20 +156,18 @@ def _(g, q, k, v, out, row_max, row_sum, ranks, is_causal, scale):
     ranks, scale = ranks or dist.world(), _factor(q, scale)
     if hasattr(g, "__apply__"):
         return _recorded(g, q, k, v, ranks, is_causal, scale)
-    n, d_k = q.shape[-2:]
-    dq, kv = np.zeros_like(q), np.concatenate([k, v], axis=-1)
-    both = np.concatenate([kv, np.zeros_like(kv)], axis=-1)  # keys and values, their gradients
-    width = kv.shape[-1]
-    for rows, keys, rule in _steps(ranks, n, is_causal):
-        one, other = both[..., keys, :d_k], both[..., keys, d_k:width]
-        g_r, q_r = g[..., rows, :], q[..., rows, :]
-        top, total = row_max[..., rows], row_sum[..., rows]
-        found = _block_back(g_r, q_r, one, other, out[..., rows, :], top, total, rule, scale)
-        dq[..., rows, :] += found[0]
-        both[..., keys, width : width + d_k] += found[1]
-        both[..., keys, width + d_k :] += found[2]
-        both = dist.ring_shift(both, ranks)
-    return dq, both[..., width : width + d_k], both[..., width + d_k :]
+    dq = np.zeros_like(q)
+    ring = np.concatenate([k, v, np.zeros_like(k), np.zeros_like(v)], axis=-1)
+    ends = np.cumsum([k.shape[-1], v.shape[-1], k.shape[-1]])
+    for rows, keys, rule in _steps(ranks, q.shape[-2], is_causal):
+        k_r, v_r, dk_r, dv_r = np.split(ring[..., keys, :], ends, axis=-1)
+        g_r, q_r, out_r = (x[..., rows, :] for x in (g, q, out))
+        statistics = row_max[..., rows], row_sum[..., rows]
+        gradients = _block_back(g_r, q_r, k_r, v_r, out_r, *statistics, rule, scale)
+        for total, gradient in zip((dq[..., rows, :], dk_r, dv_r), gradients, strict=True):
+            total += gradient
+        ring = dist.ring_shift(ring, ranks)
+    return dq, *np.split(ring, ends, axis=-1)[2:]
 
 
 def _recorded(g, q, k, v, ranks, is_causal, scale):

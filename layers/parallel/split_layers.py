@@ -136,10 +136,10 @@ def split_cross_entropy(
     widths = dist.all_gather(np.array([logits.shape[-1]]), ranks)
     first = int(widths[: ranks.rank].sum())
     check_tokens("split_cross_entropy", targets, int(widths.sum()))
-    tops = dist.all_gather(logits.detach().numpy().max(axis=-1)[None], ranks)  # (p, ...)
-    L = mg.subtract(logits, tops.max(axis=0)[..., None]).named("L")  # (..., tokens)
-    hot = targets[..., None] == first + np.arange(logits.shape[-1])
-    s_r, t_r = mg.sum(mg.exp(L), axis=-1), mg.sum(mg.where(hot, L, 0.0), axis=-1)  # (...)
+    maxima = dist.all_gather(logits.detach().numpy().max(axis=-1)[None], ranks)  # (p, ...)
+    L = mg.subtract(logits, maxima.max(axis=0)[..., None]).named("L")  # (..., tokens)
+    is_target = targets[..., None] == first + np.arange(logits.shape[-1])
+    s_r, t_r = mg.sum(mg.exp(L), axis=-1), mg.sum(mg.where(is_target, L, 0.0), axis=-1)  # (...)
     s, t = dist.all_reduce(mg.stack([s_r, t_r]), ranks)  # (...) each
     return mg.mean(mg.subtract(mg.log(s), t)).named("loss")
 
@@ -176,7 +176,7 @@ class PartDropout(Module):
 
 
 def bounds(n: int, ranks: Ranks) -> list[slice]:
-    """Which of n entries each rank has: as many as the others, or one more."""
+    """Which of n entries each rank has; their numbers differ by one at most."""
     edges = [n * r // ranks.size for r in range(ranks.size + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
 

@@ -80,7 +80,7 @@ class DataParallel:
             finalize(self, observers.remove, self.reduced)
 
     def rows(self, x: Array) -> Array:
-        """This rank's rows; one that counts nothing where there are fewer rows than ranks."""
+        """This rank's rows; where there are fewer rows than ranks, one row of weight 0."""
         n = len(x)
         own = bounds(n, self.ranks)[self.ranks.rank]
         self.weight = (own.stop - own.start) / n
@@ -100,7 +100,7 @@ class DataParallel:
             check_alike("DataParallel.reduce()", self.model, self.ranks)
         self._reductions += 1
         if self.ranks.size > 1:
-            self.reduced.waits = False
+            self.reduced.awaits_reduce = False
         with mg.no_grad():
             for bucket in _buckets([p for p in self.model.parameters() if p.grad is not None]):
                 flat = np.concatenate([p.grad.reshape(-1) for p in bucket if p.grad is not None])
@@ -113,18 +113,18 @@ def _as_part(module: Module, path: str) -> Module:
 
 
 class ReducedCheck(Observer):
-    """Refuses an optimizer's step with gradients of this rank's rows alone."""
+    """Refuses an optimizer's step on gradients that were not reduced over the ranks."""
 
     def __init__(self, parameters: list[mg.Tensor]) -> None:
         self.parameters = WeakValueDictionary({id(p): p for p in parameters})
-        self.waits = True
+        self.awaits_reduce = True
 
     def knows(self, parameter: mg.Tensor) -> bool:
         return self.parameters.get(id(parameter)) is parameter
 
     def before_update(self, owner: object) -> None:
-        moved = vars(owner).get("parameters", ()) if isinstance(owner, Optimizer) else ()
-        if self.waits and any(self.knows(p) and p.grad is not None for p in moved):
+        parameters = vars(owner).get("parameters", ()) if isinstance(owner, Optimizer) else ()
+        if self.awaits_reduce and any(self.knows(p) and p.grad is not None for p in parameters):
             raise RankError(
                 f"{type(owner).__name__}.step(): the gradients are those of this rank's rows; call "
                 "reduce() of the DataParallel before it"
@@ -132,11 +132,11 @@ class ReducedCheck(Observer):
 
     def after_update(self, owner: object) -> None:
         if isinstance(owner, Optimizer) and any(map(self.knows, owner.parameters)):
-            self.waits = True
+            self.awaits_reduce = True
 
 
 def _buckets(parameters: list[mg.Tensor]) -> Iterator[list[mg.Tensor]]:
-    """Parameters of one dtype, some at a time."""
+    """Groups of parameters of one dtype, of about BUCKET entries each."""
     bucket: list[mg.Tensor] = []
     for p in parameters:
         full = sum(q.size for q in bucket) >= BUCKET
@@ -194,7 +194,7 @@ class ShardedOptimizer:
         self.ranks = ranks or dist.world()
         self.parameters, loads = optimizer.parameters, [0] * self.ranks.size
         self.owners: list[int] = []
-        for p in self.parameters:  # to whoever has least
+        for p in self.parameters:  # to the rank that owns least
             self.owners.append(loads.index(min(loads)))
             loads[self.owners[-1]] += p.size
 
@@ -210,7 +210,7 @@ class ShardedOptimizer:
         self.optimizer.zero_grad()
 
     def step(self) -> None:
-        """Move what is this rank's, and get the rest from the others."""
+        """Update the parameters that this rank owns, and receive the others."""
         gradients = [p.grad for p in self.parameters]
         for p, owner in zip(self.parameters, self.owners, strict=True):
             p.grad = p.grad if owner == self.ranks.rank else None
@@ -257,15 +257,16 @@ def save(
     """
     ranks = ranks or dist.world()
     held: dict[str, Any] = {
-        name: _Held(part) if hasattr(part, "state_dict") else part for name, part in parts.items()
+        name: _CollectedPart(part) if hasattr(part, "state_dict") else part
+        for name, part in parts.items()
     }
     if ranks.rank == 0:
         mg.save(path, step=step, **held)
     ranks.agree("save", "")
 
 
-class _Held:
-    """A part whose state is known already, since every rank had to help."""
+class _CollectedPart:
+    """A part whose state is collected already, because every rank takes part in that."""
 
     def __init__(self, part: Any) -> None:
         self.state, self.named_modules = part.state_dict(), getattr(part, "named_modules", dict)
