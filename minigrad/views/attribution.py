@@ -1,4 +1,4 @@
-"""What one number of a run is made of, as tables."""
+"""Tables of what contributed to one number of a run."""
 
 from __future__ import annotations
 

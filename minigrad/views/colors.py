@@ -18,7 +18,7 @@ BINS = 8
 
 @dataclass(frozen=True)
 class Scale:
-    """Eight bins of equal width on a log scale; what lies outside falls into the first or the last.
+    """Eight bins of equal width on a log scale; sizes beyond it are in the first or the last.
 
     >>> FIXED.bin(1e-20), FIXED.bin(0.5), FIXED.bin(1e9)
     (0, 5, 7)
@@ -43,7 +43,7 @@ class Scale:
         return short if len({*short}) == len(short) else long
 
     def place(self, rms: float) -> float:
-        """Where a size lies, from 0 at the low end to 1 at the high one."""
+        """The place of a size on the scale, from 0 at the low end to 1 at the high end."""
         if not isfinite(rms):
             return 1.0
         part = (log10(rms) - self.low) / (self.high - self.low) if rms > 0 else 0.0

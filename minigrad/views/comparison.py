@@ -37,7 +37,7 @@ class ComparedRow:
 
     @property
     def ratio(self) -> float | None:
-        """None where it says nothing: of zeros, and of what is not finite."""
+        """None for zeros and for what is not finite."""
         known = 0 < self.here and isfinite(self.here) and isfinite(self.there)
         return self.there / self.here if known else None
 
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        """How much changed most, where, and what has no counterpart."""
+        """The largest change, where it is, and how many values have no counterpart."""
         known = [(row.ratio, row) for row in self.rows if row.ratio]
         alone = len(self.only_here) + len(self.only_there)
         rest = f"; {alone} values are in one of the runs alone" if alone else ""
@@ -130,7 +130,7 @@ class Comparison:
 
 
 def _keyed(trace: TraceRecord) -> list[tuple[Entry, tuple[str, str, int]]]:
-    """Entries with what is the same in another run: path, op, and which of those alike it is."""
+    """Entries, each with a key that is the same in another run: path, op, and a count."""
     seen: Counter[tuple[str, str]] = Counter()
     found = []
     for entry in trace.entries:

@@ -21,7 +21,7 @@ __all__ = [
     "words",
 ]  # fmt: skip
 
-WIDEST = 40  # characters of a name in a box; its title has them all
+WIDEST = 40  # characters of a name in a box; the box's title has all of them
 DRAWN = {"scope": "scope", "loss": "loss", "outside": "outside the focus"}
 
 
@@ -41,12 +41,12 @@ def heading(box: Box) -> tuple[str, str]:
 def _cost(entries: list[Entry]) -> tuple[int, int, int, int]:
     """How many ops, values of leaves that learn, FLOPs, and bytes that are kept for backward."""
     ops = [entry for entry in entries if entry.op is not None]
-    held = sum(entry.size for entry in entries if entry.learns)
-    return len(ops), held, sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
+    learned = sum(entry.size for entry in entries if entry.learns)
+    return len(ops), learned, sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
 
 
 def held_values(entries: list[Entry]) -> list[str]:
-    """How many values modules and optimizers hold, and how many other leaves with a gradient."""
+    """The number of values of parameters, and of other leaves with a gradient."""
     words = {"parameter": "parameter values", "leaf": "values of leaves with a gradient"}
     sizes = {kind: sum(e.size for e in entries if e.kind == kind) for kind in words}
     return [f"{counted(size)} {words[kind]}" for kind, size in sizes.items() if size]
@@ -54,18 +54,18 @@ def held_values(entries: list[Entry]) -> list[str]:
 
 def facts(box: Box) -> list[str]:
     """Shape and dtype; then parameters, cost and what is kept."""
-    ops, held, flops, kept = _cost(box.entries)
+    ops, learned, flops, kept = _cost(box.entries)
     first = f"{shaped(box.one.shape)}  {box.one.dtype}"
     if box.kind == "scope":
         first = f"{ops} op{'s' * (ops != 1)}"
-    cost = [f"{counted(held)} value{'s' * (held != 1)}"] if held else []
+    cost = [f"{counted(learned)} value{'s' * (learned != 1)}"] if learned else []
     cost += [f"{counted(flops)} FLOPs"] if flops else []
     cost += [f"saves {of_bytes(kept)}"] if kept else []
     return [first, " · ".join(cost)] if cost else [first]
 
 
 def alarms(box: Box) -> list[str]:
-    """What is wrong with a box: a rule that is no derivative, a value that is not finite."""
+    """What is wrong with a box: a wrong rule, a value that is not finite."""
     wrong = [c for e in box.entries for c in e.checks.values() if c.ok is False]
     said = [
         f"{CHECK_KINDS[c.kind].mark} of {one_line(c.op)} for {c.symbol}: {c.difference:.0e} off"
@@ -78,7 +78,7 @@ def alarms(box: Box) -> list[str]:
 
 
 def notes(model: AnnotatedTrace, box: Box) -> list[str]:
-    """What is particular to a box: why its gradient is zero, units that hardly answer."""
+    """What is particular to a box: why its gradient is zero, units that are dead or saturated."""
     zero = dict.fromkeys(e.why for e in box.entries if e.state == "cancels")
     said = [f"0: {why}" for why in zero] if box.kind != "scope" else []
     flat = [text for e in box.entries if (text := model.unresponsive(e))]
@@ -87,7 +87,7 @@ def notes(model: AnnotatedTrace, box: Box) -> list[str]:
 
 
 def checked(box: Box) -> dict[str, str]:
-    """The kinds of checks by which all steps agree that a box stands for; what each ✓ is of."""
+    """The kinds of checks in which all steps of a box agree, each with its mark."""
     steps = [e for e in box.entries if e.op is not None and e.gradient is not None]
     found = {}
     for kind in CHECK_KINDS if steps else ():
@@ -130,16 +130,16 @@ def node_title(plan: Outline, box: Box) -> str:
 
 
 def gains(model: AnnotatedTrace, line: Line) -> str:
-    """By how much the gradient changes along a line of the worst path."""
+    """The factor by which the gradient changes along a line of the worst path."""
     on = model.path_gains
     found = [on[id(edge)] for edge in line.edges if id(edge) in on]
     return f"×{ranged(found)}" if found and not all(0.9 < gain < 1.1 for gain in found) else ""
 
 
 def line_label(line: Line, summed: bool) -> list[str]:
-    """Of a line to another copy, where to and how often; of a term of a sum, its size.
+    """The copy to which a line leads, how often, and the size of a term of a sum.
 
-    Of a line to another rank, what is sent along it.
+    For a line to another rank, what is sent along it.
     """
     if line.edges[0].crosses:
         return [line.edges[0].crosses]
@@ -148,10 +148,10 @@ def line_label(line: Line, summed: bool) -> list[str]:
 
 
 def _copies(line: Line) -> list[str]:
-    """To and from which copies of a block a line leads, if not within each of them.
+    """Which copies of a block a line connects, unless it stays within each of them.
 
-    What enters a block goes to its first copy, and what leaves it comes from the last, where
-    nothing is said.
+    A line into a block leads to its first copy, and a line out of it comes from the last, if
+    nothing else is written.
     """
     link, times = line.link, f"{len(line.edges)} times"
     said = [f"to {_further(link.step)}"] if link.step else []
@@ -241,14 +241,14 @@ def _short(name: str) -> str:
 
 
 def verdicts(checks: Checks) -> list[Verdict]:
-    """All that was measured, or was to be and could not; what is wrong first."""
+    """All that was measured, or could not be measured; what is wrong first."""
     hand = by_hand(checks)
     found = [by_value(checks), *by_step(checks), *([hand] if hand.ok is not None else [])]
     return sorted((one for one in found if one.said), key=lambda one: one.ok is not False)
 
 
 def by_step(checks: Checks) -> list[Verdict]:
-    """Of each kind that has results of the steps, as they ran, what they say together."""
+    """For each kind of check of the steps, what its results say together."""
     return [of_kind(kind, checks, _short) for kind in CHECK_KINDS.values() if kind.name != BY_HAND]
 
 
@@ -258,7 +258,7 @@ def by_hand(checks: Checks, quoted: Quote = _short) -> Verdict:
 
 
 def by_value(checks: Checks) -> Verdict:
-    """Whether NaN or infinity came up."""
+    """Whether the run has NaN or infinity."""
     if not checks.broken:
         return Verdict("", None)
     return Verdict(f"NaN or infinity in this run: {one_line(checks.broken, 120)}", False)
@@ -277,7 +277,7 @@ def of_kind(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> Verdict:
 
 
 def reasons(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> list[str]:
-    """Why some of a kind were not measured, and how many."""
+    """Why some checks of a kind were not measured, and how many."""
     left = Counter(result.why for result in checks.of(kind.name) if result.ok is None)
     said = [f"{count} {_short(why)}" for why, count in left.items()]
     if kind.name == BY_HAND and checks.skipped:
@@ -290,7 +290,7 @@ def reasons(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> list[str
 
 
 def words(kind: CheckKind, checks: Checks, quoted: Quote = _short) -> dict[str, object]:
-    """What a kind's sentences are filled in with: its words, its counts, what is wrong first."""
+    """The words in a kind's sentences: its own, its counts, and those of the first wrong result."""
     all_of_it, wrong = checks.of(kind.name), checks.wrong(kind.name)
     differences = [r.difference for r in all_of_it if r.difference is not None]
     count = len(differences)
@@ -322,6 +322,6 @@ def _named(first: CheckResult, quoted: Quote) -> dict[str, object]:
 
 
 def mark(entry: Entry, check: CheckResult) -> str:
-    """What its ✓ is of: nothing is said of an op of minigrad's, whose formulas tests hold."""
+    """What its ✓ is of; nothing for the rule of an op that minigrad declares."""
     kind = CHECK_KINDS[check.kind]
     return "" if kind.silent and not entry.own_op else f"{kind.mark} "

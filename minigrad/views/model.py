@@ -1,4 +1,4 @@
-"""One annotated model of a record: where each entry is at home, what repeats, what it is called.
+"""One annotated model of a record: the scope of each entry, what repeats, what it is called.
 
 Every view reads a record through this. It holds no markup.
 """
@@ -111,7 +111,7 @@ class AnnotatedTrace:
         return f"the gradient {verb}{each} {whole} times in all, most by {op}: {to}"
 
     def _crossed(self, path: Path) -> tuple[int, str]:
-        """Through how many copies of one block a path leads, and what they are: layer or step.
+        """Through how many copies of one block a path leads, and whether each is a layer or a step.
 
         A layer has parameters of its own, a step uses those of all steps.
         """
@@ -168,7 +168,7 @@ class AnnotatedTrace:
 
     @cached_property
     def strips(self) -> dict[str, Strip]:
-        """For the first scope of each fold, the gradient that each copy hands to its neighbour."""
+        """For the first scope of each fold, the gradient that each copy sends to the next."""
         fold, sizes = self.fold, dict[tuple[str, int], dict[int, float]]()
         edges = (e for e in self.trace.edges if e.contribution is not None)
         handed = {fold.leader(e.source) for e in edges if fold.apart(e.source, e.target)}

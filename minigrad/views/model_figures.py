@@ -33,7 +33,7 @@ Floats: TypeAlias = NDArray[np.floating]
 
 
 class Token(NamedTuple):
-    """A token, and the vector X that stands for it."""
+    """A token, and figures of its vector X."""
 
     token: str
     probability: float | None  # that the model gave it after those before it
@@ -48,7 +48,7 @@ class BlockFigures(NamedTuple):
     """
 
     name: str
-    gradient: float  # of what it hands on, without padding
+    gradient: float  # of its output, without padding
     of_weights: float | None  # None: they were held constant
     attention: float
     feed_forward: float
@@ -173,7 +173,7 @@ HEAD_TABLE_COLUMNS = [Column("keys"), Column("heads")]
 class Figures:
     """A table under its title, and how to read it. A column of bars has no title.
 
-    most: rows shown in a terminal unless all are asked for.  wraps: its second column, there.
+    most: rows shown in a terminal unless all are wanted.  wraps: whether its second column wraps.
     """
 
     title: str
@@ -198,7 +198,7 @@ class Figures:
         return "\n".join([Paint().bold(self.title), *wrap(self.hint, width), *lines])
 
     def to_dict(self) -> dict[str, Any]:
-        """For the page: without bars, and columns that nothing is in."""
+        """For the page: without bars and empty columns."""
         named = [i for i, column in enumerate(self.columns) if column.title or column.right]
         kept = [i for i in named if any(row[i] for row in self.rows)]
         return {

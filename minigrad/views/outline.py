@@ -27,7 +27,7 @@ class Box:
     id: str
     kind: str  # as an entry's, or "loss", "scope", "outside"
     label: str
-    scope: str  # the cluster it stands in
+    scope: str  # the cluster around it
     entries: list[Entry]
     times: int = 1  # how often the scope that it replaces repeats
     parameters: list[Box] = field(default_factory=list)  # drawn inside it
@@ -38,7 +38,7 @@ class Box:
 
     @property
     def dimmed(self) -> bool:
-        """Whether nothing that it stands for takes part in backward."""
+        """Whether none of its entries takes part in backward."""
         return not any(entry.needs or entry.gradient is not None for entry in self.entries)
 
 
@@ -63,9 +63,11 @@ class Outline:
     model: AnnotatedTrace
     boxes: list[Box]
     lines: list[Line]
-    saved: list[tuple[Box, Box, str]]  # what a box saved: from where, by which box, its name
+    saved: list[
+        tuple[Box, Box, str]
+    ]  # saved tensors: whose value, saved by which box, and a by-product's name
     spreads: dict[Box, Spread]
-    left_out: str = ""  # what is inside closed boxes because all of it would be too much
+    left_out: str = ""  # a sentence, if scopes were closed to keep the limit
 
     @property
     def sums(self) -> list[Box]:
@@ -83,10 +85,10 @@ def outline(
     limit: int | None = None,
     root: str | None = None,
 ) -> Outline:
-    """Choose what to show.
+    """Choose the boxes and lines to show.
 
     Args: limit: most boxes there are; scopes are closed, the innermost first, to keep it.
-        root: the one scope that is shown, by its whole path; what stands in it is never cut.
+        root: the path of the one scope that is shown; `limit` leaves its own boxes open.
     Raises: ArgumentError if depth is negative, no scope is called `focus`, or nothing can be done
         to show so much.
     """
@@ -141,7 +143,7 @@ def with_parameters_inside(plan: Outline) -> Outline:
 
 
 def _sections(model: AnnotatedTrace, limit: int) -> int:
-    """Cut what stands in no scope into sections as they ran; the depth that shows those."""
+    """Divide what is in no scope into sections, in the order it ran; the depth that shows them."""
     loose = [i for i, scope in model.place.items() if not scope]
     size = -(-len(loose) * 4 // limit)
     for at, i in enumerate(loose):
@@ -189,7 +191,7 @@ class _Boxes:
         return list(self.by_key.values())
 
     def _place(self, entry: Entry, inside: bool) -> None:
-        """Put an entry into the box that stands for it, its first copy's if it is folded."""
+        """Put an entry into its box; that of the first copy if it is folded."""
         lead = self.trace.entries[self.model.fold.leader(entry.id)]
         scope = self.model.place[lead.id]
         names = parts(scope)

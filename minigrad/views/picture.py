@@ -3,7 +3,7 @@
 DOT text is rendered by graphviz-pure or a `dot` on the PATH, and the SVG is made fit to be read
 by anyone: titles, unique ids, and colours that follow the reader. That works on the text with
 patterns, since the renderers write one tag in one way: attributes are double-quoted and names
-inside text are escaped, so no pattern can meet the inside of a name.
+inside text are escaped, so no pattern matches inside a name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def draw_trace(trace: TraceRecord, path: str | Path, *, theme: str = AUTO, **opt
 
 
 def format_of(path: Path) -> str:
-    """What a path's suffix asks for.
+    """The format that a path's suffix means.
 
     >>> format_of(Path("graph.SVG"))
     'svg'
@@ -68,7 +68,7 @@ def format_of(path: Path) -> str:
 
 
 def bundled() -> str | None:
-    """The program that the package graphviz-pure installed, wherever it lies."""
+    """The path of the program that the package graphviz-pure installed."""
     try:
         files = metadata.files("graphviz-pure") or []
     except metadata.PackageNotFoundError:

@@ -102,7 +102,7 @@ def of_bytes(number: int) -> str:
 
 
 class Text(str):
-    """Text that is shown as it reads, also where Python or a notebook shows its repr."""
+    """Text whose repr is the text itself, for Python's prompt and notebooks."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ def asset(name: str) -> str:
 
 
 def filled(template: str, parts: dict[str, str]) -> str:
-    """A template with its parts; what looks like a place within a part stays as it is.
+    """A template with its parts in their places; parts are not searched for places.
 
     >>> filled("<p>{{text}}</p>", {"text": "{{text}}"})
     '<p>{{text}}</p>'

@@ -1,7 +1,7 @@
-"""Questions on the backward pass of a run, asked before its gradients are shown.
+"""Questions on the backward pass of a run, for readers who predict gradients before they see them.
 
-The page asks them at their steps, a sheet lists them with the answers at its end. Their numbers are
-those of the record, and of what the run did not compute nothing is asked. The same run gives the
+The page asks each at its step; a sheet lists them, with the answers at its end. All numbers are
+those of the record: there is no question on what the run did not compute. The same run gives the
 same questions.
 """
 
@@ -34,7 +34,7 @@ CANDIDATES = 4  # leaves of which the largest gradient is to be found
 CLEAR_LEAD = 1.05  # how many times larger than the next the largest is at least
 ROUNDING_SHARE = 1e-4  # of the largest entry: what is smaller may be rounding
 TRIES = 100  # to find an entry that is not tiny
-SHEET_ENTRIES = 24  # entries of an array that stands on the sheet
+SHEET_ENTRIES = 24  # entries of an array that is printed on the sheet
 SHEET_INTRO = (
     "Each question is about one step of the backward pass below: predict, then turn to the answers "
     "at the end, which are the numbers of the run. Places in an array count from 0."
@@ -44,7 +44,7 @@ NO_QUESTION = "No gradient of this run can be asked for."
 
 
 class Choice(NamedTuple):
-    """What is to be chosen, and which choice is right, counted from 0."""
+    """A multiple choice, and which choice is right, counted from 0."""
 
     asks: str
     choices: tuple[str, ...]
@@ -61,12 +61,12 @@ class GradientQuestion:
     step: int | None = None  # the entry whose backward step it is about
     number: int = 0  # of that step
     edge: int | None = None  # along which the gradient is sent: its place in the record
-    index: tuple[int, ...] = ()  # of the entry that is asked for
+    index: tuple[int, ...] = ()  # of the entry in question
     value: float = 0.0  # that entry, or the rms of the largest gradient
 
 
 def questions(trace: TraceRecord, fold: Fold | None = None) -> list[GradientQuestion]:
-    """One for each backward step that sent a finite gradient, of alike blocks for one; the largest.
+    """One for each backward step that sent a finite gradient, in one of alike blocks; the largest.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([3.0], requires_grad=True, name="x")
@@ -131,7 +131,7 @@ def _of_entry(trace: TraceRecord, edge: Edge, count: int, place: int) -> Gradien
 
 
 def _of_the_whole(trace: TraceRecord) -> Iterator[GradientQuestion]:
-    """Which leaf's gradient is largest; not asked where two are nearly alike."""
+    """Which leaf's gradient is the largest, unless two are nearly equal."""
     leaves = [e for e in trace.entries if e.learns and e.state not in ("none", "non-finite")]
     by_size = sorted(leaves, key=lambda e: -(e.gradient_rms or 0.0))
     some = list({one_line(e.path): e for e in reversed(by_size)}.values())[::-1][:CANDIDATES]

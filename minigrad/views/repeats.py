@@ -1,4 +1,4 @@
-"""Along which axes an input of an op was repeated, so that its gradient is a sum over them."""
+"""The axes along which an input of an op was repeated, so that its gradient is a sum over them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Repeats(NamedTuple):
 
 
 def repeats(trace: TraceRecord, edge: Edge) -> Repeats | None:
-    """What the gradient that a use sends back is summed over, if its rule does not say so."""
+    """The axes over which the engine sums what a rule gives; None if the rule shows its own sum."""
     source, user = trace[edge.source], trace[edge.target]
     rule = parse(user.vjp_tex.get(edge.input, ""))
     product = in_product(trace, edge)
@@ -41,15 +41,15 @@ def repeats(trace: TraceRecord, edge: Edge) -> Repeats | None:
 
 
 def in_product(trace: TraceRecord, edge: Edge) -> bool:
-    """Whether a use is as a factor in a product of matrices, as its rule shows."""
+    """Whether a use is a factor in a product of matrices, by the form of its rule."""
     factors = items_of(parse(trace[edge.target].vjp_tex.get(edge.input, "")))
     return len(factors) > 1 and all(map(_is_matrix, factors))
 
 
 def _is_matrix(node: Formula) -> bool:
     """A slot, as it is or transposed."""
-    turned = node.kind == "script" and node.parts[2] == TRANSPOSE
-    return (node.parts[0] if turned else node).kind == "slot"
+    transposed = node.kind == "script" and node.parts[2] == TRANSPOSE
+    return (node.parts[0] if transposed else node).kind == "slot"
 
 
 def stack(trace: TraceRecord, user: Entry) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 
 Only who knows the address, with its token, gets an answer: nothing else on this machine or in the
 browser can guess it, and a page of another site that reaches 127.0.0.1 under a name of its own is
-refused by that name. No more than so many questions may wait, and each is short. Whatever fails in
-an answer stays in it.
+refused by that name. The number of requests that wait and the length of each are limited. An error
+in one answer does not stop the server.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from typing import Any, TypeAlias
 
 __all__ = ["Route", "Served"]
 
-READER_TIMEOUT = 2.0  # seconds for a slow reader
-MOST_BYTES = 1 << 20  # of a question
-MOST_WAITING = 16  # questions that wait for an answer
+READER_TIMEOUT = 2.0  # seconds that a slow reader may take
+MOST_BYTES = 1 << 20  # of a request
+MOST_WAITING = 16  # requests that wait for an answer
 
 Route: TypeAlias = tuple[str, str, Callable[[bytes], bytes]]  # method, content type, answer
 Request: TypeAlias = socket | tuple[bytes, socket]  # as socketserver types it
 
 
 class Served:
-    """Answers questions until it is closed.
+    """Answers requests until it is closed.
 
     Args:
         routes: by the name that follows the token; "" is the page.
-        rest: seconds of silence after each answer, for who must not be slowed down by readers;
-            then one question is answered at a time.
+        rest: seconds of pause after each answer, so that readers do not slow down a training run;
+            requests are then answered one at a time.
     Attributes: address: what to open in a browser.
     """
 
@@ -59,7 +59,7 @@ class Served:
             pass
 
     def close(self, after: float = 0.0) -> None:
-        """No more answers, after so many seconds; nobody waits for it."""
+        """Stop answering after so many seconds, without waiting for that."""
         Thread(target=self._end, args=(after,), daemon=True).start()
 
     def _end(self, after: float) -> None:
@@ -69,7 +69,7 @@ class Served:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each question, so that a browser that keeps a line open holds up nobody."""
+    """A thread for each request, so that an idle connection of a browser blocks nobody."""
 
     request_queue_size = MOST_WAITING
 
@@ -78,7 +78,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, answer)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # without looking up the machine's name
+        TCPServer.server_bind(self)  # HTTPServer's own looks up the machine's name
 
     def process_request(self, request: Request, client_address: object) -> None:
         if self.room.acquire(blocking=False):
@@ -93,7 +93,7 @@ class _Server(ThreadingHTTPServer):
             self.room.release()
 
     def handle_error(self, request: Request, client_address: object) -> None:
-        """A reader who leaves, or asks nonsense, is none of the program's business."""
+        """Ignore readers who disconnect or send nonsense."""
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -139,4 +139,4 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Write nothing to the terminal of who works there."""
+        """Write nothing to the terminal."""

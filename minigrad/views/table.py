@@ -18,11 +18,11 @@ from .terminal import Column, Paint, bar, finished, grid, wide
 
 __all__ = ["checks_table", "trace_table"]
 
-# of what was measured, and was not: its colour, and its mark
+# the colour and the mark of a check: not measured, right, wrong
 MARKS = {None: ("dim", "–"), True: ("good", "✓"), False: ("alarm", "✗")}
-MOST_ZEROS = 24  # paths named whose gradient is zero in theory
+MOST_ZEROS = 24  # paths that are listed, of gradients that are zero in theory
 SCALE = Column("smallest to largest", drop=3)
-TIME = Column("time", right=True)  # left out, as any column is, if nothing stands in it
+TIME = Column("time", right=True)  # left out, like any empty column, unless times are shown
 FORWARD = (
     Column("#", right=True),
     Column("step", shrink="start"),
@@ -248,8 +248,8 @@ def checks_table(
 ) -> str:
     """The hand-derived steps, each gradient's size, and how far the engine's is from the formula's.
 
-    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; –
-    stands where the engine made no such tensor, so that nothing was measured. Arguments: as for
+    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; – is
+    where the engine made no such tensor, so that nothing was measured. Arguments: as for
     `trace_table`.
     """
     paint, width = Paint(colour), wide(width)

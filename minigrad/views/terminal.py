@@ -32,9 +32,9 @@ def finished(text: str) -> str:
 class Paint:
     """Colours text, if stdout is a terminal and NO_COLOR is not set."""
 
-    def __init__(self, asked: bool | None = None) -> None:
+    def __init__(self, colour: bool | None = None) -> None:
         terminal = sys.stdout is not None and sys.stdout.isatty()
-        self.on = asked if asked is not None else terminal and not os.environ.get("NO_COLOR")
+        self.on = colour if colour is not None else terminal and not os.environ.get("NO_COLOR")
 
     def __call__(self, kind: str, text: str) -> str:
         return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if self.on and kind else text
@@ -99,7 +99,7 @@ def fitted(text: str, width: int, cut: str, right: bool = True) -> str:
 
 
 def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> str:
-    """Rows under their titles, in `width` cells at most if columns can be cut or left out."""
+    """Rows under their titles, cut to `width` cells as far as columns can be cut or left out."""
     used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
     sizes = [
         max(cells(t) for t in (columns[i].title, *(row[i] for row in rows)))

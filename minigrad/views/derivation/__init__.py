@@ -28,7 +28,8 @@ def write_derivation(trace: TraceRecord, path: str | Path) -> Path:
 def derivation_text(trace: TraceRecord) -> str:
     """The derivation of a trace as Markdown; the same program gives the same text.
 
-    A ✓ or ✗ is a difference that `trace.check()` measured in this run; without one, none stands.
+    A ✓ or ✗ is a difference that `trace.check()` measured in this run; what was not measured has
+    neither.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")

@@ -41,14 +41,14 @@ class Equations:
         return latex(self.value(entry))
 
     def slope(self, entry: int) -> str:
-        """∂L/∂ an entry, even of the loss itself."""
+        """The gradient of an entry, as ∂L/∂X; that of the loss is ∂L/∂L."""
         return latex(gradient(self.symbols[entry]))
 
     def forward(self, entry: Entry) -> FilledFormula:
         return _filled(entry.tex, self._values(entry))
 
     def rule(self, edge: Edge) -> FilledFormula:
-        """What a use sends back."""
+        """The gradient that a use sends back."""
         user, inlined = self.trace[edge.target], self.plan.inlined
         values = self._values(user)
         if user.id in inlined:
@@ -66,18 +66,18 @@ class Equations:
         return found._replace(body=summed(found.body, letters(axes.letters)))
 
     def _values(self, entry: Entry) -> dict[str, Formula]:
-        """What a formula of an op may name: its inputs and settings."""
+        """What the slots of an op's formulas are filled with: its inputs and settings."""
         values = {name: number(text) for name, text in entry.settings.items() if text != "None"}
         for edge in self.trace.into(entry):
             values[edge.input] = part = self.value(edge.source)
             whole = edge.input.rstrip("0123456789")
-            if whole != edge.input:  # one of many: they are listed
+            if whole != edge.input:  # one of many: all of them, in a list
                 before = (*items_of(values[whole]), COMMA) if whole in values else ()
                 values[whole] = Formula("row", "", (*before, *items_of(part)))
         return values
 
     def _index(self, values: dict[str, Formula], user: Entry, over: list[str]) -> None:
-        """The matrices of a stack that are multiplied before they are added."""
+        """Index the matrices of a stack, which are multiplied one by one and then added."""
         names = stack_letters(len(stack(self.trace, user)))
         for edge in self.trace.into(user):
             shape = self.trace[edge.source].shape[:-2]
@@ -88,7 +88,7 @@ class Equations:
 
 
 def _filled(template: str, values: dict[str, Formula]) -> FilledFormula:
-    """The template filled in; what is unknown or was left out is its name."""
+    """The template with values in its slots; a slot without a value is its name."""
     tree = parse(template)
     values = {name: Formula("word", name) for name in slots(tree)} | values
     body, signs = definitions(tree)

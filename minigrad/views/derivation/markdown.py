@@ -36,7 +36,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, str, str]]) -> str:
-    """Equations below one another, and where each left side lives."""
+    """Equations below one another, and the space of each left side."""
     lines = [rf"{a} &= {b}" + (rf" && \in {c}" if c else "") for a, b, c in rows]
     inner = lines[0].replace("&= ", "= ").replace(" && ", r" \quad ") if len(lines) == 1 else ""
     between = " \\\\[4pt]\n"
@@ -53,7 +53,7 @@ def _signs() -> list[tuple[str, str]]:
 
 
 def notation(text: str, conventions: list[str]) -> list[str]:
-    """A chapter on the signs that occur in a text; nothing if it has none of them."""
+    """A section on the signs that occur in a text; nothing if none of them does."""
     said = [*conventions] + [sentence for pattern, sentence in _signs() if re.search(pattern, text)]
     lines = ["- " + re.sub(r"\$(.*?)\$", lambda m: inline(m[1]), sentence) for sentence in said]
     return ["## Notation", "\n".join(lines)] if lines else []

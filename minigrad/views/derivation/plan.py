@@ -59,7 +59,7 @@ class DerivationPlan:
         return [i for i in needed if i in reached]
 
     def begins_at_one(self, root: int) -> bool:
-        """Whether backward began here as at a loss: at one number, with 1."""
+        """Whether backward began here as at a loss: at a single number, with the gradient 1."""
         seed = self.trace[root].gradient
         return self.trace[root].size == 1 and (seed is None or float(np.ravel(seed)[0]) == 1)
 
@@ -140,7 +140,7 @@ class DerivationPlan:
 
     @cached_property
     def _position(self) -> dict[int, int]:
-        """Of each entry, when backward goes through it."""
+        """The place of each entry in the order of the backward pass."""
         return {entry: number for number, entry in enumerate(self.order)}
 
     @cached_property
@@ -152,7 +152,7 @@ class DerivationPlan:
     # ------------------------------------------------------------------ transposed factors
 
     def _inlined(self, checked: frozenset[int]) -> dict[int, Edge]:
-        """Transposed values without a name that one product uses: there they stand as K^T."""
+        """Transposed values without a name that one product uses, which shows them as K^T."""
         found = {}
         for entry in self.trace.entries:
             uses = self.trace.uses(entry)
@@ -170,7 +170,7 @@ class DerivationPlan:
         return rules == [script(GRADIENT, above=TRANSPOSE)] and len(self.trace.into(entry)) == 1
 
     def shown_in(self, entry: int) -> int:
-        """The entry in whose equation an entry stands: its own, but for a transposed factor."""
+        """The entry whose equation shows an entry: itself, or a transposed factor's product."""
         return self.inlined[entry].target if entry in self.inlined else entry
 
     def used(self, entry: int) -> list[Edge]:
@@ -208,7 +208,7 @@ class DerivationPlan:
         return repr(np.asarray(one.value).item()) if bare and one.value is not None else None
 
     def detached_from(self, entry: int) -> int | None:
-        """What an entry is the same as, but for the gradient that stops there."""
+        """The entry that this one was detached from."""
         edges = self.trace.into(self.trace[entry]) if self.trace[entry].op is None else []
         return edges[0].source if edges and edges[0].input == "detach" else None
 
@@ -230,7 +230,7 @@ class DerivationPlan:
         return made
 
     def is_trivial(self, i: int) -> bool:
-        """Whether a step only passes on what it got, rearranged or scaled."""
+        """Whether a step only rearranges or scales the gradient that it received."""
         entry = self.trace[i]
         named = {name for rule in entry.vjp_tex.values() for name in slots(parse(rule))}
         live = [edge for edge in self.trace.into(entry) if self.is_live(edge)]

@@ -55,9 +55,7 @@ LEAF_TITLES = {
     "Inputs": "input detached",
     "Constants": "constant",
 }
-MOST_LEAVES_IN_A_LINE = (
-    8  # leaves that are listed in one line, at most, if they are of several scopes
-)
+MOST_LEAVES_IN_A_LINE = 8  # if they are of several scopes
 RESULTS_HEADER = (
     "| symbol | name | shape | rms of gradient | from hand-derived |\n|---|---|---|---|---|"
 )
@@ -114,7 +112,7 @@ class Sections:
         )
 
     def _home(self, entry: Entry) -> str:
-        """Where a leaf lives; a boolean mask that is added stands for what is added."""
+        """The space of a leaf; of a boolean mask, the space of what it adds to scores."""
         home = space(entry.shape, entry.dtype)
         added = any(e.input == "mask" for e in self.trace.uses(entry))
         return home.replace(r"\{0, 1\}", r"\{0, -\infty\}") if added else home
@@ -140,14 +138,14 @@ class Sections:
         return sized(self.trace[entry].gradient_rms) or "unknown"
 
     def _verdicts(self) -> list[str]:
-        """The gradients held against hand-derived steps, then the steps against derivatives."""
+        """Gradients compared with hand-derived steps, then steps with numeric derivatives."""
         marks = {True: "✓ {}.", False: "**✗ {}.**", None: "{}."}
         checks = self.all_checks
         found = [by_value(checks), by_hand(checks, code), *by_step(checks)]
         return [marks[one.ok].format(one.said) for one in found if one.said]
 
     def conventions(self) -> list[str]:
-        """How products are to be read, if any here need saying."""
+        """How the products of this run are to be read, where that may be unclear."""
         uses = [e for i in self.trace.forward_steps for e in self.trace.into(self.trace[i])]
         axes = {len(self.trace[e.source].shape) for e in uses if in_product(self.trace, e)}
         return [STACKS] * (max(axes, default=0) > 2) + [ONE_AXIS] * (1 in axes)
@@ -231,7 +229,7 @@ class Sections:
     # ------------------------------------------------------------------ what came out
 
     def results(self) -> list[str]:
-        """Leaves in the order they came in, then what was computed, in backward order."""
+        """Leaves in the order of the record, then what was computed, in backward order."""
         if not self.plan.ran:
             return []
         leaves = [e for e in self.trace if e.op is None and e.gradient is not None]
@@ -269,11 +267,12 @@ class Sections:
 
 
 def _worst(copies: list[list[CheckResult]]) -> str:
-    """The largest difference from hand-derived steps, and of how many copies it was measured."""
+    """The largest difference from hand-derived steps, and for how many copies it was measured."""
     measured = [[c for c in checks if c.difference is not None] for checks in copies]
     found = [c for checks in measured for c in checks]
-    held = sum(map(bool, measured))
-    of = f" ({held} of {len(copies)})" if held < len(copies) else ""
+    copies_measured = sum(map(bool, measured))
+    some = copies_measured < len(copies)
+    of = f" ({copies_measured} of {len(copies)})" if some else ""
     wrong = [c for c in found if not c.ok]
     worst = max((c.difference or 0.0 for c in wrong or found), default=None)
     if worst is None:

@@ -57,7 +57,7 @@ class StepText:
         return aligned(rows)
 
     def step(self, step: DerivationStep) -> list[str]:
-        """A step: the forward equation it goes back through, then the gradients it gives."""
+        """A step: the forward equations that it reverses, then the gradients that it gives."""
         within = [i for shown_in in step.through for i in reversed(self.plan.within[shown_in])]
         ops = ", ".join(dict.fromkeys(self._op_with_settings(self.trace[i]) for i in within))
         names = ", ".join(inline(self.equations.name(i)) for i in step.through)
@@ -98,7 +98,7 @@ class StepText:
     # ------------------------------------------------------------------ equations
 
     def _gradient(self, edge: Edge) -> tuple[str, str, str]:
-        """What a use sends back, beside what it is the gradient of, or a part of."""
+        """What a use sends back, as an equation whose left side is a gradient or a part of one."""
         space_of = space(self.trace[edge.source].shape)
         return self.contribution(edge), latex(self.equations.rule(edge).body), space_of
 
@@ -115,14 +115,14 @@ class StepText:
         return rf"\left.{slope}\right\rvert_{{{self.equations.name(user)}{which}}}"
 
     def _defined(self, step: DerivationStep) -> list[tuple[Formula, Formula]]:
-        """The signs that the rules define for themselves, each once, before what it is used in."""
+        """The signs that the rules define for themselves, each once, before it is used."""
         formulas = [self.equations.forward(self.trace[i]) for i in step.through]
         known = [pair for formula in formulas for pair in formula.signs]
         signs = [pair for e in step.edges for pair in self.equations.rule(e).signs]
         return [pair for pair in reversed(dict.fromkeys(signs)) if pair not in known]
 
     def _op_with_settings(self, entry: Entry) -> str:
-        """An op with those of its settings and arrays that its formulas leave unsaid."""
+        """An op with those of its settings and arrays that its formulas do not show."""
         unsaid = [f"{name} = {one_line(entry.settings[name], 40)}" for name in entry.unsaid]
         named = {n for tex in (entry.tex, *entry.vjp_tex.values()) for n in slots(parse(tex))}
         for edge in self.trace.into(entry):
@@ -141,7 +141,7 @@ class StepText:
         )
 
     def total(self, source: int, through: list[int]) -> list[str]:
-        """Why the parts of a gradient add, once the last of them is known."""
+        """Why the parts of a gradient add, in the step that gives the last of them."""
         shown_in = self.plan.shown_in
         terms = self.plan.sorted_terms(source)
         uses, count = [edge for edge, _ in terms], sum(times for _, times in terms)
@@ -160,7 +160,7 @@ class StepText:
         return [said, aligned(rows), *self._sizes_of_terms(source, terms), *self._sizes([source])]
 
     def _users(self, terms: list[tuple[Edge, int]]) -> str:
-        """In what a value is used: " in $H$", or ", in $H$ (2 times) and $O$"."""
+        """What uses a value: " in $H$", or ", in $H$ (2 times) and $O$"."""
         names = Counter[str]()
         for edge, times in terms:
             copies = f" in each of {times} copies" if times > 1 else ""
@@ -204,13 +204,13 @@ class StepText:
         return DIFFERS.format(part, step, formula, *limits, place, check.measured, check.expected)
 
     def _is_inside(self, edge: Edge, check: CheckResult) -> bool:
-        """Whether a use is by the layer, or the op, that the check is of."""
+        """Whether a use is by the layer or the op that was checked."""
         if check.op:
             return edge.target == check.symbols["out"]
         return is_within(self.trace[edge.target].scope, check.scope)
 
     def _sizes_of_terms(self, source: int, terms: list[tuple[Edge, int]]) -> list[str]:
-        """How large each term is, and how much of them is left once they are added."""
+        """The size of each term, and the norm of their sum relative to the sum of their norms."""
         whole = self.trace[source].gradient
         if not self.plan.ran or whole is None:
             return []
@@ -228,7 +228,7 @@ def _wrong_rule(check: CheckResult) -> str:
 
 
 def _repeated(part: str, times: int) -> str:
-    """A term that each of so many copies of a block gives."""
+    """A term that several copies of a block give."""
     return rf"\sum_{{{times}\ \mathrm{{copies}}}} {part}" if times > 1 else part
 
 
@@ -237,7 +237,7 @@ def _norm(array: object) -> float:
 
 
 def _in_words(what: Formula) -> bool:
-    """Whether a sign stands for a number or for words, which is said beside the equations."""
+    """Whether a sign is a number or words, which are written beside the equations."""
     return what.kind in ("number", "text")
 
 

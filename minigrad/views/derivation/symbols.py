@@ -15,7 +15,7 @@ from ..formula.tree import COMMA, EMPTY, GREEK, letter, row, script
 __all__ = ["letters", "space", "symbol_of", "symbols"]
 
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
-# letters for what has no name: the first that no one else uses
+# letters for what has no name: the first that nothing else has
 UNNAMED = "H Z U Y"
 PARAMETER = r"\theta \vartheta \psi"
 BY_PART = {"mask": "M B", "targets": "t", "a": "c k", "b": "c k", "x": "X c k"}
@@ -49,7 +49,7 @@ def _word(text: str) -> Formula:
 
 
 def letters(names: Iterable[str]) -> Formula:
-    """Names beside one another, as they stand below a sign; EMPTY for none."""
+    """Names separated by commas, as in a subscript; EMPTY for none."""
     items: list[Formula] = []
     for name in names:
         items += [COMMA, parse(name) if "_" in name else _word(name)]
@@ -74,7 +74,7 @@ def symbols(trace: TraceRecord, used: Iterable[int], loss: int | None) -> dict[i
 
 
 def _choices(trace: TraceRecord, entry: Entry) -> str:
-    """The letters that an entry without a name may have, after the part that it plays first."""
+    """The letters that an entry without a name may have, by the input that it first is."""
     if entry.op is not None or entry.learns:
         return PARAMETER if entry.op is None else UNNAMED
     uses = trace.uses(entry)
@@ -83,7 +83,7 @@ def _choices(trace: TraceRecord, entry: Entry) -> str:
 
 
 def _distinct(trace: TraceRecord, found: dict[int, Formula]) -> dict[int, Formula]:
-    """Mark namesakes: by the number in their scopes if that tells them apart, else by counting."""
+    """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
     alike: dict[Formula, list[int]] = {
         LOSS_LETTER: [-1]
     }  # L is the loss, so nothing else is L alone
@@ -105,7 +105,7 @@ def _marked(symbol: Formula, digits: str) -> Formula:
 
 
 def space(shape: tuple[int, ...], dtype: str = "float64") -> str:
-    r"""Where an array lives.
+    r"""The space of an array.
 
     >>> space((2, 7)), space(())
     ('\\mathbb{R}^{2 \\times 7}', '\\mathbb{R}')

@@ -4,8 +4,8 @@ tree       what a formula is made of, each sign, how it binds, and the signs tha
 parse      the LaTeX of declarations and of hand-derived steps as a tree
 fill       values in the place of slots, with brackets where they are needed; numbers
 products   products of matrices: transposed, taken matrix by matrix, added
-check, evaluate    a formula's value, held against the code; named (its functions), indices
-           (computed ones) and recurrence (definitions by a step of time) serve it
+check, evaluate    a formula's value, compared with what the code computes; named has its
+           functions, indices the computed indices, recurrence the definitions by steps of time
 write, mathml    the writers: LaTeX and text, MathML
 
 >>> rule = parse(r"<g> <b>^\top")

@@ -1,4 +1,4 @@
-"""`check_formula`: what an op says of itself in LaTeX, held against what its code computes."""
+"""`check_formula`: an op's formulas in LaTeX, compared with what its code computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FormulaCheck:
     formula: str
     difference: float  # relative to the largest entry; NaN where it could not be evaluated
     tolerance: float
-    unread: str = ""  # why it could not
+    unread: str = ""  # why it could not be
 
     @property
     def ok(self) -> bool:
@@ -105,7 +105,7 @@ def _wide(value: object) -> object:
 
 
 def _kept(array: Array, settings: Slots, x: object) -> Array:
-    """A result with the axes that were summed away, of length 1, so that it meets the input x."""
+    """A result with the axes that were summed away, of length 1, so that it broadcasts with x."""
     array = array.astype(np.float64) if array.dtype.kind == "f" else array
     if "axis" not in settings or not isinstance(x, np.ndarray) or array.ndim >= x.ndim:
         return array
@@ -137,8 +137,9 @@ def _fitted(found: Array, shape: tuple[int, ...]) -> Array:
     try:
         return np.broadcast_to(summed.sum(axis=axes, keepdims=True), shape)
     except ValueError:
-        said = f"a value of shape {found.shape} where {shape} is due"
-        raise UnreadableFormulaError(said) from None
+        raise UnreadableFormulaError(
+            f"a value of shape {found.shape} where {shape} is due"
+        ) from None
 
 
 def _difference(found: Array, expected: Array) -> float:

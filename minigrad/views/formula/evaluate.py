@@ -1,9 +1,10 @@
-r"""The value of a formula: the tree read as arithmetic, so that what is shown is held to the code.
+r"""The value of a formula, so that what is shown can be compared with what the code computes.
 
 Σ, mean, max and min bind loosest: they take all that follows in their term. Then come ⊙ and ⊘, from
-the left, and tightest what stands side by side: a product of matrices, or of a number and anything.
-Subscripts of a value are labels of its axes, which a Σ folds; an axis without labels is called as
-`ops.notation.letters` says. What is defined behind `\quad` is worked out where it is used.
+the left. Factors side by side bind tightest: a product of matrices, or of a number and anything.
+Subscripts of a value are labels of its axes, which a Σ sums over; axes without labels have the
+letters of `ops.notation.letters`. A sign that is defined behind `\quad` is evaluated where it is
+used.
 
 >>> from . import parse
 >>> evaluate(parse(r"\sum_j <x>_{i,j} + n, \quad n = 10"), {"x": np.ones((2, 3))})
@@ -68,7 +69,7 @@ NUMBERS = ("number", "frac", "tfrac", "sqrt")  # what is multiplied entry by ent
 
 
 class Labelled(NamedTuple):
-    """An array, the labels of its axes where subscripts gave some, whether it is a vector's ᵀ."""
+    """An array, the labels that subscripts gave its axes, and whether it is a vector's ᵀ."""
 
     array: Array
     labels: tuple[str, ...] | None = None
@@ -115,7 +116,7 @@ class _Evaluation:
     """The values of a formula's parts.
 
     Attributes: axis: along which of the axes of places an index is computed, if one is.
-        fill: the value of what lies outside of an array.
+        fill: the value of entries outside of an array.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class _Evaluation:
         return self.sum(items_of(node))
 
     def definition(self, sign: Formula) -> Labelled:
-        if self.axis is not None:  # it may be another number along each
+        if self.axis is not None:  # it may differ from axis to axis
             return self.value(self.definitions[sign])
         if sign in self.known:
             value = self.known[sign]
@@ -203,7 +204,7 @@ class _Evaluation:
         return _chunked(total, how, chunk)
 
     def prefixed(self, item: Formula, rest: list[Formula]) -> tuple[Labelled, list[Formula]]:
-        """An item with what it applies to, and what is left of the term."""
+        """The value of an item with what it applies to, and the rest of the term."""
         base, below, above = item.parts if item.kind == "script" else (item, EMPTY, EMPTY)
         name = base.text
         if base.kind in ("operator", "function") and name in named.FOLDS:
@@ -226,7 +227,7 @@ class _Evaluation:
             return (value if above == EMPTY else _power(value, self.value(above))), rest
         return self.value(item), rest
 
-    # ------------------------------------------------------------------ what stands alone
+    # ------------------------------------------------------------------ factors
 
     def atom(self, node: Formula) -> Labelled:
         match node:
@@ -258,12 +259,12 @@ class _Evaluation:
         raise UnreadableFormulaError(f"{text(node) or node.text!r} is not defined")
 
     def place(self, name: str) -> Labelled:
-        """What a letter of an index runs through."""
+        """All numbers that a letter of an index takes."""
         at = (self.axis or 0) if self.places.is_place(name) else 0
         return Labelled(np.arange(self.places.ranges[name][at]), (self.places.labels(name)[at],))
 
     def several(self, parts: Sequence[Formula]) -> Labelled:
-        """What stands in brackets with commas: steps, gates side by side, a number an axis."""
+        """Brackets with commas: steps of a sign, arrays side by side, or a number for each axis."""
         if any(part.text == r"\ldots" for part in parts):
             return Labelled(self.steps.sequence(parts))
         if self.axis is not None:
@@ -289,7 +290,7 @@ class _Evaluation:
         )
 
     def raised(self, value: Labelled, above: Formula) -> Labelled:
-        """A value with what stands above it: a power, or a transposition."""
+        """A value with its superscript: a power, or a transposition."""
         if above == EMPTY:
             return value
         if above == TRANSPOSE:
@@ -304,7 +305,7 @@ class _Evaluation:
         raise UnreadableFormulaError(f"the superscript {text(above)}")
 
     def subscripted(self, base: Formula, below: Formula) -> Labelled:
-        """Labels for the axes; or one entry of each row, picked by a sign that has the label."""
+        """A value with labels for its axes, or one entry of each row, as x_{i, t_i} picks it."""
         value = self.value(base)
         if self.places and base.kind == "slot":
             return self.read(value.array, split(below, COMMA))
@@ -320,15 +321,15 @@ class _Evaluation:
         return Labelled(value.array, tuple(signs))
 
     def read(self, array: Array, parts: list[Formula]) -> Labelled:
-        """The entries of an array at places, each of which may be computed."""
-        count = array.ndim - len(parts) + 1  # of the last part, which stands for all axes left
+        """The entries of an array at indices, each of which may be computed."""
+        count = array.ndim - len(parts) + 1  # of axes that the last part indexes
         found = [self.value(part) for part in parts[:-1]]
         found += [self.along(axis, parts[-1]) for axis in range(count)]
         labels = tuple(dict.fromkeys(label for one in found for label in one.labels or ()))
         return Labelled(read(array, [_aligned(one, labels) for one in found], self.fill), labels)
 
     def picked(self, value: Labelled, parts: list[Formula]) -> Labelled:
-        """x_{i, t_i}: of each row the entry that t tells; rows of several axes count as one."""
+        """x_{i, t_i}: of each row the entry at t; rows over several axes count as one axis."""
         at = next(i for i, part in enumerate(parts) if part.kind == "script")
         where = self.value(parts[at].parts[0]).array.astype(int)
         labels = tuple(text(part) for i, part in enumerate(parts) if i != at)
@@ -354,7 +355,7 @@ class _Evaluation:
         return found
 
     def is_at(self, name: str, where: Formula) -> Labelled:
-        """[m = 2 i + k]: 1 where a letter is what an index computes, along every axis."""
+        """[m = 2 i + k]: 1 where a letter equals a computed index along every axis."""
         found = _unlabelled(1.0)
         for axis in range(len(self.places.labels(name))):
             one = _together(
@@ -364,7 +365,7 @@ class _Evaluation:
         return found
 
     def first(self, below: Formula, inside: Formula) -> Labelled:
-        """Of the places that a letter goes through in order, the first where something holds."""
+        """1 at the first place, in the order of a letter, where a condition holds; 0 elsewhere."""
         outer, self.fill = self.fill, -np.inf
         value = self.value(inside)
         self.fill = outer
@@ -411,7 +412,7 @@ class _Evaluation:
         return Labelled(named.FUNCTIONS[name](self.call, subscript, *values))
 
     def arguments(self, part: Formula) -> list[Array | str]:
-        """What stands between two commas; of a slot that holds several arrays, each."""
+        """The values of one argument: several for a slot with several arrays."""
         if part.kind == "text":
             return [part.text]
         if part.kind == "slot" and isinstance(self.slots.get(part.text), tuple):
@@ -465,7 +466,7 @@ def _flat(array: Array, axes: int) -> Array:
 
 
 def _inside(node: Formula) -> Formula:
-    """What stands in brackets; a node without any as it is."""
+    """A formula without the brackets around it."""
     return node.parts[0] if node.kind in ("group", "tall") else node
 
 
@@ -475,14 +476,14 @@ def _is_softmax(node: Formula) -> bool:
 
 
 def _log_of(node: Formula) -> Formula:
-    """The same call of another function, which does not underflow."""
+    """The logarithm of a call of softmax, by a function that does not underflow."""
     return LOG_SOFTMAX if node == SOFTMAX else node.mapped(_log_of)
 
 
 def _chunked(
     total: Labelled | None, how: np.ufunc, chunk: list[tuple[Formula, Labelled]]
 ) -> Labelled:
-    """What stands side by side, multiplied, and then what came before it."""
+    """Factors side by side, multiplied, then combined with the total before them."""
     if not chunk:
         raise UnreadableFormulaError("a product without a factor")
     (node, found), *others = chunk
@@ -499,12 +500,12 @@ def _chunked(
 
 
 def _is_entrywise(factor: Formula) -> bool:
-    """Whether what stands beside it is multiplied entry by entry: not so by ∂L/∂X, which is one."""
+    """Whether it multiplies its neighbour entry by entry; ∂L/∂X, a matrix, does not."""
     return factor.text == "[" or (factor.kind in NUMBERS and gradient_of(factor) is None)
 
 
 def _matrix_product(one: Labelled, other: Labelled) -> Array:
-    """Of matrices or stacks of them; a vector's ᵀ beside a vector makes their outer product."""
+    """The product of matrices or stacks of them; with a vector's ᵀ, the outer product."""
     a, b = one.array, other.array
     if one.transposed:
         return a[:, None] * b[..., None, :]
@@ -518,7 +519,7 @@ def _matrix_product(one: Labelled, other: Labelled) -> Array:
 
 
 def _together(combine: np.ufunc, one: Labelled, other: Labelled) -> Labelled:
-    """Entry by entry; axes with labels meet those of the same label."""
+    """Combines entry by entry; axes of the same label are the same axis."""
     if one.labels is None and other.labels is None:
         return Labelled(combine(one.array, other.array))
     labels = tuple(dict.fromkeys((*one.known_labels, *other.known_labels)))
@@ -535,7 +536,7 @@ def _aligned(value: Labelled, labels: tuple[str, ...]) -> Array:
 
 
 def _as_mask(allowed: Array) -> Array:
-    """What a boolean mask adds, as views say of it: M is 0 where True, and −∞ where False."""
+    """What a boolean mask M adds to scores: 0 where True, −∞ where False."""
     return np.where(allowed, 0.0, -np.inf)
 
 

@@ -1,7 +1,7 @@
 """Values in the place of a formula's slots, and numbers, written as a person would.
 
-A product of matrices stays one, numbers stand in front, factors of one are left out, and what would
-be misread gets brackets.
+A product of matrices stays one, numbers are written in front, factors of 1 are left out, and
+brackets surround what would be misread without them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _scripted(base: Formula, below: Formula, above: Formula) -> Formula:
 
 
 def _base(node: Formula, index: bool) -> Formula:
-    """A value that a script or an index stands behind, in brackets unless it is a symbol."""
+    """A value that a script or an index follows, in brackets unless it is a symbol."""
     symbol = base_of(node).kind in ("letter", "word", "function", "operator")
     if node.kind == "script":
         _, below, above = node.parts
@@ -78,7 +78,7 @@ def _base(node: Formula, index: bool) -> Formula:
 
 
 def _exponent(node: Formula) -> Formula:
-    """An exponent entry by entry, worked out if it is one number less another."""
+    """An exponent; the difference of two numbers is computed."""
     match items_of(node):
         case (Formula(_, r"\circ") as circle, Formula("group", _, (inside,))):
             terms = split(inside, MINUS)
@@ -89,7 +89,7 @@ def _exponent(node: Formula) -> Formula:
 
 
 def _without_ones(items: Sequence[Formula]) -> list[Formula]:
-    """A row less its factors <g>: of a gradient that is 1, they need not be written."""
+    """A row without its factors <g>: a gradient that is 1 need not be written."""
     kept = [*items]
     for at in reversed([i for i, item in enumerate(items) if item == GRADIENT]):
         before, after = kept[max(at - 1, 0) : at], kept[at + 1 : at + 2]
@@ -122,7 +122,7 @@ def _needs_brackets(value: Formula, before: Formula, after: Formula) -> bool:
 
 
 def _numbers_first(node: Formula) -> Formula:
-    """Numbers stand before what they multiply entry by entry."""
+    """Write numbers before what they multiply entry by entry."""
     parts = split(node, ODOT)
     numbers = [part for part in parts if _is_number(part)]
     others = [part for part in parts if part not in numbers]

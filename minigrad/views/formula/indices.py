@@ -1,10 +1,10 @@
-r"""Indices that are computed, as in x_{n,c,2 i + k - 1}: the letters' ranges, and what is read.
+r"""Computed indices, as in x_{n,c,2 i + k - 1}: what their letters range over, and what is read.
 
-In a formula that has one, the last index of an array, and what it is computed from, are places: a
-letter stands for one number along each of the array's remaining axes, and i is i#0, i#1, … as a
-label. What lies outside of an array is 0, or −∞ below a maximum. A letter ranges over the axis that
-it labels, over a size as `k < <size>` says, or else over the result's axis: a result has its axes
-in the order n, o, d, c, f, m, i, k, examples and channels before places.
+In a formula with a computed index, the last index of an array is a place: its letters have one
+number for each of the array's remaining axes, and the labels of i are i#0, i#1, …. Entries outside
+of an array are 0, or −∞ below a maximum. A letter ranges over the axis that it labels, over a size
+that `k < <size>` gives, or else over an axis of the result, whose axes are in the order n, o, d, c,
+f, m, i, k: examples and channels before places.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LESS = operator("<")
 
 
 class Places:
-    """Over what the letters of a formula range; false where no index is computed.
+    """What the letters of a formula range over; false where no index is computed.
 
     Args: slots: arrays and settings.  shape: the result's.  defined: letters that are numbers.
     """
@@ -80,14 +80,14 @@ class Places:
 
 
 def _below(node: Formula) -> Formula | None:
-    """What a sum, or another fold, goes over."""
+    """The subscript of a sum or of another fold."""
     if node.kind == "script" and node.parts[0].text in {*FOLDS, "first"}:
         return node.parts[1] if node.parts[1].kind != "empty" else None
     return None
 
 
 def _equation(node: Formula) -> tuple[str, Formula] | None:
-    """The letter and the right-hand side of a bracket such as [m = i + k]."""
+    """The letter and the right-hand side of an equation in brackets, such as [m = i + k]."""
     if node.kind in ("group", "tall") and node.text == "[":
         sides = split(node.parts[0], EQUALS)
         if len(sides) == 2 and sides[0].kind == "letter" and len(sides[0].text) == 1:
@@ -105,7 +105,7 @@ def ordered(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read(array: Array, indices: Sequence[Array], fill: float) -> Array:
-    """The entries at places, one array for each axis; `fill` for those that lie outside."""
+    """The entries at indices, one array for each axis; `fill` for those outside of the array."""
     places = [at.astype(int) for at in indices]
     inside = np.ones((), bool)
     for at, n in zip(places, array.shape, strict=True):

@@ -1,8 +1,8 @@
 """Formulas as trees of MathML, which the page builds as elements: no markup reaches it.
 
 A tree is text or a list: the tag, attributes if there are any, then children. Three tags are the
-page's own: ["slot", "x"] is what stands for the input x, ["shape", "(2, 3)"] a symbol's shape,
-["room"] what stands between two factors.
+page's own: ["slot", "x"] is the place of the input x, ["shape", "(2, 3)"] a symbol's shape, and
+["room"] the space between two factors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNDER = (
     SUM,
     Formula("function", r"\max"),
     Formula("function", r"\min"),
-)  # scripts stand below these
+)  # their subscripts are written below them
 ROOM = ["room"]  # between factors; the third of the page's own tags
 FULL_SIZE = {"displaystyle": "false", "scriptlevel": "0"}
 
@@ -41,7 +41,7 @@ def mathml(node: Formula) -> Tree:
 
 
 def _beside(node: Formula) -> list[Tree]:
-    """What stands beside one another, with room between the factors of a product."""
+    """The items of a row, with room between the factors of a product."""
     trees: list[Tree] = []
     for item, after in pairwise((*items_of(node), Formula("space"))):
         trees.append(_tree(item))

@@ -1,6 +1,6 @@
 """The functions that formulas name: one table of what each does to arrays.
 
-A function gets the call it stands in, its subscript as text, and its arguments.
+A function takes the call, its subscript as text, and its arguments.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _shape(below: str) -> tuple[int, ...]:
 
 
 def index(written: str, slots: Slots) -> Any:
-    """An index as it is written behind a value, such as `…, 1:2` or `[0, 2], new`."""
+    """NumPy's index for one that is written as `…, 1:2` or `[0, 2], new`."""
     if written in slots:
         return slots[written]
     parts = re.findall(r"\s*(\[[^\]]*\]|[^,]+)", written)
@@ -131,7 +131,7 @@ def _softmax(call: FormulaCall, below: str, x: Array) -> Array:
 
 
 def _log_softmax(call: FormulaCall, below: str, x: Array) -> Array:
-    """The logarithm of it, also where the weight itself is too small for a float."""
+    """The logarithm of softmax, also where softmax itself is too small for a float."""
     axes = _axes(below, x)
     axes = (-1,) if axes is None and x.ndim else axes
     top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
@@ -139,7 +139,7 @@ def _log_softmax(call: FormulaCall, below: str, x: Array) -> Array:
 
 
 def _allowed(below: str, shape: tuple[int, int]) -> Array:
-    """Which keys j a query i may attend to, as j ≤ i and |i - j| < n say."""
+    """Which keys j a query i may attend to, by conditions such as j ≤ i and |i - j| < n."""
     i, j = np.arange(shape[0])[:, None], np.arange(shape[1])
     allowed = j <= i if "j ≤ i" in below else np.ones(shape, bool)
     near = re.search(r"\|i - j\| < (\d+)", below)
@@ -147,7 +147,7 @@ def _allowed(below: str, shape: tuple[int, int]) -> Array:
 
 
 def _broadcast(call: FormulaCall, below: str, x: Array) -> Array:
-    """To the shape that is written; else along the named axes of the result."""
+    """To the shape in the subscript, or to the result's shape along the axes that it names."""
     if re.search(r"\d", below):
         return np.broadcast_to(x, _shape(below))
     axes = _axes(below, np.empty(call.shape))
@@ -184,7 +184,7 @@ def _pick(call: FormulaCall, below: str, x: Array, indices: Array) -> Array:
 
 
 def _unsorted(call: FormulaCall, below: str, g: Array) -> Array:
-    """What belongs to each entry, from where sorting put it."""
+    """Undo sorting: the entry of g at the place to which sorting moved each entry of x."""
     x = call.slots["x"]
     axis = int(below) if below else None
     back = np.argsort(np.argsort(x, axis, "stable"), axis, "stable")
@@ -196,7 +196,7 @@ def _repeated(call: FormulaCall, below: str, x: Array) -> Array:
 
 
 def _summed_repeats(call: FormulaCall, below: str, g: Array) -> Array:
-    """Each entry's copies added up."""
+    """The sum of the copies of each entry."""
     made = np.zeros(call.shape)
     places = _repeated(call, below, np.arange(made.size).reshape(call.shape))
     np.add.at(made.reshape(-1), places, g)

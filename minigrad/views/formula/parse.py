@@ -1,7 +1,7 @@
 r"""LaTeX of declarations and of hand-derived steps as a tree.
 
 It reads the LaTeX of this project, not LaTeX at large: a command that it does not know is a word,
-and what is missing is left out, so that any text gives a tree.
+and missing parts are left out, so that any text gives a tree.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _LatexParser:
 
 
 def _is_applied_to(head: Formula, group: Formula) -> bool:
-    """Whether brackets right behind a node are its arguments or its index."""
+    """Whether brackets directly behind a node are its arguments or its index."""
     base = base_of(head)
     signs = ("number", "operator", "space", "text")
     return group.text != "|" and (base.kind not in signs or base == operator(r"\#"))

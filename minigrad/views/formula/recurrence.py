@@ -1,7 +1,8 @@
-r"""Definitions by a step of time, as h_t = tanh(x_t W + h_{t-1} V), h_0 = h: each worked out once.
+r"""Definitions by steps of time, as h_t = tanh(x_t W + h_{t-1} V), h_0 = h: each computed once.
 
-Steps count from 1, as an array's entries do in a formula: X_t is its t-th row. T is the last step:
-how many rows an array has that is indexed by t alone. A sign without its t is all steps, stacked.
+Steps count from 1, as an array's entries do in a formula: X_t is its t-th row. T is the last step,
+the number of rows of an array that is indexed by t alone. A sign without its t is all steps,
+stacked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .write import text
 
 __all__ = ["Steps"]
 
-Sign: TypeAlias = tuple[Formula, Formula]  # its letter, and what stands above it, as n in a^n_t
+Sign: TypeAlias = tuple[Formula, Formula]  # its letter, and its superscript, as n in a^n_t
 T = letter("t")
 
 
@@ -85,7 +86,7 @@ class Steps:
         return total
 
     def script(self, base: Formula, below: Formula, above: Formula) -> tuple[Array, Formula] | None:
-        """The value of a sign at a step, and what stands above it that is not its name."""
+        """The value of a sign at a step, and its superscript if that is no part of its name."""
         if below == EMPTY or (at := self.number(below)) is None:
             return None
         if base.kind == "slot":
@@ -111,7 +112,7 @@ class Steps:
         return array
 
     def sequence(self, parts: Sequence[Formula]) -> Array:
-        """(h_1, …, h_T, c_T): all from what stands before the dots to what stands behind."""
+        """(h_1, …, h_T, c_T): the dots are the steps between the signs on both sides of them."""
         dots = parts.index(next(part for part in parts if part.text == r"\ldots"))
         base, below, _ = parts[dots - 1].parts
         first, last = self.number(below), self.number(parts[dots + 1].parts[1])
@@ -121,7 +122,7 @@ class Steps:
         return np.stack([*steps, *map(self.array_of, parts[dots + 2 :])])
 
     def at(self, sign: Sign, step: int) -> Array:
-        """A sign at a step; where one step has a definition of its own, as h_0, by that."""
+        """A sign at a step, by the definition of that step, as h_0, if it has one of its own."""
         if (sign, step) in self.known:
             known = self.known[sign, step]
             if known is None:

@@ -1,4 +1,4 @@
-"""What a formula is made of, its signs, and what its tree tells: how it binds, what it defines."""
+"""What a formula is made of, its signs, how it binds, and the signs that it defines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Formula:
 
     letter, number, operator, function, space   one sign, as LaTeX spells it
     word, text, shape                           a symbol of several letters, any text, a shape
-    slot                  what stands for an input, a setting, `g` or `out`
+    slot                  the place of an input, a setting, `g` or `out`
     row                   parts beside one another
     group, tall           a row in brackets, of which the opening one is the text; tall ones grow
     call                  a head, and the group right behind it: its arguments or its index
@@ -65,7 +65,7 @@ KIND_OF_COMMAND = {name: kind for kind, signs in READS_AS.items() for name in si
 
 
 def shown(sign: Formula) -> str:
-    """A sign as one reads it."""
+    """A sign as plain text shows it."""
     if sign.kind == "operator" and sign.text.startswith("{"):  # an operator in braces
         return sign.text[1:-1]
     if sign.kind not in READS_AS or sign.text[:1] != "\\":
@@ -94,7 +94,7 @@ GRADIENT = Formula("slot", "g")
 
 
 def row(items: Sequence[Formula]) -> Formula:
-    """Nodes beside one another; a single one stands for itself."""
+    """Formulas beside one another; one alone stays as it is."""
     return items[0] if len(items) == 1 else Formula("row", "", tuple(items))
 
 
@@ -107,7 +107,7 @@ def script(base: Formula, below: Formula = EMPTY, above: Formula = EMPTY) -> For
 
 
 def base_of(node: Formula) -> Formula:
-    """What stands under scripts; the node itself without any."""
+    """A formula without its scripts."""
     return node.parts[0] if node.kind == "script" else node
 
 
@@ -140,7 +140,7 @@ def definitions(formula: Formula) -> tuple[Formula, list[tuple[Formula, Formula]
 
 
 def level(node: Formula) -> str:
-    """What binds loosest outside of all brackets: "sum", "product", or "atom" for neither."""
+    """What binds loosest outside of all brackets: "sum", "product", or "atom" if nothing does."""
     items = items_of(node)
     if any(item in LOOSE for item in items):
         return "sum"

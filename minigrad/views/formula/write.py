@@ -64,10 +64,10 @@ def plain(tex: str) -> str:
 class _FormulaWriter:
     """Writes a tree from left to right; subclasses say how each kind of node looks."""
 
-    prefixes: tuple[Formula, ...] = ()  # operators that stand close to what follows
+    prefixes: tuple[Formula, ...] = ()  # operators without room behind them
 
     def write(self, node: Formula, small: bool = False) -> str:
-        """A node as text; in a script, which is small, letters stand close."""
+        """A formula as text; in a script, which is small, letters have no room between them."""
         return self.row(node.parts, small) if node.kind == "row" else self.node(node)
 
     def node(self, node: Formula) -> str:
@@ -89,7 +89,7 @@ class _FormulaWriter:
         return written
 
     def is_close(self, before: Formula, node: Formula, after: Formula, small: bool) -> bool:
-        """Whether nothing stands between a node and the next."""
+        """Whether there is no room between a node and the next."""
         letters = small and after.kind != "operator"
         if after == COMMA or node == COMMA:
             return after == COMMA or (letters and before.kind != "operator")
@@ -100,7 +100,7 @@ class _FormulaWriter:
 
 
 def _is_glued(node: Formula) -> bool:
-    """Whether a node is an operator in braces, which stands close to both sides."""
+    """Whether a node is an operator in braces, which has no room on either side."""
     return node.text[:1] == "{"
 
 
