@@ -21,7 +21,7 @@ from .attention import attend
 from .cache import KernelState
 from .initialisers import Seed, generator
 from .linear import check_sizes
-from .module import as_named_tensor, named, with_shapes
+from .module import as_array, as_named_tensor, named, with_shapes
 from .renamed import renamed
 
 __all__ = [
@@ -162,7 +162,7 @@ def performer_attention(
 
 def _arrays(call: str, **arrays: Array) -> list[Any]:
     """Everything as an array or a Tensor, with at least two axes."""
-    found = {n: x if hasattr(x, "__apply__") else np.asanyarray(x) for n, x in arrays.items()}
+    found = {name: as_array(x) for name, x in arrays.items()}
     for name, x in found.items():
         if x.ndim < 2:
             _refuse(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})

@@ -13,7 +13,7 @@ from minigrad.errors import DTypeError
 from .arrays import Array
 from .initialisers import Seed, generator, parameter
 from .linear import check_sizes
-from .module import Module
+from .module import Module, as_array
 
 __all__ = ["Embedding"]
 
@@ -52,7 +52,7 @@ class Embedding(Module):
         self.W = parameter(W, dtype)
 
     def forward(self, tokens: ArrayLike) -> mg.Tensor:
-        tokens = tokens if hasattr(tokens, "dtype") else np.asarray(tokens)
+        tokens = as_array(tokens)
         if tokens.dtype.kind not in "iu":
             raise DTypeError(f"Embedding(tokens): tokens must be integers, got {tokens.dtype}")
         X = mg.take(self.W, tokens, axis=0, negative=False)  # (..., d_model)

@@ -341,8 +341,7 @@ def _softmax(S: Array) -> Array:
     row_max = S.max(axis=-1, keepdims=True, initial=-np.inf)
     E = np.exp(S - np.where(np.isneginf(row_max), 0.0, row_max))
     row_sum = E.sum(axis=-1, keepdims=True)
-    A: Array = E / np.where(row_sum == 0, 1.0, row_sum)
-    return A
+    return E / np.where(row_sum == 0, 1.0, row_sum)
 
 
 def _masked(S: Array, mask: Array | None) -> Array:
@@ -353,8 +352,7 @@ def _masked(S: Array, mask: Array | None) -> Array:
     if mask.dtype == np.bool_:
         return np.where(mask, S, -np.inf)
     with np.errstate(over="ignore"):  # −1e9 is −inf to float16, and means it
-        S_masked: Array = S + mask.astype(S.dtype)
-    return S_masked
+        return S + mask.astype(S.dtype)
 
 
 def _split_heads(x: Array, heads: int) -> Array:
@@ -378,7 +376,7 @@ def _sum_group(g: Array, group: int) -> Array:
     if group == 1:
         return g
     by_group = g.reshape(*g.shape[:-3], g.shape[-3] // group, group, *g.shape[-2:])
-    return np.asarray(by_group.sum(axis=-3))
+    return by_group.sum(axis=-3)
 
 
 def _with_head_axis(mask: Array | None) -> Array | None:

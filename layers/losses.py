@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeErr
 
 from .arrays import Array
 from .hand_derived_ops import cross_entropy_steps
-from .module import Module
+from .module import Module, as_array
 
 __all__ = [
     "BCEWithLogitsLoss",
@@ -70,8 +70,7 @@ def cross_entropy_loss(
         raise ArgumentError(
             f"cross_entropy_loss: label_smoothing must lie in [0, 1], got {label_smoothing}"
         )
-    logits = logits if isinstance(logits, mg.Tensor) else np.asanyarray(logits)
-    targets = targets if isinstance(targets, mg.Tensor) else np.asanyarray(targets)
+    logits, targets = as_array(logits), as_array(targets)
     C = logits.shape[axis]
     w = np.ones(C, logits.dtype) if weight is None else np.asarray(weight, logits.dtype)
     if w.shape != (C,):

@@ -17,6 +17,7 @@ from minigrad import mask_rules, masks
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .arrays import Array, Mask, SameArray
+from .module import as_array
 
 __all__ = ["combined_mask", "create_causal_mask", "padding_mask"]
 
@@ -110,7 +111,7 @@ def entries_of(mask: Mask, n: int, m: int) -> Array:
     """The entries of a mask for n queries and m keys: a rule's, or those that it was given by."""
     if isinstance(mask, mask_rules.MaskRule):
         return mg.mark_constant(mask.array(n, m))
-    return mask if isinstance(mask, mg.Tensor) else np.asanyarray(mask)
+    return as_array(mask)
 
 
 def fit_mask(mask: Array, shape: tuple[int, ...], Q: Array | None = None) -> Array:

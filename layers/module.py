@@ -249,6 +249,11 @@ def named(symbol: str, x: SameArray) -> SameArray:
     return x
 
 
+def as_array(x: Any) -> Array:
+    """A Tensor, or a shape in its place, as it is; anything else as an array."""
+    return x if hasattr(x, "__apply__") else np.asanyarray(x)
+
+
 def with_shapes(text: str, **arrays: Array) -> str:
     """The text of an error, and below it each array's shape and path."""
     lines = [f"  {s}: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip() for s, x in arrays.items()]

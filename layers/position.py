@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -15,8 +15,6 @@ from .linear import check_sizes
 from .module import Module
 
 __all__ = ["LearnedPosition", "SinusoidalPosition", "sinusoidal_encoding"]
-
-AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 
 
 @explained
@@ -112,8 +110,8 @@ def positions_of(
     return np.arange(offset, offset + n) if positions is None else np.asanyarray(positions) + offset
 
 
-def mark_constant(array: AnyArray, *given: object) -> AnyArray:
-    """An array that only shapes determine, unless positions are given: `mg.compile` may keep it."""
+def mark_constant(array: NDArray[Any], *given: object) -> NDArray[Any]:
+    """An array that `mg.compile` may keep, for without positions it depends on shapes alone."""
     if all(positions is None for positions in given):
         mg.mark_constant(array)
     return array

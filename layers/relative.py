@@ -84,7 +84,7 @@ class RelativePosition(Module, AttentionOption):
 
     def _row(self, n: int, m: int, i: Positions, j: Positions) -> NDArray[np.integer]:
         k, to = self.max_distance, distances(n, m, i, j)
-        return mark_constant(np.asanyarray(np.clip(to, -k, k) + k), i, j)
+        return mark_constant(np.clip(to, -k, k) + k, i, j)
 
 
 class TransformerXLPosition(Module, AttentionOption):
@@ -242,7 +242,7 @@ def t5_bucket(
 def distances(n: int, m: int, i: Positions = None, j: Positions = None) -> NDArray[np.integer]:
     """j − i for each of n queries and m keys: (n, m), or (B, n, m) if either has a batch."""
     i, j = positions_of(n, i), positions_of(m, j)
-    return np.asanyarray(j[..., None, :] - i[..., :, None])
+    return j[..., None, :] - i[..., :, None]
 
 
 def gather_columns(E: Array, columns: NDArray[np.integer]) -> Array:

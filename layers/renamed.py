@@ -93,8 +93,7 @@ def former(name: str, function: Function) -> Function:
 
 def old_names(function: Any) -> Collection[str]:
     """The old names that a function still takes."""
-    names: Collection[str] = getattr(function, "old_names", ())
-    return names
+    return getattr(function, "old_names", ())
 
 
 def _put(call: str, kwargs: dict[str, Any], name: str, value: Any) -> None:

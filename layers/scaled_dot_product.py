@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError
 from .arrays import Array, Mask
 from .attention import attend, repeat_heads
 from .mask import entries_of, fit_mask, visible, with_head_axis, with_visible
-from .module import named
+from .module import as_array, named
 from .options import soft_cap
 from .position import mark_constant
 
@@ -71,7 +71,7 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: return_scores must be a bool, "
             f'"S_raw", "S", "S_capped" or "S_masked", got {return_scores!r}'
         )
-    Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
+    Q, K, V = (as_array(x) for x in (Q, K, V))
     n, m = Q.shape[-2], K.shape[-2]
     M = _entries("scaled_dot_product_attention(Q, K, V, mask)", mask, Q, m)
     if is_causal:
@@ -138,7 +138,7 @@ def online_softmax_attention(
     >>> online_softmax_attention(Q, K, V).ravel()
     array([1., 1.])
     """
-    Q, K, V = (x if isinstance(x, mg.Tensor) else np.asanyarray(x) for x in (Q, K, V))
+    Q, K, V = (as_array(x) for x in (Q, K, V))
     shape = (*Q.shape[:-1], K.shape[-2])
     M = _entries("online_softmax_attention(Q, K, V, mask)", mask, Q, shape[-1])
     M = None if M is None else fit_mask(M, shape, Q)
