@@ -1,4 +1,4 @@
-"""What ops and functions take for arrays: which values are refused, and in which words."""
+"""What ops and functions take as arrays, and the errors for what they do not take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_foreign(value: object) -> bool:
 
 
 def is_masked(value: object) -> bool:
-    """Whether this is NumPy's masked array, which loses its mask where it meets a tensor."""
+    """Whether this is NumPy's masked array, whose mask an op would lose."""
     return isinstance(value, np.ma.MaskedArray)
 
 
@@ -45,12 +45,12 @@ def entries_of(value: Any) -> Iterator[Any]:
 
 
 def operand(call: str, value: Any, stack: Callable[..., Any] | None) -> Any:
-    """An input as an array; a list that holds Tensors as `stack` makes one Tensor of it.
+    """An input as an array; a list that holds Tensors as one Tensor, by `stack`.
 
-    Raises: DTypeError for what is none, or is another library's; for a masked array, and for
-        entries that are no numbers.
+    Raises: DTypeError for what is no array, for an array of another library, for a masked array,
+        and for entries that are no numbers.
     """
-    if value is None:  # left out
+    if value is None:  # an optional input
         return None
     refuse_masked(call, value)
     tensors = False

@@ -1,4 +1,4 @@
-"""What Python and NumPy ask of an array, and Tensor answers: entries, comparisons, conversions.
+"""What Python and NumPy need of an array: Tensor's entries, comparisons, conversions and copies.
 
 Reading the entries leaves the graph, so nothing here is recorded; listeners are notified.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrayProtocol", "EntryCount", "ForeignName", "ForeignNames", "data_of"]
 
-UNPACKED = {  # what layers call their outputs, and how to have more of them
+UNPACKED = {  # how to get several results of a layer, by the name of its one output
     "out": "attention layers return (out, weights) when called with return_weights=True",
     "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
     "H": "recurrent layers return (H, state) when called with return_state=True",
@@ -74,9 +74,9 @@ class ForeignNames:
 
 
 class NamedClass(type):
-    """The class of Tensor. `json` can only be answered where it asks for the class's name.
+    """The class of Tensor, whose name raises an error when `json` asks for it.
 
-    It refuses what it does not know by that name alone; so the error says what to write there.
+    `json` reads the name of a class only to refuse it, and an error here can say what to write.
     """
 
     @property
@@ -129,7 +129,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             self.assign_(array)
 
     def numpy(self) -> Array:
-        """The array, as `data` is: nothing done with it is recorded, and writing to it counts."""
+        """The array, as `data` is: nothing done with it is recorded, and writes to it are noted."""
         return self.data
 
     def item(self) -> float:
@@ -142,14 +142,14 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         return read_data(self).item()
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
-        """The array, read-only: a write that is not counted could make a gradient wrong."""
+        """The array, read-only: a write that is not noted could make a gradient wrong."""
         return np.array(self._shared("np.asarray"), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> object:
         """The memory itself, marked read-only, for `np.from_dlpack` and the like.
 
-        NumPy and JAX keep to the mark. PyTorch does not look at it, and what it writes there is not
-        counted: write to a clone. Who asks in the form that has no mark yet gets a copy.
+        NumPy and JAX respect the mark. PyTorch ignores it, and its writes are not noted: write to a
+        clone. A call in the older form, which has no such mark, gets a copy.
         """
         array = self._shared("__dlpack__")
         return (array if options.get("max_version") else array.copy()).__dlpack__(**options)
@@ -158,7 +158,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         return self._data.__dlpack_device__()
 
     def _shared(self, call: str) -> Array:
-        """The array as another library gets it, whose writes are not counted."""
+        """The array for another library, whose writes would not be noted."""
         if self._needs and current().recording:
             raise GradientError(
                 f"{call}({self.path or 'tensor'}): no other library would record what it does with "
@@ -220,7 +220,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         writes.note(self._data, caller())
         notify(Listener.tensor_assigned, self, new, index)
 
-    # ------------------------------------------------------------------ as Python sees it
+    # ------------------------------------------------------------------ Python's special methods
 
     __hash__ = object.__hash__
 

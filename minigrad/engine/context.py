@@ -53,7 +53,7 @@ class ContextChange:
         try:
             _CURRENT.set(self._changed(before))
             return self
-        except BaseException:  # Ctrl-C right after it: the block will not be entered, nor left
+        except BaseException:  # Ctrl-C after `set`: Python neither enters the block nor leaves it
             _CURRENT.set(before)
             raise
 
@@ -61,7 +61,7 @@ class ContextChange:
         try:
             now = current()
             _CURRENT.set(now.outer or now)
-        except BaseException:  # Ctrl-C anywhere in it: leave all the same
+        except BaseException:  # Ctrl-C: leave all the same
             now = now or current()
             _CURRENT.set(now.outer or now)
             raise
@@ -142,7 +142,7 @@ class scope(ContextChange):
 
 
 class use_context(ContextChange):
-    """Within, the surroundings are exactly `context`: as `checkpoint` goes back to where it ran."""
+    """Within, the surroundings are those of `context`, as in the second run of `checkpoint`."""
 
     __slots__ = ("context",)
 

@@ -1,8 +1,8 @@
-"""Followed: a view of an array that tells what NumPy computes of it outside the ops.
+"""Followed: a view of an array that reports what NumPy computes of it outside the ops.
 
-While a run is written down, its array arguments and what `.data` and `.numpy()` hand out are
-Followed views, and a `Follower` listens: it may write a call down as a step, and answers with what
-the call makes. Once nobody listens, a Followed array behaves as any array.
+While compile or an ONNX export records a run, the run's array arguments and what `.data` and
+`.numpy()` return are Followed views. Each NumPy call on one goes to a `Follower`, which may record
+it as a step, and which returns its result. Without a Follower, a Followed array is as any array.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _LOOKS = """
 
 
 class Follower(Listener):
-    """A listener that hears of Followed arrays."""
+    """A listener that is notified of what is done with Followed arrays."""
 
     def computed(
         self, name: str, call: Callable[..., Any], args: Arguments, kwargs: dict[str, Any]
     ) -> Any:
-        """What `call`, of this name in NumPy, makes of arguments with Followed arrays in them."""
+        """The result of `call`, of this name in NumPy; among its arguments are Followed arrays."""
         return call(*plain(args), **plain(kwargs))
 
     def looked_at(self, use: str) -> None:
-        """Numbers were taken out of one, by this function or attribute."""
+        """Entries were read by this function or attribute, which no step can repeat."""
 
     def guard(self, array: Followed) -> None:
-        """The truth of one was asked for."""
+        """The program branches on the truth of an array."""
 
 
 def plain(item: Any) -> Any:
@@ -62,7 +62,7 @@ def plain(item: Any) -> Any:
 
 
 def _follower() -> Follower | None:
-    return next((one for one in current().listeners if isinstance(one, Follower)), None)
+    return next((x for x in current().listeners if isinstance(x, Follower)), None)
 
 
 def _compute(name: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +83,7 @@ def _method(name: str, x: Array, *args: Any, **kwargs: Any) -> Any:
 
 
 class Followed(np.ndarray[Any, Any]):
-    """A view that tells what is done with it."""
+    """A view that reports what is done with it."""
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__") or name in _FACTS or _follower() is None:
@@ -106,7 +106,7 @@ class Followed(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(x, Tensor) for x in inputs):
-            return NotImplemented  # a Tensor's turn
+            return NotImplemented  # Tensor's method runs instead
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         return _compute(name, getattr(ufunc, method), *inputs, **kwargs)
 

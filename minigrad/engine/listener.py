@@ -33,7 +33,7 @@ HandDerived: TypeAlias = Callable[..., Any]  # of symbols, by name, to steps wit
 
 
 class Listener:
-    """Is notified of every op that runs and of every backward step. Override what you need.
+    """Base class of what is notified of every op and every backward step; override its methods.
 
     Attributes:
         shows_inputs: gradients are computed also for inputs made with requires_grad="on demand".
@@ -76,10 +76,10 @@ class Listener:
     def arrived(self, leaf: Tensor, gradient: TensorOrArray) -> None:
         """A leaf's whole gradient is known."""
 
-    # ------------------------------------------------------------------ what layers say
+    # ------------------------------------------------------------------ notes of layers
 
     def mark_input(self, tensor: Tensor) -> None:
-        """A layer was handed this tensor: it is an input, not a parameter."""
+        """A layer was called with this tensor: it is an input, not a parameter."""
 
     def mark_constant(self, array: Array) -> None:
         """This array is the same at every call, whatever the arguments hold."""
@@ -155,13 +155,13 @@ class Listener:
     # ------------------------------------------------------------------ effects
 
     def effect_repeated(self) -> tuple[Any] | None:
-        """An effect, such as sending, is asked for; its result if it must not happen again."""
+        """An effect, such as sending, is about to happen; in a tuple, its result if it must not."""
 
     def effect_finished(self, result: object) -> None:
-        """An effect happened, or was answered for, with this result."""
+        """An effect happened, or a listener gave its result in its place."""
 
     def refuse(self, reason: str, remedy: str = "") -> None:
-        """Something happens that no recorded program could repeat, and what to do about it."""
+        """The run does what no recorded program could repeat; `remedy` says what to do about it."""
 
 
 def notify(event: Callable[Concatenate[Any, P], R], *args: P.args, **kwargs: P.kwargs) -> list[R]:
@@ -204,7 +204,7 @@ def mark_constant(array: Array) -> Array:
 
 
 def mark_input(*values: object) -> None:
-    """Say what a layer was handed: a record calls these tensors inputs, not parameters."""
+    """Say what a layer was called with: a record calls these tensors inputs, not parameters."""
     if not current().listeners:
         return
     for value in values:

@@ -348,9 +348,9 @@ class Op:
         given = {"g", "out"} | {name for name, value in values.items() if value is not None}
 
         def formula(declared: str | Callable[..., str], i: int) -> str:
-            text = (
-                declared if isinstance(declared, str) else self.call_by_name(declared, **known, i=i)
-            )
+            text = declared
+            if not isinstance(text, str):
+                text = self.call_by_name(text, **known, i=i)
             for name in set(re.findall(r"<(\w+)>", text)) - given:
                 text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
             return text

@@ -1,6 +1,7 @@
-"""Plans: how an op runs forward and back for given inputs, as code generated from its rules.
+"""Rules, and plans: how an op runs forward and back, as code generated from its rules.
 
-What a rule's parameters name is all that a plan keeps of a call, so that is decided here, once.
+A node saves what the rules' parameters name and nothing else. A plan decides that once, for all
+calls in which the same inputs need a gradient.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def declare_rule(
     auxiliary: tuple[str, ...],
     inputs: tuple[str, ...],
 ) -> Callable[[Function], Function]:
-    """Put a rule for these inputs among `rules`, once its parameters are found to be known."""
+    """Put a rule for these inputs into `rules`. Raises DeclarationError for unknown parameters."""
 
     def declare(function: Function) -> Function:
         names = parameters_of(function)

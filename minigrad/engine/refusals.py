@@ -28,9 +28,9 @@ def runs(frame: FrameType, instruction: str) -> bool:
 def unknown_keyword(
     call: str, given: Mapping[str, object], offered: Iterable[str], others: bool = False
 ) -> DTypeError | None:
-    """The error of a call with a keyword that it does not have; None where it has them all.
+    """The error of a call with a keyword that it does not have; None if it has them all.
 
-    Args: others: it takes others too, so that only those known from elsewhere are refused.
+    Args: others: the call takes other keywords too, so refuse only those of other libraries.
     """
     from ..habits import for_keyword, is_habit
 

@@ -1,7 +1,8 @@
 """Sparse gradients: zero except at an index, and how they are added to another gradient.
 
-What slices of one array send back is mostly zeros. So a rule says what goes where, and the
-traversal adds it in place: n slices then cost as much as the array, not n times as much.
+The gradient that a slice sends back to its array is mostly zeros. So its rule gives the values and
+where they belong, and the traversal adds them in place: the gradients of n slices then cost as much
+as one array, not as much as n.
 """
 
 from __future__ import annotations

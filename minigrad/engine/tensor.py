@@ -1,12 +1,12 @@
 """Tensor, the Node of the op that made it, and the way back: what runs when `loss.backward()` runs.
 
-`Tensor.__apply__` is where an op meets a Tensor: it runs the kernel on the arrays and, if any input
+`Tensor.__apply__` runs an op on Tensors: it calls the kernel on their arrays and, if any of them
 needs a gradient, records one Node. `backpropagate` is the traversal. A node's number is larger than
 those of everything it was computed from, so descending numbers are a valid reverse order: collect
 what the output depends on with a stack, sort, walk, all of it without recursion.
 
-Operators and methods are attached by `minigrad.ops`; what else Python and NumPy ask of an array is
-in array_protocol.py.
+Operators and methods are attached by `minigrad.ops`; what else Python and NumPy need of an array is
+in array_protocol.py, what users' hooks do in hooks.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 _ndarray = np.ndarray
 _frame = sys._getframe
-ON_DEMAND = 2  # of `_needs`: a gradient is computed only where it is asked for by name
+ON_DEMAND = 2  # of `_needs`: a gradient is computed only where `grad` names the tensor
 COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
 
 _by_number = attrgetter("seq")
@@ -101,7 +101,7 @@ class Tensor(ArrayProtocol):
         self._name: str | None = None
         self._hooks: dict[int, Hook] | None = None
 
-    # ------------------------------------------------------------------ an op meets a Tensor
+    # ------------------------------------------------------------------ an op runs on Tensors
 
     @staticmethod
     def __apply__(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
@@ -169,7 +169,7 @@ class Tensor(ArrayProtocol):
                 listener.forward(op, inputs, settings, result, seconds)
         return result
 
-    # ------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------ attributes
 
     @property
     def requires_grad(self) -> bool:
@@ -270,7 +270,7 @@ class Tensor(ArrayProtocol):
         if listeners and any(notify(Listener.intercept_backward, self, seed, retain_graph)):
             return
         seed = getattr(seed, "_data", seed)
-        seed = np.array(seed) if listeners else np.asarray(seed)  # one may keep it
+        seed = np.array(seed) if listeners else np.asarray(seed)  # a listener may keep it
         results = backpropagate([(self._node or self, seed)], retain=retain_graph)
         add_gradients(results)
 
@@ -358,7 +358,7 @@ def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArra
                 f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
                 "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
             )
-        return _one(output._data.shape, output._data.dtype)
+        return _unit_gradient(output._data.shape, output._data.dtype)
     if isinstance(gradient, np.ma.MaskedArray):
         refuse_masked(f"{call}(gradient)", gradient)
     if np.shape(gradient) != output.shape:
@@ -371,11 +371,11 @@ def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArra
 
 
 @lru_cache(maxsize=64)
-def _one(shape: tuple[int, ...], dtype: DType) -> Array:
+def _unit_gradient(shape: tuple[int, ...], dtype: DType) -> Array:
     """The gradient of an output of one entry with respect to itself; read-only, as it is shared."""
-    one = np.ones(shape, dtype)
-    one.flags.writeable = False
-    return one
+    gradient = np.ones(shape, dtype)
+    gradient.flags.writeable = False
+    return gradient
 
 
 _ADDING = Lock()
@@ -574,8 +574,8 @@ def _broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int,
 
 @dataclass(slots=True)
 class _Sweep:
-    """What a traversal does beside walking: it keeps track of which arrays may be written, refuses
-    freed graphs, and calls hooks and listeners.
+    """What a traversal does beside visiting nodes: it adds gradients up, in place where nobody else
+    holds the array, refuses freed graphs, and calls hooks and listeners.
     """
 
     gradients: dict[Edge, Gradient]  # what has come so far to nodes and leaves
@@ -611,7 +611,7 @@ class _Sweep:
     def run_rules(
         self, node: Node, gradient: Gradient
     ) -> tuple[Sequence[Gradient], _RuleCall | None]:
-        """What a node sends along its edges, and its rules' call, if arrays of that are sent."""
+        """What a node sends along its edges, and its rules' call if that may hold the arrays."""
         rules: Rules | None = node.plan.backward
         if gradient is not None and node.hooks:
             gradient = self.after_hooks(node, node.hooks, gradient)
@@ -668,7 +668,7 @@ class _Sweep:
                 owned.add(edge)
 
     def after_hooks(self, edge: Edge, hooks: dict[int, Hook], gradient: Gradient) -> Gradient:
-        """The gradient that the hooks of a node or a leaf leave; they may keep its array."""
+        """The gradient of a node or a leaf after its hooks ran, which may keep its array."""
         self.owned.discard(edge)
         return run_hooks(hooks, gradient, retain_grad=self.targets is None)
 
@@ -710,8 +710,8 @@ class _Sweep:
 def _is_new(
     part: Gradient, gradient: Gradient, saved: Arguments, parts: Sequence[Gradient]
 ) -> bool:
-    """Whether a rule made this array, so that nobody else holds it; see the contract in op.py."""
+    """Whether a rule made this array, so that nobody else holds it: see the top of op.py."""
     if part is gradient or part.__class__ is not _ndarray or part.base.__class__ is _ndarray:
         return False
-    given = sum([other is part for other in parts])
-    return given == 1 and not any([value is part for value in saved])
+    is_given_once = sum([other is part for other in parts]) == 1
+    return is_given_once and not any([value is part for value in saved])

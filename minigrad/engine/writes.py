@@ -1,7 +1,7 @@
 """Source locations, the event counter, and the log of in-place writes.
 
-Nodes and writes are numbered together: memory written after a node was made is no longer what the
-node saved, and backward says so.
+Nodes and writes share one counter: memory that was written after a node was made no longer holds
+what the node saved, and backward raises an error.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ class _Writes:
         return self._by_owner.get(id(self.owner(array)), (None, -1))[1]
 
     def check(self, node: Node, saved: Arguments) -> None:
-        """Raise if anything `node` saved was written after it was made."""
+        """Raise OverwrittenError if anything that `node` saved was written after it was made."""
         for name, value in zip(node.plan.names, saved, strict=True):
             self.check_since(node.seq, node, name, value)
 
     def check_since(self, began: int, node: Node, name: str, value: object) -> None:
-        """Raise if `value`, which `node` needs as `name`, was written after number `began`."""
+        """Raise OverwrittenError if `value`, `node`'s `name`, was written after number `began`."""
         if isinstance(value, np.ndarray):
             _, number, place = self._by_owner.get(id(self.owner(value)), (None, -1, None))
             if number > began:
@@ -117,12 +117,12 @@ writes = _Writes()
 
 
 class DataView(np.ndarray[Any, Any]):
-    """What `x.data` gives: read-only to NumPy; `x.data[i] = v` and `x.data += v` write and count.
+    """`x.data`: read-only to NumPy, but `x.data[i] = v` and `x.data += v` write, and are noted.
 
     A graph that saved these entries refuses to run backward with the new ones.
     """
 
-    written: Array | None = None  # the tensor's own array, or a slice of it; None for copies
+    written: Array | None = None  # where to write: the tensor's array or its slice; None of a copy
 
     def __array_wrap__(
         self, array: Array, context: object = None, return_scalar: bool = False
