@@ -43,17 +43,16 @@ def _describe(name: str, value: ArrayLike) -> str:
 
 
 class NonFiniteWatch(Listener):
-    """Looks at what every op and every rule gives.
+    """Checks the result of every op and of every rule.
 
-    A mask's -inf is meant: an output may have -inf where an operand has it, or where one is
-    boolean.
+    An output may have -inf if an operand has -inf or is boolean, because masks are made so.
     """
 
     compares_ranks = True
 
     def __init__(self) -> None:
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
-        self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # those of a call
+        self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # their formulas
 
     def forward(
         self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
@@ -101,7 +100,10 @@ def check_part(
     path: str,
     place: SourceLocation | str,
 ) -> None:
-    """Raises: NonFiniteError where what a rule gave has. tex: the rule's, of this call."""
+    """Raises: NonFiniteError where a gradient that a rule gave has NaN or infinity.
+
+    Args: tex: the rule's formula, if that depends on the call.
+    """
     if part is not None and _bad(_plain(part)).any():
         name = op.inputs[0 if op.variadic else position]
         operands = {"the incoming gradient": _plain(gradient)}
@@ -116,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def _may_mask(value: object) -> bool:
-    """Whether -inf in a result may come from this operand on purpose."""
+    """Whether -inf in a result may be on purpose, because this operand is a mask."""
     if not isinstance(value, np.ndarray | float):
         return False
     array = np.asarray(value)

@@ -87,7 +87,7 @@ class GradcheckReport:
     engine: float
     numeric: float
     entries: int
-    kinks: tuple[str, ...]  # entries left out: f has no derivative there
+    kinks: tuple[str, ...]  # entries left out, where f has no derivative
 
     @property
     def ok(self) -> bool:
@@ -191,7 +191,7 @@ class _Problem:
             first, again = (self._output(self.values) for _ in range(2))
         if not np.array_equal(first, again, equal_nan=True):
             raise GradientError("gradcheck: f gave two different results for the same inputs")
-        self.masked = np.isinf(first)  # a mask's: constant, and no part of the scalar
+        self.masked = np.isinf(first)  # entries of a mask: constant, so left out of the scalar
         weights = rng.uniform(0.5, 1.5, first.shape) * rng.choice([-1.0, 1.0], first.shape)
         self.cotangent = np.where(self.masked, 0.0, weights)
         size = max((float(np.abs(self.values[i]).max(initial=0)) for i in self.free), default=0)
@@ -273,11 +273,11 @@ def _checked(problem: _Problem, order: int, tolerance: float | None) -> Gradchec
     usual = float(np.sqrt(np.mean([n * n for _, _, n in rows]))) if rows else 0.0
 
     def error(row: tuple[str, float, float]) -> float:
-        _, mine, numeric = row
-        gap = abs(mine - numeric)
-        if gap <= problem.noise:  # what rounding f's result to the last bit may do
+        _, ours, numeric = row
+        gap = abs(ours - numeric)
+        if gap <= problem.noise:  # as large as rounding f's result may make it
             return 0.0
-        relative = gap / max(abs(mine), abs(numeric), usual, 1e-300)
+        relative = gap / max(abs(ours), abs(numeric), usual, 1e-300)
         return relative if np.isfinite(relative) else float("inf")
 
     worst = max(rows, key=error, default=("none", 0.0, 0.0))

@@ -60,7 +60,7 @@ def batches(
 class Batches:
     """What `batches` gives. Each `for` over it is one epoch; `len` counts its batches.
 
-    Where it stands can be saved in the middle of an epoch: loaded, the next `for` runs the rest of
+    Its state can be saved in the middle of an epoch: after loading, the next `for` runs the rest of
     that epoch.
 
     Attributes:
@@ -136,7 +136,7 @@ class Batches:
             raise ShapeError(f"batches: examples have shapes {shapes}; give pad= to fill them up")
         return pad_sequences(arrays, self.pad)
 
-    # ------------------------------------------------------------------ where it stands
+    # ------------------------------------------------------------------ saving and loading
 
     def state_dict(self) -> StateDict:
         """Epoch, position, the order of the present epoch, and the generator's state."""

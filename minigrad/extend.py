@@ -1,4 +1,4 @@
-"""For those who extend minigrad: ops by declaration, listeners, marks that layers leave for views.
+"""For those who extend minigrad: ops by declaration, listeners, and what layers say to views.
 
     from minigrad.extend import Listener, Op, listen, registry
 

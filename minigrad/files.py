@@ -1,4 +1,4 @@
-"""The one writer: a file is there whole, under its own name and mode, or nothing has changed.
+"""Writing a file: it is there whole, under its own name and mode, or nothing has changed.
 
 A symbolic link is followed; a device or a pipe is written to; a folder is refused.
 """
@@ -110,13 +110,13 @@ def writing(
     or a pipe is written to itself.
 
     Args:
-        sync: have it on the disk before it takes the place.
+        sync: write it to the disk before it takes the place.
         before: called when it is whole, before it takes the place.
     """
     target = resolve(path, call)
     if is_special(target):
         with _opened(target, call) as sink, TemporaryFile() as file:
-            yield file  # one that can go back, as the zip format needs
+            yield file  # one that can seek, as the zip format needs
             file.seek(0)
             shutil.copyfileobj(file, sink)
         return
@@ -153,7 +153,7 @@ def move_into_place(made: Path, path: str | os.PathLike[str], call: str) -> None
 
 
 def append(path: str | os.PathLike[str], call: str) -> TextIO:
-    """A text file to go on with; the lines that it has stay. Raises: as `resolve` does."""
+    """A text file open for appending. Raises: as `resolve` does."""
     target = resolve(path, call)
     if is_special(target):
         return TextIOWrapper(_opened(target, call), encoding="utf-8")
@@ -161,7 +161,7 @@ def append(path: str | os.PathLike[str], call: str) -> TextIO:
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A file to read, which is one: a pipe would be waited for, a device may never end.
+    """A regular file open for reading: reading a pipe would block, a device may never end.
 
     Raises: FileError for anything else that is there; OSError if it cannot be opened.
     """
@@ -177,7 +177,7 @@ def _prefix(target: Path) -> str:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what processes that were killed left of this file."""
+    """Remove unfinished files of this name, which processes that were killed left behind."""
     for left in target.parent.glob(f"{escape(_prefix(target))}*{UNFINISHED}"):
         with suppress(OSError):
             if time() - left.stat().st_mtime > ABANDONED:

@@ -83,8 +83,8 @@ def grad(
         if create_graph:
             gradients.append(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
         else:
-            again = any(g is other for other in gradients)  # one input named twice
-            gradients.append(np.array(g) if again or g.__class__ is not np.ndarray else g)
+            is_shared = any(g is other for other in gradients)  # one input was named twice
+            gradients.append(np.array(g) if is_shared or g.__class__ is not np.ndarray else g)
     return gradients[0] if single else gradients
 
 

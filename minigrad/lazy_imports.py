@@ -1,4 +1,4 @@
-"""Names of a package that are imported when first asked for: most programs never ask."""
+"""Names of a package whose modules are imported at their first use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ __all__ = ["in_a_notebook", "lazy_imports", "missing_name", "public_names"]
 def missing_name(module: str, name: str) -> AttributeError | ImportError:
     """The error of a module's `__getattr__` for a name that is not there, with what to write.
 
-    Of `from module import name` it is an ImportError: of an AttributeError Python would drop the
-    text.
+    In `from module import name` it is an ImportError, as Python would drop the text of another.
     """
     error = MissingNameError(
         f"module {module!r}", name, "FUNCTION_HABITS", sys.modules[module].__all__
@@ -29,9 +28,9 @@ def missing_name(module: str, name: str) -> AttributeError | ImportError:
 
 
 def public_names(package: str, later: dict[str, str], without: Iterable[str] = ()) -> list[str]:
-    """The `__all__` of a package: what its modules' own lists brought, and what comes later.
+    """The `__all__` of a package: the names it has, except modules, and those imported later.
 
-    Modules are none of these. Args: without: names that are there and not listed.
+    Args: without: names to leave out.
     """
     there = sys.modules[package]
     hidden = {"TYPE_CHECKING", *without}
@@ -44,9 +43,9 @@ def public_names(package: str, later: dict[str, str], without: Iterable[str] = (
 def lazy_imports(
     package: str, names: dict[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package: by module, the names that are in it.
+    """The `__getattr__` and `__dir__` of a package, for names and modules imported at first use.
 
-    A module itself is found as well. `dir()` shows what the package offers, its `__all__`.
+    Args: names: by module, its names. `dir()` shows the package's `__all__`.
 
     >>> find, everything = lazy_imports("minigrad", {"check": "compare gradcheck"})
     >>> find("gradcheck").__module__, "compare" in everything()
@@ -71,7 +70,7 @@ def lazy_imports(
 
 
 def in_a_notebook(view: str) -> Any:
-    """A `_repr_mimebundle_`: what this function of views.notebook, imported only then, shows."""
+    """A `_repr_mimebundle_` that calls this function of views.notebook, imported only then."""
 
     def bundle(shown: Any, include: Any = None, exclude: Any = None) -> Any:
         return getattr(import_module("minigrad.views.notebook"), view)(shown)

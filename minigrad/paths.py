@@ -1,4 +1,4 @@
-"""Tensors of a run by path: which of them a pattern names, and what stands near a name of none."""
+"""Tensors of a run by path: which of them a pattern names, and the nearest paths if none."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def matches(pattern: str, path: str) -> bool:
     >>> matches("blocks.*/attention/A", "model/blocks.3/attention/A"), matches("/A", "attention/A")
     (True, False)
     """
-    asked, names = pattern.replace("[", "[[]").split("/"), f"/{path}".split("/")
-    tail = names[-len(asked) :]
-    return len(tail) == len(asked) and all(map(fnmatchcase, tail, asked))
+    patterns = pattern.replace("[", "[[]").split("/")
+    names = f"/{path}".split("/")[-len(patterns) :]
+    return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
 
 def is_pattern(path: str) -> bool:
-    """Whether it may name several tensors."""
+    """Whether a path may name several tensors."""
     return any(character in path for character in "*?")
 
 

@@ -39,7 +39,7 @@ class _FirstRun(Listener, Generic[T]):
         self.leaves: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # by id
         self.generators: list[tuple[np.random.Generator, Mapping[str, Any]]] = []  # their states
         self.written: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-        self.effects: list[object] = []  # what they gave, which the second run takes from here
+        self.effects: list[object] = []  # their results, which the second run takes from here
         self.sums: Sums = []
         self.name = getattr(f, "__name__", "f")
 
@@ -82,11 +82,11 @@ class _FirstRun(Listener, Generic[T]):
     ) -> None:
         if output.node is not None:
             self.nodes.append(ref(output.node))
-            if output.node.source is None:  # else a checkpoint within this one has it
+            if output.node.source is None:  # else it belongs to a checkpoint within this one
                 output.node.saved, output.node.source = None, self
 
     def recover(self, wanted: Node) -> Arguments:
-        """Run again; give every node what its twin saved, and return what `wanted` had."""
+        """Run again, give every node what its twin saved, and return what `wanted` had saved."""
         for leaf in self.leaves.values():
             writes.check_since(self.began, wanted, leaf.path or "an input", leaf._data)
         twins, sums = self._run_again()
@@ -148,7 +148,7 @@ def _agree(first: Sums, second: Sums) -> bool:
 
 
 class _SecondRun(Listener):
-    """Listens to the second run: keeps its nodes, and answers effects with their first results."""
+    """Listens to the second run: keeps its nodes, and gives effects their results in the first."""
 
     def __init__(self, effects: list[object]) -> None:
         self.nodes: list[Node] = []
@@ -167,7 +167,7 @@ class _SecondRun(Listener):
 
 
 def run_once(effect: Callable[[], T]) -> T:
-    """What `effect` gives; within the second run of a checkpoint, what it gave in the first."""
+    """The result of `effect`; in the second run of a checkpoint, its result in the first."""
     answers = [answer for answer in notify(Listener.effect_repeated) if answer is not None]
     result = answers[0][0] if answers else effect()
     notify(Listener.effect_finished, result)

@@ -1,7 +1,7 @@
 """save and load: a training run in one file, whole or not at all.
 
-The file is an `.npz` without pickle: the arrays, and beside them one JSON text that says what lies
-where. NumPy alone can open it.
+The file is an `.npz` without pickle: the arrays, and one JSON text that has everything else, with
+names in place of arrays. NumPy alone can open it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def load(path: str | os.PathLike[str], **parts: Part | None) -> dict[str, Any]:
 
 
 def state_of(part: Part) -> StateDict:
-    """What is to be kept of a part: its arrays and plain values, nested."""
+    """The arrays and plain values of a part, nested."""
     if isinstance(part, np.random.Generator):
         return dict(deepcopy(part.bit_generator.state))
     if not hasattr(part, "state_dict"):
@@ -138,7 +138,7 @@ def state_of(part: Part) -> StateDict:
             f"save: a {type(part).__name__} has no state_dict, so it cannot be kept"
         )
     state = part.state_dict()
-    generators = {path: state_of(one) for path, one in _generators(part).items()}
+    generators = {path: state_of(generator) for path, generator in _generators(part).items()}
     return {"state": state} | ({"generators": generators} if generators else {})
 
 
@@ -155,7 +155,7 @@ def restore(part: Part, state: StateDict) -> None:
 
 
 def _generators(part: Part) -> dict[str, np.random.Generator]:
-    """The generators that a model's layers draw from, by path; a shared one by its first."""
+    """The generators that a model's layers draw from, by path; of a shared one, its first path."""
     found: dict[str, np.random.Generator] = {}
     for path, module in getattr(part, "named_modules", dict)():
         for name, value in vars(module).items():
@@ -176,7 +176,7 @@ def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> Pl
         return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_arrays(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
-    if hasattr(value, "__apply__"):  # a Tensor, in the state of a user's own
+    if hasattr(value, "__apply__"):  # a Tensor, in the state of a user's own class
         value = value.numpy()
     if isinstance(value, np.ndarray):
         name = path.removeprefix("/")
@@ -226,7 +226,7 @@ def _newest(path: Path) -> tuple[Path, StateDict]:
 
 
 def _read(path: Path) -> StateDict:
-    """What one file holds, whose sums the zip format checks. Raises: FileError."""
+    """The content of one file, whose checksums the zip format tests. Raises: FileError."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -236,7 +236,7 @@ def _read(path: Path) -> StateDict:
         raise FileError(f"load: no such file: {path}") from error
     except FileError as error:
         raise FileError(f"load: {error}") from None
-    except Exception as error:  # of zip, zlib, NumPy's headers or JSON: all mean the same
+    except Exception as error:  # of zip, zlib, NumPy or JSON: each means a damaged file
         why = f"is damaged, or no file of minigrad: {_why(error)}"
         raise FileError(f"load: {path} {why}") from error
     if known != FILE_VERSION:
@@ -251,7 +251,7 @@ def _read(path: Path) -> StateDict:
 
 
 def _why(error: Exception) -> str:
-    """What a reader said; in place of NumPy's advice to unpickle, why that is never done."""
+    """The error's text; in place of NumPy's advice to unpickle, why that is never done."""
     if "pickle" in str(error):
         return "it holds Python objects, which are never unpickled, as that could run any program"
     return f"it has no {error}" if isinstance(error, KeyError) else _said(error)
@@ -263,9 +263,9 @@ def _names(target: Path, keep: int) -> list[Path]:
 
 
 def _shift(names: list[Path]) -> None:
-    """Give what is there the names of older files; the newest stays until it is replaced.
+    """Rename each file to the next older name; the newest stays until it is replaced.
 
-    A name may be gone, or there again, where another process saves the same run.
+    Another process that saves the same run may remove or make a file in between.
     """
     for newer, older in reversed(list(pairwise(names[1:]))):
         with suppress(FileNotFoundError):
@@ -283,7 +283,7 @@ def _shift(names: list[Path]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new names on the disk too, where the system lets a folder be opened."""
+    """Write the new names to the disk too, where the system lets a folder be opened."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""`mg.trace()`: a record that shows itself. Each method is a view, imported when asked for."""
+"""`mg.trace()`: a record of a run, with a method for each view of it, imported at its first use."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Trace(recording.TraceRecord):
         return PageCell(page_html(self, **options), height)
 
     def _measure(self, call: str, check: str | None) -> None:
-        """Measure what a view was asked to have measured first."""
+        """Measure the backward steps first, if a view's `check` says so."""
         if check not in (None, "ops"):
             raise ArgumentError(f"{call}(check=...): check must be None or 'ops', got {check!r}")
         if check:

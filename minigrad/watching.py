@@ -1,4 +1,4 @@
-"""`mg.watch(model)`: a training run that shows itself. Views are imported when asked for."""
+"""`mg.watch(model)`: a record of a training run, with a method for each view of it."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class watch:
     def __enter__(self) -> Flow:
         if self._path is not None:
             self.flow.begin_file(self._path)
-        self._surroundings = use_context(current())  # its own, in which listeners come and go
+        self._surroundings = use_context(current())  # a copy, in which listeners may change
         self._surroundings.__enter__()
         self.flow.sampler = self._sampler
         if self._live:

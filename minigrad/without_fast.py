@@ -1,4 +1,4 @@
-"""What stands in the place of `minigrad/fast` where that is deleted or turned off: it says so."""
+"""In place of `minigrad/fast` where that is deleted or turned off: errors that say so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def compile(step: Any) -> NoReturn:
 
 
 def tiled_attention(*inputs: Any, **settings: Any) -> NoReturn:
-    """Refuse to go in tiles.  Raises: MissingDependencyError."""
+    """Refuse attention in tiles.  Raises: MissingDependencyError."""
     _refuse("tiled_attention(q, k, v)", "use scaled_dot_product_attention")
 
 

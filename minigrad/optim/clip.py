@@ -20,12 +20,12 @@ _parts: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # of models sp
 
 
 def is_part(parameter: Tensor) -> bool:
-    """Whether `mark_parts` named it."""
+    """Whether `mark_parts` was called with this parameter."""
     return _parts.get(id(parameter)) is parameter
 
 
 def mark_parts(parameters: Iterable[Tensor]) -> None:
-    """Say that these hold this rank's part of a model, whose norm needs the other ranks too."""
+    """Say that these are this rank's part of a model, so that their norm needs all ranks."""
     _parts.update({id(p): p for p in parameters})
 
 
@@ -97,7 +97,7 @@ def _norm(gradients: list[Array]) -> float:
         total = _sum_of_squares(gradients, 1.0)
     if 1e-20 < total < np.inf:
         return float(np.sqrt(total))
-    # squares may have vanished or overflowed: measure beside the largest entry
+    # squares may have vanished or overflowed: divide by the largest entry first
     top = max((float(np.abs(g).max(initial=0.0)) for g in gradients), default=0.0)
     if not 0 < top < np.inf:
         return top

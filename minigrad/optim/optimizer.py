@@ -152,7 +152,7 @@ class Optimizer:
         """
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ saving and loading
 
     def state_dict(self) -> StateDict:
         """Settings, counts and copies of the arrays kept for each parameter, by its position."""
@@ -187,7 +187,7 @@ class Optimizer:
             for i, saved in state["kept"].items()
         }
 
-    # ------------------------------------------------------------------ within
+    # ------------------------------------------------------------------ private
 
     def _of_each(self, values: Iterable[T]) -> list[T]:
         """For each parameter, the value of its group."""
@@ -195,7 +195,7 @@ class Optimizer:
         return [value for group, value in each for _ in group.parameters]
 
     def _misfits(self, state: StateDict) -> Iterator[str]:
-        """What keeps a state from being loaded here, a line each."""
+        """Why a state cannot be loaded here: a line for each reason."""
         if not {"kind", "shapes", "lr", "steps", "settings", "groups", "kept"} <= set(state):
             yield "this is no state of an optimizer"
             return
@@ -217,7 +217,7 @@ class Optimizer:
             yield from self._missing(state)
 
     def _missing(self, state: StateDict) -> Iterator[str]:
-        """What a state should have kept for a parameter, by its own settings, and has not."""
+        """Lines on arrays that a state lacks, though its settings need them."""
         own = self._settings() | state["settings"]
         for i, settings in enumerate(self._of_each(x["settings"] for x in state["groups"])):
             if (kept := state["kept"].get(str(i))) is not None:
@@ -226,7 +226,7 @@ class Optimizer:
                     yield f"parameter {i}: the state has no {', '.join(missing)}; save it anew"
 
     def _check_settings(self, **settings: Any) -> None:
-        """Raise ArgumentError for a setting out of range; those of a group come here as well."""
+        """Raise ArgumentError for a setting out of range, of the optimizer or of a group."""
         for name, value in settings.items():
             if isinstance(value, str):
                 kind = type(self).__name__
@@ -255,7 +255,7 @@ class Optimizer:
         return Group(parameters, lr / self.lr if self.lr else 1.0, settings)
 
     def _split(self, group: Group, no_decay: NoDecay) -> list[Group]:
-        """A group, and apart from it those of its parameters that are to have no weight decay."""
+        """A group as two: parameters with weight decay, and those that `no_decay` spares."""
         if no_decay is False or "weight_decay" in group.settings:
             return [group]
         if "weight_decay" not in self._names:
@@ -309,8 +309,8 @@ class Optimizer:
 class _ParameterState:
     """What an optimizer keeps for one parameter: how often it moved, arrays by name, a scratch.
 
-    The arrays are float32 for float16, whose squares soon are 0 or infinite; and so is a copy of
-    the weights, as a small step added to float16 is lost.
+    Of a float16 parameter the arrays are float32, because squares would soon be 0 or infinite. So
+    is a copy of its weights, because a small step added to float16 would be lost.
     """
 
     def __init__(self, w: Array, scratch: Array) -> None:
@@ -332,7 +332,7 @@ class _ParameterState:
         return [self.arrays[name] for name in names]
 
     def weights(self, w: Array) -> Array:
-        """What to move: w itself, or for float16 its copy, brought up to what was written to w."""
+        """The array to update: w itself, or of float16 a float32 copy with w's latest entries."""
         if w.dtype == self.scratch.dtype:
             return w
         if "weights" not in self.arrays:
@@ -342,7 +342,7 @@ class _ParameterState:
         return copy
 
     def parts(self, w: Array, g: Array, state: list[Array]) -> Iterator[tuple[Array, ...]]:
-        """(scratch, w, g, *state), a part of a large parameter after the other; all are views."""
+        """Views (scratch, w, g, *state) of one part of a large parameter after another."""
         g = np.asarray(g, self.scratch.dtype)
         if self.whole:
             yield self.scratch, w, g, *state

@@ -1,6 +1,6 @@
-"""What every update of weights, gradients or settings shares: listeners hear of it as one step.
+"""Updates of weights, gradients or settings: each is one event for listeners and observers.
 
-A compiled step repeats such an update by calling it again, without looking inside.
+A compiled step repeats such an update by calling it again, without recording what it does.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = [
 
 
 class Observer:
-    """Hears of every update, of compiled steps too: a compiled step calls it again."""
+    """Is notified of every update, also in compiled steps, which listeners do not follow."""
 
     def before_update(self, owner: object) -> None:
-        """An optimizer, or what else updates, is about to."""
+        """The owner, such as an optimizer, is about to update."""
 
     def after_update(self, owner: object) -> None:
-        """It has."""
+        """The owner has updated."""
 
 
 observers: list[Observer] = []
 
 
 class ObservedSetting:
-    """An attribute of which listeners hear when it is read: a compiled step then depends on it."""
+    """An attribute whose reads notify listeners: a compiled step depends on what it reads."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -57,9 +57,9 @@ class ObservedSetting:
 
 @contextmanager
 def update(owner: object, again: Callable[[], object]) -> Iterator[list[object]]:
-    """Tell listeners before and after; `again` repeats the update. Put its result in the list.
+    """Notify listeners before and after; `again` repeats the update. Put its result in the list.
 
-    One within another is a part of that: who listens to the outer one answers False.
+    An update within another is a part of that one, as a listener to the outer one answers.
     """
     within_another = False in notify(Listener.update_started, owner, again)
     for observer in observers:
@@ -81,7 +81,7 @@ def check_state(kind: str, state: Mapping[str, object], names: Iterable[str]) ->
 
 
 def checked_parameters(call: str, parameters: object) -> list[Tensor]:
-    """The parameters as a list; from here on views call them so.
+    """The parameters as a list, marked so that views call them parameters.
 
     Raises: DTypeError unless each is a leaf Tensor; ArgumentError if there is none, if one comes
         twice, or if one needs no gradient.
