@@ -1,7 +1,7 @@
-"""What decoding keeps, so that each token is computed once: keys and values, or their sums.
+"""Caches of decoding: keys and values, or their sums, so that each token is computed once.
 
-It is constant: decode within `mg.no_grad()`, for keys that require a gradient are a GradientError,
-as a batch of another size is a ShapeError.
+They are constant: decode within `mg.no_grad()`. Keys that require a gradient raise a GradientError,
+a batch of another size a ShapeError.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ContextCache:
         self._context: Array | None = None
 
     def of(self, context: Array) -> ContextCache:
-        """This cache; emptied, unless it is of this very array."""
+        """This cache, emptied first if it is of another array."""
         if context is not self._context:
             self.reset()
             self._context = context
@@ -111,11 +111,11 @@ class KVCache:
 
     @property
     def keys(self) -> NDArray[Any]:
-        return self._kept(0)
+        return self._filled(0)
 
     @property
     def values(self) -> NDArray[Any]:
-        return self._kept(1)
+        return self._filled(1)
 
     @property
     def capacity(self) -> int:
@@ -183,8 +183,8 @@ class KVCache:
 
     def visible(self, window: int | None) -> mg.Tensor:
         """Which columns each row's one token sees: (B, 1, max_len), or (B, 1, 1, max_len)."""
-        away = self.at.reshape(-1, *[1] * (self._stores[0].ndim - 1)) - self.columns()
-        return mg.tensor((away >= 0) & (away < window) if window else away >= 0)
+        distance = self.at.reshape(-1, *[1] * (self._stores[0].ndim - 1)) - self.columns()
+        return mg.tensor((distance >= 0) & (distance < window) if window else distance >= 0)
 
     def crop(self, lengths: ArrayLike) -> None:
         """Keep only so many tokens: of every row, or of each its own number.
@@ -205,18 +205,19 @@ class KVCache:
                 for row, end in zip(store, new, strict=True):
                     row[..., end:, :] = 0
 
-    def _kept(self, which: int) -> NDArray[Any]:
+    def _filled(self, which: int) -> NDArray[Any]:
         if not self._stores:
             raise ArgumentError("KVCache: nothing has been cached yet")
         end = self._begin + len(self) - self.start
         return self._stores[which][..., self._begin : end, :]
 
     def _make_room(self, new: list[NDArray[Any]], n: int) -> None:
-        """Columns for n more tokens: let go of what none will see; move to the front, or double."""
+        """Make columns for n more tokens: drop what no query sees, move to the front, or double."""
         assert self.lengths is not None
         if self.window is not None and self.lengths.size and self.max_len is None:
             unseen = max(0, int(self.lengths.min()) - (self.window - 1) - self.start)
-            self.start, self._begin = self.start + unseen, self._begin + unseen
+            self.start += unseen
+            self._begin += unseen
         kept = len(self) - self.start
         if self.max_len is not None and kept + n > self.max_len:
             raise ArgumentError(f"KVCache: max_len is {self.max_len}, got {kept + n} tokens")
@@ -225,8 +226,8 @@ class KVCache:
             self._stores = [np.zeros((*x.shape[:-2], columns, x.shape[-1]), x.dtype) for x in new]
             self._leaves = [mg.Tensor(store) for store in self._stores]  # the same memory
         elif self._begin + kept + n > self.capacity:
-            roomy = 2 * (kept + n) <= self.capacity
-            columns = self.capacity if roomy else max(kept + n, 2 * self.capacity)
+            half_empty = 2 * (kept + n) <= self.capacity
+            columns = self.capacity if half_empty else max(kept + n, 2 * self.capacity)
             for k, old in enumerate((self.keys, self.values)):
                 store = np.zeros((*old.shape[:-2], columns, old.shape[-1]), old.dtype)
                 store[..., :kept, :] = old

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["generate"]
 
-STOPPED = -1  # what stands for the token of a row that has stopped
+STOPPED = -1  # in place of the token of a row that has stopped
 CACHE_COLUMNS = 32  # caches are rounded up to it, so that prompts of about one length share a step
 
 

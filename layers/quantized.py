@@ -1,4 +1,4 @@
-"""Inference with integers of few bits, and training for it: weights and activations rounded."""
+"""Inference with integers of few bits, and training for it: weights and activations are rounded."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_byte
 
 
 def largest_integer(bits: int) -> int:
-    """Of so many bits; its negative is one as well, so that -q always is."""
+    """The largest integer of so many bits whose negative is one as well."""
     return int(2 ** (bits - 1) - 1)
 
 
 def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice."""
-    top = np.abs(x).max(axis=axis, keepdims=True, initial=0)
-    s = np.where(top > 0, top / largest_integer(bits), 1).astype(x.dtype)
+    largest = np.abs(x).max(axis=axis, keepdims=True, initial=0)
+    s = np.where(largest > 0, largest / largest_integer(bits), 1).astype(x.dtype)
     return np.rint(x / s).astype(np.int8), s
 
 
 def _scale(x: mg.Tensor, axis: int, bits: int) -> mg.Tensor:
-    """The scales of `_rounded`, by ops, of a Tensor as it is now; no gradient flows into them."""
-    top = mg.max(mg.abs(x.detach()), axis=axis, keepdims=True)
-    return mg.where(top > 0, mg.scale(top, 1 / largest_integer(bits)), 1.0)
+    """The scales of `_rounded`, by ops; no gradient flows into them."""
+    largest = mg.max(mg.abs(x.detach()), axis=axis, keepdims=True)
+    return mg.where(largest > 0, mg.scale(largest, 1 / largest_integer(bits)), 1.0)
 
 
 class QuantizedWeight(Module):
@@ -43,7 +43,7 @@ class QuantizedWeight(Module):
 
         |W - q s| ≤ s / 2,    s_j = max_i |W_ij| / 127
 
-    `layers.linear` multiplies by it in integers; anything else sees `q s` as an array. Both are
+    `layers.linear` multiplies by it in integers; anything else gets `q s` as an array. Both are
     buffers: saved, and never trained.
 
     Args:    bits: 2 to 8; of fewer than 8, each integer still takes a byte.
@@ -138,7 +138,7 @@ class RoundedScores(Module, AttentionOption):
 
 
 class _ScoreRange(AttentionOption):
-    """Sees how large scores become."""
+    """Records the largest absolute score."""
 
     largest = 0.0
 
@@ -147,7 +147,7 @@ class _ScoreRange(AttentionOption):
         return S
 
 
-EXACT = 2**24 // largest_integer(8) ** 2  # so many products of two such integers: exact in float32
+EXACT_TERMS = 2**24 // largest_integer(8) ** 2  # a sum of so many products is exact in float32
 
 
 @mg.op(
@@ -169,7 +169,7 @@ def quantized_linear(
     Going back, rounding counts as the identity (Bengio et al. 2013, arXiv:1308.3432).
     """
     rows, t = _rounded(np.asanyarray(x), axis=-1, bits=bits)
-    wide = np.float32 if len(q) <= EXACT else np.float64  # sums of integers, by BLAS
+    wide = np.float32 if len(q) <= EXACT_TERMS else np.float64  # sums of integers, by BLAS
     out = np.matmul(rows.astype(wide), q.astype(wide)).astype(s.dtype) * t * s
     return out if b is None else out + b
 
@@ -243,36 +243,32 @@ def quantize(
             "quantize: which weights are multiplied is seen from a call; give the model's inputs "
             "too, quantize(model, X)"
         )
-    made = deepcopy(model).eval()
-    attentions = [
-        module
-        for module in made.modules()
-        if scores and isinstance(module, Attention) and module.rounding is None
-    ]
-    for attention in attentions:
-        attention.rounding = _ScoreRange()
+    quantized = deepcopy(model).eval()
+    ranges: dict[Attention, _ScoreRange] = {}
+    for module in quantized.modules() if scores else ():
+        if isinstance(module, Attention) and module.rounding is None:
+            module.rounding = ranges[module] = _ScoreRange()
     products = _Products()
     with mg.no_grad(), mg.listen(products):
-        made(*example, **keywords)
-    found = [
+        quantized(*example, **keywords)
+    matrices = [
         (module, name, value.W if isinstance(value, TrainedQuantizedWeight) else value)
-        for module in made.modules()
+        for module in quantized.modules()
         if not isinstance(module, TrainedQuantizedWeight)
         for name, value in vars(module).items()
         if isinstance(value, TrainedQuantizedWeight)
         or (isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in products.weights)
     ]
-    if not found:
+    if not matrices:
         raise ArgumentError(
             f"quantize: {type(model).__name__} multiplied by none of its parameters"
         )
-    for module, name, W in found:
+    for module, name, W in matrices:
         value = TrainedQuantizedWeight(W, bits) if train else QuantizedWeight(W.numpy(), bits)
         setattr(module, name, value)
-    for attention in attentions:
-        seen: Any = attention.rounding
-        attention.rounding = RoundedScores(seen.largest or 1.0, bits, attention.dtype)
-    return made.train() if train else made
+    for attention, score in ranges.items():
+        attention.rounding = RoundedScores(score.largest or 1.0, bits, attention.dtype)
+    return quantized.train() if train else quantized
 
 
 def weight_bytes(model: Module) -> int:

@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Module)
 
 
 class TorchModule(Protocol):
-    """What is asked of an `nn.Module`."""
+    """What is used of an `nn.Module`."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
 
@@ -60,8 +60,8 @@ TORCH_PARAMETERS = {
     "_Stack": {"blocks": "layers."},
     "Sequential": {"layers": ""},
 }
-"""By our class: for a parameter PyTorch's name and, behind it, what `load_state` does to it; for a
-layer within, what stands before its names. All others are called the same."""
+"""By our class: for a parameter PyTorch's name and what `load_state` does to that array; for a
+layer within, the prefix of its names. All other names are the same."""
 
 OTHER_CONTEXT = {f"W_{s}": f"{s.lower()}_proj_weight T" for s in "QKV"}  # of another width
 
@@ -83,7 +83,7 @@ def _names_of(module: Module) -> dict[str, str]:
 
 
 def _around(module: Module, name: str) -> str:
-    """What PyTorch writes around the names within a child: "layers.0.{}", "{}_l1_reverse"."""
+    """PyTorch's pattern for the names within a child: "layers.0.{}", "{}_l1_reverse"."""
     head, _, rest = name.partition(".")
     if head == "cells":
         k, backward = divmod(int(rest), module.n_directions)
@@ -93,7 +93,7 @@ def _around(module: Module, name: str) -> str:
 
 
 def _modules(layer: Module) -> Iterator[tuple[str, Module, str]]:
-    """Each module with its path and what PyTorch writes around its parameters' names."""
+    """Each module with its path and PyTorch's pattern for its parameters' names."""
     around = {"": "{}"}
     for path, module in layer.named_modules():
         yield path, module, around[path]
@@ -143,14 +143,14 @@ def from_torch(source: TorchModule | Mapping[str, ArrayLike], layer: M) -> M:
         name: _array(value) for name, value in state.items() if "num_batches_tracked" not in name
     }
     named = _named(layer)
-    sources = {one.path: one.source for one in named}
+    sources = {parameter.path: parameter.source for parameter in named}
     wrong = [] if isinstance(source, Mapping) else list(_differences(layer, source))
-    first = {id(one.leaf): one.source.name for one in reversed(named)}
-    for one in named:
-        name = one.source.name
-        tied = first[id(one.leaf)]
+    first = {id(parameter.leaf): parameter.source.name for parameter in reversed(named)}
+    for parameter in named:
+        name = parameter.source.name
+        tied = first[id(parameter.leaf)]
         if {name, tied} <= arrays.keys() and not np.array_equal(arrays[name], arrays[tied]):
-            wrong.append(f"{one.path}: {name} must equal {tied}, it is tied")
+            wrong.append(f"{parameter.path}: {name} must equal {tied}, it is tied")
     write_named("from_torch", layer, arrays, sources, wrong)
     return layer
 
@@ -190,11 +190,11 @@ def to_torch(layer: Module) -> dict[str, NDArray[Any]]:
     return state
 
 
-# ---------------------------------------------------------------- what no name tells
+# ---------------------------------------------------------------- settings
 
 
 def _differences(layer: Module, source: TorchModule) -> Iterator[str]:
-    """Settings of a PyTorch module that are others than ours, a line each."""
+    """A line for each setting of a PyTorch module that differs from ours."""
     theirs = dict(source.named_modules())
     for path, module, around in _modules(layer):
         other = theirs.get(around.removesuffix("{}").removesuffix("."))
@@ -260,7 +260,7 @@ def _settings(ours: Module, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """One number for all axes if they are alike; what is not given is False."""
+    """One number where all axes have the same one; None as False."""
     if isinstance(value, tuple | list) and len({*value}) == 1:
         value = value[0]
     return False if value is None else value
