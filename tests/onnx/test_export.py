@@ -242,6 +242,26 @@ def test_axes_that_do_not_fit_are_refused(tmp_path):
 
 
 TABLE = np.random.default_rng(0).normal(size=(99, 6))
+PAIRS = np.random.default_rng(0).normal(size=(99, 99))
+POSITIONS = {
+    "counted": (lambda x, n: x * np.arange(n)[:, None], 30),
+    "counted back": (lambda x, n: x * np.arange(n)[::-1, None], 20),
+    "causal up to the last of more keys": (lambda x, n: x.mT @ np.tri(n, 2 * n, n), 30),
+    "causal from the first of more keys": (lambda x, n: x.mT @ np.tri(n, 2 * n), 30),
+    "the last query alone": (lambda x, n: x.mT @ np.abs(np.arange(n) - n + 1.0)[:, None], 20),
+    "a part of one array": (lambda x, n: PAIRS[:n, :n] @ x, 20),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_arrays_of_positions_grow_with_the_length(export, name):
+    """Counted positions and causal masks beyond the longest run too."""
+    function, longest = POSITIONS[name]
+    model = export(lambda x: function(x, x.shape[1]), [mg.tensor(X)], longest=20)
+    for n in (1, 13, longest):
+        x = np.random.default_rng(n).normal(size=(3, n, 6))
+        expected = function(mg.tensor(x), n).numpy()
+        np.testing.assert_allclose(run(model, x)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def every_third_token_before(x):
