@@ -54,57 +54,58 @@ class BlockOptions:
 
     @classmethod
     def of(cls, layer: Module, keywords: dict[str, Any]) -> tuple[BlockOptions, dict[str, Any]]:
-        """A block's options among its keywords, and what its attention takes."""
+        """A block's options among its keywords, and the keywords of its attention."""
         names = {field.name for field in fields(cls)}
-        own = cls(**{name: keywords[name] for name in keywords.keys() & names})
-        if own.norm_order not in ("pre", "post", "both"):
+        options = cls(**{name: keywords[name] for name in keywords.keys() & names})
+        if options.norm_order not in ("pre", "post", "both"):
             raise ArgumentError(
                 f'{type(layer).__name__}: norm_order must be "pre", "post" or "both", '
-                f"got {own.norm_order!r}"
+                f"got {options.norm_order!r}"
             )
-        own.rng = generator(own.rng)
-        rest = {name: value for name, value in keywords.items() if name not in names}
-        both = {name: getattr(own, name) for name in ("use_bias", "rng", "dtype")}
-        return own, rest | both | {"dropout": own.attention_dropout}
+        options.rng = generator(options.rng)
+        attention = {name: value for name, value in keywords.items() if name not in names}
+        attention |= {name: getattr(options, name) for name in ("use_bias", "rng", "dtype")}
+        return options, attention | {"dropout": options.attention_dropout}
 
     def make_norm(self, d_model: int) -> Module:
         return self.norm(d_model, dtype=self.dtype)
 
     def make_feed_forward(self, d_model: int, d_ff: int | None) -> Module:
-        made = GatedFeedForward if self.gated else FeedForward
+        kind = GatedFeedForward if self.gated else FeedForward
         bias = bool(self.use_bias) if self.ff_bias is None else self.ff_bias
-        chosen = {} if self.activation is None else {"activation": self.activation}
-        return made(d_model, d_ff, use_bias=bias, rng=self.rng, dtype=self.dtype, **chosen)
+        activation = {} if self.activation is None else {"activation": self.activation}
+        return kind(d_model, d_ff, use_bias=bias, rng=self.rng, dtype=self.dtype, **activation)
 
 
 class _Block(Module):
     """What both blocks are made of: attentions and a feed-forward layer, with a norm for each."""
 
     def _make(
-        self, d_model: int, n_heads: int, d_ff: int | None, options: dict[str, Any], **crossing: Any
+        self, d_model: int, n_heads: int, d_ff: int | None, keywords: dict[str, Any], **cross: Any
     ) -> None:
-        made, attention = BlockOptions.of(self, options)
-        self.norm_order, self.dtype = made.norm_order, np.dtype(made.dtype)
-        self.norm_1 = made.make_norm(d_model)
+        """Make the parts; `cross` are keywords of the attention to a context, if there is one."""
+        options, attention = BlockOptions.of(self, keywords)
+        self.norm_order, self.dtype = options.norm_order, np.dtype(options.dtype)
+        self.norm_1 = options.make_norm(d_model)
         self.attention = MultiHeadAttention(d_model, n_heads, **attention)
-        self.norm_2 = made.make_norm(d_model)
-        if crossing:
-            crossing |= {name: attention[name] for name in SHARED_OPTIONS if name in attention}
-            self.cross_attention = MultiHeadAttention(d_model, n_heads, **crossing)
-            self.norm_3 = made.make_norm(d_model)
-        self.feed_forward = made.make_feed_forward(d_model, d_ff)
+        self.norm_2 = options.make_norm(d_model)
+        if cross:
+            cross |= {name: attention[name] for name in SHARED_OPTIONS if name in attention}
+            self.cross_attention = MultiHeadAttention(d_model, n_heads, **cross)
+            self.norm_3 = options.make_norm(d_model)
+        self.feed_forward = options.make_feed_forward(d_model, d_ff)
         self.norm_1_out, self.norm_2_out, self.norm_3_out = (
-            made.make_norm(d_model) if made.norm_order == "both" and wanted else None
-            for wanted in (True, True, bool(crossing))
+            options.make_norm(d_model) if options.norm_order == "both" and wanted else None
+            for wanted in (True, True, bool(cross))
         )
-        self.drop = Dropout(made.dropout, made.rng) if made.dropout else None
+        self.drop = Dropout(options.dropout, options.rng) if options.dropout else None
 
     def _attend(
         self, mask: Mask | None, positions: ArrayLike | None, cache: KVCache | None
     ) -> Sublayer:
-        """The self-attention as a function of X."""
-        given = {} if positions is None else {"positions": positions}
-        return lambda X: self.attention(X, mask, cache=cache, **given)
+        """The self-attention as a function of X; not every attention takes positions."""
+        keywords = {} if positions is None else {"positions": positions}
+        return lambda X: self.attention(X, mask, cache=cache, **keywords)
 
     def _residual(
         self, X: mg.Tensor, sublayer: Sublayer, norm: Module, norm_out: Module | None
@@ -197,8 +198,8 @@ class DecoderBlock(_Block):
         cache: KVCache | None = None,
     ) -> mg.Tensor:
         def look_at_context(X: mg.Tensor) -> mg.Tensor:
-            made = None if cache is None else cache.of_context.of(context)
-            return self.cross_attention(X, context_mask, context=context, cache=made)
+            of_context = None if cache is None else cache.of_context.of(context)
+            return self.cross_attention(X, context_mask, context=context, cache=of_context)
 
         attend = self._attend(mask, positions, cache)
         X = self._residual(X, attend, self.norm_1, self.norm_1_out)  # (B, n, d_model)

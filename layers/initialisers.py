@@ -123,6 +123,6 @@ initial = former("initial", init_weights)
 
 def parameter(drawn: NDArray[np.number], dtype: DTypeLike) -> mg.Tensor:
     """A leaf of these entries in this dtype, which needs a gradient."""
-    made = mg.Tensor(drawn.astype(dtype))
-    made.requires_grad = True
-    return made
+    leaf = mg.Tensor(drawn.astype(dtype))
+    leaf.requires_grad = True
+    return leaf

@@ -1,5 +1,5 @@
-"""Cross-entropy with everything that libraries let one ask of it; and the losses as layers, for
-models that are put together from them: `MSELoss()(out, target)`."""
+"""Cross-entropy with weights, smoothing and rows to ignore; and losses as layers, to put a model
+together from: `MSELoss()(out, target)`."""
 
 from __future__ import annotations
 
@@ -76,15 +76,16 @@ def cross_entropy_loss(
     if w.shape != (C,):
         raise ShapeError(f"cross_entropy_loss: weight must be ({C},), got {w.shape}")
     L = mg.log_softmax(logits, axis=axis)  # (..., C, ...)
+    rows: Any = None
+    counted: Any = 1.0
     if targets.dtype.kind in "fc":
-        p, rows = _distribution(targets, L, ignore_index), None
+        p = _distribution(targets, L, ignore_index)
     else:
         p = _one_hot(targets, L, axis, ignore_index)  # a row of zeros where ignored
-        counted = p.sum(axis=axis, keepdims=True)
         rows = (p * _along(w, axis, L.ndim)).sum()
-        p = (1 - label_smoothing) * p + label_smoothing / C * counted
-    if rows is None and label_smoothing:
-        p = mg.add(mg.multiply(p, 1 - label_smoothing), label_smoothing / C)
+        counted = p.sum(axis=axis, keepdims=True)
+    if label_smoothing:
+        p = mg.add(mg.multiply(p, 1 - label_smoothing), label_smoothing / C * counted)
     terms = mg.multiply(L, mg.multiply(p, _along(w, axis, L.ndim)))  # (..., C, ...)
     losses = mg.negative(mg.sum(terms, axis=axis))  # (...)
     loss = losses if reduction == "none" else mg.sum(losses)

@@ -87,14 +87,14 @@ class Module(Parameters):
         if kwargs:
             offered, others = _keywords(cls)  # type: ignore[arg-type]
             if not others or cls.__module__.startswith("layers."):
-                given = {k: v for k, v in kwargs.items() if k not in old_names(cls.__init__)}
-                checked_keywords(cls.__name__, given, offered, others)
-        made = super().__new__(cls)
-        _set_version(made, 0)
-        made._given_array, made._kept = False, None
-        made._last, made._name = None, None
-        made._sessions, made.training = {}, True
-        return made
+                new = {k: v for k, v in kwargs.items() if k not in old_names(cls.__init__)}
+                checked_keywords(cls.__name__, new, offered, others)
+        layer = super().__new__(cls)
+        _set_version(layer, 0)
+        layer._given_array, layer._kept = False, None
+        layer._last, layer._name = None, None
+        layer._sessions, layer.training = {}, True
+        return layer
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -164,13 +164,14 @@ class Module(Parameters):
         self._refuse_foreign(X)
         try:
             array = np.asanyarray(X)
-            kept = self.dtype is None or array.dtype.kind == "c"
-            real = array if kept else array.astype(self.dtype, copy=False)
+            keeps_dtype = self.dtype is None or array.dtype.kind == "c"
+            cast = array if keeps_dtype else array.astype(self.dtype, copy=False)
         except (TypeError, ValueError):
             return X
         self.check_real(array, name)
-        wanted: Any = "on demand" if real.dtype.kind == "f" else None
-        return mg.tensor(real, requires_grad=wanted, name=name) if wanted else X
+        if cast.dtype.kind != "f":
+            return X
+        return mg.tensor(cast, requires_grad="on demand", name=name)
 
     def _refuse_foreign(self, value: Any) -> None:
         """Raise DTypeError for what would lose its gradient, its mask or its meaning here.
@@ -213,7 +214,7 @@ class Module(Parameters):
                 mark_parameter(value)
                 if value.name is None:
                     value.name = name
-        elif isinstance(value, _HOLDERS):
+        elif isinstance(value, _CONTAINERS):
             for path, child in modules_in(name, value):
                 if child._name is None:
                     child._name = path
@@ -275,21 +276,21 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
             if first not in kwargs:
                 return forward(self, **kwargs)
             args = (kwargs.pop(first),)
-        given, *rest = args
-        X = given if isinstance(given, mg.Tensor) else self._received(given, first)
+        value, *rest = args
+        X = value if isinstance(value, mg.Tensor) else self._received(value, first)
         others = (*rest, *kwargs.values())
-        for value in others:
-            self._refuse_foreign(value)
+        for other in others:
+            self._refuse_foreign(other)
         mg.mark_input(X, *others)
-        _set_given_array(self, X is not given and given.__class__ in _GIVEN)
-        out = forward(self, X, *rest, **kwargs)
-        made = out[0] if out.__class__ is tuple else out  # (output, weights)
-        if isinstance(made, mg.Tensor) and made.requires_grad:
-            found = ref(X) if isinstance(X, mg.Tensor) else lambda: X
-            _set_last(self, (found, ref(made), None if X is given else (X, made)))
+        _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
+        returned = forward(self, X, *rest, **kwargs)
+        out = returned[0] if returned.__class__ is tuple else returned  # (output, weights)
+        if isinstance(out, mg.Tensor) and out.requires_grad:
+            input_of = ref(X) if isinstance(X, mg.Tensor) else lambda: X
+            _set_last(self, (input_of, ref(out), None if X is value else (X, out)))
         else:
             _set_last(self, None)
-        return out
+        return returned
 
     return remembering
 
@@ -313,8 +314,13 @@ _set_version = Module.__dict__["version"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 _ARRAYS = (mg.Tensor, np.ndarray)
-_GIVEN = (np.ndarray, list, tuple, type(mg.tensor([0.0]).numpy()))  # by class: a tracer is none
-_HOLDERS = (Module, list, tuple, dict)  # what may hold Modules
+_ARRAY_KINDS = (
+    np.ndarray,
+    list,
+    tuple,
+    type(mg.tensor([0.0]).numpy()),
+)  # by class: a tracer is none
+_CONTAINERS = (Module, list, tuple, dict)  # of Modules
 
 
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:

@@ -34,13 +34,13 @@ class _Stack(Module):
         self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
     ) -> None:
         check_sizes(type(self).__name__, n_layers=n_layers)
-        wanted = block.pop("final_norm", None)
+        final_norm = block.pop("final_norm", None)
         block["rng"] = generator(block.get("rng"))
         self.blocks = [self.kind(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
-        made, _ = BlockOptions.of(self, block)
-        wanted = made.norm_order != "post" if wanted is None else wanted
-        self.norm = made.make_norm(d_model) if wanted else None
-        self.dtype = np.dtype(made.dtype)
+        options, _ = BlockOptions.of(self, block)
+        final_norm = options.norm_order != "post" if final_norm is None else final_norm
+        self.norm = options.make_norm(d_model) if final_norm else None
+        self.dtype = np.dtype(options.dtype)
 
     def _through(
         self,
@@ -60,8 +60,8 @@ class _Stack(Module):
         """
         attentions = [block.attention for block in self.blocks]
         return [
-            one.new_cache() if hasattr(one, "new_cache") else KVCache(window=one.window)
-            for one in attentions
+            layer.new_cache() if hasattr(layer, "new_cache") else KVCache(window=layer.window)
+            for layer in attentions
         ]
 
 
@@ -158,15 +158,13 @@ class LanguageModel(Module):
         **block: Any,
     ) -> None:
         rng, self.output_softcap = generator(rng), output_softcap
-        own: dict[str, Any] = {"rng": rng, "dtype": dtype}
-        self.embedding = Embedding(n_tokens, d_model, scaled, **own)
+        self.embedding = Embedding(n_tokens, d_model, scaled, rng, dtype)
         self.position_embedding = (
-            None if max_len is None else LearnedPosition(max_len, d_model, **own)
+            None if max_len is None else LearnedPosition(max_len, d_model, rng, dtype)
         )
-        self.decoder = Encoder(
-            n_layers, d_model, n_heads, d_ff, **{"is_causal": True, **block, **own}
-        )
-        self.head = None if tied else Linear(d_model, n_tokens, use_bias=False, **own)
+        block = {"is_causal": True, **block, "rng": rng, "dtype": dtype}
+        self.decoder = Encoder(n_layers, d_model, n_heads, d_ff, **block)
+        self.head = None if tied else Linear(d_model, n_tokens, False, rng, dtype)
 
     def forward(
         self,
