@@ -1,17 +1,17 @@
-"""How large a gradient is beside what left the loss, and whether it is zero in theory.
+"""How large a gradient is relative to that of the loss, and whether it is zero in theory.
 
-Sizes are norms. From a use back to what it used, a gradient grows by a gain, the norm of what the
-use sent over the norm of what reached it, and where several uses send parts, by their sum over the
-largest; the product of all these along a path is its `reach`. Three edges have no gain: where a
-scalar's gradient fans out (a mean over n entries makes each 1/n, but that shrinks nothing), where
-one of several values that were stacked gets its slice, and where it reaches a parameter (its shape
-says how many terms it sums).
+Sizes are norms. An op changes the gradient that reaches it by a gain: the norm of what it sends to
+an input over the norm of what reached it. Where several uses send parts, the gain is that of their
+sum over the largest. The product of the gains along a path is its `reach`. Three edges have gain 1:
+where the gradient of a scalar is spread (a mean over n entries gives each 1/n, which shrinks
+nothing), where one of several stacked values gets its slice, and where it reaches a parameter
+(whose shape says how many terms are summed).
 
-The rounding that a gradient of zero consists of is no small gradient, and no vanishing one. To find
-such gradients a value is moved in a random direction, and the ops that it reaches are run again,
-each with its own kernel; where every way on ends at an op whose result does not move, the gradient
-is zero, and those ops are why. What an op declares as its invariance is the reason in words. What
-is used only for such values has a gradient of zero for the same reason.
+A gradient that is zero in theory consists of rounding, and does not vanish. To find such gradients
+a value is moved in a random direction, and the ops that it reaches are run again, each with its own
+kernel. If every path ends at an op whose result does not move, the gradient is zero because of
+those ops; what they declare as their invariance is the reason in words. A value that is used only
+for such values has a gradient of zero for the same reason.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = ["SUMS", "Path", "explain_zeros", "measure_reach", "worst_path"]
 
 SUMS = "sums of gradients at Σ"
 FIRST_LAYERS_FROM = 0.75  # of the longest way to the loss: from there on are the first layers
-STILL = 1e3  # rounding units of float64 that a result may move by and yet stand still
-ROUNDED = 32  # the same of its own dtype, as what the record kept is rounded to that
+STILL = 1e3  # rounding units of float64: a result that moves by no more does not move
+ROUNDED = 32  # the same of its own dtype, to which what the record kept is rounded
 COMPLEX_STEP = 1e-14  # of the complex step: its square is lost
-MOST_RERUNS = 64  # ops run again for a leaf before it is left as it is
+MOST_RERUNS = 64  # ops that are run again for one value, at most
 
 
 @dataclass(frozen=True, repr=False)
 class Path:
-    """The way by which most of an entry's gradient came, and how it changed in size on it."""
+    """The path by which most of an entry's gradient came, and how its size changed on it."""
 
     entry: Entry  # where it ends
     edges: list[Edge]  # from the entry to the loss
     gains: list[float]  # of each
     op: str  # which shrinks or grows it most, all its steps together; or SUMS
-    times: int  # how many steps of this op are on the way
+    times: int  # how many steps of this op are on the path
 
     def __repr__(self) -> str:
         return (
@@ -199,13 +199,13 @@ def _is_rounding(trace: Recorder, leaf: Entry) -> bool:
 
 
 def _why_unseen(trace: Recorder, leaf: Entry) -> str:
-    """Which ops keep it from the loss; empty if it is not kept, or nobody can tell."""
+    """The ops that are invariant to it, in words; empty if some are not, or it is unknown."""
     rng = np.random.default_rng(leaf.id)
     moves: dict[int, Array] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
     reasons: list[Entry] = []
     waiting, seen = [leaf.id], {leaf.id}
     while waiting:
-        one = min(waiting)  # what it was computed from is known by then
+        one = min(waiting)  # all that it was computed from has a smaller number
         waiting.remove(one)
         if one != leaf.id:
             other = {i: rng.uniform(0.5, 1.5, m.shape) * rms(m) for i, m in moves.items()}
@@ -233,12 +233,12 @@ def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | Non
     if call is None or not call.op.analytic:
         return None
     values = trace.inputs_of(call)
-    steps = [moves.get(-1 if k is None else k) for k in call.sources]
-    wide = [
-        x if m is None else x + 1j * COMPLEX_STEP * m for x, m in zip(values, steps, strict=True)
+    moved = [
+        x + 1j * COMPLEX_STEP * moves[k] if k in moves else x
+        for x, k in zip(values, call.sources, strict=True)
     ]
     try:
         with np.errstate(all="ignore"):
-            return np.imag(call.run(wide)) / COMPLEX_STEP
-    except (*EXPLAINED, MinigradError):  # an op of one's own may take no complex numbers
+            return np.imag(call.run(moved)) / COMPLEX_STEP
+    except (*EXPLAINED, MinigradError):  # a user's op may refuse complex numbers
         return None

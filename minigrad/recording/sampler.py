@@ -1,8 +1,8 @@
-"""Sampler: it looks at every tenth step of a training run, say, and at next to nothing else.
+"""Sampler: it measures every tenth step of a training run, say.
 
-In a step that is looked at the sampler listens, so a compiled step runs eagerly: the first ones are
-traced whole, the others measured by the plan that those gave. In the steps between nothing listens.
-Where steps end is known from the optimizer, which compiled steps call too.
+In a sampled step the sampler listens, so a compiled step runs eagerly. The first samples are traced
+whole; they give a plan, by which the later ones are measured. In the steps between nothing listens.
+The optimizer, which compiled steps call too, says where a step ends.
 """
 
 from __future__ import annotations
@@ -41,16 +41,15 @@ from .watched_parameter import (
 
 __all__ = ["Sampler"]
 
-TRACED = 3  # samples that are traced whole before one is measured by what those showed
-PROBED = 8  # parameters of which the smallest shows whether gradients are finite
-GUESSES = 8  # samples whose targets say what a constant guess would cost
+TRACED = 3  # samples that are traced whole, before others are measured by the plan
+PROBED = 8  # parameters, of which the smallest shows whether gradients are finite
+GUESSES = 8  # samples for whose targets the loss of a constant guess is computed
 
 
 class Sampler(Listener, Observer):
     """Fills a FlowRecord while a model trains.
 
-    The first steps that are looked at are traced whole, and those whose trace is kept. Of the
-    others the calls that have figures are known by their number.
+    Args: traces: how many traces the record keeps.  reference: see `mg.watch`.
     """
 
     shows_inputs = False
@@ -77,10 +76,10 @@ class Sampler(Listener, Observer):
         self._context: Context | None = None
         self._clock: Any = None  # the optimizer whose steps are counted, or "log"
         self._taken = -1  # how many steps it had taken when the last one ended
-        self._trace: TraceRecord | None = None  # of the step that is looked at, if it is traced
+        self._trace: TraceRecord | None = None  # of the sampled step, if it is traced
         self._plan: StepPlan | None = None  # which calls of a step are measured
         self._leaves: dict[int, WatchedParameter] = {}  # by entry, in the trace behind the plan
-        self._calls: list[OpCall] = []  # of the step that is looked at
+        self._calls: list[OpCall] = []  # of the sampled step
         self._backward: list[BackwardStep] = []
         self._measured: tuple[Sample, Ids] | None = None  # before the update
         self._installed: tuple[Listener, ...] = ()
@@ -92,7 +91,7 @@ class Sampler(Listener, Observer):
         self._scale = 1.0  # what LossScale multiplied the loss of this step by
         self._skipped = 0  # steps that LossScale did not take
 
-    # ------------------------------------------------------------------ when it looks
+    # ------------------------------------------------------------------ which steps are sampled
 
     def start(self, context: Context) -> None:
         self._context = context
@@ -101,7 +100,7 @@ class Sampler(Listener, Observer):
 
     def stop(self) -> None:
         observers.remove(self)
-        if self._looks and any(p.gradient is not None for p in self._parameters.values()):
+        if self._samples and any(p.gradient is not None for p in self._parameters.values()):
             self._end()
             for p in self._parameters.values():  # nobody moved it
                 p.before = None
@@ -110,32 +109,31 @@ class Sampler(Listener, Observer):
         self._release()
 
     @property
-    def _looks(self) -> bool:
-        """Whether this step is looked at."""
+    def _samples(self) -> bool:
+        """Whether this step is a sample."""
         return bool(self._installed)
 
     def _begin(self) -> None:
-        """The next step begins: look at it if it is one of those."""
-        look = self.record.steps % self.record.every == 0
-        if look:
-            self._look()
-        elif self._looks:
+        """The next step begins."""
+        if self.record.steps % self.record.every == 0:
+            self._begin_sample()
+        elif self._samples:
             self._listen(())
 
-    def _look(self) -> None:
-        """Look at the step from here on."""
+    def _begin_sample(self) -> None:
+        """Measure the step from here on."""
         for parameter in self._parameters.values():
             parameter.clear()
         self._calls, self._backward = [], []
         self._trace, self._measured = None, None
         if not self._is_known():
             self._trace = self._new_trace()
-            self._trace.takes_no_grad = False  # a model that serves has no steps that end
+            self._trace.takes_no_grad = False  # a model that only serves requests ends no step
             self._trace.shows_inputs = False
         self._listen((self,) if self._trace is None else (self, self._trace))
 
     def _is_known(self) -> bool:
-        """Whether the step needs no trace: one optimizer moves all, as in those traced before."""
+        """Whether it needs no trace: enough steps were traced, and one optimizer moves all."""
         count = len(self.record.samples) + (self._pending is not None)
         alone = self._clock not in (None, "log") and self._given == self._moved
         return self._plan is not None and alone and count >= TRACED and not self._keeps(count)
@@ -145,7 +143,7 @@ class Sampler(Listener, Observer):
         return self.most_traces > 0 and count & (count - 1) == 0
 
     def _listen(self, listeners: tuple[Listener, ...]) -> None:
-        """Put these into the surroundings, from the innermost out to the watch's own."""
+        """Replace the listeners of every context from the innermost to that of the watch."""
         old, self._installed = self._installed, listeners
         if not listeners:
             self._trace = None
@@ -154,7 +152,7 @@ class Sampler(Listener, Observer):
         while now is not None and now is not self._context:
             inner.append(now)
             now = now.outer
-        if now is None:  # another thread's surroundings
+        if now is None:  # the context of another thread
             return
         for context in [*inner, now]:
             others = (x for x in context.listeners if x not in old)
@@ -208,14 +206,14 @@ class Sampler(Listener, Observer):
         if not self._counts(owner):
             return
         self._release(compared=True)
-        if self._looks:
+        if self._samples:
             for p in self._parameters.values():
                 if p.gradient is not None and p.tensor.grad is not None:
                     p.kept = p.copied("kept", np.asarray(p.tensor.grad))
                     p.sent = unmasked_rms(p.kept)
             if self._trace is None:
                 self._measure()
-        elif not self.record.events:  # NaN in any op reaches the first parameters
+        elif not self.record.events:  # a NaN anywhere reaches the first parameters
             known = (p.grad for p in vars(owner)["parameters"] if p.grad is not None)
             few = min(islice(known, PROBED), key=lambda grad: grad.size, default=None)
             if few is not None and not np.isfinite(unmasked_rms(few)):
@@ -239,20 +237,20 @@ class Sampler(Listener, Observer):
                 self._trace.arrived(p.tensor, p.gradient)
 
     def _measure_by(self, plan: StepPlan) -> tuple[Sample, Ids]:
-        sample, guess = Sample(self.record.steps), len(self.record.samples) < GUESSES
-        given = self._calls, self._backward, self._scale
-        return sample, plan.measure(sample, *given, guess=guess)
+        guess = len(self.record.samples) < GUESSES
+        given = self.record.steps, self._calls, self._backward, self._scale
+        return plan.measure(*given, guess=guess)
 
     def after_update(self, owner: object) -> None:
         if isinstance(owner, LossScale) and owner.skipped > self._skipped:
             self._skipped = owner.skipped
-            if self._looks:  # an overflow that it mends: look at the next one
-                self._look()
+            if self._samples:  # it lowers the scale after an overflow: sample the next step
+                self._begin_sample()
         if self._counts(owner) and vars(owner)["steps"] > self._taken:
-            self._taken = vars(owner)["steps"]  # past what notifies a compiled step
+            self._taken = vars(owner)["steps"]  # `vars` notifies no listener
             self._step_ends(vars(owner)["lr"])
-        elif self._counts(owner) and self._looks:
-            self._look()  # the same step again: a compiled one compares itself
+        elif self._counts(owner) and self._samples:
+            self._begin_sample()  # a compiled step runs the same step again, to compare
 
     def _counts(self, owner: object) -> bool:
         """Whether this is the optimizer whose steps are counted: the first that moves the model."""
@@ -288,13 +286,13 @@ class Sampler(Listener, Observer):
         return any(e is not None and not np.array_equal(e.value, x._data) for e, x in used)
 
     def _step_ends(self, lr: float | None) -> None:
-        if self._looks:
+        if self._samples:
             self._end(lr)
         self.record.steps += 1
         self._begin()
 
     def _end(self, lr: float | None = None) -> None:
-        """The step is over: take down its figures."""
+        """The step is over: note its figures."""
         self._release()
         if self._trace is None and self._measured is None:  # nobody moved it yet
             self._measure()
@@ -324,7 +322,7 @@ class Sampler(Listener, Observer):
         self._pending = sample
 
     def _learn(self, trace: TraceRecord) -> None:
-        """What a traced step shows of all that are like it: rows, plan, and what theory says."""
+        """Rows, plan and theory from a traced step, for those that repeat it."""
         used = [(p, trace.entry_of(p.tensor)) for p in self._parameters.values()]
         trace.close()
         leaves = self._leaves = {leaf.id: p for p, leaf in used if leaf is not None}
@@ -352,7 +350,7 @@ class Sampler(Listener, Observer):
         self.record.add("structure", {"step": step, "kind": kind, "path": path, "text": text})
 
     def _look_at_modules(self) -> None:
-        """A norm that trains, but with running averages that no batch ever moved."""
+        """Note a norm that trains with running averages that no batch ever moved."""
         modules = self._model.named_modules() if hasattr(self._model, "named_modules") else ()
         for name, module in modules:
             mine = [self._parameters.get(id(x)) for x in vars(module).values()]
@@ -409,9 +407,9 @@ class Sampler(Listener, Observer):
         return next((word for word, holds in odd.items() if holds), "")
 
     def _release(self, compared: bool = False) -> None:
-        """The sample that waited is whole; compared, with the next batch's gradient beside its.
+        """The pending sample is complete: other optimizers have moved their parameters too.
 
-        By then other optimizers have moved their parameters too.
+        Args: compared: its gradients are compared with those of the next batch, which are there.
         """
         sample, self._pending = self._pending, None
         if sample is None:
@@ -431,7 +429,7 @@ class Sampler(Listener, Observer):
         self.record.add("events", {"step": self.record.steps, "path": path, "text": text})
 
     def _keep_trace(self, trace: TraceRecord) -> None:
-        """Of those that are kept the first, and the latest."""
+        """Keep a trace, if it is one of those; of too many the first and the latest."""
         kept = self.record.traces
         if self._keeps(len(self.record.samples)):
             kept[self.record.steps] = trace
@@ -440,13 +438,13 @@ class Sampler(Listener, Observer):
 
 
 def _is_finite(sample: Sample) -> bool:
-    """Whether the sizes in a sample are, and what the backward began from."""
+    """Whether the loss of a sample and the sizes of its values and gradients are finite."""
     sizes = (row.get(name, 0.0) for row in sample.rows.values() for name in ("value", "gradient"))
     return all(map(isfinite, [*sizes, sample.loss or 0.0]))
 
 
 def _first_not_finite(trace: TraceRecord) -> tuple[str, str]:
-    """The first NaN or infinity of a step as `anomaly` would tell it, and the path of its op."""
+    """What `anomaly` would say of the first NaN or infinity of a step, and its op's path."""
     try:
         for entry in (trace.entries[i] for i in trace.forward_steps):
             if (call := trace.call_of(entry)) is not None:

@@ -1,16 +1,16 @@
-"""Backward steps held against numeric derivatives of the kernels whose rules they are.
+"""Backward steps compared with numeric derivatives of their ops' kernels.
 
-A step that got `g` sent `c` back to an input `x`. In a random direction d, ⟨c, d⟩ must be
-⟨g, f'(x) d⟩, and that needs nothing but the op's own textbook kernel f:
+A step that got the gradient g sends c back to an input x. In a random direction d, ⟨c, d⟩ must be
+⟨g, f'(x) d⟩, which needs nothing but the op's own textbook kernel f:
 
-- where f is analytic and the rule names neither its input nor the result, f(d) itself, unless that
-  disagrees, as f may add a constant;
+- where f is analytic and the rule names neither its input nor the result, f is affine, and f(d) is
+  the derivative; if that disagrees, f may add a constant, and the next line decides;
 - else, if f is analytic, the complex step Im f(x + ihd) / h, which subtracts nothing;
 - elsewhere central differences; where the slopes of the two sides differ, f has a kink, and any
-  slope between them is right. Where that would let anything pass, as with the many zeros that relu
-  hands to a pooling, the rule runs again on inputs moved off their kinks.
+  slope between them is right. If the tolerance then tells nothing, as for the pooling of the many
+  zeros that relu gives, the rule runs again on inputs moved off their kinks.
 
-Directions are made from the step's number, so the same program gives the same record.
+A direction depends on the number of the step alone, so the same program gives the same record.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from .record import Entry, facts_of
 __all__ = ["VAGUE", "check_step", "not_measured"]
 
 TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float: its square is lost
-FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g is nothing
+FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g counts as 0
 CENTRAL_STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences
 KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than this part of them
 EPS = {8: 2.3e-16, 4: 1.2e-7}
 TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
-VAGUE = 0.2  # a tolerance that would tell nothing
-COARSEST = 1e-5  # what central differences can tell
+VAGUE = 0.2  # a tolerance from which on a check says nothing
+COARSEST = 1e-5  # the least tolerance of central differences
 APART = 0.01, 0.3  # how far inputs are moved off a kink, in parts of their rms
 TOO_NEAR = "too near kinks to tell"
 POOL = 8191  # random numbers that directions are cut from: a prime, in step with no axis
@@ -98,7 +98,7 @@ def _worst(one: _Step, sent: dict[str, Array]) -> CheckResult | None:
 
 
 def _beside_kinks(one: _Step, sent: dict[str, Array]) -> CheckResult | None:
-    """The same rules run again on inputs moved off their kinks, ever further until it tells."""
+    """The rules run again on inputs moved off their kinks, farther until a check says something."""
     found = None
     for distance in APART:
         values = list(one.values)
@@ -128,7 +128,7 @@ def _together(op: Op, names: list[str]) -> list[list[str]]:
 
 
 def _is_affine(op: Op, name: str) -> bool:
-    """Whether a kernel is affine in an input, for its rule names neither it nor the result."""
+    """Whether a kernel is affine in an input: its rule names neither it nor the result."""
     own = name if name in op.inputs else op.inputs[0]
     return op.analytic and {own, "out"}.isdisjoint(op.rules[own].needs)
 
@@ -232,7 +232,7 @@ class _Step:
 
 
 def _single(value: Any) -> Array:
-    """An input; half precision widened, which could not tell a difference."""
+    """An input; of half precision in single, for its rounding hides any difference."""
     half = isinstance(value, np.ndarray) and value.dtype == np.float16
     return value.astype(np.float32) if half else value
 
@@ -250,7 +250,7 @@ def _pool(dtype: DType) -> Array:
 
 
 def _kinks(right: Array, left: Array) -> float:
-    """How far apart the slopes of both sides are, of entries at kinks."""
+    """How far apart the slopes of the two sides are, over entries at kinks."""
     jumps = np.abs(right - left)
     return float(jumps[jumps > KINK * (np.abs(right) + np.abs(left))].sum()) / 2
 

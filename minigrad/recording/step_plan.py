@@ -1,7 +1,7 @@
 """StepPlan: what of a training step is measured, learned from one step that was traced.
 
-Steps are alike: as long as the same ops run in the same order, no trace is needed to know which
-call belongs to which row, and a step that is looked at costs little more than its figures.
+As long as the same ops run in the same order, no trace is needed to know which row a call belongs
+to, and a sampled step costs little more than its figures.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class StepPlan:
         ]
 
     def _values(self, shown: list[tuple[int, Entry, bool]]) -> Iterator[_Value]:
-        """Of a path that comes many times the first eight, the 16th, the 32nd … and the last."""
+        """Of calls with one path the first eight, the 16th, the 32nd … and the last."""
         total, seen = Counter(entry.path for _, entry, _ in shown), Counter[str]()
         for k, entry, is_weights in shown:
             path, index = entry.path, seen[entry.path]
@@ -107,47 +107,52 @@ class StepPlan:
 
     def measure(
         self,
-        found: Sample,
+        step: int,
         calls: Sequence[OpCall],
         backward: Sequence[BackwardStep],
         scale: float,
         *,
         guess: bool,
-    ) -> Ids:
-        """Put figures of a step that fits into a sample; what it looked up.
+    ) -> tuple[Sample, Ids]:
+        """The figures of a step that fits, and the ids that it looked up.
 
-        Args: scale: what the loss was multiplied by alone.
+        Args: scale: what the loss was multiplied by alone.  guess: measure a constant guess too.
         """
-        gradients = {step.node: np.asarray(array_of(step.gradient)) for step in backward}
+        gradients = {one.node: np.asarray(array_of(one.gradient)) for one in backward}
+        found = Sample(step)
         for value in self.values:
             call = calls[value.call]
             gradient = gradients.get(call.output.node)
-            figures = found.rows[value.row.path] = _figures(value, call, gradient, scale)
+            found.rows[value.row.path] = _figures(value, call, gradient, scale)
             few = None if gradient is None else subsample(gradient) / np.float32(scale)
             found.entries[value.row.path] = [subsample(call.output._data), few]
-            if value.count:
-                figures["count"] = float(value.count)
         ends = (calls[i].output._data for i in self.roots)
         found.loss = float(sum(np.sum(end, dtype=np.float64) for end in ends)) / scale
         last = None if self.last is None else gradients.get(calls[self.last].output.node)
-        end = 0.0 if last is None else np.abs(last).sum(dtype=np.float64)
-        found.unit = float(end) / scale
+        found.unit = 0.0 if last is None else float(np.abs(last).sum(dtype=np.float64)) / scale
         if self.targets is not None:
-            index, out, targets = self.targets
-            given = (*calls[index].inputs, *calls[index].settings)
-            held = np.asarray(array_of(given[targets])).ravel()
-            few = held[:: max(1, held.size // TARGETS)][:TARGETS]
-            found.targets = few.astype(float).tolist()
-            if guess:
-                pair = array_of(given[out]), np.asarray(array_of(given[targets]))
-                found.guess = constant_guess(*pair, found.loss)
-        looked_up: Ids = []
+            self._measure_targets(found, calls, self.targets, guess)
+        return found, [*self._looked_up(calls)]
+
+    def _measure_targets(
+        self, found: Sample, calls: Sequence[OpCall], places: tuple[int, int, int], guess: bool
+    ) -> None:
+        index, *sides = places
+        given = (*calls[index].inputs, *calls[index].settings)
+        out, targets = (np.asarray(array_of(given[side])) for side in sides)
+        few = targets.ravel()[:: max(1, targets.size // TARGETS)][:TARGETS]
+        found.targets = few.astype(float).tolist()
+        if guess:
+            assert found.loss is not None
+            found.guess = constant_guess(out, targets, found.loss)
+
+    def _looked_up(self, calls: Sequence[OpCall]) -> Iterator[tuple[int, Array]]:
+        """Arrays of whole numbers by which rows of a table were taken."""
         for index, leaf in self.tables:
             for setting in calls[index].settings:
                 ids = array_of(setting[0] if isinstance(setting, tuple) and setting else setting)
                 if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
-                    looked_up.append((leaf, ids))
-        return looked_up
+                    yield leaf, ids
 
 
 def _gives_weights(call: OpCall) -> bool:
@@ -166,7 +171,7 @@ def _is_shown(op: Op, entry: Entry, beyond: str, takes: bool) -> bool:
 
 
 def _best(trace: TraceRecord, computed: set[int], loss: float) -> tuple[int, int, int] | None:
-    """Where the targets stand, at best those of which the loss is a known function."""
+    """Where the targets are, preferring those of which the loss is a known function."""
     found = [*targets_of(trace, computed)]
     for index, out, targets in found:
         call = trace.call_of(trace.entries[trace.forward_steps[index]])
@@ -189,6 +194,8 @@ def _figures(value: _Value, call: OpCall, gradient: Array | None, scale: float) 
     if value.row.saturates:
         share = saturation(op, array, call.settings)
         figures |= {} if share is None else {"saturated": share}
+    if value.count:
+        figures["count"] = float(value.count)
     return figures
 
 

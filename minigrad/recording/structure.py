@@ -1,6 +1,6 @@
-"""What is odd in the graph of a run's first step, before any training: seen in its trace alone.
+"""What is odd in the graph of a run's first step, before any training, found in its trace alone.
 
-Ops are asked, not named: a declaration says what an op does not see and where it saturates, and
+No op is known by name: declarations say to what an op is invariant and where it saturates, and
 whether a step is affine is measured by running its kernel again.
 """
 
@@ -22,10 +22,10 @@ __all__ = ["odd_structure"]
 
 LARGE = 100.0  # rms of inputs that weights of usual size multiply
 Oddity: TypeAlias = tuple[str, str, str]
-LOOP_PASSES_CHECKED = 8  # that a line of a loop is looked at
-MOST_COMPARED_ENTRIES = 1 << 20  # entries of a value that is run again, or compared
-BEYOND = 3.0  # from 0, where sigmoid and tanh are no lines
-PROBE = 50.0  # far enough for an op that saturates to be at the end of its range
+LOOP_PASSES_CHECKED = 8  # calls of one line
+MOST_COMPARED_ENTRIES = 1 << 20  # of a value that is run again, or compared
+BEYOND = 3.0  # so far from 0, sigmoid and tanh are no longer nearly linear
+PROBE = 50.0  # so far from 0, an op that saturates is at the end of its range
 
 
 def odd_structure(trace: TraceRecord, parameters: set[int], computed: set[int]) -> list[Oddity]:
@@ -51,9 +51,9 @@ class _Structure:
         self.trace = trace
         self.parameters = parameters
         self.computed = computed
-        takes = [i for i in trace.forward_steps if self._takes_parameter(trace.entries[i])]
         self._products: dict[int, bool] = {}  # by entry
-        self._last = max(takes, default=-1)
+        used = (e.target for e in trace.edges if e.source in parameters)
+        self._last = max(used, default=-1)  # the last op that takes a parameter
 
     def at(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:
         yield from self._double_softmax(entry, call)
@@ -62,18 +62,18 @@ class _Structure:
         yield from self._future(entry, call)
         if self._weight(entry) is not None:
             yield from self._linear_after_linear(entry)
-        if self._meets_weights(entry):
+        if self._takes_matrix(entry):
             yield from self._inputs(entry)
 
     # -------------------------------------------------------------- what ops are given
 
     def _sources(self, entry: Entry) -> list[Entry]:
-        """The values that an op was given, other than parameters."""
+        """The inputs of an op other than parameters."""
         edges = self.trace.into(entry)
         return [self.trace.entries[e.source] for e in edges if e.source not in self.parameters]
 
     def _weight(self, entry: Entry) -> Edge | None:
-        """The weights of a product with float data: a matrix or more, that each row is sent by."""
+        """The weights, of two axes or more, of a product with float data."""
         edges = self.trace.into(entry)
         data = [e for e in edges if e.source not in self.parameters and _is_float(self._of(e))]
         weights = [e for e in edges if e.source in self.parameters and len(self._of(e).shape) > 1]
@@ -82,7 +82,7 @@ class _Structure:
         return weights[0] if self._multiplies(entry, data[0], weights[0]) else None
 
     def _multiplies(self, entry: Entry, data: Edge, weights: Edge) -> bool:
-        """Whether data of zeros gives the same whatever the weights are: they are not added."""
+        """Whether zeros as data give the same for other weights: they are not added."""
         if entry.id not in self._products:
             call = self.trace.call_of(entry)
             assert call is not None
@@ -95,8 +95,8 @@ class _Structure:
             self._products[entry.id] = bool(np.array_equal(results[0], results[1]))
         return self._products[entry.id]
 
-    def _meets_weights(self, entry: Entry) -> bool:
-        """Whether it takes a parameter of two axes or more, by which it does not look up rows."""
+    def _takes_matrix(self, entry: Entry) -> bool:
+        """Whether it takes a parameter of two axes or more."""
         edges = self.trace.into(entry)
         return any(e.source in self.parameters and len(self._of(e).shape) > 1 for e in edges)
 
@@ -104,7 +104,7 @@ class _Structure:
         return self.trace.entries[edge.source]
 
     def _made_from(self, entry: Entry) -> Entry:
-        """Where a value came from, past ops that only lay it out anew."""
+        """The value of which this one is another layout: ops that only move entries are skipped."""
         while entry.op is not None:
             sources = self._sources(entry)
             if len(sources) != 1 or len(self.trace.into(entry)) != 1:
@@ -127,7 +127,7 @@ class _Structure:
         yield "double softmax", entry.path, text
 
     def _last_activation(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:
-        """Scores of a loss, or what is held against targets, that cannot reach all numbers."""
+        """Scores of a loss, or what is compared with targets, that cannot reach all numbers."""
         sources = self._sources(entry)
         computed = [one for one in sources if one.id in self.computed]
         if len(computed) != 1 or entry.op is None:
@@ -158,11 +158,8 @@ class _Structure:
         """Whether no parameter comes in from here on."""
         return entry.id > self._last
 
-    def _takes_parameter(self, entry: Entry) -> bool:
-        return any(e.source in self.parameters for e in self.trace.into(entry))
-
     def _shapes(self, entry: Entry) -> Iterator[Oddity]:
-        """(n, 1) and (n,) make (n, n): each prediction held against each target."""
+        """(n, 1) and (n,) make (n, n): each prediction is compared with each target."""
         sources = self._sources(entry)
         shapes = sorted((one.shape for one in sources), key=len)
         if len(shapes) != 2 or len(entry.shape) != 2 or not self._is_loss(entry):
@@ -176,10 +173,10 @@ class _Structure:
     # -------------------------------------------------------------- between layers
 
     def _linear_after_linear(self, entry: Entry) -> Iterator[Oddity]:
-        """Two products with weights and nothing but affine steps between: one would do the same.
+        """Two products with weights and only affine steps between: one would do the same.
 
-        A narrow middle restricts the rank, which LoRA and autoencoders mean; an attention's last
-        product belongs to the attention.
+        Not so with a narrow middle, which restricts the rank on purpose (LoRA, autoencoders), nor
+        after attention, whose weighted sum is no product with weights.
         """
         (start,) = (one for one in self._sources(entry) if _is_float(one))
         one = start
@@ -203,7 +200,7 @@ class _Structure:
             yield "no activation", entry.path, f"{text} linear layer"
 
     def _inputs(self, entry: Entry) -> Iterator[Oddity]:
-        """Data that meets the first weights: how large it is, whether its rows differ."""
+        """The data of the first weights: how large it is, whether its rows differ."""
         for made in map(self._made_from, self._sources(entry)):
             value = made.value
             if made.op is not None or not isinstance(value, np.ndarray) or value.size < 2:
@@ -243,7 +240,7 @@ def _width(entry: Entry) -> int:
 
 
 def _takes_scores(call: Invocation) -> bool:
-    """Whether the op does not see a shift of all scores: softmax, and losses made of it."""
+    """Whether a shift of all scores changes nothing: of softmax, and of losses made of it."""
     return "shift" in call.op.invariance
 
 
@@ -267,7 +264,7 @@ def _same_entries(one: Entry, other: Entry) -> bool:
 
 
 def _range_of(call: Invocation) -> tuple[float, float]:
-    """Between what an op of one input stays."""
+    """The least and the largest value of an op of one input."""
     with np.errstate(all="ignore"):
         low, high = (float(x) for x in call.run([np.array([-PROBE, PROBE])]))
     return min(low, high), (np.inf if max(low, high) >= PROBE else max(low, high))
@@ -282,15 +279,14 @@ def _is_affine(trace: TraceRecord, call: Invocation, source: Entry) -> bool:
     x, r = (rng.normal(scale=BEYOND, size=value.shape).astype(value.dtype) for _ in range(2))
 
     def run(value: Array) -> Array:
-        return call.run([value if k == source.id else y for k, y in zip(call.sources, inputs)])  # noqa: B905
+        pairs = zip(call.sources, inputs, strict=True)
+        return call.run([value if k == source.id else y for k, y in pairs])
 
     with np.errstate(all="ignore"):
         both = run(x + r)
-        one = run(x)
-        other = run(r)
-        none = run(np.zeros_like(x))
+        gap = both - run(x) - run(r) + run(np.zeros_like(x))
     size = float(np.abs(both).max(initial=0.0)) or 1.0
-    return bool(np.abs(both - one - other + none).max(initial=0.0) < 1e-3 * size)
+    return bool(np.abs(gap).max(initial=0.0) < 1e-3 * size)
 
 
 def _is_product(trace: TraceRecord, entry: Entry, computed: set[int]) -> bool:
