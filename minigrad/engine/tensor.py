@@ -1,4 +1,4 @@
-"""Tensor, the Node of the op that made it, and the way back: what runs when `loss.backward()` runs.
+"""Tensor, the Node of the op that made it, and the traversal that `loss.backward()` runs.
 
 `Tensor.__apply__` runs an op on Tensors: it calls the kernel on their arrays and, if any of them
 needs a gradient, records one Node. `backpropagate` is the traversal. A node's number is larger than
@@ -286,18 +286,20 @@ class Tensor(ArrayProtocol):
             if owner is not None:
                 add_gradients({owner: np.array(getattr(gradient, "_data", gradient))})
 
-        if self._node.hooks is None:
-            self._node.hooks = {}
-        self._node.hooks[RETAIN_GRAD] = keep
+        self._own_hooks()[RETAIN_GRAD] = keep
 
     def register_hook(self, hook: Hook) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
         self._refuse_without_gradient("register_hook")
+        return Handle(self._own_hooks(), hook)
+
+    def _own_hooks(self) -> dict[int, Hook]:
+        """The hooks of its gradient, of a computed tensor in its node, which may outlive it."""
         if self._node is None:
             self._hooks = {} if self._hooks is None else self._hooks
-            return Handle(self._hooks, hook)
+            return self._hooks
         self._node.hooks = {} if self._node.hooks is None else self._node.hooks
-        return Handle(self._node.hooks, hook)
+        return self._node.hooks
 
     def _refuse_without_gradient(self, call: str) -> None:
         if not self._needs:
@@ -405,8 +407,7 @@ class Node:
         edges: for each input that needs a gradient, the Node that made it or the leaf Tensor that
             it is.
         saved: what the rules named; None once backward has used it.
-        seq: number in the order of creation.  scope, name: where it stands in the model, and its
-            own name.
+        seq: number in the order of creation.  scope, name: its place in the model, and its name.
         source: what can bring `saved` back, or None.
     """
 
