@@ -22,11 +22,11 @@ from ..views.plain import of_bytes, one_line
 from .sentence import DEFAULT_TEXT
 
 if TYPE_CHECKING:
-    from layers.pretrained import files, load_pretrained, loading, models, objectives
+    from layers.pretrained import encoders, files, load_pretrained, loading, models, objectives
 else:
-    files, loading, models, objectives = (
+    encoders, files, loading, models, objectives = (
         import_module(f".pretrained.{name}", layers.__name__)
-        for name in ("files", "loading", "models", "objectives")
+        for name in ("encoders", "files", "loading", "models", "objectives")
     )
     load_pretrained = loading.load_pretrained
 
@@ -34,7 +34,6 @@ __all__ = ["CheckpointRun", "checkpoint", "numbers"]
 
 MASKS = ("[MASK]", "<mask>")
 MOST_GUESSES = 5  # at a place
-POOLING = "1_Pooling/config.json"
 
 
 def checkpoint(model: str, **options: str) -> Source:
@@ -159,8 +158,10 @@ class CheckpointRun:
     def facts(self) -> list[str]:
         counts = " and ".join(f"{n} token{'s' * (n > 1)}" for n in map(len, self.task.names))
         facts = [counts, self.dtype.name]
-        if self.task.objective == "similarity" and POOLING not in self.folder.files:
-            facts.append(f"a text's vector is the mean of its tokens', as there is no {POOLING}")
+        if self.task.objective == "similarity" and encoders.POOLING not in self.folder.files:
+            facts.append(
+                f"a text's vector is the mean of its tokens', as there is no {encoders.POOLING}"
+            )
         return facts
 
     def _objective(self, ids: list[int]) -> str:
@@ -297,7 +298,7 @@ class CheckpointRun:
         objective, ids, names, places, targets = self.task
         if objective == "similarity":
             lengths = [*map(len, names)]
-            return objectives.similarity(model, ids, lengths, POOLING in self.folder.files)
+            return objectives.similarity(model, ids, lengths, encoders.POOLING in self.folder.files)
         if objective == "masked":
             return objectives.masked(model, ids, places, targets)
         if self.answers:
