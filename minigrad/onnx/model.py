@@ -17,7 +17,7 @@ from ..engine.op import Shaped
 from .graph import Graph, GraphNode, GraphValue
 from .positions import GrowingArray
 from .program import SizedForm, SizedProgram
-from .run import Constant, Made, RecordedCall, RecordedStep, mapped
+from .run import Constant, RecordedCall, RecordedStep, Reference, mapped
 from .sizes import AxisSymbols, Size
 from .translation import Untranslatable, translate
 
@@ -96,18 +96,18 @@ class ModelWriter:
 
     def _argument(self, scope: str, item: object) -> object:
         """An argument that is no container; an array as a GraphValue."""
-        if isinstance(item, Made):
-            return self.values[item.by]
+        if isinstance(item, Reference):
+            return self.values[item.source]
         if isinstance(item, Constant):
             own = f"{scope}/{item.name}" if item.name else ""
             return self.to.constant(item.array, self.names.get(id(item.array), own))
         return self.to.pattern(item) if isinstance(item, GrowingArray) else item
 
-    def _outputs(self, outputs: dict[str, Made]) -> dict[str, GraphValue]:
+    def _outputs(self, outputs: dict[str, Reference]) -> dict[str, GraphValue]:
         found: dict[str, GraphValue] = {}
         taken = {*self.inputs.values()}
         for name, made in outputs.items():
-            value = self.values[made.by]
+            value = self.values[made.source]
             if value in taken:
                 self.to.path = f"/{name}"
                 shape, value = value.shape, self.to.Identity(value)
@@ -123,8 +123,8 @@ def _needed(run: RecordedCall) -> set[str | int]:
     found: set[str | int] = set()
 
     def note(item: object) -> None:
-        if isinstance(item, Made):
-            found.add(item.by)
+        if isinstance(item, Reference):
+            found.add(item.source)
 
     mapped(note, [*run.outputs.values()])
     for k in reversed(range(len(run.steps))):

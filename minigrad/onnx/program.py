@@ -12,7 +12,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Op, Shaped
 from ..engine.types import Array, DType
 from .positions import GrowingArray, find_pattern
-from .run import Constant, Made, RecordedCall, RecordedStep
+from .run import Constant, RecordedCall, RecordedStep, Reference
 from .sizes import Length, Number, Sizes, Unfit, fit_number, fit_size
 
 __all__ = ["SizedForm", "SizedProgram", "check_same_steps"]
@@ -35,7 +35,7 @@ def _structure(step: RecordedStep) -> tuple[Op, object, object]:
     def structure(item: object) -> object:
         if isinstance(item, tuple | list):
             return [structure(x) for x in item]
-        return item if isinstance(item, Made) else type(item)
+        return item if isinstance(item, Reference) else type(item)
 
     return step.op, structure(step.inputs), structure(step.settings)
 
@@ -108,7 +108,7 @@ class SizedProgram:
             self._check_only_sizes(items, where)
             return self._number(items)
         if any(item != first for item in items):
-            if isinstance(first, Made):
+            if isinstance(first, Reference):
                 what = "uses other values at other sizes"
             else:
                 what = f"is given {first!r} or {items[-1]!r}"

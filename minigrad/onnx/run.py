@@ -26,14 +26,22 @@ from ..ops.operators import op_like
 from .sizes import Sizes
 from .translation import is_translated
 
-__all__ = ["FOLLOWED", "CallRecorder", "Constant", "Made", "RecordedCall", "RecordedStep", "mapped"]
+__all__ = [
+    "NUMPY_OPS",
+    "CallRecorder",
+    "Constant",
+    "RecordedCall",
+    "RecordedStep",
+    "Reference",
+    "mapped",
+]
 
 
 @dataclass(frozen=True)
-class Made:
+class Reference:
     """A reference to an input, or to the result of a step, wherever it is used."""
 
-    by: str | int  # the input's name, or the step's position
+    source: str | int  # the input's name, or the step's position
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +73,7 @@ class RecordedCall:
     sizes: Sizes
     inputs: dict[str, Array]
     steps: list[RecordedStep]
-    outputs: dict[str, Made]
+    outputs: dict[str, Reference]
     values: dict[str, Array]  # the outputs as arrays
 
 
@@ -90,27 +98,27 @@ class CallRecorder(Follower):
         self.keeps_tensors = keeps_tensors
         self.steps: list[RecordedStep] = []
         self.quiet = False  # within an op, whose own NumPy calls are no steps
-        self._known: dict[int, tuple[ref[Array], Made | Constant]] = {}
-        self._by_layout: dict[object, tuple[ref[Array], Made | Constant]] = {}
+        self._known: dict[int, tuple[ref[Array], Reference | Constant]] = {}
+        self._by_layout: dict[object, tuple[ref[Array], Reference | Constant]] = {}
 
-    def know(self, array: Array, made: Made | Constant) -> None:
+    def remember(self, array: Array, origin: Reference | Constant) -> None:
         """Note which step or input made an array, or that it is a constant."""
         known, key = self._known, id(array)
         alive = ref(array, lambda _: known.pop(key, None))
-        known[key] = self._by_layout[_layout(array)] = alive, made
+        known[key] = self._by_layout[_layout(array)] = alive, origin
 
-    def find(self, array: Array) -> Made | Constant | None:
+    def find(self, array: Array) -> Reference | Constant | None:
         """What made an array, or one of which it is a view with the same entries and layout."""
         found = self._known.get(id(array)) or self._by_layout.get(_layout(array))
         return found[1] if found is not None and found[0]() is not None else None
 
-    def traced(self, array: Array, made: Made | Constant) -> Traced:
+    def traced(self, array: Array, origin: Reference | Constant) -> Traced:
         """A view of an array whose NumPy calls are recorded."""
         view = np.asarray(array).view(Traced)
-        self.know(view, made)
+        self.remember(view, origin)
         return view
 
-    def refer(self, item: Any) -> Any:
+    def reference(self, item: Any) -> Any:
         """The reference that steps hold in the place of an array; all else as it is."""
         if isinstance(item, Tensor):
             array = item._data
@@ -120,13 +128,13 @@ class CallRecorder(Follower):
             array = np.asarray(item)
         else:
             return item
-        made = self.find(array)
-        if made is None:
-            made = Constant(array, getattr(item, "name", None))
-            self.know(array, made)
-        return made
+        origin = self.find(array)
+        if origin is None:
+            origin = Constant(array, getattr(item, "name", None))
+            self.remember(array, origin)
+        return origin
 
-    def note(
+    def record(
         self,
         op: Op,
         inputs: Arguments,
@@ -144,15 +152,15 @@ class CallRecorder(Follower):
             settings = tuple([x.array(*shape) if isinstance(x, MaskRule) else x for x in settings])
         step = RecordedStep(
             op,
-            mapped(self.refer, inputs),
-            mapped(self.refer, settings),
+            mapped(self.reference, inputs),
+            mapped(self.reference, settings),
             Shaped(array.shape, array.dtype),
             tensor if self.keeps_tensors else None,
             current().scope,
             caller(),
         )
         if id(array) not in self._known:
-            self.know(array, Made(len(self.steps)))
+            self.remember(array, Reference(len(self.steps)))
         self.steps.append(step)
 
     # ------------------------------------------------------------------ events
@@ -164,29 +172,31 @@ class CallRecorder(Follower):
         self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
     ) -> None:
         self.quiet = False
-        if is_translated(op) or not self._followed(op, inputs, settings, output):
-            self.note(op, inputs, settings, output._data, output)
+        if is_translated(op) or not self._record_kernel(op, inputs, settings, output):
+            self.record(op, inputs, settings, output._data, output)
 
-    def _followed(self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor) -> bool:
+    def _record_kernel(
+        self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor
+    ) -> bool:
         """Whether the op's kernel, called again, made the result by steps; these are kept then."""
         before = len(self.steps)
         if not _draws(op, settings):
             with scope(op.name):
-                made = op.forward(*map(self._shown, inputs), *settings)
+                made = op.forward(*map(self._traced_input, inputs), *settings)
             known = self.find(made[0] if op.auxiliary else made)
-            if isinstance(known, Made):
-                self.know(output._data, known)
-                if known.by == len(self.steps) - 1 and self.keeps_tensors:
+            if isinstance(known, Reference):
+                self.remember(output._data, known)
+                if known.source == len(self.steps) - 1 and self.keeps_tensors:
                     self.steps[-1].tensor = output
                 return True
         del self.steps[before:]
         return False
 
-    def _shown(self, x: Any) -> Any:
+    def _traced_input(self, x: Any) -> Any:
         """An input of a kernel that is called again: Traced, if the run made it."""
         array = x._data if isinstance(x, Tensor) else x
         known = self.find(array) if isinstance(array, np.ndarray) else None
-        return self.traced(array, known) if isinstance(known, Made) else array
+        return self.traced(array, known) if isinstance(known, Reference) else array
 
     def computed(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A call with Traced arrays: by the op that computes the same; without one, by NumPy."""
@@ -199,18 +209,18 @@ class CallRecorder(Follower):
                 return made
             if isinstance(out, Traced) and (out.shape, out.dtype) == (made.shape, made.dtype):
                 plain(out)[...] = plain(made)  # x &= y
-                self.know(out, self.refer(made))
+                self.remember(out, self.reference(made))
                 return out
         return call(*plain(args), **plain(kwargs))
 
     def leaf_created(self, leaf: Tensor, data: object) -> None:
         known = self.find(data) if isinstance(data, np.ndarray) else None
         if known is not None:
-            self.know(leaf._data, known)
+            self.remember(leaf._data, known)
 
     def data_read(self, tensor: Tensor, array: Array, whole: bool) -> Array:
         known = None if self.quiet else self.find(array)
-        return self.traced(array, known) if isinstance(known, Made) else array
+        return self.traced(array, known) if isinstance(known, Reference) else array
 
     def tensor_assigned(self, tensor: Tensor, array: Array, index: Index = ...) -> None:
         raise ArgumentError(
@@ -230,7 +240,7 @@ def _layout(array: Array) -> tuple[object, ...]:
 # ---------------------------------------------------------------- NumPy's own calls
 
 
-def _followed(name: str, *inputs: str, **settings: Any) -> Op:
+def _numpy_op(name: str, *inputs: str, **settings: Any) -> Op:
     """A NumPy function as an op that is in no registry."""
     function, given = getattr(np, name), ", ".join([*inputs, *(f"{k}={k}" for k in settings)])
     listed = ", ".join([*inputs, *(f"{k}={v!r}" for k, v in settings.items())])
@@ -242,11 +252,11 @@ def _followed(name: str, *inputs: str, **settings: Any) -> Op:
 _OF_TWO = "equal not_equal less less_equal greater greater_equal logical_and logical_or"
 _OF_TWO += " logical_xor bitwise_and bitwise_or bitwise_xor floor_divide remainder"
 _OF_ONE = "logical_not invert isnan isinf isfinite floor ceil rint"
-FOLLOWED = {name: _followed(name, "a", "b") for name in _OF_TWO.split()}
-FOLLOWED |= {name: _followed(name, "x") for name in _OF_ONE.split()}
-FOLLOWED |= {name: _followed(name, "x", axis=None, keepdims=False) for name in ("any", "all")}
-FOLLOWED |= {name: _followed(name, "x", axis=None) for name in ("argmax", "argmin")}
-FOLLOWED["argsort"] = _followed("argsort", "x", axis=-1, kind=None)
+NUMPY_OPS = {name: _numpy_op(name, "a", "b") for name in _OF_TWO.split()}
+NUMPY_OPS |= {name: _numpy_op(name, "x") for name in _OF_ONE.split()}
+NUMPY_OPS |= {name: _numpy_op(name, "x", axis=None, keepdims=False) for name in ("any", "all")}
+NUMPY_OPS |= {name: _numpy_op(name, "x", axis=None) for name in ("argmax", "argmin")}
+NUMPY_OPS["argsort"] = _numpy_op("argsort", "x", axis=-1, kind=None)
 """NumPy functions that no op of minigrad computes, as ops."""
 
 _METHODS_AS_OPS = {"flatten": "ravel", "copy": "astype"}
@@ -255,7 +265,7 @@ _FOLDS = {"max": "maximum", "amax": "maximum", "min": "minimum", "sum": "add"}
 
 def _by_op(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result of a NumPy call by the op that computes the same; None where there is none."""
-    op = FOLLOWED.get(name) or op_like(_METHODS_AS_OPS.get(name, name))
+    op = NUMPY_OPS.get(name) or op_like(_METHODS_AS_OPS.get(name, name))
     if op is None or (isinstance(op, Op) and not is_translated(op)):  # its kernel would call itself
         return None
     inputs, settings = _as_ops_take(name, args, kwargs)
@@ -301,5 +311,5 @@ class Traced(Followed):
         if recorder is None:
             return array
         array = array.copy() if id(array) in recorder._known else array
-        recorder.note(op, inputs, settings, array)
-        return recorder.traced(array, Made(len(recorder.steps) - 1))
+        recorder.record(op, inputs, settings, array)
+        return recorder.traced(array, Reference(len(recorder.steps) - 1))

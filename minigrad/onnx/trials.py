@@ -17,7 +17,7 @@ from ..engine.tensor import Tensor, TensorOrArray
 from ..engine.types import Array
 from ..ops.attention import METHODS
 from .program import check_same_steps
-from .run import CallRecorder, Constant, Made, RecordedCall
+from .run import CallRecorder, Constant, RecordedCall, Reference
 from .sizes import AxisSymbols, Sizes
 
 __all__ = ["ExportedInputs", "Trials", "named_inputs"]
@@ -273,7 +273,7 @@ class Trials:
             with no_grad(), listen(recorder):
                 result = self.call(arguments)
             outputs = _named_outputs(result)
-            references = {name: recorder.refer(x) for name, x in outputs.items()}
+            references = {name: recorder.reference(x) for name, x in outputs.items()}
         for step in recorder.steps:
             step.name, step.tensor = getattr(step.tensor, "name", None), None
         values = {name: np.array(_array_of(x)) for name, x in outputs.items()}
@@ -297,9 +297,9 @@ class Trials:
     def _argument(self, name: str, array: Array, recorder: CallRecorder) -> TensorOrArray:
         """The argument with these entries, noted by the recorder."""
         given = self.inputs[name]
-        recorder.know(array, Made(name))
+        recorder.remember(array, Reference(name))
         if not isinstance(given, Tensor):
-            return recorder.traced(array, Made(name))
+            return recorder.traced(array, Reference(name))
         return Tensor(array).named(given.name or name)
 
 

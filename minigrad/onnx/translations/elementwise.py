@@ -25,10 +25,10 @@ from ...ops import (
     where,
 )
 from ...ops.functions import normal_cdf
-from ..run import FOLLOWED
+from ..run import NUMPY_OPS
 from ..translation import declare, translation
 
-OPS = registry | FOLLOWED
+OPS = registry | NUMPY_OPS
 
 
 def both(to, a, b, dtype):

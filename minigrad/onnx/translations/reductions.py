@@ -26,7 +26,7 @@ from ...ops import (
     sum,
 )
 from ...ops.products import explicit
-from ..run import FOLLOWED
+from ..run import NUMPY_OPS
 from ..translation import declare, translation
 from .elementwise import both, masked
 
@@ -71,10 +71,10 @@ declare(
         prod: _reduction("ReduceProd"),
         norm: _reduction("ReduceL2"),
         logsumexp: _reduction("ReduceLogSumExp"),
-        FOLLOWED["any"]: _of_truths("ReduceMax"),
-        FOLLOWED["all"]: _of_truths("ReduceMin"),
-        FOLLOWED["argmax"]: _place("ArgMax"),
-        FOLLOWED["argmin"]: _place("ArgMin"),
+        NUMPY_OPS["any"]: _of_truths("ReduceMax"),
+        NUMPY_OPS["all"]: _of_truths("ReduceMin"),
+        NUMPY_OPS["argmax"]: _place("ArgMax"),
+        NUMPY_OPS["argmin"]: _place("ArgMin"),
     }
 )
 

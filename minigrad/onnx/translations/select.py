@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ops import getitem, scatter_add, sort, take, take_along_axis
 from ..graph import GraphValue
-from ..run import FOLLOWED, mapped
+from ..run import NUMPY_OPS, mapped
 from ..translation import Untranslatable, translation
 from .shapes import HIGHEST_INDEX, LOWEST_INDEX
 
@@ -50,7 +50,7 @@ def _sorted(place):
 
 
 translation(sort)(_sorted(0))
-translation(FOLLOWED["argsort"])(_sorted(1))
+translation(NUMPY_OPS["argsort"])(_sorted(1))
 
 
 @translation(scatter_add)
