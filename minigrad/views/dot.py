@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.errors import MissingDependencyError
 from ..recording.trace import TraceRecord
 from . import labels
-from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES, Scale, Theme, ink_on
+from .colors import FIXED, RATIO_LINES, RATIOS, SCALES, THEMES, ink_on
 from .fold import parts, prefixes
 from .labels import verdicts
 from .model import STATES, AnnotatedTrace, Strip, largest, ranged
@@ -117,36 +117,15 @@ def trace_dot(
     many = len(plan.boxes) >= MANY_BOXES and style != "full"
     if (parameters or PARAMETERS[many]) == "inside":
         plan = with_parameters_inside(plan)
-    return outline_dot(
-        plan,
-        theme=theme,
-        scale=scale,
-        style=style,
-        direction=direction,
-        saved=saved,
-        title=title,
-    )
-
-
-def outline_dot(
-    plan: Outline,
-    *,
-    theme: str = "light",
-    scale: str = "run",
-    style: str = "standard",
-    direction: str | None = None,
-    saved: bool = False,
-    title: str | None = None,
-    legend: bool = True,
-) -> Dot:
-    """Write what was chosen of a model as DOT; the arguments are those of `trace_dot`."""
-    model, colours = plan.model, THEMES[theme]
-    if model.against is not None:
-        colours = replace(colours, bins=RATIOS, lines=RATIO_LINES)
     if direction is None:
         direction = "right" if style == "slide" else "down"
-    sizes = FIXED if scale == "fixed" else model.scale
-    return _DotWriter(plan, colours, sizes, LOOKS[style], saved).dot(direction, title, legend)
+    writer = _DotWriter(plan, theme, scale, style, saved)
+    return writer.dot(direction, title, legend=style != "slide")
+
+
+def outline_dot(plan: Outline, scale: str) -> Dot:
+    """A part of a record as DOT, for a page, which has a legend of its own."""
+    return _DotWriter(plan, "light", scale, "standard", saved=False).dot("down")
 
 
 def _digraph(name: str) -> Digraph:
@@ -160,12 +139,14 @@ def _digraph(name: str) -> Digraph:
 
 
 class _DotWriter:
-    def __init__(self, plan: Outline, theme: Theme, scale: Scale, look: Look, saved: bool) -> None:
+    def __init__(self, plan: Outline, theme: str, scale: str, style: str, saved: bool) -> None:
         self.plan = plan
         self.model = plan.model
-        self.theme = theme
-        self.scale = scale
-        self.look = look
+        self.theme = THEMES[theme]
+        if self.model.against is not None:
+            self.theme = replace(self.theme, bins=RATIOS, lines=RATIO_LINES)
+        self.scale = FIXED if scale == "fixed" else self.model.scale
+        self.look = LOOKS[style]
         self.saved = plan.saved if saved else []
         self.by_products: dict[Box, list[tuple[str, str]]] = {}
         for number, (_, target, name) in enumerate(self.saved):
@@ -175,7 +156,7 @@ class _DotWriter:
         self.titles: dict[str, str] = {}
         self.graph = _digraph("trace")
 
-    def dot(self, direction: str, title: str | None, legend: bool) -> Dot:
+    def dot(self, direction: str, title: str | None = None, legend: bool = False) -> Dot:
         t, attr = self.theme, self.graph.attr
         font = {"fontname": FONT, "fontsize": "10", "fontcolor": t.ink}
         attr("graph", **font, bgcolor=t.paper, pad="0.2", nodesep="0.22", ranksep="0.32")
@@ -192,7 +173,7 @@ class _DotWriter:
             self.line(line, f"e{number}")
         for number, (source, target, name) in enumerate(self.saved):
             self.keep(source, target, name, f"k{number}")
-        if legend and not self.look.slide:
+        if legend:
             self.legend()
         measured = "; ".join(one.said for one in verdicts(self.model.checks))
         said = [labels.summary(self.model), *([measured] if measured else [])]

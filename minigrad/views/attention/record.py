@@ -96,13 +96,7 @@ class Attentions(list[AttentionWeights]):
         ]
         return {"text/plain": str(self), "text/html": attentions_html(heads)}
 
-    def text(
-        self,
-        width: int | None = None,
-        *,
-        batch: int = 0,
-        most: int | None = None,
-    ) -> str:
+    def text(self, width: int | None = None, *, batch: int = 0, most: int | None = None) -> str:
         """Heatmaps as text.
 
         Args:

@@ -49,14 +49,9 @@ NOTES = {
 }
 
 
-def flow_table(
-    flow: FlowRecord,
-    width: int | None = None,
-    *,
-    colour: bool | None = None,
-) -> str:
+def flow_table(flow: FlowRecord, width: int | None = None) -> str:
     """A line for each parameter and each value, in the order of the forward pass."""
-    paint = Paint(colour)
+    paint = Paint()
     rows = [_cells(flow, row, paint) for row in flow.rows.values()]
     head = paint.bold(one_line(summary(flow)))
     in_training = bool(flow.samples or not flow.requests)

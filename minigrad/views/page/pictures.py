@@ -62,7 +62,7 @@ class Pictures:
 
     @cached_property
     def svgs(self) -> list[str]:
-        dots = [outline_dot(plan, scale=self._scale, legend=False) for plan in self._plans]
+        dots = [outline_dot(plan, self._scale) for plan in self._plans]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
         pairs = zip(re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots, strict=True)
         return [_classed(titled(svg, dot)) for svg, dot in pairs]
