@@ -29,16 +29,17 @@ __all__ = ["Dot", "marks", "outline_dot", "trace_dot"]
 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 DIRECTIONS = {"down": "TB", "right": "LR"}
-PARAMETERS = ("beside", "inside")  # where they stand: in boxes of their own, or in their op's
+PARAMETERS = ("beside", "inside")  # in boxes of their own, or inside the box of their op
 MANY_BOXES = 40  # from here on parameters stand inside their ops
 MOST_BOXES_DRAWN = 300  # of a picture that can still be read
-BLANK, SPARE = "\u00a0", 6  # one for so many letters: room for a wider font in its place
-BOLD = 4.8  # points a character takes in browsers, for which Graphviz keeps less room
+BLANK = "\u00a0"
+LETTERS_PER_BLANK = 6  # blanks make room, since a reader's font may be wider than Graphviz's
+BOLD_WIDTH = 4.8  # points of a small bold letter in browsers; Graphviz reckons with fewer
 MOST_STRIP_CELLS = 60
 CARD = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" '
 ROWS = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="2">'
 LID = '<TR><TD HEIGHT="7"></TD></TR>'  # room for the lid of a cylinder or a box
-# kind: (shape, style). Each kind has a shape of its own: colour never tells it alone.
+# kind: (shape, style). Each kind has a shape of its own, so that colour is never the only sign.
 SHAPES = {
     "parameter": ("cylinder", "filled"),
     "leaf": ("tab", "filled"),
@@ -205,7 +206,7 @@ class _DotWriter:
         name = one_line(fold.name(scope), 2 * labels.WIDEST)
         size, strip = self.look.name - 2, self.model.strips.get(scope)
         label = _text(name, t.ink, size, bold=True)
-        label += _text(BLANK * (len(name) // SPARE), t.ink, size)
+        label += _text(BLANK * (len(name) // LETTERS_PER_BLANK), t.ink, size)
         label += _text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
         if strip is not None:
             rows = f'<TR><TD ALIGN="LEFT">{label}</TD></TR>{self.strip(strip)}'
@@ -236,7 +237,7 @@ class _DotWriter:
             self.titles[id] = f"{one_line(name)}, a by-product of {one_line(box.label)}"
 
     def sum(self, graph: Digraph, box: Box) -> None:
-        """Where the uses of a value send their gradients, and how much of them cancels."""
+        """The Σ of a value that is used more than once: its gradients add there, and may cancel."""
         id, spread = f"{box.id}sum", self.plan.spreads[box]
         ratio = ranged(labels.cancellation(self.model, box))
         label = _text("Σ", self.theme.ink, 12, bold=True)
@@ -271,7 +272,7 @@ class _DotWriter:
         theme, size = self.theme, self.look.name
         ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
         name, made = labels.heading(box)
-        size -= 2 * (box.kind in ("parameter", "leaf", "constant"))  # the flow is of values
+        size -= 2 * (box.kind in ("parameter", "leaf", "constant"))  # names of values are larger
         head = _text(name, ink, size, bold=True)
         head += _text(f"  {made}" if made else "", muted, size - 1)
         head += _text(f"  ×{box.times}" if box.times > 1 else "", muted, size - 1, bold=True)
@@ -308,7 +309,7 @@ class _DotWriter:
         theme, spread = self.theme, self.plan.spreads[box]
         glyph = STATES[spread.state][0]
         finite = [size for size in spread.sizes if isfinite(size)]
-        if spread.state == "none":  # not said twice: the caption or the heading has it
+        if spread.state == "none":  # the caption or the heading may have it already
             why = labels.why(self.model, box)
             said = why in ("backward not run", box.kind)
             return "" if said else self.small(f"{glyph} {why}", theme.dim)
@@ -322,7 +323,7 @@ class _DotWriter:
         wrong = spread.state == "wrong"
         fill = theme.alarm if wrong else theme.bins[self.scale.bin(largest(finite))]
         size = f"{times or glyph}{ranged(finite)}{' WRONG' * wrong}"
-        size += BLANK * (len(size) // SPARE)
+        size += BLANK * (len(size) // LETTERS_PER_BLANK)
         cell = f"<TR><TD>{self.small(size, ink_on(fill), bold=True)}</TD></TR>"
         return f'{CARD}CELLPADDING="3" STYLE="ROUNDED" BGCOLOR="{fill}">{cell}</TABLE>'
 
@@ -344,7 +345,7 @@ class _DotWriter:
     # ------------------------------------------------------------------ lines
 
     def line(self, line: Line, id: str) -> None:
-        """A use of a value, and the gradient that came back along it."""
+        """A use of a value, and the gradient sent back along it."""
         summed = line.source in self.sums
         look = self.flow(line.sent) | self.line_label(line, summed)
         if line.source.dimmed:
@@ -356,7 +357,7 @@ class _DotWriter:
         self.titles[id] = labels.line_title(self.plan, line)
 
     def flow(self, sent: list[float]) -> dict[str, str]:
-        """A thin arrow forward where only values flow; a coloured one back if a gradient came."""
+        """A thin arrow forward where only values flow, a coloured one back along a gradient."""
         if not sent:
             return {"class": "forward"}
         back = {"class": "gradient", "dir": "back", "arrowtail": "normal"}
@@ -437,7 +438,7 @@ class _DotWriter:
         agrees = all(one.ok is not False for one in found)
         colour = self.theme.muted if agrees else self.theme.paper
         said = [part for one in found for part in one.said.split("; ")]
-        width = BOLD * max(map(len, said), default=0)
+        width = BOLD_WIDTH * max(map(len, said), default=0)
         ground = "" if agrees else f' BGCOLOR="{self.theme.alarm}" WIDTH="{width:.0f}"'
         rows = [self.small(part, colour, bold=not agrees) for part in said]
         lines = '<BR ALIGN="LEFT"/>'.join([*rows, ""] if rows[1:] else rows)
@@ -445,7 +446,7 @@ class _DotWriter:
 
 
 def marks(plan: Outline, saved: bool) -> Iterator[tuple[str, str]]:
-    """What each kind of line and mark that occurs means, lines with their arrowheads."""
+    """The meaning of each kind of line and mark in the picture."""
     lines, model = plan.lines, plan.model
     if any(not line.sent for line in lines):
         yield "↓ thin", "values, forward"
@@ -479,5 +480,5 @@ def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
 
 
 def _wide(said: str) -> str:
-    """With room behind it: browsers draw bold letters wider than the layout reckons."""
-    return said + BLANK * -(-len(said) // SPARE)
+    """Text with blanks after it, since browsers draw bold letters wider than Graphviz reckons."""
+    return said + BLANK * -(-len(said) // LETTERS_PER_BLANK)

@@ -20,6 +20,7 @@ An activation called between two layers of a list is an item between them: it be
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -64,7 +65,7 @@ class Link:
 
     @property
     def each(self) -> bool:
-        """Whether it stands for a use by, or of, every block; otherwise the first, or the last."""
+        """Whether every block uses the value or is used; otherwise the first or the last one."""
         return bool(self.leaves or self.enters)
 
 
@@ -125,17 +126,17 @@ class Fold:
     def links(self) -> list[Link]:
         """All edges of the run, those together that one line stands for."""
         found: dict[Hashable, list[Edge]] = {}
-        again: dict[Hashable, int] = {}
+        again: Counter[Hashable] = Counter()
         for edge in self.trace.edges:
             name = edge.input.rstrip("0123456789")
             use = edge.source, edge.target, name
-            again[use] = again.get(use, 0) + 1
+            again[use] += 1
             leads = self.leader(edge.source), self.leader(edge.target)
             found.setdefault((*leads, name, again[use], *self._parted(edge)), []).append(edge)
         return [self._link(edges) for edges in found.values()]
 
     def _parted(self, edge: Edge) -> tuple[int, int]:
-        """In how many blocks both ends stand in the same copy, and the step to another one."""
+        """In how many blocks both ends are in the same copy, and the step between copies."""
         mine, theirs = (list(self.numbers(i).items()) for i in (edge.source, edge.target))
         same = 0
         while mine[same : same + 1] == theirs[same : same + 1] != []:
@@ -206,7 +207,7 @@ def folded(trace: TraceRecord, fold: bool) -> Fold:
 
 
 def _misdrawn(link: Link) -> str:
-    """The block that is not to be folded, as a line that enters or leaves it would be wrong."""
+    """The block to leave unfolded: a line that enters or leaves it would stand for other edges."""
     return [*link.shared, *link.leaves, *link.enters][-1]
 
 
@@ -258,7 +259,7 @@ class _Folding:
         return scope in self.fold.times or bool(apart)
 
     def _fold(self, path: str, depth: int, chain: Chain) -> Iterator[tuple[str, int, list[Entry]]]:
-        """Fold the blocks onto the first; what is inside that one is to be looked through."""
+        """Draw all blocks as the first one. Yields what is inside it, to look for chains there."""
         names, opened = self._names(path, chain)
         block = f"{path}/{names[0]}" if path else names[0]
         self.fold.times[block] = len(names)
@@ -366,7 +367,7 @@ class Chain(NamedTuple):
 
 
 def items_of(trace: TraceRecord, ops: Sequence[Entry], depth: int) -> list[Item]:
-    """What stands directly in a scope, which is so deep, in the order it ran."""
+    """The items of a scope, in the order they ran. Args: depth: of the scope."""
 
     def call(op: Entry) -> tuple[str, Hashable]:
         names = op.scope.split("/") if op.scope else []
@@ -385,14 +386,14 @@ def without_digits(name: str | None) -> str | None:
 
 
 def _facts(op: Entry, depth: int) -> tuple[Hashable, ...]:
-    """What two ops must share to be drawn as one, but for where their inputs are from."""
+    """What two ops must share to be drawn as one, apart from their inputs."""
     below = tuple(map(without_digits, op.scope.split("/")[depth:])) if op.scope else ()
     settings = tuple((k, v) for k, v in op.settings.items() if k != "index")  # a step's number
     return below, op.op, without_digits(op.name), op.shape, op.dtype, op.needs, settings
 
 
 def _line(op: Entry) -> Hashable:
-    """The same of an op by itself, and the line of the program that ran it."""
+    """The same of an op outside inner scopes, with the line of the program that ran it."""
     made = op.made_at
     return _facts(op, 0)[1:], getattr(made, "code", None), getattr(made, "offset", None)
 
@@ -459,7 +460,7 @@ class _Finder:
         return chain, at
 
     def chain(self, at: int, period: int) -> Chain | None:
-        """The blocks of so many items from one on, as long as each is like the one before."""
+        """The chain of blocks of `period` items each from an item on, each like the one before."""
         kinds = self.kinds[at : at + period]
         blocks: list[ChainBlock] = []
         while self.kinds[at : at + period] == kinds:
@@ -474,7 +475,7 @@ class _Finder:
         return chain if len(blocks) >= fewest else None
 
     def follows(self, blocks: list[ChainBlock], block: ChainBlock) -> bool:
-        """Whether a block goes on with a chain."""
+        """Whether a block continues a chain."""
         if len(blocks) > 1:
             return blocks[-1].roles == block.roles
         if len(block.roles) != len(blocks[0].roles):  # an optional input, such as a bias

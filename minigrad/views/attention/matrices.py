@@ -96,7 +96,7 @@ def _block(grid: Grid, style: EntryStyle, label: int) -> list[str]:
 
 
 def _name(name: str, size: int) -> str:
-    """A name in exactly so many cells, harmless, cut if need be."""
+    """A name on one line, in exactly so many cells."""
     return fitted(one_line(name, 4 * TOKEN_WIDTH), size, "end")
 
 

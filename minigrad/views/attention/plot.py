@@ -68,7 +68,7 @@ def _panel(axis: Any, grid: Grid, title: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """No dollar sign starts mathematics."""
+    """Text in which matplotlib reads no mathematics."""
     return text.replace("$", r"\$")
 
 

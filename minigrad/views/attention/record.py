@@ -26,7 +26,7 @@ __all__ = ["AttentionWeights", "Attentions", "attentions", "decisive_query", "re
 Names: TypeAlias = tuple[str, ...]
 Tokens: TypeAlias = "Sequence[object] | None"  # a name for each position; or of queries, of keys
 MOST_HEADS_IN_A_CELL = 16  # of each attention
-MOST_SHARE = 0.9  # of |∂L/∂S|, from where on one query is what the loss depends on
+MOST_SHARE = 0.9  # of |∂L/∂S|, from which on the loss depends on one query
 MASKED_SCORE = -1e8  # a score at or below it was masked, by -inf or by a large negative number
 
 
@@ -206,7 +206,7 @@ def read_attention(
 
 
 def _filled(line: str, width: int) -> str:
-    """A line as many; a long name is not broken at its hyphens."""
+    """A long line as several; names are not broken at their hyphens."""
     return fill(line, max(width, 20), subsequent_indent="  ", break_on_hyphens=False)
 
 

@@ -143,7 +143,7 @@ class _Picture:
         yield text(x + 6, y + 3, f"label{i}", shown)
 
     def x(self, step: int) -> float:
-        """Where a step lies: in the column of the sample before it, as far as it goes."""
+        """The x of a step: between the column of the sample before it and the next."""
         steps = [s.step for s in self.samples] or [0]
         after = sum(s <= step for s in steps)
         start = steps[max(after - 1, 0)]

@@ -1,6 +1,6 @@
 """The page of a run that still trains, served on this machine alone.
 
-A reader cannot slow the training: the server answers one question at a time and rests after each,
+A reader cannot slow the training: the server answers one request at a time and rests after each,
 and writes news at most once a second. Nor can it stop it: what fails in an answer stays there, and
 its threads end with the process.
 """
@@ -37,14 +37,14 @@ class Live:
         print(f"mg.watch: the run is at {self.address}", flush=True)
 
     def close(self) -> None:
-        """The last state for a moment, then no more answers; who trains does not wait for it."""
+        """Serve the last state for a moment, then nothing; training does not wait for it."""
         self.news.outdate()
         self.page.outdate()
         self._served.close(after=SECONDS_AFTER_END)
 
 
 class _Fresh:
-    """What a function gives, made anew when it is a second old and twenty times its own cost."""
+    """A function's result, made again when older than a second and twenty times its own cost."""
 
     def __init__(self, make: Callable[[], bytes]) -> None:
         self._make = make
@@ -52,7 +52,7 @@ class _Fresh:
         self._until = 0.0
 
     def outdate(self) -> None:
-        """Make it anew when it is asked for next."""
+        """Make it again at the next call."""
         self._until = 0.0
 
     def __call__(self) -> bytes:

@@ -130,5 +130,5 @@ def _themes() -> str:
         f"{t.cluster};--border:{t.cluster_line};--alarm:{t.alarm};--accent:{t.lines[line]}}}"
         for where, t, line in ((":root", LIGHT, 2), (":root[data-theme=dark]", DARK, 4))
     )
-    picture = f":root[data-theme=dark]{{{colours(DARK)}}}"  # over the light one's own
+    picture = f":root[data-theme=dark]{{{colours(DARK)}}}"  # after its own, light ones
     return f"{''.join(themes)}{picture}"

@@ -31,27 +31,16 @@ class ArrayLimits(NamedTuple):
 
 
 UNLIMITED = 1 << 62
-# the first that keeps the page small enough to open at once; of attention every head is kept
-POOLED_STEPS = (
-    ArrayLimits(64, 64),
-    ArrayLimits(64, 16),
-    ArrayLimits(32, 8),
-    ArrayLimits(16, 4),
-    ArrayLimits(8, 1),
-)
-POOLED_STEPS_OF_HEADS = (
-    ArrayLimits(64, UNLIMITED),
-    ArrayLimits(32, UNLIMITED),
-    ArrayLimits(16, UNLIMITED),
-    ArrayLimits(8, UNLIMITED),
-    ArrayLimits(8, 256),
-)
+# From the finest to the coarsest; the first whose cells fit is taken. Attention keeps its heads.
+POOLED_STEPS = [ArrayLimits(*pair) for pair in ((64, 64), (64, 16), (32, 8), (16, 4), (8, 1))]
+POOLED_STEPS_OF_HEADS = [ArrayLimits(side, UNLIMITED) for side in (64, 32, 16, 8)]
+POOLED_STEPS_OF_HEADS += [ArrayLimits(8, 256)]
 POOLED_CELLS = 750_000  # 4 bytes each, 4 MB of text in all
 FULL_CELLS = 30_000_000  # what a browser opens, 160 MB of text
 
 
 class ArrayKind(NamedTuple):
-    """What a page says of its arrays, and their limits: the first that fit, of attention too."""
+    """A choice of `arrays`: what the page says of it, and limits from the finest on."""
 
     said: str
     steps: Sequence[ArrayLimits]

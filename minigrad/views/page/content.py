@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..questions import GradientQuestion, questions
 from ..repeats import repeats
 from .arrays import ARRAY_KINDS, Arrays
 from .formulas import Formulas, chapters, symbols
-from .heads import attention_of, tokens_of
+from .heads import Heads, attention_of, tokens_of
 from .pictures import Pictures
 
 __all__ = ["page_content"]
@@ -40,8 +40,7 @@ def page_content(
     arrays: str = "pooled",
     scale: str = "run",
     against: Any = None,  # a Comparison with another run
-    heads: Callable[[Entry], list[int]]
-    | None = None,  # of an attention those shown, counted from 0
+    heads: Heads | None = None,
     note: str = "",  # what was left out, in words
     tables: Sequence[Json] = (),  # shown with the whole pass, as Figures.to_dict() gives
 ) -> tuple[Json, Pictures]:
@@ -139,7 +138,7 @@ class _Content:
         self.sentences: dict[str, int] = {}
 
     def say(self, sentence: str) -> int | None:
-        """The number of a sentence, of which each stands once in the page."""
+        """The number of a sentence; each different one is in the page once."""
         return (
             self.sentences.setdefault(one_line(sentence), len(self.sentences)) if sentence else None
         )
@@ -219,7 +218,7 @@ class _Content:
                 }
 
     def part(self, size: float | None) -> float:
-        """Where a size lies on the scale, in percent; what is not zero can be seen."""
+        """The place of a size on the scale, in percent; 2 at least, to be visible; 0 for zero."""
         return round(max(2.0, 100 * self.scale.place(size)), 1) if size else 0.0
 
     def edge(self, edge: Edge) -> Json:

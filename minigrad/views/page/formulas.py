@@ -25,7 +25,7 @@ __all__ = ["Formulas", "chapters", "symbols", "with_shapes"]
 
 Sizes: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]  # of each symbol its shape
 
-# of one program all runs have the same formulas, and a page that is played with is made again
+# all runs of one program have the same formulas, and play makes its page again and again
 _tree = lru_cache(maxsize=4096)(mathml)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.linalg import norm
@@ -18,18 +19,18 @@ from ..fold import parts
 from ..plain import one_line
 from .arrays import Arrays
 
-__all__ = ["attention_of", "tokens_of"]
+__all__ = ["Heads", "attention_of", "tokens_of"]
+
+Heads: TypeAlias = Callable[[Entry], list[int]]  # of an attention those to show, from 0
 
 
-def attention_of(
-    trace: TraceRecord, arrays: Arrays, heads: Callable[[Entry], list[int]] | None = None
-) -> list[Json]:
+def attention_of(trace: TraceRecord, arrays: Arrays, heads: Heads | None = None) -> list[Json]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
     `decisive_query` is the one query that nearly all of the loss's gradient passes through, if
     there is one.
 
-    Args: heads: which are shown of one, by their numbers from 0; else all.
+    Args: heads: those to show; all if not given.
     """
     found, every = [], attentions(trace)
     query = decisive_query(trace, every)
@@ -85,7 +86,7 @@ def _figures(one: AttentionWeights) -> Json:
 
 
 def _ranges(array: Array | None, forbidden: Array) -> list[list[float]]:
-    """Of each head, the least and the largest that is finite, over the pairs that may look."""
+    """Each head's least and largest finite entry, masked pairs left out."""
     if array is None:
         return []
     seen = np.ma.masked_where(forbidden | ~np.isfinite(array), array).astype(np.float64)
@@ -95,18 +96,18 @@ def _ranges(array: Array | None, forbidden: Array) -> list[list[float]]:
 
 
 def _norms(dA: Array, forbidden: Array) -> list[float | str | None]:
-    """‖∂L/∂A‖ of each head, over the pairs that the mask lets look."""
+    """‖∂L/∂A‖ of each head, masked pairs left out."""
     return [*map(number, norm(np.where(forbidden, 0.0, dA), axis=(-2, -1)).flat)]
 
 
 def _entropy(A: Array) -> Array:
-    """Of each head, the mean entropy of its rows in nats; not of rows that may attend nowhere."""
+    """Each head's mean entropy over its rows, in nats; rows that may attend nowhere left out."""
     counted = A.sum(axis=-1) > 0
     return row_entropy(A).sum(axis=-1, where=counted) / np.maximum(counted.sum(axis=-1), 1)
 
 
 def _masks(forbidden: Array) -> Json:
-    """The masks there are, each once, as bits for queries by keys; and which of them a head has."""
+    """Each different mask once, as bits of queries by keys; and which one each head has."""
     if not forbidden.any():
         return {}
     heads = forbidden.reshape(-1, forbidden.shape[-2] * forbidden.shape[-1])
