@@ -80,8 +80,8 @@ def flops_by_step(
     '1.3e+08'
     """
     call, rule = "count_flops", "count_flops: after d_model give d_k and d_v, or n_heads alone"
-    names = ["n_heads"] if len(rest) == 1 and not _given(named) else ["d_k", "d_v"]
-    widths = _by_name(rule, names, rest, named)
+    names = ["n_heads"] if len(rest) == 1 and not _without_none(named) else ["d_k", "d_v"]
+    widths = _sizes_by_name(rule, names, rest, named)
     B, n = _size(call, "batch_size", batch_size), _size(call, "seq_len", seq_len)
     d_model = _size(call, "d_model", d_model)
     if widths.keys() == {"n_heads"}:
@@ -131,7 +131,9 @@ def memory_by_array(
     >>> memory_by_array(2, 5, 3, 7, "float64")
     {'Q': 240, 'K': 240, 'V': 560, 'attention matrix': 400, 'output': 560}
     """
-    B, n, h, d_k, d_v, itemsize = _arrays("count_memory_bytes", batch_size, seq_len, rest, named)
+    B, n, h, d_k, d_v, itemsize = _array_sizes(
+        "count_memory_bytes", batch_size, seq_len, rest, named
+    )
     widths = {"Q": d_k, "K": d_k, "V": d_v, "attention matrix": n, "output": d_v}
     return {name: B * h * n * width * itemsize for name, width in widths.items()}
 
@@ -176,7 +178,7 @@ def count_traffic_bytes(
     46
     """
     call = "count_traffic_bytes"
-    B, n, h, d_k, d_v, itemsize = _arrays(call, batch_size, seq_len, rest, named)
+    B, n, h, d_k, d_v, itemsize = _array_sizes(call, batch_size, seq_len, rest, named)
     if on_chip is None:
         passes = (4 if masked else 3) * n * n
         reads, writes = n * (2 * d_k + d_v) + passes, n * d_v + passes
@@ -225,12 +227,12 @@ def roofline(
     return "memory-bound" if intensity < ridge else "compute-bound"
 
 
-def _arrays(
+def _array_sizes(
     call: str, batch_size: int, seq_len: int, rest: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[int, ...]:
     """B, n, h, d_k, d_v and the size of an entry, as `count_memory_bytes` takes them."""
     rule = f"{call}: give d_k and d_v, or the keywords d_model and n_heads"
-    widths = _by_name(rule, ["d_k", "d_v", "dtype"], rest, named)
+    widths = _sizes_by_name(rule, ["d_k", "d_v", "dtype"], rest, named)
     itemsize = _itemsize(call, widths.pop("dtype", "float32"))
     B, n = _size(call, "batch_size", batch_size), _size(call, "seq_len", seq_len)
     h, d_k, d_v = _heads_and_widths(call, rule, widths)
@@ -242,15 +244,15 @@ def _arrays(
     return B, n, h, d_k, d_v, itemsize
 
 
-def _given(named: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(named: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords but for sizes that are None, as if they had been left out."""
     return {name: x for name, x in named.items() if x is not None or name == "dtype"}
 
 
-def _by_name(
+def _sizes_by_name(
     rule: str, names: list[str], rest: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    given = _given(named)
+    given = _without_none(named)
     positional = dict(zip(names, rest, strict=False))
     if len(rest) > len(names) or given.keys() & positional.keys():
         raise TypeError(f"{rule}, got {len(rest)} positional and {sorted(given)}")
@@ -259,14 +261,14 @@ def _by_name(
 
 def _heads_and_widths(call: str, rule: str, widths: dict[str, Any]) -> tuple[int, int, int]:
     """(h, d_k, d_v) from exactly one of the two pairs."""
-    given = {name: _size(call, name, value) for name, value in widths.items()}
-    if given.keys() == {"d_k", "d_v"}:
-        return 1, given["d_k"], given["d_v"]
-    if given.keys() != {"d_model", "n_heads"}:
-        raise TypeError(f"{rule}, got {', '.join(given) or 'neither'}")
-    width, rest = divmod(given["d_model"], h := given["n_heads"])
+    sizes = {name: _size(call, name, value) for name, value in widths.items()}
+    if sizes.keys() == {"d_k", "d_v"}:
+        return 1, sizes["d_k"], sizes["d_v"]
+    if sizes.keys() != {"d_model", "n_heads"}:
+        raise TypeError(f"{rule}, got {', '.join(sizes) or 'neither'}")
+    width, rest = divmod(sizes["d_model"], h := sizes["n_heads"])
     if rest:
-        raise ValueError(f"{call}: n_heads must divide d_model, got {h} and {given['d_model']}")
+        raise ValueError(f"{call}: n_heads must divide d_model, got {h} and {sizes['d_model']}")
     return h, width, width
 
 

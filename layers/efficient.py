@@ -61,10 +61,12 @@ def linformer_attention(
     for name, x in (("E", E), ("F", F)):
         if x.shape[-1] != K.shape[-2]:
             rule = f"{name}'s last axis must be the number of keys"
-            _refuse(call, f"{rule}, got {x.shape[-1]} != {K.shape[-2]}", **{name: x, "K": K})
+            _raise_shape_error(
+                call, f"{rule}, got {x.shape[-1]} != {K.shape[-2]}", **{name: x, "K": K}
+            )
     if E.shape[-2] != F.shape[-2]:
         rule = "E and F must make as many rows"
-        _refuse(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
+        _raise_shape_error(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
     if mask is not None:
         weights = key_weights(mask, K.shape[-2], K.dtype)  # (..., m, 1)
         if not ((weights == 0) | (weights == 1)).all():
@@ -153,7 +155,7 @@ def performer_attention(
     d = Q.shape[-1]
     if W.shape[-1] != d:
         rule = "the features' last axis must be Q's"
-        _refuse(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
+        _raise_shape_error(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
     Q_root, K_root = (named(f"{s}_root", mg.scale(x, d**-0.25)) for s, x in (("Q", Q), ("K", K)))
     Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
     K_phi = named("K_phi", positive_features(K_root, W, over=None if is_causal else (-2, -1)))
@@ -162,11 +164,11 @@ def performer_attention(
 
 def _arrays(call: str, **arrays: Array) -> list[Any]:
     """Everything as an array or a Tensor, with at least two axes."""
-    found = {name: as_array(x) for name, x in arrays.items()}
-    for name, x in found.items():
+    converted = {name: as_array(x) for name, x in arrays.items()}
+    for name, x in converted.items():
         if x.ndim < 2:
-            _refuse(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
-    return list(found.values())
+            _raise_shape_error(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
+    return list(converted.values())
 
 
 def _check_fit(
@@ -186,18 +188,18 @@ def _check_fit(
     m, d_k = K.shape[-2:]
     m_v = V.shape[-2]
     if d != d_k:
-        _refuse(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
+        _raise_shape_error(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
     if m != m_v:
-        _refuse(call, f"V must have a row for each key, got {m_v} != {m}", K=K, V=V)
+        _raise_shape_error(call, f"V must have a row for each key, got {m_v} != {m}", K=K, V=V)
     if is_causal and n != m:
-        _refuse(call, f"causal needs as many queries as keys, got {n} != {m}", Q=Q, K=K)
+        _raise_shape_error(call, f"causal needs as many queries as keys, got {n} != {m}", Q=Q, K=K)
     try:
         np.broadcast_shapes(*(x.shape[:-2] for x in (Q, K, V)))
     except ValueError:
-        _refuse(call, "leading axes must broadcast", Q=Q, K=K, V=V)
+        _raise_shape_error(call, "leading axes must broadcast", Q=Q, K=K, V=V)
 
 
-def _refuse(call: str, rule: str, **arrays: Array) -> None:
+def _raise_shape_error(call: str, rule: str, **arrays: Array) -> None:
     raise ShapeError(with_shapes(f"{call}: {rule}", **arrays))
 
 
@@ -278,7 +280,7 @@ def kernel_attention(
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
     """
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
-    blind = _blind(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
+    sees_no_key = _sees_no_key(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
     if weights is not None:
         w = as_named_tensor(K_phi, "w", weights)
         K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
@@ -293,7 +295,7 @@ def kernel_attention(
         N = mg.matmul(Q_phi, S)  # (..., n, d_v)
         Z = named("Z", mg.sum(K_phi, axis=-2, keepdims=True))  # (..., 1, r)
     D = named("D", mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True))  # (..., n, 1)
-    D = D if blind is None else mg.add(D, blind)  # not 0 / 0
+    D = D if sees_no_key is None else mg.add(D, sees_no_key)  # 0 / 1 in place of 0 / 0
     return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
 
 
@@ -324,10 +326,10 @@ def key_weights(mask: Mask, m: int, dtype: DTypeLike) -> NDArray[np.floating]:
     return np.asanyarray(weights.swapaxes(-1, -2), dtype)
 
 
-def _blind(
+def _sees_no_key(
     weights: NDArray[np.floating] | None, is_causal: bool, cache: KernelState | None
 ) -> NDArray[np.floating] | None:
-    """1 for each query that sees no key; None if there is none."""
+    """1 for each query that sees no key, whose weights sum to 0; None if every query sees one."""
     seen: Any = np.ones((1, 1), bool) if weights is None else weights > 0
     seen = (
         np.logical_or.accumulate(seen, axis=-2) if is_causal else seen.any(axis=-2, keepdims=True)
@@ -345,21 +347,21 @@ def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Array:
     """
     n = Q_phi.shape[-2]
     if n <= CAUSAL_CHUNK:
-        return _within(Q_phi, K_phi, V)  # (..., n, d_v)
+        return _direct_product(Q_phi, K_phi, V)  # (..., n, d_v)
     Q, K, V = (
         named(f"{s}_chunks", _in_chunks(x, CAUSAL_CHUNK))  # (..., n/c, c, ·)
         for s, x in (("Q", Q_phi), ("K", K_phi), ("V", V))
     )
     S = named("S_chunks", mg.matmul(mg.swapaxes(K, -1, -2), V))  # (..., n/c, r, d_v)
-    S_before = named("S_before", mg.cumsum(_one_later(S), axis=-3))  # of all earlier chunks
-    N = mg.add(mg.matmul(Q, S_before), _within(Q, K, V))  # (..., n/c, c, d_v)
+    S_before = named("S_before", mg.cumsum(_delayed(S), axis=-3))  # of all earlier chunks
+    N = mg.add(mg.matmul(Q, S_before), _direct_product(Q, K, V))  # (..., n/c, c, d_v)
     *lead, chunks, _, d_v = N.shape
     N = mg.reshape(named("N_chunks", N), (*lead, chunks * CAUSAL_CHUNK, d_v))
     return N[..., :n, :] if n % CAUSAL_CHUNK else N
 
 
-def _within(Q: Array, K: Array, V: Array) -> Array:
-    """The sum over j ≤ i, by all products of a query and a key."""
+def _direct_product(Q: Array, K: Array, V: Array) -> Array:
+    """The sum over j ≤ i, from the product of every query and every key."""
     P = named("P", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., c, c)
     T = as_named_tensor(
         P, "T", mg.mark_constant(np.tri(P.shape[-1], dtype=P.dtype))
@@ -375,6 +377,6 @@ def _in_chunks(x: Array, c: int) -> Array:
     return mg.reshape(x, (*lead, -(-n // c), c, d))
 
 
-def _one_later(S: Array) -> Array:
+def _delayed(S: Array) -> Array:
     """Each chunk's sum in the place of the next; the first gets zeros, the last is dropped."""
     return mg.pad(S[..., :-1, :, :], [(0, 0)] * (S.ndim - 3) + [(1, 0), (0, 0), (0, 0)])

@@ -1,9 +1,9 @@
 r"""The backward pass of attention, derived by hand: six steps for one head, seven for many.
 
 This is the oracle. It is plain NumPy and knows nothing of the engine, so a gradient on which both
-agree was found twice; only what a mask means is asked where all ask it. Each step is one function
-whose lines pair a formula with the code that evaluates it. ∂Y is short for ∂L/∂Y in docstrings; a
-product with Xᵀ also sums over the batch.
+agree was found twice; only what a mask means is checked by `minigrad.masks`, as everywhere. Each
+step is one function whose lines pair a formula with the code that evaluates it. ∂Y is short for
+∂L/∂Y in docstrings; a product with Xᵀ also sums over the batch.
 """
 
 from __future__ import annotations
@@ -398,9 +398,9 @@ def _rows(x: Array) -> Array:
 
 def step_of(number: int, title: str, forward: str, *lines: Line, scale: float = 0.0) -> Step:
     """A Step from its lines, each gradient an array of its own; absent biases are left out."""
-    given = [(symbol, tex, np.array(g)) for symbol, tex, g in lines if g is not None]
-    formulas = {symbol: tex for symbol, tex, _ in given}
-    return Step(number, title, forward, formulas, {symbol: g for symbol, _, g in given}, scale)
+    present = [(symbol, tex, np.array(g)) for symbol, tex, g in lines if g is not None]
+    formulas = {symbol: tex for symbol, tex, _ in present}
+    return Step(number, title, forward, formulas, {symbol: g for symbol, _, g in present}, scale)
 
 
 def _tex(symbol: str) -> str:

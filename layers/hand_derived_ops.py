@@ -137,19 +137,19 @@ def _letters(x: Array) -> list[str]:
 
 
 def _through_scale(
-    x_hat: Array, weight: Array | None, bias: Array | None, g: Array, own: int
+    x_hat: Array, weight: Array | None, bias: Array | None, g: Array, axis: int
 ) -> Step:
     """out = x̂ ⊙ weight + bias:    ∂x̂ = ∂out ⊙ weight, the others summed where they are shared.
 
-    Args: own: the axis along which weight and bias have their entries.
+    Args: axis: the one along which weight and bias have their entries.
     """
-    known = _letters(x_hat)
-    shared = tuple(np.delete(range(x_hat.ndim), own))
-    below = "" if own == -1 else f"_{known[own]}"
-    total = rf"\sum_{{{','.join(np.delete(known, own))}}} " if shared else ""
-    whole = f"_{{{','.join(known)}}}" if shared else ""
+    axes = _letters(x_hat)
+    shared = tuple(np.delete(range(x_hat.ndim), axis))
+    below = "" if axis == -1 else f"_{axes[axis]}"
+    total = rf"\sum_{{{','.join(np.delete(axes, axis))}}} " if shared else ""
+    whole = f"_{{{','.join(axes)}}}" if shared else ""
     across = np.ones(x_hat.ndim, int)
-    across[own] = -1
+    across[axis] = -1
     scaled = "" if weight is None else rf" \odot \mathrm{{weight}}{below}"
     shifted = "" if bias is None else rf" + \mathrm{{bias}}{below}"
     to_weight = None if weight is None else (g * x_hat).sum(axis=shared)

@@ -90,10 +90,10 @@ def layer_cost(
 
     X = np.zeros((batch_size, seq_len), int) if width is None else tokens(seq_len, width)
     X = Activation(input_shape, dtype, counter) if input_shape else X
-    given = {}
+    context = {}
     if context_len is not None:
-        given["context"] = tokens(context_len, _context_width(layer))
-    imagine(layer, counter).forward(X, **given)
+        context["context"] = tokens(context_len, _context_width(layer))
+    copy_of_shapes(layer, counter).forward(X, **context)
     weights = sum(p.size * p.dtype.itemsize for p in layer.parameters())
     forward = {name: flops for name, flops in sorted(counter.forward.items()) if flops}
     activations, gradients = (
@@ -149,8 +149,8 @@ class CostCounter(mg.FlopCounter):
 
     Attributes: forward: FLOPs by op.  backward: FLOPs of all rules, sums and additions of
         gradients.  entries: of what the ops that compute return; gradient_entries: of its gradient.
-        live, most: arrays of each size in bytes, now and at most so far, for memory is used again
-        for arrays of the same size; what a rule will need, which `saved` holds, stays.
+        live, peak_live: how many arrays of each size in bytes there are, and were at most.
+        saved: the arrays that a rule will need.
     """
 
     def __init__(self) -> None:
@@ -158,16 +158,16 @@ class CostCounter(mg.FlopCounter):
         self.forward: Counter[str] = Counter()
         self.backward = self.entries = self.gradient_entries = 0
         self.live: Counter[int] = Counter()
-        self.most: Counter[int] = Counter()
+        self.peak_live: Counter[int] = Counter()
         self.saved: dict[int, Activation] = {}
 
     def run(self, op: mg.Op, inputs: tuple[Any, ...], settings: tuple[Any, ...]) -> Any:
-        """Add one op; its inputs' gradients, where they arrive wider than the inputs or twice."""
+        """Add one op, and for its inputs' gradients the sums over repeated axes and over uses."""
         if not any(getattr(x, "counted", False) for x in inputs):
             return super().run(op, inputs, settings)
         needs = tuple(getattr(x, "needs", getattr(x, "requires_grad", False)) for x in inputs)
         shape, dtype = self.forms(op, inputs, settings)[0]
-        out = Activation(shape, dtype, self, any(needs), _looked_at(op, inputs))
+        out = Activation(shape, dtype, self, any(needs), _viewed_input(op, inputs))
         flops = self.flops_of(op, inputs, settings, out)
         self._save(op, inputs, out, needs)
         self.forward[op.name] += flops
@@ -188,8 +188,8 @@ class CostCounter(mg.FlopCounter):
 
     @property
     def peak(self) -> int:
-        """Bytes that its arrays take."""
-        return sum(nbytes * count for nbytes, count in self.most.items())
+        """Bytes that the arrays take where memory is used again for arrays of the same size."""
+        return sum(nbytes * count for nbytes, count in self.peak_live.items())
 
     def _save(
         self, op: mg.Op, inputs: Sequence[Any], out: Activation, needs: tuple[bool, ...]
@@ -202,9 +202,9 @@ class CostCounter(mg.FlopCounter):
 
 
 class Activation(mg.ShapeTensor):
-    """A tensor of a pass: whether it needs a gradient, how often it is used, what memory it takes.
+    """A tensor of a pass: whether it needs a gradient, how often it is used, how many bytes it has.
 
-    Attributes: of: whose memory it looks at, which has to stay; None where it has its own.
+    Attributes: viewed: the tensor whose memory it shares; None where it has its own.
     """
 
     counter: CostCounter
@@ -215,15 +215,17 @@ class Activation(mg.ShapeTensor):
         dtype: DTypeLike,
         counter: CostCounter,
         needs: bool = True,
-        of: Activation | None = None,
+        viewed: Activation | None = None,
     ) -> None:
         super().__init__(shape, dtype, counter)
         self.needs = needs
         self.uses = 0
-        self.of = of
-        self.nbytes = 0 if of is not None else self.size * self.dtype.itemsize
+        self.viewed = viewed
+        self.nbytes = 0 if viewed is not None else self.size * self.dtype.itemsize
         counter.live[self.nbytes] += 1
-        counter.most[self.nbytes] = max(counter.most[self.nbytes], counter.live[self.nbytes])
+        counter.peak_live[self.nbytes] = max(
+            counter.peak_live[self.nbytes], counter.live[self.nbytes]
+        )
 
     def __del__(self) -> None:
         self.counter.live[self.nbytes] -= 1
@@ -232,28 +234,30 @@ class Activation(mg.ShapeTensor):
         return self
 
     def numpy(self) -> Activation:
-        """There is no array, but who keeps it keeps what stands for it."""
+        """Itself, in place of an array."""
         return self
 
     def detach(self) -> Activation:
         return Activation(self.shape, self.dtype, self.counter, needs=False)
 
 
-def imagine(layer: Module, counter: CostCounter) -> Module:
-    """A copy of the layer, its parts and all, whose parameters are shapes alone."""
-    made: dict[int, Any] = {
+def copy_of_shapes(layer: Module, counter: CostCounter) -> Module:
+    """A copy of the layer and all its parts, with shapes in place of parameters."""
+    copies: dict[int, Any] = {
         id(p): Activation(p.shape, p.dtype, counter, p.requires_grad) for p in layer.parameters()
     }
-    return deepcopy(layer, made)
+    return deepcopy(layer, copies)
 
 
-def _looked_at(op: mg.Op, inputs: Sequence[Any]) -> Activation | None:
+def _viewed_input(op: mg.Op, inputs: Sequence[Any]) -> Activation | None:
     """The input whose memory the result shares, where the op makes a view."""
-    return next((x for x in inputs if isinstance(x, Activation)), None) if _views(op) else None
+    return (
+        next((x for x in inputs if isinstance(x, Activation)), None) if _makes_views(op) else None
+    )
 
 
 @cache
-def _views(op: mg.Op) -> bool:
+def _makes_views(op: mg.Op) -> bool:
     for sample in op.samples(np.random.default_rng(0)):
         inputs, settings = op.bind(*sample.args, **sample.kwargs)
         found = op.forward(*inputs, *settings)

@@ -19,7 +19,7 @@ from .hand_derived import Step
 from .initialisers import Seed, generator
 from .linear import check_sizes, linear
 from .module import Module
-from .parameters import join_path, named_by, write_state
+from .parameters import join_path, paths_matching, write_state
 from .quantized import QuantizedWeight
 
 __all__ = ["Adapters", "LowRankWeight", "lora"]
@@ -143,7 +143,7 @@ def lora(
         raise ArgumentError("lora: the model has adapters; merge them, or name all targets at once")
     places = _matrices(model)
     patterns = (targets,) if isinstance(targets, str) else tuple(targets)
-    chosen = named_by("lora", patterns or ("",), places)
+    chosen = paths_matching("lora", patterns or ("",), places)
     made: dict[int, LowRankWeight] = {}
     for path in chosen:
         module, name = places[path]

@@ -34,7 +34,7 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[n
            [  0.,   0., -inf],
            [  0.,   0.,   0.]])
     """
-    n = _length("create_causal_mask", seq_len)
+    n = _as_length("create_causal_mask", seq_len)
     causal = _additive(np.tri(n, dtype=bool), np.dtype(dtype))
     mg.mark_constant(causal)  # the same at every call
     return causal
@@ -56,15 +56,15 @@ def padding_mask(
     array([[[  0., -inf, -inf]],
            [[  0.,   0.,   0.]]])
     """
-    given = np.asanyarray(lengths_or_real)
-    seq_len = None if seq_len is None else _length("padding_mask", seq_len)
-    if given.dtype == np.bool_:
-        real = given
+    array = np.asanyarray(lengths_or_real)
+    seq_len = None if seq_len is None else _as_length("padding_mask", seq_len)
+    if array.dtype == np.bool_:
+        real = array
         if real.ndim != 2 or seq_len not in (None, real.shape[1]):
             n = "n" if seq_len is None else seq_len
             raise ShapeError(f"padding_mask(real): real must be (B, {n}), got {real.shape}")
     else:
-        real = np.arange(_longest(given, seq_len)) < given[:, None]
+        real = np.arange(_checked_length(array, seq_len)) < array[:, None]
     return _additive(real[:, None, :], np.dtype(dtype))
 
 
@@ -175,18 +175,18 @@ def with_visible(mask: Array | None, seen: Array | None, recorded: bool = False)
         return seen if mask is None else mask
     if recorded and not isinstance(mask, mg.Tensor):
         mask = mg.tensor(mask)
-    M = mg.where(seen, _right_kind(mask), False if mask.dtype == np.bool_ else -np.inf)
+    M = mg.where(seen, _boolean_or_float(mask), False if mask.dtype == np.bool_ else -np.inf)
     return M.named("M") if recorded else M
 
 
 def _additive(mask: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """0 where a boolean mask allows and −inf where it forbids; an additive mask as it is."""
-    if _right_kind(mask).dtype == np.bool_:
+    if _boolean_or_float(mask).dtype == np.bool_:
         return np.where(mask, 0.0, -np.inf).astype(dtype, copy=False)
     return mask
 
 
-def _right_kind(mask: SameArray) -> SameArray:
+def _boolean_or_float(mask: SameArray) -> SameArray:
     """The mask, which is boolean or floats. Raises: DTypeError if it is not."""
     if mask.dtype.kind not in "bfc":
         raise DTypeError(
@@ -195,7 +195,7 @@ def _right_kind(mask: SameArray) -> SameArray:
     return mask
 
 
-def _length(call: str, seq_len: SupportsIndex) -> int:
+def _as_length(call: str, seq_len: SupportsIndex) -> int:
     """seq_len, an integer of at least 0."""
     try:
         n = index(seq_len)
@@ -206,7 +206,7 @@ def _length(call: str, seq_len: SupportsIndex) -> int:
     return n
 
 
-def _longest(lengths: NDArray[np.integer], seq_len: int | None) -> int:
+def _checked_length(lengths: NDArray[np.integer], seq_len: int | None) -> int:
     """The longest of the lengths, or seq_len, after a check of both."""
     if lengths.ndim != 1:
         raise ShapeError(f"padding_mask(lengths): lengths must be (B,), got {lengths.shape}")

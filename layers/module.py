@@ -229,8 +229,8 @@ class Module(Parameters):
         owner = vars(self).get(name.removeprefix("grad_"), self)
         if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
             return None if owner is None else owner.grad
-        own = [*dir(type(self)), *vars(self)]
-        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYER_HABITS", own)
+        attributes = [*dir(type(self)), *vars(self)]
+        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYER_HABITS", attributes)
 
     # ------------------------------------------------------------------ copies
 

@@ -69,8 +69,9 @@ class AttentionOption:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = (name for name in HOOKS if getattr(cls, name) is not getattr(AttentionOption, name))
-        cls.hooks = tuple(own)
+        cls.hooks = tuple(
+            name for name in HOOKS if getattr(cls, name) is not getattr(AttentionOption, name)
+        )
 
     def project(
         self, Q: SameArray, K: Array | None, at: TokenPositions

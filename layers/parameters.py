@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 
-__all__ = ["Parameters", "is_parameter", "modules_in", "named_by", "write_state"]
+__all__ = ["Parameters", "is_parameter", "modules_in", "paths_matching", "write_state"]
 
 
 class Parameters:
@@ -53,15 +53,15 @@ class Parameters:
         seen: set[int] = set()
         for path, module in self.named_modules():
             for name, value in vars(module).items():
-                wanted = buffers or name not in module.buffers
-                if wanted and is_parameter(value) and id(value) not in seen:
+                is_listed = buffers or name not in module.buffers
+                if is_listed and is_parameter(value) and id(value) not in seen:
                     seen.add(id(value))
                     yield join_path(path, name), value
 
     def named_buffers(self) -> Iterator[tuple[str, mg.Tensor]]:
         """Every buffer with its dotted path: it is saved with the parameters, and never trained."""
-        own = {id(p) for p in self.parameters()}
-        return (pair for pair in self._named_leaves(buffers=True) if id(pair[1]) not in own)
+        trained = {id(p) for p in self.parameters()}
+        return (pair for pair in self._named_leaves(buffers=True) if id(pair[1]) not in trained)
 
     def parameters(self) -> list[mg.Tensor]:
         """Every parameter, once: what an optimizer takes."""
@@ -71,8 +71,8 @@ class Parameters:
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """A copy of every parameter's and buffer's array, by path, in C order."""
-        own = self._named_leaves(buffers=True)
-        return {path: np.array(parameter.numpy(), order="C") for path, parameter in own}
+        leaves = self._named_leaves(buffers=True)
+        return {path: np.array(leaf.numpy(), order="C") for path, leaf in leaves}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Write arrays into the parameters of these paths; all fit, or nothing is written.
@@ -88,8 +88,8 @@ class Parameters:
           c: unexpected
           W: shape must be (3, 2), got (2, 3)
         """
-        own = dict(self._named_leaves(buffers=True))
-        write_state(type(self).__name__, own, state, strict)
+        leaves = dict(self._named_leaves(buffers=True))
+        write_state(type(self).__name__, leaves, state, strict)
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` here and below; returns this module."""
@@ -135,10 +135,10 @@ class Parameters:
         return self._train("requires_grad_", (), flag)
 
     def _train(self, call: str, patterns: tuple[str, ...], flag: bool) -> Self:
-        own = dict(self.named_parameters())
-        chosen = named_by(f"{type(self).__name__}.{call}", patterns, own) if patterns else own
-        for path in chosen:
-            own[path].requires_grad_(flag)
+        parameters = dict(self.named_parameters())
+        call = f"{type(self).__name__}.{call}"
+        for path in paths_matching(call, patterns, parameters) if patterns else parameters:
+            parameters[path].requires_grad_(flag)
         return self
 
     def to(self, dtype: DTypeLike) -> Self:
@@ -156,16 +156,16 @@ class Parameters:
         >>> Linear(3, 2).to(np.float32)(np.ones(3)).dtype
         dtype('float32')
         """
-        wanted = _floating(f"{type(self).__name__}.to(dtype)", dtype)
+        target = _floating(f"{type(self).__name__}.to(dtype)", dtype)
         for _, leaf in self._named_leaves(buffers=True):
             if leaf.dtype.kind == "f":
-                leaf.cast_(wanted)
+                leaf.cast_(target)
         for module in self.modules():
             if module.dtype is not None and np.dtype(module.dtype).kind == "f":
-                module.dtype = wanted
+                module.dtype = target
             for name, value in vars(module).items():
                 if value.__class__ is np.ndarray and value.dtype.kind == "f":  # random features
-                    setattr(module, name, value.astype(wanted))
+                    setattr(module, name, value.astype(target))
         return self
 
     # ------------------------------------------------------------------ shown
@@ -218,15 +218,15 @@ def modules_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def write_state(
-    kind: str, own: Mapping[str, mg.Tensor], state: Mapping[str, Any], strict: bool = True
+    kind: str, leaves: Mapping[str, mg.Tensor], state: Mapping[str, Any], strict: bool = True
 ) -> None:
     """Write a state's arrays into the leaves of the same paths; all fit, or nothing is written."""
-    wrong = [f"{path}: missing" for path in own if path not in state] if strict else []
-    wrong += [f"{path}: unexpected" for path in state if path not in own] if strict else []
-    fitting = {path: np.asarray(state[path]) for path in own if path in state}
+    wrong = [f"{path}: missing" for path in leaves if path not in state] if strict else []
+    wrong += [f"{path}: unexpected" for path in state if path not in leaves] if strict else []
+    fitting = {path: np.asarray(state[path]) for path in leaves if path in state}
     for path, array in fitting.items():
         for what in ("shape", "dtype"):
-            expected, got = getattr(own[path], what), getattr(array, what)
+            expected, got = getattr(leaves[path], what), getattr(array, what)
             if got != expected:
                 wrong.append(f"{path}: {what} must be {expected}, got {got}")
     if wrong:
@@ -235,33 +235,33 @@ def write_state(
         first = f"load_state_dict(state): nothing was written, for {kind}"
         raise ArgumentError("\n  ".join([first, *wrong]))
     for path, array in fitting.items():
-        own[path].assign_(array)
+        leaves[path].assign_(array)
 
 
-def named_by(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> list[str]:
-    """The paths in which one of the patterns stands, between dots.
+def paths_matching(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> list[str]:
+    """The paths that hold one of the patterns as whole names, between dots.
 
-    Raises: ArgumentError for a pattern that stands in none.
+    Raises: ArgumentError for a pattern that no path holds.
     """
     found: set[str] = set()
     for pattern in patterns:
-        hits = {path for path in paths if fnmatchcase(f".{path}.", f"*.{pattern}.*")}
-        if not hits:
+        matching = {path for path in paths if fnmatchcase(f".{path}.", f"*.{pattern}.*")}
+        if not matching:
             known = ", ".join([*paths][:20]) + (", …" if len(paths) > 20 else "")
             raise ArgumentError(f"{call}: no path has {pattern!r}; there are {known}")
-        found |= hits
+        found |= matching
     return [path for path in paths if path in found]
 
 
 def _floating(call: str, dtype: DTypeLike) -> np.dtype[Any]:
     """float16, float32 or float64. Raises: DTypeError for any other."""
     try:
-        wanted = np.dtype(dtype)
+        floating = np.dtype(dtype)
     except TypeError:
-        wanted = np.dtype(object)
-    if dtype is None or wanted not in (np.float16, np.float32, np.float64):
+        floating = np.dtype(object)
+    if dtype is None or floating not in (np.float16, np.float32, np.float64):
         raise DTypeError(f"{call}: dtype must be float16, float32 or float64, got {dtype!r}")
-    return wanted
+    return floating
 
 
 def join_path(path: str, name: str) -> str:

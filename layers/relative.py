@@ -79,12 +79,12 @@ class RelativePosition(Module, AttentionOption):
         n, m = A.shape[-2:]
         rows = self._row(n, m, at.i, at.j)
         a = mg.take(self.a_V, rows, axis=0).named("V_relative")  # (n, m, d_v) or (B, n, m, d_v)
-        own = mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
-        return named("O_relative", add_bias(O, own))
+        sums = mg.einsum("...ij,ijd->...id" if rows.ndim == 2 else "b...ij,bijd->b...id", A, a)
+        return named("O_relative", add_bias(O, sums))
 
     def _row(self, n: int, m: int, i: Positions, j: Positions) -> NDArray[np.integer]:
-        k, to = self.max_distance, distances(n, m, i, j)
-        return mark_constant(np.clip(to, -k, k) + k, i, j)
+        k = self.max_distance
+        return mark_constant(np.clip(distances(n, m, i, j), -k, k) + k, i, j)
 
 
 class TransformerXLPosition(Module, AttentionOption):
@@ -162,8 +162,8 @@ class T5Bias(Module, AttentionOption):
         self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
 
     def forward(self, Q: Array, K: Array, i: Positions = None, j: Positions = None) -> Array:
-        to = distances(Q.shape[-2], K.shape[-2], i, j)
-        bucket = t5_bucket(to, self.n_buckets, self.max_distance, self.bidirectional)
+        distance = distances(Q.shape[-2], K.shape[-2], i, j)
+        bucket = t5_bucket(distance, self.n_buckets, self.max_distance, self.bidirectional)
         b = mg.take(self.table, mark_constant(bucket, i, j), axis=0)  # (n, m, h) or (B, n, m, h)
         return mg.transpose(b, (2, 0, 1) if b.ndim == 3 else (0, 3, 1, 2)).named("b")  # (h, n, m)
 
@@ -212,9 +212,9 @@ def alibi_slopes(n_heads: int) -> NDArray[np.float64]:
     """
     check_sizes("alibi_slopes", n_heads=n_heads)
     p = 2 ** int(np.log2(n_heads))
-    own = 2.0 ** (-8.0 / p * np.arange(1, p + 1))
+    slopes = 2.0 ** (-8.0 / p * np.arange(1, p + 1))
     between = 2.0 ** (-8.0 / (2 * p) * np.arange(1, 2 * p, 2))
-    return np.concatenate((own, between[: n_heads - p]))
+    return np.concatenate((slopes, between[: n_heads - p]))
 
 
 def t5_bucket(

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from minigrad.errors import ArgumentError
 
-from ..layer_costs import CostCounter, imagine, kv_cache_bytes
+from ..layer_costs import CostCounter, copy_of_shapes, kv_cache_bytes
 from .files import DTYPE_NAMES, Folder, open_folder
 from .loading import read_settings, unfilled
 from .models import Pretrained
@@ -154,7 +154,7 @@ def _held(model: Pretrained, batch: int, n: int, loss: bool = False) -> int:
     """Bytes that a pass holds at most, beside the weights, found by sending shapes through it."""
     counter = CostCounter()
     tokens = np.zeros((batch, n), np.intp)
-    imagined = imagine(model, counter)
+    imagined = copy_of_shapes(model, counter)
     before = counter.peak
     out = imagined.forward(*[tokens] * (2 if isinstance(model, TextToText) else 1))
     of_loss = 2 * out.nbytes if loss else 0  # log-probabilities, and the gradient of the logits
