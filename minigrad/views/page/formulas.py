@@ -118,8 +118,7 @@ def _call(checks: list[CheckResult], model: AnnotatedTrace, formulas: Formulas) 
             {
                 "number": check.number,
                 "title": check.title,
-                "forward": [formulas.of_tex(equation) for equation in equations],
-                "forward_shapes": [formulas.of_tex(equation, sizes) for equation in equations],
+                "forward": [(formulas.of_tex(e), formulas.of_tex(e, sizes)) for e in equations],
                 "state": "open",
                 "gradients": [],
             },

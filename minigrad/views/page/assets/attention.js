@@ -101,8 +101,6 @@ function headGrid(batch) {
 
 // ---------------------------------------------------------------- one head, large
 
-const LETTER = 6.5; // pixels that one takes in the name of a token
-
 // A heatmap with its tokens: queries down, keys across.
 function withTokens(canvas, { queries, keys }) {
   const wide = parseFloat(canvas.style.width);
@@ -115,7 +113,7 @@ function withTokens(canvas, { queries, keys }) {
       return i % every === 0 && label;
     });
   };
-  const long = Math.max(...keys.map((name) => short(name, 9).length)) * LETTER > wide / keys.length - 3;
+  const long = Math.max(...keys.map((name) => short(name, 9).length)) * 6.5 > wide / keys.length - 3; // pixels of a letter
   const across = el(`div.tokens.across.${long ? "slanted" : ""}`, { "aria-hidden": true }, labels(keys, wide, "left"));
   const down = el("div.tokens.down", { "aria-hidden": true }, labels(queries, high, "top"));
   across.style.width = `${wide}px`;

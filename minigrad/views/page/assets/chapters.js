@@ -63,8 +63,10 @@ function chapterStep(step) {
       el("div",
         el("h3", step.title),
         el("div.forward-of",
-          step.forward.map((equation) => el("div", math(build(record.formulas[equation])))),
-          step.forward_shapes.map((shapes) => el("div.shapes", math(build(record.formulas[shapes])))),
+          step.forward.map(([equation, shapes]) => [
+            el("div", math(build(record.formulas[equation]))),
+            el("div.shapes", math(build(record.formulas[shapes]))),
+          ]),
         ),
       ),
       el("span.badge", BADGES[step.state]),

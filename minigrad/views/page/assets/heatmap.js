@@ -6,11 +6,10 @@ function colour(name) {
   const root_ = document.documentElement;
   return (colours[root_.dataset.theme + name] ??= getComputedStyle(root_).getPropertyValue(`--${name}`).trim());
 }
-const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 const SHADES = 120; // of a ramp, each made once
 const shades = {};
 function shadesOf(stops) {
-  const [from, middle, to] = stops.split(" ").map(channels);
+  const [from, middle, to] = stops.split(" ").map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
   const mixed = (one, other, part) => `rgb(${one.map((x, c) => Math.round(x + (other[c] - x) * part)).join(",")})`;
   return count(SHADES + 1).map((k) => {
     const place = (2 * k) / SHADES;
