@@ -197,14 +197,6 @@ def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> Pl
     return value
 
 
-def _with_arrays(value: PlainData, arrays: Mapping[str, Array]) -> PlainData:
-    if isinstance(value, dict):
-        if set(value) == {ARRAY_KEY}:
-            return arrays[value[ARRAY_KEY]]
-        return {key: _with_arrays(v, arrays) for key, v in value.items()}
-    return [_with_arrays(v, arrays) for v in value] if isinstance(value, list) else value
-
-
 # ---------------------------------------------------------------- files
 
 
@@ -230,8 +222,8 @@ def _read(path: Path) -> StateDict:
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        about = json.loads(arrays.pop(JSON_NAME).tobytes())
-        known = about["minigrad"]
+        text = arrays.pop(JSON_NAME).tobytes()
+        known = json.loads(text)["minigrad"]
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
     except FileError as error:
@@ -241,8 +233,12 @@ def _read(path: Path) -> StateDict:
         raise FileError(f"load: {path} {why}") from error
     if known != FILE_VERSION:
         raise FileError(f"load: {path} is of version {known}; this minigrad reads {FILE_VERSION}")
+
+    def with_array(entry: dict[str, Any]) -> Any:
+        return arrays[entry[ARRAY_KEY]] if set(entry) == {ARRAY_KEY} else entry
+
     try:
-        return {name: _with_arrays(value, arrays) for name, value in about.items()}
+        return json.loads(text, object_hook=with_array)
     except KeyError as error:
         raise FileError(
             f"load: {path} has lost the array {error}, which its own list names: something else "

@@ -95,7 +95,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # what Tensor has
+    if TYPE_CHECKING:  # attributes of Tensor
         _data: Array
         _dtype: DType
         _name: str | None
@@ -111,12 +111,12 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         @property
         def path(self) -> str: ...
 
-    # ------------------------------------------------------------------ its entries
+    # ------------------------------------------------------------------ entries
 
     @property
     def data(self) -> Array:
         array = read_data(self)
-        if array is not self._data:  # handed over by a listener
+        if array is not self._data:  # it comes from a listener
             return array
         view = array.view(DataView)
         view.flags.writeable = False
@@ -278,20 +278,16 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         notes += ["requires_grad=True"] if self._needs and self._node is None else []
         return f"tensor({', '.join([body, *notes])})"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         if self._node is not None:
             raise GradientError(
                 f"copy or pickle: {self.path} was computed by {self._node.op.name}, and a graph is "
                 "not copied; take .detach(), or its array by .numpy()"
             )
-        return _restored, (
-            type(self),
-            np.array(self._data, order="C"),
-            self._needs,
-            self._name,
-            self.grad,
-            getattr(self, "_is_parameter", False),
-        )
+        slots: dict[str, object] = {"_name": self._name, "grad": self.grad}
+        if hasattr(self, "_is_parameter"):
+            slots["_is_parameter"] = True
+        return type(self), (np.array(self._data, order="C"), None, self._needs), (None, slots)
 
     if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry
         _repr_mimebundle_: Callable[..., dict[str, str]]
@@ -330,29 +326,13 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
         __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __add__
 
 
-def _restored(
-    kind: type[Tensor],
-    array: Array,
-    needs: int,
-    name: str | None,
-    grad: Array | None,
-    is_parameter: bool = False,
-) -> Tensor:
-    """Make a leaf again from what copying or pickling kept of it."""
-    made = kind(array, None, needs)
-    made._name, made.grad = name, grad
-    if is_parameter:
-        made._is_parameter = True
-    return made
-
-
 def data_of(value: Any) -> Any:
     """A Tensor's entries, read outside the graph; anything else as it is."""
     return read_data(value) if hasattr(value, "__apply__") else value
 
 
 def read_data(tensor: Any, whole: bool = False) -> Array:
-    """The entries of a tensor, for a reader outside the graph; listeners may hand out others."""
+    """The entries of a tensor, for use outside the graph; a listener may replace them."""
     notify(Listener.tensor_used, (tensor,))
     answers = notify(Listener.data_read, tensor, tensor._data, whole)
     return next((array for array in answers if array is not None), tensor._data)
