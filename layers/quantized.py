@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -251,14 +252,7 @@ def quantize(
     products = _Products()
     with mg.no_grad(), mg.listen(products):
         quantized(*example, **keywords)
-    matrices = [
-        (module, name, value.W if isinstance(value, TrainedQuantizedWeight) else value)
-        for module in quantized.modules()
-        if not isinstance(module, TrainedQuantizedWeight)
-        for name, value in vars(module).items()
-        if isinstance(value, TrainedQuantizedWeight)
-        or (isinstance(value, mg.Tensor) and value.ndim == 2 and id(value) in products.weights)
-    ]
+    matrices = list(_multiplied(quantized, products.weights))
     if not matrices:
         raise ArgumentError(
             f"quantize: {type(model).__name__} multiplied by none of its parameters"
@@ -269,6 +263,18 @@ def quantize(
     for attention, score in ranges.items():
         attention.rounding = RoundedScores(score.largest or 1.0, bits, attention.dtype)
     return quantized.train() if train else quantized
+
+
+def _multiplied(model: Module, weights: Collection[int]) -> Iterator[tuple[Module, str, mg.Tensor]]:
+    """The matrices whose ids are among these, and those already trained: layer, attribute, W."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, TrainedQuantizedWeight):
+                yield module, name, value.W
+            elif isinstance(module, TrainedQuantizedWeight) or not isinstance(value, mg.Tensor):
+                continue
+            elif value.ndim == 2 and id(value) in weights:
+                yield module, name, value
 
 
 def weight_bytes(model: Module) -> int:

@@ -154,19 +154,7 @@ def _find_sources(model: Pretrained, family: Family, compare: bool) -> list[str]
     """Note where each parameter lies in the file; returns what is missing, misshapen, or extra."""
     stored = model.folder.tensors
     prefix = _prefix(model.folder, family)
-    table = {row.ours: row for row in family.rows()}
-
-    def source(path: str) -> TensorSource:
-        row = table[re.sub(r"\.\d+\.", ".*.", path)]
-        names = [numbered(name, path) for name in row.theirs]
-        names = [name[1:] if name[0] == "/" else prefix + name for name in names]
-        old = [
-            n.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta") for n in names
-        ]
-        found = next((name for name in [*old, *names] if name in stored), names[-1])
-        return TensorSource(found, row.how)
-
-    model.sources = {path: source(path) for path, _ in model.named_parameters()}
+    model.sources = _usual_sources(model, family, prefix)
     used = {source.name for source in model.sources.values()}
     for name, path in family.tied.items():  # a file may have a tied weight by its other name only
         usual = model.sources.get(path, TensorSource(name))
@@ -189,6 +177,23 @@ def _find_sources(model: Pretrained, family: Family, compare: bool) -> list[str]
         elif not re.fullmatch(family.ignored, name.removeprefix(prefix)):
             wrong.append(f"{name}: unexpected")
     return wrong
+
+
+def _usual_sources(model: Pretrained, family: Family, prefix: str) -> dict[str, TensorSource]:
+    """For each parameter the first of its row's names that the file has, else the last of them."""
+    rows = {row.ours: row for row in family.rows()}
+    sources = {}
+    for path, _ in model.named_parameters():
+        row = rows[re.sub(r"\.\d+\.", ".*.", path)]
+        names = [numbered(name, path) for name in row.theirs]
+        names = [name[1:] if name[0] == "/" else prefix + name for name in names]
+        old = [
+            name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")
+            for name in names
+        ]
+        found = next((name for name in [*old, *names] if name in model.folder.tensors), names[-1])
+        sources[path] = TensorSource(found, row.how)
+    return sources
 
 
 def _fill(model: Pretrained, dtype: np.dtype[Any]) -> None:
