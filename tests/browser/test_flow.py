@@ -28,6 +28,8 @@ def test_findings_cells_and_graphs_open(open_page, tmp_path):
     assert "backward" in inside.locator("#now").inner_text().lower()
     assert view.evaluate("window.hurt") is None
     view.press("Escape")
+    view.find("#theme").click()
+    assert view.evaluate("document.documentElement.dataset.theme") == "dark"
     view.page.emulate_media(media="print")
     assert not view.find(":is(button:not(.finding), select, input):visible").count()
 

@@ -355,6 +355,20 @@ def test_the_numbers_as_text_agree_with_numpy(opened):
     np.testing.assert_allclose(shown, wanted, rtol=1e-3)
 
 
+def test_a_card_turns_to_the_other_matrices_of_an_array(opened):
+    view = opened("self")
+    X = view.trace["X"]
+    view.find(f"#n{X.id}").click()
+    card = view.find('.heat[data-kind="value"]')
+    card.get_by_label("next matrix").click()
+    assert card.locator(".which").inner_text() == "[1]"
+    card.locator("canvas").focus()
+    view.press("ArrowRight")
+    where, value = card.locator(".reading").inner_text().rsplit(maxsplit=1)
+    assert where == "[1, 0, 1]"
+    np.testing.assert_allclose(float(value.replace("−", "-")), X.value[1, 0, 1], rtol=1e-3)
+
+
 def test_the_rule_has_the_steps_own_symbols(opened):
     view = opened("self")
     backward_to(view, view.trace["A"])
@@ -471,6 +485,8 @@ def test_lines_from_query_to_key_show_both_signs_of_the_gradient(opened):
     kept = view.find(".pull.raises:not(.aside), .pull.lowers:not(.aside)")
     assert kept.count() == drawn[2].sum()
     assert "A “sat” → " in view.text(".lines-of-tokens .reading")
+    view.press("ArrowDown")
+    assert "A “on” → " in view.text(".lines-of-tokens .reading")
 
 
 def test_the_one_query_that_the_loss_depends_on_is_picked_out(opened):
