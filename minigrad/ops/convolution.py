@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -52,62 +52,42 @@ def paddings(
     return [(total // 2, total - total // 2) for total in totals]
 
 
-class _Places:
-    """Positions of windows in an input; `slices` pick each entry of a window from all windows."""
+class WindowPlaces(NamedTuple):
+    """Positions of the windows in an input with its padding, as (C, length, …, N)."""
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        size: PerAxis,
-        stride: PerAxis,
-        padding: PerAxis | str,
-        dilation: PerAxis,
-    ) -> None:
-        self.lead = shape[:2]
-        lengths = shape[2:]
-        n = len(shape) - 2
-        if n < 1:
-            raise ShapeError(f"the input must be (N, C, length, …), got {tuple(shape)}")
-        self.size = per_axis(size, n, "size")
-        steps, gaps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
-        if min(self.size + steps + gaps) < 1:
-            raise ArgumentError("size, stride and dilation must be at least 1")
-        pads = paddings(padding, self.size, stride, dilation)
-        self.padded = tuple(a + m + b for m, (a, b) in zip(lengths, pads, strict=True))
-        own = [slice(a, a + m) for m, (a, _) in zip(lengths, pads, strict=True)]
-        self.inside = (slice(None), *own)
-        spans = [d * (k - 1) + 1 for k, d in zip(self.size, gaps, strict=True)]
-        pairs = zip(self.padded, spans, steps, strict=True)
-        self.out = tuple((m - span) // s + 1 for m, span, s in pairs)
-        if any(m < span for m, span in zip(self.padded, spans, strict=True)):
-            raise ShapeError(f"windows of {tuple(spans)} do not fit into {self.padded}, padding in")
-        self.slices: list[tuple[slice, ...]] = []
-        for at in np.ndindex(self.size):
-            axes = zip(at, gaps, self.out, steps, strict=True)
-            picked = [slice(i * d, i * d + m * s, s) for i, d, m, s in axes]
-            self.slices.append((slice(None), *picked))
-        N, C = self.lead
-        self.shape = (C, prod(self.size), prod(self.out), N)
+    padded: tuple[int, ...]  # the input's lengths
+    inside: tuple[slice, ...]  # the input without its padding
+    out: tuple[int, ...]  # the result's lengths
+    slices: list[tuple[slice, ...]]  # an entry of a window, in all windows
 
 
-_cached_places = lru_cache(maxsize=256)(_Places)
-
-
-def places_of(shape, size, stride=1, padding=0, dilation=1) -> _Places:
+def places_of(shape, size, stride=1, padding=0, dilation=1) -> WindowPlaces:
     """The positions of windows, computed once for each shape and settings."""
     given = (shape, size, stride, padding, dilation)
-    return _cached_places(*[tuple(v) if isinstance(v, list) else v for v in given])
+    return _places(*[tuple(v) if isinstance(v, list) else v for v in given])
 
 
-def padded(x, places, fill=0.0):
-    """(N, C, length, …) as (C, length, …, N) with its padding."""
-    turned = np.moveaxis(x, 0, -1)
-    N, C = places.lead
-    if turned.shape == (C, *places.padded, N):
-        return np.ascontiguousarray(turned)
-    whole = np.full((C, *places.padded, N), fill, x.dtype)
-    whole[places.inside] = turned
-    return whole
+@lru_cache(maxsize=256)
+def _places(shape, size, stride, padding, dilation):
+    n = len(shape) - 2
+    if n < 1:
+        raise ShapeError(f"the input must be (N, C, length, …), got {tuple(shape)}")
+    size = per_axis(size, n, "size")
+    steps, gaps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
+    if min(size + steps + gaps) < 1:
+        raise ArgumentError("size, stride and dilation must be at least 1")
+    pads = paddings(padding, size, stride, dilation)
+    padded = tuple(a + m + b for m, (a, b) in zip(shape[2:], pads, strict=True))
+    inside = [slice(a, a + m) for m, (a, _) in zip(shape[2:], pads, strict=True)]
+    spans = tuple(d * (k - 1) + 1 for k, d in zip(size, gaps, strict=True))
+    if any(m < span for m, span in zip(padded, spans, strict=True)):
+        raise ShapeError(f"windows of {spans} do not fit into {padded}, padding in")
+    out = tuple((m - span) // s + 1 for m, span, s in zip(padded, spans, steps, strict=True))
+    slices = []
+    for at in np.ndindex(size):
+        axes = zip(at, gaps, out, steps, strict=True)
+        slices.append((slice(None), *(slice(i * d, i * d + m * s, s) for i, d, m, s in axes)))
+    return WindowPlaces(padded, (slice(None), *inside), out, slices)
 
 
 # ---------------------------------------------------------------- windows
@@ -142,11 +122,17 @@ def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
     """
     x = as_array(x)
     places = places_of(x.shape, size, stride, padding, dilation)
-    whole = padded(x, places, fill)
-    columns = np.empty((*places.shape[:2], *places.out, len(x)), x.dtype)
+    N, C = x.shape[:2]
+    turned = np.moveaxis(x, 0, -1)
+    if turned.shape == (C, *places.padded, N):
+        whole = np.ascontiguousarray(turned)
+    else:
+        whole = np.full((C, *places.padded, N), fill, x.dtype)
+        whole[places.inside] = turned
+    columns = np.empty((C, len(places.slices), *places.out, N), x.dtype)
     for k, at in enumerate(places.slices):
         columns[:, k] = whole[at]
-    return columns.reshape(places.shape)
+    return columns.reshape((C, len(places.slices), prod(places.out), N))
 
 
 @windows.vjp("x")
@@ -175,7 +161,7 @@ def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
     """
     x = as_array(x)
     places = places_of(shape, size, stride, padding, dilation)
-    N, C = places.lead
+    N, C = shape[:2]
     total = np.zeros((C, *places.padded, N), x.dtype)
     for column, at in zip(np.moveaxis(x, 1, 0), places.slices, strict=True):
         total[at] += column.reshape(C, *places.out, N)
