@@ -66,9 +66,9 @@ def _live(board: Board, ear: socket.socket) -> None:
 
 
 def _outlive(board: Board, ear: socket.socket) -> None:
-    """Say which rank is gone or stuck, and where it was; then see that the others end.
+    """Print which rank is gone or stuck, and where it was; then end the others.
 
-    Nothing is said once every rank has ended, or one has failed and said why.
+    Nothing is printed once every rank has ended, or one has failed and printed why.
     """
     made = SharedFiles()
     made.find([os.getpid()])  # forked from a rank, it has mapped what ranks share
@@ -80,7 +80,7 @@ def _outlive(board: Board, ear: socket.socket) -> None:
         rank, pid = map(int, line.makefile().readline().split())
         lines[line.fileno()] = line, rank, pid
         broken.register(line, select.EPOLLRDHUP)
-    ear.close()  # all are heard
+    ear.close()  # all are connected
     pids = [pid for _, _, pid in lines.values()]
     processes = []
     for pid in pids:

@@ -134,7 +134,9 @@ class Board:
                 late = waited > SURE_AFTER and world.waits_in_circle(me)
                 if not why and late and circle:
                     why = "it waits for another collective, which needs a rank that waits for it"
-                why = why or (self._silent(other, limit) if waited > limit else "")
+                if not why and waited > limit:
+                    where = world.last_words(self.ranks[other]) or "it has ended"
+                    why = f"nothing of it for {limit:g} s (MINIGRAD_WAIT); {where}"
                 if why and not self._has_come(other):
                     raise RankError(
                         f"rank {me} waits in {text}\n  at {place}\n"
@@ -149,10 +151,6 @@ class Board:
     def _has_come(self, other: int) -> bool:
         self.sync()
         return bool(self.numbers[other] >= self.number)
-
-    def _silent(self, other: int, limit: float) -> str:
-        where = self.world.last_words(self.ranks[other])
-        return f"nothing of it for {limit:g} s (MINIGRAD_WAIT); {where or 'it has ended'}"
 
     @contextmanager
     def sending(self) -> Iterator[None]:
@@ -195,7 +193,7 @@ class Board:
         return f"last in {text}\n  at {place}" if place else "before its first collective"
 
     def waits_in_circle(self, rank: int) -> bool:
-        """Whether a rank waits for one that waits for … one that came before in this chain."""
+        """Whether a rank waits for one that waits for … an earlier rank of this chain."""
         seen: set[int] = set()
         while rank >= 0 and rank not in seen:
             seen.add(rank)

@@ -1,4 +1,4 @@
-"""Ranks over MPI, by mpi4py: buffers are sent as they lie."""
+"""Ranks over MPI, by mpi4py: buffers are sent without a copy."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def world_of_mpi() -> Ranks | None:
 class MPIRanks(Ranks):
     """One process's view of a communicator.
 
-    Where its ranks share a machine they agree by a board in shared memory; else by sending a page
-    around, which cannot tell that a rank is gone.
+    Where its ranks share a machine they agree by a board in shared memory; else each sends a page
+    to all, which does not show whether a rank is gone.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class MPIRanks(Ranks):
         self._doing = ""  # without a board: the collective that was agreed on last
         whole = MPI.COMM_WORLD.group
         ranks = list(comm.group.Translate_ranks(None, whole))
-        if world is None:  # no board knows all ranks: these count among themselves
+        if world is None:  # without a board of all ranks they are numbered within the group
             ranks = [*range(comm.size)]
         if shared is None:
             near = comm.Split_type(MPI.COMM_TYPE_SHARED)

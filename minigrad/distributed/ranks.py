@@ -1,4 +1,4 @@
-"""Ranks: who takes part in a collective, and what one call says of itself.
+"""Ranks: who takes part in a collective, and what identifies one call.
 
 Arrays travel in two ways: over MPI (over_mpi.py), and between threads of one program (threads.py),
 which is for tests and for looking.
@@ -83,7 +83,7 @@ WORLD: ContextVar[Ranks | None] = ContextVar("minigrad.ranks", default=None)
 
 @dataclass(eq=False, repr=False, slots=True)
 class CollectiveCall:
-    """What one call of a collective says of itself: its ranks, its tensor's name, its line.
+    """Of one call of a collective: its ranks, its tensor's name, its line.
 
     A rule calls its collective with the CollectiveCall of the forward call, turned `back`.
     """

@@ -1,12 +1,12 @@
 """`mg.play` and `minigrad play`: the page of a run whose numbers can be changed.
 
-    session    what is played with: its changes, their undo, and the run that they give
-    changes    each change: what it puts where, in words, and as Python
-    values     what a page sends, as what a run can take
+    session    a function, its changes, their undo, and the run that they give
+    changes    each change: what it replaces, in words, and as Python
+    values     what a page sends, as arguments of a run
     difference what differs between a run and the one before it
     addresses  paths of a record's entries, as `mg.replace` understands them
     run        a function that returns a loss, run within a trace
-    server     the page, and what it asks
+    server     serves the page, and answers its requests
 
 It runs the user's own function each time, within `mg.replace` and `mg.ablate`.
 """

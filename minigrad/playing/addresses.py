@@ -1,4 +1,4 @@
-"""Where a change goes: paths of a record's entries, as `mg.replace` understands them."""
+"""Paths of a record's entries, as `mg.replace` understands them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Address:
 def keys_of(trace: TraceRecord) -> dict[int, tuple[str, int]]:
     """A key for each entry that finds it in another run: its path, and which of that path it is.
 
-    What was put in place of a value has the value's key. What has no name goes by its use.
+    A replacement has the key of the value that it replaced. A value without a name has the path of
+    the op and the argument that use it.
     """
     seen, found = Counter[str](), dict[int, tuple[str, int]]()
     gone = {entry.instead_of for entry in trace.entries}
@@ -82,7 +83,7 @@ def _own_values(trace: TraceRecord) -> list[Entry]:
 
 
 def _first_use(trace: TraceRecord, entry: Entry) -> tuple[float, float, int]:
-    """When `mg.replace` meets a value: as it is used first, or at the end."""
+    """When `mg.replace` replaces a value: at its first use, or at the end."""
     uses = [edge for edge in trace.uses(entry) if edge.input != "detach"]
     if not uses:
         return float("inf"), 0, entry.id
@@ -94,7 +95,7 @@ def _first_use(trace: TraceRecord, entry: Entry) -> tuple[float, float, int]:
 def _address(paths: dict[int, str], number: int, of: str | None = None) -> Address:
     """The address of one of these entries, anchored at the outermost scope if another ends like it.
 
-    Args: paths: in the order in which `mg.replace` meets them.
+    Args: paths: in the order in which `mg.replace` numbers their calls.
     """
     path = paths[number]
     alike = [one for one, other in paths.items() if other == path]
@@ -116,8 +117,8 @@ def address_of(trace: TraceRecord, entry: Entry) -> Address:
     instead = {other.instead_of: other for other in trace.entries}
     while entry.id in instead:
         entry = instead[entry.id]
-    met = sorted(_own_values(trace), key=lambda one: _first_use(trace, one))
-    return _address({one.id: _path_of(trace, one) for one in met}, entry.id)
+    values = sorted(_own_values(trace), key=lambda value: _first_use(trace, value))
+    return _address({value.id: _path_of(trace, value) for value in values}, entry.id)
 
 
 def address_of_argument(trace: TraceRecord, op: Entry, name: str) -> Address:
@@ -128,7 +129,7 @@ def address_of_argument(trace: TraceRecord, op: Entry, name: str) -> Address:
 
 
 def addresses_to_set(trace: TraceRecord, entry: Entry) -> list[Address]:
-    """Where a change of an entry's value goes: to itself, or to every use of a constant."""
+    """What is to be replaced to change an entry: itself, or every use of a constant."""
     put_in_a_use = entry.inserted and entry.instead_of is None
     named = entry.name and entry.kind == "input"
     if not put_in_a_use and (entry.op is not None or named or entry.learns):

@@ -53,7 +53,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Put(Change):
-    """An entry, or all of a value or an argument, is another; if cut, 0, and hands nothing back."""
+    """Replaces an entry, or all of a value or an argument; if cut, by 0 without a gradient."""
 
     places: tuple[Address, ...]
     index: Position = None
@@ -80,13 +80,13 @@ class Put(Change):
 
 
 def detached(x: Tensor) -> Tensor:
-    """What each use of a frozen leaf gets: it hands no gradient back."""
+    """What each use of a frozen leaf gets: it sends no gradient back."""
     return x.detach()
 
 
 @dataclass(frozen=True)
 class Hold(Change):
-    """A value that stays as it is now, whatever else changes, and hands nothing back."""
+    """Keeps a value as it is now, whatever else changes; it sends no gradient back."""
 
     place: Address
     value: Array

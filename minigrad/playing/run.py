@@ -23,12 +23,12 @@ class Source:
     """A function that returns a loss, and what is known of it besides.
 
     Attributes:
-        load: the function, once all that it stands in has run.
+        load: runs the module of the function, and returns it.
         title: one line that says what it is.
         tokens: names of the positions, a list for each text.
         facts: what the title leaves unsaid, said beside the loss.
         known: what trace.json holds besides the record, as plain data.
-        around: what the run is in, which tells errors of the user's own code.
+        around: a context of the run, which explains errors of the user's own code.
         guesses: what was guessed where, once it ran.
         ids: the tokens' numbers, (B, n).
         python: statements that define the function, as a program of one's own would have them.

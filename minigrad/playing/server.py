@@ -1,4 +1,4 @@
-"""The page of a session, served on this machine alone: what is asked of it, and its answers."""
+"""The page of a session, served on this machine alone, and the answers to its requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .values import Argument
 
 __all__ = ["PlayServer"]
 
-# what a page may ask for, and the method of the session that does it
+# requests of a page, and the method of the session that serves each
 ACTIONS = {
     "set": "set_entry",
     "setting": "set_argument",
@@ -70,10 +70,10 @@ class PlayServer:
         """The content of the page, and its pictures, which are drawn when asked for."""
         session = self.session
         self.content, self.pictures = page_content(session.run.trace, **session.page)
-        self.content["play"] = self._told()
+        self.content["play"] = self._state()
 
-    def _told(self) -> dict[str, Any]:
-        """What the page says of the session."""
+    def _state(self) -> dict[str, Any]:
+        """What the page shows of the session."""
         s = self.session
         before, given = s.before or s.run, arguments_of(s.changes)
         return {
@@ -103,8 +103,8 @@ class PlayServer:
         return json.dumps({"version": version, "pictures": pictures.svgs}).encode()
 
     def answer(self, question: bytes) -> bytes:
-        """A line of JSON: what was asked for, or of a change how the session stands, and then on
-        another line the content of the page; or why there is none: then all is as it was.
+        """A line of JSON: what was requested, or, after a change, the state of the session, and the
+        content of the page on a second line. After an error, its text; then nothing has changed.
         """
         try:
             with self._turn:
@@ -112,19 +112,19 @@ class PlayServer:
         except Exception as error:
             return json.dumps({"error": _why(error)}).encode()
 
-    def _do(self, asked: object) -> list[dict[str, Any]]:
-        if not isinstance(asked, dict):
+    def _do(self, request: object) -> list[dict[str, Any]]:
+        if not isinstance(request, dict):
             raise ArgumentError("a question is an object with `do`")
-        session, do = self.session, asked.pop("do", None)
-        if asked.pop("version", None) != session.version:
+        session, do = self.session, request.pop("do", None)
+        if request.pop("version", None) != session.version:
             raise ArgumentError("another page has changed this run: reload this one")
         if do == "look":
-            return [session.look(**asked)]
+            return [session.look(**request)]
         if do == "python":
             return [{"python": session.python()}]
         if do not in ACTIONS:
             raise ArgumentError(f"there is no change named {do!r}; they are {', '.join(ACTIONS)}")
-        getattr(session, ACTIONS[do])(**asked)
+        getattr(session, ACTIONS[do])(**request)
         self._make()
         return [self.content["play"], self.content]
 

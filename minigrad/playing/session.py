@@ -171,7 +171,7 @@ class PlaySession:
         self.change(Put(said, tuple(addresses_to_set(trace, entry)), place, cut=True))
 
     def freeze(self, node: int) -> None:
-        """A leaf gets no gradient; a computed value stays as it is now, and hands none on."""
+        """A leaf gets no gradient; a computed value stays as it is now, and sends none back."""
         entry, trace = self.entry(node), self.run.trace
         said = f"freeze {label_of(trace, entry)}"
         if entry.op is None:
@@ -233,7 +233,7 @@ class PlaySession:
         known = type(own).__name__ in OPTIMIZERS
         return (type(own).__name__, float(own.lr)) if known else ("SGD", 0.1)
 
-    # ---------------------------------------------------------------- told
+    # ---------------------------------------------------------------- what the page shows
 
     def look(self, node: object = None, index: object = None) -> dict[str, Any]:
         """One entry as it is: its value in full, and between which numbers to drag it."""

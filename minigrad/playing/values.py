@@ -1,4 +1,4 @@
-"""What a page sends, as what a run can take; each raises an ArgumentError in words."""
+"""What a page sends, as arguments of a run; each function raises an ArgumentError in words."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def defaults_of(function: Callable[..., object]) -> dict[str, Argument]:
     """The arguments that can be changed: numbers, texts, and lists of words."""
     try:
         parameters = signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return {}
     given = {p.name: p.default for p in parameters if p.default is not p.empty}
     words = {n for n, x in given.items() if isinstance(x, list | tuple) and x}

@@ -112,6 +112,7 @@ def explain(
 
     calls = [trace.call_of(trace.entries[i]) for i in found]
     shares = times_value(start)
+    weights = [e for e in trace.entries if e.name == "A" and e.id in found and len(e.shape) > 1]
     hidden = (call.op.opaque_reason for call in calls if call and call.op.opaque_reason)
     return Explained(
         output=name,
@@ -119,7 +120,7 @@ def explain(
         of=start.path,
         at=start.id,
         positions=shares.sum(axis=-1) if shares.ndim > 1 else shares,
-        heads=[Heads(e.path, times_value(e)) for e in trace.entries if _weighs(e, found)],
+        heads=[Heads(e.path, times_value(e)) for e in weights],
         branches=_branches(trace, found),
         hidden=next(hidden, ""),
     )
@@ -137,10 +138,6 @@ def _rows(trace: TraceRecord, output: Entry) -> Entry:
         "attribute(output): no token becomes a vector in this run; say of which value: "
         "attribute(output, of=path)"
     )
-
-
-def _weighs(entry: Entry, found: dict[int, Array]) -> bool:
-    return entry.name == "A" and entry.id in found and len(entry.shape) > 1
 
 
 # ---------------------------------------------------------------- the residual stream

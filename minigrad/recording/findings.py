@@ -10,7 +10,7 @@ __all__ = ["Finding", "Findings", "causes", "merged"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem: its kind in a word or two, where it began, the row where it is seen.
+    """One problem: its kind in a word or two, the step where it began, and its row.
 
     Attributes: symptoms: other problems of the run that follow from it.
     """
@@ -75,10 +75,9 @@ OUTCOME = ("no better than guessing", "plateau")
 def causes(found: Iterable[Finding], first: int) -> list[Finding]:
     """Causes in order, with their symptoms.
 
-    What the run was given comes first; then what values and gradients were before any update, at
-    the step that was looked at `first`; then the updates, what became of values and gradients under
-    them, and at last the loss. All that stands after the first cause follows from it, but for what
-    the run was given, and for what is harmless.
+    The setup of the run comes first; then values and gradients before any update, in the sample at
+    step `first`; then the updates, values and gradients after them, and at last the loss. What
+    comes after the first cause follows from it, except problems of the setup and harmless ones.
     """
     ordered = sorted(found, key=lambda finding: _rank(finding, first))
     root = next((one for one in ordered if one.kind not in HARMLESS), None)

@@ -1,7 +1,7 @@
 """Flow: what a training run was, step by step, as plain data; and lines of JSON that hold it.
 
-A record has rows (a parameter, or a value that layers hand on, by path) and samples: the figures of
-every row at the steps that were looked at. `sampler` fills it, `diagnose` and views read it.
+A record has rows (a parameter, or a value between layers, by path) and samples: the figures of
+every row at some of the steps. `sampler` fills it, `diagnose` and views read it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,6 @@ def _floats(figures: dict[str, Any]) -> dict[str, float]:
     return {name: float(x) if isinstance(x, str) else x for name, x in figures.items()}
 
 
-def _place(line: tuple[int, str, str, float]) -> tuple[int, bool]:
-    """By step; what was logged, and of the whole sample, before the rows."""
-    return line[0], bool(line[1])
-
-
 @dataclass
 class FlowRow:
     """A parameter ("weight") or a value of the forward pass.
@@ -78,7 +73,7 @@ class FlowRow:
 
 @dataclass
 class Sample:
-    """One step that was looked at.
+    """One step that was measured.
 
     Attributes: rows: path to figures by name (value, gradient, update …); notes: what is odd about
         a parameter, in a word; entries: some of each row's values and gradients, for histograms,
@@ -218,7 +213,8 @@ class FlowRecord:
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(("step", "row", "figure", "value"))
-        writer.writerows((*line[:3], number(line[3])) for line in sorted(lines, key=_place))
+        lines.sort(key=lambda line: (line[0], bool(line[1])))
+        writer.writerows((*line[:3], number(line[3])) for line in lines)
         return write(path, text.getvalue(), "csv")
 
     def begin_file(self, path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""What an op's declaration says of one call: its formulas, its cost, and settings left unsaid."""
+"""What an op declares of one call: its formulas, its cost, and the settings that no formula has."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .record import Declaration
 __all__ = ["UNOBSERVED", "Invocation", "array_of", "facts_of_node", "first_sentence"]
 
 UNOBSERVED = use_context(Context(True, "", ()))  # for views and measures: no listener
-QUIET = ("keepdims", "shape")  # they change no entry, and are seen in the shape of the result
+QUIET = ("keepdims", "shape")  # they change no entry; the shape of the result shows them
 
 
 @dataclass(slots=True)
 class Invocation:
-    """One call of an op, without its arrays: what tells its formulas, and can run it again.
+    """One call of an op, without its arrays: it gives its formulas, and can run again.
 
     Called, it gives an entry's `tex`, `vjp_tex`, `settings`, `unsaid`, `flops`, `own_op`, `words`.
     """
@@ -94,7 +94,7 @@ def declared_facts(
 def facts_of_node(node: Node, shown: dict[str, str]) -> Declaration:
     """The formulas of a graph's node, which knows only inputs that need a gradient or were saved.
 
-    Where they tell more of the others, they are not claimed: the op's name stands instead.
+    Where a formula needs the others, the op's name takes its place.
     """
     op, plan = node.op, node.plan
     names = op.input_names(len(plan.kinds))
@@ -121,7 +121,7 @@ class _Unknown:
 
 
 def _unsaid(op: Op, formulas: list[str], shown: dict[str, str]) -> tuple[str, ...]:
-    """The settings, other than those left as they are by default, that no formula tells."""
+    """The settings without their default value that no formula has."""
     slots = {name for text in formulas for name in re.findall(r"<(\w+)>", text)}
     said = slots | _asked_for(op) | {*QUIET}
     parameters = op.signature.parameters
@@ -134,7 +134,7 @@ def _unsaid(op: Op, formulas: list[str], shown: dict[str, str]) -> tuple[str, ..
 
 @lru_cache(maxsize=512)
 def _asked_for(op: Op) -> frozenset[str]:
-    """What the formulas that are functions ask for, and so say."""
+    """The names that formulas which are functions take, and so show."""
     functions = (f for f in (op.tex, *op.vjp_tex.values()) if callable(f))
     return frozenset(name for f in functions for name in signature(f).parameters)
 

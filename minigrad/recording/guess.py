@@ -12,11 +12,11 @@ from .trace import TraceRecord
 
 __all__ = ["constant_guess", "entropy", "targets_of"]
 
-MOST_RESULT_ENTRIES = 1 << 22  # entries of a model's result that are looked at
+MOST_RESULT_ENTRIES = 1 << 22  # larger results of a model are passed over
 
 
 def targets_of(trace: TraceRecord, computed: set[int]) -> Iterator[tuple[int, int, int]]:
-    """Where the loss holds the model's result against something: a step, and two of its arguments.
+    """Where the loss compares the model's result with targets: a step, and its two arguments.
 
     Arguments are counted with an op's inputs first and then its settings.
     """

@@ -26,9 +26,9 @@ __all__ = [
 
 BLOCK_ENTRIES = 1 << 13  # entries that are measured at once, and stay in the processor's cache
 HISTOGRAM_ENTRIES = 96  # entries of an array that are kept for its histogram
-BATCH = 32  # examples that are enough to see that a unit is not dead
-LEAST_ENTRIES_PER_UNIT = 16  # that a unit must have, for being 0 in all of them to mean anything
-LOOKED_AT = 1 << 12  # entries of an attention that are looked at
+BATCH = 32  # examples, enough to show that a unit is not dead
+LEAST_ENTRIES_PER_UNIT = 16  # with fewer, a unit that is 0 in all of them may do so by chance
+MEASURED_WEIGHTS = 1 << 12  # of one attention
 
 
 def unmasked_rms(array: Array) -> float:
@@ -121,13 +121,13 @@ def cosine(one: Array, other: Array) -> tuple[float, float]:
     return round(ab / sqrt(aa * bb), 12), max(noise, 0.0)
 
 
-# ------------------------------------------------------------------ where an op hardly answers
+# ------------------------------------------------------------------ where an op saturates
 
 
 def saturation(op: Op, out: Array, settings: Arguments) -> float | None:
-    """The share of units, entries or rows that hardly answer, as the op declares (`saturates=`).
+    """The share of units, entries or rows that saturate, as the op declares (`saturates=`).
 
-    None where a unit has too few entries to tell.
+    None where a unit has too few entries to say.
     """
     assert op.saturates is not None
     words, function = op.saturates
@@ -149,9 +149,9 @@ def saturation(op: Op, out: Array, settings: Arguments) -> float | None:
 
 
 def rows_of_weights(A: Array) -> tuple[Array, Array] | None:
-    """At how many places each row of attention weights may look, and its entropy in nats.
+    """For each row of attention weights, how many are not 0, and the entropy in nats.
 
-    None if rows are no weights that sum to 1, but for those that may look nowhere.
+    None unless every row sums to 1 or is zero.
     """
     allowed = (A > 0).sum(axis=-1)
     if A.min() < 0 or np.abs(A.sum(axis=-1)[allowed > 0] - 1).max(initial=0) > 1e-2:
@@ -167,7 +167,7 @@ def heads(weights: Array) -> dict[str, float] | None:
     """
     if weights.ndim < 2 or weights.shape[-1] < 2 or not weights.size:
         return None
-    per = max(1, LOOKED_AT // (weights[0].size or 1))
+    per = max(1, MEASURED_WEIGHTS // (weights[0].size or 1))
     A = weights[:per].astype(np.float32, copy=False)
     rows = rows_of_weights(A)
     if rows is None or not (rows[0] > 1).any():

@@ -1,4 +1,4 @@
-"""What a forward holds: the arrays it keeps for backward, each once, and the most at any time."""
+"""The memory of a forward pass: what it keeps for backward, each array once, and its peak."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["ForwardMemory", "owner_of"]
 class ForwardMemory:
     """The arrays that ops use, make and keep, up to the first backward step.
 
-    An array lives from the op that makes it to the last that uses it, and to the end if one keeps
-    it or it was there before; a view is part of the array it looks at. What a kernel makes for
-    itself alone is not seen. The arrays must outlive this, so that no id() comes again.
+    An array lives from the op that makes it to the last that uses it, and to the end if an op keeps
+    it or it was there before. A view is part of its base. Temporary arrays of a kernel are not
+    counted. The arrays must outlive this, so that no id() comes again.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class ForwardMemory:
             self._used[key] = self._steps
 
     def keep(self, array: Array, own: bool) -> int:
-        """An op keeps this for backward; returns how many bytes no earlier one keeps.
+        """An op keeps this for backward; returns how many bytes no earlier op keeps.
 
-        own: it is a by-product of the op's kernel, which nobody else has.
+        Args: own: it is a by-product of the op's kernel, of which there is no other reference.
         """
         key = -len(self._held) - 1 if own else id(owner_of(array))
         if not self.over and key not in self.sizes:

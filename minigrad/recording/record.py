@@ -1,6 +1,6 @@
 """What a Trace holds: entries, and edges between them.
 
-Plain data, without Tensors: views read it, and nothing here knows how it came about.
+Plain data, without Tensors: `Recorder` fills it, views read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Declaration", "Edge", "Entry", "Facts", "facts_of", "measure", "rms"]
 
 Declaration: TypeAlias = dict[str, Any]  # what an op declares of one call, by name
-EXTREME_RATIO = 1e4  # times smaller or larger than what left the loss: vanishing, exploding
+EXTREME_RATIO = 1e4  # a gradient so much smaller than the loss's vanishes, a larger one explodes
 CHUNK_ENTRIES = 1 << 15  # entries measured at a time, so that they stay in the processor's cache
 
 
@@ -41,14 +41,14 @@ class Facts(NamedTuple):
 
 
 def _facts(array: Array | Facts | None) -> Facts | None:
-    """Of an array of numbers, or of what is kept of one; None where there is neither."""
+    """The facts of an array of numbers, or those kept in its place; else None."""
     if array is None or isinstance(array, Facts):
         return array
     return facts_of(array) if array.dtype.kind in "fiub" else None
 
 
 def facts_of(array: Array | Facts) -> Facts:
-    """The facts of an array, measured when first asked for and kept as long as the array lives."""
+    """The facts of an array, measured once and kept as long as the array lives."""
     if isinstance(array, Facts):
         return array
     known = _measured.get(id(array))
@@ -70,14 +70,14 @@ def measure(array: Array) -> Facts:
     >>> measure(np.array([3.0, -4.0])).low
     -4.0
     """
-    flat = array.ravel(order="K")  # as it lies in memory: no copy of what is transposed
+    flat = array.ravel(order="K")  # in the order of memory: a transposed array is not copied
     if flat.size == 0:
         return Facts(0.0, 0.0, None, None)
     with np.errstate(all="ignore"):
         starts = range(0, flat.size, CHUNK_ENTRIES)
         chunks = [_of_chunk(flat[i : i + CHUNK_ENTRIES]) for i in starts]
         low, high, square = chunks[0]
-        if len(chunks) > 1:  # of NaN and anything, NumPy makes NaN
+        if len(chunks) > 1:  # np.min and np.max keep NaN, min and max may not
             lows, highs, squares = zip(*chunks, strict=True)
             low = float(np.min(lows))
             high = float(np.max(highs))
@@ -92,7 +92,8 @@ def _of_chunk(part: Array) -> tuple[float, float, float]:
     low, high = part.min(), part.max()
     if part.dtype.kind != "f" or part.itemsize < 4:
         part = part.astype(np.float64)
-    return float(low), float(high), float(np.einsum("i,i", part, part))  # BLAS: wakes threads
+    square = float(np.einsum("i,i", part, part))  # a dot product by BLAS wakes its threads
+    return float(low), float(high), square
 
 
 def rms(array: ArrayLike) -> float:
@@ -106,7 +107,7 @@ def rms(array: ArrayLike) -> float:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Entry:
-    """One value of the record: a leaf, a constant, or what an op made."""
+    """One value of the record: a leaf, a constant, or the result of an op."""
 
     id: int
     kind: str  # "op", "parameter", "leaf" (with a gradient), "input", "constant", "detached"
@@ -119,18 +120,18 @@ class Entry:
     gradient: Any = None
     made_at: SourceLocation | str = ""  # decoded only when shown
     declared: Callable[[], Declaration] | Declaration | None = None  # see `declaration`
-    saved: list[tuple[str, int | None]] = field(default_factory=list)  # what, and of which entry
-    saved_bytes: int = 0  # of arrays that no earlier op keeps
+    saved: list[tuple[str, int | None]] = field(default_factory=list)  # name, and its entry
+    saved_bytes: int = 0  # of arrays that no earlier op saved
     seconds: float = 0.0
     backward_seconds: float | None = None
     needs: bool = False
-    calls: tuple[int, ...] = ()  # of each scope it stands in, which call of it, from 0
+    calls: tuple[int, ...] = ()  # for each scope around it the number of its call, from 0
     why: str = ""  # why there is no gradient, or why it is zero in theory
     checks: dict[str, CheckResult] = field(default_factory=dict)  # of its op, by their kind
-    reach: float | None = None  # its gradient beside what left the loss: a ratio of norms
-    via: Edge | None = None  # the use through which most of it came
+    reach: float | None = None  # the norm of its gradient over that of the loss; see `reach`
+    via: Edge | None = None  # the use that sent most of it
     inserted: bool = False  # an intervention made it
-    instead_of: int | None = None  # the entry in whose place it was put
+    instead_of: int | None = None  # the entry that it replaced
 
     def __repr__(self) -> str:
         size = "no gradient" if self.gradient_rms is None else f"∂L rms {self.gradient_rms:.3g}"
@@ -139,7 +140,7 @@ class Entry:
 
     @property
     def learns(self) -> bool:
-        """Whether it is a leaf with a gradient that no layer was handed as its input."""
+        """Whether it is a leaf with a gradient that is no input of a layer."""
         return self.kind in ("parameter", "leaf")
 
     @property
@@ -172,7 +173,7 @@ class Entry:
         return str(words.get(name) or words.get(name.rstrip("0123456789"), ""))
 
     def note(self, check: CheckResult | None) -> None:
-        """Keep what a check found, unless an earlier sweep already found it wrong, or more."""
+        """Keep the result of a check, unless an earlier sweep found more, or found it wrong."""
         if check is None:
             return
         known = self.checks.get(check.kind)
@@ -193,7 +194,7 @@ class Entry:
 
     @property
     def value_rms(self) -> float | None:
-        """Of the entries that a mask has not set to -inf."""
+        """The rms of the entries that a mask has not set to -inf."""
         facts = self.value_facts
         return None if facts is None else facts.unmasked_rms
 
@@ -212,8 +213,8 @@ class Entry:
     def state(self) -> str:
         """wrong, non-finite, zero, cancels (zero in theory), vanishing, exploding, ok; or none.
 
-        Vanishing and exploding are by what left the loss: see `reach`. Of none and of cancels `why`
-        says why.
+        Vanishing and exploding are relative to the gradient of the loss: see `reach`. `why` gives
+        the reason of none and of cancels.
         """
         facts = self.gradient_facts
         if facts is None:
@@ -227,7 +228,7 @@ class Entry:
         return "zero" if facts.rms == 0 else self._relative(facts.rms)
 
     def _relative(self, size: float) -> str:
-        """By how much smaller or larger than what left the loss; at the dtype's ends, as it is."""
+        """By its reach; near the ends of the dtype's range, by its size itself."""
         ends = np.finfo(self.dtype if self.dtype.startswith("float") else float)
         reach = 1.0 if self.reach is None else self.reach
         if reach < 1 / EXTREME_RATIO or size < EXTREME_RATIO * float(ends.tiny):
@@ -244,8 +245,8 @@ class Edge:
     source: int
     target: int
     input: str
-    contribution: Any = None  # the gradient this use sends back, if it did
-    crosses: str = ""  # the bytes that go this way from one rank to another
+    contribution: Any = None  # the gradient that this use sent back
+    crosses: str = ""  # the bytes that are sent from one rank to another
 
     @property
     def contribution_rms(self) -> float | None:

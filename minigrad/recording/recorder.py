@@ -82,8 +82,8 @@ class _OpenRun:
 class Sweeps:
     """Which sweep reached an op last; one `backward()`, or one `mg.grad`, is one sweep.
 
-    A sweep that comes again to an op starts over there, so that the record has the numbers of one
-    sweep; but a `backward()` adds to the `.grad` that earlier ones left.
+    Where a later sweep reaches an op again, the numbers of the earlier one are dropped, so that the
+    record has those of one sweep; but a `backward()` adds to the `.grad` that earlier ones left.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Sweeps:
         self.leaves: set[int] = set()
 
     def begin(self, adds: bool) -> None:
-        """The next sweep; adds: to what the earlier ones left."""
+        """The next sweep begins. Args: adds: it adds to what the earlier ones left."""
         self._number += 1
         self._adds = adds
         self._ended = False
@@ -105,7 +105,7 @@ class Sweeps:
         self._ended = True
 
     def reach(self, entry: int) -> int | None:
-        """This sweep comes to an op; the number of an earlier one that has to make room."""
+        """This sweep reaches an op; returns the number of an earlier one that is to be dropped."""
         if self._ended:
             self.begin(adds=False)
         before = self._of.get(entry, self._number)
@@ -120,7 +120,7 @@ class Recorder(Listener):
     """Makes entries and edges of each op and of each backward step that it is notified of.
 
     Args:
-        check: "ops" holds each backward step, as it runs, against a numeric derivative of its op.
+        check: "ops" compares each backward step, as it runs, with a numeric derivative of its op.
         keep: "summaries" keeps sizes and ranges of values and gradients in place of the arrays.
     Raises: ArgumentError for other values.
     """
@@ -189,7 +189,7 @@ class Recorder(Listener):
         return self._from.get(entry.id, [])
 
     def origin(self, entry: Entry) -> Entry:
-        """What the run itself made where an intervention put this entry; or else the entry."""
+        """The entry that an intervention replaced by this one; the entry itself if none did."""
         while entry.instead_of is not None:
             entry = self.entries[entry.instead_of]
         return entry
@@ -197,13 +197,13 @@ class Recorder(Listener):
     # ------------------------------------------------------------------ entries and edges
 
     def _settle(self) -> None:
-        """Names and optimizers may come after an op ran: ask again while the tensors live."""
+        """Update names and kinds, which a tensor may get after the op that used it."""
         for entry, owner in zip(self.entries, self._open.owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
             if entry.kind == "leaf" and isinstance(owner, Tensor) and is_parameter(owner):
                 entry.kind = "parameter"
-        last = dict.fromkeys(reversed(self.backward_steps))  # of steps that ran twice
+        last = dict.fromkeys(reversed(self.backward_steps))  # a step that ran twice stays once
         if len(last) < len(self.backward_steps):
             self.backward_steps = [*reversed(last)]
 
@@ -272,7 +272,7 @@ class Recorder(Listener):
         return array.copy("K") if id(owner_of(array)) in self._given_memory else array
 
     def _calls_within(self, context: Context) -> tuple[int, ...]:
-        """Which call of each scope this is: every `with` of one has a context of its own."""
+        """The number of the call of each scope; every `with` of a scope has its own context."""
         known = self._open.contexts.get(id(context))
         if known is not None:
             return known[1]
@@ -288,12 +288,8 @@ class Recorder(Listener):
         self._open.contexts[id(context)] = context, found
         return found
 
-    def _source(self, value: object, scope: str) -> int | None:
-        """The entry of an input; None for a plain number, which is none."""
-        return self._leaf(value, scope) if isinstance(value, Tensor | np.ndarray) else None
-
     def _arrays_of(self, inputs: Arguments, sources: list[int | None]) -> dict[int, Array]:
-        """Of an op's inputs those that the record does not hold: overwritten since, or none."""
+        """The inputs of an op of which the record holds no array, or one overwritten since."""
         plain = {i: _plain(x) for i, x in enumerate(inputs) if sources[i] is not None}
         if self.keep == "summaries":
             return plain if self.checks_ops else {}
@@ -307,7 +303,7 @@ class Recorder(Listener):
     # ------------------------------------------------------------------ events
 
     def enter(self, op: Op, inputs: Arguments, settings: Arguments) -> None:
-        """A generator is copied as it is before it draws, so that the op can run again."""
+        """Copy a generator before it draws, so that the op can run again."""
         drawing = [isinstance(value, np.random.Generator) for value in settings]
         self._settings = deepcopy(settings) if any(drawing) else ()
 
@@ -331,7 +327,10 @@ class Recorder(Listener):
         node = called.output.node
         out = called.output._data
         scope = context.scope
-        sources = [self._source(value, scope) for value in inputs]
+        sources = [
+            self._leaf(value, scope) if isinstance(value, Tensor | np.ndarray) else None
+            for value in inputs
+        ]
         pairs = list(zip(inputs, sources, strict=True))
         forms = tuple([x if s is None else Shaped(x.shape, x.dtype) for x, s in pairs])
         form, arrays = Shaped(out.shape, out.dtype), self._arrays_of(inputs, sources)
@@ -372,7 +371,7 @@ class Recorder(Listener):
         self.forward_steps.append(entry.id)
 
     def _note_saved(self, entry: Entry, node: Node, sources: dict[str, int | None]) -> None:
-        """What an op keeps; bytes that an earlier one keeps already are counted there."""
+        """Note what an op saved; bytes that an earlier op saved are counted there."""
         for name, value in zip(node.plan.names, node.saved or (), strict=False):
             if isinstance(value, np.ndarray):
                 source = entry.id if name == "out" else sources.get(name)
@@ -386,7 +385,7 @@ class Recorder(Listener):
         return False
 
     def _drop_sweep(self, number: int, entry: Entry) -> None:
-        """Let go of what an earlier sweep gave, for another one comes to this entry."""
+        """Drop what an earlier sweep gave, for this one has reached the entry too."""
         gone = {entry.id, *self._sweeps.members(number)}
         self.backward_steps = [i for i in self.backward_steps if i not in gone]
         self.roots = [i for i in self.roots if i not in gone]
@@ -405,11 +404,6 @@ class Recorder(Listener):
                 if edge.contribution is not None:
                     leaf.gradient = self._sum(leaf.gradient, edge.contribution)
 
-    def _has_gradient(self, entry: Entry, gradient: Array) -> bool:
-        """Whether it is known already: of the same output, with respect to other inputs."""
-        known = entry.gradient
-        return isinstance(known, np.ndarray) and np.array_equal(known, gradient, equal_nan=True)
-
     def backward(
         self, node: Node, gradient: TensorOrArray, contributions: list[Gradient], seconds: float
     ) -> None:
@@ -419,7 +413,7 @@ class Recorder(Listener):
             return
         entry = self.entries[known]
         earlier = self._sweeps.reach(known)
-        again = earlier is not None and self._has_gradient(entry, _plain(gradient))
+        again = earlier is not None and _is_same(entry.gradient, _plain(gradient))
         if earlier is not None and not again:
             self._drop_sweep(earlier, entry)
         if all(edge.contribution is None for edge in self.uses(entry)) and known not in self.roots:
@@ -442,12 +436,12 @@ class Recorder(Listener):
                 edge.contribution = self._sum(before, parts[edge.input])
 
     def context_resumed(self, context: Context, made: Context) -> None:
-        """What runs in one context belongs to the call in which another was."""
+        """Ops that run in `context` belong to the calls in which `made` was."""
         self._open.contexts[id(context)] = context, self._calls_within(made)
         self._open.interventions.add(context)
 
     def tensor_replaced(self, tensor: Tensor, new: Tensor) -> None:
-        """Another value bears a tensor's name from here on, and stands where it stood."""
+        """The new tensor has the other's name and place from here on."""
         before, known = self._find(tensor), self._open.ids[new.node or id(new)]
         self.entries[known].instead_of = before
         if before is not None:
@@ -474,14 +468,14 @@ class Recorder(Listener):
     def _checked_step(
         self, entry: Entry, gradient: object, sent: dict[str, Array]
     ) -> CheckResult | None:
-        """A step held against its kernel; None where that was not kept."""
+        """A step compared with its kernel; None where that was not kept."""
         call = self.call_of(entry)
         if call is None or not isinstance(gradient, np.ndarray):
             return None
         return check_step(entry, call, tuple(self.inputs_of(call)), gradient, sent)
 
     def _sum(self, total: Array | None, part: Gradient) -> Array | Facts:
-        """What is kept of a gradient and what came before; of summaries the last."""
+        """The sum that is kept of a gradient; of summaries the last part."""
         if self.keep == "summaries":
             return facts_of(_plain(part))
         return plus(total, part)
@@ -517,6 +511,11 @@ class Recorder(Listener):
         self._expectations.append(
             Expectation(steps, known, plain, scope, first=first, last=len(self.entries))
         )
+
+
+def _is_same(known: object, gradient: Array) -> bool:
+    """Whether a gradient of the same output was recorded, with respect to other inputs."""
+    return isinstance(known, np.ndarray) and np.array_equal(known, gradient, equal_nan=True)
 
 
 def _plain(value: object) -> Array:

@@ -1,8 +1,8 @@
 """Attention in production: what each head does in one request, in figures, and how far it moved.
 
-A request is one call of a model under `no_grad`. Of each head's weights A stay the entropy, the
-share that is next to nothing, the rms of the scores, and how much weight lies how far from the
-query: a distribution over distances, which can be compared between requests of any length.
+A request is one call of a model under `no_grad`. Of each head's weights A the record keeps the
+entropy, the share of negligible weights, the rms of the scores, and the distribution of the weight
+over distances from the query, which can be compared between requests of any length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 MOST_LAYER_WEIGHTS = 1 << 16  # weights of one layer that are looked at
-NEGLIGIBLE_WEIGHT = 0.01  # a weight below it is next to nothing
+NEGLIGIBLE_WEIGHT = 0.01  # the share of weights below it is the sparsity
 DISTANCE_BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
 DISTANCES = (
     "first",

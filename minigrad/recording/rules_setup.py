@@ -50,8 +50,6 @@ WHY = {
     "stale": ("the last step's gradient is still in it", "optimizer.zero_grad() in each step"),
     "symmetric": ("all of its units are copies of each other", "random weights"),
 }
-
-
 GIVEN = [why for why in WHY if why != "zero"]  # the others are known before any step
 
 

@@ -175,7 +175,8 @@ class Sampler(Listener, Observer):
         if not self._draws and any(isinstance(x, np.random.Generator) for x in settings):
             self._draws = True
             where = f"{context.scope}/{op.name}" if context.scope else op.name
-            self._note_structure("random in evaluation", where, "it draws at random under no_grad")
+            text = "it draws at random under no_grad"
+            self._note("structure", where, text, kind="random in evaluation")
         self._requests.forward(op, inputs, output, context.scope or op.name)
 
     def backward(
@@ -217,7 +218,7 @@ class Sampler(Listener, Observer):
             known = (p.grad for p in vars(owner)["parameters"] if p.grad is not None)
             few = min(islice(known, PROBED), key=lambda grad: grad.size, default=None)
             if few is not None and not np.isfinite(unmasked_rms(few)):
-                self._note("", "")
+                self._note("events", "", "")
 
     def _measure(self) -> None:
         """Measure the step by its plan, before the update; trace it after all if it is new."""
@@ -315,7 +316,7 @@ class Sampler(Listener, Observer):
             p.clear()
         if trace is not None:
             if not self.record.events and not _is_finite(sample):
-                self._note(*_first_not_finite(trace))
+                self._note("events", *_first_not_finite(trace))
             self._keep_trace(trace)
         self._calls, self._backward = [], []
         self._measured = None
@@ -343,11 +344,7 @@ class Sampler(Listener, Observer):
                 p.cancels = cancels(trace, leaf)
         if not self.record.samples:
             for kind, path, text in odd_structure(trace, {*leaves}, plan.computed):
-                self._note_structure(kind, path, text)
-
-    def _note_structure(self, kind: str, path: str, text: str) -> None:
-        step = self.record.steps
-        self.record.add("structure", {"step": step, "kind": kind, "path": path, "text": text})
+                self._note("structure", path, text, kind=kind)
 
     def _look_at_modules(self) -> None:
         """Note a norm that trains with running averages that no batch ever moved."""
@@ -358,7 +355,7 @@ class Sampler(Listener, Observer):
             kept = [vars(module)[buffer].numpy() for buffer in module.buffers]
             if not module.training and kept and trains and all(np.ptp(x) == 0 for x in kept):
                 text = "it takes running averages that are as they began, for training is False"
-                self._note_structure("evaluation mode", name, text)
+                self._note("structure", name, text, kind="evaluation mode")
                 return
 
     def _figures(self, p: WatchedParameter, sample: Sample) -> dict[str, float]:
@@ -425,8 +422,8 @@ class Sampler(Listener, Observer):
                 p.kept = None
         self.record.add("samples", sample)
 
-    def _note(self, text: str, path: str) -> None:
-        self.record.add("events", {"step": self.record.steps, "path": path, "text": text})
+    def _note(self, part: str, path: str, text: str, **kind: str) -> None:
+        self.record.add(part, {"step": self.record.steps, **kind, "path": path, "text": text})
 
     def _keep_trace(self, trace: TraceRecord) -> None:
         """Keep a trace, if it is one of those; of too many the first and the latest."""
@@ -444,7 +441,7 @@ def _is_finite(sample: Sample) -> bool:
 
 
 def _first_not_finite(trace: TraceRecord) -> tuple[str, str]:
-    """What `anomaly` would say of the first NaN or infinity of a step, and its op's path."""
+    """The path of the op that made the first NaN or infinity, and what `anomaly` says of it."""
     try:
         for entry in (trace.entries[i] for i in trace.forward_steps):
             if (call := trace.call_of(entry)) is not None:
@@ -458,5 +455,5 @@ def _first_not_finite(trace: TraceRecord) -> tuple[str, str]:
                     tex = entry.vjp_tex.get(name, "")
                     check_part(call.op, i, tex, entry.gradient, sent.get(name), *where)
     except NonFiniteError as error:
-        return str(error), entry.path
+        return entry.path, str(error)
     return "", ""

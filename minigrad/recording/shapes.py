@@ -1,9 +1,9 @@
-"""Tensors of which only the shape is there: ops that run on them count what they would compute.
+"""Tensors with a shape and no entries: ops that run on them count what they would compute.
 
 Nothing is computed and nothing large is made. The shape of a result is found by the op's own
-kernel, on entries that take no memory or on small arrays with one length for each length there is.
-What a rule costs is counted by running it on such tensors: it records nothing, and each op within
-it says what it costs.
+kernel, on entries that take no memory, or on small arrays in which each length has a smaller one.
+What a rule costs is counted by running it on such tensors: nothing is recorded, and each op within
+it declares its cost.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class FlopCounter:
         return RuleCost(counter.flops, tuple([np.shape(gradient) for gradient in found]))
 
     def names_saved(self, op: Op, needs: tuple[bool, ...]) -> tuple[str, ...]:
-        """What the rules for these inputs name, which a node keeps."""
+        """What the rules for these inputs name, and so a node saves."""
         return plan_of(op, needs).names
 
     def _remember(
@@ -130,8 +130,8 @@ class FlopCounter:
 class ShapeTensor:
     """A tensor without entries: ops take it, and give another.
 
-    Attributes: counter: what adds up the FLOPs of ops on it.  counted: whether it stands for a
-        tensor; of comparisons, which are no steps of a graph, nothing is counted.
+    Attributes: counter: adds up the FLOPs of ops on it.  counted: whether it stands for a tensor;
+        comparisons, which are no steps of a graph, are not counted.
     """
 
     name = path = ""
@@ -274,21 +274,20 @@ def _forms(op: Op, inputs: Arguments, settings: Arguments) -> list[Shaped]:
             out, *by_products = _run(op, nothing, settings)
             dtype = next(x.dtype for x in inputs if hasattr(x, "dtype"))
             return [Shaped(out.shape, dtype), *by_products]
-        except (TypeError, ValueError, StopIteration):  # it looks at entries after all
+        except (TypeError, ValueError, StopIteration):  # it reads entries after all
             pass
     once, again = (_on_small_arrays(op, inputs, settings, power) for power in (1, 2))
     if once is not None and once == again:
         return once
     alike = [_like(x, np.shape(x)) for x in inputs]
-    return _run(op, alike, deepcopy(settings))  # lengths that are computed, not handed on
+    return _run(op, alike, deepcopy(settings))  # it computes lengths from others
 
 
 def _on_small_arrays(
     op: Op, inputs: Arguments, settings: Arguments, power: int
 ) -> list[Shaped] | None:
-    """The forms, found with a small number for each length: the first, second … or their squares,
-    so that no length computed from others is another both times. None where the op refuses those,
-    or makes lengths of its own.
+    """The forms, found with small lengths: numbers for power 1, their squares for power 2, so that
+    a length computed from others differs once. None where the op refuses them, or makes new ones.
     """
     arrays = [*inputs, *(x for x in settings if isinstance(x, np.ndarray))]
     lengths = sorted({n for x in arrays for n in np.shape(x)} - {0, 1})

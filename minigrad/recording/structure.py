@@ -189,7 +189,8 @@ class _Structure:
         if one.op is None or not one.needs or one.id not in self.computed:
             return
         (data,) = (s for s in self._sources(one) if _is_float(s))
-        if _is_product(self.trace, self._made_from(data), self.computed):
+        factors = {e.source for e in self.trace.into(self._made_from(data))} & self.computed
+        if len(factors) > 1:  # a product of computed values, as attention's weights and V
             return
         widths = [_width(data), _width(one), _width(entry)]
         filters = self._of(self._weight(one)).shape  # type: ignore[arg-type]
@@ -287,8 +288,3 @@ def _is_affine(trace: TraceRecord, call: Invocation, source: Entry) -> bool:
         gap = both - run(x) - run(r) + run(np.zeros_like(x))
     size = float(np.abs(both).max(initial=0.0)) or 1.0
     return bool(np.abs(gap).max(initial=0.0) < 1e-3 * size)
-
-
-def _is_product(trace: TraceRecord, entry: Entry, computed: set[int]) -> bool:
-    """Whether two computed values were multiplied, as weights of attention and V are."""
-    return len({e.source for e in trace.into(entry)} & computed) > 1

@@ -1,8 +1,8 @@
-"""Trace: the neutral record of a forward and backward pass, which every view reads, and only that.
+"""TraceRecord: the record of a forward and backward pass, which is all that views read.
 
 A record holds plain data: entries (leaves and ops, numbered in the order they were made), edges
 between them, the order of the forward and of the backward steps, and the hand-derived steps that
-layers said must hold.
+layers expect.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TraceRecord(Recorder):
 
     @classmethod
     def of(cls, output: Tensor) -> Self:
-        """The record of a graph that already stands, without values or gradients in between."""
+        """The record of an existing graph, without its intermediate values and gradients."""
         made = cls()
         if output.node is None:
             made._leaf(output, "")
@@ -137,7 +137,7 @@ class TraceRecord(Recorder):
         return checks
 
     def _measure_steps(self, ran: list[Entry], ops: bool) -> None:
-        """Measure the steps that no result is known of, if asked to now or when the run began."""
+        """Measure the steps without a result, if `ops` says so, or did when the run began."""
         for kind in CHECK_KINDS.values():
             for entry in ran if kind.measure and (ops or self.checks_ops) else ():
                 known = entry.checks.get(kind.name)
@@ -148,7 +148,7 @@ class TraceRecord(Recorder):
             entry.note(self._checked_step(entry, gradient, sent))
 
     def _of_steps(self, kind: CheckKind, ran: list[Entry], ops: bool) -> list[CheckResult]:
-        """What is known of the steps that ran; nothing where none was to be measured."""
+        """The results of the steps that ran; none where none was to be measured."""
         if not ops and not any(kind.name in entry.checks for entry in ran):
             return []
         found = []
@@ -160,7 +160,7 @@ class TraceRecord(Recorder):
         return found
 
     def _first_broken(self) -> str:
-        """The op that was the first to make NaN or infinity, forward or else backward."""
+        """The op that first made NaN or infinity, forward or else backward."""
         for entry in (self.entries[i] for i in self.forward_steps):
             if entry.broken:
                 before = self._minus_infinity_before(entry)
@@ -178,7 +178,7 @@ class TraceRecord(Recorder):
         return ""
 
     def _minus_infinity_before(self, entry: Entry) -> Entry | None:
-        """The op whose -inf an entry was made of, and which had none itself."""
+        """The op that first made the -inf from which an entry was computed."""
         found = None
         while True:
             sources = (self.entries[edge.source] for edge in self.into(found or entry))
@@ -188,11 +188,11 @@ class TraceRecord(Recorder):
             found = below
 
     def measure_step(self, entry: Entry) -> CheckResult | None:
-        """Hold a step against its kernel after the run; None where its arrays were not kept."""
+        """Compare a step with its kernel after the run; None where its arrays were not kept."""
         return self._checked_step(entry, entry.gradient, self.sent(entry))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle has: the record, its places and formulas as text, no rank."""
+        """What is copied or pickled: places and formulas as text, and no call of a collective."""
         self.analyze()
         shown = [
             replace(entry, made_at=entry.place, declared=entry.declaration)
@@ -208,7 +208,7 @@ class TraceRecord(Recorder):
         self._listening = listen(self)
 
     def analyze(self) -> None:
-        """Work out what the sizes of gradients mean, once for each state of the record."""
+        """Find what the sizes of gradients mean, once for each state of the record."""
         self._settle()
         ran = len(self.entries), len(self.backward_steps)
         if ran != self._analyzed:

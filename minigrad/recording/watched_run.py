@@ -1,4 +1,4 @@
-"""What several rules ask of a record: the loss, figures of the weights, what holds since when."""
+"""What several rules read of a record: the loss, figures of the weights, what holds since when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 
 
 class WatchedRun:
-    """What several rules ask of a record; what came after the first NaN is left out."""
+    """A record up to its first NaN, as the rules of a diagnosis read it."""
 
     def __init__(self, flow: FlowRecord) -> None:
         end = flow.events[0]["step"] if flow.events else flow.steps

@@ -256,14 +256,10 @@ function redraw(play, content, pictures) {
 }
 const WAITING = '<svg viewBox="0 0 220 40" width="220" height="40"><text x="110" y="24" text-anchor="middle" class="f-muted">the graph is being drawn…</text></svg>';
 function templateOf(i, pictures, old) {
-  if (!pictures && old) return repainted(old[i]);
+  if (!pictures && old) return old[i]; // the picture of the run before, until the new one comes
   const made = el("template", { id: `picture-${i}` });
   made.innerHTML = pictures ? pictures[i] : WAITING;
   return made;
-}
-// The picture of the run before, its boxes with the new gradients, until the new one comes.
-function repainted(template) {
-  return template;
 }
 function askForPictures() {
   clearTimeout(pending);
