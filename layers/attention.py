@@ -50,7 +50,7 @@ def attend(
 
     Args:
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
-        options: what else is done to S, A and O (see options.py); `at` says where tokens stand.
+        options: what else is done to S, A and O (see options.py); `at` has the positions of tokens.
         name_scores: names the scores of each stage; it may keep or change them.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
@@ -163,8 +163,8 @@ class Attention(Module):
     def cache(self) -> dict[str, NDArray[np.generic] | None]:
         """X, Q, K, V, A, O, C (the heads' outputs side by side) and mask of the last forward.
 
-        Arrays, and no graph. Q and K are those that met in the scores; A is None in tiles, mask
-        where there was none.
+        Arrays, without a graph. Q and K are those whose products the scores are; A is None in
+        tiles, mask where there was none.
         Raises: GradientError unless that forward was given an array, or `keep_intermediates` was
             set before it.
         """
@@ -192,8 +192,8 @@ class SelfAttention(Attention):
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
-        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV". One head has
-            them unless told otherwise, as the formula here is written; many heads have none.
+        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV". By default
+            one head has them, as in the formula above, and many heads have none.
         rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
         project_out: False leaves out W_O and b_O, and gives O itself.
         options: see Options.
@@ -260,8 +260,8 @@ class MultiHeadAttention(Attention):
         n_kv_heads: n_heads unless given.
         d_k, d_v: width of a head's queries and keys, d_model / h unless given; of its values, d_k
             unless given.
-        use_bias: without, as unless told otherwise, b_Q, b_K, b_V and b_O are None, as in most
-            models today; or which to have, as "QKV".
+        use_bias: without, which is the default, b_Q, b_K, b_V and b_O are None, as in most models
+            today; or which to have, as "QKV".
         rng, dtype, options: as SelfAttention's.
     Attributes: W_Q (d_model, h · d_k); W_K, W_V (d_context, n_kv_heads · d_k or d_v); W_O (h · d_v,
              d_model); b_Q, b_K, b_V, b_O; attention_weights (B, h, n, m), intermediates: see

@@ -37,7 +37,7 @@ class BlockOptions:
         attention and feed_forward return before it is added (Gemma 2).
     norm: makes a norm from d_model: LayerNorm, RMSNorm, or a partial of either.
     activation, gated: of FeedForward, or of GatedFeedForward.
-    use_bias: of the attention and, unless ff_bias says otherwise, of the feed-forward layer.
+    use_bias: of the attention and, unless ff_bias is given, of the feed-forward layer.
     dropout: of attention's and feed_forward's outputs. Weights of A have `attention_dropout`.
     """
 

@@ -103,7 +103,7 @@ def count_memory_bytes(batch_size: int, seq_len: int, *rest: Size, **named: Size
         h heads:     (4 B n d_model + B h n²) · itemsize
 
     These arrays are what a text counts; a forward keeps less for backward (no O), and holds more at
-    its peak (the scores beside A): `t.table()` tells both of a run.
+    its peak (the scores beside A): `t.table()` shows both of a run.
 
     Call it with d_k and d_v, or with the keywords d_model and n_heads; dtype is "float32" unless
     given, by keyword or after d_k and d_v. Two positional sizes are d_k and d_v, and are refused

@@ -1,4 +1,4 @@
-"""Multi-head layers of the attention that grows with n; their weights are MultiHeadAttention's."""
+"""Multi-head layers of attention whose cost grows with n; their weights are MultiHeadAttention's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Heads(Module):
     ) -> tuple[mg.Tensor, Array, Array, Array | None]:
         """Q (B, h, n, d), K and V (B, h_kv, m, d) of every head, and the mask with a head axis.
 
-        Where a key-value head serves several of Q, those have an axis of their own:
+        Where a key-value head serves a group of query heads, the group is a further axis:
         Q (B, h_kv, h / h_kv, n, d), K and V (B, h_kv, 1, m, d).
         """
         Y = keys_from(self, X, context)

@@ -1,4 +1,4 @@
-"""What each entry or token goes through by itself: feed-forward layers, activations, dropout."""
+"""Layers that act on each entry or token by itself: feed-forward, activations, dropout."""
 
 from __future__ import annotations
 

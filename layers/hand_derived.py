@@ -27,12 +27,12 @@ Line: TypeAlias = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the backward pass: the equation it goes back through, and what that yields.
+    """One step of the backward pass: an equation, and the gradients that come back through it.
 
     `forward` is LaTeX; `formulas` maps each symbol to the LaTeX of its gradient's right-hand side;
     `gradients` has the same keys and holds the arrays, each of its symbol's own shape. `scale` is
-    the size of the terms that may cancel in them, where they are larger: beside it, a gradient that
-    is zero but for rounding is told from one that is not.
+    the size of the terms that may cancel in them, where they are larger: compared with it, a
+    gradient that is zero but for rounding is recognised as such.
 
     >>> step = Step(1, "double", "Y = 2 X", {"X": r"2 \\bar Y"}, {"X": np.full(3, 2.0)})
     >>> step.gradients.keys() == step.formulas.keys()

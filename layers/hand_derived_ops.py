@@ -276,9 +276,9 @@ def convolution_steps(
 ) -> list[Step]:
     r"""y_{n,o,i} = Σ_{c,k} w_{o,c,k} x_{n,c,s i + d k − p} + b_o, over any number of axes.
 
-    Each entry w_{o,c,k} joins x at s i + d k − p with y at i, for all i: its gradient is the sum of
-    what meets there, and what it sends back is added where it was read from. A group's outputs o
-    read that group's channels c alone.
+    Each entry w_{o,c,k} multiplies x at s i + d k − p for y at i: its gradient is the sum of x ⊙ ∂y
+    over all i, and w ⊙ ∂y is added to ∂x at the places that x was read from. The outputs o of a
+    group read the channels c of that group alone.
 
     Shapes: x (N, C, length, …); weight (O, C / groups, K, …); bias (O,); grad_output (N, O,
             length', …); stride, padding and dilation an integer or one an axis, padding also "same"

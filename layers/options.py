@@ -4,8 +4,8 @@ options and weights of an attention layer are checked and set.
     Q, K = project(Q, K)      then  S = Q Kᵀ / √d_k,    S = scores(S),    A = softmax(S + M),
     A = weights(A)            then  O = A V,            O = values(O)
 
-An attention layer goes through its options in order at each of the four places. Attention in tiles
-never holds the scores, so only options that have no hook but `project` go with it.
+An attention layer calls each hook of all its options in order. Attention in tiles never computes
+the scores as a whole, so only options that have no hook but `project` go with it.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Parameters:
     def to(self, dtype: DTypeLike) -> Self:
         """Cast every floating parameter and buffer in place, and what layers cast their inputs to.
 
-        The Tensors stay the same objects, so an optimizer made before goes on, with what it keeps
+        The Tensors stay the same objects, so an optimizer made before continues, with what it keeps
         cast too at its next step; gradients are dropped. A compiled step is recorded anew. Views of
         the arrays taken before (`W.numpy()`) keep the old ones, and caches are refused until reset.
         A file of another dtype is refused: cast the model before `load` or `load_state_dict`.

@@ -129,7 +129,7 @@ class Upsample(Module):
     """Images or sequences with more entries, by copies or straight lines; see mg.upsample.
 
     Args:    size: the new lengths; or scale_factor: by how much they grow. mode: "nearest",
-             "linear" for sequences, "bilinear" for images. align_corners: whether the ends meet.
+             "linear" for sequences, "bilinear" for images. align_corners: whether the ends stay.
     Shapes:  x (N, C, length, …) → (N, C, length', …)
     Raises:  as mg.upsample, at the call.
 

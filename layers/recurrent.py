@@ -89,8 +89,8 @@ class _Cell(Module):
         raise NotImplementedError
 
     def sequence(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
-        """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op, and what gives the last
-        state.
+        """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op; and a function that
+        gives the last state.
         """
         weights = self.weight_ih, self.weight_hh, *self.biases()
         H = type(self).op(X, *weights, *state, mask=mask)  # (T, B, H)
@@ -236,7 +236,7 @@ class _Recurrent(Module):
         mask: Array | None = None,
         return_state: bool = False,
     ) -> mg.Tensor | tuple[mg.Tensor, Array | Arrays]:
-        """H (B, T, d_hidden), beside the last states if asked for; see the class."""
+        """H (B, T, d_hidden), and with return_state the last states; see the class."""
         self._check(X, mask)
         if mask is not None:  # as a Tensor, so that mg.compile follows what is done with it
             mask = mask if isinstance(mask, mg.Tensor) else mg.tensor(np.asanyarray(mask))
@@ -270,7 +270,7 @@ class _Recurrent(Module):
     def _run(
         self, cell: _Cell, X: mg.Tensor, mask: Array | None, state: Arrays, backward: bool
     ) -> Steps:
-        """One cell through all steps; backward in time if asked, where padding comes first."""
+        """One cell through all steps; backward in time, padding comes first."""
         with mg.scope(cell._name or "cell"):
             run = cell.sequence if self.method == "fused" else cell.step_by_step
             if not backward:
