@@ -1,4 +1,4 @@
-"""Multi-head layers of attention whose cost grows with n; their weights are MultiHeadAttention's."""
+"""Multi-head layers of attention whose cost grows with n, with the weights of MultiHeadAttention."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def with_head_axis(mask: SameArray | None) -> SameArray | None:
 
 
 def entries_of(mask: Mask, n: int, m: int) -> Array:
-    """The entries of a mask for n queries and m keys, be it a rule, an array, a Tensor or a list."""
+    """The entries of a mask for n queries and m keys: of a rule, an array, a Tensor or a list."""
     if isinstance(mask, mask_rules.MaskRule):
         return mg.mark_constant(mask.array(n, m))
     return as_array(mask)
