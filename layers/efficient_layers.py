@@ -1,4 +1,4 @@
-"""Multi-head layers of attention whose cost grows with n, with the weights of MultiHeadAttention."""
+"""Multi-head layers of attention whose cost grows with n, with MultiHeadAttention's weights."""
 
 from __future__ import annotations
 
