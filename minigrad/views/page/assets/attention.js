@@ -15,9 +15,9 @@ function maskedCells({ masks, masked, value, queries, keys }, matrix) {
   const bytes = bytesOf(masks[masked[matrix]]);
   const [tall, wide] = arrays[value].pool;
   const one = (i, j) => (bytes[(i * keys + j) >> 3] >> (7 - ((i * keys + j) & 7))) & 1;
-  const within_ = (k, size, most) => count(Math.min(size, most - k * size)).map((i) => k * size + i);
+  const covered = (k, size, most) => count(Math.min(size, most - k * size)).map((i) => k * size + i);
   return (row, column) =>
-    within_(row, tall, queries).every((i) => within_(column, wide, keys).every((j) => one(i, j)));
+    covered(row, tall, queries).every((i) => covered(column, wide, keys).every((j) => one(i, j)));
 }
 
 /* One head of one entry of the batch, and the drawings of it: of what the file has cells of. */

@@ -25,10 +25,10 @@ function byHand(at) {
 }
 
 function firstWrong({ steps: all, first_wrong: [i, j] }) {
-  const { number: number_, title, gradients } = all[i];
-  const { index, engine, by_hand, difference, tolerance, sign } = gradients[j];
+  const step = all[i];
+  const { index, engine, by_hand, difference, tolerance, sign } = step.gradients[j];
   return el("div.verdict.wrong", { role: "alert" },
-    el("p", el("strong", `First wrong step: ${number_}, ${title}.`), " ", inlineMath(gradientOf({ sign })), " differs:"),
+    el("p", el("strong", `First wrong step: ${step.number}, ${step.title}.`), " ", inlineMath(gradientOf({ sign })), " differs:"),
     el("p",
       `at ${index.length ? `[${index.join(", ")}]` : ""} the engine has `,
       number("engine", engine),

@@ -3,8 +3,8 @@
 // What page.css calls a colour in the theme at hand; of --below, --above and --values, three from the middle outwards.
 const colours = {};
 function colour(name) {
-  const root_ = document.documentElement;
-  return (colours[root_.dataset.theme + name] ??= getComputedStyle(root_).getPropertyValue(`--${name}`).trim());
+  const html = document.documentElement;
+  return (colours[html.dataset.theme + name] ??= getComputedStyle(html).getPropertyValue(`--${name}`).trim());
 }
 const SHADES = 120; // of a ramp, each made once
 const shades = {};

@@ -149,20 +149,20 @@ function showHeading() {
   byId("summary").classList.toggle("wrong", record.kinds.some((kind) => kind.ok === false));
 }
 function makeTabs() {
-  const byHand_ = record.kinds.find((kind) => kind.chapters);
+  const derived = record.kinds.find((kind) => kind.chapters);
   const tabs = [
     ["step", "Step", null],
-    ["chapters", "By hand", byHand_ ? (byHand_.ok ? "✓" : "✗") : ""],
+    ["chapters", "By hand", derived ? (derived.ok ? "✓" : "✗") : ""],
     ["attention", "Attention", String(record.attention.length || "")],
   ];
-  for (const [name, text, count_] of tabs) {
-    const counted_ = count_ && el(`span.count.${count_ === "✗" ? "wrong" : ""}`, count_);
-    byId("tabs").append(button([text, counted_], () => showTab(name), { "data-tab": name, hidden: count_ === "" }));
+  for (const [name, text, badge] of tabs) {
+    const label = badge && el(`span.count.${badge === "✗" ? "wrong" : ""}`, badge);
+    byId("tabs").append(button([text, label], () => showTab(name), { "data-tab": name, hidden: badge === "" }));
   }
 }
 function listKeys() {
-  for (const [, shown, text] of keys.filter(([, shown_]) => shown_))
-    byId("keys").append(el("dt", shown.split(" ").map((key) => el("kbd", key))), el("dd", text));
+  for (const [, signs, text] of keys.filter(([, signs]) => signs))
+    byId("keys").append(el("dt", signs.split(" ").map((key) => el("kbd", key))), el("dd", text));
 }
 function listenToPanel() {
   const follow = (on) => (event) => {

@@ -33,19 +33,19 @@ function Picture(number) {
 
   // What a box stands for: one node with its copies, or all nodes within a closed scope.
   function boxOf(element) {
-    const [, number_, isSum] = /^[ns](\d+)(sum)?$/.exec(element.id);
+    const [, id, isSum] = /^[ns](\d+)(sum)?$/.exec(element.id);
     const scope = scopes[element.id];
-    const node = nodes[number_];
+    const node = nodes[id];
     const inside = scope ? nodes.filter((one) => within(one.home, scope)) : [];
     const found = inside.map((one) => one.knownAt).filter(Number.isFinite);
     element.setAttribute("role", isSum ? "img" : "button");
     element.setAttribute("tabindex", -1);
-    if (!isSum) element.dataset[scope ? "scope" : "node"] = scope || number_;
+    if (!isSum) element.dataset[scope ? "scope" : "node"] = scope || id;
     return {
       element,
       scope,
       node,
-      first: Number(number_) + (isSum ? 0.5 : 0),
+      first: Number(id) + (isSum ? 0.5 : 0),
       ranAt: Math.min(...inside.map((one) => stepOf.forward.get(one.id) ?? Infinity)),
       knownAt: found.length ? Math.max(...found) : Infinity,
       cell: !scope && !isSum && node.copies.size > 1 && cellOfBox(element),
@@ -57,10 +57,10 @@ function Picture(number) {
     return ground && text && { ground, text, bin: /bin\d/.exec(text.getAttribute("class"))[0], said: text.textContent };
   }
   function lineOf(element) {
-    const [, number_, sum] = /^[en](\d+)(sumline)?$/.exec(element.id);
-    const own = sum ? [] : shows.lines[number_].map((i) => edges[i]);
+    const [, id, sum] = /^[en](\d+)(sumline)?$/.exec(element.id);
+    const own = sum ? [] : shows.lines[id].map((i) => edges[i]);
     const grade = [...element.querySelectorAll("[class*='line']")].map((one) => [one, one.getAttribute("class")]);
-    return { element, node: sum ? nodes[number_] : null, edges: own, grade };
+    return { element, node: sum ? nodes[id] : null, edges: own, grade };
   }
 
   function light() {
@@ -76,17 +76,17 @@ function Picture(number) {
     drawing.setAttribute("class", `drawing ${step.phase}`);
     for (const box of boxes) {
       const { element, scope } = box;
-      const shown_ = scope ? null : onTop(box.node);
+      const copy = scope ? null : onTop(box.node);
       const is = {
-        later: scope ? !whole && !back && box.ranAt > at : !ran(shown_),
-        known: scope ? all || box.knownAt <= upTo : known(shown_),
+        later: scope ? !whole && !back && box.ranAt > at : !ran(copy),
+        known: scope ? all || box.knownAt <= upTo : known(copy),
         active: element.id === active,
         chosen: element.id === picked,
-        marked: !scope && marked.has(all ? shown_.lead : shown_.id),
+        marked: !scope && marked.has(all ? copy.lead : copy.id),
       };
       for (const [name, on] of Object.entries(is)) element.classList.toggle(name, on);
       element.ariaCurrent = is.active ? "step" : null;
-      if (box.cell) showCopy(box.cell, all || !is.known ? null : shown_);
+      if (box.cell) showCopy(box.cell, all || !is.known ? null : copy);
     }
     for (const line of lines) {
       const own = all ? line.edges : line.edges.filter((edge) => onTop(nodes[edge.target]).id === edge.target);

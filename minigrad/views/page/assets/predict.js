@@ -24,12 +24,12 @@ function choicesOf([asks, choices], part) {
 }
 // Sentences of the panel in place of a step's gradients, until they are guessed.
 function questionForm(step) {
-  const number_ = questionAt(step);
-  const { asks, parts } = record.questions[number_];
+  const index = questionAt(step);
+  const { asks, parts } = record.questions[index];
   const answer = (event) => {
     event.preventDefault();
     const given = new FormData(event.target);
-    quiz.given.set(number_, parts.filter((part, i) => Number(given.get(`part${i}`)) === part[2]).length);
+    quiz.given.set(index, parts.filter((part, i) => Number(given.get(`part${i}`)) === part[2]).length);
     go(state.at);
     byId("panel").querySelector(".quiz button").focus();
   };
@@ -41,10 +41,10 @@ function questionForm(step) {
 }
 // What was right, above the gradients that are shown now.
 function answerOf(step) {
-  const number_ = questionAt(step);
-  if (!quiz.on || !quiz.given.has(number_)) return null;
-  const { parts, answer } = record.questions[number_];
-  const found = quiz.given.get(number_);
+  const index = questionAt(step);
+  if (!quiz.on || !quiz.given.has(index)) return null;
+  const { parts, answer } = record.questions[index];
+  const found = quiz.given.get(index);
   const said = found === parts.length ? "✓ Right." : found ? `${found} of ${parts.length} right.` : "Not so.";
   const solution = parts.map(([, choices, i]) => choices[i]).join(", ");
   return el("div.quiz",

@@ -9,8 +9,8 @@ function openSearch() {
 }
 // "step 17" and "17" are steps of each pass; of nodes, those whose own path has the words come first.
 function found(query) {
-  const [, pass = "", number_] = /^(?:(forward|backward)\s+)?(?:step\s+)?(\d+)$/.exec(query.trim()) || [];
-  const numbered = number_ ? steps.filter((step) => step.number === Number(number_) && step.phase.startsWith(pass)) : [];
+  const [, pass = "", nth] = /^(?:(forward|backward)\s+)?(?:step\s+)?(\d+)$/.exec(query.trim()) || [];
+  const numbered = nth ? steps.filter((step) => step.number === Number(nth) && step.phase.startsWith(pass)) : [];
   const terms = query.split(/\s+/).filter(Boolean);
   const has = (text) => terms.every((term) => text.toLowerCase().includes(term));
   const ranked = nodes.map((node) => {
@@ -24,10 +24,10 @@ function found(query) {
     ...those.map(([, node]) => hit(fullName(node), ` ${node.op || node.kind} · ${shapeOf(node)}`, () => choose(node.id))),
   ];
 }
-function hit(text, more, go_) {
+function hit(text, more, visit) {
   const pick = () => {
     byId("search").close();
-    go_();
+    visit();
   };
   return el("li", button([el("bdi", text), el("span.muted", more)], pick));
 }

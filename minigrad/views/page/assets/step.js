@@ -47,7 +47,7 @@ const settingOf = (text) => (text === "" || Number.isNaN(Number(text)) ? text : 
 function facts(node) {
   const { flops, saved, ratio, reach } = node;
   const kept = ({ name, node: id }) => (id === null ? name : nodeLink(nodes[id]));
-  const times = (name, x, count_) => x !== undefined && ["×", number(name, x, digits(x, count_))];
+  const times = (name, x, places) => x !== undefined && ["×", number(name, x, digits(x, places))];
   const known = [
     ["shape", shapeOf(node)],
     ["dtype", node.dtype],

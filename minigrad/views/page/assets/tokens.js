@@ -50,12 +50,12 @@ function linesOf(one, drawing, follow) {
   );
   for (const label of labels) listen(label, labels, follow);
   const said = `${sign}: lines from queries at the left to keys at the right`;
-  const drawing_ = svg("svg.token-lines", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": said },
+  const graph = svg("svg.token-lines", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": said },
     lines.map(({ path }) => path),
     labels.map(({ text }) => text),
   );
   return {
-    block: el("figure", { "data-kind": kind }, el("figcaption", sign), drawing_),
+    block: el("figure", { "data-kind": kind }, el("figcaption", sign), graph),
     names,
     show(at) {
       for (const { side, index, text } of labels) text.classList.toggle("pointed", at?.side === side && at.index === index);
