@@ -235,7 +235,7 @@ ONLY = {
 """Settings of PyTorch's modules that have one value here."""
 
 
-def _settings(ours: Module, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
+def _settings(ours: Module, theirs: Any) -> Iterator[tuple[str, object, object]]:
     """Pairs of settings that must agree."""
     own = {name: getattr(ours, name) for name in TORCH_SETTINGS if hasattr(ours, name)}
     own |= getattr(ours, "settings", None) or {}
@@ -259,7 +259,7 @@ def _settings(ours: Module, theirs: Any) -> Iterator[tuple[str, Any, Any]]:
         yield "nonlinearity", "tanh", theirs.nonlinearity
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """One number where all axes have the same one; None as False."""
     if isinstance(value, tuple | list) and len({*value}) == 1:
         value = value[0]

@@ -7,12 +7,15 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .. import layers
 from ..views.plain import of_bytes, one_line
 from ..views.terminal import Column, grid, wide
 from .output import show, wrapped
+
+if TYPE_CHECKING:
+    from layers.pretrained.describing import Checkpoint, Memory
 
 __all__ = ["run"]
 
@@ -27,21 +30,22 @@ SIZE_WORDS = {
     "n_tokens": "token(s) known",
     "max_len": "position(s)",
 }
-SHOWN = 10  # names of a list at most
+MOST_NAMES_LISTED = 10
 
 
 def run(arguments: Namespace) -> int:
-    a = arguments
     pretrained = import_module(".pretrained", layers.__name__)
-    found = pretrained.describe(a.folder, a.tokens, a.batch, a.dtype)
-    if a.json:
+    found: Checkpoint = pretrained.describe(
+        arguments.folder, arguments.tokens, arguments.batch, arguments.dtype
+    )
+    if arguments.json:
         show(json.dumps(asdict(found), indent=1))
     else:
         show("\n\n".join(_parts(found, wide(None))))
     return 1 if found.problems else 0
 
 
-def _parts(found: Any, width: int) -> Iterator[str]:
+def _parts(found: Checkpoint, width: int) -> Iterator[str]:
     known = {what: found.sizes[k] for k, what in SIZE_WORDS.items() if k in found.sizes}
     sizes = ", ".join(f"{n:,} {what.replace('(s)', 's' * (n != 1))}" for what, n in known.items())
     made = f", loaded as {found.model}" if found.model else ""
@@ -71,8 +75,7 @@ def _table(parts: dict[str, int], width: int, counted: str) -> str:
     return grid(columns, [*rows, ["in all", f"{whole:,}", ""]], width)
 
 
-def _memory(memory: Any, width: int) -> str:
-    m = memory
+def _memory(m: Memory, width: int) -> str:
     rows = [
         ["weights", of_bytes(m.weights), ""],
         ["to run", of_bytes(m.run), "with the arrays of a pass that are there at once"],
@@ -87,6 +90,6 @@ def _memory(memory: Any, width: int) -> str:
 
 
 def _listed(title: str, names: list[str], width: int) -> str:
-    lines = [wrapped(one_line(name), width) for name in names[:SHOWN]]
-    more = [f"… and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
+    lines = [wrapped(one_line(name), width) for name in names[:MOST_NAMES_LISTED]]
+    more = [f"… and {len(names) - MOST_NAMES_LISTED:,} more"] * (len(names) > MOST_NAMES_LISTED)
     return "\n".join([f"{title}:", *(f"  {line}" for line in [*lines, *more])])

@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..engine.errors import ArgumentError
 from ..files import is_special, move_into_place
@@ -59,7 +58,7 @@ def wrapped(line: str, width: int) -> str:
     )
 
 
-def complain(what: Any, status: int) -> int:
+def complain(what: object, status: int) -> int:
     first = (str(what).strip().splitlines() or [type(what).__name__])[0]
     print(f"minigrad: error: {one_line(first)}", file=sys.stderr)
     return status

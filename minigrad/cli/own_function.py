@@ -58,7 +58,7 @@ def own_function(name: str) -> Source:
     return made
 
 
-def _tokens(function: Any, target: Target) -> list[list[str]] | None:
+def _tokens(function: Callable[[], Any], target: Target) -> list[list[str]] | None:
     given = getattr(function, "tokens", None)
     if given is None:
         return None

@@ -154,7 +154,7 @@ def _loss(s: Settings, tokens: list[str], vocabulary: list[str], first: int) -> 
     ids = np.array([[vocabulary.index(token.lower()) for token in tokens]])  # (1, n)
     drawn = rng.normal(size=(first, s.d_model))
     common: dict[str, Any] = {"use_bias": s.bias, "rng": rng, "dtype": dtype}
-    layer: Any = (
+    layer: SelfAttention | MultiHeadAttention = (
         SelfAttention(s.d_model, s.d_k, s.d_v, **common)
         if s.layer == SELF_ATTENTION
         else MultiHeadAttention(s.d_model, s.heads, **common)
