@@ -59,10 +59,8 @@ def spread_lengths(
     return out
 
 
-def transposed(
-    n, spread, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """The result over n axes, by a convolution's rule for its input."""
+def transposed(n, spread, x, weight, bias, stride, padding, output_padding, groups, dilation):
+    """The result over n axes; `spread` is a convolution's rule for its input."""
     x, weight = floating(x), floating(weight)
     check_axes(n, x, weight, "C, O / groups")
     C, O = x.shape[1], weight.shape[1] * groups

@@ -51,7 +51,7 @@ def axes_of(x: Shaped, axis: Axes | list[int] = None) -> list[int]:
     return sorted(int(a) % x.ndim for a in named) if x.ndim else []
 
 
-def axis_letters(x: Shaped, axis: Axes = None) -> str:
+def axis_letters(x: Shaped, axis: Axes) -> str:
     """The letters of the axes that a setting names.
 
     >>> axis_letters(np.ones((2, 3, 5)), (0, -1))

@@ -110,12 +110,12 @@ def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator
     return samples
 
 
-def _cost(inputs: int, products: int, others: int) -> Callable[..., int]:
-    """The cost: products with W_ih and with W_hh, and operations for each entry of the states."""
+def _cost(per_entry: int) -> Callable[..., int]:
+    """Products with W_ih and W_hh at each step, and so many operations an entry of the states."""
 
     def cost(X, W_ih, W_hh):
-        (T, B, _), H = X.shape, W_hh.shape[1]
-        return T * B * (2 * inputs * W_ih.size + 2 * products * W_hh.size + others * H)
+        T, B, _ = X.shape
+        return T * B * (2 * W_ih.size + 2 * W_hh.size + per_entry * W_hh.shape[1])
 
     return cost
 
@@ -173,7 +173,7 @@ def _to_past(mask: Shaped | None, t: str, gates: str = r"\bar z") -> str:
 @op(
     tex=lambda mask: f"h, {_rnn(mask)}",
     vjp_tex=_vjp_tex(_rnn_back, b=r"\textstyle\sum_t \bar z_t", h=lambda mask: _to_past(mask, "1")),
-    flops=_cost(1, 1, 3),
+    flops=_cost(3),
     samples=_samples(1, 1),
     over_time=lambda g, out, W_hh, mask: _sizes(
         _rnn_gradients(_few(g), _few(out), W_hh, _few(mask))
@@ -260,7 +260,7 @@ def _gru_to_past(mask: Shaped | None, t: str) -> str:
         b_hh=r"\textstyle\sum_t \bar p_t",
         h=lambda mask: _gru_to_past(mask, "1"),
     ),
-    flops=_cost(1, 1, 22),
+    flops=_cost(22),
     samples=_samples(3, 1, biases=2),
     over_time=lambda g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask: _sizes(
         _gru_gradients(
@@ -376,7 +376,7 @@ def _state_to_memory(mask: Shaped | None, t: str) -> str:
         h=lambda mask: _to_past(mask, "1"),
         c=lambda mask: _memory_to_past(mask, "1"),
     ),
-    flops=_cost(1, 1, 26),
+    flops=_cost(26),
     samples=_samples(4, 2),
     over_time=lambda g, out, X, W_ih, W_hh, b, h, c, mask: _sizes(
         _lstm_gradients(
