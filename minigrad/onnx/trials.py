@@ -114,10 +114,11 @@ class Trials:
         The input must have the first one's kind, dimensions and batch: the tokens that a
         TextToText writes, beside those it reads; a decoder's context.
         """
-        lead, *others = self.inputs
-        first, symbols = self.inputs[lead], self.axes[lead]
-        if np.ndim(first) < 2 or 0 not in symbols:
+        lead, *others = self.inputs or [""]
+        symbols = self.axes.get(lead, {})
+        if 0 not in symbols or np.ndim(self.inputs[lead]) < 2:
             return
+        first = self.inputs[lead]
         for name in others:
             x, shared = self.inputs[name], self.axes
             alike = np.ndim(x) == np.ndim(first) and x.dtype.kind == first.dtype.kind

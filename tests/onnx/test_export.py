@@ -90,6 +90,12 @@ def test_several_outputs_and_a_dict_of_them(export):
     np.testing.assert_allclose(run(named, np.array([[5.0, 7.0]]))[1], [[5.0, 7.0]])
 
 
+def test_a_function_of_no_inputs_is_a_model_without_any(export):
+    model = export(lambda: mg.tensor([[1.0, 2.0]]) * 3, [])
+    assert not model.graph.input
+    np.testing.assert_allclose(run(model)[0], [[3.0, 6.0]])
+
+
 def test_axes_may_be_named_and_others_stay_as_they_are(export):
     model = export(lambda x: mg.sum(x, axis=1), [X], dynamic={"x": {2: "width"}})
     assert axes_of(model.graph.input[0]) == [2, 5, "width"]
