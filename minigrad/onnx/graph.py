@@ -2,7 +2,7 @@
 
 to.Add(a, b)                    # any operator of ONNX; arrays and numbers become constants
 to.Softmax(x, axis=-1)          # attributes by name
-values, order = to.emit_several("TopK", x, k, outputs=2)
+values, order = to.emit("TopK", x, k, outputs=2)
 """
 
 from __future__ import annotations
@@ -88,34 +88,29 @@ class Graph:
         return lambda *inputs, **attributes: self.emit(operator, *inputs, **attributes)
 
     def emit(
-        self, operator: str, *inputs: object, dtype: DTypeLike | None = None, **attributes: Any
-    ) -> GraphValue:
-        """The output of a new node, in the first input's dtype unless another is given."""
-        return self.emit_several(operator, *inputs, outputs=1, dtype=dtype, **attributes)[0]
-
-    def emit_several(
         self,
         operator: str,
         *inputs: object,
-        outputs: int,
+        outputs: int = 1,
         dtype: DTypeLike | None = None,
         **attributes: Any,
-    ) -> list[GraphValue]:
-        """The outputs of a new node, in the first input's dtype unless another is given."""
+    ) -> Any:
+        """The output of a new node, a list of several; in the first input's dtype unless given."""
         first = next((x for x in inputs if isinstance(x, GraphValue)), None)
         like = first.dtype if first is not None else np.dtype(np.int64)
         given = [None if x is None else self.value(x, like) for x in inputs]
         if operator in NARROW and like == np.float64:
             narrow = [self.cast(x, np.float32) if x and x.dtype == like else x for x in given]
-            made = self.emit_several(operator, *narrow, outputs=outputs, **attributes)
-            return [self.cast(x, np.float64) for x in made]
+            made = self.emit(operator, *narrow, outputs=outputs, **attributes)
+            wide = [self.cast(x, np.float64) for x in (made if outputs > 1 else [made])]
+            return wide if outputs > 1 else wide[0]
         self.opset = max(self.opset, FIRST_OPSET_OF.get(operator, OLDEST))
         made = [GraphValue(np.dtype(dtype or like)) for _ in range(outputs)]
         for value in made:
             carried = operator not in FINITE and value.dtype.kind == "f"
             value.infinite = carried and any(x is not None and x.infinite for x in given)
         self.nodes.append(GraphNode(operator, given, made, attributes, self.path))
-        return made
+        return made if outputs > 1 else made[0]
 
     # ------------------------------------------------------------------ constants
 

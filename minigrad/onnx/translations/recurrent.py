@@ -28,10 +28,10 @@ def _states(to, operator, order, X, W_ih, W_hh, biases, states, mask, **attribut
         steps = to.CumSum(counted, np.asarray(0))  # (T, B): how many were true so far
         lengths = to.cast(to.ReduceSum(counted, [0], keepdims=0), np.int32)
         T = to.Slice(to.Shape(X, dtype=np.int64), [0], [1])
-        places = to.emit_several("TopK", counted, T, outputs=2, axis=0)[1]
+        places = to.emit("TopK", counted, T, outputs=2, axis=0)[1]
         X = _picked(to, X, places)
     given = [X, *weights, B, lengths, *first]
-    found = to.emit_several(
+    found = to.emit(
         operator, *given, outputs=3 if operator == "LSTM" else 2, hidden_size=H, **attributes
     )
     out = to.Squeeze(found[0], [1])

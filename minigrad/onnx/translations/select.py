@@ -42,7 +42,7 @@ def _sorted(place):
     def translated(to, x, axis):
         x, axis = to.along(x, axis)
         n = to.Gather(to.Shape(x, dtype=np.int64), [axis], axis=0)
-        found = to.emit_several("TopK", x, n, outputs=2, axis=axis, largest=0, sorted=1)
+        found = to.emit("TopK", x, n, outputs=2, axis=axis, largest=0, sorted=1)
         found[1].dtype = np.dtype(np.int64)
         return found[place]
 
