@@ -40,23 +40,23 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
-    given = parser.parse_args(arguments)
-    root = Path(given.minigrad).resolve()
+    parsed = parser.parse_args(arguments)
+    root = Path(parsed.minigrad).resolve()
     peers, cases = everyone(str(root)), [*TABLE, *CHAINS, *OPS]
     for what, names, known in (
-        ("section", given.sections, SECTIONS),
-        ("case", given.cases, cases),
-        ("peer", given.peers, peers),
+        ("section", parsed.sections, SECTIONS),
+        ("case", parsed.cases, cases),
+        ("peer", parsed.peers, peers),
     ):
         if unknown := [name for name in names if name not in known]:
             parser.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     if not (root / "minigrad" / "__init__.py").is_file():
-        parser.error(f"--minigrad {given.minigrad}: no minigrad/ there")
-    if given.json and not Path(given.json).resolve().parent.is_dir():
-        parser.error(f"--json {given.json}: no such folder")
-    options = Options(str(root), _settings(given), given.quick, given.cases)
+        parser.error(f"--minigrad {parsed.minigrad}: no minigrad/ there")
+    if parsed.json and not Path(parsed.json).resolve().parent.is_dir():
+        parser.error(f"--json {parsed.json}: no such folder")
+    options = Options(str(root), _settings(parsed), parsed.quick, parsed.cases)
 
-    wanted = [peers[name] for name in peers if name in (BASE, *(given.peers or peers))]
+    wanted = [peers[name] for name in peers if name in (BASE, *(parsed.peers or peers))]
     remotes, versions, missing = start(wanted)
     facts = machine()
     data: dict[str, Any] = {
@@ -70,13 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(describe(facts))
     print(_compared(versions, missing, peers))
     try:
-        for name in given.sections or SECTIONS:
+        for name in parsed.sections or SECTIONS:
             report = SECTIONS[name](remotes, options)
             say()
-            print("", report.markdown() if given.markdown else report.text(), sep="\n", flush=True)
+            print("", report.markdown() if parsed.markdown else report.text(), sep="\n", flush=True)
             data["sections"][name] = report.data
-            if given.json:
-                Path(given.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            if parsed.json:
+                Path(parsed.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     finally:
         for remote in remotes:
             remote.close()
@@ -116,10 +116,10 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _settings(given: argparse.Namespace) -> Settings:
-    usual = Settings(given.dtype, 3, 0.02, 1.0) if given.quick else Settings(given.dtype)
-    asked = {"rounds": given.rounds, "patience": given.patience}
-    return replace(usual, **{name: x for name, x in asked.items() if x is not None})
+def _settings(parsed: argparse.Namespace) -> Settings:
+    usual = Settings(parsed.dtype, 3, 0.02, 1.0) if parsed.quick else Settings(parsed.dtype)
+    chosen = {"rounds": parsed.rounds, "patience": parsed.patience}
+    return replace(usual, **{name: x for name, x in chosen.items() if x is not None})
 
 
 def _compared(versions: dict[str, str], missing: dict[str, str], peers: dict[str, Peer]) -> str:

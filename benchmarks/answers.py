@@ -41,7 +41,7 @@ def reference(case: Case, dtype: DTypeLike) -> Answer:
     return answer(case, makers[type(case)](case, inputs), Peer("reference", "reference"))
 
 
-def check(given: Answer, expected: Answer, dtype: DTypeLike) -> float:
+def check(found: Answer, expected: Answer, dtype: DTypeLike) -> float:
     """The largest error of any array, relative to its largest entry.
 
     Entries far below those of the other gradients, as those of b_K, which are 0 but for rounding,
@@ -49,18 +49,18 @@ def check(given: Answer, expected: Answer, dtype: DTypeLike) -> float:
 
     Raises: WrongAnswer naming the array, if that is more than rounding can make.
     """
-    if given.keys() != expected.keys():
-        missing, strange = expected.keys() - given.keys(), given.keys() - expected.keys()
+    if found.keys() != expected.keys():
+        missing, strange = expected.keys() - found.keys(), found.keys() - expected.keys()
         raise WrongAnswer(f"wrong answer: without {sorted(missing)}, with {sorted(strange)}")
     gradients = [np.abs(expected[name]).max() for name in expected if name.startswith("d_")]
     floor = 0.01 * max(gradients)
     worst, where = 0.0, ""
     for name, right in expected.items():
-        if given[name].shape != right.shape:
+        if found[name].shape != right.shape:
             raise WrongAnswer(
-                f"wrong answer: {name} has shape {given[name].shape}, not {right.shape}"
+                f"wrong answer: {name} has shape {found[name].shape}, not {right.shape}"
             )
-        error = np.abs(given[name] - right).max() / max(np.abs(right).max(), floor)
+        error = np.abs(found[name] - right).max() / max(np.abs(right).max(), floor)
         if not error <= worst:  # NaN is the worst of all
             worst, where = float(error), name
             if np.isnan(error):

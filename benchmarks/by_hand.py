@@ -115,16 +115,16 @@ def core(
     row sums does the same; and rowsum(d_A ⊙ A) is rowsum(d_C ⊙ C).
     """
     d, dtype = C.shape[1] // h, C.dtype
-    one = B * h == 1  # two axes are faster than four
+    is_single = B * h == 1  # two axes are faster than four
 
     def heads(M: Any, i: int, of: int) -> Any:
-        if one:
+        if is_single:
             return M[:, i * d : (i + 1) * d]
         return M.reshape(B, n, of, h, d)[:, :, i].swapaxes(1, 2)  # (B, h, n, d)
 
     (Q, K, V), (d_Q, d_K, d_V) = ([heads(M, i, 3) for i in range(3)] for M in (QKV, d_QKV))
     O, d_O = heads(C, 0, 1), heads(d_C, 0, 1)
-    batch = () if one else (B, h)
+    batch = () if is_single else (B, h)
     E, d_S = np.empty((*batch, n, n), dtype), np.empty((*batch, n, n), dtype)
     top, sums = np.empty((*batch, n, 1), dtype), np.empty((*batch, n, 1), dtype)
     T = np.empty((*batch, n, d), dtype)
@@ -135,7 +135,7 @@ def core(
     largest: Any = np.maximum.reduce
     total: Any = np.add.reduce
     # np.dot is called faster than np.matmul; it wants its result in one piece
-    square = np.dot if one and n <= 64 else matmul
+    square = np.dot if is_single and n <= 64 else matmul
 
     def forward() -> None:
         multiply(Q, c, Q)

@@ -78,10 +78,10 @@ def in_torch(encoder: Any) -> Callable[[Any], Any]:
 def measure(contestants: dict[str, Any], X: Any, rounds: int) -> dict[str, list[Times]]:
     """Seconds of a forward, by contestant."""
     for _ in range(5):
-        found = {who: one(X) for who, one in contestants.items()}
+        found = {who: encode(X) for who, encode in contestants.items()}
     mine, theirs = found["minigrad"].numpy(), found["PyTorch"]
     np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
-    times = {who: partial(least, partial(one, X), 0.1) for who, one in contestants.items()}
+    times = {who: partial(least, partial(encode, X), 0.1) for who, encode in contestants.items()}
     return turns(rounds, times)
 
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    given = parser.parse_args()
+    options = parser.parse_args()
     import torch
 
     encoder, compiled = ours()
@@ -97,15 +97,15 @@ def main() -> None:
     print(
         f"{'threads':8} {'batch':>5} {'tokens':>6} {'PyTorch, ms':>12} {'compiled, ms':>13} ratio"
     )
-    for threads in given.threads:
+    for threads in options.threads:
         torch.set_num_threads(threads)
         clock = "cpu" if threads == 1 else "wall"
         for B, n in SHAPES:
             X = rng.normal(size=(B, n, D)).astype(np.float32)
             with threadpool_limits(threads), mg.no_grad():
                 contestants = {"minigrad": compiled, "PyTorch": in_torch(encoder)}
-                times = measure(contestants, X, given.rounds)
-            seconds = {who: [getattr(one, clock) for one in times[who]] for who in times}
+                times = measure(contestants, X, options.rounds)
+            seconds = {who: [getattr(time, clock) for time in times[who]] for who in times}
             pairs = zip(seconds["minigrad"], seconds["PyTorch"], strict=True)
             ratio = statistics.median(mine / theirs for mine, theirs in pairs)
             least = [min(seconds[who]) * 1e3 for who in ("PyTorch", "minigrad")]

@@ -299,28 +299,29 @@ def _tasks(kinds: Any, seeds: range, models: Any) -> Iterator[tuple[str, str, in
                     yield name, model, seed
 
 
-def _kinds(asked: tuple[str, str, int, bool]) -> list[str]:
-    name, model, seed, healthy = asked
+def _kinds(run: tuple[str, str, int, bool]) -> list[str]:
+    name, model, seed, healthy = run
     settings = HEALTHY[name][-1] if healthy else PROBLEMS[name][-1]
     return train(model, settings, seed).diagnose().kinds
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    asked.add_argument("--seeds", type=int, default=2)
-    asked.add_argument("--first", type=int, default=0, help="the first seed")
-    asked.add_argument("--models", nargs="*", default=[*MODELS])
-    asked.add_argument("--problems", nargs="*", default=[*PROBLEMS])
-    asked.add_argument("--healthy", type=int, help="seeds of healthy runs, as many unless given")
-    asked.add_argument("--processes", type=int, default=2)
-    given = asked.parse_args()
-    chosen = {name: PROBLEMS[name] for name in given.problems}
-    healthy = given.seeds if given.healthy is None else given.healthy
-    first = given.first
-    planted_seeds, healthy_seeds = range(first, first + given.seeds), range(first, first + healthy)
-    runs = [(*run, False) for run in _tasks(chosen, planted_seeds, given.models)]
-    runs += [(*run, True) for run in _tasks(HEALTHY, healthy_seeds, given.models)]
-    with Pool(given.processes) as pool:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--models", nargs="*", default=[*MODELS])
+    parser.add_argument("--problems", nargs="*", default=[*PROBLEMS])
+    parser.add_argument("--healthy", type=int, help="seeds of healthy runs, as many unless given")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    chosen = {name: PROBLEMS[name] for name in options.problems}
+    healthy = options.seeds if options.healthy is None else options.healthy
+    first = options.first
+    planted_seeds = range(first, first + options.seeds)
+    healthy_seeds = range(first, first + healthy)
+    runs = [(*run, False) for run in _tasks(chosen, planted_seeds, options.models)]
+    runs += [(*run, True) for run in _tasks(HEALTHY, healthy_seeds, options.models)]
+    with Pool(options.processes) as pool:
         found = dict(zip(runs, pool.map(_kinds, runs, chunksize=1), strict=True))
     print(*_table(found), sep="\n")
 

@@ -25,7 +25,7 @@ LETTERS = 8  # that the GPT's texts have
 class Settings:
     """Of a model, its data and its training; each problem changes a few."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.activation: Any = mg.relu
         self.depth, self.gain, self.shift, self.recurrent_gain = 3, 1.0, 0.0, 1.0
         self.norm = self.dropout = self.numbers = False
@@ -40,7 +40,7 @@ class Settings:
         self.schedule: Callable[..., Any] | None = None  # of the optimizer
         self.trained: Callable[..., Any] | None = None  # of the model: what the optimizer is given
         self.zero_grad, self.held_out, self.evaluated = True, False, True
-        vars(self).update(given)
+        vars(self).update(changes)
 
 
 class Task(Module):

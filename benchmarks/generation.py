@@ -62,11 +62,11 @@ def contestants() -> dict[str, Callable[[Any, int], Any]]:
 def measure(batch: int, rounds: int, found: dict[str, Any]) -> dict[str, list[float]]:
     """Seconds of each call, by contestant."""
     prompt = np.random.default_rng(2).integers(0, 256, (batch, PROMPT))
-    tokens = {who: one(prompt, NEW) for who, one in found.items()}
+    tokens = {who: run(prompt, NEW) for who, run in found.items()}
     for who, mine in tokens.items():
         np.testing.assert_array_equal(mine, tokens[BASE], err_msg=who)
-    calls = {who: partial(least, partial(one, prompt, NEW), 0) for who, one in found.items()}
-    return {who: [one.cpu for one in times] for who, times in turns(rounds, calls).items()}
+    calls = {who: partial(least, partial(run, prompt, NEW), 0) for who, run in found.items()}
+    return {who: [timed.cpu for timed in times] for who, times in turns(rounds, calls).items()}
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ def _as_images(array: Any) -> Any:
 def _build(title: str) -> tuple[list[Any], float]:
     global _step
     op = OPS[title]
-    arrays, given = op.arrays()
+    arrays, constants = op.arrays()
     ours = _engine.__name__ == "minigrad"
     if ours and op.images:
         arrays[0] = _as_images(arrays[0])
@@ -73,7 +73,7 @@ def _build(title: str) -> tuple[list[Any], float]:
         if ours
         else [_engine.from_numpy(a).requires_grad_() for a in arrays]
     )
-    others = given if ours else [_engine.from_numpy(a) for a in given]
+    others = constants if ours else [_engine.from_numpy(a) for a in constants]
     call = op.ours if ours else op.theirs
     out = call(_engine, *leaves, *others)
     g = np.random.default_rng(1).standard_normal(tuple(out.shape)).astype(np.float32)
@@ -140,23 +140,23 @@ def measure_ops(
         data={},
     )
     try:
-        for who, one in engines.items():
-            one.ask(_load, paths[who])
+        for who, engine in engines.items():
+            engine.ask(_load, paths[who])
         for title in titles:
             say(f"ops: {title}")
-            built = {who: one.ask(_build, title) for who, one in engines.items()}
+            built = {who: engine.ask(_build, title) for who, engine in engines.items()}
             if wrong := compare(title, [answer for answer, _ in built.values()]):
                 report.notes.append(wrong)
                 continue
             samples = turns(
-                rounds, {w: partial(one.ask, _sample, seconds) for w, one in engines.items()}
+                rounds, {w: partial(engine.ask, _sample, seconds) for w, engine in engines.items()}
             )
             figures = [figures_of(samples[who], built[who][1]) for who in engines]
-            report.data[title] = dict(zip(engines, [one._asdict() for one in figures], strict=True))
+            report.data[title] = dict(zip(engines, [row._asdict() for row in figures], strict=True))
             report.rows.append([title, *_row(figures)])
     finally:
-        for one in engines.values():
-            one.close()
+        for engine in engines.values():
+            engine.close()
     return report
 
 
@@ -167,8 +167,8 @@ def figures_of(samples: list[Times], peak: float) -> Figures:
 
 
 def _row(figures: list[Figures]) -> list[str]:
-    walls = [number(1e3 * one.wall) + ("" if one.quiet else "~") for one in figures]
-    cpus = [number(1e3 * one.cpu) for one in figures]
-    peaks = [f"{one.peak / 2**20:.0f}" for one in figures]
+    walls = [number(1e3 * figure.wall) + ("" if figure.quiet else "~") for figure in figures]
+    cpus = [number(1e3 * figure.cpu) for figure in figures]
+    peaks = [f"{figure.peak / 2**20:.0f}" for figure in figures]
     ratio = number(figures[0].wall / figures[-1].wall) if len(figures) > 1 else NONE
     return [*walls, *cpus, *peaks, ratio]

@@ -59,8 +59,8 @@ def answered(server: PlayServer, value: float) -> tuple[float, float]:
     """Seconds of the server for one edit, and of its CPU."""
     session = server.session
     node = next(e.id for e in session.run.trace.entries if e.name == "tokens")
-    asked = {"do": "set", "node": node, "index": [*ENTRY], "value": value}
-    question = json.dumps(asked | {"version": session.version}).encode()
+    edit = {"do": "set", "node": node, "index": [*ENTRY], "value": value}
+    question = json.dumps(edit | {"version": session.version}).encode()
     start, cpu = time.perf_counter(), time.process_time()
     server.answer(question)
     seconds = time.perf_counter() - start, time.process_time() - cpu
@@ -96,7 +96,7 @@ def painted(server: PlayServer, edits: int) -> list[tuple[float, float]]:
 
 def _cpu(tools: Any) -> float:
     metrics = tools.send("Performance.getMetrics")["metrics"]
-    return 1e3 * next(one["value"] for one in metrics if one["name"] == "TaskDuration")
+    return 1e3 * next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
 
 
 def main() -> None:

@@ -154,7 +154,7 @@ def main():
         for name, kind in kinds.items():
             for key, found in start(*kind).items():
                 least[name][key] = min(found, least[name].get(key, found))
-    one = least["1 rank"]
+    alone = least["1 rank"]
     for name in [name for name in KINDS if name in least]:
         of = least["PyTorch, 1 rank" if "gloo" in name else "1 rank"]
         wall, processor = (least[name][key] / of[key] for key in ("wall", "processor"))
@@ -166,7 +166,7 @@ def main():
     summed, strong = least["2 ranks, strong"]["sum"], least["2 ranks, strong"]["wall"]
     size, part = B * N * D * 4, 2 * summed / strong
     print(f"a sum over 2 ranks of {size:,} bytes: {summed * 1e3:.2f} ms; two: {part:.0%} of a step")
-    paper = 0.5 + 2 * summed / one["wall"]
+    paper = 0.5 + 2 * summed / alone["wall"]
     print(f"on paper, half the work and two sums: {paper:.2f} of one rank's time")
     whole, half = (least[p]["bytes"] for p in RINGS)
     print(f"ring attention to {RING:,} tokens: {whole / 2**20:.1f} MiB on one rank, on each of two")

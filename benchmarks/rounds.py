@@ -115,30 +115,30 @@ def measure(case: Case, contestants: Sequence[Contestant], settings: Settings) -
     """Check every contestant's answer, then time those that are right, in turn, round by round."""
     expected = reference(case, settings.dtype)
     result = Result(case)
-    for one in contestants:
+    for contestant in contestants:
         try:
-            given = one.build(case, settings.dtype)
-            result.errors[one.name] = check(given, expected, settings.dtype)
-            result.samples[one.name] = []
+            answer = contestant.build(case, settings.dtype)
+            result.errors[contestant.name] = check(answer, expected, settings.dtype)
+            result.samples[contestant.name] = []
         except Unsupported:
             continue
         except (PeerError, WrongAnswer) as error:
-            result.failures[one.name] = str(error)
+            result.failures[contestant.name] = str(error)
     del expected
-    right = [one for one in contestants if one.name in result.samples]
+    right = [contestant for contestant in contestants if contestant.name in result.samples]
     patience = settings.patience
     for i in range(settings.rounds):
         first = i % max(1, len(right))
-        for one in right[first:] + right[:first]:
-            taken = result.samples.get(one.name)
+        for contestant in right[first:] + right[:first]:
+            taken = result.samples.get(contestant.name)
             if taken is None or (i >= 3 and min(taken) > SLOW):
                 continue
             try:
-                seconds, idle = one.sample(settings.target, patience)
+                seconds, idle = contestant.sample(settings.target, patience)
                 taken.append(seconds)
                 # where it is never idle, waiting for it must end some day
                 patience = settings.patience if idle else patience / 2
             except PeerError as error:
-                result.failures[one.name] = str(error)
-                del result.samples[one.name], result.errors[one.name]
+                result.failures[contestant.name] = str(error)
+                del result.samples[contestant.name], result.errors[contestant.name]
     return result

@@ -51,19 +51,19 @@ class Options:
 
 def table(remotes: Sequence[Remote], options: Options) -> Report:
     """One training step of every case, as ratios to hand-best."""
-    others = [one for one in remotes if one.name != BASE]
+    others = [remote for remote in remotes if remote.name != BASE]
     report = Report(
         "Forward and backward: time as a ratio to the best NumPy written by hand",
-        [f"case, {options.settings.dtype}", f"{BASE}, ms", *(one.title for one in others)],
+        [f"case, {options.settings.dtype}", f"{BASE}, ms", *(remote.title for remote in others)],
         notes=[LEGEND],
     )
     results = _measured(options.chosen(TABLE, QUICK), remotes, options, report)
     for result in results:
         base = cell(result, BASE, result.seconds(BASE), 1e3)
-        ratios = [cell(result, one.name, result.ratio(one.name)) for one in others]
-        for i, one in enumerate(others):
-            if result.samples.get(one.name) and result.samples.get(BASE):
-                ratios[i] += f"/{number(result.least_ratio(one.name))}"
+        ratios = [cell(result, remote.name, result.ratio(remote.name)) for remote in others]
+        for i, remote in enumerate(others):
+            if result.samples.get(remote.name) and result.samples.get(BASE):
+                ratios[i] += f"/{number(result.least_ratio(remote.name))}"
         report.rows.append([result.case.title, base, *ratios])
     worst = max(results, key=Result.spread, default=None)
     if worst is not None and worst.spread() > QUIET:
@@ -79,21 +79,21 @@ def table(remotes: Sequence[Remote], options: Options) -> Report:
 def nodes(remotes: Sequence[Remote], options: Options) -> Report:
     """What a node costs beyond the NumPy work it stands for."""
     some = _only(remotes, BASE, "eager", "compiled", "torch")
-    others = [one for one in some if one.name != BASE]
+    others = [remote for remote in some if remote.name != BASE]
     report = Report(
         "The engine's own cost: µs a node, forward and backward, beyond bare NumPy's",
-        [f"4×4, {options.settings.dtype}", "bare NumPy", *(one.title for one in others)],
+        [f"4×4, {options.settings.dtype}", "bare NumPy", *(remote.title for remote in others)],
     )
     for result in _measured(options.chosen(CHAINS, tuple(CHAINS)), some, options, report):
         assert isinstance(result.case, Chain)
         scale = 1e6 / result.case.nodes
         bare = cell(result, BASE, result.seconds(BASE), scale)
-        beyond = [cell(result, one.name, result.beyond(one.name), scale) for one in others]
+        beyond = [cell(result, remote.name, result.beyond(remote.name), scale) for remote in others]
         report.rows.append([result.case.title, bare, *beyond])
-    for one in _only(remotes, "eager"):
+    for remote in _only(remotes, "eager"):
         count = 100_000 if options.quick else 1_000_000
         try:
-            taken = report.data[f"chain of {count}"] = one.long_chain(count)
+            taken = report.data[f"chain of {count}"] = remote.long_chain(count)
         except PeerError as error:
             report.notes.append(f"A chain of {count:,} additions: {error}")
             continue
@@ -124,7 +124,7 @@ SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
 
 
 def _only(remotes: Sequence[Remote], *names: str) -> list[Remote]:
-    return [one for one in remotes if one.name in names]
+    return [remote for remote in remotes if remote.name in names]
 
 
 def _measured(
@@ -136,7 +136,7 @@ def _measured(
         say(case.title)
         result = measure(case, remotes, options.settings)
         results.append(result)
-        titles = {one.name: one.title for one in remotes}
+        titles = {remote.name: remote.title for remote in remotes}
         for name, why in result.failures.items():
             report.notes.append(f"{case.title}, {titles[name]}: {why}")
     report.data = {"cases": [result.data() for result in results]}

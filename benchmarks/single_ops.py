@@ -40,8 +40,8 @@ class SingleOp:
         rng = np.random.default_rng(0)
         draw = (lambda s: rng.uniform(0.5, 1.5, s)) if self.positive else rng.standard_normal
         leaves = [np.asarray(draw(shape), np.float32) for shape in self.shapes]
-        given = [rng.integers(0, self.below, self.indices)] if self.indices else []
-        return leaves, given
+        constants = [rng.integers(0, self.below, self.indices)] if self.indices else []
+        return leaves, constants
 
 
 _OF_IMAGES = ("convolution", "conv1d", "depthwise", "batch_norm", "max_pool", "avg_pool")
@@ -173,4 +173,4 @@ _EVERY = [
         functional("scaled_dot_product_attention"),
     ),
 ]
-OPS: dict[str, SingleOp] = {one.title: one for one in _EVERY}
+OPS: dict[str, SingleOp] = {op.title: op for op in _EVERY}

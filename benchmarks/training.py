@@ -56,8 +56,8 @@ def measure(name: str, rounds: int, contestants: tuple[str, ...]) -> dict[str, t
         for who, (losses, _) in begun.items():
             wanted = begun[contestants[0]][0]
             np.testing.assert_allclose(losses, wanted, rtol=1e-2, err_msg=f"{name}: {who}")
-        asked = {who: partial(process.ask, _time, 0.25) for who, process in processes.items()}
-        found = turns(rounds, asked)
+        calls = {who: partial(process.ask, _time, 0.25) for who, process in processes.items()}
+        found = turns(rounds, calls)
         return {w: (*map(min, zip(*found[w], strict=True)), begun[w][1]) for w in contestants}
     finally:
         for process in processes.values():
@@ -69,14 +69,14 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--only", nargs="*", default=CONTESTANTS, choices=CONTESTANTS)
-    given = parser.parse_args()
-    title = " ".join(f"{who:>9}" for who in given.only)
+    options = parser.parse_args()
+    title = " ".join(f"{who:>9}" for who in options.only)
     print(f"{'wall ms, CPU ms, peak MiB':34} {title}   {title}   {title}", flush=True)
-    for name in given.cases or CASES:
-        found = measure(name, given.rounds, tuple(given.only))
+    for name in options.cases or CASES:
+        found = measure(name, options.rounds, tuple(options.only))
         scales = (1e3, 1e3, 2**-20)
         columns = [
-            " ".join(f"{found[who][k] * scales[k]:9.2f}" for who in given.only) for k in range(3)
+            " ".join(f"{found[who][k] * scales[k]:9.2f}" for who in options.only) for k in range(3)
         ]
         print(f"{CASES[name].title:34} {'   '.join(columns)}", flush=True)
 

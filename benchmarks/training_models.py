@@ -125,24 +125,24 @@ def _theirs(model: Any) -> Step:
             target.copy_(torch.from_numpy(np.array(source)))
 
     def affine(source: Any) -> Any:
-        made = nn.Linear(*source.W.shape)
-        copy(made.weight, source.W.numpy().T)
-        copy(made.bias, source.b.numpy())
-        return made
+        copied = nn.Linear(*source.W.shape)
+        copy(copied.weight, source.W.numpy().T)
+        copy(copied.bias, source.b.numpy())
+        return copied
 
     def convolution(source: Any) -> Any:
         d_out, d_in, *size = source.weight.shape
-        made = nn.Conv2d(d_in, d_out, tuple(size), padding=1)
-        copy(made.weight, source.weight.numpy())
-        copy(made.bias, source.bias.numpy())
-        return made
+        copied = nn.Conv2d(d_in, d_out, tuple(size), padding=1)
+        copy(copied.weight, source.weight.numpy())
+        copy(copied.bias, source.bias.numpy())
+        return copied
 
     def lstm(source: Any) -> Any:
         cell = next(module for module in source.modules() if hasattr(module, "weight_ih"))
-        made = nn.LSTM(cell.weight_ih.shape[1], cell.weight_hh.shape[1], batch_first=True)
+        copied = nn.LSTM(cell.weight_ih.shape[1], cell.weight_hh.shape[1], batch_first=True)
         for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            copy(getattr(made, f"{key}_l0"), getattr(cell, key).numpy())
-        return made
+            copy(getattr(copied, f"{key}_l0"), getattr(cell, key).numpy())
+        return copied
 
     made_of: dict[type, Callable[[Any], Any]] = {
         Linear: affine,

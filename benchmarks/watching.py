@@ -94,9 +94,9 @@ def measure(case: Case, compiled: bool, rounds: int) -> tuple[float, float]:
     for _ in range(9):  # a compiled step's first calls, and its checks of itself
         ten(plain)
         own.run(ten, watched)
-    one, other = _least(rounds, [lambda: ten(plain), lambda: own.run(ten, watched)])
+    plain_times, watched_times = _least(rounds, [lambda: ten(plain), lambda: own.run(ten, watched)])
     own.run(watch.__exit__)
-    return sum(one) / EVERY, sum(other) / sum(one)
+    return sum(plain_times) / EVERY, sum(watched_times) / sum(plain_times)
 
 
 def trace(case: Case, rounds: int) -> tuple[float, float]:
@@ -119,14 +119,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=20)
-    given = parser.parse_args()
+    options = parser.parse_args()
     head = f"{'case':34} {'eager ms':>9} {'watched':>8} {'compiled':>9} {'watched':>8}"
     print(f"{head} {'traced':>8} {'checked':>8}")
-    for name in given.cases or CASES:
+    for name in options.cases or CASES:
         case = CASES[name]
-        eager = measure(case, False, given.rounds)
-        compiled = measure(case, True, given.rounds)
-        traced = trace(case, given.rounds)
+        eager = measure(case, False, options.rounds)
+        compiled = measure(case, True, options.rounds)
+        traced = trace(case, options.rounds)
         cells = f"{eager[0] * 1e3:9.2f} {eager[1]:8.3f} {compiled[0] * 1e3:9.2f} {compiled[1]:8.3f}"
         print(f"{case.title:34} {cells} {traced[0]:8.2f} {traced[1]:8.2f}", flush=True)
 

@@ -30,10 +30,10 @@ class _Worker:
         self.step = None  # the last case's arrays go first
         gc.collect()
         step = self.step = self.peer.step(case, case.inputs(dtype))
-        given = answer(case, step, self.peer)
+        found = answer(case, step, self.peer)
         if excuse := self.peer.excuse():
             raise PeerError(excuse)
-        return given
+        return found
 
     def sample(self, seconds: float, patience: float) -> tuple[float, bool]:
         assert self.step is not None, "sample before build"

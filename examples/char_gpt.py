@@ -99,15 +99,15 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=STEPS)
     arguments.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")
     arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
-    given = arguments.parse_args()
-    steps = QUICK if given.quick else given.steps
+    options = arguments.parse_args()
+    steps = QUICK if options.quick else options.steps
     run = Run(steps)
-    if given.run and given.run.exists():
-        print(f"taken up after step {mg.load(given.run, **run.parts)['step']}")
+    if options.run and options.run.exists():
+        print(f"taken up after step {mg.load(options.run, **run.parts)['step']}")
     with mg.watch(run.model, every=10) as flow:
-        run.train(steps, flow, given.run)
-    if given.watch:
-        print("the gradient over training:", flow.html(given.watch))
+        run.train(steps, flow, options.run)
+    if options.watch:
+        print("the gradient over training:", flow.html(options.watch))
     print(run.write("The import statement", 200, np.random.default_rng(0)))
     loss = run.test_loss()
     print(f"loss of text never seen after {steps} steps: {loss:.2f} (guessing: 4.6)")

@@ -119,16 +119,17 @@ def main() -> None:
     )
     arguments.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
     arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     for kind, goal, epochs in (MLP, 0.97, 20), (CNN, 0.98, 8), (ViT, 0.96, 16):
         model = kind(np.random.default_rng(0))
-        page = given.watch and str(Path(given.watch).with_suffix(f".{kind.__name__.lower()}.html"))
-        found = train(model, 4 if given.quick else epochs, page)
+        suffix = f".{kind.__name__.lower()}.html"
+        page = options.watch and str(Path(options.watch).with_suffix(suffix))
+        found = train(model, 4 if options.quick else epochs, page)
         size = sum(p.size for p in model.parameters())
         print(
             f"{kind.__name__:4} {size:7,} numbers   {found:.1%} of 450 digits never seen are right"
         )
-        assert found >= (0.75 if given.quick else goal)
+        assert found >= (0.75 if options.quick else goal)
 
 
 if __name__ == "__main__":

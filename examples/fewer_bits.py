@@ -27,12 +27,12 @@ class Reader(Module):
     """An image's eight rows as tokens, one block of attention over them, and their mean."""
 
     def __init__(self, rng: Any, dtype: Any) -> None:
-        made = {"rng": rng, "dtype": dtype}
+        keywords = {"rng": rng, "dtype": dtype}
         self.dtype = np.dtype(dtype)
-        self.embed = Linear(8, D, **made)
-        self.position = LearnedPosition(8, D, **made)
-        self.block = TransformerBlock(D, 4, **made)
-        self.out = Linear(D, 10, **made)
+        self.embed = Linear(8, D, **keywords)
+        self.position = LearnedPosition(8, D, **keywords)
+        self.block = TransformerBlock(D, 4, **keywords)
+        self.out = Linear(D, 10, **keywords)
 
     def forward(self, X: Any) -> Any:
         H = self.block(self.position(self.embed(X)))  # (B, 8, D)
@@ -48,14 +48,14 @@ def images(dtype: Any) -> tuple[np.ndarray, ...]:
     return X[order[:1347]], y[order[:1347]], X[order[1347:]], y[order[1347:]]
 
 
-def train(model: Module, epochs: int, seed: int, lr: float, told: str) -> LossScale:
+def train(model: Module, epochs: int, seed: int, lr: float, title: str) -> LossScale:
     """Train a model as it is; what scaled its loss."""
     X, y, _, _ = images(model.dtype)
     rng = np.random.default_rng(seed)
     optimizer = AdamW(model.parameters(), lr=lr)
     scaler = LossScale(optimizer, scale=2.0**15)
     slower = schedule.cosine(optimizer, epochs * -(-len(y) // 32))
-    for _ in tqdm(range(epochs), told):
+    for _ in tqdm(range(epochs), title):
         for x, digit in batches(X, y, batch_size=32, rng=rng):
             model.zero_grad()
             scaler.backward(mg.cross_entropy(model(mg.tensor(x)), digit))
@@ -92,7 +92,7 @@ def show_kinds(whole: Any, half: Any, small: Any) -> dict[str, float]:
 
 def unrounded(model: Module) -> Reader:
     """The network with a model's weights and no rounding."""
-    made = Reader(np.random.default_rng(0), np.float32)
+    quantized = Reader(np.random.default_rng(0), np.float32)
     state = {path.replace(".W.W", ".W"): x for path, x in model.state_dict().items()}
     for name in "QKVO":
         path = f"block.attention.W_{name}"
@@ -100,8 +100,8 @@ def unrounded(model: Module) -> Reader:
     for name in ("1", "2"):
         path = f"block.feed_forward.W_{name}"
         state[path] = state.pop(f"{path}.W", state.get(path))
-    made.load_state_dict({path: state[path] for path in made.state_dict()})
-    return made
+    quantized.load_state_dict({path: state[path] for path in quantized.state_dict()})
+    return quantized
 
 
 def show_bits(whole: Any, epochs: int, seed: int) -> dict[int, list[tuple[float, float]]]:
@@ -117,7 +117,7 @@ def show_bits(whole: Any, epochs: int, seed: int) -> dict[int, list[tuple[float,
     for bits in BITS:
         afterwards = quantize(whole, X, bits=bits, scores=True)
         learning = quantize(whole, X, bits=bits, train=True, scores=True)
-        train(learning, epochs, seed, lr=3e-3, told=f"training for {bits} bits")
+        train(learning, epochs, seed, lr=3e-3, title=f"training for {bits} bits")
         trained = quantize(learning, X, bits=bits, scores=True)
         found[bits] = []
         for model, exact in ((afterwards, whole), (trained, unrounded(learning))):
@@ -134,11 +134,11 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer epochs")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    epochs = 6 if given.quick else 8
-    whole, half = (Reader(np.random.default_rng(given.seed), t) for t in (np.float32, np.float16))
-    train(whole, epochs, given.seed, lr=3e-3, told="training in float32")
-    scaler = train(half, epochs, given.seed, lr=3e-3, told="training in float16")
+    options = parser.parse_args()
+    epochs = 6 if options.quick else 8
+    whole, half = (Reader(np.random.default_rng(options.seed), t) for t in (np.float32, np.float16))
+    train(whole, epochs, options.seed, lr=3e-3, title="training in float32")
+    scaler = train(half, epochs, options.seed, lr=3e-3, title="training in float16")
     small = quantize(whole, images(np.float32)[0][:64])
     right = show_kinds(whole, half, small)
     print(f"trained in float16: {scaler}")
@@ -147,7 +147,7 @@ def main() -> None:
     assert weight_bytes(small) < 0.4 * weight_bytes(whole)
     assert scaler.skipped < 5
 
-    by_bits = show_bits(whole, epochs // 2, given.seed)
+    by_bits = show_bits(whole, epochs // 2, options.seed)
     gains = {bits: trained[0] - rounded[0] for bits, (rounded, trained) in by_bits.items()}
     assert by_bits[8][1][0] > right["float32"] - 0.01  # the same accuracy
     assert gains[4] >= 0  # better than rounding afterwards, at 3 bits by far

@@ -56,8 +56,8 @@ def right(model: LanguageModel, shift: int) -> float:
     """The share of digits after the sign that are the likeliest."""
     both = sequences(500, shift, np.random.default_rng(99))
     with mg.no_grad():
-        said = model(both[:, :-1]).numpy()[:, LENGTH:].argmax(axis=-1)
-    return float((said == both[:, LENGTH + 1 :]).mean())
+        answers = model(both[:, :-1]).numpy()[:, LENGTH:].argmax(axis=-1)
+    return float((answers == both[:, LENGTH + 1 :]).mean())
 
 
 def main() -> None:
@@ -66,8 +66,8 @@ def main() -> None:
     )
     parser.add_argument("file", nargs="?", metavar="ADAPTERS.npz", help="keep the adapters there")
     parser.add_argument("--quick", action="store_true", help="80 and 40 steps, not 300 and 150")
-    given = parser.parse_args()
-    before, after = (80, 40) if given.quick else (300, 150)
+    options = parser.parse_args()
+    before, after = (80, 40) if options.quick else (300, 150)
 
     model = new_model()
     train(model, "copying", before, shift=0, lr=5e-3)
@@ -83,11 +83,11 @@ def main() -> None:
 
     untaught = new_model()
     lora(untaught, rank=2, alpha=4, targets="*", rng=0)
-    other = train(untaught, "untaught", after, shift=1, lr=1e-2)
-    print(f"the same beside untaught weights: loss {other:.4f}")
+    untaught_loss = train(untaught, "untaught", after, shift=1, lr=1e-2)
+    print(f"the same beside untaught weights: loss {untaught_loss:.4f}")
 
-    if given.file:
-        mg.save(given.file, adapters=adapters)
+    if options.file:
+        mg.save(options.file, adapters=adapters)
     tokens = sequences(5, 1, np.random.default_rng(7))[:, :-1]
     wrapped = model(tokens).numpy()
     adapters.merge()
@@ -98,7 +98,7 @@ def main() -> None:
     assert apart < 1e-4
     assert share < 0.1
     assert enciphered > 0.98
-    assert loss < 0.1 * other
+    assert loss < 0.1 * untaught_loss
 
 
 if __name__ == "__main__":

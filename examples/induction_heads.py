@@ -33,8 +33,8 @@ def main() -> None:
     )
     parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
     parser.add_argument("--quick", action="store_true", help="60 steps of training, not 400")
-    given = parser.parse_args()
-    n_steps = 60 if given.quick else 400
+    options = parser.parse_args()
+    n_steps = 60 if options.quick else 400
 
     rng = np.random.default_rng(0)
     model = LanguageModel(
@@ -78,16 +78,16 @@ def main() -> None:
                 f"layer {layer} head {head}: {before[layer][head]:.2f} on the token before, "
                 f"{after[layer][head]:.2f} on the one after the last like this"
             )
-    if not given.quick:
+    if not options.quick:
         assert right > 0.95
         assert before[0].max() > 0.25  # the heads may share it; evenly spread it were 0.06
         assert after[1].max() > 0.25
-    assert loss < np.log(TOKENS) - (0.02 if given.quick else 2)
-    if given.page:
+    assert loss < np.log(TOKENS) - (0.02 if options.quick else 2)
+    if options.page:
         with mg.trace() as t:
             logits = model(tokens[:2, :-1]).reshape(-1, TOKENS)
             mg.cross_entropy(logits, tokens[:2, 1:].reshape(-1)).backward()
-        print("one step, to step through:", t.html(given.page))
+        print("one step, to step through:", t.html(options.page))
 
 
 if __name__ == "__main__":

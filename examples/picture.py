@@ -176,28 +176,29 @@ def pronoun(path: Path) -> int:
     example = runpy.run_path(str(EXAMPLES / "pronoun.py"))
     seen = [example["Seen"](function) for function in (example["tired"], example["wide"])]
     it, lines = example["IT"], []
-    for number, one in enumerate(seen):
+    for number, text in enumerate(seen):
         y = number * SENTENCE + 85
-        starts = 20 + LETTER * np.cumsum([0, *(len(word) + 1 for word in one.words)])
+        starts = 20 + LETTER * np.cumsum([0, *(len(word) + 1 for word in text.words)])
         middle = (starts[:-1] + starts[1:] - LETTER) / 2
-        for j, word in enumerate(one.words):
+        for j, word in enumerate(text.words):
             bold = ' class="it"' if j == it else ""
             lines.append(f'<text x="{middle[j]:.0f}" y="{y}"{bold}>{escape(word)}</text>')
-            if one.read[it, j] >= 0.05:
-                adds = one.read[it, j] * one.slope[it, j]
-                said = f"reads {one.read[it, j]:.2f}, adds {adds:.1f} to the loss".replace("-", "−")
-                lines += arc("reads", one.read[it, j], said, middle[[it, j]], y - 18, y - 70)
-            if one.point[it, j] >= 0.05:
-                said = f"points {one.point[it, j]:.2f}"
-                lines += arc("points", one.point[it, j], said, middle[[it, j]], y + 8, y + 60)
+            if text.read[it, j] >= 0.05:
+                adds = text.read[it, j] * text.slope[it, j]
+                label = f"reads {text.read[it, j]:.2f}, adds {adds:.1f} to the loss"
+                label = label.replace("-", "−")
+                lines += arc("reads", text.read[it, j], label, middle[[it, j]], y - 18, y - 70)
+            if text.point[it, j] >= 0.05:
+                label = f"points {text.point[it, j]:.2f}"
+                lines += arc("points", text.point[it, j], label, middle[[it, j]], y + 8, y + 60)
     assert len(lines) == 2 * (11 + 2 + 2)  # eleven words, and in each layer "it" looks at one
     size = {"width": f"{starts[-1] + 70:.0f}", "height": len(seen) * SENTENCE + 10}
     path.write_text(SENTENCES.format(**size, lines="\n".join(lines)), encoding="utf-8")
-    return sum(one.slope[it].any() for one in seen)
+    return sum(text.slope[it].any() for text in seen)
 
 
 def arc(
-    kind: str, weight: float, said: str, ends: np.ndarray, near: float, far: float
+    kind: str, weight: float, label: str, ends: np.ndarray, near: float, far: float
 ) -> list[str]:
     """A curve from one word to another, as wide as its weight, and what it says."""
     start, end = ends
@@ -205,7 +206,7 @@ def arc(
     x, y = (start + end) / 2, near + 0.75 * (far - near) + (-6 if far < near else 16)
     return [
         f'<path class="{kind}" d="{curve}" stroke-width="{4 * weight:.1f}"/>',
-        f'<text class="{kind} said" x="{x:.0f}" y="{y:.0f}">{said}</text>',
+        f'<text class="{kind} said" x="{x:.0f}" y="{y:.0f}">{label}</text>',
     ]
 
 
@@ -273,7 +274,7 @@ def main(folder: Path) -> None:
         assert path.stat().st_size < 64_000
 
 
-def asked() -> str | None:
+def folder_of_arguments() -> str | None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -284,4 +285,4 @@ def asked() -> str | None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        main(Path(asked() or scratch))
+        main(Path(folder_of_arguments() or scratch))

@@ -79,8 +79,8 @@ def main() -> None:
             Y[0] = label
             model, largest = train(X, Y, private)
             models.append(model)
-        one, other = (model.W.numpy()[:, 1] - model.W.numpy()[:, 0] for model in models)
-        moved[private] = float(np.linalg.norm(one - other) / np.linalg.norm(one + other))
+        w, v = (model.W.numpy()[:, 1] - model.W.numpy()[:, 0] for model in models)
+        moved[private] = float(np.linalg.norm(w - v) / np.linalg.norm(w + v))
         with mg.no_grad():
             right[private] = float((models[0](new).numpy().argmax(axis=1) == wanted).mean())
         name = "private" if private else "plain"

@@ -167,7 +167,7 @@ def show_attention(seen: list[Seen]) -> None:
         ("second layer, which points", "point"),
     ):
         print(f"\n{title} (a row for each query, keys in the same order):")
-        maps = [heat_map(getattr(one, layer), one.words) for one in seen]
+        maps = [heat_map(getattr(text, layer), text.words) for text in seen]
         for lines in zip(*maps, strict=True):
             print("   ".join(lines).rstrip())
 
@@ -181,14 +181,14 @@ def show_reason(seen: list[Seen]) -> None:
     print(f"{'':11}" + "   reads    adds  points" * 2)
     for k, word in enumerate(TIRED):
         line = f"{word if k != ADJECTIVE else 'tired/wide':11}"
-        for one in seen:
-            adds = one.read[IT, k] * one.slope[IT, k]
-            line += f"{one.read[IT, k]:8.2f}{adds:+8.2f}{one.point[IT, k]:8.2f}"
+        for text in seen:
+            adds = text.read[IT, k] * text.slope[IT, k]
+            line += f"{text.read[IT, k]:8.2f}{adds:+8.2f}{text.point[IT, k]:8.2f}"
         print(line)
-    for one in seen:
-        adds = one.read[IT] * one.slope[IT]
-        print(f"too {one.words[-1]}: loss {one.loss:.1f}, {adds[ADJECTIVE]:.1f} by the adjective")
-        assert one.read[IT, ADJECTIVE] > 0.99
+    for text in seen:
+        adds = text.read[IT] * text.slope[IT]
+        print(f"too {text.words[-1]}: loss {text.loss:.1f}, {adds[ADJECTIVE]:.1f} by the adjective")
+        assert text.read[IT, ADJECTIVE] > 0.99
         assert adds[ADJECTIVE] < -5  # the wrong noun falls behind by it
 
 

@@ -27,20 +27,20 @@ class Reverser(Module):
         self.decoder = Decoder(1, d_model, 2, 64, **settings)
         self.out = Linear(d_model, TOKENS, **settings)
 
-    def forward(self, tokens: np.ndarray, said: np.ndarray) -> mg.Tensor:
+    def forward(self, tokens: np.ndarray, answer: np.ndarray) -> mg.Tensor:
         context = self.encoder(self.position(self.embedding(tokens)))  # (B, n, d)
-        H = self.position(self.embedding(said))  # (B, m, d), what was said so far
-        mask = create_causal_mask(said.shape[1])
+        H = self.position(self.embedding(answer))  # (B, m, d), what was said so far
+        mask = create_causal_mask(answer.shape[1])
         return self.out(self.decoder(H, context, mask))  # (B, m, 10)
 
     def say(self, tokens: np.ndarray) -> np.ndarray:
         """The likeliest token after what was said, `LENGTH` times."""
-        said = np.full((len(tokens), 1), START)
+        answer = np.full((len(tokens), 1), START)
         with mg.no_grad():
             for _ in range(LENGTH):
-                after = self(tokens, said).numpy()[:, -1].argmax(axis=-1)
-                said = np.concatenate([said, after[:, None]], axis=1)
-        return said[:, 1:]
+                after = self(tokens, answer).numpy()[:, -1].argmax(axis=-1)
+                answer = np.concatenate([answer, after[:, None]], axis=1)
+        return answer[:, 1:]
 
 
 def main() -> None:
@@ -49,8 +49,8 @@ def main() -> None:
     )
     parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
     parser.add_argument("--quick", action="store_true", help="60 steps of training, not 300")
-    given = parser.parse_args()
-    n_steps = 60 if given.quick else 300
+    options = parser.parse_args()
+    n_steps = 60 if options.quick else 300
 
     rng = np.random.default_rng(0)
     model = Reverser(rng)
@@ -58,9 +58,9 @@ def main() -> None:
     decay = schedule.cosine(optimizer, steps=n_steps, warmup=n_steps // 10)
 
     @mg.compile
-    def step(tokens: np.ndarray, said: np.ndarray, wanted: np.ndarray) -> mg.Tensor:
+    def step(tokens: np.ndarray, answer: np.ndarray, wanted: np.ndarray) -> mg.Tensor:
         optimizer.zero_grad()
-        logits = model(tokens, said)
+        logits = model(tokens, answer)
         loss = mg.cross_entropy(logits.reshape(-1, TOKENS), wanted.reshape(-1))
         loss.backward()
         clip_grad_norm(model.parameters(), 1.0)
@@ -72,8 +72,8 @@ def main() -> None:
     for _ in bar:
         tokens = rng.integers(0, TOKENS, (64, LENGTH))
         wanted = tokens[:, ::-1].copy()
-        said = np.concatenate([np.full((64, 1), START), wanted[:, :-1]], axis=1)
-        loss = step(tokens, said, wanted)
+        answer = np.concatenate([np.full((64, 1), START), wanted[:, :-1]], axis=1)
+        loss = step(tokens, answer, wanted)
         bar.set_postfix(loss=float(loss), refresh=False)
 
     tokens = np.random.default_rng(99).integers(0, TOKENS, (1000, LENGTH))
@@ -83,14 +83,14 @@ def main() -> None:
     print("the other diagonal's share of the attention, best head:", end=" ")
     share = A[..., ::-1].diagonal(axis1=-2, axis2=-1).mean(axis=(0, 2)).max()
     print(f"{share:.2f} (evenly spread: {1 / LENGTH:.2f})")
-    assert loss.item() < (1.8 if given.quick else 0.05)
-    assert right > 0.99 or given.quick
+    assert loss.item() < (1.8 if options.quick else 0.05)
+    assert right > 0.99 or options.quick
     assert share > 1 / LENGTH
-    if given.page:
+    if options.page:
         with mg.trace() as t:
             logits = model(tokens[:2], tokens[:2, ::-1]).reshape(-1, TOKENS)
             mg.cross_entropy(logits, tokens[:2, ::-1].reshape(-1)).backward()
-        print("one step, to step through:", t.html(given.page))
+        print("one step, to step through:", t.html(options.page))
 
 
 if __name__ == "__main__":

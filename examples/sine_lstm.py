@@ -47,8 +47,8 @@ def main() -> None:
     )
     parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
     parser.add_argument("--quick", action="store_true", help="60 steps of training, not 400")
-    given = parser.parse_args()
-    n_steps = 60 if given.quick else 400
+    options = parser.parse_args()
+    n_steps = 60 if options.quick else 400
 
     rng = np.random.default_rng(0)
     model = Forecast(rng)
@@ -80,11 +80,11 @@ def main() -> None:
     print(
         f"{LENGTH - SEEN} steps on its own: off by {error:.2f} (by {still:.2f} if it stood still)"
     )
-    assert error < (0.9 if given.quick else 0.35) * still
-    if given.page:
+    assert error < (0.9 if options.quick else 0.35) * still
+    if options.page:
         with mg.trace() as t:
             mg.mse_loss(model(mg.tensor(new[:2, :20])), new[:2, 1:21]).backward()
-        print("one step, to step through:", t.html(given.page))
+        print("one step, to step through:", t.html(options.page))
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def main(folder: Path) -> None:
     print(f"taken up after epoch {mg.load(path, **again.parts)['step']}, at {half:.1%}")
     again.train(EPOCHS)
     same = all(
-        np.array_equal(one.numpy(), other.numpy())
-        for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True)
+        np.array_equal(kept.numpy(), resumed.numpy())
+        for kept, resumed in zip(whole.model.parameters(), again.model.parameters(), strict=True)
     )
     accuracy = again.accuracy()
     print(f"{accuracy:.1%} of 2,000 new points are right; weights the same to the last bit: {same}")

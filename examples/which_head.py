@@ -61,7 +61,7 @@ def main() -> None:
     model = trained(rng, 200 if quick else 600)
     once = rng.permuted(np.tile(np.arange(TOKENS), (100, 1)), axis=1)
     text = once[:, [0, 1, 2, 3, 4, 5, 0, 1, 2]]
-    other = once[:, [0, 1, 2, 6, 4, 5, 0, 1, 2]]
+    other_text = once[:, [0, 1, 2, 6, 4, 5, 0, 1, 2]]
 
     def gain(tokens: np.ndarray) -> mg.Tensor:
         """By how much d is ahead of X as the next token, on average."""
@@ -71,7 +71,7 @@ def main() -> None:
 
     with mg.no_grad():
         with mg.capture("blocks.*/attention/O") as outputs:
-            there = gain(other).item()
+            there = gain(other_text).item()
         here = gain(text).item()
         print(f"\nd is ahead of X by {here:.2f}; in the other text, by {there:.2f}")
         print("with one head's output of the other text put in:")
@@ -79,17 +79,17 @@ def main() -> None:
         for layer, output in enumerate(outputs):
             path = f"blocks.{layer}/attention/O"
             for head in range(HEADS):
-                one = np.s_[:, head]
-                with mg.replace(path, output.value[one], index=one):
+                head_index = np.s_[:, head]
+                with mg.replace(path, output.value[head_index], index=head_index):
                     effects.append(gain(text).item() - here)
                 print(f"   layer {layer} head {head}: {effects[-1]:+.2f}")
 
-        whole = said(model, text, once[:, 3])
+        whole = share_of(model, text, once[:, 3])
         print(f"\nd is said in {whole:.0%} of the texts; without a head:")
         for layer in range(2):
             for head in range(HEADS):
                 with mg.ablate(f"blocks.{layer}/attention/A", index=np.s_[:, head]):
-                    print(f"   layer {layer} head {head}: {said(model, text, once[:, 3]):.0%}")
+                    print(f"   layer {layer} head {head}: {share_of(model, text, once[:, 3]):.0%}")
 
     assert here > 0 > there
     if not quick:
@@ -97,7 +97,7 @@ def main() -> None:
         assert max(effects) < 0  # each head carries a part of the answer
 
 
-def said(model: LanguageModel, text: np.ndarray, answer: np.ndarray) -> float:
+def share_of(model: LanguageModel, text: np.ndarray, answer: np.ndarray) -> float:
     return float((model(text).numpy()[:, -1].argmax(axis=-1) == answer).mean())
 
 

@@ -301,11 +301,11 @@ class KernelState:
         return before
 
 
-def _constant(call: str, *given: Array) -> list[NDArray[Any]]:
+def _constant(call: str, *arrays: Array) -> list[NDArray[Any]]:
     """Keys and values as arrays. Raises: GradientError if a gradient should flow through them."""
-    if any(isinstance(x, mg.Tensor) and x.requires_grad for x in given):
+    if any(isinstance(x, mg.Tensor) and x.requires_grad for x in arrays):
         raise GradientError(
             f"{call}: what is cached is constant, so no gradient would flow back through it; "
             "run the layer within mg.no_grad()"
         )
-    return [x.numpy() if isinstance(x, mg.Tensor) else np.asarray(x) for x in given]
+    return [x.numpy() if isinstance(x, mg.Tensor) else np.asarray(x) for x in arrays]

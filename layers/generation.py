@@ -137,8 +137,8 @@ def _continued(
             if k + 1 == max_new or not running.any():
                 break
             with mg.no_grad():
-                given = np.maximum(token, 0).reshape(-1, 1), (lengths + k).reshape(-1, 1)
-                logits = session.step(*given).numpy()[:, 0]
+                arguments = np.maximum(token, 0).reshape(-1, 1), (lengths + k).reshape(-1, 1)
+                logits = session.step(*arguments).numpy()[:, 0]
     finally:  # also where the caller stops before the last token
         if isinstance(model, Module) and not getattr(session.step, "reasons", ()):
             model._sessions["last"] = session

@@ -144,22 +144,22 @@ def lora(
     places = _matrices(model)
     patterns = (targets,) if isinstance(targets, str) else tuple(targets)
     chosen = paths_matching("lora", patterns or ("",), places)
-    made: dict[int, LowRankWeight] = {}
+    adapters: dict[int, LowRankWeight] = {}
     for path in chosen:
         module, name = places[path]
         W = vars(module)[name]
         if rank > min(W.shape):
             raise ArgumentError(f"lora: rank must be at most that of {path} {W.shape}, got {rank}")
-        if id(W) not in made:
-            made[id(W)] = LowRankWeight(W, rank, alpha, dropout, rng).train(module.training)
+        if id(W) not in adapters:
+            adapters[id(W)] = LowRankWeight(W, rank, alpha, dropout, rng).train(module.training)
     for path in places.keys() - chosen:
         module, name = places[path]
-        if id(vars(module)[name]) in made:
+        if id(vars(module)[name]) in adapters:
             raise ArgumentError(f"lora: {path} is the same matrix as a chosen one; choose it too")
     model.freeze()
     for path in chosen:
         module, name = places[path]
-        setattr(module, name, made[id(vars(module)[name])])
+        setattr(module, name, adapters[id(vars(module)[name])])
     return Adapters(model)
 
 

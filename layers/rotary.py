@@ -157,8 +157,8 @@ class Rotary(Module, AttentionOption):
 
     def _frequencies(self, positions: int) -> NDArray[Any]:
         """θ (d / 2,), for so many positions."""
-        given = self._theta[0]
-        theta = np.asarray(given(positions) if callable(given) else given)
+        frequencies = self._theta[0]
+        theta = np.asarray(frequencies(positions) if callable(frequencies) else frequencies)
         if theta.shape != (self.d // 2,):
             raise ShapeError(f"Rotary: frequencies must be ({self.d // 2},), got {theta.shape}")
         return theta

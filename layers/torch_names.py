@@ -197,10 +197,10 @@ def _differences(layer: Module, source: TorchModule) -> Iterator[str]:
     """A line for each setting of a PyTorch module that differs from ours."""
     theirs = dict(source.named_modules())
     for path, module, around in _modules(layer):
-        other = theirs.get(around.removesuffix("{}").removesuffix("."))
-        if other is None or not around.endswith("{}"):
+        torch_module = theirs.get(around.removesuffix("{}").removesuffix("."))
+        if torch_module is None or not around.endswith("{}"):
             continue
-        for name, mine, its in _settings(module, other):
+        for name, mine, its in _settings(module, torch_module):
             if mine != its:
                 yield f"{path}.{name}: {mine} here, {its} in PyTorch's".strip(".")
 

@@ -23,9 +23,9 @@ def check_alike(call: str, model: Module, ranks: Ranks) -> None:
         return
     own = {path: _checksum(p.numpy()) for path, p in model.named_parameters()}
     first, *others = ranks.collect(own)
-    for rank, other in enumerate(others, 1):
-        for path in dict.fromkeys([*first, *other]):
-            if first.get(path) != other.get(path):
+    for rank, checksums in enumerate(others, 1):
+        for path in dict.fromkeys([*first, *checksums]):
+            if first.get(path) != checksums.get(path):
                 raise RankError(
                     f"{call}: {path} of rank {rank} is not that of rank 0; draw weights from the "
                     "same seed on every rank, or load the same file"

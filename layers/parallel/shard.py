@@ -94,8 +94,8 @@ def shard(model: Module, ranks: Ranks | None = None) -> Module:
     model = deepcopy(model)
     model.zero_grad()
     layout = ShardLayout(ranks, model)
-    made = _part(model, "", layout)
-    if made is model:
+    part = _part(model, "", layout)
+    if part is model:
         replace_modules(model, lambda child, path: _part(child, path, layout))
     if not layout.splits:
         raise ArgumentError(
@@ -103,9 +103,9 @@ def shard(model: Module, ranks: Ranks | None = None) -> Module:
             "FeedForward, GatedFeedForward, Embedding and LanguageModel are. For other models, "
             "split the batch: DataParallel(model)"
         )
-    vars(made)["layout"] = layout
-    mark_parts(made.parameters())
-    return made
+    vars(part)["layout"] = layout
+    mark_parts(part.parameters())
+    return part
 
 
 def layout_of(call: str, model: Module) -> ShardLayout:
@@ -271,15 +271,15 @@ class Whole:
 
 def _reordered(
     state: Mapping[str, Any],
-    given: list[str],
-    wanted: list[str],
+    old_order: list[str],
+    new_order: list[str],
     change: Callable[[str, Any], NDArray[Any]],
 ) -> dict[str, Any]:
     """What an optimizer keeps for each parameter, changed, in another order of parameters."""
     kept = {}
     names = [*next(iter(state["kept"].values()), {})]
-    for i, path in enumerate(wanted):
-        old = state["kept"].get(str(given.index(path)), {}) if path in given else {}
+    for i, path in enumerate(new_order):
+        old = state["kept"].get(str(old_order.index(path)), {}) if path in old_order else {}
         kept[str(i)] = {
             name: state["steps"] if name == "count" else change(path, old.get(name))
             for name in names

@@ -56,12 +56,12 @@ class Parallel(Module):
         return self.part.window
 
     def forward(
-        self, X: Array, *masks: Mask | None, context: Array | None = None, **given: Any
+        self, X: Array, *masks: Mask | None, context: Array | None = None, **keywords: Any
     ) -> mg.Tensor:
         X = named("X_r", dist.copy_to_ranks(X, self.ranks))  # f
         if context is not None:
-            given["context"] = named("Y_r", dist.copy_to_ranks(context, self.ranks))
-        out_r = self.part(X, *masks, **given).named("out_r")  # (B, n, d_model), of its heads
+            keywords["context"] = named("Y_r", dist.copy_to_ranks(context, self.ranks))
+        out_r = self.part(X, *masks, **keywords).named("out_r")  # (B, n, d_model), of its heads
         return dist.all_reduce(out_r, self.ranks).named("out")  # g
 
 

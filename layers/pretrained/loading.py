@@ -111,12 +111,12 @@ def _check_blocks(opened: Folder, family: Family, settings: Mapping[str, Any]) -
         count = settings.get("n_decoder_layers" if is_decoder else "n_layers", 0)
         for stem, star, _ in (name.partition("*") for name in row.theirs):
             stems |= {_prefix(opened, family) + stem: count} if star else {}
-    for stem, said in stems.items():
+    for stem, count in stems.items():
         pattern = re.compile(rf"{re.escape(stem)}(\d+)\.")
         there = {int(m[1]) for name in opened.tensors if (m := pattern.match(name))}
-        if absent := [k for k in range(said) if k not in there]:
+        if absent := [k for k in range(count) if k not in there]:
             raise ArgumentError(
-                f"load_pretrained: {opened.path}: config.json says {said:,} blocks; of "
+                f"load_pretrained: {opened.path}: config.json says {count:,} blocks; of "
                 f"{len(absent):,} of them no tensor is there, the first {stem}{absent[0]}"
             )
 
@@ -226,10 +226,10 @@ def _misfits(
     return wrong
 
 
-def _alike(tensor: Stored, other: Stored, compare: bool) -> bool:
-    if tensor.kind != other.kind or tensor.array.shape != other.array.shape:
+def _alike(tensor: Stored, tied: Stored, compare: bool) -> bool:
+    if tensor.kind != tied.kind or tensor.array.shape != tied.array.shape:
         return False
-    return not compare or tensor.array.tobytes() == other.array.tobytes()
+    return not compare or tensor.array.tobytes() == tied.array.tobytes()
 
 
 def load_state(
@@ -276,9 +276,9 @@ def load_state(
     >>> all((p.numpy() == 1).all() for p in model.parameters())
     True
     """
-    given = {name: np.asarray(arrays[name]) for name in arrays}
+    named = {name: np.asarray(arrays[name]) for name in arrays}
     leaves = (*model.named_parameters(), *model.named_buffers())
-    write_named("load_state", model, given, {p: _renamed(p, rename or {}) for p, _ in leaves})
+    write_named("load_state", model, named, {p: _renamed(p, rename or {}) for p, _ in leaves})
 
 
 def write_named(

@@ -28,21 +28,21 @@ def tokenizer_of(folder: Folder) -> Any:
     """
     path = folder.path / "tokenizer.json"
     if "tokenizer.json" not in folder.files:
-        made = "copy that of the model it was trained from"
+        remedy = "copy that of the model it was trained from"
         if folder.files.keys() & {"vocab.txt", "vocab.json"}:
-            made = (
+            remedy = (
                 "transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder) "
                 "writes it from the vocabulary that is there"
             )
-        raise FileError(f"tokenizer: {folder.path} has no tokenizer.json; {made}")
+        raise FileError(f"tokenizer: {folder.path} has no tokenizer.json; {remedy}")
     tokenizers = imported("tokenizers")
     try:
-        made = tokenizers.Tokenizer.from_str(folder.files["tokenizer.json"].decode())
+        tokenizer = tokenizers.Tokenizer.from_str(folder.files["tokenizer.json"].decode())
     except Exception as error:  # the library raises Exception itself
         raise FileError(f"tokenizer: {path} is damaged: {error}") from error
-    made.no_padding()
-    made.no_truncation()
-    return made
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 class Pretrained(Module):
@@ -70,14 +70,14 @@ class Pretrained(Module):
         """After which tokens `generate` ends, as generation_config.json says, or config.json."""
         for name in ("generation_config.json", "config.json"):
             entries = self.folder.json(name) if name in self.folder.files else {}
-            given = entries.get("eos_token_id") if isinstance(entries, dict) else None
-            if given is None:
+            tokens = entries.get("eos_token_id") if isinstance(entries, dict) else None
+            if tokens is None:
                 continue
-            ends = given if isinstance(given, list) else [given]
+            ends = tokens if isinstance(tokens, list) else [tokens]
             if any(not isinstance(end, int) or isinstance(end, bool) for end in ends):
                 raise ArgumentError(
                     f"generate: {self.folder.path / name}: eos_token_id must be an integer or a "
-                    f"list of them, got {given!r:.60}; pass stop= instead"
+                    f"list of them, got {tokens!r:.60}; pass stop= instead"
                 )
             return ends
         return []

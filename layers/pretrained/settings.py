@@ -167,8 +167,8 @@ def _is_gated(config: Config, key: str, default: str) -> bool:
 
 def _gate(config: Config, key: str, default: str) -> str:
     """gated-gelu means gelu_new, and gelu itself."""
-    given = str(config.get(key, default))
-    name = "gelu_new" if given == "gated-gelu" else given.removeprefix("gated-")
+    setting = str(config.get(key, default))
+    name = "gelu_new" if setting == "gated-gelu" else setting.removeprefix("gated-")
     config.only(dense_act_fn=name)
     return config.activation("dense_act_fn", name)
 

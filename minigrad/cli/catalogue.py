@@ -39,18 +39,18 @@ def entry(op: Op) -> dict[str, Any]:
     >>> entry(registry["exp"])["backward"]
     {'x': 'g ⊙ out'}
     """
-    one = declared(op)
+    declaration = declared(op)
     return {
         "name": op.name,
-        "signature": one.signature,
-        "claim": one.claim,
+        "signature": declaration.signature,
+        "claim": declaration.claim,
         "inputs": list(op.inputs),
         "settings": list(op.settings),
-        "forward": plain(one.forward),
-        "backward": {name: plain(tex) for name, tex in one.backward.items()},
-        "tex": _named(one.forward),
-        "vjp_tex": {name: _named(tex) for name, tex in one.backward.items()},
-        "words": one.words,
+        "forward": plain(declaration.forward),
+        "backward": {name: plain(tex) for name, tex in declaration.backward.items()},
+        "tex": _named(declaration.forward),
+        "vjp_tex": {name: _named(tex) for name, tex in declaration.backward.items()},
+        "words": declaration.words,
         "complex_step": op.analytic,
     }
 

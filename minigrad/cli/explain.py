@@ -82,21 +82,21 @@ def source_of(arguments: Namespace) -> Source:
     if model is not None and arguments.what:
         raise ArgumentError(f"--model runs a checkpoint and does not go with {what}")
     layers = [*DEFAULTS, *(name for own in LAYER_DEFAULTS.values() for name in own)]
-    asked = {name: getattr(arguments, name) for name in [*layers, "tokens", "target"]}
-    asked = {name: value for name, value in asked.items() if value is not None}
+    options = {name: getattr(arguments, name) for name in [*layers, "tokens", "target"]}
+    options = {name: value for name, value in options.items() if value is not None}
     own = own_function(what) if model is None and ":" in what else None
     of_layer = [*DEFAULTS, *LAYER_DEFAULTS.get(what, ())] if own is None else []
-    for name in asked:
+    for name in options:
         if name not in (of_layer if model is None else OF_CHECKPOINTS):
             raise ArgumentError(_refusal(name, layers, what, own, model))
     if model is not None:
         from .checkpoint import checkpoint
 
-        return checkpoint(model, **asked)
+        return checkpoint(model, **options)
     if own:
         return own
-    options: dict[str, Any] = DEFAULTS | LAYER_DEFAULTS[what] | asked
-    return sentence(Settings(what, **options))
+    settings: dict[str, Any] = DEFAULTS | LAYER_DEFAULTS[what] | options
+    return sentence(Settings(what, **settings))
 
 
 def _refusal(name: str, layers: list[str], what: str, own: Source | None, model: str | None) -> str:

@@ -48,8 +48,8 @@ def run(arguments: Namespace) -> int:
 def _parts(found: Checkpoint, width: int) -> Iterator[str]:
     known = {what: found.sizes[k] for k, what in SIZE_WORDS.items() if k in found.sizes}
     sizes = ", ".join(f"{n:,} {what.replace('(s)', 's' * (n != 1))}" for what, n in known.items())
-    made = f", loaded as {found.model}" if found.model else ""
-    title = f"{one_line(found.family) or 'no model_type'} in {one_line(found.folder)}{made}"
+    loaded = f", loaded as {found.model}" if found.model else ""
+    title = f"{one_line(found.family) or 'no model_type'} in {one_line(found.folder)}{loaded}"
     yield "\n".join(wrapped(line, width) for line in (title, sizes) if line)
     stored = [
         f"{count:,} of {kind}, {of_bytes(size)}" for kind, (count, size) in found.stored.items()
@@ -85,8 +85,8 @@ def _memory(m: Memory, width: int) -> str:
     ]  # fmt: skip
     rows = [row for row in rows if m.cache or row[0] != "to generate"]
     columns = [Column("memory"), Column("about", right=True), Column("", shrink="end", drop=1)]
-    said = f"Of {m.batch:,} × {m.tokens:,} tokens in {m.dtype}:"
-    return f"{said}\n{grid(columns, rows, width)}"
+    title = f"Of {m.batch:,} × {m.tokens:,} tokens in {m.dtype}:"
+    return f"{title}\n{grid(columns, rows, width)}"
 
 
 def _listed(title: str, names: list[str], width: int) -> str:

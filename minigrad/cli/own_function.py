@@ -43,11 +43,11 @@ def own_function(name: str) -> Source:
 
     def load() -> Callable[[], Any]:
         function = target.load()
-        made.tokens = _tokens(function, target)
-        made.facts = [f'on "{one_line(" ".join(text), 120)}"' for text in made.tokens or ()]
+        source.tokens = _tokens(function, target)
+        source.facts = [f'on "{one_line(" ".join(text), 120)}"' for text in source.tokens or ()]
         return function
 
-    made = Source(
+    source = Source(
         load,
         str(target),
         known={"function": str(target)},
@@ -55,15 +55,15 @@ def own_function(name: str) -> Source:
         python=target.python,
         name=target.function,
     )
-    return made
+    return source
 
 
 def _tokens(function: Callable[[], Any], target: Target) -> list[list[str]] | None:
-    given = getattr(function, "tokens", None)
-    if given is None:
+    tokens = getattr(function, "tokens", None)
+    if tokens is None:
         return None
-    several = isinstance(given, list | tuple) and given and isinstance(given[0], list | tuple)
-    texts = given if several else [given]
+    several = isinstance(tokens, list | tuple) and tokens and isinstance(tokens[0], list | tuple)
+    texts = tokens if several else [tokens]
     lists = all(isinstance(text, list | tuple) for text in texts)
     if not lists or not all(text and all(isinstance(t, str) for t in text) for text in texts):
         raise ArgumentError(f"{target}.tokens must be a list of words, or of such lists")
@@ -104,21 +104,20 @@ class Target:
         if not callable(found):
             raise ArgumentError(f"{one_line(self.place)} has no function {self._hint(module)}")
         if needed := _needed(found):
-            s = "s" * (len(needed) > 1)
-            said = f"{self} needs argument{s} {', '.join(needed)}; explain calls it without any"
-            raise ArgumentError(said)
+            arguments = f"argument{'s' * (len(needed) > 1)} {', '.join(needed)}"
+            raise ArgumentError(f"{self} needs {arguments}; explain calls it without any")
         return found
 
     def _run_file(self, path: Path) -> ModuleType:
-        said = one_line(self.place)
+        place = one_line(self.place)
         if path.is_dir():
-            raise ArgumentError(f"{said} is a folder; a .py file is needed")
+            raise ArgumentError(f"{place} is a folder; a .py file is needed")
         try:
             source = path.read_bytes()
         except FileNotFoundError as error:
-            raise ArgumentError(f"no such file: {said}") from error
+            raise ArgumentError(f"no such file: {place}") from error
         except OSError as error:
-            raise ArgumentError(f"{said} cannot be read: {error.strerror}") from error
+            raise ArgumentError(f"{place} cannot be read: {error.strerror}") from error
         module = ModuleType(ALIAS)
         module.__file__ = str(path)
         sys.modules[ALIAS] = module  # where dataclasses, for one, look for it
@@ -195,17 +194,17 @@ def _summary(error: BaseException) -> str:
 def _keep_users_frames(shown: TracebackException, own: Path) -> None:
     """Drop the other frames, and causes that came from elsewhere altogether."""
     chain = [shown]
-    for one in chain:  # grows as it goes: what this one came from
-        one.stack[:] = [frame for frame in one.stack if _is_users(frame.filename, own)]
-        chain += [e for e in (one.__cause__, one.__context__, *(one.exceptions or ())) if e]
-    for one in reversed(chain):
+    for error in chain:  # the loop appends to it what each error came from
+        error.stack[:] = [frame for frame in error.stack if _is_users(frame.filename, own)]
+        chain += [e for e in (error.__cause__, error.__context__, *(error.exceptions or ())) if e]
+    for error in reversed(chain):
         for origin in ("__cause__", "__context__"):
-            if (before := getattr(one, origin)) is not None and not _has_frames(before):
-                setattr(one, origin, None)
+            if (before := getattr(error, origin)) is not None and not _has_frames(before):
+                setattr(error, origin, None)
 
 
-def _has_frames(one: TracebackException) -> bool:
-    return bool(one.stack or one.__cause__ or one.__context__ or one.exceptions)
+def _has_frames(error: TracebackException) -> bool:
+    return bool(error.stack or error.__cause__ or error.__context__ or error.exceptions)
 
 
 def _is_users(filename: str, own: Path) -> bool:

@@ -116,7 +116,7 @@ def sentence(s: Settings) -> Source:
     facts += ["causal"] * s.causal + ["biases"] * s.bias + [s.dtype, f"seed {s.seed}"]
     goal = "the next token" if s.causal else "each token itself"
     facts.append(f"predicting {goal}, where guessing evenly gives {math.log(len(vocabulary)):.4f}")
-    made = Source(
+    source = Source(
         lambda: run,
         f"{s.layer} with untrained weights: {one_line(' '.join(s.text.split()), 60)}",
         [tokens],
@@ -130,17 +130,17 @@ def sentence(s: Settings) -> Source:
         words = tokenize(replace(s, text=text).text)
         new = dict.fromkeys(word.lower() for word in words)
         known = vocabulary + [word for word in new if word not in vocabulary]
-        made.tokens = [words]
+        source.tokens = [words]
         return _loss(s, words, known, len(vocabulary))
 
-    return made
+    return source
 
 
 def _python(s: Settings) -> str:
-    given = ", ".join(f"{field.name}={getattr(s, field.name)!r}" for field in fields(s))
+    arguments = ", ".join(f"{field.name}={getattr(s, field.name)!r}" for field in fields(s))
     return (
         "from minigrad.cli.sentence import Settings, sentence\n\n"
-        f"run = sentence(Settings({given})).load()"
+        f"run = sentence(Settings({arguments})).load()"
     )
 
 
