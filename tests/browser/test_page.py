@@ -317,7 +317,9 @@ def test_search_finds_a_node_and_goes_there(opened):
     assert "softmax, A" in view.text("#now")
     view.press("/")
     view.page.keyboard.type("W_Q")
-    view.press("ArrowDown", "Enter")
+    view.press("ArrowDown")
+    assert view.find("#hits li:first-child :focus").count() == 1
+    view.press("Enter")
     assert view.text("#panel .kicker").lower() == "parameter"
     view.press("?")
     for word in ("next step", "play or pause", "find a node", "open the closed scope"):
