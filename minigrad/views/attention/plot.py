@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from ...files import write
 from ..plain import one_line, sized
 from .matrices import Grid
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 __all__ = ["plot"]
 
 PANEL_INCHES = 2.8
@@ -21,7 +25,7 @@ MOST_TOKENS = 24  # named on an axis
 MOST_LETTERS = 12  # of a token's name
 
 
-def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) -> Any:
+def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) -> Figure | Path:
     """Rows of heatmaps, each under its title: a figure, or the path it was written to."""
     if not rows:
         raise ArgumentError("attention.plot: no attention in this record")
@@ -44,7 +48,7 @@ def plot(rows: Sequence[Sequence[tuple[str, Grid]]], path: str | Path | None) ->
     return figure if path is None else _saved(figure, Path(path))
 
 
-def _panel(axis: Any, grid: Grid, title: str) -> None:
+def _panel(axis: Axes, grid: Grid, title: str) -> None:
     """One heatmap with its colour bar: weights from 0 to 1, gradients centred on zero, masked cells
     hatched.
     """
@@ -72,12 +76,12 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _saved(figure: Any, path: Path) -> Path:
+def _saved(figure: Figure, path: Path) -> Path:
     format = path.suffix.lower().lstrip(".")
     if format not in figure.canvas.get_supported_filetypes():
         said = f"the path must end in .png, .svg or .pdf, got {one_line(str(path), 60)!r}"
         raise ArgumentError(f"attention.plot: {said}")
     held = BytesIO()
-    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    dates: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(held, format=format, dpi=144, metadata=dates.get(format))
     return write(path, held.getvalue(), "attention.plot")

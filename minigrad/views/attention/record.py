@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,9 @@ from .cells import attentions_html
 from .figures import Array, by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["AttentionWeights", "Attentions", "attentions", "decisive_query", "read_attention"]
 
@@ -118,7 +121,7 @@ class Attentions(list[AttentionWeights]):
         shades = _filled(legend(), wide(width))
         return finished("\n".join([*parts, shades, *note]))
 
-    def plot(self, path: str | Path | None = None, *, batch: int = 0) -> Any:
+    def plot(self, path: str | Path | None = None, *, batch: int = 0) -> Figure | Path:
         """Heatmaps by matplotlib: a column for each head, A above ∂L/∂A, masked cells hatched.
 
         Returns: the path if one is given (its suffix is the format), or else the matplotlib Figure.
