@@ -167,8 +167,9 @@ def test_what_float32_does_not_hold_and_what_is_empty_survive(array):
 def test_of_summaries_the_page_has_sizes_and_ranges_alone(rng):
     x = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="x")
     with mg.trace(keep="summaries") as t:
-        mg.sum(x * x).backward()
+        mg.sum(mg.scale(x * x, np.float64(1))).backward()
     record = record_of(page_html(t))
+    assert record["nodes"][2]["settings"] == {"factor": "1.0"}  # without NumPy's name
     array = record["arrays"][record["nodes"][0]["gradient"]]
     assert (array["shape"], array["data"]) == ([3, 5], "")
     np.testing.assert_allclose(array["rms"], np.sqrt(np.mean((2 * x.numpy()) ** 2)))
