@@ -19,7 +19,11 @@ __all__ = ["document", "embedded", "script_of", "style_of"]
 def document(
     body: str, content: Json, *, style: str, scripts: Sequence[str], allows: str = ""
 ) -> str:
-    """Args: allows: more of its Content-Security-Policy, such as "; connect-src 'self'"."""
+    """The file's text.
+
+    Args: content: what its scripts read.  allows: more of its Content-Security-Policy, such as
+        "; connect-src 'self'".
+    """
     parts = {
         "body": body,
         "data": embedded(content),

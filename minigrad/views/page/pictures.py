@@ -173,25 +173,17 @@ def _relative_path(path: str) -> str:
     """A path of Graphviz in tenths; a curve that leaves and arrives along itself is a line.
 
     >>> _relative_path("M1.00,2.00C1.00,2.00 5.00,2.00 5.00,2.00 6,2 7.04,3 7,4")
-    'M1,2h4c1,0 2,1 2,2'
+    'M1,2l4,0c1,0 2,1 2,2'
     """
     points = [(round(10 * float(x)), round(10 * float(y))) for x, y in _POINT.findall(path)]
     at = points[0]
     made = ["M" + _joined(at)]
     for one, other, end in zip(points[1::3], points[2::3], points[3::3], strict=True):
         steps = [(x - at[0], y - at[1]) for x, y in (one, other, end)]
-        if one == at and other == end:
-            made.append(_line(*steps[-1]))
-        else:
-            made.append("c" + " ".join(map(_joined, steps)))
+        straight = one == at and other == end
+        made.append("l" + _joined(steps[-1]) if straight else "c" + " ".join(map(_joined, steps)))
         at = end
     return "".join(made)
-
-
-def _line(x: int, y: int) -> str:
-    if x and y:
-        return "l" + _joined((x, y))
-    return f"h{x / 10:g}" if x else f"v{y / 10:g}" if y else ""
 
 
 def _joined(point: tuple[int, int]) -> str:
