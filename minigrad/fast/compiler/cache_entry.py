@@ -12,7 +12,7 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.tensor import Tensor
-from ...engine.types import Arguments
+from ...engine.types import Arguments, Array
 from .dependencies import BUILTIN, Dependencies
 from .program import SMALL_BYTES, Function
 from .record import ProgramRecorder
@@ -128,19 +128,30 @@ class CacheEntry:
         self.reason = recorder.reason
         self.remedy = recorder.remedy
         self.source = ""
-        leaves, fresh = recorder.values.leaves, recorder.values.fresh
-        self._fixed = [(x, x._data, x._needs) for key, x in leaves.items() if key not in fresh]
-        position = {id(x): i for i, x in enumerate(call.arrays)}
-        entries = [(leaves[key], entry) for key, entry in recorder.gradients.needed.items()]
-        self._fixed_grads = [(x, entry) for x, entry in entries if id(x) not in fresh]
-        self._given_grads = [(position[id(x)], entry) for x, entry in entries if id(x) in fresh]
-        things = found.things  # which arguments the step also reaches by itself
-        self._known = [id(x) if id(x) in things else 0 for x in call.arrays]
-        small: list[tuple[Any, Any]] = [*enumerate(samples)]
+        fresh = recorder.values.fresh
+        leaves = {key: x for key, x in recorder.values.leaves.items() if key not in fresh}
+        self._leaves = list(leaves.values())
+        small: list[tuple[Any, bytes | None]] = [*enumerate(samples)]
         small += [(x, small_bytes(x)) for x in found.arrays()]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
         self._octave, self.largest = 0, 0.0
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
+        self._objects: dict[str, Any] = {"form": form}
+        self._conditions: list[str] = []
+        names = {key: self._bind(leaf) for key, leaf in leaves.items()}
+        for key, name in names.items():
+            leaf = leaves[key]
+            self._conditions.append(f"{name}._data is {self._bind(leaf._data)}")
+            self._conditions.append(f"{name}._needs == {leaf._needs} and not {name}._hooks")
+        names |= {id(x): f"given[{i}]" for i, x in reversed([*enumerate(call.arrays)])}
+        for key, needed in recorder.gradients.needed.items():
+            gradient = f"{names[key]}.grad"
+            same = f"{gradient} is None" if needed is None else f"form({gradient}) == {needed}"
+            self._conditions.append(same)
+        things = self._bind(found.things)
+        for i, x in enumerate(call.arrays):  # which of them the step also reaches by itself
+            known = f"== {id(x)}" if id(x) in found.things else f"not in {things}"
+            self._conditions.append(f"id(given[{i}]) {known}")
         self.prepare()
 
     def write(self, build: Callable[[], Function], source: str) -> None:
@@ -159,55 +170,41 @@ class CacheEntry:
         if self._build is not None:
             self.run = first
 
+    def _bind(self, thing: object) -> str:
+        """A name for an object in the conditions."""
+        name = f"o{len(self._objects)}"
+        self._objects[name] = thing
+        return name
+
     def prepare(self) -> None:
         """Write `fits(given)`: whether this is the program for arguments of the same key."""
-        objects: dict[str, Any] = {"form": form}
-
-        def bind(thing: object) -> str:
-            objects[f"o{len(objects)}"] = thing
-            return f"o{len(objects) - 1}"
-
-        every = []
-        for leaf, data, needs in self._fixed:
-            name = bind(leaf)
-            every += [f"{name}._data is {bind(data)}", f"{name}._needs == {needs}"]
-            every.append(f"not {name}._hooks")
-        grads = [(bind(x), entry) for x, entry in self._fixed_grads]
-        grads += [(f"given[{i}]", entry) for i, entry in self._given_grads]
-        for name, entry in grads:
-            known = f"{name}.grad is None" if entry is None else f"form({name}.grad) == {entry}"
-            every.append(known)
-        things = bind(self.found.things)
-        for i, key in enumerate(self._known):
-            every.append(f"id(given[{i}]) {f'== {key}' if key else f'not in {things}'}")
-        every += self.found.conditions(bind)
-        exec(_FITS.format(" and ".join(every) or True), objects)
-        self.fits = objects["fits"]
+        conditions = [*self._conditions, *self.found.conditions(self._bind)]
+        exec(_FITS.format(" and ".join(conditions) or True), self._objects)
+        self.fits = self._objects["fits"]
 
     def has_unaudited_values(self, call: CallArguments) -> bool:
         """Whether a small array holds other numbers for the first time: they may have been frozen
         where nobody saw it.
         """
-        octave, given = self.calls.bit_length(), call.arrays
+        octave = self.calls.bit_length()
         if octave == self._octave or self.has_effects:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹
             return False
-        for where, kept in self._unseen:
-            array = given[where] if where.__class__ is int else where
-            if array.tobytes() != kept:
-                self._octave = octave
-                return True
+        if any(array.tobytes() != kept for array, kept in self._small_arrays(call)):
+            self._octave = octave
+            return True
         return False
+
+    def _small_arrays(self, call: CallArguments) -> Iterator[tuple[Array, bytes]]:
+        """Those whose numbers no audit has seen to change, and what they held at first."""
+        for where, kept in self._unseen:
+            yield (call.arrays[where] if where.__class__ is int else where), kept
 
     def note_news(self, call: CallArguments) -> None:
         """A call with these arrays was audited."""
-        given = call.arrays
-        arrays = [given[w] if w.__class__ is int else w for w, _ in self._unseen]
-        pairs = zip(arrays, self._unseen, strict=True)
-        unseen = [entry for array, entry in pairs if array.tobytes() == entry[1]]
-        self._unseen = unseen
+        pairs = zip(self._unseen, self._small_arrays(call), strict=True)
+        self._unseen = [entry for entry, (array, kept) in pairs if array.tobytes() == kept]
 
     def tensors(self, call: CallArguments) -> list[Tensor]:
         """Every Tensor that the step can reach, each once."""
-        own = [leaf for leaf, _, _ in self._fixed]
-        every = [*self.found.of(Tensor), *own, *call.arrays]
+        every = [*self.found.of(Tensor), *self._leaves, *call.arrays]
         return list({id(x): x for x in every if isinstance(x, Tensor)}.values())
