@@ -80,7 +80,7 @@ class Buffers:
 
     def _find_last(self) -> None:
         for i, step in enumerate(self.program.steps):
-            for value in step.reads() if step.kind != "view" else ():
+            for value in step.reads if step.kind != "view" else ():
                 base = root(value)
                 moment = i if self._is_own(base) else self._moments[i]
                 self._last[id(base)] = max(moment, self._last.get(id(base), -1))
@@ -141,7 +141,7 @@ class Buffers:
             or nbytes(out) <= 8
         ):
             return None
-        for value in step.reads():
+        for value in step.reads:
             base = root(value)
             array = self.arrays.get(id(base))
             if array is None or array.kind != kind or self._last[id(base)] != i:
@@ -150,7 +150,7 @@ class Buffers:
             alike = alike and is_whole(value) and nbytes(value) == nbytes(base)
             if kind == "own":
                 alike = alike and self.partition.axis(value) == self.partition.axis(out)
-            alone = all(v is value or root(v) is not base for v in step.reads())
+            alone = all(v is value or root(v) is not base for v in step.reads)
             if alike and alone and id(base) not in self._pinned:
                 return value
         return None

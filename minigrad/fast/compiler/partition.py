@@ -80,7 +80,7 @@ def _stays_whole(program: Program) -> bool:
 def _seeds(program: Program) -> Iterator[tuple[Value, int]]:
     """Inputs whose rows may be cut; parameters last, a few in all."""
     ranks = {"argument": 0, "captured": 1, "leaf": 2}
-    inputs = {id(v): v for step in program.steps for v in step.reads() if v.kind in ranks}
+    inputs = {id(v): v for step in program.steps for v in step.reads if v.kind in ranks}
     cut = [v for v in inputs.values() if any(n > 1 for n in v.shape)]
     for value in sorted(cut, key=lambda v: ranks[v.kind])[:SEEDS]:
         yield value, next(i for i, n in enumerate(value.shape) if n > 1)
@@ -93,7 +93,7 @@ def _seconds(step: ProgramStep, threads: int) -> float:
     if step.kind == "matmul" and step.args[0].shape:
         wide = step.out.dtype.itemsize / 4
         return float(2 * prod(step.out.shape) * step.args[0].shape[-1] * wide / (7e10 * threads))
-    size = max(map(nbytes, [step.out, *step.reads()]))
+    size = max(map(nbytes, [step.out, *step.reads]))
     return float(size / 1.2e10)
 
 
@@ -142,7 +142,7 @@ class Unsplit:
 
     def needs(self, step: ProgramStep) -> list[int | None]:
         """The axis along which a step reads each value, None for whole."""
-        return self._needs.get(id(step)) or [None] * len(step.reads())
+        return self._needs.get(id(step)) or [None] * len(step.reads)
 
 
 class Partition(Unsplit):
@@ -176,7 +176,7 @@ class Partition(Unsplit):
     # ------------------------------------------------------------------ when a step runs
 
     def _schedule(self, step: ProgramStep, labels: Labels | None) -> None:
-        time = max([0, *(self._time(v) for v in step.reads())])
+        time = max([0, *(self._time(v) for v in step.reads)])
         if step.kind in EFFECTS and step.kind != "forget":
             time = AFTER_THE_PARTS
         elif step.kind == "view":
@@ -206,7 +206,7 @@ class Partition(Unsplit):
         """The way to run a step in parts in which something that is cut stays so, in the earliest
         phase; of products the one that leaves the most whole. A large product is cut anyway.
         """
-        values = step.reads()
+        values = step.reads
         cut = [(row, self.axis(v)) for v, row in zip(values, labels.read, strict=True)]
         found = {row[axis] for row, axis in cut if axis is not None} - {None}
         if step.kind == "matmul" and not found and _seconds(step, 1) > WORTH_CUTTING:
@@ -243,7 +243,7 @@ class Partition(Unsplit):
             if step.kind == "view":
                 continue
             phase = self.phase(step)
-            for value, need in zip(step.reads(), self.needs(step), strict=True):
+            for value, need in zip(step.reads, self.needs(step), strict=True):
                 alike = need is not None and self.axis(value) == need
                 if not alike or self._time(value) != phase:
                     shared.add(id(root(value)))
@@ -282,7 +282,7 @@ class Labels(NamedTuple):
 
 def labels_of(step: ProgramStep) -> Labels | None:
     """None for a step that runs whole."""
-    if any(not v.shape for v in step.reads()) and step.kind != "elementwise":
+    if any(not v.shape for v in step.reads) and step.kind != "elementwise":
         return None
     rule = _RULES.get(step.text) or _RULES.get(step.kind)
     return rule(step) if rule is not None else None
@@ -295,7 +295,7 @@ def _aligned(value: Value, out: Value) -> Axes:
 
 
 def _elementwise(step: ProgramStep) -> Labels:
-    return Labels([_aligned(v, step.out) for v in step.reads()], _aligned(step.out, step.out))
+    return Labels([_aligned(v, step.out) for v in step.reads], _aligned(step.out, step.out))
 
 
 def _reduce(step: ProgramStep) -> Labels:

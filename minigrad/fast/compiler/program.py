@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, TypeAlias
 
@@ -72,7 +73,7 @@ class Value:
         return self.what if self.kind == "step" else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ProgramStep:
     """One call: `function(*args, **kwargs)` makes `outs`.
 
@@ -105,9 +106,9 @@ class ProgramStep:
     def out(self) -> Value:
         return self.outs[0]
 
+    @cached_property
     def reads(self) -> list[Value]:
-        given = flat((self.args, self.kwargs)) if self.kwargs else flat(self.args)
-        return [v for v in given if v.__class__ is Value]
+        return [v for v in flat((self.args, self.kwargs)) if v.__class__ is Value]
 
 
 class Program:
@@ -193,7 +194,7 @@ class Program:
 
 def _is_stale(step: ProgramStep, written: Value | None) -> bool:
     """Whether what a step computed is of memory that may have been written since; None: any."""
-    outside = [base for v in step.reads() if (base := root(v)).kind not in ("step", "constant")]
+    outside = [base for v in step.reads if (base := root(v)).kind not in ("step", "constant")]
     changed = written is None or any(_may_share(base, written) for base in outside)
     return step.kind != "view" and changed
 
@@ -224,37 +225,25 @@ class NewTensor:
     scalar: bool = False
 
 
-_CONTAINERS = (tuple, list, dict)
-
-
 def flat(item: object, found: list[Any] | None = None) -> list[Any]:
     """The entries of nested containers."""
     found = [] if found is None else found
-    if not isinstance(item, _CONTAINERS):
-        found.append(item)
-        return found
-    for entry in item.values() if isinstance(item, dict) else item:
-        if isinstance(entry, _CONTAINERS):
+    if isinstance(item, tuple | list | dict):
+        for entry in item.values() if isinstance(item, dict) else item:
             flat(entry, found)
-        else:
-            found.append(entry)
+    else:
+        found.append(item)
     return found
 
 
 def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     """The same nesting with every entry that is no container replaced."""
-    if item.__class__ in (tuple, list):
-        return item.__class__(
-            [
-                substitute(entry, replace) if isinstance(entry, _CONTAINERS) else replace(entry)
-                for entry in item
-            ]
-        )
-    if isinstance(item, tuple | list):  # a namedtuple
-        return type(item)(*(substitute(entry, replace) for entry in item))
     if isinstance(item, dict):
         return {key: substitute(entry, replace) for key, entry in item.items()}
-    return replace(item)
+    if not isinstance(item, tuple | list):
+        return replace(item)
+    nested = [substitute(entry, replace) for entry in item]
+    return item.__class__(nested) if item.__class__ in (tuple, list) else type(item)(*nested)
 
 
 def drop_dead(program: Program) -> None:
@@ -266,7 +255,7 @@ def drop_dead(program: Program) -> None:
         stays = draws or step.kind in (*EFFECTS, "check", "effect")
         if stays or any(id(out) in needed for out in step.outs):
             alive.append(step)
-            needed.update(map(id, step.reads()))
+            needed.update(map(id, step.reads))
     program.steps[:] = reversed(alive)
 
 

@@ -151,12 +151,12 @@ class SourceWriter(Terms):
         out = step.out
         own = step.function is not None and "." not in step.text and step.text != "spread"
         made = _call(self.names.bind(step.function, step.text) if own else step.text, given)
-        read = [v.shape for v in step.reads()]
+        read = [v.shape for v in step.reads]
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
         if step.kind == "matmul" and matrices and self._spins(step):
             made = f"{self.names.bind(product, 'product')}({given[0]}, {given[1]})"
         elif step.kind == "matmul" and matrices and self._is_gapless(out):
-            if all(map(_is_dense, step.reads())):  # dot has less to look at, but copies what is not
+            if all(map(_is_dense, step.reads)):  # dot has less to look at, but copies what is not
                 made = f"{given[0]}.dot({given[1]})"
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"
@@ -189,7 +189,7 @@ class SourceWriter(Terms):
 
     def _copy(self, step: ProgramStep) -> None:
         """A copy in row-major order, perhaps in another shape or dtype."""
-        (source,), out = step.reads(), step.out
+        (source,), out = step.reads, step.out
         text = self._arguments(step)[0]
         if step.text == "getitem":  # of a single entry
             text = f"{text}[{self.index(step.args[1])}]"

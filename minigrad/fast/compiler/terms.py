@@ -202,7 +202,7 @@ class Terms:
     def _arguments(self, step: ProgramStep) -> list[str]:
         """The arguments as text, each value as the step reads it."""
         axes = iter(self.partition.needs(step))
-        floats = [v.dtype for v in step.reads() if v.dtype.kind in "fc"]
+        floats = [v.dtype for v in step.reads if v.dtype.kind in "fc"]
         counts = step.kind == "elementwise" and step.text != "spread"
         dtype = floats[0] if floats and counts else None
 
@@ -331,7 +331,7 @@ class Names:
                 f"d_{value.what.tensor.name or 'w'}_before" if value.kind == "grad" else value.kind
             )
             return value.name or _INPUTS.get(value.kind, before)
-        source = next((v for v in step.reads() if v.kind != "constant"), None)
+        source = next((v for v in step.reads if v.kind != "constant"), None)
         if step.kind == "view":
             base = self._called(step.args[0])
             return transposed_name(base) if is_transpose(step) else f"{base}_{len(value.shape)}d"
@@ -339,7 +339,7 @@ class Names:
         if what in _OF_ROWS and source is not None:
             return f"{self._called(root(source))}_{_OF_ROWS[what]}"
         if what == "matmul" and any(
-            v.kind == "constant" and v.name == "ones" for v in step.reads()
+            v.kind == "constant" and v.name == "ones" for v in step.reads
         ):
             return f"{self._called(root(source))}_sum" if source is not None else "sum"
         what = what.removesuffix(".reduce")
