@@ -71,7 +71,7 @@ class SourceWriter(Terms):
             if step.path and step.path != self.path and step.outs:
                 self.lines.append(f"# {comment(step.path)}")
                 self.path = step.path
-            self._step(step)
+            _WRITERS[step.kind](self, step)
             self._let_go(i)
         self._end_part()
         self._write_result()
@@ -94,20 +94,6 @@ class SourceWriter(Terms):
         return partial(namespace["build"], **self.names.objects), source
 
     # ------------------------------------------------------------------ steps
-
-    def _step(self, step: ProgramStep) -> None:
-        if step.kind in ("elementwise", "reduce", "matmul"):
-            self._into(step)
-        elif step.kind == "copy":
-            self._copy(step)
-        elif step.kind in ("kernel", "effect"):
-            self._kernel(step)
-        elif step.kind == "call":
-            given = self._arguments(step)
-            picks = step.text == "getitem"
-            self._bind(step, f"{given[0]}[{given[1]}]" if picks else _call(step.text, given))
-        else:
-            _EFFECT_LINES[step.kind](self, step)
 
     def _let_go(self, i: int) -> None:
         """Delete the variables of large new arrays that the i-th step was the last to read."""
@@ -155,9 +141,9 @@ class SourceWriter(Terms):
         matrices = all(len(shape) <= 2 for shape in (*read, out.shape))
         if step.kind == "matmul" and matrices and self._spins(step):
             made = f"{self.names.bind(product, 'product')}({given[0]}, {given[1]})"
-        elif step.kind == "matmul" and matrices and self._is_gapless(out):
-            if all(map(_is_dense, step.reads)):  # dot has less to look at, but copies what is not
-                made = f"{given[0]}.dot({given[1]})"
+        elif step.kind == "matmul" and matrices and all(map(_is_dense, step.reads)):
+            if not self._axis(out) or id(out) in self.partition.local:  # else it has gaps
+                made = f"{given[0]}.dot({given[1]})"  # which has less to look at
         if step.text == "spread":
             made = f"{target}[...] = {given[0]}"
         elif target is not None:
@@ -182,11 +168,6 @@ class SourceWriter(Terms):
     def _has_threads(self) -> bool:
         return has_threads(self.program)
 
-    def _is_gapless(self, out: Value) -> bool:
-        """Whether what a step writes to has no gaps."""
-        axis = self._axis(out)
-        return not axis or id(out) in self.partition.local
-
     def _copy(self, step: ProgramStep) -> None:
         """A copy in row-major order, perhaps in another shape or dtype."""
         (source,), out = step.reads, step.out
@@ -202,13 +183,12 @@ class SourceWriter(Terms):
             target += f".reshape({self._cut(source, self.partition.needs(step)[0])})"
         self.lines.append(f"{target}[...] = {text}{self._comment(out)}")
 
-    def _bind(self, step: ProgramStep, made: str) -> str:
+    def _bind(self, step: ProgramStep, made: str) -> None:
         """A line that binds a new array; in a part, rows of one that others read are written."""
         out, axis = step.out, self._axis(step.out)
         if axis is not None and id(out) not in self.partition.local:
-            name = self.text(out, axis)
-            self.lines.append(f"{name}[...] = {made}{self._comment(out)}")
-            return name
+            self.lines.append(f"{self.text(out, axis)}[...] = {made}{self._comment(out)}")
+            return
         if self.phase and axis is None:
             self._sums.append(out)
         name = self.names.of(out)
@@ -217,7 +197,11 @@ class SourceWriter(Terms):
             self.bound(out, name)
         made = made if out.shape else f"np.asarray({made})"
         self.lines.append(f"{name} = {made}{self._comment(out)}")
-        return name
+
+    def _plain_call(self, step: ProgramStep) -> None:
+        given = self._arguments(step)
+        picks = step.text == "getitem"
+        self._bind(step, f"{given[0]}[{given[1]}]" if picks else _call(step.text, given))
 
     def _kernel(self, step: ProgramStep) -> None:
         made = _call(self.names.bind(step.function, step.text), self._arguments(step))
@@ -331,7 +315,14 @@ class SourceWriter(Terms):
         return f"{text}.copy()" if shared or base.kind == "constant" else text
 
 
-_EFFECT_LINES: dict[str, Callable[[SourceWriter, ProgramStep], None]] = {
+_WRITERS: dict[str, Callable[[SourceWriter, ProgramStep], None]] = {
+    "elementwise": SourceWriter._into,
+    "reduce": SourceWriter._into,
+    "matmul": SourceWriter._into,
+    "copy": SourceWriter._copy,
+    "call": SourceWriter._plain_call,
+    "kernel": SourceWriter._kernel,
+    "effect": SourceWriter._kernel,
     "check": SourceWriter._check,
     "grad": SourceWriter._grad,
     "clear": SourceWriter._clear,

@@ -288,7 +288,6 @@ class Names:
         self._taken |= {"low", "high", "own", "sums", "rows", "m"}
         self._counts: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._kept: list[object] = []  # so that no id() comes again
 
     def fresh(self, wanted: str) -> str:
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII).strip("_") or "t"
@@ -304,24 +303,19 @@ class Names:
     def bind(self, thing: object, wanted: str) -> str:
         """The name of an object that the source is handed."""
         if id(thing) not in self._names:
-            self._name(thing, wanted)
-            self.objects[self._names[id(thing)]] = thing
+            name = self._names[id(thing)] = self.fresh(wanted)
+            self.objects[name] = thing
         return self._names[id(thing)]
 
     def of(self, value: Value) -> str:
         """The name of a value."""
         if id(value) not in self._names:
-            self._name(value, self._wanted(value))
+            self._names[id(value)] = self.fresh(self._wanted(value))
         return self._names[id(value)]
 
     def share(self, value: Value, other: Value) -> None:
         """Call a value by the name of another, over which it is written."""
         self._names[id(value)] = self.of(other)
-        self._kept.append(value)
-
-    def _name(self, thing: object, wanted: str) -> None:
-        self._names[id(thing)] = self.fresh(wanted)
-        self._kept.append(thing)
 
     def _wanted(self, value: Value) -> str:
         """What a value would be called if nothing else were: S_max, S_sum, b_spread, K_T, Q_2d."""
@@ -338,9 +332,7 @@ class Names:
         what = step.text.removeprefix("np.")
         if what in _OF_ROWS and source is not None:
             return f"{self._called(root(source))}_{_OF_ROWS[what]}"
-        if what == "matmul" and any(
-            v.kind == "constant" and v.name == "ones" for v in step.reads
-        ):
+        if what == "matmul" and any(v.kind == "constant" and v.name == "ones" for v in step.reads):
             return f"{self._called(root(source))}_sum" if source is not None else "sum"
         what = what.removesuffix(".reduce")
         if what in _PLAIN or not step.op or step.op in (what, f"d_{what}"):
