@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
 from math import prod
+from operator import getitem
 from typing import Any, NoReturn
 
 import numpy as np
@@ -61,7 +62,7 @@ _REDUCTIONS = {
 }
 _CALLS = set("where concatenate stack take take_along_axis cumsum einsum clip pad".split())
 _CALLS |= {"zeros_like", "ones_like", "full_like", "argmax", "argmin", "argsort"}
-_SYMBOL_METHODS = set("sum mean max min prod any all cumsum clip take squeeze".split())
+_SYMBOL_METHODS = set("sum mean max min prod any all cumsum clip take squeeze swapaxes".split())
 _POWERS = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
 
 
@@ -106,13 +107,10 @@ class Symbol(NDArrayOperatorsMixin):
         if any(getattr(part, "dtype", None) == np.bool_ for part in flat(index)):
             raise Untraceable("a shape that depends on numbers")
         kind = "view" if is_basic(index) else "call"
-        return apply(kind, "getitem", _getitem, (self, index))
+        return apply(kind, "getitem", getitem, (self, index))
 
     def reshape(self, *shape: Any, **order: Any) -> Any:
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, **order)
-
-    def swapaxes(self, first: int, second: int) -> Any:
-        return np.swapaxes(self, first, second)
 
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
@@ -142,7 +140,7 @@ class Symbol(NDArrayOperatorsMixin):
         if self.program.once or self.program.wrote:  # what is done is not done again
             raise Untraceable("a truth value")
         truth = question(self.a)
-        self.program.add(ProgramStep("check", "check", question, (self.value, truth)))
+        self.program.add(ProgramStep("check", "", question, (self.value, truth)))
         return truth
 
     def elementwise(self, function: Function, *args: Any) -> Symbol:
@@ -152,7 +150,7 @@ class Symbol(NDArrayOperatorsMixin):
     def astype(self, dtype: DTypeLike, copy: bool = True) -> Symbol:
         if np.dtype(dtype) == self.dtype:
             return self
-        return apply("copy", "astype", _astype, (self, np.dtype(dtype)))
+        return apply("copy", "astype", np.ndarray.astype, (self, np.dtype(dtype)))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
@@ -206,14 +204,6 @@ class Symbol(NDArrayOperatorsMixin):
 
     __array__ = __float__ = __int__ = __index__ = __iter__ = __complex__ = _refuse
     __hash__ = object.__hash__
-
-
-def _getitem(x: Array, index: Any) -> Array:
-    return x[index]
-
-
-def _astype(x: Array, dtype: DType) -> Array:
-    return x.astype(dtype)
 
 
 def _concrete(item: Any) -> Any:
@@ -340,13 +330,16 @@ def apply(
     kwargs = kwargs or {}
     first = next(s for s in flat((args, kwargs)) if s.__class__ is Symbol)
     program, source = first.program, first.a
-    out = np.asarray(function(*substitute(args, _concrete), **substitute(kwargs, _concrete)))
+    arrays, settings = substitute((args, kwargs), _concrete)
+    out = np.asarray(function(*arrays, **settings))
     if kind == "view" and out.size and not np.may_share_memory(out, source):
         kind = "copy"  # NumPy's reshape copies where it must
     plain = kind == "elementwise" and text != "spread"
     leader = _leader(program, args, out) if plain else None
     if leader is not None:
-        out = _laid_out(out, leader.a)
+        laid_out = empty_as(leader.a, out.shape, out.dtype)
+        laid_out[...] = out
+        out = laid_out
     elif kind in WRITES:
         out = np.asarray(out, order="C")
     if kind == "elementwise" and out.ndim > 2 and out.shape[0] == 1:
@@ -360,14 +353,12 @@ def apply(
             return item.value
         return program.constant(item) if item.__class__ is np.ndarray else item
 
-    step = ProgramStep(
-        kind, text, function, substitute(args, value_of), substitute(kwargs, value_of)
-    )
+    args, kwargs = substitute((args, kwargs), value_of)
+    step = ProgramStep(kind, text, function, args, kwargs)
     if kind == "view":
         return Symbol(program, _view(program, step, out, address(out) - address(source)), out)
-    if kind != "at":
-        own = id(function) if "." not in text else 0
-        step.key = kind, text, own, out.shape, out.dtype, _key(step.args), _key(step.kwargs)
+    own = id(function) if "." not in text else 0
+    step.key = kind, text, own, out.shape, out.dtype, _key(step.args), _key(step.kwargs)
     (value,) = program.add(step, (out.shape, out.dtype))
     if kind == "call" or leader is not None:
         value.strides = out.strides
@@ -380,14 +371,6 @@ def _leader(program: Program, args: Arguments, out: Array) -> Symbol | None:
     """The operand of the result's shape that lies as a kernel's result does."""
     given = (s for s in args if s.__class__ is Symbol and s.shape == out.shape)
     return next((s for s in given if program.follows_kernel(s.value)), None)
-
-
-def _laid_out(out: Array, like: Array) -> Array:
-    made = empty_as(like, out.shape, out.dtype)
-    if made.strides == out.strides:
-        return out
-    made[...] = out
-    return made
 
 
 def _view(program: Program, step: ProgramStep, out: Array, offset: int) -> Value:
