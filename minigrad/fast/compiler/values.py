@@ -66,9 +66,7 @@ class ValueMap:
         self.leaves: dict[int, Tensor] = {}
         self.entry_of: Callable[[Array], Value | None] = lambda array: None
         self._sums: list[tuple[Array, int]] = []  # arrays from outside, and checksums of them
-        self._known: dict[
-            int, tuple[ref[Array], Value]
-        ] = {}  # by id of the array, while that lives
+        self._known: dict[int, tuple[ref[Array], Value]] = {}  # by id, while the array lives
         self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
         for tensor in self.tensors():
             other = self._whole.setdefault(id(tensor._data), tensor)
