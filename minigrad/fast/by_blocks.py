@@ -1,6 +1,6 @@
 """Functions of each entry by itself, a block at a time: intermediate results stay in cache.
 
-The op's own kernel and rules run on pieces of the arrays as they lie in memory, on both cores.
+The op's own kernel and rules run on slices of the arrays in memory order, on both cores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["blocked", "by_blocks", "by_rows"]
 
 
 def by_blocks(*ops: Op) -> None:
-    """Let ops of entries run by blocks on large arrays: their overlay if they have one."""
+    """Run entrywise ops by blocks on large arrays: their overlay if they have one."""
     for op in ops:
         if op.overlay is None:
             op.fast(above=LIMITS.small_entries)(op.kernel)
@@ -33,9 +33,9 @@ def by_blocks(*ops: Op) -> None:
 
 
 def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose result's entries each depend on those at their place alone, on a
-    block of entries at a time; `out=` says where its result goes. Arrays of one entry, numbers and
-    settings are given as they are to every block.
+    """An entrywise function on a block of entries at a time; `out=` takes its result.
+
+    Every block gets arrays of one entry, numbers and settings as they are.
     """
 
     def by_blocks(*given: Any, out: ndarray | None = None) -> Any:
@@ -49,14 +49,14 @@ def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
         if any(x is None for x in flat.values()):
             return _written(function(*given), out)
 
-        def on(own: slice) -> Any:
-            return function(*[flat[id(x)][own] if id(x) in flat else x for x in given])
+        def on(part: slice) -> Any:
+            return function(*[flat[id(x)][part] if id(x) in flat else x for x in given])
 
         if out is None:
             make = partial(empty_as, like, like.shape)
             return _gathered(on, like.size, like.size, lambda x: make(x.dtype))
         entries = flat[id(out)]
-        in_slices(lambda own: entries.__setitem__(own, on(own)), like.size, like.size)
+        in_slices(lambda part: entries.__setitem__(part, on(part)), like.size, like.size)
         return out
 
     return by_blocks
@@ -78,10 +78,10 @@ def _gathered(
     made = [make(x) if make else empty((count, *x.shape[1:]), x.dtype) for x in results]
     rows = [_in_memory_order(x, x) if make else x for x in made]
 
-    def work(own: slice) -> None:
-        found = on(own)
+    def work(part: slice) -> None:
+        found = on(part)
         for x, y in zip(rows, found if several else (found,), strict=True):
-            x[own] = y
+            x[part] = y
 
     in_slices(work, count, entries)
     return tuple(made) if several else made[0]
@@ -95,7 +95,7 @@ def _written(found: Any, out: ndarray | None) -> Any:
 
 
 def _in_memory_order(x: Any, like: Any) -> Any:
-    """All entries in the order in which those of `like` lie, a view; None if there is none."""
+    """A view of all entries in the memory order of `like`; None if there is none."""
     if x.shape != like.shape:
         return None
     if x.flags.c_contiguous and like.flags.c_contiguous:
@@ -109,7 +109,7 @@ def _in_memory_order(x: Any, like: Any) -> Any:
 
 
 def by_rows(*ops: Op) -> None:
-    """Let ops along one axis run a few rows at a time, where it is the last of several."""
+    """Run ops along one axis a few rows at a time, where it is the last of several."""
     for op in ops:
         op.fast(above=LIMITS.small_entries, when=_along_rows, auxiliary=op.auxiliary)(op.kernel)
         overlay = op.fast
@@ -130,14 +130,14 @@ def _rowwise(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[.
         if any(x.__class__ is not ndarray for x in given if hasattr(x, "dtype")):
             return function(*given)
 
-        def on(own: slice) -> Any:
+        def on(part: slice) -> Any:
             cut: list[Any] = []
             for name, x in zip(names, given, strict=False):
                 if x.__class__ is ndarray:
-                    cut.append(x[own])
+                    cut.append(x[part])
                 else:
                     shape = name.endswith("_shape")
-                    cut.append((own.stop - own.start, *x[1:]) if shape else x)
+                    cut.append((part.stop - part.start, *x[1:]) if shape else x)
             return function(*cut)
 
         large = max((x for x in given if x.__class__ is ndarray), key=lambda x: x.size)

@@ -25,8 +25,8 @@ class Limits:
     """
 
     # memory
-    reuse_bytes: int = 1 << 17  # an array of so many bytes lies in memory that is used again
-    idle_bytes: int = 32 << 20  # so much memory may lie idle, whatever is in use
+    reuse_bytes: int = 1 << 17  # arrays from so many bytes on use the pool's memory
+    idle_bytes: int = 32 << 20  # so much memory may be idle, whatever is in use
 
     # arrays
     small_entries: int = 1 << 12  # with fewer entries, NumPy's plain expression is the fastest
@@ -52,7 +52,7 @@ class Limits:
     weights_bytes: int = 26 << 20  # weights kept for backward: recomputing all takes 1/5 longer
 
     # compiled steps
-    lent_bytes: int = 1 << 15  # what is handed out lies, from here on, in memory that is used again
+    lent_bytes: int = 1 << 15  # returned arrays from so many bytes on use the pool's
     short_entries: int = 1024  # up to here a call costs more than what it computes
     split_seconds: float = 1e-3  # a program that takes so long may run in parts
     split_share: float = 0.85  # of that time, if they then take at most so much of it

@@ -4,9 +4,9 @@ What a step frees goes back to the system, and for the next step each page is ma
 anew: an array of a megabyte then takes ten times as long to write. So kernels and rules put large
 results where earlier ones lay, in an array of `empty`.
 
-It lies on a `Loan`, which is the base object of the array, of its views, of their buffers:
-nothing can be held without holding it. The block beneath goes back to the pool when the loan
-itself is gone. Nothing counts references.
+Its base is a `Loan`, as is the base of its views and their buffers: whoever holds any of them holds
+the loan. The block beneath returns to the pool when the loan itself is gone. Nothing counts
+references.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Loan(ndarray):
 
 
 class _Return(weakref.ref):  # type: ignore[type-arg]
-    """Tells when a loan is gone, and which block it was."""
+    """Called when a loan is gone; it knows the loan's block."""
 
     __slots__ = ("block",)
     block: Array
@@ -68,7 +68,7 @@ def _give_back(loan: _Return) -> None:
 
 
 class _BlockPool:
-    """The blocks that lie idle, by size, the size asked for last behind all others.
+    """The idle blocks, by size; the size that was taken last comes last.
 
     They are at most as many bytes as were lent at once during the last few thousand loans, or a
     small amount that is always allowed. There is no lock, for a finalizer that runs while its own
@@ -113,7 +113,7 @@ class _BlockPool:
             self.keep(max(LIMITS.idle_bytes, self.most_lent, self.most_lent_before))
 
     def keep(self, limit: int) -> None:
-        """Let go of idle blocks, of the size that was not asked for for longest first."""
+        """Free idle blocks, those of the size that was taken longest ago first."""
         while self.idle_bytes > limit:
             for size, blocks in list(self.idle.items()):
                 if blocks:
@@ -139,7 +139,7 @@ _pool = _BlockPool()
 
 
 def by_size() -> dict[int, int]:
-    """How many blocks lie idle, by their size in bytes.
+    """How many blocks are idle, by their size in bytes.
 
     >>> isinstance(by_size(), dict)
     True
@@ -150,7 +150,7 @@ def by_size() -> dict[int, int]:
 def release() -> None:
     """Give all idle memory back to the system, as happens by itself when it has no more to give.
 
-    What C's allocator keeps goes too, where it is glibc's: arrays that were freed lie in it.
+    So does what C's allocator keeps of freed arrays, where it is glibc's.
     """
     _pool.keep(0)
     if (trim := _malloc_trim()) is not None:
@@ -195,7 +195,7 @@ def _rounded(size: int) -> int:
 
 
 def empty_as(like: Array, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Array:
-    """An array of this shape whose axes lie in memory in the order that those of `like` do.
+    """An array of this shape whose axes have the memory order of those of `like`.
 
     Axes that `like` lacks are the first ones, and outermost. The dtype is its, too, unless given.
 

@@ -1,6 +1,6 @@
 """The windows of a few images at a time, as rows of a matrix that stays in cache.
 
-Images lie channels-last, (N, H, W, C). Nothing is padded as a whole: each block of images is copied
+Images are channels-last, (N, H, W, C). Nothing is padded as a whole: each block of images is copied
 into a buffer with zeros around it, and its windows are read from there.
 """
 
@@ -112,7 +112,7 @@ class Windows:
 
 
 def _buffer(shape: tuple[int, ...], dtype: DType, scratch: Scratch) -> Array:
-    """An array of images; few channels lie one after the other in it."""
+    """An array of images; where channels are few, each is stored in one piece."""
     if shape[3] >= FEW_CHANNELS:
         return scratch.array("images", shape, dtype)
     n, h, w, c = shape

@@ -33,7 +33,7 @@ __all__ = ["Scratch", "in_slices", "is_inside", "one_threaded_blas", "product", 
 
 @cache
 def _blas() -> Any:
-    """The BLAS libraries that are loaded, as threadpoolctl sees them; None without it."""
+    """The BLAS libraries that threadpoolctl finds loaded; None without it."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:

@@ -1,14 +1,14 @@
 """compile(step): a step replayed as straight-line NumPy.
 
-Five files tell it: the first call runs the step as it is (here) and writes down every op, every
-backward rule, the gradients it left and the updates it made (`record`), each as the NumPy calls it
-comes to (`symbol`), in one flat list, of which those that nobody reads are dropped (`program`); and
-all is written as Python source, one line a call (`source`).
+Five files show how it works. The first call runs the step as it is (here). Every op, every backward
+rule, the gradients and the updates are recorded (`record`) as the NumPy calls that they make
+(`symbol`), in one flat list; calls whose results nobody reads are dropped (`program`). The rest is
+written as Python source, one line for each call (`source`).
 
-Beside them stand: whether a program fits a call (`dependencies`, `cache_entry`); what an array or a
-`.grad` of the run is (`values`); which arrays share memory and what they are called (`buffers`,
-`terms`); parts of the rows on two threads, where that pays (`partition`); and calls 2, 4, 8, ...
-both ways, to compare (`audit`, `compare`).
+The other files say whether a program fits a call (`dependencies`, `cache_entry`), what each array
+and `.grad` of the run is in the program (`values`), which arrays share memory and what they are
+called (`buffers`, `terms`), which steps run on two threads, each on its part of the rows
+(`partition`), and whether calls 2, 4, 8, ... give what the eager step gives (`audit`, `compare`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Compiled:
         reasons: why runs could not be compiled, newest last.
         recordings: how many runs were recorded.
         rounding: where the latest audited call differed from the eager one by rounding alone; "" if
-            none has. Such a step goes on as it is.
+            none has. Such a step stays compiled.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:

@@ -54,7 +54,7 @@ class Value:
             the step reaches by itself), "constant" (the same at every call), "grad" (what a leaf's
             `.grad` holds), "result" (of an update) or "step" (computed).
         what: where it comes from: the Tensor, the array, the expression; the step that makes it.
-        strides, offset: where its entries lie in the memory of its root.
+        strides, offset: its layout in the memory of its root.
         name: its symbol.
     """
 
@@ -81,8 +81,8 @@ class ProgramStep:
         kind: "elementwise", "reduce", "matmul" or "copy" (these can write into an array that is
             there already), "view" (its result shares its first argument's memory), "call" (a NumPy
             function), "kernel" (an op's kernel or rule, whole), "effect" (a kernel that does more
-            than compute), "check" (what a kernel asked of the numbers); "forget" (a `.grad` is None
-            from the start on); "grad", "clear", "assign", "update" (what the step writes).
+            than compute), "check" (a guard: a condition on the numbers); "forget" (a `.grad` is
+            None from the start on); "grad", "clear", "assign", "update" (what the step writes).
         text: how the function is written.
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
         shares: whether its result may share memory with what it was given, for a kernel.
@@ -118,8 +118,8 @@ class Program:
     Attributes:
         op, path: written on the steps that are added.
         keeps: attributes that the step sets: the dict, the key, and the value.
-        laid_out: results of entrywise calls, by id, and the value of whose layout they are: a
-            kernel's, of which only the kernel knows how it lies in memory, or one that follows it.
+        laid_out: results of entrywise calls, by id, and the value whose layout they take: the
+            result of a kernel, which alone decides on its layout, or a value that follows one.
         once: whether a kernel draws random numbers or has an effect: neither is done twice.
         wrote: whether something outside was written.
     """
@@ -152,7 +152,7 @@ class Program:
         return step.outs
 
     def follows_kernel(self, value: Value) -> bool:
-        """Whether it lies in memory as some kernel's result does."""
+        """Whether its layout is that of some kernel's result."""
         base = root(value)
         made = base.step is not None and base.step.kind == "kernel"
         return made or id(base) in self.laid_out
@@ -200,7 +200,7 @@ def _is_stale(step: ProgramStep, written: Value | None) -> bool:
 
 
 def _may_share(value: Value, other: Value) -> bool:
-    """Whether two values from outside may lie in the same memory, at any call."""
+    """Whether two values from outside may share memory, at any call."""
     if value.dtype != other.dtype:
         return False
     arrays = [v.what._data if v.kind == "leaf" else v.what for v in (value, other)]
@@ -267,7 +267,7 @@ def is_transpose(step: ProgramStep) -> bool:
     return step.text == "transpose" and ndim == 2
 
 
-# ---------------------------------------------------------------- where entries lie
+# ---------------------------------------------------------------- layouts
 
 
 def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
@@ -280,12 +280,12 @@ def contiguous(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
 
 
 def is_whole(value: Value) -> bool:
-    """Whether its entries lie in row-major order, without gaps."""
+    """Whether its layout is row-major, without gaps."""
     return value.strides == contiguous(value.shape, value.dtype)
 
 
 def has_layout(array: Array, value: Value) -> bool:
-    """Whether an array's entries lie as the value says; for axes of one, anything will do."""
+    """Whether an array has a value's layout; strides of axes of length one do not matter."""
     if array.strides == value.strides:
         return True
     axes = zip(array.shape, array.strides, value.strides, strict=True)
@@ -293,7 +293,7 @@ def has_layout(array: Array, value: Value) -> bool:
 
 
 def empty_with_layout(value: Value) -> Array:
-    """An array whose entries, still arbitrary, lie as a value's do."""
+    """An array of a value's layout, its entries still arbitrary."""
     if 0 in value.shape:
         return np.empty(value.shape, value.dtype)
     ends = [(n - 1) * s for n, s in zip(value.shape, value.strides, strict=True)]
@@ -303,7 +303,7 @@ def empty_with_layout(value: Value) -> Array:
 
 
 def address(array: Array) -> int:
-    """Where an array's first entry lies."""
+    """The address of an array's first entry."""
     return int(array.__array_interface__["data"][0])
 
 

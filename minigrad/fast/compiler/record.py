@@ -158,7 +158,9 @@ class ProgramRecorder(OutsideOps, Listener):
         forms = [(a.shape, a.dtype) if isinstance(a, np.ndarray) else ((), object) for a in arrays]
         values = self.program.add(step, *forms)
         step.several = several
-        given = [s.a for s in flat(args) if s.__class__ is Symbol and isinstance(s.a, np.ndarray)]
+        given = [
+            s.array for s in flat(args) if s.__class__ is Symbol and isinstance(s.array, np.ndarray)
+        ]
         for value, made in zip(values, arrays, strict=True):
             value.strides = made.strides if isinstance(made, np.ndarray) else ()
             if isinstance(made, np.ndarray) and any(np.may_share_memory(a, made) for a in given):
@@ -190,7 +192,7 @@ class ProgramRecorder(OutsideOps, Listener):
             total = results.get(target)
             gradient = np.zeros(x.shape, x.dtype)  # where nothing arrives, at any call
             if total is not None:
-                gradient = np.array(total.a).view(Followed)
+                gradient = np.array(total.array).view(Followed)
                 self.values.know(gradient, total.value)
                 self._names.append((target, "d_", total.value))
             found.append(gradient)
@@ -242,7 +244,7 @@ class ProgramRecorder(OutsideOps, Listener):
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
         args, op = (gradient, handed), node.op
         self.program.once |= op.effect
-        arrays = [dense(part) for part in rules(gradient.a, saved)]
+        arrays = [dense(part) for part in rules(gradient.array, saved)]
         shown = [a for a in arrays if a is not None]
         symbols = None if op.effect else self._followed(rules, args, shown)
         if symbols is None:
@@ -409,10 +411,10 @@ def _agree(results: list[Symbol], wanted: list[Array], given: Arguments) -> bool
     """Whether all are Symbols, and those that are known hold what they should."""
     if not all(r.__class__ is Symbol for r in results):
         return False
-    apart = [(r.a, a) for r, a in zip(results, wanted, strict=False) if difference(r.a, a)]
+    apart = [(r.array, a) for r, a in zip(results, wanted, strict=False) if difference(r.array, a)]
     if not apart:
         return True
-    inputs = [s.a for s in flat(given) if s.__class__ is Symbol and s.a.dtype.kind in "fc"]
+    inputs = [s.array for s in flat(given) if s.__class__ is Symbol and s.array.dtype.kind in "fc"]
     with np.errstate(all="ignore"):
         terms = max((float(np.abs(x).max(initial=0.0)) * x.size for x in inputs), default=0.0)
     of = min((x.dtype for x in inputs), key=lambda dtype: np.finfo(dtype).bits, default=None)

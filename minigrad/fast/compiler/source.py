@@ -38,11 +38,11 @@ from .terms import Terms, comment, shape_comment
 
 __all__ = ["GuardFailed", "repeated", "write"]
 
-_NAMED = (np.maximum, np.minimum)  # of which NumPy wants `out` by name
+_NAMED = (np.maximum, np.minimum)  # NumPy takes their `out` by keyword only
 
 
 class GuardFailed(Exception):
-    """A recorded guard evaluated differently: the numbers answer what a kernel asked otherwise."""
+    """A recorded guard evaluated differently: a condition on the numbers has another answer."""
 
 
 def write(
@@ -348,7 +348,7 @@ def _tensor(array: Array, name: str | None = None) -> Tensor:
 
 
 def _is_dense(value: Value) -> bool:
-    """Whether its entries lie without gaps, in rows or in columns: as BLAS takes them."""
+    """Whether BLAS reads it without a copy: no gaps, row-major or column-major."""
     return (
         len(value.shape) < 2
         or is_whole(value)

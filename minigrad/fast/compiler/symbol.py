@@ -1,12 +1,12 @@
 """Symbol: an array that writes down what is computed from it.
 
-Kernels and rules are plain NumPy, so handing them Symbols in place of arrays yields the NumPy calls
-they make. Where one asks whether something holds of the numbers, the answer is part of the program:
-it is asked again at each call. What cannot be written down (a conversion, a loop over entries)
-raises Untraceable, and the kernel is then called whole.
+Kernels and rules are plain NumPy, so calling them with Symbols in place of arrays yields the NumPy
+calls they make. A condition on the numbers becomes a guard, which the program evaluates at each
+call. What cannot be written down (a conversion, a loop over entries) raises Untraceable, and the
+program then calls the whole kernel.
 
-A call that was made before on the same values is not written again, and some are written as others
-that give the same to rounding and take less time: each says which.
+A call that was made before on the same values is not written again. Some calls are replaced by
+faster ones that give the same to rounding: the functions that do so say which.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["Symbol", "Untraceable", "apply"]
 
 
 class Untraceable(Exception):
-    """A kernel or rule asked for more than NumPy calls on whole arrays."""
+    """A kernel or rule does more than call NumPy on whole arrays."""
 
 
 WRITES = ("elementwise", "reduce", "matmul", "copy")
@@ -71,31 +71,31 @@ class Symbol(NDArrayOperatorsMixin):
     program: a view of one is then a view of the other.
 
     Attributes:
-        own: whether a call has just made it, so that `x /= y` may take its place.
+        is_new: whether a call has just made it, so that `x /= y` may take its place.
     """
 
-    __slots__ = ("a", "own", "program", "value")
+    __slots__ = ("array", "is_new", "program", "value")
 
     def __init__(self, program: Program, value: Value, array: Array) -> None:
         self.program = program
         self.value = value
-        self.a = array
-        self.own = False
+        self.array = array
+        self.is_new = False
         if array.__class__ is np.ndarray and not has_layout(array, value):
-            self.a = empty_with_layout(value)
-            self.a[...] = array
+            self.array = empty_with_layout(value)
+            self.array[...] = array
 
-    shape = property(lambda self: self.a.shape)
-    dtype = property(lambda self: self.a.dtype)
-    ndim = property(lambda self: self.a.ndim)
-    size = property(lambda self: self.a.size)
-    flags = property(lambda self: self.a.flags)
+    shape = property(lambda self: self.array.shape)
+    dtype = property(lambda self: self.array.dtype)
+    ndim = property(lambda self: self.array.ndim)
+    size = property(lambda self: self.array.size)
+    flags = property(lambda self: self.array.flags)
     T = property(lambda self: np.transpose(self))
     mT = property(lambda self: np.swapaxes(self, -1, -2))
     real = property(lambda self: np.real(self))
 
     def __len__(self) -> int:
-        return len(self.a)
+        return len(self.array)
 
     def __pow__(self, power: Any) -> Any:
         """As ndarray's own: the common powers without a call of pow."""
@@ -127,19 +127,17 @@ class Symbol(NDArrayOperatorsMixin):
         raise AttributeError(name)
 
     def __bool__(self) -> bool:
-        return self._asked(bool)
+        return self._write_guard(bool)
 
     def guard(self, question: Callable[[Any], bool]) -> bool:
-        """The answer in this run, which a step of its own asks for again: in one call, of an array
-        from outside.
-        """
+        """The answer in this run; the program checks it by one call if the array is an input."""
         computed = root(self.value).kind == "step"
-        return bool(question(self)) if computed else self._asked(question)
+        return bool(question(self)) if computed else self._write_guard(question)
 
-    def _asked(self, question: Callable[[Any], bool]) -> bool:
+    def _write_guard(self, question: Callable[[Any], bool]) -> bool:
         if self.program.once or self.program.wrote:  # what is done is not done again
             raise Untraceable("a truth value")
-        truth = question(self.a)
+        truth = question(self.array)
         self.program.add(ProgramStep("check", "", question, (self.value, truth)))
         return truth
 
@@ -169,9 +167,9 @@ class Symbol(NDArrayOperatorsMixin):
             return result
         if not isinstance(out, Symbol) or out.shape != result.shape or out.dtype != result.dtype:
             raise Untraceable("out")
-        if not out.own:
+        if not out.is_new:
             raise Untraceable("a view is written")
-        out.value, out.a = result.value, result.a  # x /= y: whoever holds x sees it
+        out.value, out.array = result.value, result.array  # x /= y changes x itself
         return out
 
     def __array_function__(
@@ -207,7 +205,7 @@ class Symbol(NDArrayOperatorsMixin):
 
 
 def _concrete(item: Any) -> Any:
-    return item.a if item.__class__ is Symbol else item
+    return item.array if item.__class__ is Symbol else item
 
 
 # ---------------------------------------------------------------- written as others
@@ -236,7 +234,7 @@ def _product(a: Any, b: Any) -> Symbol:
 
 
 def _made(symbol: Symbol) -> Symbol:
-    symbol.own = True
+    symbol.is_new = True
     return symbol
 
 
@@ -302,8 +300,8 @@ def _first(x: Any, ndim: int) -> Any:
 
 
 def _spread(x: Any, shape: tuple[int, ...]) -> Any:
-    """x + b = x + [b … b]: ufuncs of few entries take half the time where all of them lie alike,
-    or where one is a number without axes.
+    """x + b = x + [b … b]: on few entries, ufuncs take half the time if all operands have one
+    layout, or one of them has no axes.
     """
     if x.__class__ is np.ndarray and x.size > 1 and x.shape != shape:
         return np.array(np.broadcast_to(x, shape))
@@ -329,7 +327,7 @@ def apply(
     """Run a call on what the Symbols hold, and write it down."""
     kwargs = kwargs or {}
     first = next(s for s in flat((args, kwargs)) if s.__class__ is Symbol)
-    program, source = first.program, first.a
+    program, source = first.program, first.array
     arrays, settings = substitute((args, kwargs), _concrete)
     out = np.asarray(function(*arrays, **settings))
     if kind == "view" and out.size and not np.may_share_memory(out, source):
@@ -337,7 +335,7 @@ def apply(
     plain = kind == "elementwise" and text != "spread"
     leader = _leader(program, args, out) if plain else None
     if leader is not None:
-        laid_out = empty_as(leader.a, out.shape, out.dtype)
+        laid_out = empty_as(leader.array, out.shape, out.dtype)
         laid_out[...] = out
         out = laid_out
     elif kind in WRITES:
@@ -368,18 +366,16 @@ def apply(
 
 
 def _leader(program: Program, args: Arguments, out: Array) -> Symbol | None:
-    """The operand of the result's shape that lies as a kernel's result does."""
+    """The operand of the result's shape whose layout is that of a kernel's result."""
     given = (s for s in args if s.__class__ is Symbol and s.shape == out.shape)
     return next((s for s in given if program.follows_kernel(s.value)), None)
 
 
 def _view(program: Program, step: ProgramStep, out: Array, offset: int) -> Value:
-    """The value that a view is: what it is a view of, if it is all of it, or what was seen there
-    before.
-    """
+    """The value of a view: its base, if it shows all of that, or an equal view made before."""
     base, offset = root(step.args[0]), step.args[0].offset + offset
     where = out.shape, out.strides, offset
-    if is_whole(base):  # and nothing else lies where it is said to
+    if is_whole(base):
         if where == (base.shape, base.strides, base.offset):
             return base
         if where == (_transposed_axes(base.shape), _transposed_axes(base.strides), base.offset):
@@ -398,7 +394,7 @@ def _transposed_axes(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _key(item: object) -> Hashable:
-    """Equal keys: the same arguments. Numbers are told apart by type and sign."""
+    """Equal keys mean equal arguments; 1 and 1.0, or 0.0 and -0.0, have different keys."""
     if isinstance(item, tuple | list):
         return item.__class__, *map(_key, item)
     if isinstance(item, dict):

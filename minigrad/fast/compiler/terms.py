@@ -78,8 +78,8 @@ class Terms:
         return name
 
     def _over(self, value: Value) -> Value | None:
-        """What a value is written over, and goes on by the name of: it has no symbol of its own,
-        or is S_masked in place of S.
+        """The value it is written over and whose name it keeps: it has no symbol of its own, or
+        one such as S_masked in place of S.
         """
         over = self.buffers.over.get(id(value))
         if over is None:

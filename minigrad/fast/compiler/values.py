@@ -45,7 +45,7 @@ class ValueMap:
 
     Args:
         fresh: the Tensors and arrays among the arguments: expression and thing, by id.
-        refuse: is told why, and what to do, when something cannot be known.
+        refuse: called with the reason and the remedy when something cannot be known.
     Attributes:
         leaves: every Tensor that the program reads or writes and did not make, by id.
         entry_of: gives the Value of what some leaf's `.grad` was at the start.
@@ -105,7 +105,7 @@ class ValueMap:
         return found[1] if found is not None else None
 
     def is_shared(self, array: Array) -> bool:
-        """Whether another array that is known lies in the same memory."""
+        """Whether another known array shares its memory."""
         others = [held() for held, _ in list(self._known.values())]
         others = [x for x in others if x is not None and x is not array and x is not array.base]
         return any(np.may_share_memory(x, array) for x in others)
@@ -243,7 +243,7 @@ class _LeafGradient:
     Attributes:
         before: what it was at the start, as the caller has it.
         entry: the same as a followed array.  set_to: what the program has set it to, so far.
-        settled: whether what it was at the start is asked for already, or does not matter.
+        settled: whether `needed` says already what it was at the start, or that does not matter.
     """
 
     __slots__ = ("before", "entry", "leaf", "set_to", "settled")
@@ -282,11 +282,11 @@ class Gradients:
         if leaf.grad is None:
             if outside and held.entry is None and held.set_to is None and not held.settled:
                 self.needed[id(leaf)] = form(None)
-            made, array = total, np.array(total.a)
+            made, array = total, np.array(total.array)
         else:
             made = np.add(self.values.symbol_of(leaf.grad), total)
             made.value.name = f"d_{leaf.name or 'w'}"
-            array = np.asarray(plain(leaf.grad) + total.a)
+            array = np.asarray(plain(leaf.grad) + total.array)
         leaf.grad = array.view(Followed)
         self.values.know(leaf.grad, made.value)
 
@@ -407,8 +407,8 @@ class OutsideOps(Follower):
         return self._seen(made)
 
     def _seen(self, made: Symbol) -> Array:
-        """What was computed, as the step sees it; np.asarray of it is known too."""
-        array = np.asarray(made.a)
+        """What was computed, as the step gets it; np.asarray of it is known too."""
+        array = np.asarray(made.array)
         followed = array.view(Followed)
         self.values.know(array, made.value)
         self.values.know(followed, made.value)
@@ -427,7 +427,7 @@ class OutsideOps(Follower):
             raise Untraceable("an array of the caller's, or a view, is written")
         else:
             self.values.know(out, made.value)
-        plain(out)[...] = made.a
+        plain(out)[...] = made.array
         return out
 
     def assign(self, tensor: Tensor, value: Value, new: Value, index: Any = ...) -> None:

@@ -22,7 +22,7 @@ SAFE_RANGE = 1e-4, 1e30  # sums of e^x that neither overflow nor lose small weig
 
 
 def of_rows(x: Array, axis: Axes = -1) -> bool:
-    """Whether it goes along the last axis of an array that lies row by row."""
+    """Whether the axis is the last one of a row-major array."""
     last = axis.__class__ is int and axis in (-1, x.ndim - 1)
     return last and x.dtype.char in "fd" and x.flags.c_contiguous
 
@@ -46,7 +46,7 @@ def _(x, axis=-1):
         return softmax.kernel(x, axis)
     out = empty(x.shape, x.dtype)
     rows, made = as_rows(x), as_rows(out)
-    in_slices(lambda own: _weights(rows[own], made[own]), len(rows), x.size)
+    in_slices(lambda part: _weights(rows[part], made[part]), len(rows), x.size)
     return out
 
 
@@ -57,10 +57,10 @@ def _(g, out, axis):
     d_x = empty(g.shape, g.dtype)
     gradients, weights, made = map(as_rows, (g, out, d_x))
 
-    def work(own: slice) -> None:
-        along = np.vecdot(gradients[own], weights[own])[:, None]
-        d = np.subtract(gradients[own], along, made[own])
-        d *= weights[own]
+    def work(part: slice) -> None:
+        along = np.vecdot(gradients[part], weights[part])[:, None]
+        d = np.subtract(gradients[part], along, made[part])
+        d *= weights[part]
 
     in_slices(work, len(weights), g.size)
     return d_x

@@ -1,7 +1,7 @@
-"""Normalisation of channels by rows that fit the cache, in whichever order the channels lie.
+"""Normalisation of channels by rows that fit the cache, in whichever order memory holds channels.
 
-Where channels lie last in memory, a row is all of them at some places; otherwise it is an example,
-(C, H W). A number for each channel is repeated to the width of a row.
+With channels last in memory, a row holds all channels of some positions; otherwise it is an
+example, (C, H W). A number for each channel is repeated to the width of a row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Rows:
         self.width = self.channels * self.repeats
 
     def of(self, images: Array) -> Array:
-        """A view, or a copy of what lies otherwise."""
+        """A view, or a copy if the layout allows none."""
         images = np.moveaxis(images, 1, -1) if self.last else images
         return images.reshape(-1, self.width)
 
@@ -48,14 +48,14 @@ class Rows:
         return sums.reshape(*sums.shape[:-1], *shape).sum(axis=-2 if self.last else -1)
 
     def total(self, terms: Callable[[slice], Array]) -> Array:
-        """Sums over rows, several at once, by channel in float64: `terms(own)` gives those of some
+        """Sums over rows, several at once, by channel in float64: `terms(part)` gives those of some
         of the rows, (how many, width).
         """
         found: dict[int, Array] = {}
 
-        def work(own: slice) -> None:
-            for first in range(own.start, own.stop, LIMITS.summed_rows):
-                found[first] = terms(slice(first, min(first + LIMITS.summed_rows, own.stop)))
+        def work(part: slice) -> None:
+            for first in range(part.start, part.stop, LIMITS.summed_rows):
+                found[first] = terms(slice(first, min(first + LIMITS.summed_rows, part.stop)))
 
         in_slices(work, self.count // self.repeats, self.count * self.channels)
         in_order = [found[first] for first in sorted(found)]
@@ -65,7 +65,7 @@ class Rows:
 def of_batch(
     x: Array, weight: object, bias: object, mean: object = None, var: object = None, *_: object
 ) -> bool:
-    """Whether the statistics are the batch's own, of numbers that lie in one piece."""
+    """Whether the statistics are those of the batch, and the array has no gaps."""
     dense = x.flags.c_contiguous or np.moveaxis(x, 1, -1).flags.c_contiguous
     return mean is None and var is None and x.dtype.char in "fd" and x.ndim > 1 and dense
 
@@ -83,11 +83,11 @@ def _(x, weight, bias, mean=None, var=None, eps=1e-5):
     check_channels(x, weight, bias)
     form = Rows(x)
     rows, dtype = form.of(x), x.dtype
-    centre = (form.total(lambda own: _sums(rows[own])[None])[0] / form.count).astype(dtype)
+    centre = (form.total(lambda part: _sums(rows[part])[None])[0] / form.count).astype(dtype)
     wide = form.widened(centre)
 
-    def squares(own: slice) -> Array:
-        centred = rows[own] - wide
+    def squares(part: slice) -> Array:
+        centred = rows[part] - wide
         return _products(centred, centred)[None]
 
     with np.errstate(over="ignore"):
@@ -101,8 +101,8 @@ def _(x, weight, bias, mean=None, var=None, eps=1e-5):
     out = empty_as(x, x.shape)
     made = form.of(out)
 
-    def work(own: slice) -> None:
-        y = np.subtract(rows[own], wide, made[own])
+    def work(part: slice) -> None:
+        y = np.subtract(rows[part], wide, made[part])
         y *= factor
         if shift is not None:
             y += shift
@@ -126,8 +126,8 @@ def _(g, x, weight, eps, centre, inverse, needed):
     n = form.count
     wide = form.widened(centre)
 
-    def sums(own: slice) -> Array:
-        return np.stack([_sums(gradients[own]), _products(gradients[own], rows[own] - wide)])
+    def sums(part: slice) -> Array:
+        return np.stack([_sums(gradients[part]), _products(gradients[part], rows[part] - wide)])
 
     of_g, of_product = form.total(sums)
     d_weight = (of_product * inverse).astype(x.dtype)
@@ -141,10 +141,10 @@ def _(g, x, weight, eps, centre, inverse, needed):
         d_x = empty_as(x, x.shape)
         made = form.of(d_x)
 
-        def work(own: slice) -> None:
-            y = np.multiply(gradients[own], factor, made[own])
+        def work(part: slice) -> None:
+            y = np.multiply(gradients[part], factor, made[part])
             y -= shift
-            y -= (rows[own] - wide) * along
+            y -= (rows[part] - wide) * along
 
         in_slices(work, len(rows), x.size)
     return d_x, d_weight, d_bias

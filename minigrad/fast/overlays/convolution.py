@@ -1,7 +1,7 @@
 """Convolution a few images at a time: their windows fit the cache, and no one keeps them.
 
-Channels lie last in memory behind the shape (N, C, H, W), so that one layer's result is as the next
-one reads it. A sequence is an image of one column.
+Images of shape (N, C, H, W) have their channels last in memory, so that one layer's result has the
+layout that the next one reads. A sequence is an image of one column.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def channels_last(x: Array) -> Array:
 
 
 def empty_images(shape: tuple[int, ...], dtype: DType) -> Array:
-    """An array (N, C, …) whose channels lie last in memory."""
+    """An array (N, C, …) with channels last in memory."""
     N, C, *lengths = shape
     return np.moveaxis(empty((N, *lengths, C), dtype), -1, 1)
 
@@ -54,7 +54,7 @@ def empty_images(shape: tuple[int, ...], dtype: DType) -> Array:
 def axes_of(
     shape: tuple[int, ...], size: tuple[int, ...], stride: Any, padding: Any, dilation: Any
 ) -> list[Axis]:
-    """Where windows of a size lie along both axes of images of such a shape."""
+    """The windows along both axes of images of this shape."""
     n = len(size)
     out = places_of(shape, size, stride, padding, dilation).out
     pads = paddings(padding, size, stride, dilation)

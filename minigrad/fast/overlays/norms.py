@@ -110,10 +110,10 @@ def _forward_by_rows(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -
     rows, made = as_rows(x), as_rows(out)
     kept = [np.empty((len(rows), 1), x.dtype) for _ in range(1 + centre)]
 
-    def work(own: slice) -> None:
-        _, *found = _forward(rows[own], weight, bias, eps, centre, made[own])
-        for whole, part in zip(kept, found, strict=True):
-            whole[own] = part
+    def work(part: slice) -> None:
+        _, *found = _forward(rows[part], weight, bias, eps, centre, made[part])
+        for whole, values in zip(kept, found, strict=True):
+            whole[part] = values
 
     in_slices(work, len(rows), x.size)
     return out, *kept
@@ -126,10 +126,10 @@ def _backward_by_rows(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, need
     rows, gradients, made = map(as_rows, (x, g, d_x))
     sums: dict[int, Any] = {}  # of ∂w, by the first row
 
-    def work(own: slice) -> None:
-        own_mean = None if mean is None else mean[own]
-        _, sums[own.start] = _backward(
-            gradients[own], rows[own], weight, own_mean, inverse[own], needed, made[own]
+    def work(part: slice) -> None:
+        part_mean = None if mean is None else mean[part]
+        _, sums[part.start] = _backward(
+            gradients[part], rows[part], weight, part_mean, inverse[part], needed, made[part]
         )
 
     in_slices(work, len(rows), x.size)

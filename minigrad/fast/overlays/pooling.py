@@ -1,6 +1,6 @@
 """Pooling entry by entry of a window: each is a view of the images, and no window is laid out.
 
-Results lie in memory as the images do.
+Results have the layout of the images.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def reduced(x: Array, pools: Pools, fill: float, take: np.ufunc) -> Array:
     views = [whole[at] for at in pools.entries]
     out = empty_as(x, pools.out)
 
-    def work(own: slice) -> None:
-        made = out[own]
-        made[...] = views[0][own]
+    def work(part: slice) -> None:
+        made = out[part]
+        made[...] = views[0][part]
         for view in views[1:]:
-            take(made, view[own], out=made)
+            take(made, view[part], out=made)
 
     in_slices(work, len(x), x.size)
     return out
@@ -79,9 +79,9 @@ def spread(pools: Pools, g: Array, put: Callable[[slice, list[Array]], None]) ->
     total = empty_as(g, pools.shape)
     views = [total[at] for at in pools.entries]
 
-    def work(own: slice) -> None:
-        total[own] = 0
-        put(own, [view[own] for view in views])
+    def work(part: slice) -> None:
+        total[part] = 0
+        put(part, [view[part] for view in views])
 
     in_slices(work, len(g), total.size)
     return total[pools.inside]
@@ -93,11 +93,11 @@ def _(g, x, out, size, stride, padding):
     whole, bits = pools.padded(x, -np.inf), f"i{g.itemsize}"
     images = [whole[at] for at in pools.entries]
 
-    def put(own: slice, targets: list[Array]) -> None:
-        left, largest = g[own].copy(order="K"), out[own]  # what has not found its entry yet
+    def put(part: slice, targets: list[Array]) -> None:
+        left, largest = g[part].copy(order="K"), out[part]  # what has not found its entry yet
         taken = np.empty_like(left, bool)
         for image, target in zip(images, targets, strict=True):
-            np.equal(image[own], largest, taken)
+            np.equal(image[part], largest, taken)
             if pools.disjoint:
                 sent = target.view(bits)
                 np.multiply(left.view(bits), taken, sent)
@@ -113,8 +113,8 @@ def _(g, x, out, size, stride, padding):
 def _(g, x_shape, size, stride, padding):
     pools = Pools(x_shape, size, stride, padding)
 
-    def put(own: slice, targets: list[Array]) -> None:
-        share = g[own] / len(pools.entries)
+    def put(part: slice, targets: list[Array]) -> None:
+        share = g[part] / len(pools.entries)
         for target in targets:
             target += share
 

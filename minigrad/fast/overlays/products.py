@@ -30,7 +30,7 @@ def best_product(a: Any, b: Any) -> Any:
 def _large_product(a: Any, b: Any) -> Any:
     """A stack of matrices by one matrix as a single product; the result in memory used again.
 
-    Of two stacks, its axes lie as those of b do: heads that were split are merged without a copy.
+    A product of two stacks has the layout of b: heads that were split are merged without a copy.
     """
     if b.ndim == 2 < a.ndim and a.flags.c_contiguous and a.size:
         rows = a.reshape(-1, a.shape[-1])
@@ -50,8 +50,8 @@ def _large_product(a: Any, b: Any) -> Any:
     axis = next((k for k, n in enumerate(shape[:-2]) if n > 1), 0)
     parts = [np.moveaxis(x, axis, 0) for x in (a, b, out)]
 
-    def work(own: slice) -> None:
-        np.matmul(parts[0][own], parts[1][own], parts[2][own])
+    def work(part: slice) -> None:
+        np.matmul(parts[0][part], parts[1][part], parts[2][part])
 
     in_slices(work, shape[axis], out.size)
     return out
@@ -75,7 +75,7 @@ def _(g, a, b_shape):
         return best_product(a.reshape((-1, b_shape[0])).T, g.reshape((-1, b_shape[1])))
     large = g.__class__ is ndarray and g.size > LIMITS.small_entries
     if large and g.ndim > 2 and b_shape[-1] > b_shape[-2]:
-        return best_product(g.mT, a).mT  # most likely of turned keys: it lies by rows, as they do
+        return best_product(g.mT, a).mT  # b is likely Kᵀ, a transposed view: so is this
     return best_product(a.mT, g)
 
 
@@ -120,6 +120,6 @@ def _(g, x, shared):
 @linear.fast.vjp("b")
 def _(g, shared):
     if shared and g.__class__ is ndarray:
-        with one_threaded_blas:  # BLAS's own threads stay asleep
+        with one_threaded_blas:  # or BLAS would wake its own threads
             return column_sums(as_rows(g))
     return column_sums(as_rows(g))

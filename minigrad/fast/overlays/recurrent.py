@@ -1,8 +1,8 @@
 """The LSTM with its gates kept for backward, one example a column, and no step that allocates.
 
-Inputs and states lie as (x_t, h_{t-1}, 1) in (T, d + H + 1, B), the weights beside each other: a
-step is one product, and so is its way back. Gates lie as o, i, f, n in (T, 4 H, B): the three with
-σ are one block of memory, and so are the three that the cell's gradient goes through.
+Inputs and states are stored as (x_t, h_{t-1}, 1) in (T, d + H + 1, B), the weights side by side: a
+step is one product, forward and backward. Gates are stored as o, i, f, n in (T, 4 H, B): the three
+with σ are one block of memory, and so are the three that pass on the cell's gradient.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Attention in tiles: one op that never holds the n × m scores.
 
-Forward goes over blocks of queries, and over tiles of keys with the softmax's maximum and sum kept
-up to date (Milakov & Gimelshein 2018, arXiv:1805.02867); backward makes each tile's weights again
-from those two (Dao et al. 2022, arXiv:2205.14135), or takes them where they were stored. Which
-tiles there are: mask_tiles.py; who does which: schedule.py; what is done at each: kernels.py. Few
-scores go step by step.
+For each block of queries, forward visits tiles of keys and keeps the softmax's maximum and sum up
+to date (Milakov & Gimelshein 2018, arXiv:1805.02867). Backward computes each tile's weights again
+from those two (Dao et al. 2022, arXiv:2205.14135), or takes stored ones. mask_tiles.py finds the
+tiles, schedule.py divides them among threads, kernels.py computes each. Few scores are one tile,
+computed by the exact form's ops.
 """
 
 from __future__ import annotations
@@ -201,14 +201,14 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
 
 
 tiled_attention.opaque_reason = 'attention in tiles has no scores and no A; method="exact" has'
-tiled_attention.threaded = _has_threads  # type: ignore[attr-defined]  # asked by compile
+tiled_attention.threaded = _has_threads  # type: ignore[attr-defined]  # compile reads it
 
 
 @tiled_attention.vjp("q", "k", "v")
 def _(
     g, q, k, v, out, mask, is_causal, rule, scale, schedule, row_max, row_sum, weights, needed
 ):  # fmt: skip
-    """The gradient goes back through the average, the softmax and the products, tile by tile."""
+    """The gradients of the average, the softmax and the products, tile by tile."""
     recorded = hasattr(g, "__apply__")
     if recorded or schedule is None:
         if recorded or weights is None:

@@ -1,7 +1,7 @@
 """Forward and backward of attention in tiles: what is done at each tile of the scores.
 
-A tile is held transposed, keys down and queries across: so all six products run at BLAS's best
-speed, and the softmax goes down the columns.
+A tile is stored transposed, (keys, queries): so all six products run at BLAS's best speed, and the
+softmax is along the first axis.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def differentiate(
                 V1[..., :-1], V1[..., -1] = block.V[..., keys, :], 1
                 dS = scratch.array("dS", E.shape, E.dtype)  # transposed, as E is
                 np.matmul(V1, dO.swapaxes(-1, -2), out=dS)
-                dS *= E  # and E, which may come from far, is in the cache now
+                dS *= E  # which brings E into the cache
             if dV is not None:
                 dV[..., keys, :] += _matmul(E, dO[..., :-1], scratch)
             if dK is not None:
