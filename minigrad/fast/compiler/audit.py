@@ -76,23 +76,22 @@ class _State:
     def __init__(self, variant: CacheEntry, call: CallArguments) -> None:
         program, self.began = variant.program, writes.latest
         self.tensors, self.last = variant.tensors(call), last_updates(program)
-        owners = [s.args[0] for s in program.steps if s.kind == "update" and s.args[0] is not None]
+        owners = [owner for owner in program.targets("update") if owner is not None]
         for owner in list(owners):  # what they update in turn
             owners += [x for x in vars(owner).values() if hasattr(x, "load_state_dict")]
-        self.owners = list({id(owner): owner for owner in owners}.values())
-        self.moved = {id(p) for owner in self.owners for p in getattr(owner, "parameters", ())}
+        self.moved = {id(p) for owner in owners for p in getattr(owner, "parameters", ())}
         skipped = [id(owner) for owner in self.last]
-        self.owners = [owner for owner in self.owners if id(owner) not in skipped]
-        moved = [p for owner in self.owners for p in getattr(owner, "parameters", ())]
-        assigned = [s.args[0] for s in program.steps if s.kind == "assign"]
+        owners = [x for x in {id(x): x for x in owners}.values() if id(x) not in skipped]
+        moved = [p for owner in owners for p in getattr(owner, "parameters", ())]
+        assigned = program.targets("assign")
         ids = {id(existing.tensor) for existing in assigned}
         places = any(existing.expression is not None for existing in assigned)
         written = [t for t in self.tensors if id(t) in ids or (places and t._node is None)]
-        forgotten = {id(s.args[0].tensor) for s in program.steps if s.kind == "forget"}
+        forgotten = {id(existing.tensor) for existing in program.targets("forget")}
         self.grads = [(t, t.grad) for t in self.tensors if id(t) not in forgotten]
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
         self.drawn = [(g, generator_state(g)) for g in variant.found.of(GENERATORS)]
-        self.states = [(o, dict(vars(o)), o.state_dict()) for o in self.owners]
+        self.states = [(o, dict(vars(o)), o.state_dict()) for o in owners]
         self.keeps = [(o, key) for o, key, _ in program.keeps]
 
     def restore(self) -> None:
@@ -148,25 +147,11 @@ class Audit:
 
         Raises: GuardFailed if the program does not fit after all; what the eager run raises.
         """
-        assert self.variant.run is not None
-        found = self.variant.found
-        state = _State(self.variant, self.call)
-        updates = _Updates(skipped=state.last)
-        made: Outcome = {}
-        result, failure = None, None  # type: Any, Exception | None
-        try:
-            with listen(updates):
-                result = self.variant.run(self.call.args, self.call.kwargs)
-            made = state.outcome(result) | updates.found
-        except GuardFailed:
-            raise
-        except Exception as error:
-            failure = error
-            self.finding = f"an error, which only the program raises: {error!r}"
-        result = None  # and the program's arrays go, before the step makes its own
-        self.variant.release()
+        found, state = self.variant.found, _State(self.variant, self.call)
+        made = self._run_program(state)
+        self.variant.release()  # the program's arrays, before the step makes its own
         state.restore()
-        state.grads = []  # of which the step lets go where it can
+        state.grads = []  # the step may free them
         release()
         arrays = found.arrays()
         before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
@@ -174,11 +159,13 @@ class Audit:
             with listen(updates):
                 result = self.step(*self.call.args, **self.call.kwargs)
         except Exception as error:
-            alike = type(error) is type(failure)
+            alike = type(error) is type(made)
             self.finding = "" if alike else f"an error, which only the step raises: {error!r}"
             raise
         wanted = state.outcome(result) | updates.found
-        if not self.finding:
+        if isinstance(made, Exception):
+            self.finding = f"an error, which only the program raises: {made!r}"
+        else:
             self._compare(made, wanted)
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
@@ -188,6 +175,18 @@ class Audit:
             found.note()
             self.variant.prepare()
         return result
+
+    def _run_program(self, state: _State) -> Outcome | Exception:
+        assert self.variant.run is not None
+        updates = _Updates(skipped=state.last)
+        try:
+            with listen(updates):
+                result = self.variant.run(self.call.args, self.call.kwargs)
+            return state.outcome(result) | updates.found
+        except GuardFailed:
+            raise
+        except Exception as error:
+            return error
 
     def _compare(self, made: Outcome, wanted: Outcome) -> None:
         """Find how two outcomes differ, and whether by rounding alone."""
@@ -264,7 +263,7 @@ def last_updates(program: Program) -> list[Any]:
     values = [root(value) for value in program.kept()]
     shown = [value.what for value in values if value.kind == "leaf"]
     shown += [item.tensor for item in flat(program.result) if isinstance(item, ExistingTensor)]
-    others = [step.args[0] for step in program.steps if step.kind == "update"]
+    others = program.targets("update")
     twice = len(found) != sum(any(owner is one for one in found) for owner in others)
     return [] if twice or any(id(x) in moved for x in shown) else found
 

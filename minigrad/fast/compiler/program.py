@@ -185,6 +185,10 @@ class Program:
             known.strides = array.strides
         return known
 
+    def targets(self, kind: str) -> list[Any]:
+        """What steps of a kind write to: optimizers of updates, the existing Tensors of others."""
+        return [step.args[0] for step in self.steps if step.kind == kind]
+
     def kept(self) -> list[Value]:
         """The values that outlive the program, other than gradients."""
         found = [x.value if x.__class__ is NewTensor else x for x in flat(self.result)]
