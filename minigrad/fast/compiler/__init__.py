@@ -216,7 +216,7 @@ class Compiled:
             release()
         _note_changes(found, recorder)
         variant = CacheEntry(found, recorder, call, samples)
-        recorder.let_go()
+        recorder.clear()
         if variant.reason is None:
             self._write(variant, place)
         if variant.reason is not None:

@@ -102,19 +102,19 @@ class Dependencies:
         self.iterator = False
         self.holders: list[Holder] = []
         self._step = step
-        self._asked: dict[int, tuple[set[str], Holder]] = {}  # by an optimizer's id
+        self._settings: dict[int, tuple[set[str], Holder]] = {}  # by an optimizer's id
         self._walk([step, *arguments])
         for thing in filter(_is_optimizer, list(self.things.values())):
             names: set[str] = set()
             holder = Holder(partial(_attributes_named, thing, names), state=vars(thing))
-            self._asked[id(thing)] = names, holder
+            self._settings[id(thing)] = names, holder
             self.holders.append(holder)
         self.note()
 
-    def ask(self, optimizer: object, name: str, value: object) -> None:
+    def add_setting(self, optimizer: object, name: str, value: object) -> None:
         """The step reads this attribute of an optimizer or a schedule: it depends on it."""
-        if id(optimizer) in self._asked:
-            names, holder = self._asked[id(optimizer)]
+        if id(optimizer) in self._settings:
+            names, holder = self._settings[id(optimizer)]
             names.add(name)
             holder.then.setdefault(name, value)
 

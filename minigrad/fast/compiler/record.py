@@ -114,7 +114,7 @@ class ProgramRecorder(OutsideOps, Listener):
         made = None if once else self._followed(kernel, given, [array], len(auxiliary))
         if made is None:
             arrays = [array, *map(dict(saved).get, auxiliary)]
-            made = self._whole(op, op.name, kernel, given, arrays, bool(auxiliary))
+            made = self._record_whole(op, op.name, kernel, given, arrays, bool(auxiliary))
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
@@ -143,7 +143,7 @@ class ProgramRecorder(OutsideOps, Listener):
         self.program.forget(before)
         return None
 
-    def _whole(
+    def _record_whole(
         self,
         op: Op,
         name: str,
@@ -171,7 +171,7 @@ class ProgramRecorder(OutsideOps, Listener):
 
     def intercept_backward(self, output: Tensor, seed: TensorOrArray, retain: bool) -> bool:
         """Run backward with Symbols for gradients, so that the rules write themselves down."""
-        results = self._sent_back("backward", output, seed, retain)
+        results = self._run_backward("backward", output, seed, retain)
         if results is None:
             return False
         for leaf, total in results.items():
@@ -184,7 +184,7 @@ class ProgramRecorder(OutsideOps, Listener):
     ) -> list[Array] | None:
         """The same for mg.grad: the gradients of what is wanted, as followed arrays."""
         targets = [x._node or x for x in wanted]
-        results = self._sent_back("mg.grad", output, seed, retain, targets)
+        results = self._run_backward("mg.grad", output, seed, retain, targets)
         if results is None:
             return None
         found = []
@@ -198,7 +198,7 @@ class ProgramRecorder(OutsideOps, Listener):
             found.append(gradient)
         return found
 
-    def _sent_back(
+    def _run_backward(
         self, call: str, output: Tensor, seed: Any, retain: bool, targets: Any = None
     ) -> dict[Any, Symbol] | None:
         """What arrives at leaves and targets; None where it cannot be followed."""
@@ -223,13 +223,13 @@ class ProgramRecorder(OutsideOps, Listener):
         self.quiet = True
         try:
             take = self._nodes.__getitem__ if retain else self._nodes.pop
-            run = partial(self._run, take)
+            run = partial(self._run_rules, take)
             seeds = [(output._node or output, start)]
             return backpropagate(seeds, retain=retain, targets=targets, run=run)
         finally:
             self.quiet = False
 
-    def _run(
+    def _run_rules(
         self,
         take: Callable[[Node], dict[str, Any]],
         node: Node,
@@ -240,15 +240,17 @@ class ProgramRecorder(OutsideOps, Listener):
         """A node's rules on arrays, and the same on Symbols."""
         self._names.append((node, "d_", gradient.value))
         known, names = take(node), node.plan.names
-        handed = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))
+        arguments = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
-        args, op = (gradient, handed), node.op
+        args, op = (gradient, arguments), node.op
         self.program.once |= op.effect
         arrays = [dense(part) for part in rules(gradient.array, saved)]
         shown = [a for a in arrays if a is not None]
         symbols = None if op.effect else self._followed(rules, args, shown)
         if symbols is None:
-            symbols = self._whole(op, f"{op.name}_backward", _needed_of(rules), args, shown, True)
+            symbols = self._record_whole(
+                op, f"{op.name}_backward", _needed_of(rules), args, shown, True
+            )
         found = iter(symbols)
         return [None if a is None else next(found) for a in arrays]
 
@@ -300,7 +302,7 @@ class ProgramRecorder(OutsideOps, Listener):
     def setting_read(self, owner: object, name: str, value: object) -> None:
         """An attribute of an optimizer or a schedule was read."""
         if not self.quiet:
-            self._found.ask(owner, name, value)
+            self._found.add_setting(owner, name, value)
 
     def setting_written(self, owner: object, name: str, value: object) -> None:
         if not self.quiet and name not in ("groups", "parameters"):
@@ -317,15 +319,15 @@ class ProgramRecorder(OutsideOps, Listener):
         """An update of weights, gradients or settings: the program calls it again."""
         if self.quiet:  # a part of another
             return False
-        self.gradients.notify()
-        self.gradients.bare()
+        self.gradients.record()
+        self.gradients.make_plain()
         self.quiet = True
         return True
 
     def update_finished(self, owner: object, again: Callable[[], object], result: object) -> None:
         step = self.program.write("update", owner, again)
         self.quiet = False
-        self.gradients.follow()
+        self.gradients.make_followed()
         if isinstance(result, Tensor):
             array = result._data
             step.outs = [Value("result", step, array.shape, array.dtype)]
@@ -338,7 +340,7 @@ class ProgramRecorder(OutsideOps, Listener):
         if self.quiet:
             self.refuse("an op failed")
         if self.reason is None:
-            self.gradients.notify()
+            self.gradients.record()
         self.gradients.release()
         moved = any(generator_state(g) != state for g, state in self._drawn.values())
         if moved or shared_states() != self._shared:
@@ -350,7 +352,7 @@ class ProgramRecorder(OutsideOps, Listener):
             self.program.result = substitute(result, self._returned)
         return substitute(result, self._as_eagerly)
 
-    def let_go(self) -> None:
+    def clear(self) -> None:
         """Cut the cycles that would keep the run's arrays until Python collects its garbage."""
         for part in (self.gradients, self.values, self):
             vars(part).clear()

@@ -314,7 +314,7 @@ class Gradients:
                 return self.values.know(held.set_to, value)
         return None
 
-    def notify(self) -> None:
+    def record(self) -> None:
         """The program sets each `.grad` to what the step has made of it."""
         for key, held in self._held.items():
             now, leaf = held.leaf.grad, held.leaf
@@ -331,7 +331,7 @@ class Gradients:
                 write("grad", existing, self.values.value_of(now))
             held.set_to = now
 
-    def bare(self) -> None:
+    def make_plain(self) -> None:
         """Give the leaves plain arrays while an update runs."""
         for held in self._held.values():
             if isinstance(held.set_to, Followed):
@@ -341,7 +341,7 @@ class Gradients:
                     self.values.know(grad, known)
                 held.leaf.grad = grad
 
-    def follow(self) -> None:
+    def make_followed(self) -> None:
         """Give them Followed views again, after it."""
         for held in self._held.values():
             if type(held.leaf.grad) is np.ndarray:
@@ -404,9 +404,9 @@ class OutsideOps(Follower):
             return call(*bare[0], **bare[1])
         finally:
             self.quiet = False
-        return self._seen(made)
+        return self._answer(made)
 
-    def _seen(self, made: Symbol) -> Array:
+    def _answer(self, made: Symbol) -> Array:
         """What was computed, as the step gets it; np.asarray of it is known too."""
         array = np.asarray(made.array)
         followed = array.view(Followed)
