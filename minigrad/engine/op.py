@@ -41,7 +41,7 @@ from .arguments import NUMERIC, is_foreign, is_masked, operand
 from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
 from .plan import FasterKernel, Plan, Rule, declare_rule, parameters_of, tuple_of
 from .refusals import unknown_keyword, without_our_frames
-from .types import Arguments, DType, Function
+from .types import Arguments, DType, Function, Kernel, Tex
 
 __all__ = [
     "Axes",
@@ -118,10 +118,10 @@ class Op:
 
     fast: ClassVar[Any]  # declares an overlay; minigrad/fast attaches it
 
-    kernel: Callable[..., Any]
+    kernel: Kernel
     _: KW_ONLY
-    tex: str | Callable[..., str]
-    vjp_tex: dict[str, str | Callable[..., str]]
+    tex: Tex
+    vjp_tex: dict[str, Tex]
     flops: Callable[..., Any] | None = None
     samples: Callable[[np.random.Generator], Iterable[Call]] = lambda rng: ()
     analytic: bool = True
@@ -191,16 +191,16 @@ class Op:
         return eval(f"lambda {', '.join(parameters)}: {body}", namespace)
 
     @cached_property
-    def forward(self) -> Callable[..., Any]:
+    def forward(self) -> Kernel:
         """The kernel, called with inputs and settings one after the other."""
         return self.flat(self.kernel)
 
-    def flat(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def flat(self, kernel: Kernel) -> Kernel:
         """A kernel of this op's signature as a function of inputs and settings, in order."""
         order, called = ", ".join(self.inputs + self.settings), self.arguments({})
         if called == order and not self.variadic:
             return kernel
-        flat: Callable[..., Any] = eval(f"lambda {order}: kernel({called})", {"kernel": kernel})
+        flat: Kernel = eval(f"lambda {order}: kernel({called})", {"kernel": kernel})
         if not self.variadic:
             return flat
 
@@ -347,7 +347,7 @@ class Op:
         values = dict(zip(names, inputs, strict=True)) | known
         given = {"g", "out"} | {name for name, value in values.items() if value is not None}
 
-        def formula(declared: str | Callable[..., str], i: int) -> str:
+        def formula(declared: Tex, i: int) -> str:
             text = declared
             if not isinstance(text, str):
                 text = self.call_by_name(text, **known, i=i)
@@ -442,7 +442,7 @@ def cast_back(y: Any, x: Any) -> Any:
     return y if y.dtype == x.dtype else y.astype(x.dtype)
 
 
-_BITS: dict[Any, Any] = {
+_BITS: dict[DType, DType] = {
     np.dtype(real): np.dtype(whole)
     for real, whole in ((np.float16, np.int16), (np.float32, np.int32), (np.float64, np.int64))
 }

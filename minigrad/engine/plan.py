@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from .errors import DeclarationError
-from .types import Arguments, Function, Gradient
+from .types import Arguments, Function, Gradient, Kernel
 
 if TYPE_CHECKING:
     from .op import Op
@@ -25,7 +25,7 @@ class Rule(NamedTuple):
     """A backward rule: the inputs it serves, the function, what its parameters name after `g`."""
 
     inputs: tuple[str, ...]
-    function: Callable[..., Any]
+    function: Kernel
     needs: tuple[str, ...]
 
 
@@ -34,8 +34,8 @@ class FasterKernel(Protocol):
 
     above: int  # it takes first inputs of more entries
     when: Callable[..., bool] | None  # and which arguments
-    kernel: Callable[..., Any]
-    forward: Callable[..., Any]
+    kernel: Kernel
+    forward: Kernel
     auxiliary: tuple[str, ...]
     rules: dict[str, Rule]
     plans: dict[int, Plan]
@@ -93,7 +93,7 @@ class Plan:
             return overlay.rules[name]
         return self.op.rule_for(name)
 
-    def _generate_forward(self) -> Callable[..., Any]:
+    def _generate_forward(self) -> Kernel:
         op, first = self.op, self.op.inputs[0]
         inputs = op.input_names(len(self.kinds))
         called = op.arguments({first: tuple_of(inputs)} if op.variadic else {})
@@ -108,7 +108,7 @@ class Plan:
             "forward", [*inputs, *op.settings], body, known | {"kernel": self.kernel}
         )
 
-    def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Callable[..., Any]:
+    def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Kernel:
         namespace: dict[str, Any] = {}
         lines, results = [], []
         chosen = [i for i, want in zip(self.needed, wanted, strict=True) if want]
@@ -132,7 +132,7 @@ class Plan:
 
     def _define(
         self, name: str, parameters: list[str], body: list[str], namespace: dict[str, Any]
-    ) -> Callable[..., Any]:
+    ) -> Kernel:
         source = f"def {name}({', '.join(parameters)}):\n    " + "\n    ".join(body)
         self.source += source + "\n"
         namespace["__package__"] = __package__  # no frame that a user wrote
@@ -188,7 +188,7 @@ def tuple_of(expressions: list[str]) -> str:
     return f"({', '.join(expressions)},)" if expressions else "()"
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+def parameters_of(function: Callable[..., object]) -> tuple[str, ...]:
     """The names of a function's parameters; `inspect.signature` takes ten times as long."""
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)

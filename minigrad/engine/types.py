@@ -1,4 +1,4 @@
-"""Types that signatures name. Those that a Tensor is one of stand in tensor.py."""
+"""Types of signatures. Those that include Tensor are in tensor.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from typing import Any, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arguments", "Array", "DType", "Function", "Gradient", "Index", "StateDict"]
+__all__ = [
+    "Arguments",
+    "Array",
+    "DType",
+    "Function",
+    "Gradient",
+    "Index",
+    "Kernel",
+    "StateDict",
+    "Tex",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])  # what a decorator gives back
 
 Array: TypeAlias = NDArray[Any]  # of any dtype
 DType: TypeAlias = np.dtype[Any]
 Arguments: TypeAlias = tuple[Any, ...]  # inputs or settings of an op: whatever the op takes
+Kernel: TypeAlias = Callable[..., Any]  # of arrays and settings, to an array
+Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to it
 Gradient: TypeAlias = Any  # an array, a SparseGradient, or a Tensor if backward records itself
 StateDict: TypeAlias = dict[str, Any]  # arrays and plain values by name, nested
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -362,7 +362,7 @@ class _ParameterState:
         return self
 
 
-def _at_least_zero(value: Any) -> bool:
+def _at_least_zero(value: SupportsFloat) -> bool:
     try:
         return float(value) >= 0
     except (TypeError, ValueError):
