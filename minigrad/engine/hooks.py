@@ -14,7 +14,7 @@ from .writes import next_number
 if TYPE_CHECKING:
     from .tensor import Operand
 
-__all__ = ["RETAIN_GRAD", "Handle", "Hook", "NodeHook", "like_gradient", "run_hooks"]
+__all__ = ["RETAIN_GRAD", "Handle", "Hook", "NodeHook", "like_gradient", "read_only", "run_hooks"]
 
 Hook: TypeAlias = "Callable[[Gradient], Operand | None]"
 NodeHook: TypeAlias = "Callable[[list[Gradient], Gradient], Sequence[Operand | None] | None]"
@@ -40,9 +40,7 @@ def run_hooks(hooks: dict[int, Hook], gradient: Gradient, retain_grad: bool) -> 
     for key, hook in list(hooks.items()):
         if key == RETAIN_GRAD:
             continue
-        if isinstance(gradient, np.ndarray):
-            gradient = gradient.view()
-            gradient.flags.writeable = False
+        gradient = read_only(gradient)
         new = hook(gradient)
         if new is not None:
             if np.shape(new) != gradient.shape:
@@ -54,6 +52,15 @@ def run_hooks(hooks: dict[int, Hook], gradient: Gradient, retain_grad: bool) -> 
     if retain_grad and RETAIN_GRAD in hooks:
         hooks[RETAIN_GRAD](gradient)
     return gradient
+
+
+def read_only(gradient: Gradient) -> Gradient:
+    """A view through which no hook can write; a Tensor as it is."""
+    if not isinstance(gradient, np.ndarray):
+        return gradient
+    view = gradient.view()
+    view.flags.writeable = False
+    return view
 
 
 def like_gradient(new: Operand, gradient: Gradient) -> Gradient:

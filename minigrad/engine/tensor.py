@@ -29,7 +29,7 @@ from .arguments import NUMERIC, refuse_masked
 from .array_protocol import ArrayProtocol, EntryCount, data_of
 from .context import current
 from .errors import ArgumentError, DTypeError, FreedGraphError, GradientError, ShapeError
-from .hooks import RETAIN_GRAD, Handle, Hook, NodeHook, like_gradient, run_hooks
+from .hooks import RETAIN_GRAD, Handle, Hook, NodeHook, like_gradient, read_only, run_hooks
 from .listener import Listener, notify
 from .op import EXPLAINED, PYTHON_NUMBERS, Op
 from .plan import FasterKernel, Plan
@@ -685,7 +685,7 @@ class _Sweep:
         sent = fitted(parts)
         shown = [dense(part) for part in sent]
         for hook in list((node.after or {}).values()):
-            new = hook(list(shown), gradient)
+            new = hook([read_only(part) for part in shown], read_only(gradient))
             if new is not None:
                 arrays = [part if part is None else like_gradient(part, gradient) for part in new]
                 shown = sent = fitted(arrays)

@@ -131,15 +131,20 @@ def _write(gradient):
     gradient *= 2
 
 
-@pytest.mark.parametrize("of", ["tensor", "output"])
-def test_a_hook_cannot_write_into_the_gradient(x, of):
-    y = (x * 1.0).sum()
-    if of == "tensor":
-        y.register_hook(_write)
-    else:
-        y.node.register_hook(lambda parts, gradient: _write(gradient))
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda y: y.register_hook(_write),
+        lambda y: y.node.register_hook(lambda parts, gradient: _write(gradient)),
+        lambda y: y.node.register_hook(lambda parts, gradient: _write(parts[0])),
+    ],
+    ids=["of a tensor", "of a node", "what a node sends"],
+)
+def test_a_hook_cannot_write_into_a_gradient(x, register):
+    y = x + 1.0
+    register(y)
     with pytest.raises(ValueError, match="read-only"):
-        y.backward()
+        (y * 2.0).sum().backward()
 
 
 # ---------------------------------------------------------------- whose arrays
