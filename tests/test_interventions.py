@@ -125,6 +125,15 @@ def test_a_trace_shows_what_was_put_in_under_the_name(within):
     assert [e.name for e in t.entries if e.op == "softmax"] == ["A", None]
 
 
+def test_a_trace_tells_the_ops_of_a_replacement_from_those_of_the_run():
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with mg.trace() as t, mg.replace("h", lambda h: h * h):
+        mg.sum(mg.exp(x).named("h"))
+    ran = [(entry.op, entry.inserted) for entry in t.entries if entry.op]
+    assert [op for op, inserted in ran if not inserted] == ["exp", "sum"]
+    assert ("multiply", True) in ran
+
+
 def test_attribution_goes_through_the_function_that_was_put_in():
     with mg.no_grad(), mg.trace() as t, mg.replace("h", lambda h: h * h, index=1):
         y = mg.sum((mg.tensor([[1.0, 3.0], [1.0, 5.0]]) * 2.0).named("h")).named("y")

@@ -176,6 +176,16 @@ def test_what_grad_gives_shares_no_memory_with_the_seed_or_each_other(x):
     np.testing.assert_allclose(seed, [1, 1, 1])
 
 
+def test_a_gradient_on_demand_is_left_out_of_backward_and_given_by_grad():
+    x = mg.tensor([2.0], requires_grad="on demand")
+    w = mg.tensor([3.0], requires_grad=True)
+    y = (x * x * w).sum()
+    y.backward(retain_graph=True)
+    assert x.grad is None
+    np.testing.assert_array_equal(w.grad, [4.0])
+    np.testing.assert_array_equal(mg.grad(y, x), [12.0])
+
+
 def test_rules_that_lead_to_no_wanted_input_do_not_run(x):
     """Nodes off the way are skipped, and so is the other side's rule of a node on the way."""
     ran = []
