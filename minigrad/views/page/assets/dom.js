@@ -57,5 +57,6 @@ function brief(x) {
 }
 const counted = (n) =>
   n < 1e4 ? String(n) : n < 1e6 ? `${+(n / 1e3).toPrecision(3)}k` : `${+(n / 1e6).toPrecision(3)}M`;
+const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const number = (stat, x, text = digits(x)) => el("span.number", { "data-stat": stat, "data-value": x }, text);

@@ -1,6 +1,5 @@
 // ---------------------------------------------------------------- the panel of the whole pass: verdicts, sizes of gradients, how to read the graph
 
-const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 // A bar for one gradient, a column for each of several.
 function sizesOf(bars, colourOfBar) {
   const single = bars.length === 1;

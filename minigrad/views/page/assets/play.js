@@ -42,14 +42,13 @@ function fail(text) {
   parts.error.hidden = !text;
   parts.error.textContent = text ? `✗ ${text}. Nothing has changed.` : "";
 }
-const several = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-function tell() {
+function showState() {
   const { play } = page.record;
   const [before, now] = play.loss;
   const changed = Object.values(play.changed);
   const [values, gradients] = [0, 1].map((i) => changed.filter((pair) => pair[i]).length);
   parts.status.textContent = changed.length
-    ? `loss ${digits(before, 5)} → ${digits(now, 5)}; ${several(values, "value")} and ${several(gradients, "gradient")} changed`
+    ? `loss ${digits(before, 5)} → ${digits(now, 5)}; ${plural(values, "value")} and ${plural(gradients, "gradient")} changed`
     : `loss ${digits(now, 5)}; click an entry of a value to change it`;
   parts.varies.hidden = !play.varies;
   parts.undo.disabled = !play.undo;
@@ -57,14 +56,14 @@ function tell() {
   parts.reset.disabled = !play.changes.length;
   parts.list.replaceChildren(...play.changes.map((text) => el("li", text)));
   parts.list.hidden = !play.changes.length;
-  tellKeywords(play.arguments);
+  showArguments(play.arguments);
   if (parts.optimizer.children.length) return;
   parts.optimizer.append(...play.optimizers.map((name) => el("option", { selected: name === play.optimizer[0] }, name)));
   parts.lr.value = play.optimizer[1];
 }
 
 // The arguments of the function itself: a field for each, made once.
-function tellKeywords(all) {
+function showArguments(all) {
   if (!parts.keywords.children.length) parts.keywords.append(...all.map(keyword));
   all.forEach(([, value], i) => {
     const field = parts.keywords.children[i].querySelector("input");
@@ -173,7 +172,7 @@ function otherIndex(node, index) {
   const all = shape.slice(0, -2).reduce((a, b) => a * b, 1);
   if (pool[0] * pool[1] === 1 && matrices === all) return null;
   const field = el("input", { value: index.join(", "), size: 9, inputmode: "numeric", "aria-label": "Index" });
-  return typed(field, (text_) => look(editing.node, text_.split(",").map(Number)));
+  return typed(field, (typedIndex) => look(editing.node, typedIndex.split(",").map(Number)));
 }
 // The editor's value after another change.
 async function refresh() {
@@ -217,7 +216,7 @@ async function change(question) {
   bar.classList.remove("running");
   fail(answer.error);
   parts.program.hidden = true;
-  if (answer.error) tell();
+  if (answer.error) showState();
   else redraw(answer, answer.content);
   if (!answer.error && editing && question.do !== "set") refresh();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
@@ -252,7 +251,7 @@ function redraw(play, content, pictures) {
   document.body.append(el("script", text));
   refocus(focused);
   if (!pictures) askForPictures();
-  document.getElementById("canvas").classList.toggle("stale", !pictures);
+  byId("canvas").classList.toggle("stale", !pictures);
 }
 const WAITING = '<svg viewBox="0 0 220 40" width="220" height="40"><text x="110" y="24" text-anchor="middle" class="f-muted">the graph is being drawn…</text></svg>';
 function templateOf(i, pictures, old) {
@@ -268,7 +267,7 @@ function askForPictures() {
     const answer = await fetch("pictures").catch(() => null);
     if (!answer) return;
     const { version, pictures } = await answer.json();
-    if (version === page.record.play.version && !busy) redraw(page.record.play, document.getElementById("record").textContent, pictures);
+    if (version === page.record.play.version && !busy) redraw(page.record.play, byId("record").textContent, pictures);
   }, REST);
 }
 // The way to the element that has the focus, to find it in the new drawing.
@@ -383,7 +382,7 @@ function changedTable() {
 }
 // Boxes whose value or gradient is another than in the run before.
 function mark() {
-  const drawing = document.getElementById("canvas").firstElementChild;
+  const drawing = byId("canvas").firstElementChild;
   for (const id of Object.keys(page.record.play.changed)) {
     const box = page.boxOf(page.nodes[id], drawing);
     if (box) box.classList.add("changed");
@@ -400,12 +399,12 @@ window.minigradPlay = {
   opened(offered) {
     page = offered;
     if (!bar.isConnected) document.querySelector("main").before(bar);
-    const panel = document.getElementById("panel");
+    const panel = byId("panel");
     listenToPanel(panel);
     new MutationObserver(() => decorate(panel)).observe(panel, { childList: true });
-    new MutationObserver(mark).observe(document.getElementById("canvas"), { childList: true });
+    new MutationObserver(mark).observe(byId("canvas"), { childList: true });
     decorate(panel);
     mark();
-    tell();
+    showState();
   },
 };
