@@ -268,6 +268,17 @@ def test_masked_cells_are_those_the_mask_forbids(single, multi):
     assert "masks" not in record_of(page_html(single))["attention"][0]
 
 
+@pytest.mark.parametrize(
+    ("n", "read", "decisive"), [(7, 3, 3), (7, slice(None), None), (1, 0, None)]
+)
+def test_a_query_is_decisive_if_the_loss_depends_on_it_and_on_no_other(rng, n, read, decisive):
+    with mg.trace() as t:
+        out = SelfAttention(5, 3, 2, rng=rng)(rng.normal(size=(2, n, 5)))
+        mg.mean(out[:, read] ** 2).backward()
+    (found,) = record_of(page_html(t))["attention"]
+    assert found.get("decisive_query") == decisive
+
+
 def test_tokens_may_be_one_sequence_or_one_for_each_of_the_batch(multi):
     seven = list("abcdefg")
     assert record_of(page_html(multi, tokens=seven))["tokens"] == [seven]
