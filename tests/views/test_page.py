@@ -273,7 +273,8 @@ def test_masked_cells_are_those_the_mask_forbids(single, multi):
 )
 def test_a_query_is_decisive_if_the_loss_depends_on_it_and_on_no_other(rng, n, read, decisive):
     with mg.trace() as t:
-        out = SelfAttention(5, 3, 2, rng=rng)(rng.normal(size=(2, n, 5)))
+        x, context = (rng.normal(size=(2, size, 5)) for size in (n, 7))
+        out = SelfAttention(5, 3, 2, rng=rng)(x, context=context)
         mg.mean(out[:, read] ** 2).backward()
     (found,) = record_of(page_html(t))["attention"]
     assert found.get("decisive_query") == decisive
