@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,6 +19,8 @@ from .module import Module
 from .renamed import renamed
 
 __all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"]
+
+Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one each
 
 
 def check_image(layer: Module, x: Array, axes: int, channels: int | None = None) -> None:
@@ -35,25 +37,25 @@ class _Convolution(Module):
 
     convolve: ClassVar[Callable[..., mg.Tensor]]
     axes: ClassVar[int]
+    settings: dict[str, Any]
 
     def _draw(
         self,
         d_in: int,
         d_out: int,
-        size: int | tuple[int, ...],
-        groups: int,
+        size: Lengths,
         use_bias: bool,
         rng: Seed,
         dtype: DTypeLike,
         init: Initialiser,
-        transposed_stride: int | None = None,
+        transposed: bool = False,
     ) -> None:
         """Check the sizes and draw weight and bias; a transposed weight has d_in first.
 
         An entry of the result depends on all weights of its channel, of a transposed one on those
         that the stride leaves.
         """
-        call = type(self).__name__
+        call, groups = type(self).__name__, self.settings["groups"]
         sizes = size if isinstance(size, tuple) else (size,) * self.axes
         check_sizes(call, d_in=d_in, d_out=d_out, groups=groups)
         if d_in % groups or d_out % groups:
@@ -63,9 +65,11 @@ class _Convolution(Module):
         self.d_in, self.dtype = d_in, np.dtype(dtype)
         n_in, n_out = prod(sizes) * d_in // groups, prod(sizes) * d_out // groups
         shape = (d_out, d_in // groups, *sizes)
-        if transposed_stride is not None:
+        if transposed:
             shape = (d_in, d_out // groups, *sizes)
-            n_in = max(n_in // transposed_stride, 1)
+            stride = self.settings["stride"]
+            skipped = prod(stride) if isinstance(stride, tuple) else stride**self.axes
+            n_in = max(n_in // max(skipped, 1), 1)
         self.weight = init_weights(init, shape, n_in, n_out, rng, dtype)
         self.bias = init_weights("zeros", (d_out,), 1, 1, None, dtype) if use_bias else None
 
@@ -82,10 +86,10 @@ class _Convolving(_Convolution):
         self,
         d_in: int,
         d_out: int,
-        size: int | tuple[int, ...],
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] | str = 0,
-        dilation: int | tuple[int, ...] = 1,
+        size: Lengths,
+        stride: Lengths = 1,
+        padding: Lengths | str = 0,
+        dilation: Lengths = 1,
         groups: int = 1,
         use_bias: bool = True,
         rng: Seed = None,
@@ -94,7 +98,7 @@ class _Convolving(_Convolution):
         init: Initialiser = "he_normal",
     ) -> None:
         self.settings = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
-        self._draw(d_in, d_out, size, groups, use_bias, rng, dtype, init)
+        self._draw(d_in, d_out, size, use_bias, rng, dtype, init)
 
 
 class Conv1d(_Convolving):
@@ -136,27 +140,21 @@ class _Transposed(_Convolution):
         self,
         d_in: int,
         d_out: int,
-        size: int | tuple[int, ...],
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        output_padding: int | tuple[int, ...] = 0,
+        size: Lengths,
+        stride: Lengths = 1,
+        padding: Lengths = 0,
+        output_padding: Lengths = 0,
         groups: int = 1,
         use_bias: bool = True,
-        dilation: int | tuple[int, ...] = 1,
+        dilation: Lengths = 1,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         init: Initialiser = "he_normal",
     ) -> None:
-        self.settings = dict(
-            stride=stride,
-            padding=padding,
-            output_padding=output_padding,
-            groups=groups,
-            dilation=dilation,
-        )
-        steps = prod(stride) if isinstance(stride, tuple) else stride**self.axes
-        self._draw(d_in, d_out, size, groups, use_bias, rng, dtype, init, max(steps, 1))
+        self.settings = dict(stride=stride, padding=padding, output_padding=output_padding)
+        self.settings |= dict(groups=groups, dilation=dilation)
+        self._draw(d_in, d_out, size, use_bias, rng, dtype, init, transposed=True)
 
 
 class ConvTranspose1d(_Transposed):

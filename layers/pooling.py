@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .convolution import check_image
+from .convolution import Lengths, check_image
 from .module import Module
 
 __all__ = [
@@ -32,9 +32,9 @@ class _Pool(Module):
 
     def __init__(
         self,
-        size: int | tuple[int, ...],
-        stride: int | tuple[int, ...] | None = None,
-        padding: int | tuple[int, ...] = 0,
+        size: Lengths,
+        stride: Lengths | None = None,
+        padding: Lengths = 0,
     ) -> None:
         stride = size if stride is None else stride
         self.settings = dict(size=size, stride=stride, padding=padding)
@@ -140,7 +140,7 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size: int | tuple[int, ...] | None = None,
+        size: Lengths | None = None,
         scale_factor: float | tuple[float, ...] | None = None,
         mode: str = "nearest",
         align_corners: bool = False,

@@ -8,6 +8,7 @@ one op of all steps; `method="steps"` calls the cell at each step, every op a no
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -52,14 +53,12 @@ class _Cell(Module):
         rng, rows = generator(rng), self.gates * d_hidden
         self.dtype = np.dtype(dtype)
         self.d_in, self.d_hidden = d_in, d_hidden
-        self.weight_ih = init_weights(init, (rows, d_in), d_hidden, d_hidden, rng, dtype)
-        self.weight_hh = init_weights(init, (rows, d_hidden), d_hidden, d_hidden, rng, dtype)
+        draw = partial(init_weights, n_in=d_hidden, n_out=d_hidden, rng=rng, dtype=dtype)
+        self.weight_ih = draw(init, (rows, d_in))
+        self.weight_hh = draw(init, (rows, d_hidden))
         bias = "uniform" if init == "uniform" else "zeros"
-        for name in ("bias_ih", "bias_hh"):
-            drawn = (
-                init_weights(bias, (rows,), d_hidden, d_hidden, rng, dtype) if use_bias else None
-            )
-            setattr(self, name, drawn)
+        self.bias_ih = draw(bias, (rows,)) if use_bias else None
+        self.bias_hh = draw(bias, (rows,)) if use_bias else None
 
     def forward(self, x: mg.Tensor, state: State = None) -> Array | Arrays:
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
@@ -240,13 +239,9 @@ class _Recurrent(Module):
         self._check(X, mask)
         if mask is not None:  # as a Tensor, so that mg.compile follows what is done with it
             mask = mask if isinstance(mask, mg.Tensor) else mg.tensor(np.asanyarray(mask))
-        if X.ndim == 2:  # one sequence
-            X, mask = mg.expand_dims(X, 0), None if mask is None else mg.expand_dims(mask, 0)
-            out = self.forward(X, state, mask, return_state=True)
-            H = mg.squeeze(out[0], 0)
-            return (H, out[1]) if return_state else H
-        X = mg.swapaxes(X, 0, 1)  # (T, B, d)
-        mask = None if mask is None else mg.swapaxes(mask, 0, 1)
+        is_batch = X.ndim == 3
+        X = _time_first(X, is_batch)  # (T, B, d)
+        mask = None if mask is None else _time_first(mask, is_batch)  # (T, B)
         states = self._first_states(X.shape[1], state)
         last: list[Arrays] = []
         for k in range(0, len(self.cells), self.n_directions):
@@ -261,7 +256,8 @@ class _Recurrent(Module):
             X = outputs[0] if len(outputs) == 1 else mg.concatenate(outputs, axis=-1)
         if mask is not None:  # as after PyTorch's pad_packed_sequence
             X = mg.where(mask[:, :, None], X, 0.0)
-        H = mg.swapaxes(X, 0, 1).named("H")  # (B, T, d_hidden)
+        H = mg.swapaxes(X, 0, 1) if is_batch else mg.squeeze(X, 1)
+        H = H.named("H")  # (B, T, d_hidden) or (T, d_hidden)
         if not return_state:
             return H
         stacked = tuple(mg.stack(parts) for parts in zip(*last, strict=True))
@@ -344,6 +340,11 @@ class LSTM(_Recurrent):
     """
 
     cell = LSTMCell
+
+
+def _time_first(x: mg.Tensor, is_batch: bool) -> mg.Tensor:
+    """(B, T, …) → (T, B, …); one sequence (T, …) → (T, 1, …)."""
+    return mg.swapaxes(x, 0, 1) if is_batch else mg.expand_dims(x, 1)
 
 
 def _as_tuple(state: Array | Arrays) -> Arrays:
