@@ -214,7 +214,7 @@ class Module(Parameters):
                 mark_parameter(value)
                 if value.name is None:
                     value.name = name
-        elif isinstance(value, _CONTAINERS):
+        elif isinstance(value, _MODULE_HOLDERS):
             for path, child in modules_in(name, value):
                 if child._name is None:
                     child._name = path
@@ -320,7 +320,7 @@ _ARRAY_KINDS = (
     tuple,
     type(mg.tensor([0.0]).numpy()),
 )  # by class: a tracer is none
-_CONTAINERS = (Module, list, tuple, dict)  # of Modules
+_MODULE_HOLDERS = (Module, list, tuple, dict)  # of Modules
 
 
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:
