@@ -15,8 +15,8 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20170612)
 
 
-class Heard(mg.Listener):
-    """Listens for what a layer says must hold, and for the operations it runs."""
+class CallRecord(mg.Listener):
+    """The operations that a layer runs, and the steps that it says its gradients must equal."""
 
     def __init__(self) -> None:
         self.steps: Any = None
@@ -36,39 +36,39 @@ class Heard(mg.Listener):
 
 
 @pytest.fixture
-def hear() -> Callable[..., tuple[Any, Heard]]:
-    """Run a layer; return its output and what was heard."""
+def recorded() -> Callable[..., tuple[Any, CallRecord]]:
+    """Run a layer; return its output and a record of the call."""
 
-    def run(layer: Any, *args: Any, **kwargs: Any) -> tuple[Any, Heard]:
-        heard = Heard()
-        with mg.listen(heard):
+    def run(layer: Any, *args: Any, **kwargs: Any) -> tuple[Any, CallRecord]:
+        record = CallRecord()
+        with mg.listen(record):
             out = layer(*args, **kwargs)
-        return out, heard
+        return out, record
 
     return run
 
 
 @pytest.fixture
-def check_against_hand(rng, hear) -> Callable[..., set[str]]:
+def check_against_hand(rng, recorded) -> Callable[..., set[str]]:
     """Compare the engine's gradient of each symbol with the hand-derived one; return the symbols.
 
     Two arrays agree if their largest difference is within the tolerance of their largest entry.
     """
 
     def check(layer: Any, X: Any, mask: Any = None, tolerance: float = 1e-14) -> set[str]:
-        out, heard = hear(layer, X, mask)
+        out, record = recorded(layer, X, mask)
         grad_output = rng.normal(size=out.shape).astype(out.dtype)
         known = {
             name: value.numpy() if isinstance(value, mg.Tensor) else value
-            for name, value in heard.symbols.items()
-            if name in signature(heard.steps).parameters
+            for name, value in record.symbols.items()
+            if name in signature(record.steps).parameters
         }
         by_hand: dict[str, Any] = {}
-        for step in heard.steps(**known, grad_output=grad_output):
+        for step in record.steps(**known, grad_output=grad_output):
             by_hand |= step.gradients
-        found = mg.grad(out, [heard.symbols[name] for name in by_hand], grad_output)
+        found = mg.grad(out, [record.symbols[name] for name in by_hand], grad_output)
         for (name, expected), gradient in zip(by_hand.items(), found, strict=True):
-            assert gradient.shape == expected.shape == heard.symbols[name].shape, name
+            assert gradient.shape == expected.shape == record.symbols[name].shape, name
             assert gradient.dtype == layer.dtype, name
             # A bias's gradient is a sum that may cancel (∂b_K is zero): its terms are the measure.
             terms = {"b_O": grad_output} | {f"b_{s}": by_hand[s] for s in "QKV"}

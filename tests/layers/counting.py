@@ -18,7 +18,7 @@ def assert_costs(layer, inputs, expected):
 
 
 def count_graph(f, *inputs):
-    """FLOPs by op, forward and backward, and bytes. Rules run with `create_graph`, to be heard."""
+    """FLOPs by op, forward and backward, and bytes. With `create_graph` a listener sees rules."""
     forward = Counting()
     with mg.listen(forward):
         out = f(*inputs)
@@ -35,7 +35,7 @@ def count_graph(f, *inputs):
 
 
 class Counting(mg.Listener):
-    """Adds up what it hears of ops that compute; notes the leaves that want a gradient."""
+    """Adds up the ops that compute; notes the leaves that need a gradient."""
 
     def __init__(self, of=(), inputs=()):
         self.flops = Counter()

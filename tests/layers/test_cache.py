@@ -86,26 +86,26 @@ def test_one_head_and_an_unbatched_sequence_have_caches_too(rng, X):
 # ---------------------------------------------------------------- cost
 
 
-def flops_of_tokens(layer, X, cache, hear):
+def flops_of_tokens(layer, X, cache, recorded):
     counts = []
     with mg.no_grad():
         for t in range(X.shape[1]):
-            _, heard = hear(lambda x, at=t: layer(x, cache=cache), X[:, t : t + 1])
-            counts.append(heard.flops["matmul"] + heard.flops["linear"])
+            _, record = recorded(lambda x, at=t: layer(x, cache=cache), X[:, t : t + 1])
+            counts.append(record.flops["matmul"] + record.flops["linear"])
     return counts
 
 
-def test_a_tokens_flops_grow_by_a_constant_for_every_token_before_it(rng, X, hear):
+def test_a_tokens_flops_grow_by_a_constant_for_every_token_before_it(rng, X, recorded):
     """Projections, and 2 B h (d_k + d_v) for every key: O(n) a token, not O(n²)."""
     layer = layer_of(rng, "grouped")
-    found = flops_of_tokens(layer, X, KVCache(), hear)
+    found = flops_of_tokens(layer, X, KVCache(), recorded)
     projections = (2 * D + 1) * B * (D + 4 + 4 + D)
     assert found == [projections + 2 * B * H * (4 + 4) * (t + 1) for t in range(N)]
 
 
-def test_with_a_window_a_tokens_flops_stop_growing(rng, X, hear):
+def test_with_a_window_a_tokens_flops_stop_growing(rng, X, recorded):
     layer = layer_of(rng, "window")
-    found = flops_of_tokens(layer, X, KVCache(window=4), hear)
+    found = flops_of_tokens(layer, X, KVCache(window=4), recorded)
     assert found[:4] == sorted(set(found[:4]))
     assert set(found[3:]) == {found[3]}
 

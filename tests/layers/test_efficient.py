@@ -166,12 +166,12 @@ def test_gradients_through_chunks_agree_with_differences_along_a_direction(rng, 
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_no_array_grows_faster_than_n_and_flops_double_with_it(rng, hear, name):
+def test_no_array_grows_faster_than_n_and_flops_double_with_it(rng, recorded, name):
     largest, flops = {}, {}
     for n in (128, 256, 512):
-        _, heard = hear(KINDS[name], *(mg.tensor(x) for x in drawn(rng, n)))
-        largest[n] = max(out.size for out in heard.outputs)
-        flops[n] = sum(heard.flops.values())
+        _, record = recorded(KINDS[name], *(mg.tensor(x) for x in drawn(rng, n)))
+        largest[n] = max(out.size for out in record.outputs)
+        flops[n] = sum(record.flops.values())
     assert largest[512] < B * 512 * 64
     for n in (128, 256):
         np.testing.assert_allclose(flops[2 * n] / flops[n], 2, rtol=1e-3)
@@ -315,15 +315,15 @@ def test_hidden_tokens_leave_no_trace_in_the_sums(rng, name):
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_a_decoded_token_costs_the_same_however_many_came_before(rng, hear, name):
+def test_a_decoded_token_costs_the_same_however_many_came_before(rng, recorded, name):
     layer, cache = LAYERS[name](D, H, is_causal=True, rng=rng), KernelState()
     X = rng.normal(size=(B, 200, D))
     with mg.no_grad():
-        _, first = hear(lambda x: layer(x, cache=cache), X[:, :1])
-        _, second = hear(lambda x: layer(x, cache=cache), X[:, 1:2])
+        _, first = recorded(lambda x: layer(x, cache=cache), X[:, :1])
+        _, second = recorded(lambda x: layer(x, cache=cache), X[:, 1:2])
         held = cache.nbytes
         layer(X[:, 2:199], cache=cache)
-        _, last = hear(lambda x: layer(x, cache=cache), X[:, 199:])
+        _, last = recorded(lambda x: layer(x, cache=cache), X[:, 199:])
     assert second.flops == last.flops
     assert sum(first.flops.values()) <= sum(last.flops.values())
     r = 5 if name == "performer" else D // H

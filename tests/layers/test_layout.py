@@ -27,9 +27,9 @@ def test_separate_projections_are_the_fused_one_to_machine_precision(rng, X, opt
     np.testing.assert_allclose(apart, fused, rtol=0, atol=8 * np.finfo(float).eps)
 
 
-def test_a_layers_own_steps_have_the_layout_of_the_table(rng, X, hear):
-    _, heard = hear(MultiHeadAttention(D, H, rng=rng), X)
-    own = {output.name: output.numpy() for output in heard.outputs}
+def test_a_layers_own_steps_have_the_layout_of_the_table(rng, X, recorded):
+    _, record = recorded(MultiHeadAttention(D, H, rng=rng), X)
+    own = {output.name: output.numpy() for output in record.outputs}
     rows = {row.step.split(":")[0]: row for row in explain_layout(X, H)}
     for name, step in {
         "Q_flat": "projected",
