@@ -90,11 +90,10 @@ def _gradients(op: Op, inputs: Slots, settings: Values, g: Array) -> dict[str, A
         for name, x in inputs.items()
     }
     wanted = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
-    if not wanted:
-        return {}
     output = Tensor.__apply__(op, tuple(tensors.values()), tuple(deepcopy(settings)))
-    parts = grad(output, [*wanted.values()], g) if output.requires_grad else []
-    return dict(zip(wanted, parts, strict=bool(parts)))
+    if not output.requires_grad:
+        return {}
+    return dict(zip(wanted, grad(output, [*wanted.values()], g), strict=True))
 
 
 def _wide(value: object) -> object:

@@ -260,7 +260,7 @@ class _Evaluation:
 
     def place(self, name: str) -> Labelled:
         """All numbers that a letter of an index takes."""
-        at = (self.axis or 0) if self.places.is_place(name) else 0
+        at = self.axis or 0
         return Labelled(np.arange(self.places.ranges[name][at]), (self.places.labels(name)[at],))
 
     def several(self, parts: Sequence[Formula]) -> Labelled:
@@ -383,7 +383,7 @@ class _Evaluation:
             return self.folded(r"\sum", below, self.holds(inside), keep=True)
         if bracket == "[":
             return Labelled(self.value(head).array[named.index(text(inside), self.slots)])
-        parts = split(inside, COMMA) if items_of(inside) else []
+        parts = split(inside, COMMA)
         name = base.text
         if name == "first":
             return self.first(below, inside)
@@ -408,8 +408,7 @@ class _Evaluation:
             self.call = outer._replace(shape=(int(np.prod(outer.shape)),))
         values = [one for part in parts for one in self.arguments(part)]
         self.call = outer
-        subscript = "" if below == EMPTY else text(below)
-        return Labelled(named.FUNCTIONS[name](self.call, subscript, *values))
+        return Labelled(named.FUNCTIONS[name](self.call, text(below), *values))
 
     def arguments(self, part: Formula) -> list[Array | str]:
         """The values of one argument: several for a slot with several arrays."""
@@ -429,16 +428,13 @@ class _Evaluation:
             return Labelled(fold(array))
         if (cumulated := self.cumulated(name, below, value)) is not None:
             return cumulated
-        known = value.known_labels
         names = [text(items_of(part)[0]) for part in split(below, COMMA)]
         if self.places:
             names = [label for name in names for label in self.places.labels(name)]
-        if missing := [label for label in names if label not in known]:
-            raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
-        axes = tuple(known.index(label) for label in names)
+        axes = _axes_of(names, value)
         if value.labels is None:
             return Labelled(fold(array, axis=axes, keepdims=keep))
-        left = tuple(label for label in known if label not in names)
+        left = tuple(label for label in value.labels if label not in names)
         return Labelled(fold(array, axis=axes), left)
 
     def cumulated(self, name: str, below: Formula, value: Labelled) -> Labelled | None:
@@ -448,15 +444,20 @@ class _Evaluation:
             return None
         sides = [split(_inside(part), COMMA) for part in split(below, operator(sign))]
         first, second = ([text(part) for part in side] for side in sides)
-        if missing := [label for label in first if label not in value.labels]:
-            raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
-        axes = [value.labels.index(label) for label in first]
+        axes = _axes_of(first, value)
         ends = np.moveaxis(value.array, axes, range(-len(axes), 0))
         flat = _flat(ends, len(axes))
         found = np.reshape(named.cumulated(name, sign, flat), ends.shape)
         found = np.moveaxis(found, range(-len(axes), 0), axes)
         renamed = dict(zip(first, second, strict=True))
         return Labelled(found, tuple(renamed.get(x, x) for x in value.labels))
+
+
+def _axes_of(labels: Sequence[str], value: Labelled) -> tuple[int, ...]:
+    known = value.known_labels
+    if missing := [label for label in labels if label not in known]:
+        raise UnreadableFormulaError(f"{missing[0]} labels no axis of what is summed")
+    return tuple(map(known.index, labels))
 
 
 def _flat(array: Array, axes: int) -> Array:

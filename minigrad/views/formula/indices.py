@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from .named import FOLDS, Array, Slots
-from .tree import COMMA, EQUALS, Formula, operator, split
+from .tree import COMMA, EMPTY, EQUALS, Formula, operator, split
 
 __all__ = ["Places", "ordered", "read"]
 
@@ -43,29 +43,25 @@ class Places:
             if node.kind == "script" and node.parts[0].kind == "slot"
             and node.parts[0].text in slots and node.parts[1].kind == "row"
         ]  # fmt: skip
-        equations = [pair for node in formula if (pair := _equation(node))]
-        if not equations and not any(part.kind == "row" for _, ps in indexed for part in ps):
+        equated = {letter for node in formula if (letter := _equated_letter(node))}
+        if not equated and not any(part.kind == "row" for _, parts in indexed for part in parts):
             return
-        for known, parts in indexed:
-            self.axes = max(self.axes, len(known) - len(parts) + 1)
-        for known, parts in indexed:
+        self.axes = max((len(sizes) - len(parts) + 1 for sizes, parts in indexed), default=0)
+        for sizes, parts in indexed:
             for at, part in enumerate(parts):
                 if part.kind == "letter":
-                    last = at == len(parts) - 1
-                    self.ranges[part.text] = known[at:] if last else (known[at],)
-        below, folded = [_below(node) for node in formula], set[str]()
-        for part in (part for one in below if one is not None for part in split(one, COMMA)):
-            letter, *size = split(part, LESS)
-            folded.add(letter.text)
+                    self.ranges[part.text] = sizes[at:] if part is parts[-1] else (sizes[at],)
+        folded: set[str] = set()
+        for part in (part for node in formula for part in _folded(node)):
+            sign, *size = split(part, LESS)
+            folded.add(sign.text)
             if size:
-                sizes = np.broadcast_to(slots[size[0].text], self.axes)
-                self.ranges[letter.text] = tuple(map(int, sizes))
-        every = {name for _, parts in indexed for part in parts for name in _letters(part)}
-        free = ({left for left, _ in equations} | every) - folded - {*defined}
-        result = sorted(free, key=ORDER.index)
+                counts = np.broadcast_to(slots[size[0].text], self.axes)
+                self.ranges[sign.text] = tuple(map(int, counts))
+        used = {name for _, parts in indexed for part in parts for name in _letters(part)}
+        result = sorted((equated | used) - folded - {*defined}, key=ORDER.index)
         for at, name in enumerate(result):
-            last = at == len(result) - 1
-            self.ranges.setdefault(name, shape[at:] if last else (shape[at],))
+            self.ranges.setdefault(name, shape[at:] if name == result[-1] else (shape[at],))
 
     def __bool__(self) -> bool:
         return self.axes > 0
@@ -73,26 +69,22 @@ class Places:
     def labels(self, letter: str) -> list[str]:
         """The labels of a letter's axes."""
         sizes = self.ranges.get(letter, (0,))
-        return [f"{letter}#{k}" for k in range(len(sizes))] if self.is_place(letter) else [letter]
-
-    def is_place(self, letter: str) -> bool:
-        return letter in "mik"
+        return [f"{letter}#{k}" for k in range(len(sizes))] if letter in "mik" else [letter]
 
 
-def _below(node: Formula) -> Formula | None:
-    """The subscript of a sum or of another fold."""
-    if node.kind == "script" and node.parts[0].text in {*FOLDS, "first"}:
-        return node.parts[1] if node.parts[1].kind != "empty" else None
-    return None
+def _folded(node: Formula) -> list[Formula]:
+    """The parts of the subscript of a sum or of another fold."""
+    is_fold = node.kind == "script" and node.parts[0].text in {*FOLDS, "first"}
+    return split(node.parts[1], COMMA) if is_fold and node.parts[1] != EMPTY else []
 
 
-def _equation(node: Formula) -> tuple[str, Formula] | None:
-    """The letter and the right-hand side of an equation in brackets, such as [m = i + k]."""
+def _equated_letter(node: Formula) -> str:
+    """The left-hand side of an equation in brackets, such as [m = i + k]; or nothing."""
     if node.kind in ("group", "tall") and node.text == "[":
-        sides = split(node.parts[0], EQUALS)
-        if len(sides) == 2 and sides[0].kind == "letter" and len(sides[0].text) == 1:
-            return sides[0].text, sides[1]
-    return None
+        left, *right = split(node.parts[0], EQUALS)
+        if len(right) == 1 and left.kind == "letter" and len(left.text) == 1:
+            return left.text
+    return ""
 
 
 def _letters(part: Formula) -> set[str]:

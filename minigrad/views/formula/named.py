@@ -88,6 +88,12 @@ def _axes(below: str, array: Array) -> tuple[int, ...] | None:
     return tuple(int(p) if p.lstrip("-").isdigit() else known.index(p) for p in parts)
 
 
+def _axis(below: str, array: Array) -> int | None:
+    """The one axis that a subscript names; None for all entries in a row."""
+    axes = _axes(below, array)
+    return None if axes is None else axes[0]
+
+
 def _shape(below: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", below))
 
@@ -166,8 +172,7 @@ def _scatter(call: FormulaCall, below: str, x: Array, where: Array | str | None 
         places = np.arange(made.size).reshape(call.shape)
         np.add.at(made.reshape(-1), _pad(call, below, places, where), x)
     else:
-        axis = _axes(below, made)
-        np.add.at(made, _along(where, 0 if axis is None else axis[0]), x)
+        np.add.at(made, _along(where, _axis(below, made) or 0), x)
     return made
 
 
@@ -178,21 +183,16 @@ def _along(indices: Array, axis: int) -> tuple[Array, ...]:
     return tuple(places)
 
 
-def _pick(call: FormulaCall, below: str, x: Array, indices: Array) -> Array:
-    axis = _axes(below, x)
-    return np.take_along_axis(x, indices, None if axis is None else axis[0])
-
-
 def _unsorted(call: FormulaCall, below: str, g: Array) -> Array:
     """Undo sorting: the entry of g at the place to which sorting moved each entry of x."""
     x = call.slots["x"]
-    axis = int(below) if below else None
+    axis = _axis(below, x)
     back = np.argsort(np.argsort(x, axis, "stable"), axis, "stable")
     return np.take_along_axis(g, back, axis).reshape(x.shape)
 
 
 def _repeated(call: FormulaCall, below: str, x: Array) -> Array:
-    return np.repeat(x, call.settings["repeats"], axis=int(below) if below else None)
+    return np.repeat(x, call.settings["repeats"], _axis(below, x))
 
 
 def _summed_repeats(call: FormulaCall, below: str, g: Array) -> Array:
@@ -243,15 +243,6 @@ def _pad(call: FormulaCall, below: str, x: Array, last: Array | str | float = 0.
     if isinstance(last, str):
         return np.pad(x, widths, mode=last)  # type: ignore[call-overload]
     return np.pad(x, widths, constant_values=last)
-
-
-def _joined(call: FormulaCall, below: str, *xs: Array) -> Array:
-    axes = _axes(below, xs[0])
-    return np.concatenate(xs, axis=None if axes is None else axes[0])
-
-
-def _flipped(call: FormulaCall, below: str, x: Array) -> Array:
-    return np.flip(x, _axes(below, x))
 
 
 def _rolled(by: int) -> Callable[..., Array]:
@@ -312,19 +303,19 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "swap": lambda call, below, x: np.swapaxes(x, *_shape(below)),
     "expand": lambda call, below, x: np.expand_dims(x, _shape(below)),
     "squeeze": lambda call, below, x: np.squeeze(x, _shape(below) or None),
-    "concat": _joined,
+    "concat": lambda call, below, *xs: np.concatenate(xs, _axis(below, xs[0])),
     "stack": lambda call, below, *xs: np.stack(xs, letters(xs[0].ndim + 1).index(below)),
     "repeat": _repeated,
     r"sum\,of\,repeats": _summed_repeats,
-    "pick": _pick,
+    "pick": lambda call, below, x, indices: np.take_along_axis(x, indices, _axis(below, x)),
     "unsort": _unsorted,
     r"\log softmax": _log_softmax,
-    "flip": _flipped,
+    "flip": lambda call, below, x: np.flip(x, _axes(below, x)),
     "roll": _rolled(1),
     "rollback": _rolled(-1),
     "tril": lambda call, below, x: np.tril(x, int(call.slots.get(below, below or 0))),
     "triu": lambda call, below, x: np.triu(x, int(call.slots.get(below, below or 0))),
-    "sort": lambda call, below, x: np.sort(x, axis=int(below) if below else None),
+    "sort": lambda call, below, x: np.sort(x, _axis(below, x)),
     "scatter": _scatter,
     "onehot": _onehot,
     "einsum": _einsum,
