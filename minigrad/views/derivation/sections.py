@@ -128,14 +128,11 @@ class Sections:
             total = "L = " + " + ".join(map(self.equations.name, roots))
             return [SEVERAL_PASSES.format(inline(total), len(roots))]
         seeds = ", ".join(
-            f"{inline(self.equations.slope(i))} (rms {self._rms(i)})"
+            f"{inline(self.equations.slope(i))} (rms {sized(self.trace[i].gradient_rms)})"
             for i in roots
             if i in self.equations.symbols
         )
         return [LOSS_ELSEWHERE.format(inline("L"), seeds)] if seeds else []
-
-    def _rms(self, entry: int) -> str:
-        return sized(self.trace[entry].gradient_rms) or "unknown"
 
     def _verdicts(self) -> list[str]:
         """Gradients compared with hand-derived steps, then steps with numeric derivatives."""
@@ -233,11 +230,9 @@ class Sections:
         if not self.plan.ran:
             return []
         leaves = [e for e in self.trace if e.op is None and e.gradient is not None]
-        ops = [self.trace[i] for i in self.plan.order if i not in self.plan.inlined]
+        ops = [self.trace[i] for i in self.plan.order]
         shown = [e for e in (*leaves, *ops) if e.id in self.equations.symbols]
         rows = [self._row(e) for e in shown if not self.plan.hidden(e.id)]
-        if not rows:
-            return []
         left = [e for e in self._leaves() if e.gradient is None]
         why = (f"{self._symbol(e)} ({self.trace.explain_missing(e)})" for e in left)
         without = [f"Without a gradient: {', '.join(why)}."] if left else []

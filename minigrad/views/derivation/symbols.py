@@ -84,24 +84,20 @@ def _choices(trace: TraceRecord, entry: Entry) -> str:
 
 def _distinct(trace: TraceRecord, found: dict[int, Formula]) -> dict[int, Formula]:
     """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
-    alike: dict[Formula, list[int]] = {
-        LOSS_LETTER: [-1]
-    }  # L is the loss, so nothing else is L alone
+    alike: dict[Formula, list[int]] = {}
     for i, symbol in sorted(found.items()):
         alike.setdefault(symbol, []).append(i)
     for symbol, ids in alike.items():
-        marks = [(re.findall(r"\d+", trace[i].scope if i >= 0 else "") or [""])[-1] for i in ids]
-        if "" in marks or len(set(marks)) < len(ids):
-            marks = [str(n) for n in range(1, len(ids) + 1)]
-        if len(ids) > 1:
-            found |= {i: _marked(symbol, mark) for i, mark in zip(ids, marks, strict=True)}
-    found.pop(-1, None)
+        first = 2 if symbol == LOSS_LETTER else 1  # L alone is the loss
+        if len(ids) < 2 and first == 1:
+            continue
+        marks = [(re.findall(r"\d+", trace[i].scope) or [""])[-1] for i in ids]
+        if "" in marks or len(set(marks)) < len(ids) or first > 1:
+            marks = [str(n) for n in range(first, len(ids) + first)]
+        base, below, _ = symbol.parts if symbol.kind == "script" else (symbol, EMPTY, EMPTY)
+        for i, mark in zip(ids, marks, strict=True):
+            found[i] = script(base, below, Formula("group", "(", (Formula("number", mark),)))
     return found
-
-
-def _marked(symbol: Formula, digits: str) -> Formula:
-    base, below, _ = symbol.parts if symbol.kind == "script" else (symbol, EMPTY, EMPTY)
-    return script(base, below, Formula("group", "(", (Formula("number", digits),)))
 
 
 def space(shape: tuple[int, ...], dtype: str = "float64") -> str:
