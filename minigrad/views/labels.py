@@ -15,8 +15,8 @@ from .outline import Box, Line, Outline
 from .plain import counted, of_bytes, one_line, shaped, sized
 
 __all__ = [
-    "WIDEST", "Verdict", "alarms", "by_hand", "by_step", "by_value", "cancellation", "facts",
-    "gains", "heading", "line_label", "line_title", "mark", "node_title", "notes",
+    "WIDEST", "Verdict", "alarms", "by_hand", "by_step", "by_value", "cancellation", "costs",
+    "facts", "gains", "heading", "line_label", "line_title", "mark", "node_title", "notes",
     "of_kind", "picture_name", "reasons", "sum_title", "summary", "ticks", "verdicts", "why",
     "words",
 ]  # fmt: skip
@@ -38,7 +38,7 @@ def heading(box: Box) -> tuple[str, str]:
     return one_line(box.label, WIDEST), "" if made == box.label else made
 
 
-def _cost(entries: list[Entry]) -> tuple[int, int, int, int]:
+def costs(entries: list[Entry]) -> tuple[int, int, int, int]:
     """How many ops, values of leaves that learn, FLOPs, and bytes that are kept for backward."""
     ops = [entry for entry in entries if entry.op is not None]
     learned = sum(entry.size for entry in entries if entry.learns)
@@ -54,7 +54,7 @@ def held_values(entries: list[Entry]) -> list[str]:
 
 def facts(box: Box) -> list[str]:
     """Shape and dtype; then parameters, cost and what is kept."""
-    ops, learned, flops, kept = _cost(box.entries)
+    ops, learned, flops, kept = costs(box.entries)
     first = f"{shaped(box.one.shape)}  {box.one.dtype}"
     if box.kind == "scope":
         first = f"{ops} op{'s' * (ops != 1)}"
@@ -211,7 +211,7 @@ def picture_name(model: AnnotatedTrace) -> str:
 def summary(model: AnnotatedTrace) -> str:
     """One sentence: what was computed, what it cost, and whether backward ran."""
     trace = model.trace
-    ops, _, flops, kept = _cost(trace.entries)
+    ops, _, flops, kept = costs(trace.entries)
     said = [f"{ops} op{'s' * (ops != 1)}", *held_values(trace.entries)]
     said += [f"{counted(flops)} FLOPs"] if flops else []
     said += [f"{of_bytes(kept)} saved for backward"] if kept else []

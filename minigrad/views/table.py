@@ -11,7 +11,7 @@ from ..recording.record import Entry
 from ..recording.trace import TraceRecord
 from .colors import Scale
 from .formula import plain
-from .labels import Verdict, by_hand, by_step, by_value, mark
+from .labels import Verdict, by_hand, by_step, by_value, costs, mark
 from .model import STATES, AnnotatedTrace
 from .plain import counted, of_bytes, one_line, shaped, sized
 from .terminal import Column, Paint, bar, finished, grid, wide
@@ -157,10 +157,10 @@ def _cost(trace: TraceRecord) -> str:
     ops = [entry for entry in trace.entries if entry.op is not None]
     unknown = dict.fromkeys(entry.op for entry in ops if entry.flops is None)
     without = f" without {one_line(', '.join(map(str, unknown)), 60)}" if unknown else ""
-    flops = counted(sum(entry.flops or 0 for entry in ops))
-    kept = of_bytes(sum(entry.saved_bytes for entry in ops))
+    _, _, flops, kept = costs(ops)
     peak = of_bytes(trace.memory.peak)
-    return f"{flops} FLOPs{without}, {kept} saved for backward, at the forward's peak {peak}"
+    spent = f"{counted(flops)} FLOPs{without}, {of_bytes(kept)} saved for backward"
+    return f"{spent}, at the forward's peak {peak}"
 
 
 class _Rows:
