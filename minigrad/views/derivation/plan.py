@@ -156,7 +156,7 @@ class DerivationPlan:
         found = {}
         for entry in self.trace.entries:
             uses = self.trace.uses(entry)
-            if entry.op is None or entry.name or len(uses) != 1:
+            if entry.name or len(uses) != 1:
                 continue
             user = self.trace[uses[0].target]
             together = user.scope == entry.scope and self.hidden(entry.id) == self.hidden(user.id)
@@ -209,7 +209,7 @@ class DerivationPlan:
 
     def detached_from(self, entry: int) -> int | None:
         """The entry that this one was detached from."""
-        edges = self.trace.into(self.trace[entry]) if self.trace[entry].op is None else []
+        edges = self.trace.into(self.trace[entry])
         return edges[0].source if edges and edges[0].input == "detach" else None
 
     # ------------------------------------------------------------------ steps
