@@ -92,5 +92,15 @@ def test_padding_changes_nothing(kind):
     H_one, alone = layer(X[1:2, :2], return_state=True)
     np.testing.assert_allclose(H_all.numpy()[1:2, :2], H_one.numpy(), rtol=1e-13)
     np.testing.assert_array_equal(H_all.numpy()[1, 2:], 0)
+    np.testing.assert_allclose(layer(X[1], mask=MASK[1]).numpy(), H_all.numpy()[1], rtol=1e-13)
     for some, one in zip(_parts(last), _parts(alone), strict=True):
         np.testing.assert_allclose(some.numpy()[:, 1:2], one.numpy(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_biases_are_drawn_with_uniform_weights_and_else_zero(kind):
+    uniform, normal = (KINDS[kind](D, H, rng=0, init=init) for init in ("uniform", "normal"))
+    for name in ("bias_ih", "bias_hh"):
+        drawn = getattr(uniform.cells[0], name).numpy()
+        assert 0 < np.abs(drawn).min() < np.abs(drawn).max() <= H**-0.5
+        assert not getattr(normal.cells[0], name).numpy().any()

@@ -69,6 +69,8 @@ def test_capped_first_a_forbidden_key_gets_nothing_capped_last_it_keeps_some(QKV
     _, last = scaled_dot_product_attention(*QKV, allowed, softcap=2.0, softcap_first=False)
     assert (first[..., ~allowed] == 0).all()
     assert (last[..., ~allowed] > 0).all()
+    _, unmasked = scaled_dot_product_attention(*QKV, softcap=2.0, softcap_first=False)
+    assert_same(unmasked, scaled_dot_product_attention(*QKV, softcap=2.0)[1], 0)
 
 
 @pytest.mark.parametrize("offset", [0, 4, -2])
