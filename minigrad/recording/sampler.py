@@ -75,7 +75,7 @@ class Sampler(Listener, Observer):
         }
         self._context: Context | None = None
         self._clock: Any = None  # the optimizer whose steps are counted, or "log"
-        self._taken = -1  # how many steps it had taken when the last one ended
+        self._steps_taken = -1  # how many steps it had taken when the last one ended
         self._trace: TraceRecord | None = None  # of the sampled step, if it is traced
         self._plan: StepPlan | None = None  # which calls of a step are measured
         self._leaves: dict[int, WatchedParameter] = {}  # by entry, in the trace behind the plan
@@ -83,12 +83,12 @@ class Sampler(Listener, Observer):
         self._backward: list[BackwardStep] = []
         self._measured: tuple[Sample, Ids] | None = None  # before the update
         self._installed: tuple[Listener, ...] = ()
-        self._moved: frozenset[int] = frozenset()  # parameters that the clock moves
-        self._given: frozenset[int] = frozenset()  # those that any optimizer moves
+        self._clock_parameters: frozenset[int] = frozenset()  # parameters that the clock moves
+        self._optimized: frozenset[int] = frozenset()  # those that any optimizer moves
         self._pending: Sample | None = None  # waits for the next gradient
         self._requests = RequestWatch(record)
         self._draws = False  # whether an op drew at random under `no_grad`
-        self._scale = 1.0  # what LossScale multiplied the loss of this step by
+        self._loss_scale = 1.0  # what LossScale multiplied the loss of this step by
         self._skipped = 0  # steps that LossScale did not take
 
     # ------------------------------------------------------------------ which steps are sampled
@@ -101,12 +101,12 @@ class Sampler(Listener, Observer):
     def stop(self) -> None:
         observers.remove(self)
         if self._samples and any(p.gradient is not None for p in self._parameters.values()):
-            self._end()
+            self._end_sample()
             for p in self._parameters.values():  # nobody moved it
-                p.before = None
+                p.weights_before = None
         self._requests.end()
         self._listen(())
-        self._release()
+        self._finish_pending()
 
     @property
     def _samples(self) -> bool:
@@ -126,19 +126,19 @@ class Sampler(Listener, Observer):
             parameter.clear()
         self._calls, self._backward = [], []
         self._trace, self._measured = None, None
-        if not self._is_known():
+        if not self._needs_no_trace():
             self._trace = self._new_trace()
             self._trace.takes_no_grad = False  # a model that only serves requests ends no step
             self._trace.shows_inputs = False
         self._listen((self,) if self._trace is None else (self, self._trace))
 
-    def _is_known(self) -> bool:
+    def _needs_no_trace(self) -> bool:
         """Whether it needs no trace: enough steps were traced, and one optimizer moves all."""
         count = len(self.record.samples) + (self._pending is not None)
-        alone = self._clock not in (None, "log") and self._given == self._moved
-        return self._plan is not None and alone and count >= TRACED and not self._keeps(count)
+        alone = self._clock not in (None, "log") and self._optimized == self._clock_parameters
+        return self._plan is not None and alone and count >= TRACED and not self._keeps_trace(count)
 
-    def _keeps(self, count: int) -> bool:
+    def _keeps_trace(self, count: int) -> bool:
         """Whether the trace of the sample of this number is kept: of the first, 1, 2, 4, 8, …"""
         return self.most_traces > 0 and count & (count - 1) == 0
 
@@ -203,15 +203,15 @@ class Sampler(Listener, Observer):
 
     def before_update(self, owner: object) -> None:
         if isinstance(owner, LossScale):
-            self._scale, self._skipped = vars(owner)["scale"], owner.skipped
-        if not self._counts(owner):
+            self._loss_scale, self._skipped = vars(owner)["scale"], owner.skipped
+        if not self._is_clock(owner):
             return
-        self._release(compared=True)
+        self._finish_pending(compared=True)
         if self._samples:
             for p in self._parameters.values():
                 if p.gradient is not None and p.tensor.grad is not None:
-                    p.kept = p.copied("kept", np.asarray(p.tensor.grad))
-                    p.sent = unmasked_rms(p.kept)
+                    p.last_gradient = p.copied("gradient", np.asarray(p.tensor.grad))
+                    p.last_rms = unmasked_rms(p.last_gradient)
             if self._trace is None:
                 self._measure()
         elif not self.record.events:  # a NaN anywhere reaches the first parameters
@@ -225,11 +225,11 @@ class Sampler(Listener, Observer):
         plan, parameters = self._plan, self._parameters.values()
         if plan is not None and plan.fits(self._calls):
             self._measured = self._measure_by(plan)
-            sound = _is_finite(self._measured[0]) and all(isfinite(p.sent) for p in parameters)
+            sound = _is_finite(self._measured[0]) and all(isfinite(p.last_rms) for p in parameters)
             if sound or self.record.events:
                 for p in parameters:
                     if p.gradient is not None:
-                        p.before = p.copied("before", p.tensor._data)
+                        p.weights_before = p.copied("weights", p.tensor._data)
                 return
         self._measured, self._trace = None, self._new_trace()
         self._trace.replay(self._calls, self._backward)
@@ -239,7 +239,7 @@ class Sampler(Listener, Observer):
 
     def _measure_by(self, plan: StepPlan) -> tuple[Sample, Ids]:
         guess = len(self.record.samples) < GUESSES
-        given = self.record.steps, self._calls, self._backward, self._scale
+        given = self.record.steps, self._calls, self._backward, self._loss_scale
         return plan.measure(*given, guess=guess)
 
     def after_update(self, owner: object) -> None:
@@ -247,13 +247,13 @@ class Sampler(Listener, Observer):
             self._skipped = owner.skipped
             if self._samples:  # it lowers the scale after an overflow: sample the next step
                 self._begin_sample()
-        if self._counts(owner) and vars(owner)["steps"] > self._taken:
-            self._taken = vars(owner)["steps"]  # `vars` notifies no listener
+        if self._is_clock(owner) and vars(owner)["steps"] > self._steps_taken:
+            self._steps_taken = vars(owner)["steps"]  # `vars` notifies no listener
             self._step_ends(vars(owner)["lr"])
-        elif self._counts(owner) and self._samples:
+        elif self._is_clock(owner) and self._samples:
             self._begin_sample()  # a compiled step runs the same step again, to compare
 
-    def _counts(self, owner: object) -> bool:
+    def _is_clock(self, owner: object) -> bool:
         """Whether this is the optimizer whose steps are counted: the first that moves the model."""
         if owner is None:
             return False
@@ -264,17 +264,17 @@ class Sampler(Listener, Observer):
         moved = frozenset(map(id, mine)) & self._parameters.keys()
         if not moved:
             return False
-        self._given |= moved
+        self._optimized |= moved
         if self._clock in (None, "log"):
             self._clock = owner
-            self._taken = known["steps"]
-            self._moved = moved
+            self._steps_taken = known["steps"]
+            self._clock_parameters = moved
         return self._clock is owner
 
     def logged(self) -> None:
         """Something was logged: without an optimizer, that is the end of a step."""
         if self._clock == "log":
-            self._release(compared=True)
+            self._finish_pending(compared=True)
         if self._clock == "log" or (self._clock is None and self._has_moved()):
             self._clock = "log"
             self._step_ends(None)
@@ -288,17 +288,17 @@ class Sampler(Listener, Observer):
 
     def _step_ends(self, lr: float | None) -> None:
         if self._samples:
-            self._end(lr)
+            self._end_sample(lr)
         self.record.steps += 1
         self._begin()
 
-    def _end(self, lr: float | None = None) -> None:
+    def _end_sample(self, lr: float | None = None) -> None:
         """The step is over: note its figures."""
-        self._release()
+        self._finish_pending()
         if self._trace is None and self._measured is None:  # nobody moved it yet
             self._measure()
         if (trace := self._trace) is not None:
-            self._learn(trace)
+            self._plan_from(trace)
         assert self._plan is not None
         sample, looked_up = self._measured or self._measure_by(self._plan)
         sample.lr = lr
@@ -310,9 +310,9 @@ class Sampler(Listener, Observer):
         others = any(p.gradient is not None for p in self._parameters.values())
         for p in self._parameters.values():
             sample.rows[p.path] = figures = self._figures(p, sample)
-            if others and (why := self._odd(p, figures)):
+            if others and (why := self._oddity_of(p, figures)):
                 sample.notes[p.path] = why
-            p.kept = p.gradient if p.kept is None else p.kept
+            p.last_gradient = p.gradient if p.last_gradient is None else p.last_gradient
             p.clear()
         if trace is not None:
             if not self.record.events and not _is_finite(sample):
@@ -322,7 +322,7 @@ class Sampler(Listener, Observer):
         self._measured = None
         self._pending = sample
 
-    def _learn(self, trace: TraceRecord) -> None:
+    def _plan_from(self, trace: TraceRecord) -> None:
         """Rows, plan and theory from a traced step, for those that repeat it."""
         used = [(p, trace.entry_of(p.tensor)) for p in self._parameters.values()]
         trace.close()
@@ -337,7 +337,7 @@ class Sampler(Listener, Observer):
         for p, leaf in used:
             p.used = leaf is not None
             p.look_for_copies()
-            p.before = leaf.value if leaf is not None and p.gradient is not None else None
+            p.weights_before = leaf.value if leaf is not None and p.gradient is not None else None
             if not p.path:
                 self._add_row(p, p.name)
             if leaf is not None and len(self.record.samples) < TRACED:  # theory does not change
@@ -362,31 +362,31 @@ class Sampler(Listener, Observer):
         """What a parameter was in the step, and how far the step moved it."""
         now = p.tensor._data
         found = {"value": 0.0}
-        if self._clock == "log" or id(p.tensor) in self._moved:
+        if self._clock == "log" or id(p.tensor) in self._clock_parameters:
             self._measure_update(p, found)
         if "drift" not in found:
-            found["value"] = unmasked_rms(now if p.before is None else p.before)
+            found["value"] = unmasked_rms(now if p.weights_before is None else p.weights_before)
             found["drift"] = unmasked_rms(now - p.reference) / p.scale
         if p.gradient is not None:
-            found["gradient"] = unmasked_rms(p.gradient) / self._scale
-            few = subsample(p.gradient) / np.float32(self._scale)
+            found["gradient"] = unmasked_rms(p.gradient) / self._loss_scale
+            few = subsample(p.gradient) / np.float32(self._loss_scale)
             sample.entries[p.path] = [subsample(now), few]
-            if p.kept is not None and p.sent < found["gradient"] * 0.999:
-                found["clipped"] = 1 - p.sent / found["gradient"]
+            if p.last_gradient is not None and p.last_rms < found["gradient"] * 0.999:
+                found["clipped"] = 1 - p.last_rms / found["gradient"]
         if p.used_rows is not None:
             found["unused"] = 1 - float(np.mean(p.used_rows))
             found["ids"] = float(p.ids)
         return found
 
     def _measure_update(self, p: WatchedParameter, figures: dict[str, float]) -> None:
-        before, p.before = p.before, None
+        before, p.weights_before = p.weights_before, None
         if before is not None:
-            gradient = p.gradient if p.gradient is not None else p.kept
+            gradient = p.gradient if p.gradient is not None else p.last_gradient
             points = gradient if before.ndim > 1 else None
             figures |= changes(before, p.tensor._data, p.reference, points)
             figures["drift"] /= p.scale
 
-    def _odd(self, p: WatchedParameter, figures: dict[str, float]) -> str:
+    def _oddity_of(self, p: WatchedParameter, figures: dict[str, float]) -> str:
         """In a word, what is odd about a parameter that other parameters do not share."""
         if not p.tensor.requires_grad:
             return "frozen"
@@ -398,12 +398,12 @@ class Sampler(Listener, Observer):
             "symmetric": p.symmetric or p.has_copies,
             "zero": figures["gradient"] == 0,
             "cancels": p.cancels,
-            "not given": self._given and id(p.tensor) not in self._given,
+            "not given": self._optimized and id(p.tensor) not in self._optimized,
             "stale": p.stale,
         }
         return next((word for word, holds in odd.items() if holds), "")
 
-    def _release(self, compared: bool = False) -> None:
+    def _finish_pending(self, compared: bool = False) -> None:
         """The pending sample is complete: other optimizers have moved their parameters too.
 
         Args: compared: its gradients are compared with those of the next batch, which are there.
@@ -413,13 +413,13 @@ class Sampler(Listener, Observer):
             return
         for p in self._parameters.values():
             self._measure_update(p, sample.rows[p.path])
-            if sample.notes.get(p.path) == "not given" and id(p.tensor) in self._given:
+            if sample.notes.get(p.path) == "not given" and id(p.tensor) in self._optimized:
                 del sample.notes[p.path]
             if compared:
-                if p.kept is not None and p.tensor.grad is not None:
-                    angle, noise = cosine(p.kept, np.asarray(p.tensor.grad))
+                if p.last_gradient is not None and p.tensor.grad is not None:
+                    angle, noise = cosine(p.last_gradient, np.asarray(p.tensor.grad))
                     sample.rows[p.path] |= {"cosine": angle, "noise": noise}
-                p.kept = None
+                p.last_gradient = None
         self.record.add("samples", sample)
 
     def _note(self, part: str, path: str, text: str, **kind: str) -> None:
@@ -428,7 +428,7 @@ class Sampler(Listener, Observer):
     def _keep_trace(self, trace: TraceRecord) -> None:
         """Keep a trace, if it is one of those; of too many the first and the latest."""
         kept = self.record.traces
-        if self._keeps(len(self.record.samples)):
+        if self._keeps_trace(len(self.record.samples)):
             kept[self.record.steps] = trace
             if len(kept) > self.most_traces:
                 del kept[[*kept][min(1, len(kept) - 2)]]

@@ -118,7 +118,7 @@ class StepPlan:
 
         Args: scale: what the loss was multiplied by alone.  guess: measure a constant guess too.
         """
-        gradients = {one.node: np.asarray(array_of(one.gradient)) for one in backward}
+        gradients = {one.node: array_of(one.gradient) for one in backward}
         found = Sample(step)
         for value in self.values:
             call = calls[value.call]

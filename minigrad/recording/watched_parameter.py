@@ -62,10 +62,10 @@ class WatchedParameter:
     tensor: Tensor
     reference: Array
     path: str = ""
-    kept: Array | None = None  # its gradient at the step looked at last, as the optimizer got it
-    sent: float = 0.0  # the size of that
+    last_gradient: Array | None = None  # of the last sample, as the optimizer got it
+    last_rms: float = 0.0  # of that gradient
     used: bool = False  # whether an op of a recorded step took it
-    before: Array | None = None  # what it was then, if another optimizer than the first moves it
+    weights_before: Array | None = None  # as they were before the update of a sample
     cancels: bool = False
 
     copies: dict[str, Array] = field(default_factory=dict)
