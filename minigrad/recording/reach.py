@@ -28,7 +28,7 @@ from ..engine.types import Array
 from .record import Edge, Entry, rms
 from .recorder import Recorder
 
-__all__ = ["SUMS", "Path", "explain_zeros", "measure_reach", "worst_path"]
+__all__ = ["SUMS", "Path", "explain_zeros", "measure_reach", "why_zero", "worst_path"]
 
 SUMS = "sums of gradients at Σ"
 FIRST_LAYERS_FROM = 0.75  # of the longest way to the loss: from there on are the first layers
@@ -185,8 +185,13 @@ def explain_zeros(trace: Recorder) -> None:
         reached = [use for use in uses if use.gradient_rms is not None]
         if reached and entry.id not in trace.roots and all(e.state == "cancels" for e in reached):
             entry.why = reached[0].why
-        elif (entry.op is None or entry.state == "vanishing") and _is_rounding(trace, entry):
-            entry.why = _why_unseen(trace, entry)
+        elif entry.op is None or entry.state == "vanishing":
+            entry.why = why_zero(trace, entry) or entry.why
+
+
+def why_zero(trace: Recorder, entry: Entry) -> str:
+    """Why a gradient that is no larger than rounding is zero in theory; empty if it is not."""
+    return _why_unseen(trace, entry) if _is_rounding(trace, entry) else ""
 
 
 def _is_rounding(trace: Recorder, leaf: Entry) -> bool:

@@ -26,6 +26,7 @@ from ..optim.updates import Observer, observers
 from .flow import FlowRecord, FlowRow, Sample
 from .formulas import array_of
 from .measures import changes, cosine, subsample, unmasked_rms
+from .reach import why_zero
 from .recorder import BackwardStep, OpCall
 from .requests import RequestWatch
 from .step_plan import Ids, StepPlan
@@ -33,7 +34,6 @@ from .structure import odd_structure
 from .trace import TraceRecord
 from .watched_parameter import (
     WatchedParameter,
-    cancels,
     mark_symmetric,
     named_tensors,
     reference_of,
@@ -341,7 +341,7 @@ class Sampler(Listener, Observer):
             if not p.path:
                 self._add_row(p, p.name)
             if leaf is not None and len(self.record.samples) < TRACED:  # theory does not change
-                p.cancels = cancels(trace, leaf)
+                p.cancels = len(leaf.shape) < 2 and bool(why_zero(trace, leaf))
         if not self.record.samples:
             for kind, path, text in odd_structure(trace, {*leaves}, plan.computed):
                 self._note("structure", path, text, kind=kind)

@@ -12,10 +12,8 @@ from ..engine.tensor import Operand, Tensor
 from ..engine.types import Array
 from .formulas import array_of
 from .measures import unmasked_rms
-from .record import Entry
-from .trace import TraceRecord
 
-__all__ = ["WatchedParameter", "cancels", "mark_symmetric", "named_tensors", "reference_of"]
+__all__ = ["WatchedParameter", "mark_symmetric", "named_tensors", "reference_of"]
 
 REUSED = 1 << 20  # entries of an array whose copy keeps its memory
 
@@ -130,17 +128,3 @@ def mark_symmetric(parameters: Iterable[WatchedParameter]) -> None:
     all_zero = all(p in same and not p.reference.any() for p in given if "emb" not in p.name)
     for p in same:
         p.symmetric = bool(p.reference.any()) or all_zero
-
-
-def cancels(trace: TraceRecord, leaf: Entry) -> bool:
-    """Whether a vector's gradient, a key's bias say, is 0 in theory: only rounding is left."""
-    if len(leaf.shape) > 1 or not leaf.size:
-        return False
-    for edge in trace.uses(leaf):
-        part, gradient = edge.contribution, trace.entries[edge.target].gradient
-        if part is not None and gradient is not None:
-            terms = gradient.size / part.size
-            rounding = 64 * np.finfo(part.dtype).eps * unmasked_rms(gradient) * terms
-            if terms > 1 and unmasked_rms(part) < rounding:
-                return True
-    return False
