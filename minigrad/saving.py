@@ -96,7 +96,7 @@ def save(
 
 
 @explained
-def load(path: str | os.PathLike[str], **parts: Part | None) -> dict[str, Any]:
+def load(path: str | os.PathLike[str], **parts: Part | None) -> StateDict:
     """Put a saved run back into the parts given by name; all of it fits, or nothing is changed.
 
     Where the file is damaged, or is none of ours, the one saved before it is used, with a warning.

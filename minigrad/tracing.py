@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .views.attention.record import Tokens
     from .views.attribution import Attribution
     from .views.comparison import Comparison
+    from .views.data import Json
     from .views.notebook import PageCell
 
 __all__ = ["Trace", "draw", "trace"]
@@ -240,7 +241,7 @@ class Trace(recording.TraceRecord):
             raise DTypeError(f"compare(other): other must be a Trace, got {type(other).__name__}")
         return Comparison(self, other)
 
-    def to_dict(self, times: bool = False) -> dict[str, Any]:
+    def to_dict(self, times: bool = False) -> Json:
         """The record as plain data, no arrays; the same for the same program, but for times."""
         from .views.data import trace_to_dict
 

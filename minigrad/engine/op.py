@@ -122,7 +122,7 @@ class Op:
     _: KW_ONLY
     tex: Tex
     vjp_tex: dict[str, Tex]
-    flops: Callable[..., Any] | None = None
+    flops: Callable[..., float] | None = None
     samples: Callable[[np.random.Generator], Iterable[Call]] = lambda rng: ()
     analytic: bool = True
     auxiliary: tuple[str, ...] = ()
@@ -130,8 +130,8 @@ class Op:
     requires: Callable[..., str | None] | None = None
     effect: bool = False
     invariance: str = ""
-    saturates: tuple[str, Callable[..., Any]] | None = None
-    over_time: Callable[..., Any] | None = None
+    saturates: tuple[str, Kernel] | None = None
+    over_time: Kernel | None = None
     opaque_reason: str = field(default="", init=False)  # why its own steps are not seen
 
     def __post_init__(self) -> None:
