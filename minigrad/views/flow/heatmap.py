@@ -156,7 +156,8 @@ class _Picture:
     def _cells(self) -> Iterator[str]:
         for k, row in enumerate(self.rows):
             y = self.top + CELL_HEIGHT * k
-            yield f"<g><title>{escape(self._title(row))}</title>"
+            sizes, note = self.flow.series(row.path, "gradient"), self._note(row)
+            yield f"<g><title>{escape(_title(row.path, sizes, note))}</title>"
             name = one_line(row.path)
             name = name if len(name) <= NAME_LETTERS else "…" + name[1 - NAME_LETTERS :]
             kind = "ink" if row.kind == "weight" else "muted"
@@ -169,7 +170,7 @@ class _Picture:
                     x, width = LEFT + start * self.width, count * self.width
                     yield rect(bin, x, y, width, CELL_HEIGHT - 1)
                 start += count
-            yield text(LEFT + PLOT + 8, y + 10, "muted", self._last(row))
+            yield text(LEFT + PLOT + 8, y + 10, "muted", sized(sizes[-1][1]) if sizes else note)
             yield "</g>"
 
     def _bin(self, size: float | None) -> str:
@@ -180,18 +181,6 @@ class _Picture:
 
     def _note(self, row: FlowRow) -> str:
         return next((s.notes[row.path] for s in self.samples if row.path in s.notes), "")
-
-    def _last(self, row: FlowRow) -> str:
-        found = self.flow.series(row.path, "gradient")
-        return sized(found[-1][1]) if found else self._note(row)
-
-    def _title(self, row: FlowRow) -> str:
-        found, note = self.flow.series(row.path, "gradient"), NOTES.get(self._note(row), "")
-        if not found:
-            return f"{one_line(row.path)}: no gradient, {note}"
-        (first, a), (last, b) = found[0], found[-1]
-        said = f"{one_line(row.path)}: {sized(a)} at step {first}, {sized(b)} at step {last}"
-        return f"{said}; {note}" if note else said
 
     def _steps(self) -> Iterator[str]:
         for i in range(0, len(self.samples), max(1, -(-len(self.samples) // 10))):
@@ -234,6 +223,16 @@ class _Picture:
                 y += 15
         if not self.findings:
             yield text(12, y, "muted", "nothing found by flow.diagnose()")
+
+
+def _title(path: str, sizes: list[tuple[int, float]], note: str) -> str:
+    """What a row's tooltip says: its gradient first and last, and its note in words."""
+    said = NOTES.get(note, "")
+    if not sizes:
+        return f"{one_line(path)}: no gradient, {said}"
+    (first, a), (last, b) = sizes[0], sizes[-1]
+    title = f"{one_line(path)}: {sized(a)} at step {first}, {sized(b)} at step {last}"
+    return f"{title}; {said}" if said else title
 
 
 def shown_rows(flow: FlowRecord, findings: Findings) -> Sequence[FlowRow]:
