@@ -26,7 +26,7 @@ SIZE_KEYS = "n_layers n_decoder_layers d_model n_heads n_kv_heads d_k d_ff n_tok
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes, about, of a pass of batch × tokens in a dtype.
+    """About how many bytes a pass of batch × tokens takes in a dtype.
 
     Attributes: weights; run: with what a pass without gradients holds at most; cache: keys and
         values that `generate` keeps, 0 of an encoder; train: weights, their gradients, Adam's two

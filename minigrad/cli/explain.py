@@ -1,4 +1,4 @@
-"""`minigrad explain` and `minigrad play`: a function that returns a loss, whatever it is of."""
+"""`minigrad explain` and `minigrad play`: run a function that returns a loss, and show the run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def play(arguments: Namespace) -> int:
 
 
 def session_of(arguments: Namespace) -> PlaySession:
-    """What is asked for, run once. Raises: ArgumentError; whatever the function raises."""
+    """The function of the arguments, run once. Raises: ArgumentError; whatever it raises."""
     source = source_of(arguments)
 
     def page(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What leaves the command: text that the terminal can show, and a folder of files, whole or not."""
+"""The command's output: text that a terminal can show, and a folder written whole or not at all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show(text: str) -> None:
 
 
 def wrapped(line: str, width: int) -> str:
-    """A line as many; a path stays whole."""
+    """The line, wrapped; a path is not broken."""
     return textwrap.fill(
         line, max(width, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
@@ -65,14 +65,14 @@ def complain(what: object, status: int) -> int:
 
 
 def drop_output() -> None:
-    """No one reads on: drop what is buffered, so that Python does not complain at exit."""
+    """Drop what is buffered, where its reader left, so that Python does not complain at exit."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def staged(out: Path) -> Iterator[Path]:
-    """A place to write in; what lies there at the end is moved into `out`, each file whole.
+    """A temporary folder; at the end its files are moved into `out`, each file whole.
 
     `out` and its parents are made if absent. If anything fails, all stays as it was.
     Raises: ArgumentError if `out` is a file or cannot be written, at once and not after the work.

@@ -1,4 +1,4 @@
-"""A user's own function as a source: found, run and guarded.
+"""A user's own function as a source: how it is found and run, and how its errors are shown.
 
 It is named FILE.py:FUNCTION or package.module:function, takes no arguments, and may name tokens. A
 file is run as Python runs a script, with its folder first on sys.path, but not as `__main__`.
@@ -150,7 +150,7 @@ class Target:
 def _needed(function: Callable[..., Any]) -> list[str]:
     """Names of the arguments that a call must give."""
     free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    with suppress(TypeError, ValueError):  # a builtin that does not tell
+    with suppress(TypeError, ValueError):  # a builtin without a signature
         parameters = inspect.signature(function).parameters.values()
         return [p.name for p in parameters if p.default is p.empty and p.kind not in free]
     return []
@@ -186,7 +186,7 @@ def users_code(target: Target) -> Iterator[None]:
 
 def _summary(error: BaseException) -> str:
     first = ""
-    with suppress(Exception):  # a message that cannot be told
+    with suppress(Exception):  # a message that cannot be computed
         first = one_line((str(error).strip().splitlines() or [""])[0])
     return f"{type(error).__name__}{f': {first}' if first else ''}"
 

@@ -78,7 +78,7 @@ def run_source(source: Source) -> Report:
 
 @dataclass
 class Report:
-    """A run and what was held against it."""
+    """A run, and the checks of its gradients."""
 
     source: Source
     run: Run

@@ -126,7 +126,7 @@ def sentence(s: Settings) -> Source:
     )
 
     def run(text: str = s.text) -> mg.Tensor:
-        """The loss of this text; words that the first one has not get vectors of their own."""
+        """The loss of this text; a word that the first text lacks gets a vector of its own."""
         words = tokenize(replace(s, text=text).text)
         new = dict.fromkeys(word.lower() for word in words)
         known = vocabulary + [word for word in new if word not in vocabulary]
@@ -145,7 +145,7 @@ def _python(s: Settings) -> str:
 
 
 def _loss(s: Settings, tokens: list[str], vocabulary: list[str], first: int) -> mg.Tensor:
-    """The loss of a text. Args: first: how many words are drawn before the layer, others after."""
+    """The loss of a text. Args: first: how many words' vectors are drawn before the layer is."""
     from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
 
     n = len(tokens)

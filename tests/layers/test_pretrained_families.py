@@ -176,6 +176,20 @@ def test_a_checkpoint_of_each_family_gives_the_numbers_of_transformers(family, t
         assert saved[name].array.tobytes() == tensor.array.tobytes(), name
 
 
+def test_norms_may_have_the_names_of_older_files(tmp_path):
+    folder = write_family("bert", tmp_path)
+    expected = load_pretrained(folder).state_dict()
+    tensors = {
+        name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): stored.array
+        for name, stored in open_folder(folder).tensors.items()
+    }
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "model.safetensors").write_bytes(file_of(tensors, "F64"))
+    (tmp_path / "old" / "config.json").write_text((folder / "config.json").read_text())
+    for path, array in load_pretrained(tmp_path / "old").state_dict().items():
+        np.testing.assert_array_equal(array, expected[path], err_msg=path)
+
+
 def changed(folder, file="config.json", **by):
     """The folder, with these keys in one of its JSON files."""
     path = folder / file

@@ -121,7 +121,12 @@ def test_a_model_trained_for_integers_computes_what_they_will(rng, bits, scores)
     learning(mg.tensor(X)).sum().backward()
     assert all(p.grad is not None and np.isfinite(p.grad).all() for p in learning.parameters())
     assert len({int(q) for q in small.attention.W_Q.q.numpy().ravel()}) <= 2**bits - 1
-    if scores:  # the range is saved with the model
+    if scores:  # of the range that the example showed, saved with the model
+        with mg.no_grad(), mg.capture("transformer_block/attention/S") as seen:
+            model(X)
+        largest = np.abs(seen["transformer_block/attention/S"].value).max()
+        step = learning.attention.rounding.step.item()
+        assert step == pytest.approx(largest / (2 ** (bits - 1) - 1))
         assert "attention.rounding.step" in small.state_dict()
 
 
