@@ -34,7 +34,6 @@ SUMS = "sums of gradients at Σ"
 FIRST_LAYERS_FROM = 0.75  # of the longest way to the loss: from there on are the first layers
 STILL = 1e3  # rounding units of float64: a result that moves by no more does not move
 ROUNDED = 32  # the same of its own dtype, to which what the record kept is rounded
-COMPLEX_STEP = 1e-14  # of the complex step: its square is lost
 MOST_RERUNS = 64  # ops that are run again for one value, at most
 
 
@@ -237,13 +236,9 @@ def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | Non
     call = trace.call_of(entry)
     if call is None or not call.op.analytic:
         return None
-    values = trace.inputs_of(call)
-    moved = [
-        x + 1j * COMPLEX_STEP * moves[k] if k in moves else x
-        for x, k in zip(values, call.sources, strict=True)
-    ]
+    toward = {i: moves[k] for i, k in enumerate(call.sources) if k in moves}
     try:
         with np.errstate(all="ignore"):
-            return np.imag(call.run(moved)) / COMPLEX_STEP
+            return call.slope(trace.inputs_of(call), toward)
     except (*EXPLAINED, MinigradError):  # a user's op may refuse complex numbers
         return None

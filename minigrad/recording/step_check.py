@@ -31,7 +31,7 @@ from .record import Entry, facts_of
 
 __all__ = ["VAGUE", "check_step", "not_measured"]
 
-TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float: its square is lost
+TINY_STEP = {8: 1e-14, 4: 1e-6}  # of the complex step, by the bytes of a float
 FLOOR = {8: 1e-30, 4: 1e-25, 2: 1e-5}  # what is smaller than this part of g counts as 0
 CENTRAL_STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences
 KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than this part of them
@@ -213,7 +213,7 @@ class _Step:
         """The derivative of the kernel in a direction; both: from both sides, by differences."""
         if self.call.op.analytic:
             tiny = TINY_STEP[next(iter(toward.values())).dtype.itemsize]
-            return Slope([np.imag(self.moved(toward, 1j * tiny)) / tiny], 0.0, "complex step")
+            return Slope([self.call.slope(self.values, toward, tiny)], 0.0, "complex step")
         step = CENTRAL_STEP * (max(facts_of(self.values[i]).unmasked_rms for i in toward) or 1.0)
         toward = {i: d.astype(float) for i, d in toward.items()}
         ends = [self.moved(toward, k * step) for k in ((-1.0, 0.0, 1.0) if both else (-1.0, 1.0))]
@@ -224,7 +224,7 @@ class _Step:
         apart = step if both else 2 * step
         return Slope([gap / apart for gap in gaps], noise, "central differences")
 
-    def moved(self, toward: dict[int, Array], scale: complex) -> Array:
+    def moved(self, toward: dict[int, Array], scale: float) -> Array:
         return self.kernel({i: self.values[i] + scale * d for i, d in toward.items()})
 
     def kernel(self, moved: dict[int, Array]) -> Array:
