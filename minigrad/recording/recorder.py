@@ -323,7 +323,8 @@ class Recorder(Listener):
             self._record(OpCall(op, inputs, settings, output, context), seconds)
 
     def _record(self, called: OpCall, seconds: float) -> None:
-        op, inputs, settings, context = called.op, called.inputs, called.settings, called.context
+        op, inputs = called.op, called.inputs
+        settings, context = called.settings, called.context
         node = called.output.node
         out = called.output._data
         scope = context.scope
