@@ -18,7 +18,7 @@ from .findings import Finding
 from .flow import FlowRecord, Sample
 from .formulas import array_of
 from .measures import rows_of_weights
-from .watched_run import WatchedRun
+from .watched_run import WatchedRun, lasting_from
 
 if TYPE_CHECKING:
     from ..engine.op import Op
@@ -164,15 +164,14 @@ def attention_moved(run: WatchedRun) -> Iterator[Finding]:
         limit = max(MOVED, MOVED_BY * most)
         now = [s for s in run.flow.requests if path in s.rows]
         moved = [divergence(distances_of(s.rows[path]), usual) for s in now]
-        need = min(3, len(moved))
-        for i in range(len(moved) - need + 1):
-            if need and all(by > limit for by in moved[i : i + need]):
-                entropy = float(np.mean([s.rows[path]["entropy"] for s in baseline.requests]))
-                text = (
-                    f"its weights moved by {moved[i]:.2f} bits (Jensen–Shannon, over distances) "
-                    f"from the baseline, which itself moves by at most {most:.2f}; entropy "
-                    f"{entropy:.2f} → {now[i].rows[path]['entropy']:.2f}"
-                )
-                remedy = "compare the requests, then the weights, with those of the baseline"
-                yield Finding("attention moved", now[i].step, path, text, remedy)
-                break
+        began = lasting_from([by > limit for by in moved])
+        if began is None:
+            continue
+        entropy = float(np.mean([s.rows[path]["entropy"] for s in baseline.requests]))
+        text = (
+            f"its weights moved by {moved[began]:.2f} bits (Jensen–Shannon, over distances) "
+            f"from the baseline, which itself moves by at most {most:.2f}; entropy "
+            f"{entropy:.2f} → {now[began].rows[path]['entropy']:.2f}"
+        )
+        remedy = "compare the requests, then the weights, with those of the baseline"
+        yield Finding("attention moved", now[began].step, path, text, remedy)

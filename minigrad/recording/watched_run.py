@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .flow import FlowRecord, FlowRow, Sample
 
-__all__ = ["FAST", "STEPS", "STEPS_TO_LEARN", "WatchedRun"]
+__all__ = ["FAST", "STEPS", "STEPS_TO_LEARN", "WatchedRun", "lasting_from"]
 
 T = TypeVar("T")
 
@@ -99,16 +99,19 @@ class WatchedRun:
         return figures.get("value", 0.0) * figures.get("gradient", 0.0) * prod(row.shape)
 
     def lasting(self, holds: Callable[[Sample], T | None]) -> tuple[Sample, T] | None:
-        """Where something began to hold for three samples in a row, and what it was there.
-
-        Of fewer samples, all.
-        """
+        """The sample where something began to last, and what it was there."""
         found = [holds(sample) for sample in self.samples]
-        need = min(3, len(found))
-        for i, first in enumerate(found):
-            if first and i + need <= len(found) and all(found[i : i + need]):
-                return self.samples[i], first
-        return None
+        began = lasting_from(found)
+        if began is None or (first := found[began]) is None:
+            return None
+        return self.samples[began], first
+
+
+def lasting_from(found: Sequence[object]) -> int | None:
+    """Where something began to hold three times in a row; of fewer, all times."""
+    need = min(3, len(found))
+    starts = range(len(found) - need + 1) if need else ()
+    return next((i for i in starts if all(found[i : i + need])), None)
 
 
 def _median(numbers: Iterable[float | None], otherwise: float = 0.0) -> float:
