@@ -14,7 +14,7 @@ __all__ = ["Best"]
 
 
 class Best:
-    """Keeps a copy of a model as it was when a number was best, in memory and, if asked, in a file.
+    """Keeps a copy of a model as it was when a number was best, and with `path` a file of it.
 
     Args:
         model: what has `state_dict`; copied together with its layers' generators.

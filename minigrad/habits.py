@@ -239,7 +239,7 @@ def _by_name(table: str) -> dict[str, Habit]:
 
 
 def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
-    """What to write for a name that is not there; the nearest of those offered, or nothing.
+    """What to write for a name that does not exist; the nearest of those offered, or nothing.
 
     >>> for_name("permute", TENSOR_HABITS)
     "write x.transpose(1, 0). It takes every axis, as NumPy's does."
@@ -261,12 +261,12 @@ def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
 
 
 def tensor_names() -> list[str]:
-    """What is asked of a tensor from habit."""
+    """The attributes that people expect of a tensor from other libraries."""
     return [*_by_name(TENSOR_HABITS)]
 
 
 def for_keyword(name: str, offered: Iterable[str]) -> str:
-    """What to write for a keyword that a call does not have, of those that it has.
+    """What to write for a keyword that a call does not have: the one of those offered that fits.
 
     >>> for_keyword("dim", ["x", "axis"]), for_keyword("axsi", ["x", "axis"])
     ("write axis= (NumPy's name)", 'the nearest is axis=')

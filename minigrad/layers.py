@@ -2,8 +2,8 @@
 
     from minigrad.layers import Linear            # the same class as `from layers import Linear`
 
-A file or folder of yours named `layers` hides the package of that name. This one is found by where
-minigrad lies, so it is always ours; where nothing hides it, both names are one package.
+A file or folder of yours named `layers` hides the package of that name. This name is found by the
+path of minigrad, so it is always our package; where nothing hides it, both names are one package.
 """
 
 from __future__ import annotations

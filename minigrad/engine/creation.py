@@ -52,7 +52,7 @@ def tensor(
         raise DTypeError(f"tensor(data): a list of {kind}s; write mg.stack([mg.tensor(x) for …])")
     try:
         given = np.from_dlpack(given) if is_foreign(given) else given
-        array = np.array(given)  # with an eye on its dtype: float64 would make None a NaN
+        array = np.array(given)  # without a dtype: float64 would make None a NaN
         array = array.astype(np.float64) if not typed and array.dtype.kind in "biuf" else array
     except GradientError:
         raise GradientError(

@@ -53,9 +53,9 @@ class DeclarationError(MinigradError, TypeError):
 
 
 class MissingNameError(MinigradError, AttributeError):
-    """A name that is not there; once shown, it says what to write in its place.
+    """A name that does not exist; its text says what to write instead.
 
-    That is worked out only then: `hasattr` stays quick.
+    The text is made only when the error is shown, so `hasattr` stays quick.
     """
 
     def __init__(self, owner: str, name: str, table: str, offered: Iterable[str] = ()) -> None:
@@ -71,7 +71,7 @@ class MissingNameError(MinigradError, AttributeError):
 
 
 class GradientError(MinigradError, RuntimeError):
-    """A gradient that cannot be had: no graph, no scalar, or a rule that gave the wrong shape."""
+    """A gradient that cannot be computed: no graph, no scalar, or a rule of the wrong shape."""
 
 
 class FreedGraphError(GradientError):
@@ -87,7 +87,7 @@ class UnreadableFormulaError(MinigradError, ValueError):
 
 
 class NonFiniteError(MinigradError, FloatingPointError):
-    """The first NaN or infinity met under `anomaly()`."""
+    """The first NaN or infinity within `anomaly()`."""
 
 
 class FileError(MinigradError, OSError):
@@ -111,7 +111,7 @@ class GradcheckError(MinigradError, AssertionError):
 
 
 class CompileWarning(UserWarning):
-    """A compiled step runs eagerly: what it cannot follow, where, and what to do about it."""
+    """A compiled step runs eagerly: what compile cannot follow, where, and what to do about it."""
 
 
 class MaskWarning(UserWarning):

@@ -44,7 +44,7 @@ class MovingAverage:
         ]
 
     def step(self) -> None:
-        """Take the present weights in; call it after `optimizer.step()`."""
+        """Add the present weights to the average; call it after `optimizer.step()`."""
         with update(self, partial(MovingAverage.step, self)):
             for average, p in zip(self._averages, self.parameters, strict=True):
                 average *= self.decay

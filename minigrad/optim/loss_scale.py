@@ -21,7 +21,7 @@ _log = logging.getLogger("minigrad.optim")
 
 
 class Collecting(Protocol):
-    """Ranks that tell each other one value each, as those of `minigrad.distributed` do."""
+    """Ranks of a parallel run: each gives a value, and each gets those of all ranks."""
 
     def collect(self, value: bool) -> list[bool]: ...
 
@@ -38,7 +38,7 @@ class LossScale:
         optimizer: whose steps are taken.
         scale: s at first, a power of two, so that scaling changes no bit.
         largest: s never grows beyond it; float16 itself ends at 65,504.
-        ranks: those that hold parts of the model: where one overflows, all skip the step.
+        ranks: those that hold parts of the model: if one of them overflows, all skip the step.
     Attributes:
         scale: s now.  skipped: how many steps were skipped.
     Raises: ArgumentError unless 1 ≤ scale ≤ largest; GradientError for an overflow at s = 1, which

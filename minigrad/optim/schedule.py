@@ -2,9 +2,9 @@
 
     schedule.cosine(optimizer, steps=1000, warmup=100)    then, after each optimizer.step(), .step()
 
-The learning rate that the optimizer has when a schedule is made is the highest it will give.
-`plateau` alone looks at how the loss goes, and its `step` takes it. During a warm-up
-of W steps it rises evenly, (t + 1) / W of that; then the schedule begins.
+The highest learning rate of a schedule is the one that the optimizer has when the schedule is made.
+During a warm-up of W steps the rate rises evenly: in step t it is (t + 1) / W of the highest. Then
+the schedule begins. Only `plateau` depends on the loss, which its `step` takes.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Plateau:
         self.resting = 0  # steps of the cooldown that are left
 
     def step(self, loss: float | Tensor) -> None:
-        """Take in the loss of an epoch, a number or a Tensor of one entry; call it after each."""
+        """Compare the loss of an epoch, a number or a Tensor of one entry, with the best so far."""
         try:
             value = float(loss.item() if hasattr(loss, "item") else loss)
         except (TypeError, ValueError):
