@@ -12,18 +12,9 @@ from math import isfinite
 from ..engine.errors import ArgumentError
 
 __all__ = [
-    "Text",
-    "asset",
-    "bare",
-    "capital",
-    "counted",
-    "filled",
-    "of_bytes",
-    "one_line",
-    "one_of",
-    "shaped",
-    "sized",
-]
+    "Text", "asset", "bare", "capital", "counted", "filled", "of_bytes", "one_line", "one_of",
+    "shaped", "sized",
+]  # fmt: skip
 
 
 def one_line(text: str, limit: int | None = None) -> str:
