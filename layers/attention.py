@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad import mask_rules
 from minigrad.errors import GradientError
 
 from .arrays import Array, Mask, SameArray
@@ -71,25 +70,22 @@ def attend(
 
 
 def attend_in_tiles(
-    Q: SameArray,
-    K: Array,
-    V: Array,
-    M: Array | None,
-    rule: mask_rules.MaskRule | None,
-    group: int,
-    scale: float | None,
-) -> SameArray:
+    Q: mg.Tensor, K: Array, V: Array, M: Array | None, call: AttentionCall
+) -> mg.Tensor:
     """softmax(Q Kᵀ / √d_k + M) V as one node, whose memory grows with n; there are no weights.
 
-    Each key-value head serves `group` query heads, as a view. The rule hides keys, as the mask M.
+    A key-value head serves its group of query heads as a view. The call's rule hides keys, as M.
     """
-    lead = Q.shape[:-1]
+    lead, layer = Q.shape[:-1], call.layer
+    group = layer.n_heads // layer.n_kv_heads
     if group > 1:
         Q = group_heads(Q, group)
         K = mg.expand_dims(K, -3)
         V = mg.expand_dims(V, -3)
         M = M if M is None or M.ndim < 3 else group_heads(M, group)
-    O: Any = mg.scaled_dot_product_attention(Q, K, V, M, scale=scale, rule=rule, method="tiled")
+    O: Any = mg.scaled_dot_product_attention(
+        Q, K, V, M, scale=layer.scale, rule=call.rule, method="tiled"
+    )
     return named("O", mg.reshape(O, (*lead, O.shape[-1])) if group > 1 else O)  # (..., n, d_v)
 
 
@@ -140,11 +136,10 @@ class Attention(Module):
     def _attend(
         self, Q: mg.Tensor, K: Array, V: Array, M: Array | None, call: AttentionCall
     ) -> tuple[mg.Tensor, mg.Tensor | None]:
-        group = self.n_heads // self.n_kv_heads  # query heads of one key-value head
         if call.method != "exact":
-            return attend_in_tiles(Q, K, V, M, call.rule, group, self.scale), None
-        if group > 1:
-            K, V = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, m, d_k or d_v)
+            return attend_in_tiles(Q, K, V, M, call), None
+        group = self.n_heads // self.n_kv_heads  # query heads of one key-value head
+        K, V = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, m, d_k or d_v)
         return attend(Q, K, V, M, scale=self.scale, options=call.options, at=call)
 
     @property

@@ -61,12 +61,10 @@ def linformer_attention(
     for name, x in (("E", E), ("F", F)):
         if x.shape[-1] != K.shape[-2]:
             rule = f"{name}'s last axis must be the number of keys"
-            _raise_shape_error(
-                call, f"{rule}, got {x.shape[-1]} != {K.shape[-2]}", **{name: x, "K": K}
-            )
+            _reject(call, f"{rule}, got {x.shape[-1]} != {K.shape[-2]}", **{name: x, "K": K})
     if E.shape[-2] != F.shape[-2]:
         rule = "E and F must make as many rows"
-        _raise_shape_error(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
+        _reject(call, f"{rule}, got {E.shape[-2]} != {F.shape[-2]}", E=E, F=F)
     if mask is not None:
         weights = key_weights(mask, K.shape[-2], K.dtype)  # (..., m, 1)
         if not ((weights == 0) | (weights == 1)).all():
@@ -155,7 +153,7 @@ def performer_attention(
     d = Q.shape[-1]
     if W.shape[-1] != d:
         rule = "the features' last axis must be Q's"
-        _raise_shape_error(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
+        _reject(call, f"{rule}, got {W.shape[-1]} != {d}", features=W, Q=Q)
     Q_root, K_root = (named(f"{s}_root", mg.scale(x, d**-0.25)) for s, x in (("Q", Q), ("K", K)))
     Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
     K_phi = named("K_phi", positive_features(K_root, W, over=None if is_causal else (-2, -1)))
@@ -167,7 +165,7 @@ def _arrays(call: str, **arrays: Array) -> list[Any]:
     converted = {name: as_array(x) for name, x in arrays.items()}
     for name, x in converted.items():
         if x.ndim < 2:
-            _raise_shape_error(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
+            _reject(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
     return list(converted.values())
 
 
@@ -188,18 +186,18 @@ def _check_fit(
     m, d_k = K.shape[-2:]
     m_v = V.shape[-2]
     if d != d_k:
-        _raise_shape_error(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
+        _reject(call, f"Q's last axis must equal K's, got {d} != {d_k}", Q=Q, K=K)
     if m != m_v:
-        _raise_shape_error(call, f"V must have a row for each key, got {m_v} != {m}", K=K, V=V)
+        _reject(call, f"V must have a row for each key, got {m_v} != {m}", K=K, V=V)
     if is_causal and n != m:
-        _raise_shape_error(call, f"causal needs as many queries as keys, got {n} != {m}", Q=Q, K=K)
+        _reject(call, f"causal needs as many queries as keys, got {n} != {m}", Q=Q, K=K)
     try:
         np.broadcast_shapes(*(x.shape[:-2] for x in (Q, K, V)))
     except ValueError:
-        _raise_shape_error(call, "leading axes must broadcast", Q=Q, K=K, V=V)
+        _reject(call, "leading axes must broadcast", Q=Q, K=K, V=V)
 
 
-def _raise_shape_error(call: str, rule: str, **arrays: Array) -> None:
+def _reject(call: str, rule: str, **arrays: Array) -> None:
     raise ShapeError(with_shapes(f"{call}: {rule}", **arrays))
 
 
