@@ -158,12 +158,7 @@ EXACT_TERMS = 2**24 // largest_integer(8) ** 2  # a sum of so many products is e
     analytic=False,
 )
 def quantized_linear(
-    x: Array,
-    b: Array | None = None,
-    *,
-    q: Array,
-    s: Array,
-    bits: int = 8,
+    x: Array, b: Array | None = None, *, q: Array, s: Array, bits: int = 8
 ) -> NDArray[Any]:
     """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are integers, sums are exact.
 

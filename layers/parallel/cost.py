@@ -12,13 +12,7 @@ from typing import NamedTuple
 
 from minigrad.errors import ArgumentError
 
-__all__ = [
-    "SPLITS",
-    "Machine",
-    "Sizes",
-    "StepTime",
-    "step_time",
-]
+__all__ = ["SPLITS", "Machine", "Sizes", "StepTime", "step_time"]
 
 SPLITS = ("heads", "sequence", "data", "pipeline")
 

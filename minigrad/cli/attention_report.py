@@ -57,9 +57,7 @@ def attention_report(
     words = tokens[0] if tokens else []
     named = [
         replace(
-            weights,
-            queries=_fitting(words, weights.queries),
-            keys=_fitting(words, weights.keys),
+            weights, queries=_fitting(words, weights.queries), keys=_fitting(words, weights.keys)
         )
         for weights in found
     ]

@@ -27,13 +27,7 @@ __all__ = ["DEFAULTS", "LAYER_DEFAULTS", "Settings", "sentence", "tokenize"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
-DEFAULTS = {
-    "text": DEFAULT_TEXT,
-    "d_model": 32,
-    "causal": False,
-    "seed": 0,
-    "dtype": "float64",
-}
+DEFAULTS = {"text": DEFAULT_TEXT, "d_model": 32, "causal": False, "seed": 0, "dtype": "float64"}
 LAYER_DEFAULTS: dict[str, dict[str, Any]] = {
     MULTI_HEAD: {"heads": 4, "bias": False},
     SELF_ATTENTION: {"d_k": 8, "d_v": 8, "bias": True},
