@@ -9,7 +9,11 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+import minigrad as mg
+from layers import Encoder
+from minigrad.cli.attention_report import attention_report
 from minigrad.errors import ArgumentError
+from minigrad.views.attention import gradient_times_attention
 from minigrad.views.terminal import cells
 from tests.process import python
 
@@ -138,6 +142,16 @@ def test_words_name_the_positions_and_the_query_that_the_loss_depends_on_comes_f
     assert "the cat &lt;/b&gt; it ran" in written("graph.svg")
     assert '"tokens":[["the","cat","' in written("explain.html")
     assert '"title":"model.py:points: the cat ' in written("explain.html")
+
+
+def test_what_lowers_the_loss_is_added_up_over_the_layers(rng):
+    X = mg.tensor(rng.normal(size=(1, 5, 6)), requires_grad=True)
+    with mg.trace() as t:
+        mg.mean(Encoder(2, 6, 1, rng=0)(X) ** 2).backward()
+    report = attention_report(t, None, "encoder")
+    first, second = (gradient_times_attention(x.A, -x.dA) for x in report.found)
+    lowers = report.columns()["lowers the loss"]  # the mean over all queries
+    np.testing.assert_allclose(lowers, (first + second).mean(axis=0))
 
 
 def test_attention_between_texts_of_other_lengths_is_shown_head_by_head(own):
