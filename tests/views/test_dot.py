@@ -130,6 +130,13 @@ def test_no_type_is_below_nine_points(style, direction, rank):
     text = trace_dot(graphs.chain(4), style=style, direction=direction).text
     assert min(int(size) for size in re.findall(r'POINT-SIZE="(\d+)"', text)) >= 9
     assert f"rankdir={rank}" in text
+    assert ("cluster_key" in text) == (style != "slide")  # the legend
+
+
+def test_a_fixed_scale_has_the_same_bounds_in_every_picture():
+    for blocks in (1, 4):
+        text = trace_dot(graphs.chain(blocks), scale="fixed").text
+        assert text.count("1e-8 – ") == text.count(" – 1e4") == 1
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ def test_an_array_is_kept_once_however_often_it_appears():
     assert arrays.add(np.arange(3.0)) == arrays.add(np.arange(3.0)) == 0
     assert arrays.add(np.arange(3.0, dtype=np.float32)) == 1
     assert arrays.add(np.arange(3.0).reshape(3, 1)) == 2
-    assert len(arrays.packed()) == 3
+    assert arrays.add(np.arange(3.0)[::-1]) == 3  # of the same range and rms
+    assert len(arrays.packed()) == 4
 
 
 def test_large_arrays_are_pooled_and_say_so(rng):
