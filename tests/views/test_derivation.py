@@ -344,6 +344,18 @@ def the_part_of_the_gradient_of_each_that_was_joined(rng):
     return lambda: mg.sum(mg.concatenate((a, b), axis=1).named("y") ** 2)
 
 
+@says(r"$`L^{(2)} \in \mathbb{R}^{3}`$", r"L &= \sum_{i} H_i")
+def a_leaf_that_is_called_l_beside_the_loss(rng):
+    x = leaf(rng, 3, name="L")
+    return lambda: mg.sum(x * 2.0)
+
+
+@says(r"P &= X^\top &&", r"H &= P W &&")
+def a_transposed_factor_that_has_a_name_by_an_equation(rng):
+    X, W = leaf(rng, 3, 2, name="X"), leaf(rng, 3, 5, name="W")
+    return lambda: mg.sum(X.T.named("P") @ W)
+
+
 @pytest.mark.parametrize(("prepare", "said", "never"), CLAIMS)
 def test_a_derivation_tells(rng, prepare, said, never):
     text = derivation_text(ran(prepare(rng)))
