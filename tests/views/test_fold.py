@@ -215,7 +215,7 @@ def test_the_activation_between_two_layers_belongs_to_what_repeats():
     assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"
 
 
-def test_layers_that_are_no_attributes_have_a_box_each_and_a_shared_one_has_one():
+def test_layers_that_are_no_attributes_have_a_box_each_and_a_shared_one_has_one(tmp_path):
     first, shared, frozen = Linear(5, 3, rng=0), Linear(3, 3, rng=1), Linear(3, 2, rng=2)
     for parameter in frozen.parameters():
         parameter.requires_grad = False
@@ -224,6 +224,13 @@ def test_layers_that_are_no_attributes_have_a_box_each_and_a_shared_one_has_one(
     weights = [(e.shape, place[e.id]) for e in trace.entries if e.name == "W"]
     assert weights == [((5, 3), "linear"), ((3, 3), "linear (2)"), ((3, 2), "linear (3)")]
     assert [place[e.id] for e in trace if e.op == "linear"] == [
+        "linear",
+        "linear (2)",
+        "linear (2)",
+        "linear (3)",
+    ]
+    text = trace.derivation(tmp_path / "d.md").read_text("utf-8")
+    assert re.findall("^In `(.*)`:$", text, re.M) == [
         "linear",
         "linear (2)",
         "linear (2)",
