@@ -73,6 +73,8 @@ def _short(paths: Sequence[str]) -> list[str]:
 
     >>> _short(["gpt/blocks.0/attention/A", "gpt/blocks.1/attention/A"]), _short(["net/read/A"])
     (['blocks.0', 'blocks.1'], ['read'])
+    >>> _short(["net/read/A", "net/read/A"])
+    ['read', 'read, call 2']
     """
     scopes = [path.split("/")[:-1] or [path] for path in paths]
     if len(scopes) < 2:
