@@ -25,7 +25,7 @@ from ..arrays import Array, Mask
 from ..embedding import Embedding
 from ..feed_forward import Dropout
 from ..linear import Linear, linear
-from ..module import Module, named
+from ..module import Module, as_array, named
 
 __all__ = [
     "ColumnLinear",
@@ -110,6 +110,7 @@ class SplitEmbedding(Module):
         self.W = part_of(whole.W, 0, self.rows)
 
     def forward(self, tokens: ArrayLike) -> mg.Tensor:
+        tokens = as_array(tokens)
         check_tokens("SplitEmbedding", tokens, self.n_tokens)
         own = (tokens >= self.rows.start) & (tokens < self.rows.stop)  # (...)
         X_r = mg.take(self.W, np.where(own, tokens - self.rows.start, 0), axis=0)

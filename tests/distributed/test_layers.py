@@ -112,6 +112,13 @@ def test_columns_then_rows_of_linear_maps_are_the_whole_maps():
     np.testing.assert_allclose(np.concatenate([g for *_, g in found]), one.b.grad, rtol=1e-12)
 
 
+def test_a_list_of_tokens_is_taken_as_by_the_whole_embedding():
+    embedding = Embedding(11, 6, rng=0)
+    tokens = [[1, 10, 3]]
+    for found in dist.run(2, lambda: shard(embedding)(tokens).numpy()):
+        np.testing.assert_array_equal(found, embedding(tokens).numpy())
+
+
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_an_embedding_and_a_loss_split_by_tokens_are_the_whole_ones(p):
     """11 tokens on 2 or 3 ranks; the same matrix reads in and out."""
