@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial, update_wrapper
 from inspect import signature
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -46,7 +46,11 @@ warned: set[Hashable] = set()  # functions, and the kinds of warnings that were 
 _LIMIT = 8  # programs kept for one step; a step that needs more runs eagerly
 
 
-class Compiled:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Compiled(Generic[P, R]):
     """A step that replays what it did. Call it as the step; made by `compile`.
 
     Attributes:
@@ -58,7 +62,7 @@ class Compiled:
             none has. Such a step stays compiled.
     """
 
-    def __init__(self, step: Callable[..., Any]) -> None:
+    def __init__(self, step: Callable[P, R]) -> None:
         self.step = step
         self.variants: list[CacheEntry] = []
         self.reasons: list[str] = []
@@ -69,7 +73,7 @@ class Compiled:
         self._name = getattr(step, "__qualname__", type(step).__name__)
         update_wrapper(self, step)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._distrusted or current().listeners:
             return self.step(*args, **kwargs)
         self.calls += 1
@@ -88,7 +92,7 @@ class Compiled:
         )
         return self.step(*args, **kwargs)
 
-    def audit(self, *args: Any, **kwargs: Any) -> Any:
+    def audit(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """A call that runs both ways and compares; what the step returns.
 
         Warns: CompileWarning if the two differ: what does, by how much, and the likely reason.
@@ -239,7 +243,7 @@ class Compiled:
             variant.reason = f"the program cannot be written: {error!r}"
 
 
-def compile(step: Callable[..., Any]) -> Compiled:
+def compile(step: Callable[P, R]) -> Compiled[P, R]:
     """A function that does what `step` does, replayed as NumPy source written once.
 
     A step is a function of:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.tensor import Tensor
-from ...engine.types import Arguments, Array
+from ...engine.types import Arguments
 from .dependencies import BUILTIN, Dependencies
 from .program import SMALL_BYTES, Function
 from .record import ProgramRecorder
@@ -186,23 +186,21 @@ class CacheEntry:
         """Whether a small array holds other numbers for the first time: they may have been frozen
         where nobody saw it.
         """
-        octave = self.calls.bit_length()
+        octave, arrays = self.calls.bit_length(), call.arrays
         if octave == self._octave or self.has_effects:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹
             return False
-        if any(array.tobytes() != kept for array, kept in self._small_arrays(call)):
-            self._octave = octave
-            return True
-        return False
-
-    def _small_arrays(self, call: CallArguments) -> Iterator[tuple[Array, bytes]]:
-        """Those whose numbers no audit has seen to change, and what they held at first."""
         for where, kept in self._unseen:
-            yield (call.arrays[where] if where.__class__ is int else where), kept
+            array = arrays[where] if where.__class__ is int else where
+            if array.tobytes() != kept:
+                self._octave = octave
+                return True
+        return False
 
     def note_news(self, call: CallArguments) -> None:
         """A call with these arrays was audited."""
-        pairs = zip(self._unseen, self._small_arrays(call), strict=True)
-        self._unseen = [entry for entry, (array, kept) in pairs if array.tobytes() == kept]
+        arrays = [call.arrays[w] if w.__class__ is int else w for w, _ in self._unseen]
+        pairs = zip(arrays, self._unseen, strict=True)
+        self._unseen = [entry for array, entry in pairs if array.tobytes() == entry[1]]
 
     def tensors(self, call: CallArguments) -> list[Tensor]:
         """Every Tensor that the step can reach, each once."""

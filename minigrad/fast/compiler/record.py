@@ -114,7 +114,8 @@ class ProgramRecorder(OutsideOps, Listener):
         made = None if once else self._followed(kernel, given, [array], len(auxiliary))
         if made is None:
             arrays = [array, *map(dict(saved).get, auxiliary)]
-            made = self._record_whole(op, op.name, kernel, given, arrays, bool(auxiliary))
+            step = ProgramStep("kernel", op.name, kernel, given, several=bool(auxiliary))
+            made = self._record_whole(op, step, arrays)
         known = self.values.known(array)  # an op may answer with the very array it was given
         value = known or self.values.know(array, made[0].value)
         if node is not None:
@@ -143,24 +144,14 @@ class ProgramRecorder(OutsideOps, Listener):
         self.program.forget(before)
         return None
 
-    def _record_whole(
-        self,
-        op: Op,
-        name: str,
-        function: Function,
-        args: Arguments,
-        arrays: Sequence[Any],
-        several: bool,
-    ) -> list[Symbol]:
-        """A kernel or rule as one call, which answers with one array or a tuple of them."""
-        kind = "effect" if op.effect else "kernel"
-        step = ProgramStep(kind, name, function, substitute(tuple(args), _value), {})
+    def _record_whole(self, op: Op, step: ProgramStep, arrays: Sequence[Any]) -> list[Symbol]:
+        """A kernel or rule on Symbols as one call, which makes one array or a tuple of them."""
+        given = [x.array for x in flat(step.args) if x.__class__ is Symbol]
+        given = [x for x in given if isinstance(x, np.ndarray)]
+        step.kind = "effect" if op.effect else "kernel"
+        step.args = substitute(step.args, _value)
         forms = [(a.shape, a.dtype) if isinstance(a, np.ndarray) else ((), object) for a in arrays]
         values = self.program.add(step, *forms)
-        step.several = several
-        given = [
-            s.array for s in flat(args) if s.__class__ is Symbol and isinstance(s.array, np.ndarray)
-        ]
         for value, made in zip(values, arrays, strict=True):
             value.strides = made.strides if isinstance(made, np.ndarray) else ()
             if isinstance(made, np.ndarray) and any(np.may_share_memory(a, made) for a in given):
@@ -248,9 +239,9 @@ class ProgramRecorder(OutsideOps, Listener):
         shown = [a for a in arrays if a is not None]
         symbols = None if op.effect else self._followed(rules, args, shown)
         if symbols is None:
-            symbols = self._record_whole(
-                op, f"{op.name}_backward", _needed_of(rules), args, shown, True
-            )
+            name = f"{op.name}_backward"
+            step = ProgramStep("kernel", name, _needed_of(rules), args, several=True)
+            symbols = self._record_whole(op, step, shown)
         found = iter(symbols)
         return [None if a is None else next(found) for a in arrays]
 
