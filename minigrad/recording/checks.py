@@ -1,6 +1,6 @@
 """Checks: what a run computed beside what it must be. One kind of object for all of them.
 
-`CHECK_KINDS` lists the kinds of checks: what measures a kind, and its words. The table, the
+`KINDS` lists the kinds of checks: what measures a kind, and its words. The table, the
 picture, the page, the derivation and JSON go through it, so that a kind added here is in all.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .record import Entry
     from .trace import TraceRecord
 
-__all__ = ["BY_DERIVATIVE", "BY_HAND", "CHECK_KINDS", "CheckKind", "CheckResult", "Checks"]
+__all__ = ["BY_DERIVATIVE", "BY_HAND", "KINDS", "CheckKind", "CheckResult", "Checks"]
 
 BY_HAND, BY_DERIVATIVE = "by hand", "by derivative"
 
@@ -24,7 +24,7 @@ BY_HAND, BY_DERIVATIVE = "by hand", "by derivative"
 class CheckResult:
     """One figure of a run beside what it must be; `difference` is None where none was measured."""
 
-    kind: str  # its name in CHECK_KINDS
+    kind: str  # its name in KINDS
     step: int | None  # the entry whose op, or whose gradient, it is of
     measured: float | None = None  # what the run has, where they differ most or in one direction
     expected: float | None = None
@@ -101,7 +101,7 @@ class CheckKind:
     heading_nothing: str = "none of {ran} {short} could be measured"
 
 
-CHECK_KINDS = {
+KINDS = {
     kind.name: kind
     for kind in (
         CheckKind(

@@ -19,7 +19,7 @@ from ..engine.listener import listen
 from ..engine.tensor import Node, Tensor, order
 from ..paths import matches
 from .by_hand import check_by_hand
-from .checks import CHECK_KINDS, CheckKind, CheckResult, Checks
+from .checks import KINDS, CheckKind, CheckResult, Checks
 from .formulas import facts_of_node
 from .reach import Path, explain_zeros, measure_reach, worst_path
 from .record import Edge, Entry
@@ -131,14 +131,14 @@ class TraceRecord(Recorder):
         dropped = [entry.id for entry, _, _ in self.earlier]
         ran = [self.entries[i] for i in dict.fromkeys([*self.backward_steps, *dropped])]
         self._measure_steps(ran, ops)
-        steps = (r for kind in CHECK_KINDS.values() for r in self._of_steps(kind, ran, ops))
+        steps = (r for kind in KINDS.values() for r in self._of_steps(kind, ran, ops))
         checks = Checks([*found.results, *steps], found.skipped, found.uncovered)
         checks.broken = self._first_broken()
         return checks
 
     def _measure_steps(self, ran: list[Entry], ops: bool) -> None:
         """Measure the steps without a result, if `ops` says so, or did when the run began."""
-        for kind in CHECK_KINDS.values():
+        for kind in KINDS.values():
             for entry in ran if kind.measure and (ops or self.checks_ops) else ():
                 known = entry.checks.get(kind.name)
                 if known is None or (ops and known.ok is None):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import NamedTuple
 
-from ..recording.checks import BY_HAND, CHECK_KINDS, CheckKind, CheckResult, Checks
+from ..recording.checks import BY_HAND, KINDS, CheckKind, CheckResult, Checks
 from ..recording.record import Entry
 from .fold import parts
 from .model import STATES, AnnotatedTrace, ranged
@@ -68,7 +68,7 @@ def alarms(box: Box) -> list[str]:
     """What is wrong with a box: a wrong rule, a value that is not finite."""
     wrong = [c for e in box.entries for c in e.checks.values() if c.ok is False]
     said = [
-        f"{CHECK_KINDS[c.kind].mark} of {one_line(c.op)} for {c.symbol}: {c.difference:.0e} off"
+        f"{KINDS[c.kind].mark} of {one_line(c.op)} for {c.symbol}: {c.difference:.0e} off"
         for c in wrong[:1]
     ]
     broken = sum(entry.broken for entry in box.entries if entry.op is not None)
@@ -90,7 +90,7 @@ def checked(box: Box) -> dict[str, str]:
     """The kinds of checks in which all steps of a box agree, each with its mark."""
     steps = [e for e in box.entries if e.op is not None and e.gradient is not None]
     found = {}
-    for kind in CHECK_KINDS if steps else ():
+    for kind in KINDS if steps else ():
         results = [entry.checks.get(kind) for entry in steps]
         if all(result is not None and result.ok for result in results):
             pairs = zip(steps, results, strict=True)
@@ -113,7 +113,7 @@ def node_title(plan: Outline, box: Box) -> str:
         gradient = f"no gradient: {why(plan.model, box)}"
     said = [*facts(box), gradient, *([one_line(spread.note)] if spread.note else [])]
     said += [*alarms(box), *notes(plan.model, box)]
-    kinds = [CHECK_KINDS[kind] for kind in checked(box)]
+    kinds = [KINDS[kind] for kind in checked(box)]
     said += [kind.title_agrees.format(**vars(kind)) for kind in kinds]
     if box.kind == "scope":
         return "; ".join([f"{one_line(box.label)}: scope", *said])
@@ -249,12 +249,12 @@ def verdicts(checks: Checks) -> list[Verdict]:
 
 def by_step(checks: Checks) -> list[Verdict]:
     """For each kind of check of the steps, what its results say together."""
-    return [of_kind(kind, checks, _short) for kind in CHECK_KINDS.values() if kind.name != BY_HAND]
+    return [of_kind(kind, checks, _short) for kind in KINDS.values() if kind.name != BY_HAND]
 
 
 def by_hand(checks: Checks, quoted: Quote = _short) -> Verdict:
     """The gradients of layers against the steps derived by hand. Args: quoted: writes a name."""
-    return of_kind(CHECK_KINDS[BY_HAND], checks, quoted)
+    return of_kind(KINDS[BY_HAND], checks, quoted)
 
 
 def by_value(checks: Checks) -> Verdict:
@@ -323,5 +323,5 @@ def _named(first: CheckResult, quoted: Quote) -> dict[str, object]:
 
 def mark(entry: Entry, check: CheckResult) -> str:
     """What its ✓ is of; nothing for the rule of an op that minigrad declares."""
-    kind = CHECK_KINDS[check.kind]
+    kind = KINDS[check.kind]
     return "" if kind.silent and not entry.own_op else f"{kind.mark} "

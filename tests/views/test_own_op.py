@@ -170,7 +170,7 @@ def formulas(monkeypatch):
         fault="does not give the values of",
         measure=by_its_formula,
     )
-    monkeypatch.setitem(checks.CHECK_KINDS, kind.name, kind)
+    monkeypatch.setitem(checks.KINDS, kind.name, kind)
 
 
 def test_a_new_kind_is_in_table_picture_page_derivation_and_json(formulas, tmp_path):

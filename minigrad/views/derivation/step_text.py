@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from ...recording.checks import CHECK_KINDS, CheckResult
+from ...recording.checks import KINDS, CheckResult
 from ...recording.record import Edge, Entry
 from ..fold import is_within
 from ..formula import Formula, latex, parse, slots, text
@@ -222,7 +222,7 @@ class StepText:
 
 
 def _wrong_rule(check: CheckResult) -> str:
-    kind = CHECK_KINDS[check.kind]
+    kind = KINDS[check.kind]
     said = f"{kind.mark} of {check.op} for {code(check.symbol)} {kind.fault} it"
     return WRONG.format(said, check.difference, kind.beside, check.tolerance)
 

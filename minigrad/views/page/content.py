@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from ...engine.errors import ArgumentError
-from ...recording.checks import BY_HAND, CHECK_KINDS, CheckResult, Checks
+from ...recording.checks import BY_HAND, KINDS, CheckResult, Checks
 from ...recording.record import Edge, Entry
 from ...recording.trace import TraceRecord
 from ..attention.record import Tokens
@@ -89,7 +89,7 @@ def page_content(
 
 def _kinds(checks: Checks) -> Iterator[Json]:
     """Of each kind of check that found something: its verdict, shown above, and the first wrong."""
-    for kind in CHECK_KINDS.values():
+    for kind in KINDS.values():
         found, verdict = words(kind, checks), of_kind(kind, checks)
         if found["count"] or (verdict.said and kind.name != BY_HAND):
             wrong = checks.wrong(kind.name)
@@ -115,7 +115,7 @@ def _question(one: GradientQuestion) -> Json:
 
 def _check(entry: Entry, check: CheckResult) -> Json:
     """A step's check, in words."""
-    kind = CHECK_KINDS[check.kind]
+    kind = KINDS[check.kind]
     figures = vars(kind) | {"op": check.op, "symbol": check.symbol}
     return {
         "ok": check.ok,
