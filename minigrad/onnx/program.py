@@ -98,8 +98,6 @@ class SizedProgram:
         if isinstance(first, Constant):
             return self._constant(items, where)
         if isinstance(first, tuple | list):
-            if any(len(item) != len(first) for item in items):
-                raise ArgumentError(f"export_onnx: {where}, is given more at other sizes")
             parts = [self.argument(list(x), where) for x in zip(*items, strict=True)]
             return first.__class__(parts)
         if isinstance(first, slice):
@@ -108,11 +106,10 @@ class SizedProgram:
             self._check_only_sizes(items, where)
             return self._number(items)
         if any(item != first for item in items):
-            if isinstance(first, Reference):
-                what = "uses other values at other sizes"
-            else:
-                what = f"is given {first!r} or {items[-1]!r}"
-            raise ArgumentError(f"export_onnx: {where}, {what}; a choice has no place in a model")
+            raise ArgumentError(
+                f"export_onnx: {where}, is given {first!r} or {items[-1]!r}; a choice has no place "
+                "in a model"
+            )
         return first
 
     def _check_only_sizes(self, items: Sequence[ArrayLike], where: str) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
+from zlib import crc32
 
 import numpy as np
 
@@ -86,6 +87,14 @@ def mapped(function: Callable[[Any], Any], item: Any) -> Any:
     return function(item)
 
 
+class KnownArray(NamedTuple):
+    """An array, what made it, and what a step's result is recognized by until it is written to."""
+
+    array: ref[Array]
+    origin: Reference | Constant
+    checksum: int | None
+
+
 class CallRecorder(Follower):
     """Records the steps of a run.
 
@@ -98,19 +107,26 @@ class CallRecorder(Follower):
         self.keeps_tensors = keeps_tensors
         self.steps: list[RecordedStep] = []
         self.quiet = False  # within an op, whose own NumPy calls are no steps
-        self._known: dict[int, tuple[ref[Array], Reference | Constant]] = {}
-        self._by_layout: dict[object, tuple[ref[Array], Reference | Constant]] = {}
+        self._known: dict[int, KnownArray] = {}
+        self._by_layout: dict[object, KnownArray] = {}
 
     def remember(self, array: Array, origin: Reference | Constant) -> None:
         """Note which step or input made an array, or that it is a constant."""
         known, key = self._known, id(array)
         alive = ref(array, lambda _: known.pop(key, None))
-        known[key] = self._by_layout[_layout(array)] = alive, origin
+        checksum = _checksum(array) if isinstance(origin, Reference) else None
+        known[key] = self._by_layout[_layout(array)] = KnownArray(alive, origin, checksum)
 
     def find(self, array: Array) -> Reference | Constant | None:
-        """What made an array, or one of which it is a view with the same entries and layout."""
-        found = self._known.get(id(array)) or self._by_layout.get(_layout(array))
-        return found[1] if found is not None and found[0]() is not None else None
+        """What made an array, or one of which it is a view with the same entries and layout.
+
+        None if NumPy wrote other entries into it since.
+        """
+        for found in (self._known.get(id(array)), self._by_layout.get(_layout(array))):
+            if found is not None and found.array() is not None:
+                if found.checksum is None or found.checksum == _checksum(array):
+                    return found.origin
+        return None
 
     def traced(self, array: Array, origin: Reference | Constant) -> Traced:
         """A view of an array whose NumPy calls are recorded."""
@@ -231,6 +247,10 @@ class CallRecorder(Follower):
 
 def _draws(op: Op, settings: Arguments) -> bool:
     return op.effect or any(isinstance(x, np.random.Generator) for x in settings)
+
+
+def _checksum(array: Array) -> int:
+    return crc32(np.ascontiguousarray(array).data)
 
 
 def _layout(array: Array) -> tuple[object, ...]:

@@ -90,16 +90,80 @@ def test_several_outputs_and_a_dict_of_them(export):
     np.testing.assert_allclose(run(named, np.array([[5.0, 7.0]]))[1], [[5.0, 7.0]])
 
 
+def test_outputs_in_containers_come_in_order_and_numbered_where_their_names_repeat(export):
+    model = export(lambda x: (x + 1, [x * 2, (x - 1,)], x * 4), [mg.tensor(X)])
+    assert [one.name for one in model.graph.output] == [f"output_{k}" for k in range(4)]
+    for found, expected in zip(run(model, X), (X + 1, X * 2, X - 1, X * 4), strict=True):
+        np.testing.assert_allclose(found, expected)
+
+
 def test_a_function_of_no_inputs_is_a_model_without_any(export):
     model = export(lambda: mg.tensor([[1.0, 2.0]]) * 3, [])
     assert not model.graph.input
     np.testing.assert_allclose(run(model)[0], [[3.0, 6.0]])
 
 
-def test_axes_may_be_named_and_others_stay_as_they_are(export):
-    model = export(lambda x: mg.sum(x, axis=1), [X], dynamic={"x": {2: "width"}})
-    assert axes_of(model.graph.input[0]) == [2, 5, "width"]
-    assert axes_of(export(lambda x: x * 2, [X], dynamic={}).graph.input[0]) == [2, 5, 6]
+def difference(a, /, b):
+    return a - 2 * b
+
+
+SHAPE, PAIR = ["batch", "length", 6], [mg.tensor(X), mg.tensor(X)]
+INPUTS = {
+    "by position alone": (difference, PAIR, {"a": SHAPE, "b": SHAPE}),
+    "any number of them": (
+        lambda *tensors: tensors[0] + tensors[1],
+        PAIR,
+        {"input_0": SHAPE, "input_1": SHAPE},
+    ),
+    "one, any number of others, and a keyword": (
+        lambda a, *others, factor=2: a + others[0] * factor,
+        PAIR,
+        {"a": SHAPE, "input_1": SHAPE},
+    ),
+    "by keyword, in another order": (
+        lambda a, b: a + 2 * b,
+        {"b": mg.tensor(X * 3), "a": mg.tensor(X)},
+        {"b": SHAPE, "a": SHAPE},
+    ),
+    "another that may be longer": (
+        lambda a, b: mg.sum(a, 1) + mg.sum(b, 1),
+        PAIR,
+        {"a": SHAPE, "b": ["batch", "b_length", 6]},
+    ),
+    "another of another kind": (
+        lambda a, b: mg.sum(a, 1) + b.sum(axis=1, keepdims=True),
+        [mg.tensor(X), np.ones((2, 5), bool)],
+        {"a": SHAPE, "b": SHAPE[:2]},
+    ),
+    "another of no batch": (
+        lambda a, b: a @ b,
+        [mg.tensor(X[..., 0]), mg.tensor(X[0])],
+        {"a": SHAPE[:2], "b": SHAPE[1:]},
+    ),
+    "another whose last axis is as long as the batch": (
+        lambda a, b: a @ b,
+        [mg.tensor(X), mg.tensor(X[:, 0].T)],
+        {"a": SHAPE, "b": [6, 2]},
+    ),
+    "an axis that is named": (mg.exp, PAIR[:1], {"x": [2, 5, "width"]}, {"x": {2: "width"}}),
+    "an axis from the end": (mg.exp, PAIR[:1], {"x": [2, 5, "width"]}, {"x": {-1: "width"}}),
+    "no axis of a wide window": (
+        MultiHeadAttention(6, n_heads=2, is_causal=True, window=600, rng=0),
+        PAIR[:1],
+        {"X": [2, 5, 6]},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("of", INPUTS)
+def test_inputs_have_the_names_of_parameters_and_the_axes_that_may_change(export, of):
+    function, inputs, axes, *dynamic = INPUTS[of]
+    model = export(function, inputs, dynamic=dynamic[0] if dynamic else None, longest=20)
+    assert {one.name: axes_of(one) for one in model.graph.input} == axes
+    by_name = inputs if isinstance(inputs, dict) else dict(zip(axes, inputs, strict=True))
+    expected = function(**inputs) if inputs is by_name else function(*inputs)
+    np.testing.assert_allclose(run(model, *by_name.values())[0], expected.numpy(), rtol=1e-6)
 
 
 def test_a_row_that_may_attend_nowhere_gives_zeros(export):
@@ -187,6 +251,27 @@ def loop(x):
     return total
 
 
+def is_first(x):
+    return int(x.numpy()[0, 0, 0] > X[0, 0, 0] - 1e-9)
+
+
+def sorted_copy(x):
+    copy = x.numpy().copy()
+    copy.sort(axis=1)
+    return x * copy
+
+
+def in_integers(x):
+    whole = x.numpy().astype(int)
+    np.multiply(x.numpy(), 9, out=whole, casting="unsafe")
+    return x * whole
+
+
+def written(x):
+    x.data[:, 0] = 0.0
+    return x * mg.exp(x)
+
+
 def pixels(x):
     table = np.random.default_rng(len(x)).normal(size=x.shape[1])
     return x * table[:, None]
@@ -199,14 +284,48 @@ REFUSED = {
         lambda x: x * float(x.numpy().sum()),
         "multiply, at .*test_export.py:.* depend on what the inputs hold",
     ),
+    "such a number of equal entries": (
+        lambda x: x * float(x.numpy().sum()),
+        "depend on what the inputs hold",
+        {"inputs": [mg.tensor(np.ones((2, 5, 6)))]},
+    ),
+    "an array written in another dtype": (
+        in_integers,
+        "multiply, at .* depend on what the inputs hold",
+    ),
     "an array that NumPy makes": (
         lambda x: x + np.convolve(x.numpy().ravel(), [1.0, 2.0])[:6],
         "add, at .* depend on what the inputs hold",
     ),
     "a choice by values": (
-        lambda x: mg.exp(x) if x.numpy()[0, 0, 0] > X[0, 0, 0] - 1e-9 else mg.tanh(x),
+        lambda x: mg.exp(x) if is_first(x) else mg.tanh(x),
         "runs .*, and .* with inputs that hold other values",
     ),
+    "steps chosen by values": (
+        lambda x: mg.exp(x) - x if is_first(x) else x - mg.exp(x),
+        "runs subtract at .*, and subtract at .* with inputs that hold other values",
+    ),
+    "an output chosen by values": (
+        lambda x: [mg.exp(x), mg.tanh(x)][is_first(x)],
+        "runs to other outputs, and to these with inputs that hold other values",
+    ),
+    "a sorted copy": (sorted_copy, "multiply, at .* depend on what the inputs hold"),
+    "an input written in place": (written, "exp, at .* depend on what the inputs hold"),
+    "None beside positions": (lambda x: x[:, None, np.array([0, 1])], "use expand_dims after it"),
+    "entries where a mask is true": (lambda x: x[x.numpy() > 0], "a boolean array as index"),
+    "an axis that is mirrored": (
+        lambda x: mg.pad(x, ((0, 0), (1, 1), (0, 0)), mode="symmetric"),
+        "mirrors an axis whose length may change",
+    ),
+    "a setting by a size": (
+        lambda x: mg.gelu(x, approximate="tanh" if x.shape[1] > 5 else "none"),
+        "gelu, at .*, is given 'none' or 'tanh'; a choice",
+    ),
+    "a slice to the end by a size": (
+        lambda x: x[:, : None if x.shape[1] > 5 else 4],
+        "getitem, at .*, is given other arguments at other sizes",
+    ),
+    "a rank by a size": (mg.squeeze, "computes another output", {"inputs": [X[:1]]}),
     "a loop over a size": (loop, "runs .* with batch 2, length 5, and .*; a loop over a size"),
     "a position by no formula": (lambda x: x[:, x.shape[1].bit_length()], "a number that is 3, 4"),
     "steps of a size": (lambda x: x[:, :: x.shape[1]], "steps that depend on the sizes"),
@@ -255,6 +374,19 @@ POSITIONS = {
     "causal up to the last of more keys": (lambda x, n: x.mT @ np.tri(n, 2 * n, n), 30),
     "causal from the first of more keys": (lambda x, n: x.mT @ np.tri(n, 2 * n), 30),
     "the last query alone": (lambda x, n: x.mT @ np.abs(np.arange(n) - n + 1.0)[:, None], 20),
+    "distances from the last query to the first key": (
+        lambda x, n: np.sqrt(np.arange(n - 1, -1, -1)[:, None] + np.arange(n)) @ x,
+        20,
+    ),
+    "counted from two sizes": (
+        lambda x, n: x * np.arange(n, 2 * n)[:, None] + np.arange(2 * n, 3 * n)[:, None],
+        30,
+    ),
+    "causal, and up to one key later": (lambda x, n: np.tri(n) @ x + np.tri(n, n, 1) @ x, 30),
+    "causal by -inf": (
+        lambda x, n: mg.softmax(x @ x.mT + np.where(np.tri(n), 0, -np.inf)) @ x,
+        30,
+    ),
     "a part of one array": (lambda x, n: PAIRS[:n, :n] @ x, 20),
 }
 

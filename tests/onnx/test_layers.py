@@ -61,6 +61,25 @@ OTHERS = {
         lambda x: mg.where(np.isinf(x.data), 0.0, x),
         lambda rng, B, n: [mg.tensor(rng.choice([1.0, np.inf, -2.0], (B, n, 5)))],
     ),
+    "what is inside bounds, which NumPy narrows in place": (
+        lambda x: mg.where(np.logical_and(m := x.data > -1, x.data < 1, out=m), x, 0.0),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "NumPy's reductions from an entry on": (
+        lambda x: (
+            (x.data.max(2, initial=0.5) - x.data.min(2, initial=-0.5)) * mg.mean(x, 2)
+            + x.data.sum(2, initial=2.0)
+        ),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "the square of a length": (
+        lambda x: mg.reshape(x @ x.mT, (x.shape[0], x.shape[1] ** 2)),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "the last token, and the one before": (
+        lambda x: x[:, -1] - x[:, -2],
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
     "one-hot tokens, pooled where they are real": (
         lambda t, real: (
             mg.sum(
