@@ -9,6 +9,7 @@ import pytest
 import minigrad as mg
 from layers import LanguageModel, Linear, MultiHeadAttention, TransformerBlock
 from minigrad.errors import ArgumentError, ShapeError
+from minigrad.ops.mask_rules import Window
 from tests.onnx import exported
 from tests.onnx.exported import axes_of, onnx, onnxruntime, run
 
@@ -47,6 +48,11 @@ def test_a_weight_used_twice_is_in_the_file_once(export):
     model = export(lambda x: mg.tanh(x @ W) @ W.T, [np.ones((3, 50))])
     large = [c.name for c in model.graph.initializer if c.dims == [50, 50]]
     assert large == ["/W"]
+
+
+def test_weights_of_a_method_have_their_paths(export):
+    model = export(Linear(6, 6, rng=0).forward, [mg.tensor(X)], dynamic={})
+    assert {"W", "b"} <= {c.name for c in model.graph.initializer}
 
 
 def test_the_same_program_gives_the_same_bytes_and_tells_nothing_of_this_machine(tmp_path):
@@ -175,10 +181,16 @@ def test_a_row_that_may_attend_nowhere_gives_zeros(export):
     np.testing.assert_allclose(run(model, X, mask)[0], layer(X, mask).numpy(), atol=1e-5)
 
 
-def test_a_mask_that_is_added_may_close_a_row_though_none_was_closed_at_export(export):
-    model = export(lambda x, mask: mg.softmax(x @ x.mT + mask), [X, np.zeros((5, 5))])
-    closed = np.where(np.arange(5)[:, None] == 2, -np.inf, np.zeros((5, 5)))
-    found = run(model, X, closed)[0]
+@pytest.mark.parametrize(
+    ("scores", "opened", "closed"),
+    [(lambda S, mask: S + mask, 0, -np.inf), (lambda S, real: S + mg.log(real), 1, 0)],
+)
+def test_a_mask_that_is_added_may_close_a_row_though_none_was_closed_at_export(
+    export, scores, opened, closed
+):
+    mask = np.full((5, 5), float(opened))
+    model = export(lambda x, mask: mg.softmax(scores(x @ x.mT, mask)), [mg.tensor(X), mask])
+    found = run(model, X, np.where(np.arange(5)[:, None] == 2, closed, mask))[0]
     np.testing.assert_allclose(found.sum(axis=-1), [[1, 1, 0, 1, 1]] * 2)
 
 
@@ -191,6 +203,28 @@ def test_causal_attention_is_exported_whatever_its_method(export, method):
     assert model.opset_import[0].version == 18
     Y = np.random.default_rng(1).normal(size=(3, 17, 6))
     np.testing.assert_allclose(run(model, Y)[0], layer(Y).numpy(), atol=1e-5)
+
+
+@pytest.mark.needs_fast("it is tiled")
+def test_attention_that_takes_tiles_by_itself_is_exported_by_its_steps_and_takes_them_again(export):
+    from minigrad.fast.limits import LIMITS
+
+    with LIMITS.changed(tiled_scores=0):
+        model = export(MultiHeadAttention(6, 2, rng=0), [X], longest=20)
+        assert mg.attention_method(2, 5, 5) == "tiled"
+    assert "/multi_head_attention/softmax" in {node.name for node in model.graph.node}
+
+
+@pytest.mark.needs_fast("it is tiled")
+def test_a_mask_rule_is_exported_for_more_keys_than_queries(export):
+    def attend(q, k):
+        return mg.scaled_dot_product_attention(
+            q, k, k, is_causal=True, rule=Window(3), method="tiled"
+        )
+
+    model = export(attend, [mg.tensor(X), mg.tensor(np.tile(X, (1, 2, 1)))], longest=20)
+    keys = np.random.default_rng(1).normal(size=(2, 17, 6))
+    np.testing.assert_allclose(run(model, X, keys)[0], attend(X, keys), atol=1e-6)
 
 
 def test_layers_show_the_call_of_the_given_inputs_afterwards(export):
@@ -217,10 +251,11 @@ def cube():
 
 
 def test_an_op_of_ones_own_is_followed_through_its_kernel_or_says_what_it_is(export, cube):
-    for operators in ({"Mul", "Shape"}, {"Pow", "Shape"}):
-        model = export(lambda x: cube(x).named("y"), [mg.tensor(X)])
+    for operators in ({"Mul", "Neg", "Shape"}, {"Pow", "Neg", "Shape"}):
+        model = export(lambda x: -cube(x).named("y"), [mg.tensor(X)])
         assert {node.op_type for node in model.graph.node} <= operators
-        np.testing.assert_allclose(run(model, X[:, :3])[0], X[:, :3] ** 3)
+        assert {"/y", "/cube/y"} & {name for node in model.graph.node for name in node.output}
+        np.testing.assert_allclose(run(model, X[:, :3])[0], -(X[:, :3] ** 3))
         mg.onnx.translation(cube)(lambda to, x: to.Pow(x, 3))
 
 
@@ -235,6 +270,9 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
     ]
     with pytest.raises(ArgumentError, match="there is no folder"):
         mg.export_onnx(cube, [mg.tensor(X)], tmp_path / "gone" / "m.onnx", longest=20)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ArgumentError, match="is a device or a pipe; name a file"):
+        mg.export_onnx(mg.exp, [mg.tensor(X)], tmp_path / "pipe", longest=20)
 
 
 # ---------------------------------------------------------------- what is refused
@@ -317,6 +355,14 @@ REFUSED = {
         lambda x: mg.pad(x, ((0, 0), (1, 1), (0, 0)), mode="symmetric"),
         "mirrors an axis whose length may change",
     ),
+    "entries added at a size": (
+        lambda x: mg.scatter_add(x[0, 0, 0], (x.shape[1],), (99,)),
+        "adds entries where values or sizes say",
+    ),
+    "an array of a length by no formula": (
+        lambda x: mg.sum(x) * np.ones(x.shape[1].bit_length()),
+        "by no pattern that is known",
+    ),
     "a setting by a size": (
         lambda x: mg.gelu(x, approximate="tanh" if x.shape[1] > 5 else "none"),
         "gelu, at .*, is given 'none' or 'tanh'; a choice",
@@ -338,6 +384,7 @@ REFUSED = {
     "an output that is no tensor": (lambda x: "text", "must return tensors, got str"),
     "a window": (WINDOW, "a window of 40 tokens .* pass longest=42", {"longest": 40}),
     "a window within": (lambda x: WINDOW(x), "a window of 40 tokens", {"longest": 40}),
+    "a window of a method": (WINDOW.forward, "a window of 40 tokens", {"longest": 40}),
     "a list": (mg.exp, "x must be an array or a Tensor of numbers, got list", {"inputs": [[1.0]]}),
     "another name": (mg.exp, "names 'y'; the inputs are x", {"dynamic": {"y": {0: "n"}}}),
     "an axis that is stuck": (
@@ -383,8 +430,8 @@ POSITIONS = {
         30,
     ),
     "causal, and up to one key later": (lambda x, n: np.tri(n) @ x + np.tri(n, n, 1) @ x, 30),
-    "causal by -inf": (
-        lambda x, n: mg.softmax(x @ x.mT + np.where(np.tri(n), 0, -np.inf)) @ x,
+    "before itself, by -inf": (
+        lambda x, n: mg.softmax(x @ x.mT + np.where(np.tri(n, n, -1), 0, -np.inf)) @ x,
         30,
     ),
     "a part of one array": (lambda x, n: PAIRS[:n, :n] @ x, 20),

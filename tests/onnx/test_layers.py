@@ -80,6 +80,37 @@ OTHERS = {
         lambda x: x[:, -1] - x[:, -2],
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
+    "a copy that is written in place": (
+        lambda x: x * np.add(copy := x.data.copy(), 1, out=copy),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "a transposed array of NumPy, and NaN": (
+        lambda x: x + mg.tensor(x.data.transpose().T) * np.array([1, np.nan, 2, 3]),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "positions on two axes apart": (
+        lambda x: mg.reshape(x, (*x.shape[:2], 2, 2))[:, np.array([0, 2]), :, np.array([1, 0])],
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "integers divided": (
+        lambda i: mg.tensor((i // 3) * (i % -4)),
+        lambda rng, B, n: [rng.integers(-20, 20, (B, n))],
+    ),
+    "a length of three terms": (
+        lambda x: (
+            mg.concatenate((x[:, 0, 0], x[0, :, 0], x[0, 0, :1]))
+            * np.arange(x.shape[0] + x.shape[1] + 1)
+        ),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "a batch norm of each position": (
+        lambda x: mg.batch_norm(x, None, None, None, None),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
+    "rows that a constant closes": (
+        lambda x: mg.softmax(mg.stack([x, x]) + np.array([0, -np.inf]).reshape(2, 1, 1, 1)),
+        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
+    ),
     "one-hot tokens, pooled where they are real": (
         lambda t, real: (
             mg.sum(
