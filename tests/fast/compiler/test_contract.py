@@ -467,6 +467,19 @@ def test_what_rounding_may_do_follows_from_the_terms_that_were_summed(dtype):
         wrong.audit(y)
 
 
+def test_an_error_that_only_the_program_raises_is_found_by_an_audit():
+    w = leaf(0)
+    run = mg.compile(lambda x: (w * x).detach())
+    run(np.ones(SIZE))
+
+    def failing(*args):
+        raise ValueError("planted")
+
+    run.variants[0].run = failing
+    with pytest.warns(mg.CompileWarning, match="only the program raises: ValueError"):
+        assert_same(run.audit(np.ones(SIZE)).numpy(), w.numpy())
+
+
 def test_a_step_that_was_not_called_says_so():
     assert repr(mg.compile(leaf)) == "<compiled leaf: not called yet>"
 
