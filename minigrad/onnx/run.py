@@ -304,8 +304,8 @@ def _as_ops_take(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args[0], args[0].dtype), {}
     if name == "astype":
         return args, {key: x for key, x in kwargs.items() if key not in ("copy", "order")}
-    if name in ("reshape", "transpose") and (len(args) > 2 or args[1:2] == ()):
-        return (args[0], args[1:] or None), kwargs
+    if name in ("reshape", "transpose") and len(args) > 2:
+        return (args[0], args[1:]), kwargs
     return args, {key: x for key, x in kwargs.items() if key != "initial"}
 
 
@@ -330,6 +330,5 @@ class Traced(Followed):
         array = np.asarray(result[0] if op.auxiliary else result)
         if recorder is None:
             return array
-        array = array.copy() if id(array) in recorder._known else array
         recorder.record(op, inputs, settings, array)
         return recorder.traced(array, Reference(len(recorder.steps) - 1))

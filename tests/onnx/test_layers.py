@@ -62,7 +62,7 @@ OTHERS = {
         lambda rng, B, n: [mg.tensor(rng.choice([1.0, np.inf, -2.0], (B, n, 5)))],
     ),
     "what is inside bounds, which NumPy narrows in place": (
-        lambda x: mg.where(np.logical_and(m := x.data > -1, x.data < 1, out=m), x, 0.0),
+        lambda x: mg.where([m := x.data > -1, np.logical_and(m, x.data < 1, out=m)][0], x, 0.0),
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "NumPy's reductions from an entry on": (
@@ -73,7 +73,7 @@ OTHERS = {
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "the square of a length": (
-        lambda x: mg.reshape(x @ x.mT, (x.shape[0], x.shape[1] ** 2)),
+        lambda x: mg.reshape(x @ x.mT, (x.shape[0], -1)) * np.arange(x.shape[1] ** 2),
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "the last token, and the one before": (
@@ -108,7 +108,7 @@ OTHERS = {
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "rows that a constant closes": (
-        lambda x: mg.softmax(mg.stack([x, x]) + np.array([0, -np.inf]).reshape(2, 1, 1, 1)),
+        lambda x: mg.softmax(mg.stack([x, x]) @ np.eye(4) + np.array([[[[0.0]]], [[[-np.inf]]]])),
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "one-hot tokens, pooled where they are real": (
