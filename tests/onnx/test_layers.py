@@ -76,10 +76,6 @@ OTHERS = {
         lambda x: mg.reshape(x @ x.mT, (x.shape[0], -1)) * np.arange(x.shape[1] ** 2),
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
-    "the last token, and the one before": (
-        lambda x: x[:, -1] - x[:, -2],
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
     "a copy that is written in place": (
         lambda x: x * np.add(copy := x.data.copy(), 1, out=copy),
         lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
