@@ -125,6 +125,7 @@ class Entry:
     seconds: float = 0.0
     backward_seconds: float | None = None
     needs: bool = False
+    is_parameter: bool = False  # a layer or an optimizer holds it, whether it is frozen or not
     calls: tuple[int, ...] = ()  # for each scope around it the number of its call, from 0
     why: str = ""  # why there is no gradient, or why it is zero in theory
     checks: dict[str, CheckResult] = field(default_factory=dict)  # of its op, by their kind

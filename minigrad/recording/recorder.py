@@ -201,7 +201,8 @@ class Recorder(Listener):
         for entry, owner in zip(self.entries, self._open.owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
-            if entry.kind == "leaf" and isinstance(owner, Tensor) and is_parameter(owner):
+            entry.is_parameter = isinstance(owner, Tensor) and is_parameter(owner)
+            if entry.kind == "leaf" and entry.is_parameter:
                 entry.kind = "parameter"
         last = dict.fromkeys(reversed(self.backward_steps))  # a step that ran twice stays once
         if len(last) < len(self.backward_steps):

@@ -215,11 +215,12 @@ class _Folding:
     def __init__(self, trace: TraceRecord, chained: bool, without: Beginnings) -> None:
         self.trace = trace
         self.fold = Fold(trace)
-        self.outer: dict[str, set[int]] = {}  # scope as the program has it -> its parameters
+        self.outer: set[str] = set()  # scopes as the program has them
         ops = [entry for entry in trace.entries if entry.op is not None]
         ranked = any(edge.crosses for edge in trace.edges)
         if ranked:  # ranks take turns
             ops.sort(key=lambda op: op.scope.partition("/")[0])
+        names = numbered_scopes(trace, ops)
         pending: list[tuple[str, int, list[Entry], bool]] = [("", 0, ops, chained and not ranked)]
         for path, depth, inside, seeks in pending:
             items = items_of(trace, inside, depth)
@@ -228,35 +229,21 @@ class _Folding:
                 if isinstance(one, Chain):
                     pending += ((*rest, chained) for rest in self._fold(path, depth, one))
                 elif one.name:
-                    pending.append((self._scope(path, one), depth + 1, one.ops, chained))
+                    name = names[one.ops[0].id][depth]
+                    pending.append((self._scope(path, name), depth + 1, one.ops, chained))
                 else:
                     self.fold.place[one.ops[0].id] = path
         self._place_leaves()
         fold = self.fold
         fold.place = {e.id: fold.place[fold.leader(e.id)] for e in trace.entries}
 
-    def _scope(self, path: str, call: Item) -> str:
-        """The path of a called scope: that of earlier calls, unless they have other parameters.
-
-        Layers that are no attributes of another one go by their class, and would be one scope.
-        """
-        base = f"{path}/{call.name}" if path else call.name
-        edges = (edge for op in call.ops for edge in self.trace.into(op))
-        leaves = {edge.source for edge in edges}
-        entries = self.trace.entries
-        own = {i for i in leaves if entries[i].kind == "parameter" or entries[i].why == "frozen"}
-        scope, count = base, 1
-        while self._is_another(scope, own):
-            count += 1
-            scope = f"{base} ({count})"
-        self.outer.setdefault(scope, set()).update(own)
+    def _scope(self, path: str, name: str) -> str:
+        """The path of a scope, another one than that of a block of the same name."""
+        scope = f"{path}/{name}" if path else name
+        while scope in self.fold.times:
+            scope += " again"
+        self.outer.add(scope)
         return scope
-
-    def _is_another(self, scope: str, parameters: set[int]) -> bool:
-        """Whether a scope is a block of a chain, or has parameters, and none of these."""
-        known = self.outer.get(scope, set())
-        apart = known and parameters and known.isdisjoint(parameters)
-        return scope in self.fold.times or bool(apart)
 
     def _fold(self, path: str, depth: int, chain: Chain) -> Iterator[tuple[str, int, list[Entry]]]:
         """Draw all blocks as the first one. Yields what is inside it, to look for chains there."""
@@ -316,6 +303,37 @@ class _Folding:
             own = {block for block, *_ in fold.members.get(entry.id, ())}
             foreign = [s for s in prefixes(home) if s in fold.times and s not in own]
             fold.place[entry.id] = foreign[0].rpartition("/")[0] if foreign else home
+
+
+def numbered_scopes(trace: TraceRecord, ops: Sequence[Entry]) -> dict[int, list[str]]:
+    """The names of the scopes around each op, from the outermost in, namesakes with a number.
+
+    Layers that are attributes of no other go by their class, and several have one name. Two calls
+    are of one layer if they share a parameter, or if either has none.
+    """
+    names = {op.id: parts(op.scope) for op in ops}
+    for depth in range(max(map(len, names.values()), default=0)):
+        layers: dict[tuple[str, ...], list[set[int]]] = {}  # scope -> the parameters of each
+
+        def call(op: Entry, depth: int = depth) -> tuple[list[str], tuple[int, ...]]:
+            return names[op.id][: depth + 1], op.calls[: depth + 1]
+
+        for (path, _), group in groupby(ops, key=call):
+            if len(path) <= depth:
+                continue
+            inside = list(group)
+            used = {edge.source for op in inside for edge in trace.into(op)}
+            own = {i for i in used if trace.entries[i].is_parameter}
+            known = layers.setdefault(tuple(path), [])
+            same = (n for n, other in enumerate(known) if not own or not other or own & other)
+            number = next(same, len(known))
+            if number == len(known):
+                known.append(set())
+            known[number] |= own
+            if number:
+                for op in inside:
+                    names[op.id][depth] += f" ({number + 1})"
+    return names
 
 
 class Item(NamedTuple):

@@ -236,3 +236,27 @@ def test_layers_that_are_no_attributes_have_a_box_each_and_a_shared_one_has_one(
         "linear (2)",
         "linear (3)",
     ]
+
+
+def test_a_layer_has_one_number_in_and_out_of_a_fold_and_a_scope_entered_twice_has_none():
+    read, cell = Linear(5, 2, rng=0), Linear(5, 5, rng=1)
+    W, b = leaf(5, 5, name="W"), leaf(5, name="b")
+
+    def model(x):
+        with mg.scope("head"):
+            x = x @ W
+        total = mg.sum(read(x))
+        for _ in range(4):
+            x = mg.tanh(cell(x))
+        with mg.scope("head"):
+            return total + mg.sum(mg.exp(read(x))) + mg.sum(b)
+
+    trace = run(model)
+    fold = AnnotatedTrace(trace).fold
+    assert fold.times == {"step[0]": 4}
+    assert [fold.place[e.id] for e in trace if e.op == "linear"] == [
+        "linear",
+        *["step[0]/linear (2)"] * 4,
+        "head/linear",
+    ]
+    assert {fold.place[e.id] for e in trace if e.scope == "head"} == {"head"}
