@@ -1,16 +1,13 @@
 """What a mask or a rule closes is neither computed nor read; memory grows with n, not n²."""
 
-import gc
-import tracemalloc
-
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.fast import memory, threads
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles.mask_tiles import BLOCK_SIZE, TileGrid
 from minigrad.ops.mask_rules import Causal, Global, Window
+from tests.weighing import weigh
 
 from .test_tiled import MASKS, RULES, assert_close, assert_equals_exact, draw, in_tiles, run  # noqa: F401
 
@@ -133,17 +130,16 @@ def test_flops_of_skipped_tiles_are_not_counted(rng):
 
 def peak(n, weights_bytes=0, **settings):
     """Bytes that one forward and backward allocates at most."""
-    threads._idle.clear()
-    memory.release()
     q = np.zeros((1, n, 16), np.float32)
     leaves = [mg.tensor(q, requires_grad=True) for _ in range(3)]
-    gc.collect()
-    with LIMITS.changed(weights_bytes=weights_bytes):
-        tracemalloc.start()
+
+    def call():
         mg.scaled_dot_product_attention(*leaves, method="tiled", **settings).backward(q)
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return most
+
+    one_thread = {"threaded_work": np.inf}  # how many scratches two need depends on their turns
+    with LIMITS.changed(weights_bytes=weights_bytes, **one_thread):
+        call()
+        return weigh(call)[1]
 
 
 @pytest.mark.parametrize("settings", [
@@ -160,8 +156,7 @@ def test_memory_grows_with_n_and_not_with_its_square(settings):
 
 
 def test_stored_weights_stay_within_their_budget():
-    with LIMITS.changed(threaded_work=np.inf):  # one thread, one scratch
-        without, within = (peak(1024, bytes_, is_causal=True) for bytes_ in (0, 1 << 20))
+    without, within = (peak(1024, bytes_, is_causal=True) for bytes_ in (0, 1 << 20))
     assert 0 < within - without <= 1 << 20
 
 

@@ -3,8 +3,6 @@
 What each layer computes with each option is in test_every_kind.py.
 """
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
@@ -23,6 +21,7 @@ from layers import (
 from tests.compare import assert_same
 from tests.layers.kinds import call
 from tests.layers.twins import assert_same_gradients, filled
+from tests.weighing import weigh
 
 B, N, H, D_MODEL = 2, 7, 3, 15
 BIASES = ["b_Q", "b_K", "b_V", "b_O"]
@@ -183,18 +182,11 @@ def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
 @pytest.mark.needs_fast("it empties the memory that is used again")
 def test_scores_are_let_go_of_once_the_next_are_there():
     """Of S_raw, S, S_masked and A there are two at a time, and in the end A, which is saved."""
-    from minigrad.fast.memory import release
-
     n = 512
     layer, mask = SelfAttention(D_MODEL, 5, 11, rng=0), create_causal_mask(n)
     X = mg.tensor(np.ones((1, n, D_MODEL)), requires_grad=True)
     layer(X, mask=mask).sum().backward()  # what is kept from call to call is there
-    release()
-    tracemalloc.start()
-    out = layer(X, mask=mask)
-    held, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert out.shape == X.shape
+    held, peak = weigh(lambda: layer(X, mask=mask))
     assert peak < 2.5 * mask.nbytes
     assert held < 2.5 * mask.nbytes  # A, and memory that lies idle
 

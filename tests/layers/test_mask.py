@@ -1,6 +1,5 @@
 """Masks, sparse ones too; nothing is guessed from their values, and two meanings are refused."""
 
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -26,6 +25,7 @@ from layers import (
 from minigrad import mask_rules
 from minigrad.errors import ArgumentError, ShapeError
 from tests.compare import assert_same
+from tests.weighing import weigh
 
 INF, LONG = np.inf, 97
 N, D = 5, 6  # sequences of N tokens, and N of them
@@ -336,11 +336,7 @@ def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
     layer = SelfAttention(D, 3, 2, rng=0, method="tiled", window=16, is_causal=causal)
     X = rng.normal(size=(1, n, D))
     layer(X).sum().backward()  # what is kept from call to call is there
-    tracemalloc.start()
-    layer(X).sum().backward()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < n * n  # not even one byte a pair
+    assert weigh(lambda: layer(X).sum().backward())[1] < n * n  # not even one byte a pair
 
 
 @pytest.mark.needs_fast("tiles take a rule as it is")

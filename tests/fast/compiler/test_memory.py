@@ -1,6 +1,5 @@
 """What a compiled step holds, beside the eager one: peaks of NumPy's arrays, by tracemalloc."""
 
-import gc
 import tracemalloc
 
 import numpy as np
@@ -8,9 +7,8 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, MultiHeadAttention, Sequential
-from minigrad.fast import threads
-from minigrad.fast.memory import release
 from minigrad.optim import SGD, Adam
+from tests.weighing import release, weighing
 
 pytestmark = pytest.mark.needs_fast("it weighs compiled steps")
 
@@ -42,11 +40,7 @@ def weighed(make, compiled):
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     step = training(model, Adam(model.parameters(), lr=1e-3))
     step = mg.compile(step) if compiled else step
-    threads._idle.clear()
-    gc.collect()  # or garbage of earlier tests gives its blocks to the pool while it is weighed
-    release()
-    tracemalloc.start()
-    try:
+    with weighing():
         step(x)
         release()
         first = tracemalloc.get_traced_memory()[0]
@@ -54,8 +48,6 @@ def weighed(make, compiled):
         for _ in range(8):
             step(x)
         return tracemalloc.get_traced_memory()[1], first
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("make", [mlp, attention])
@@ -71,16 +63,11 @@ def test_a_compiled_step_is_at_most_a_quarter_larger_than_the_eager_one(make):
 def test_no_array_of_the_recorded_run_waits_for_the_garbage_collector():
     w = mg.tensor(np.ones(1 << 17), requires_grad=True)
     run = mg.compile(lambda x: mg.sum(w * x).backward())
-    gc.disable()
-    tracemalloc.start()
-    try:
+    with weighing():
         run(np.float64(2.0))
         w.grad = None
         release()
         assert tracemalloc.get_traced_memory()[0] < w.data.nbytes
-    finally:
-        tracemalloc.stop()
-        gc.enable()
 
 
 def test_a_step_that_clears_its_gradients_is_recorded_once():

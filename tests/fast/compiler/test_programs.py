@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
-
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.fast.memory import release
+from tests.weighing import weigh
 
 pytestmark = pytest.mark.usefixtures("sizes")
 
@@ -149,14 +146,7 @@ def test_the_first_call_holds_little_more_than_an_eager_one():
 
     def peak(call, x):
         x.grad = None
-        gc.collect()  # or garbage of earlier tests gives its blocks to the pool in between
-        release()
-        tracemalloc.start()
-        try:
-            call(x)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+        return weigh(lambda: call(x))[1]
 
     def step(x):
         y = x

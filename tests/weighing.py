@@ -1,0 +1,44 @@
+"""What calls allocate, by tracemalloc, whatever the tests before them left behind."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.conftest import FAST
+
+
+def release() -> None:
+    """Memory that is kept to be used again goes back to the system."""
+    if FAST:
+        from minigrad.fast import memory, threads
+
+        threads._idle.clear()
+        memory.release()
+
+
+@contextmanager
+def weighing() -> Iterator[None]:
+    """Count what is allocated inside, as `tracemalloc.get_traced_memory` says there.
+
+    No garbage is collected inside: that of earlier tests would give its memory to the calls.
+    """
+    gc.collect()
+    release()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def weigh(call: Callable[[], object]) -> tuple[int, int]:
+    """The bytes that are allocated while its result is held, and those there were at most.
+
+    What a first use imports and caches is counted too: call it once before.
+    """
+    with weighing():
+        result = call()  # noqa: F841 (it is held)
+        return tracemalloc.get_traced_memory()
