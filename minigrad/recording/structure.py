@@ -52,7 +52,8 @@ class _Structure:
         self.parameters = parameters
         self.computed = computed
         self._products: dict[int, bool] = {}  # by entry
-        used = (e.target for e in trace.edges if e.source in parameters)
+        entries = trace.entries  # a detached copy of a parameter is no op that takes it
+        used = (e.target for e in trace.edges if e.source in parameters and entries[e.target].op)
         self._last = max(used, default=-1)  # the last op that takes a parameter
 
     def at(self, entry: Entry, call: Invocation) -> Iterator[Oddity]:

@@ -39,6 +39,10 @@ PLANTED = [
     ("no activation", lambda net: mg.cross_entropy(net.scores(lambda h: 2 * h + 1), net.y)),
     ("input scale", lambda net: mg.cross_entropy(net.scores(scale=8000.0), net.y)),
     ("broadcast", lambda net: mse(net.scores()[:, :1], net.x[:, 0])),
+    (  # the penalty's detached weights are no op that takes them
+        "broadcast",
+        lambda net: mse(net.scores()[:, :1], net.x[:, 0]) + mg.sum(net.b.W.detach() ** 2),
+    ),
 ]
 HEALTHY = [
     lambda net: mg.cross_entropy(net.scores(), net.y),
