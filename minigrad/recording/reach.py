@@ -232,13 +232,21 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
 
 
 def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | None:
-    """How an op's result moves with its inputs, by the complex step; None if that cannot be had."""
+    """How an op's result moves with its inputs, by the complex step; None if that cannot be had.
+
+    An op that takes no complex numbers is asked only if it declares an invariance: by what the
+    whole move changes, which an invariance leaves at nothing.
+    """
     call = trace.call_of(entry)
-    if call is None or not call.op.analytic:
+    if call is None or not (call.op.analytic or call.op.invariance):
         return None
+    inputs = trace.inputs_of(call)
     toward = {i: moves[k] for i, k in enumerate(call.sources) if k in moves}
     try:
         with np.errstate(all="ignore"):
-            return call.slope(trace.inputs_of(call), toward)
+            if call.op.analytic:
+                return call.slope(inputs, toward)
+            moved = [x + toward[i] if i in toward else x for i, x in enumerate(inputs)]
+            return call.run(moved) - call.run(inputs)
     except (*EXPLAINED, MinigradError):  # a user's op may refuse complex numbers
         return None

@@ -228,10 +228,19 @@ def test_units_that_are_copies_of_each_other_are_found(rng):
     assert (finding.kind, finding.path) == ("symmetric", "sequential/layers.0/W")
 
 
-@pytest.mark.parametrize("adapted", [False, True])
-def test_the_gradient_of_a_keys_bias_frozen_parameters_and_adapters_are_no_problem(adapted, rng):
+@pytest.mark.parametrize(
+    ("adapted", "method"),
+    [
+        (False, "exact"),
+        pytest.param(False, "tiled", marks=pytest.mark.needs_fast("attention in tiles")),
+        (True, "exact"),
+    ],
+)
+def test_the_gradient_of_a_keys_bias_frozen_parameters_and_adapters_are_no_problem(
+    adapted, method, rng
+):
     """That gradient is 0 in theory: softmax does not see what all keys share."""
-    layer = MultiHeadAttention(8, 2, use_bias=not adapted, rng=rng)
+    layer = MultiHeadAttention(8, 2, use_bias=not adapted, method=method, rng=rng)
     if adapted:
         lora(layer, 2, rng=0)
         layer.W_O.requires_grad = False

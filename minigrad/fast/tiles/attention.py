@@ -159,6 +159,7 @@ def _v_tex(q: Any, is_causal: bool, scale: float | None, rule: MaskRule | None) 
     analytic=False,
     auxiliary=("schedule", "row_max", "row_sum", "weights"),
     requires=_misfit,
+    invariance="a shift of all keys",
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rule=None):
     """Averages values by how well queries meet keys, in tiles: softmax(q kᵀ · scale + mask) v.
