@@ -27,7 +27,7 @@ KEPT = (
     "vocab.txt vocab.json merges.txt 1_Pooling/config.json"
 ).split()
 """Small files that are read with a model, and written with it again."""
-MOST_JSON_BYTES = 10**8  # bytes of such a file; the largest tokenizers have a third of it
+MOST_BYTES_OF_TEXT = 10**8  # bytes of such a file; the largest tokenizers have a third of it
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
 DTYPES |= {"U8": "|u1", "I8": "|i1", "BOOL": "|b1"}
 DTYPE_NAMES = {kind: np.dtype(dtype).name for kind, dtype in DTYPES.items()} | {"BF16": "bfloat16"}
@@ -83,9 +83,9 @@ def open_folder(path: str | os.PathLike[str]) -> Folder:
         raise FileError(f"load_pretrained: no such folder: {folder.path}")
     for name in KEPT:
         if (folder.path / name).is_file():
-            if (folder.path / name).stat().st_size > MOST_JSON_BYTES:
+            if (folder.path / name).stat().st_size > MOST_BYTES_OF_TEXT:
                 raise FileError(
-                    f"load_pretrained: {folder.path / name} has over {MOST_JSON_BYTES:,} bytes"
+                    f"load_pretrained: {folder.path / name} has over {MOST_BYTES_OF_TEXT:,} bytes"
                 )
             folder.files[name] = (folder.path / name).read_bytes()
     if "config.json" not in folder.files:

@@ -314,4 +314,11 @@ def _renamed(path: str, rename: Mapping[str, str] | Callable[[str], str]) -> Ten
         pattern = path if path in rename else re.sub(r"\.\d+\.", ".*.", path)
         name, *how = rename.get(pattern, path).split()
         name = numbered(name, path)
-    return TensorSource(name, "".join(how))
+    steps = "".join(how)
+    known = re.fullmatch(r"T?((\d+)/(\d+))?", steps)
+    if known is None or (known[1] and int(known[2]) >= int(known[3])):
+        raise ArgumentError(
+            f"load_state: {path}: behind the name {name} may stand T, a part such as 0/3, or both, "
+            f"got {' '.join(how)!r}"
+        )
+    return TensorSource(name, steps)

@@ -17,7 +17,7 @@ from ..cache import KVCache
 from ..embedding import Embedding
 from ..initialisers import Seed
 from ..linear import Linear
-from ..mask import padding_mask
+from ..mask import padded_rows, padding_mask
 from ..relative import T5Bias
 from ..transformer import Decoder, Encoder
 from .models import Pretrained
@@ -84,10 +84,7 @@ class TextToText(Pretrained):
         self, rows: Sequence[NDArray[np.integer]]
     ) -> tuple[AnsweringModel, list[NDArray[np.intp]]]:
         """For `generate`: a model that has read these rows, and the first token of each answer."""
-        lengths = np.array([len(row) for row in rows])
-        tokens = np.zeros((len(rows), lengths.max()), np.intp)
-        for padded, row in zip(tokens, rows, strict=True):
-            padded[: len(row)] = row
+        tokens, lengths = padded_rows(rows)
         mask = padding_mask(lengths) if (lengths < lengths.max()).any() else None
         with mg.no_grad():
             context = self.encode(tokens, mask)
