@@ -6,7 +6,6 @@ The op's own kernel and rules run on slices of the arrays in memory order, on bo
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
     Every block gets arrays of one entry, numbers and settings as they are.
     """
 
-    def by_blocks(*given: Any, out: ndarray | None = None) -> Any:
+    def on_blocks(*given: Any, out: ndarray | None = None) -> Any:
         # as plain arrays, none of a subclass
         given = tuple([np.asarray(x) if isinstance(x, ndarray) else x for x in given])
         large = [x for x in given if x.__class__ is ndarray and x.size > 1]
@@ -52,14 +51,13 @@ def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
         def on(part: slice) -> Any:
             return function(*[flat[id(x)][part] if id(x) in flat else x for x in given])
 
-        if out is None:
-            make = partial(empty_as, like, like.shape)
-            return _gathered(on, like.size, like.size, lambda x: make(x.dtype))
-        entries = flat[id(out)]
-        in_slices(lambda part: entries.__setitem__(part, on(part)), like.size, like.size)
-        return out
+        if out is not None:
+            entries = flat[id(out)]
+            in_slices(lambda part: entries.__setitem__(part, on(part)), like.size, like.size)
+            return out
+        return _gathered(on, like.size, like.size, lambda x: empty_as(like, like.shape, x.dtype))
 
-    return by_blocks
+    return on_blocks
 
 
 def _gathered(

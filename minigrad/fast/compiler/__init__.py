@@ -28,7 +28,7 @@ from ...engine.errors import CompileWarning
 from ...engine.followed import Followed, plain
 from ...engine.listener import listen
 from ...engine.tensor import Tensor
-from ...engine.types import Arguments
+from ...engine.types import Arguments, Kernel
 from ...engine.writes import SourceLocation, caller
 from ..memory import release
 from ..threads import one_threaded_blas
@@ -36,7 +36,7 @@ from .audit import Audit
 from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
 from .dependencies import Dependencies
 from .partition import find_partition, has_threads
-from .program import Function, drop_dead
+from .program import drop_dead
 from .record import ProgramRecorder
 from .source import GuardFailed, write
 
@@ -275,7 +275,7 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     return Compiled(step)
 
 
-def _on_one_blas_thread(build: Callable[[], Function]) -> Function:
+def _on_one_blas_thread(build: Callable[[], Kernel]) -> Kernel:
     """BLAS's own threads keep spinning after a product, and would take a core from the parts."""
     run = build()
 

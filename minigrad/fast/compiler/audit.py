@@ -13,13 +13,13 @@ import numpy as np
 
 from ...engine.listener import Listener, listen
 from ...engine.tensor import Tensor
-from ...engine.types import Array
+from ...engine.types import Array, Kernel
 from ...engine.writes import writes
 from ..memory import release
 from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
 from .compare import Sketch, difference, sketched, with_moved_digits
 from .dependencies import GENERATORS, generator_state, same, set_generator_state
-from .program import ExistingTensor, Function, Program, flat, root
+from .program import ExistingTensor, Program, flat, root
 from .source import GuardFailed
 
 __all__ = ["Audit"]
@@ -134,7 +134,7 @@ class Audit:
         rounding: how they differ by rounding alone, "" if they do not.
     """
 
-    def __init__(self, step: Function, variant: CacheEntry, call: CallArguments) -> None:
+    def __init__(self, step: Kernel, variant: CacheEntry, call: CallArguments) -> None:
         self.step = step
         self.variant = variant
         self.call = call
@@ -172,8 +172,6 @@ class Audit:
             changed.append("an array that the step writes into")
         if changed:
             self.finding, self.cause = self.finding or changed[0], _STATE
-            found.note()
-            self.variant.prepare()
         return result
 
     def _run_program(self, state: _State) -> Outcome | Exception:

@@ -15,10 +15,10 @@ from .partition import Unsplit
 from .program import Program, ProgramStep, Value, is_whole, nbytes, root
 from .symbol import WRITES
 
-__all__ = ["Array", "Buffers"]
+__all__ = ["Buffers", "Storage"]
 
 
-class Array(NamedTuple):
+class Storage(NamedTuple):
     """The array of a value: "fixed", "fresh" or "own", and the number of its memory."""
 
     kind: str
@@ -33,7 +33,7 @@ class Buffers:
 
     def __init__(self, program: Program, partition: Unsplit) -> None:
         self.program, self.partition = program, partition
-        self.arrays: dict[int, Array] = {}
+        self.arrays: dict[int, Storage] = {}
         self.handed = {id(root(value)) for value in program.kept()}
         self._pinned: set[int] = set()  # a kernel's result may share their memory
         self._last: dict[int, int] = {}  # when a root is read last
@@ -106,7 +106,7 @@ class Buffers:
                     free = self._free.get((kind, nbytes(out)))
                     self._slots += not free
                     slot = free.pop() if free else self._slots
-                self.arrays[id(out)] = Array(kind, slot)
+                self.arrays[id(out)] = Storage(kind, slot)
                 made = i if kind == "own" else self._moments[i]
                 dying.setdefault(max(made, self._last.get(id(out), -1)), []).append(out)
             for base in dying.pop(i, ()):

@@ -12,9 +12,9 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.tensor import Tensor
-from ...engine.types import Arguments
+from ...engine.types import Arguments, Kernel
 from .dependencies import BUILTIN, Dependencies
-from .program import SMALL_BYTES, Function
+from .program import SMALL_BYTES
 from .record import ProgramRecorder
 from .values import form
 
@@ -123,8 +123,8 @@ class CacheEntry:
         self.program = recorder.program
         self.lock = Lock()
         self.calls = 1
-        self.run: Function | None = None
-        self._build: Callable[[], Function] | None = None
+        self.run: Kernel | None = None
+        self._build: Callable[[], Kernel] | None = None
         self.reason = recorder.reason
         self.remedy = recorder.remedy
         self.source = ""
@@ -136,25 +136,9 @@ class CacheEntry:
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
         self._octave, self.largest = 0, 0.0
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
-        self._objects: dict[str, Any] = {"form": form}
-        self._conditions: list[str] = []
-        names = {key: self._bind(leaf) for key, leaf in leaves.items()}
-        for key, name in names.items():
-            leaf = leaves[key]
-            self._conditions.append(f"{name}._data is {self._bind(leaf._data)}")
-            self._conditions.append(f"{name}._needs == {leaf._needs} and not {name}._hooks")
-        names |= {id(x): f"given[{i}]" for i, x in reversed([*enumerate(call.arrays)])}
-        for key, needed in recorder.gradients.needed.items():
-            gradient = f"{names[key]}.grad"
-            same = f"{gradient} is None" if needed is None else f"form({gradient}) == {needed}"
-            self._conditions.append(same)
-        things = self._bind(found.things)
-        for i, x in enumerate(call.arrays):  # which of them the step also reaches by itself
-            known = f"== {id(x)}" if id(x) in found.things else f"not in {things}"
-            self._conditions.append(f"id(given[{i}]) {known}")
-        self.prepare()
+        self.fits = _fits(found, recorder, call, leaves)
 
-    def write(self, build: Callable[[], Function], source: str) -> None:
+    def write(self, build: Callable[[], Kernel], source: str) -> None:
         """Take a program, which `build` makes with its arrays."""
         self._build, self.source = build, source
         self.release()
@@ -169,18 +153,6 @@ class CacheEntry:
 
         if self._build is not None:
             self.run = first
-
-    def _bind(self, thing: object) -> str:
-        """A name for an object in the conditions."""
-        name = f"o{len(self._objects)}"
-        self._objects[name] = thing
-        return name
-
-    def prepare(self) -> None:
-        """Write `fits(given)`: whether this is the program for arguments of the same key."""
-        conditions = [*self._conditions, *self.found.conditions(self._bind)]
-        exec(_FITS.format(" and ".join(conditions) or True), self._objects)
-        self.fits = self._objects["fits"]
 
     def has_unaudited_values(self, call: CallArguments) -> bool:
         """Whether a small array holds other numbers for the first time: they may have been frozen
@@ -206,3 +178,35 @@ class CacheEntry:
         """Every Tensor that the step can reach, each once."""
         every = [*self.found.of(Tensor), *self._leaves, *call.arrays]
         return list({id(x): x for x in every if isinstance(x, Tensor)}.values())
+
+
+def _fits(
+    found: Dependencies, recorder: ProgramRecorder, call: CallArguments, leaves: dict[int, Tensor]
+) -> Callable[[list[Any]], bool]:
+    """A generated function `fits(given)`: whether the program is for arguments of the same key."""
+    objects: dict[str, Any] = {"form": form}
+    conditions: list[str] = []
+
+    def bind(thing: object) -> str:
+        name = f"o{len(objects)}"
+        objects[name] = thing
+        return name
+
+    names = {key: bind(leaf) for key, leaf in leaves.items()}
+    for key, name in names.items():
+        leaf = leaves[key]
+        conditions.append(f"{name}._data is {bind(leaf._data)}")
+        conditions.append(f"{name}._needs == {leaf._needs} and not {name}._hooks")
+    names |= {id(x): f"given[{i}]" for i, x in reversed([*enumerate(call.arrays)])}
+    for key, needed in recorder.gradients.needed.items():
+        gradient = f"{names[key]}.grad"
+        same = f"{gradient} is None" if needed is None else f"form({gradient}) == {needed}"
+        conditions.append(same)
+    things = bind(found.things)
+    for i, x in enumerate(call.arrays):  # which of them the step also reaches by itself
+        known = f"== {id(x)}" if id(x) in found.things else f"not in {things}"
+        conditions.append(f"id(given[{i}]) {known}")
+    conditions += found.conditions(bind)
+    exec(_FITS.format(" and ".join(conditions) or True), objects)
+    fits: Callable[[list[Any]], bool] = objects["fits"]
+    return fits

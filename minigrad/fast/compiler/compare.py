@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.types import Array, DType
+from ...engine.types import Array, DType, Kernel
 from ...engine.writes import caller
 from .partition import Unsplit
-from .program import Function, Program, ProgramStep, substitute
+from .program import Program, ProgramStep, substitute
 from .source import write
 
 __all__ = ["Sketch", "difference", "sketched", "with_moved_digits"]
@@ -113,7 +113,7 @@ _EXACT = ("np.maximum", "np.minimum", "np.maximum.reduce", "np.minimum.reduce", 
 _ROUNDS = ("elementwise", "reduce", "matmul", "kernel")
 
 
-def with_moved_digits(program: Program, rng: np.random.Generator) -> Function:
+def with_moved_digits(program: Program, rng: np.random.Generator) -> Kernel:
     """The program as a function of args and kwargs, with rounding of another kind at each call."""
     moved = copy(program)
     moved.steps = [_moved(step, rng) for step in program.steps if step.kind != "check"]

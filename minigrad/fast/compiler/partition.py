@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...engine.op import registry
-from ...engine.types import Array
+from ...engine.types import Array, Kernel
 from ..limits import LIMITS
 from ..memory import empty
 from ..threads import Scratch, one_threaded_blas, run
-from .program import EFFECTS, Function, Program, ProgramStep, Value, nbytes, root
+from .program import EFFECTS, Program, ProgramStep, Value, nbytes, root
 
 __all__ = ["Partition", "Parts", "Unsplit", "find_partition", "has_threads"]
 
@@ -391,7 +391,7 @@ class Parts:
         self._sums: list[Any] = [_fresh, *(Scratch().array for _ in self.cuts[1:])]
         self._more = [Scratch().array for _ in self.cuts]
 
-    def __call__(self, part: Function) -> tuple[Array, ...]:
+    def __call__(self, part: Kernel) -> tuple[Array, ...]:
         """The sums of what `part(low, high, own, sums)` returns for each part of the rows."""
         totals: list[Any] = [None] * len(self.cuts)
 

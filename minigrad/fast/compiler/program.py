@@ -10,19 +10,18 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ...engine.tensor import Tensor
-from ...engine.types import Arguments, Array, DType
+from ...engine.types import Arguments, Array, DType, Kernel
 
 __all__ = [
     "EFFECTS",
     "SMALL_BYTES",
     "ExistingTensor",
-    "Function",
     "NewTensor",
     "Program",
     "ProgramStep",
@@ -41,7 +40,6 @@ __all__ = [
     "transposed_name",
 ]
 
-Function: TypeAlias = Callable[..., Any]  # a NumPy function, a kernel or a rule
 EFFECTS = ("grad", "clear", "forget", "assign", "update")  # steps that write what is outside
 SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
 
@@ -92,7 +90,7 @@ class ProgramStep:
 
     kind: str
     text: str = ""
-    function: Function | None = None
+    function: Kernel | None = None
     args: Arguments = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     outs: list[Value] = field(default_factory=list)

@@ -19,12 +19,11 @@ from ...engine.listener import Listener
 from ...engine.op import Op
 from ...engine.sparse import dense
 from ...engine.tensor import Node, Tensor, TensorOrArray, backpropagate, order
-from ...engine.types import Arguments, Array
+from ...engine.types import Arguments, Array, Kernel
 from ...engine.writes import caller
 from .compare import difference
 from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
 from .program import (
-    Function,
     NewTensor,
     Program,
     ProgramStep,
@@ -104,7 +103,6 @@ class ProgramRecorder(OutsideOps, Listener):
     def _forward(self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor) -> None:
         array, node = output._data, output._node
         self.program.op, self.program.path = op.name, node.scope if node is not None else ""
-        saved = zip(node.plan.names, node.saved or (), strict=False) if node is not None else ()
         kernel, auxiliary = _what_ran(op, node, inputs, settings)
         given = tuple(map(self.values.symbol_of, (*inputs, *settings)))
         generators = [s for s in settings if isinstance(s, np.random.Generator)]
@@ -113,7 +111,9 @@ class ProgramRecorder(OutsideOps, Listener):
         self.program.once |= once
         made = None if once else self._followed(kernel, given, [array], len(auxiliary))
         if made is None:
-            arrays = [array, *map(dict(saved).get, auxiliary)]
+            names = () if node is None else node.plan.names
+            saved = dict(zip(names, node.saved or (), strict=False)) if node is not None else {}
+            arrays = [array, *map(saved.get, auxiliary)]
             step = ProgramStep("kernel", op.name, kernel, given, several=bool(auxiliary))
             made = self._record_whole(op, step, arrays)
         known = self.values.known(array)  # an op may answer with the very array it was given
@@ -129,18 +129,21 @@ class ProgramRecorder(OutsideOps, Listener):
         self._names.append((node if node is not None else output, "", value))
 
     def _followed(
-        self, function: Function, args: Arguments, wanted: list[Array], more: int = 0
+        self, function: Kernel, args: Arguments, wanted: list[Array], more: int = 0
     ) -> list[Symbol] | None:
         """The results of a kernel or rule on Symbols but for None; None where it cannot be followed
-        or does not give what is wanted, and so much more.
+        or gives other results.
+
+        Args: wanted: the arrays that it must give first.  more: how many results follow them.
         """
         before = len(self.program.steps)
-        with suppress(Exception):
+        results: list[Symbol] = []
+        with suppress(Exception):  # it cannot be followed
             made = function(*args)
             given = made if isinstance(made, tuple) else (made,)
             results = [dense(x) for x in given if x is not None]
-            if len(results) >= len(wanted) + more and _agree(results, wanted, args):
-                return results
+        if results and len(results) >= len(wanted) + more and _agree(results, wanted, args):
+            return results
         self.program.forget(before)
         return None
 
@@ -224,7 +227,7 @@ class ProgramRecorder(OutsideOps, Listener):
         self,
         take: Callable[[Node], dict[str, Any]],
         node: Node,
-        rules: Function,
+        rules: Kernel,
         gradient: Symbol,
         saved: Arguments,
     ) -> list[Symbol | None]:
@@ -386,14 +389,14 @@ class ProgramRecorder(OutsideOps, Listener):
         return None
 
 
-def _needed_of(rules: Function) -> Function:
+def _needed_of(rules: Kernel) -> Kernel:
     """The rules' gradients as arrays, without those that are not needed."""
     return lambda g, saved: tuple([dense(x) for x in rules(g, saved) if x is not None])
 
 
 def _what_ran(
     op: Op, node: Node | None, inputs: Arguments, settings: Arguments
-) -> tuple[Function, tuple[str, ...]]:
+) -> tuple[Kernel, tuple[str, ...]]:
     """The kernel of a call, taking inputs and settings in order, and what else it gives."""
     arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
     plan: Any = node.plan if node is not None else op.chosen(arrays, settings) or op

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...engine.listener import Listener, notify
 from ...engine.tensor import Tensor
-from ...engine.types import Array
+from ...engine.types import Array, Kernel
 from ...engine.writes import SourceLocation, writes
 from ..limits import LIMITS
 from ..memory import empty_as
@@ -24,7 +24,6 @@ from ..threads import product
 from .partition import Parts, Unsplit, has_threads
 from .program import (
     ExistingTensor,
-    Function,
     NewTensor,
     Program,
     ProgramStep,
@@ -47,7 +46,7 @@ class GuardFailed(Exception):
 
 def write(
     program: Program, title: str, where: SourceLocation, partition: Unsplit
-) -> tuple[Callable[[], Function], str]:
+) -> tuple[Callable[[], Kernel], str]:
     """What makes a program's arrays and the function that runs it, and its source; for a step of
     this title, compiled here.
     """
@@ -60,7 +59,7 @@ class SourceWriter(Terms):
 
     _in_parts: str | None = None  # what runs the parts
 
-    def write(self, title: str) -> tuple[Callable[[], Function], str]:
+    def write(self, title: str) -> tuple[Callable[[], Kernel], str]:
         for i, step in enumerate(self.program.steps):
             if step.kind == "view":
                 continue

@@ -23,12 +23,11 @@ from numpy.typing import DTypeLike
 
 from ...engine.op import Axes
 from ...engine.sparse import is_basic
-from ...engine.types import Arguments, Array, DType
+from ...engine.types import Arguments, Array, DType, Kernel
 from ..by_blocks import blocked
 from ..limits import LIMITS
 from ..memory import empty_as
 from .program import (
-    Function,
     Program,
     ProgramStep,
     Value,
@@ -141,7 +140,7 @@ class Symbol(NDArrayOperatorsMixin):
         self.program.add(ProgramStep("check", "", question, (self.value, truth)))
         return truth
 
-    def elementwise(self, function: Function, *args: Any) -> Symbol:
+    def elementwise(self, function: Kernel, *args: Any) -> Symbol:
         """A call of a function of each entry, by blocks, which takes `out=` as a ufunc does."""
         return apply("elementwise", function.__name__, blocked(function), args)
 
@@ -173,7 +172,7 @@ class Symbol(NDArrayOperatorsMixin):
         return out
 
     def __array_function__(
-        self, function: Function, types: object, args: Arguments, kwargs: dict[str, Any]
+        self, function: Kernel, types: object, args: Arguments, kwargs: dict[str, Any]
     ) -> Any:
         name = function.__name__
         if name in ("shape", "ndim", "size", "result_type", "iscomplexobj", "isrealobj"):
@@ -320,7 +319,7 @@ def _spread(x: Any, shape: tuple[int, ...]) -> Any:
 def apply(
     kind: str,
     text: str,
-    function: Function,
+    function: Kernel,
     args: Arguments,
     kwargs: dict[str, Any] | None = None,
 ) -> Symbol:

@@ -13,11 +13,10 @@ import numpy as np
 
 from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor, TensorOrArray
-from ...engine.types import Array
+from ...engine.types import Array, Kernel
 from .dependencies import Dependencies
 from .program import (
     ExistingTensor,
-    Function,
     Program,
     ProgramStep,
     Value,
@@ -381,7 +380,7 @@ class OutsideOps(Follower):
         if not self.quiet:
             self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
 
-    def computed(self, name: str, call: Function, args: Any, kwargs: Any) -> Any:
+    def computed(self, name: str, call: Kernel, args: Any, kwargs: Any) -> Any:
         """What NumPy makes of followed arrays: written down, or computed and reported."""
         bare = substitute((args, kwargs), plain)
         if self.quiet or self.reason is not None:
