@@ -92,7 +92,7 @@ def show_kinds(whole: Any, half: Any, small: Any) -> dict[str, float]:
 
 def unrounded(model: Module) -> Reader:
     """The network with a model's weights and no rounding."""
-    quantized = Reader(np.random.default_rng(0), np.float32)
+    network = Reader(np.random.default_rng(0), np.float32)
     state = {path.replace(".W.W", ".W"): x for path, x in model.state_dict().items()}
     for name in "QKVO":
         path = f"block.attention.W_{name}"
@@ -100,8 +100,8 @@ def unrounded(model: Module) -> Reader:
     for name in ("1", "2"):
         path = f"block.feed_forward.W_{name}"
         state[path] = state.pop(f"{path}.W", state.get(path))
-    quantized.load_state_dict({path: state[path] for path in quantized.state_dict()})
-    return quantized
+    network.load_state_dict({path: state[path] for path in network.state_dict()})
+    return network
 
 
 def show_bits(whole: Any, epochs: int, seed: int) -> dict[int, list[tuple[float, float]]]:

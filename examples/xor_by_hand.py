@@ -53,7 +53,7 @@ def main() -> None:
         tensors = [mg.tensor(w, requires_grad=True) for w in weights]
         same_loss, same_gradients = by_the_engine(*tensors)
         pairs = zip([loss, *gradients], [same_loss, *same_gradients], strict=True)
-        furthest = max([furthest, *(np.abs(ours - by_hand).max() for ours, by_hand in pairs)])
+        furthest = max([furthest, *(np.abs(hand - engine).max() for hand, engine in pairs)])
         if step % 100 == 0:
             print(f"step {step:3}   loss {loss:.4f}   furthest apart so far {furthest:.0e}")
         weights = [w - 1.0 * g for w, g in zip(weights, gradients, strict=True)]

@@ -100,7 +100,7 @@ class Explained:
 def explain(
     trace: TraceRecord, output: Which | tuple[Which, Index], of: Which | None = None
 ) -> Explained:
-    """What an Explained is made of. Args: of: a value of the run; the tokens' rows unless given."""
+    """What contributed to one number of a run. Args: of: a value; the tokens' rows unless given."""
     entry, name, value, seed = find_scalar(trace, output, "attribute(output)")
     start = find_entry(trace, of, "attribute(of=...)") if of is not None else _rows(trace, entry)
     summed = {edge.source for edge in trace.edges if trace.entries[edge.target].op == "add"}

@@ -70,16 +70,15 @@ class CheckKind:
     mark: str = ""  # what is right where it agrees, as in "rule ✓"
     silent: bool = False  # whether the mark is left out beside an op that minigrad declares
     things: str = ""  # what is counted: "backward steps"
-    what: str = ""  # of a step is held against something: "backward"
+    what: str = ""  # of a step is compared: "backward"
     short: str = ""  # the same where room is scarce: "steps"
     against: str = ""  # "numeric derivatives"
     expected: str = ""  # one of them: "a numeric derivative"
     fault: str = ""  # "is no derivative of", which an op's name follows, or "it"
     beside: str = ""  # what a wrong result is measured from: " from a numeric one"
     missing: str = ""  # why a step has no result; empty if not every step has one
-    measure: Callable[[TraceRecord, Entry], CheckResult | None] | None = (
-        None  # of a trace and its entry
-    )
+    # of an entry of a trace
+    measure: Callable[[TraceRecord, Entry], CheckResult | None] | None = None
 
     agrees: str = "{count} of {ran} {things} agree with {against}, largest difference {most:.0e}"
     differs: str = (

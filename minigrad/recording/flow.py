@@ -79,7 +79,7 @@ class Sample:
         a parameter, in a word; entries: some of each row's values and gradients, for histograms,
         which are no part of the data; loss: what backward began from; unit: Σ |∂L/∂out| of the
         model's last value, the scale of the loss; guess: the loss of the best constant guess;
-        targets: some of what the loss holds the model's result against.
+        targets: some of the targets that the loss compares the model's result with.
     """
 
     step: int

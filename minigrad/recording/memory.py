@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..engine.types import Array
+from ..engine.writes import writes
 
-__all__ = ["ForwardMemory", "owner_of"]
+__all__ = ["ForwardMemory"]
 
 
 class ForwardMemory:
@@ -31,7 +30,8 @@ class ForwardMemory:
             return
         self._steps += 1
         for array in (*inputs, out):
-            key, known = id(owner_of(array)), id(owner_of(array)) in self.sizes
+            key = id(writes.owner(array))
+            known = key in self.sizes
             self.sizes[key] = max(self.sizes.get(key, 0), array.nbytes)
             if array is out and not known:
                 self._made[key] = self._steps
@@ -42,7 +42,7 @@ class ForwardMemory:
 
         Args: own: it is a by-product of the op's kernel, of which there is no other reference.
         """
-        key = -len(self._held) - 1 if own else id(owner_of(array))
+        key = -len(self._held) - 1 if own else id(writes.owner(array))
         if not self.over and key not in self.sizes:
             self.sizes[key] = array.nbytes
             self._made[key] = self._steps if own else 0
@@ -64,10 +64,3 @@ class ForwardMemory:
             now += change
             most = max(most, now)
         return most
-
-
-def owner_of(array: Array) -> Array:
-    """The array that owns the memory of a view."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array

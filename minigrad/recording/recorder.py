@@ -21,7 +21,7 @@ from ..engine.types import Arguments, Array, Gradient
 from ..engine.writes import writes
 from .checks import CheckResult
 from .formulas import Invocation, array_of
-from .memory import ForwardMemory, owner_of
+from .memory import ForwardMemory
 from .record import Edge, Entry, Facts, facts_of
 from .step_check import check_step, not_measured
 
@@ -250,7 +250,7 @@ class Recorder(Listener):
             if origin is not None:
                 facts = {"kind": "detached", "why": "detached"}
         self._open.by_data.setdefault(id(array), len(self.entries))
-        self._given_memory.add(id(owner_of(array)))
+        self._given_memory.add(id(writes.owner(array)))
         entry = self._entry(
             owner,
             **facts,
@@ -270,7 +270,7 @@ class Recorder(Listener):
         """What the record keeps of an array: itself, a copy if it may be overwritten, or facts."""
         if self.keep == "summaries":
             return facts_of(array) if array.dtype.kind in "fiub" else None
-        return array.copy("K") if id(owner_of(array)) in self._given_memory else array
+        return array.copy("K") if id(writes.owner(array)) in self._given_memory else array
 
     def _calls_within(self, context: Context) -> tuple[int, ...]:
         """The number of the call of each scope; every `with` of a scope has its own context."""

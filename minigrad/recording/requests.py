@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
-MOST_LAYER_WEIGHTS = 1 << 16  # weights of one layer that are looked at
+MOST_LAYER_WEIGHTS = 1 << 16  # weights of one layer that are measured
 NEGLIGIBLE_WEIGHT = 0.01  # the share of weights below it is the sparsity
 DISTANCE_BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
 DISTANCES = (

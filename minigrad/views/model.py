@@ -62,6 +62,10 @@ class AnnotatedTrace:
     def checks(self) -> Checks:
         return self.trace.checked()
 
+    def scope_of(self, entry: Entry) -> str:
+        """The scope of an entry as pictures name it; of a folded one as the program does."""
+        return entry.scope if self.fold.numbers(entry.id) else self.place[entry.id]
+
     def size(self, entry: Entry) -> float | None:
         """The rms of an entry's gradient; where runs are compared, the ratio of both."""
         return entry.gradient_rms if self.against is None else self.against.ratio(entry)

@@ -63,9 +63,8 @@ class Outline:
     model: AnnotatedTrace
     boxes: list[Box]
     lines: list[Line]
-    saved: list[
-        tuple[Box, Box, str]
-    ]  # saved tensors: whose value, saved by which box, and a by-product's name
+    # saved tensors: whose value, which box saved it, and a by-product's name
+    saved: list[tuple[Box, Box, str]]
     spreads: dict[Box, Spread]
     left_out: str = ""  # a sentence, if scopes were closed to keep the limit
 

@@ -169,7 +169,7 @@ def exercises_text(trace: TraceRecord) -> str:
     parts = ["# Predict the gradients", f"{picture_name(model)}: {summary(model)}.", SHEET_INTRO]
     answers = []
     for n, question in enumerate(found, 1):
-        parts.append(f"## {n}. {_heading(trace, question)}")
+        parts.append(f"## {n}. {_heading(model, question)}")
         parts += [escaped(question.asks), *_hint(trace, question, names)]
         parts += [f"- {one.asks}: {', '.join(map(escaped, one.choices))}" for one in question.parts]
         right = ", ".join(escaped(one.choices[one.right]) for one in question.parts)
@@ -178,12 +178,12 @@ def exercises_text(trace: TraceRecord) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _heading(trace: TraceRecord, question: GradientQuestion) -> str:
+def _heading(model: AnnotatedTrace, question: GradientQuestion) -> str:
     if question.step is None:
         return "The whole pass"
-    scope = trace[question.step].scope
+    scope = model.scope_of(model.trace[question.step])
     where = f", in {code(scope)}" if scope else ""
-    return f"Backward step {question.number} of {len(trace.backward_steps)}{where}"
+    return f"Backward step {question.number} of {len(model.trace.backward_steps)}{where}"
 
 
 def _hint(trace: TraceRecord, question: GradientQuestion, names: dict[int, Formula]) -> list[str]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from ...engine.errors import ArgumentError, ShapeError
-
-Array: TypeAlias = NDArray[Any]
+from ...engine.types import Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...engine.types import Array
 from ..plain import one_line, sized
 from ..pooling import pooled
 from ..terminal import cells, fitted
-from .figures import Array
 
 __all__ = ["Grid", "legend", "matrices"]
 

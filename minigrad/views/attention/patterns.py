@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .figures import Array, by_head, evenness, row_entropy, visible
+from ...engine.types import Array
+from .figures import by_head, evenness, row_entropy, visible
 
 __all__ = ["Pattern", "Patterns", "looks_at", "patterns"]
 

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...engine.errors import ShapeError
+from ...engine.types import Array
 from ...recording.record import Entry, rms
 from ...recording.trace import TraceRecord
 from ..plain import one_line, sized
 from ..terminal import finished, wide
 from .cells import attentions_html
-from .figures import Array, by_head, entropy
+from .figures import by_head, entropy
 from .matrices import Grid, legend, matrices
 from .patterns import patterns
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["AttentionWeights", "Attentions", "attentions", "decisive_query", "read_attention"]
 
 Names: TypeAlias = tuple[str, ...]
-Tokens: TypeAlias = "Sequence[object] | None"  # a name for each position; or of queries, of keys
+# a name for each position, or lists of names: of queries and keys, or on the page of each sequence
+Tokens: TypeAlias = "Sequence[object] | None"
 MOST_HEADS_IN_A_CELL = 16  # of each attention
 MOST_SHARE = 0.9  # of |∂L/∂S|, from which on the loss depends on one query
 MASKED_SCORE = -1e8  # a score at or below it was masked, by -inf or by a large negative number

@@ -212,11 +212,6 @@ class DerivationPlan:
         edges = self.trace.into(self.trace[entry])
         return edges[0].source if edges and edges[0].input == "detach" else None
 
-    def scope_of(self, entry: Entry) -> str:
-        """The scope of an op as pictures name it; of a folded one as the program does."""
-        fold = self.model.fold
-        return entry.scope if fold.numbers(entry.id) else fold.place[entry.id]
-
     # ------------------------------------------------------------------ steps
 
     def steps(self) -> list[DerivationStep]:
@@ -225,7 +220,7 @@ class DerivationPlan:
         for i in self.order:
             if self.shown_in(i) != i or self.hidden(i):
                 continue
-            scope, last = self.scope_of(self.trace[i]), made[-1] if made else None
+            scope, last = self.model.scope_of(self.trace[i]), made[-1] if made else None
             joins = last is not None and last.scope == scope and len(last.through) < TOGETHER
             if last and joins and self.is_trivial(i) and self.is_trivial(last.through[-1]):
                 last.through.append(i)

@@ -157,7 +157,7 @@ class Sections:
             if block:
                 parts.append(self._alike(block, f", which follows.{self._others(block)}"))
                 continue
-            for scope, run in groupby(entries, key=self.plan.scope_of):
+            for scope, run in groupby(entries, key=self.plan.model.scope_of):
                 parts += [f"In {code(scope)}:"] if scope else []
                 parts.append(self.step_text.forward(list(run)))
         return parts

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from ...engine.errors import MinigradError, UnreadableFormulaError
 from ...engine.op import Op, Shaped
 from ...engine.tensor import Tensor
+from ...engine.types import Arguments, Array
 from ...functional import grad
 from . import parse
 from .evaluate import evaluate
-from .named import Array, Slots
+from .named import Slots
 
 __all__ = ["FormulaCheck", "check_formula"]
-
-Values: TypeAlias = tuple[object, ...]  # the inputs or the settings of a call, in order
 
 TOLERANCE = {8: 1e-9, 4: 2e-4, 2: 5e-2}  # by the bytes of a float
 
@@ -60,7 +58,7 @@ def check_formula(op: Op) -> list[FormulaCheck]:
 
 
 def _checked(
-    op: Op, inputs: Values, settings: Values, rng: np.random.Generator
+    op: Op, inputs: Arguments, settings: Arguments, rng: np.random.Generator
 ) -> Iterator[FormulaCheck]:
     with np.errstate(all="ignore"):
         out = op.forward(*inputs, *deepcopy(settings))
@@ -83,7 +81,7 @@ def _checked(
                 yield _compared(op, name, rules[name], slots, expected, known)
 
 
-def _gradients(op: Op, inputs: Slots, settings: Values, g: Array) -> dict[str, Array]:
+def _gradients(op: Op, inputs: Slots, settings: Arguments, g: Array) -> dict[str, Array]:
     """What the op's rules give to each floating input."""
     tensors = {
         name: Tensor(x, None, 1) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x

@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...engine.errors import UnreadableFormulaError
+from ...engine.types import Array
 from ...ops.notation import letters
 from . import named
 from .indices import Places, ordered, read
-from .named import Array, Slots
+from .named import Slots
 from .products import gradient_of
 from .recurrence import Steps
 from .tree import (

@@ -106,8 +106,8 @@ def _filled(items: Sequence[Formula], values: Mapping[str, Formula]) -> list[For
     found: list[Formula] = []
     for before, item, after in zip((EMPTY, *items), items, (*items[1:], EMPTY), strict=False):
         value = fill(item, values)
-        bare = value == item or not _needs_brackets(value, before, after)
-        found += items_of(value) if bare else (bracketed(value),)
+        as_it_is = value == item or not _needs_brackets(value, before, after)
+        found += items_of(value) if as_it_is else (bracketed(value),)
     return found
 
 

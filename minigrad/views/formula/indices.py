@@ -13,7 +13,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from .named import FOLDS, Array, Slots
+from ...engine.types import Array
+from .named import FOLDS, Slots
 from .tree import COMMA, EMPTY, EQUALS, Formula, operator, split
 
 __all__ = ["Places", "ordered", "read"]

@@ -19,11 +19,8 @@ Tree: TypeAlias = "str | dict[str, str] | Sequence[Tree]"  # a dict has attribut
 TAGS = {"number": "mn", "operator": "mo", "text": "mtext", "shape": "shape", "slot": "slot"}
 SIGNS = {"-": "−", r"\top": "⊤", r"\sum": "∑", r"\circ": "∘"}  # where plain text has another
 ACCENT_SIGNS = {"hat": "^", "bar": "¯"}
-UNDER = (
-    SUM,
-    Formula("function", r"\max"),
-    Formula("function", r"\min"),
-)  # their subscripts are written below them
+# subscripts of these are written below them
+UNDER = (SUM, *(Formula("function", name) for name in (r"\max", r"\min")))
 ROOM = ["room"]  # between factors; the third of the page's own tags
 FULL_SIZE = {"displaystyle": "false", "scriptlevel": "0"}
 

@@ -11,15 +11,14 @@ from math import erf
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...engine.types import Array
 from ...ops.notation import letters
 
 __all__ = [
-    "ENTRYWISE", "FOLDS", "FUNCTIONS", "Array", "FormulaCall", "Slots", "cumulated", "index",
+    "ENTRYWISE", "FOLDS", "FUNCTIONS", "FormulaCall", "Slots", "cumulated", "index",
 ]  # fmt: skip
 
-Array: TypeAlias = NDArray[Any]
 Slots: TypeAlias = Mapping[str, Any]  # arrays and settings by name
 
 

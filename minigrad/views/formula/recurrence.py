@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ...engine.errors import UnreadableFormulaError
-from .named import Array, Slots
+from ...engine.types import Array
+from .named import Slots
 from .tree import CIRCLE, COMMA, EMPTY, MINUS, PLUS, TRANSPOSE, Formula, items_of, letter, split
 from .write import text
 

@@ -67,7 +67,7 @@ def assembled(content: Json, svgs: Sequence[str]) -> str:
         return document(body, content, style=look, scripts=[script_of(*SCRIPTS, last="begin();")])
     look += style_of("page/assets/play.css")
     scripts = [
-        script_of(SCRIPTS[0], "page/assets/play.js"),
+        script_of("page/assets/dom.js", "page/assets/play.js"),
         script_of(*SCRIPTS, "page/assets/carry.js"),
     ]
     return document(body, content, style=look, scripts=scripts, allows="; connect-src 'self'")

@@ -159,7 +159,8 @@ class _Content:
     def node(self, entry: Entry) -> Json:
         node = node_to_dict(self.model.trace, entry)
         made = {key: value for key, value in node.items() if key not in LEFT_OUT}
-        made |= {"home": self.model.place[entry.id], "broken": entry.broken or None}
+        made |= {"home": self.model.place[entry.id], "scope": self.model.scope_of(entry)}
+        made["broken"] = entry.broken or None
         made |= {name: one_line(made[name] or "") for name in ("name", "scope", "home", "place")}
         made["settings"] = {name: bare(text) for name, text in entry.settings.items()}
         made["value"] = self.arrays.add(entry.value, entry.shape)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.linalg import norm
 
 from ...engine.errors import ArgumentError
+from ...engine.types import Array
 from ...recording.record import Entry
 from ...recording.trace import TraceRecord
-from ..attention.figures import Array, row_entropy
+from ..attention.figures import row_entropy
 from ..attention.record import AttentionWeights, Tokens, attentions, decisive_query
 from ..data import Json, number
 from ..fold import parts
@@ -120,9 +121,9 @@ def tokens_of(tokens: Tokens, trace: TraceRecord, attention: list[Json]) -> list
     """One list of names for each of the batch, or one for all, that fits the attention."""
     if tokens is None:
         return None
-    lists = [names for names in tokens if isinstance(names, list | tuple)]
-    if len(lists) < max(len(tokens), 1):
-        lists = [[*tokens]]
+    nested = [names for names in tokens if isinstance(names, list | tuple)]
+    all_nested = 0 < len(nested) == len(tokens)
+    lists = nested if all_nested else [[*tokens]]
     rows = [[one_line(str(name)) for name in names] for names in lists]
     sizes = {a["keys"] for a in attention} | {a["queries"] for a in attention}
     batches = {1, *(trace.entries[a["node"]].shape[0] for a in attention)}

@@ -81,7 +81,7 @@ function headGrid(batch) {
   const named = record.attention.map((one) => one.names).reduce((a, b) => (b.length > a.length ? b : a));
   const width = (byId("panel").clientWidth - 150) / named.length;
   const beside = width > 96; // A and its gradient side by side
-  const size = Math.max(20, Math.min(56, Math.floor((width - 10) / (beside ? 2 : 1))));
+  const size = clamp(Math.floor((width - 10) / (beside ? 2 : 1)), 20, 56);
   const row = (attention, layer) => {
     const heads = count(attention.heads).map((head) => headOf(layer, head, Math.min(batch, batchesOf(attention) - 1)));
     return el("tr",
@@ -136,7 +136,7 @@ function headCard(one) {
       kind === "value" && one.masked(row, column) ? "masked" : `${sign} = ${digits(cellOf(array, matrix, row, column), 3)}`);
     reading.textContent = `“${queries[row * tall]}” looks at “${keys[column * wide]}”${pooled ? " and neighbours" : ""}: ${figures.join(", ")}`;
   };
-  const size = Math.max(120, Math.min(230, (byId("panel").clientWidth - 112) / 2 - 64)); // both side by side
+  const size = clamp((byId("panel").clientWidth - 112) / 2 - 64, 120, 230); // both side by side
   const map = (drawing) => {
     const { array, name, kind, range } = drawing;
     const label = `${name} of head ${attention.names[one.head]}, ${queries.length} queries by ${keys.length} keys, from ${digits(range[0])} to ${digits(range[1])}; arrow keys read pairs`;

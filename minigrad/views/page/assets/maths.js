@@ -68,7 +68,8 @@ function backwardRule(node, { input, source, over }) {
 
 /* What this machine's fonts do not know of formulas, as classes by which page.css makes up for it. A font made for them
    says where scripts stand and how brackets grow; others leave superscripts above the letter and brackets small. */
-function fitFonts({ classList, dataset } = document.documentElement) {
+function fitFonts() {
+  const { classList, dataset } = document.documentElement;
   if (dataset.fonts) return; // as they were when the page was drawn first
   dataset.fonts = "known";
   const probe = ml("math", { style: "font-size: 60px" },

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------- the record: what this page shows, as plain data
 
-const record = JSON.parse(document.getElementById("record").textContent);
+const record = JSON.parse(byId("record").textContent);
 const { nodes, edges, arrays, states, folds } = record;
 const sentOf = (some) => some.filter((edge) => edge.sent !== undefined);
 
