@@ -43,23 +43,24 @@ def attend(
     scale: float | None = None,
     options: Sequence[AttentionOption] = (),
     at: Any = None,
-    name_scores: Callable[[str, Array], Array] = named,
+    at_stage: Callable[[str, Array], Array] = named,
 ) -> tuple[SameArray, SameArray]:
     """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
 
     Args:
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
         options: what else is done to S, A and O (see options.py); `at` has the positions of tokens.
-        name_scores: names the scores of each stage; it may keep or change them.
+        at_stage: called with "S_raw", "S" and "S_masked" and these scores; what it gives is used in
+            their place. It names them unless given.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
-    S = name_scores("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    S = at_stage("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
-    S = name_scores("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
+    S = at_stage("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
     for option in options:
         S = option.scores(S, Q, K, at)  # (..., n, m)
     if M is not None:
-        S = name_scores("S_masked", mg.mask_add(S, M))  # (..., n, m)
+        S = at_stage("S_masked", mg.mask_add(S, M))  # (..., n, m)
     A = dropped = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
     for option in options:
         dropped = option.weights(dropped)  # (..., n, m)

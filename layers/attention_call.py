@@ -147,7 +147,9 @@ class AttentionCall:
         """The rule as a boolean array; None if it allows all, or if tiles take the rule itself."""
         layer, cache = self.layer, self.earlier
         i, j = self.i, self.j
-        if cache is not None and i is not None and j is not None:
+        if cache is not None:
+            assert i is not None  # both are set with `earlier`
+            assert j is not None
             if cache.at is not None:
                 self.rule = None
                 return cache.visible(layer.window)

@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError
 from .arrays import Array, Mask
 from .attention import MultiHeadAttention
 from .cache import KVCache
-from .feed_forward import Activation, Dropout, FeedForward, GatedFeedForward
+from .feed_forward import ActivationFunction, Dropout, FeedForward, GatedFeedForward
 from .initialisers import Seed, generator
 from .module import Module
 from .norm import LayerNorm
@@ -43,7 +43,7 @@ class BlockOptions:
 
     norm_order: str = "pre"
     norm: Callable[..., Module] = LayerNorm
-    activation: str | Activation | None = None
+    activation: str | ActivationFunction | None = None
     gated: bool = False
     use_bias: bool | str = True
     ff_bias: bool | None = None

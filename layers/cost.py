@@ -25,7 +25,7 @@ __all__ = [
     "roofline",
 ]
 
-Size: TypeAlias = int | DTypeLike  # a size, or the dtype of the arrays
+SizeOrDtype: TypeAlias = int | DTypeLike  # a size, or the dtype of the arrays
 
 A100_RIDGE = 156.0
 """FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about."""
@@ -96,7 +96,9 @@ def flops_by_step(
     return steps | ({"output": 2 * B * n * h * d_v * d_model} if project_out else {})
 
 
-def count_memory_bytes(batch_size: int, seq_len: int, *rest: Size, **named: Size | None) -> int:
+def count_memory_bytes(
+    batch_size: int, seq_len: int, *rest: SizeOrDtype, **named: SizeOrDtype | None
+) -> int:
     """Bytes of Q, K, V, the attention matrix and the heads' output; the sum of `memory_by_array`.
 
         one head:    (2 B n d_k + 2 B n d_v + B n²) · itemsize
@@ -122,7 +124,7 @@ def count_memory_bytes(batch_size: int, seq_len: int, *rest: Size, **named: Size
 
 
 def memory_by_array(
-    batch_size: int, seq_len: int, *rest: Size, **named: Size | None
+    batch_size: int, seq_len: int, *rest: SizeOrDtype, **named: SizeOrDtype | None
 ) -> dict[str, int]:
     """The bytes of `count_memory_bytes`, array by array; it takes the same arguments.
 
@@ -152,10 +154,10 @@ class Traffic(NamedTuple):
 def count_traffic_bytes(
     batch_size: int,
     seq_len: int,
-    *rest: Size,
+    *rest: SizeOrDtype,
     masked: bool = False,
     on_chip: int | None = None,
-    **named: Size | None,
+    **named: SizeOrDtype | None,
 ) -> Traffic:
     """Bytes that one forward of attention's core moves between main memory and the chip.
 

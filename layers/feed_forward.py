@@ -18,10 +18,10 @@ from .module import Module
 
 __all__ = ["GLU", "Dropout", "FeedForward", "GatedFeedForward", "Identity", "PReLU"]
 
-Activation: TypeAlias = Callable[[mg.Tensor], mg.Tensor]
+ActivationFunction: TypeAlias = Callable[[mg.Tensor], mg.Tensor]
 
 gelu_tanh = partial(mg.gelu, approximate="tanh")
-ACTIVATIONS: dict[str, Activation] = {
+ACTIVATIONS: dict[str, ActivationFunction] = {
     "gelu": mg.gelu,
     "gelu_tanh": gelu_tanh,
     "relu": mg.relu,
@@ -54,7 +54,7 @@ class FeedForward(Module):
         self,
         d_model: int,
         d_ff: int | None = None,
-        activation: str | Activation = "gelu",
+        activation: str | ActivationFunction = "gelu",
         use_bias: bool = True,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
@@ -93,7 +93,7 @@ class GatedFeedForward(Module):
         self,
         d_model: int,
         d_ff: int | None = None,
-        activation: str | Activation = "silu",
+        activation: str | ActivationFunction = "silu",
         use_bias: bool = False,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
@@ -189,7 +189,7 @@ class Dropout(Module):
         return mg.dropout(x, self.p, self.rng) if self.training and self.p else x
 
 
-def activation_of(call: str, activation: str | Activation) -> Activation:
+def activation_of(call: str, activation: str | ActivationFunction) -> ActivationFunction:
     """The function of an activation's name; a function is its own."""
     if callable(activation):
         return activation

@@ -16,6 +16,7 @@ from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeErr
 from .cache import KVCache
 from .initialisers import Seed, generator
 from .linear import check_sizes
+from .mask import padded_rows
 from .module import Module
 
 if TYPE_CHECKING:
@@ -122,10 +123,7 @@ def _continued(
     draw: Draw,
     stop: list[int],
 ) -> Iterator[NDArray[np.integer]]:
-    lengths = np.array([row.size for row in rows])
-    prompt = np.zeros((len(rows), lengths.max()), np.intp)
-    for padded, row in zip(prompt, rows, strict=True):
-        padded[: row.size] = row
+    prompt, lengths = padded_rows(rows)
     session = _session(model, len(rows), prompt.shape[1] + max_new)
     try:
         logits = session.read(prompt, lengths)

@@ -6,8 +6,9 @@ before softmax: there e^−inf = 0 removes a key, and what is left of the row st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -102,6 +103,21 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[np.floating]
     return np.asanyarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
 
 
+def padded_rows(
+    rows: Sequence[NDArray[np.integer]],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of tokens as one array, filled up with zeros behind each, and their lengths."""
+    lengths = np.array([len(row) for row in rows])
+    tokens = np.zeros((len(rows), lengths.max()), np.intp)
+    for padded, row in zip(tokens, rows, strict=True):
+        padded[: len(row)] = row
+    return tokens, lengths
+
+
+@overload
+def with_head_axis(mask: None) -> None: ...
+@overload
+def with_head_axis(mask: SameArray) -> SameArray: ...
 def with_head_axis(mask: SameArray | None) -> SameArray | None:
     """(B, n, n) → (B, 1, n, n), the same for every head; other masks, and None, as they are."""
     return mg.expand_dims(mask, 1) if mask is not None and np.ndim(mask) == 3 else mask
@@ -121,8 +137,8 @@ def fit_mask(mask: Array, shape: tuple[int, ...], Q: Array | None = None) -> Arr
     """
     if mask.shape == shape[-2:]:
         return mask
-    if mask.ndim == 3 and len(shape) == 4:
-        mask = mg.expand_dims(mask, 1)
+    if len(shape) == 4:
+        mask = with_head_axis(mask)
     while mask.ndim > len(shape) and mask.shape[0] == 1:
         mask = mask[0]
     pairs = zip(mask.shape[::-1], shape[::-1], strict=False)

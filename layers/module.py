@@ -74,9 +74,8 @@ class Module(Parameters):
     )  # fmt: skip
     _scope = "module"
     _given_array: bool  # whether the forward that runs was called on an array
-    _kept: (
-        dict[str, NDArray[np.generic] | None] | None
-    )  # what attention keeps of a forward on an array
+    # what attention keeps of a forward on an array
+    _kept: dict[str, NDArray[np.generic] | None] | None
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
     _name: str | None
     _sessions: dict[str, Any]  # what `generate` left behind
@@ -314,12 +313,8 @@ _set_version = Module.__dict__["version"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 _ARRAYS = (mg.Tensor, np.ndarray)
-_ARRAY_KINDS = (
-    np.ndarray,
-    list,
-    tuple,
-    type(mg.tensor([0.0]).numpy()),
-)  # by class: a tracer is none
+# by class: a tracer is none of these
+_ARRAY_KINDS = (np.ndarray, list, tuple, type(mg.tensor([0.0]).numpy()))
 _MODULE_HOLDERS = (Module, list, tuple, dict)  # of Modules
 
 

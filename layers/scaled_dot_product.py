@@ -88,15 +88,15 @@ def scaled_dot_product_attention(
     kept_stages = stages[: stages.index(stage) + 1] if stage else []  # the last one that there is
     capped_stage = "S" if softcap_first or M is None else "S_masked"
 
-    def name_scores(symbol: str, S: Array) -> Array:
+    def at_stage(symbol: str, S: Array) -> Array:
         S = named(symbol, S)
         if symbol in kept_stages:
             kept[:] = [S]
-        if softcap and symbol == capped_stage:
-            S = name_scores("S_capped", soft_cap(S, softcap))
+        if softcap and symbol == capped_stage:  # the cap follows this stage
+            S = at_stage("S_capped", soft_cap(S, softcap))
         return S
 
-    O, A = attend(Q, K, V, M, scale=scale, name_scores=name_scores)
+    O, A = attend(Q, K, V, M, scale=scale, at_stage=at_stage)
     return O, A, *kept
 
 

@@ -164,7 +164,9 @@ class LanguageModel(Module):
         )
         block = {"is_causal": True, **block, "rng": rng, "dtype": dtype}
         self.decoder = Encoder(n_layers, d_model, n_heads, d_ff, **block)
-        self.head = None if tied else Linear(d_model, n_tokens, False, rng, dtype)
+        self.head = (
+            None if tied else Linear(d_model, n_tokens, use_bias=False, rng=rng, dtype=dtype)
+        )
 
     def forward(
         self,

@@ -59,9 +59,10 @@ class PathIntervention(Listener):
             raise ArgumentError(f"{self.shown}: it is entered already; make another")
         notify(Listener.refuse, f"{self.shown} is used within the step", "use it around the step")
         self._unused: dict[int, tuple[Tensor, Context, Op]] = {}  # and alive, so that no id returns
-        self._counts: Counter[str] = Counter()  # of the paths that match
-        self._leaves: set[str] = set()  # their paths
-        self._passed: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # do not match
+        self._counts: Counter[str] = Counter()  # uses of each path that matches
+        self._leaves: set[str] = set()  # paths of all named leaves
+        # tensors whose path does not match
+        self._passed: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
         self._others: dict[str, str] = {}  # paths that do not match, and what their ops hide
         self._last: Context | None = None  # the call in which a path matched last
         self._listening = listen(self)

@@ -28,7 +28,7 @@ def missing_name(module: str, name: str) -> AttributeError | ImportError:
 
 
 def public_names(package: str, later: dict[str, str], without: Iterable[str] = ()) -> list[str]:
-    """The `__all__` of a package: the names it has, except modules, and those imported later.
+    """The `__all__` of a package: its own names but modules, together with those of `later`.
 
     Args: without: names to leave out.
     """

@@ -219,11 +219,23 @@ def _newest(path: Path) -> tuple[Path, StateDict]:
 
 def _read(path: Path) -> StateDict:
     """The content of one file, whose checksums the zip format tests. Raises: FileError."""
+
+    def with_array(entry: dict[str, Any]) -> Any:
+        if set(entry) != {ARRAY_KEY}:
+            return entry
+        name = entry[ARRAY_KEY]
+        if name not in arrays:
+            raise FileError(
+                f"{path} has lost the array {name!r}, which its own list names: something else "
+                "than minigrad has written to it; take an older copy, or save the run anew"
+            )
+        return arrays[name]
+
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        text = arrays.pop(JSON_NAME).tobytes()
-        known = json.loads(text)["minigrad"]
+        about: StateDict = json.loads(arrays.pop(JSON_NAME).tobytes(), object_hook=with_array)
+        known = about["minigrad"]
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
     except FileError as error:
@@ -233,17 +245,7 @@ def _read(path: Path) -> StateDict:
         raise FileError(f"load: {path} {why}") from error
     if known != FILE_VERSION:
         raise FileError(f"load: {path} is of version {known}; this minigrad reads {FILE_VERSION}")
-
-    def with_array(entry: dict[str, Any]) -> Any:
-        return arrays[entry[ARRAY_KEY]] if set(entry) == {ARRAY_KEY} else entry
-
-    try:
-        return json.loads(text, object_hook=with_array)
-    except KeyError as error:
-        raise FileError(
-            f"load: {path} has lost the array {error}, which its own list names: something else "
-            "than minigrad has written to it; take an older copy, or save the run anew"
-        ) from None
+    return about
 
 
 def _why(error: Exception) -> str:

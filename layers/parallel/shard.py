@@ -243,7 +243,9 @@ class Whole:
             wanted = dict.fromkeys([*self.layout.shapes, *own])
             return {path: self._whole(path, arrays.get(path)) for path in wanted}
         state = self.optimizer.state_dict()
-        kept = _reordered(state, self._moved(self.optimizer), self.layout.trained, self._whole)
+        kept = _reordered(
+            state, _paths_of(self.optimizer, self.model), self.layout.trained, self._whole
+        )
         shapes = [[*self.layout.shapes[path]] for path in self.layout.trained]
         return {**state, "kept": kept, "shapes": shapes}
 
@@ -253,20 +255,21 @@ class Whole:
             parts = [self.layout.part(plain(path), state[plain(path)]) for path in names]
             self.model.load_state_dict(dict(zip(names, parts, strict=True)))
         else:
-            moved = self._moved(self.optimizer)
+            moved = _paths_of(self.optimizer, self.model)
             kept = _reordered(state, self.layout.trained, moved, self.layout.part)
             shapes = [[*p.shape] for p in self.optimizer.parameters]
             self.optimizer.load_state_dict({**state, "kept": kept, "shapes": shapes})
-
-    def _moved(self, optimizer: Optimizer) -> list[str]:
-        """The paths of the optimizer's parameters, in its order."""
-        paths = {id(p): plain(path) for path, p in self.model.named_parameters()}
-        return [paths[id(p)] for p in optimizer.parameters]
 
     def _whole(self, path: str, part: NDArray[Any] | None) -> NDArray[Any]:
         """Also of what this rank has nothing of: a bias that is on rank 0."""
         dtype = self.model.parameters()[0].dtype
         return np.array(self.layout.whole(path, np.zeros(0, dtype) if part is None else part))
+
+
+def _paths_of(optimizer: Optimizer, model: Module) -> list[str]:
+    """The paths of the optimizer's parameters, in its order."""
+    paths = {id(p): plain(path) for path, p in model.named_parameters()}
+    return [paths[id(p)] for p in optimizer.parameters]
 
 
 def _reordered(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from math import sqrt
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -103,7 +103,7 @@ class DataParallel:
             self.reduced.awaits_reduce = False
         with mg.no_grad():
             for bucket in _buckets([p for p in self.model.parameters() if p.grad is not None]):
-                flat = np.concatenate([p.grad.reshape(-1) for p in bucket if p.grad is not None])
+                flat = np.concatenate([np.ravel(cast(NDArray[Any], p.grad)) for p in bucket])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
 

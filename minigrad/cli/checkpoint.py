@@ -120,8 +120,8 @@ class CheckpointRun:
         self.answers = "n_decoder_layers" in self.settings  # writes a text for the one it reads
         self.tokenizer: Any = None
         self.logits: Any = None
-        needless = suppress(MinigradError)
-        with _refusals("; --tokens 1,2,3 takes ids") if tokens is None else needless:
+        optional = suppress(MinigradError)  # with --tokens a tokenizer only names the ids
+        with _refusals("; --tokens 1,2,3 takes ids") if tokens is None else optional:
             self.tokenizer = models.tokenizer_of(self.folder)
         if self.text is None:
             first = self._ids("--tokens", tokens or "")

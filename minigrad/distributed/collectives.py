@@ -8,20 +8,20 @@ what it was sent (Thakur, Rabenseifner & Gropp 2005).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..engine.context import current
 from ..engine.errors import RankError, ShapeError
 from ..engine.op import Call, Op, Shaped, call, registry
-from ..engine.tensor import Operand, TensorOrArray
+from ..engine.tensor import SameArray, TensorOrArray
 from ..engine.types import Array
+from ..ops.samples import no_flops
 from ..ops.select import where
 from ..recompute import run_once
 from .ranks import CollectiveCall, Ranks
 
-X = TypeVar("X", bound=Operand)  # a Tensor gives a Tensor, an array an array
 GivenRanks: TypeAlias = Ranks | CollectiveCall | None
 
 SENDS: dict[str, Callable[[int, int, int], int]] = {
@@ -45,8 +45,10 @@ class Collective(Op):
     rule: str
     sends: str
 
-    def __call__(self, x: X, ranks: GivenRanks = None, *settings: int, **named: int) -> X:
-        found: X = super().__call__(x, CollectiveCall.of(ranks, x), *settings, **named)
+    def __call__(
+        self, x: SameArray, ranks: GivenRanks = None, *settings: int, **named: int
+    ) -> SameArray:
+        found: SameArray = super().__call__(x, CollectiveCall.of(ranks, x), *settings, **named)
         return found
 
     def count_bytes(self, x: Shaped | Array, out: Shaped | Array, p: int) -> tuple[int, int]:
@@ -74,7 +76,7 @@ def collective(
             kernel,
             tex=tex,
             vjp_tex={"x": g_tex},
-            flops=_adds if "sum" in tex else lambda x: 0,
+            flops=_adds if "sum" in tex else no_flops,
             samples=_samples,
             effect=True,
         )
@@ -237,13 +239,13 @@ def reduce_scatter(x, ranks=None, axis=0):
     )
 
 
-def scatter(x: X, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> X:
+def scatter(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> SameArray:
     """This rank's part of the root's x, which has the same shape everywhere; see `gather`."""
     call = CollectiveCall.of(ranks, x)
     return reduce_scatter(where(call.ranks.rank == root, x, 0.0), call, axis=axis)
 
 
-def gather(x: X, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> X:
+def gather(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> SameArray:
     """The parts of all ranks, one behind the other, on the root; zeros elsewhere.
 
     Composed of other collectives, for what is not done at every step.

@@ -22,14 +22,18 @@ from .types import Arguments, Array
 __all__ = ["Followed", "Follower", "plain"]
 
 _FACTS = set("base dtype flags itemsize nbytes ndim shape size strides view".split())
-_FOLLOWED_METHODS = """
+_FOLLOWED_METHODS = set(
+    """
     all any argmax argmin argsort astype clip copy cumsum flatten max mean min prod ravel repeat
     reshape squeeze std sum swapaxes take transpose var
-""".split()
-_QUESTIONS = """
+    """.split()
+)
+_QUESTIONS = set(
+    """
     can_cast iscomplexobj isrealobj issubdtype iterable may_share_memory ndim result_type shape
     shares_memory size
-""".split()
+    """.split()
+)
 _LOOKS = """
     __float__ __int__ __index__ __complex__ __contains__ __repr__ __str__ __format__ __copy__
     __deepcopy__ __reduce__ __reduce_ex__ __dlpack__

@@ -39,7 +39,6 @@ from .writes import OUR_PACKAGES, SourceLocation, next_number, writes
 
 __all__ = [
     "Edge",
-    "Handle",
     "Node",
     "Operand",
     "SameArray",
@@ -289,7 +288,10 @@ class Tensor(ArrayProtocol):
         self._own_hooks()[RETAIN_GRAD] = keep
 
     def register_hook(self, hook: Hook) -> Handle:
-        """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it."""
+        """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it.
+
+        The gradient is read-only: others may share its memory.
+        """
         self._refuse_without_gradient("register_hook")
         return Handle(self._own_hooks(), hook)
 
@@ -447,7 +449,10 @@ class Node:
         return SourceLocation(self.code, self.offset)
 
     def register_hook(self, hook: NodeHook) -> Handle:
-        """Call `hook(contributions, gradient)` after the rules ran; a list replaces them."""
+        """Call `hook(contributions, gradient)` after the rules ran; a list replaces the first.
+
+        The arrays are read-only: other edges may share them.
+        """
         self.after = {} if self.after is None else self.after
         return Handle(self.after, hook)
 

@@ -207,8 +207,11 @@ def _nodes(helper: ModuleType, nodes: list[GraphNode], named: dict[GraphValue, s
 
 def _info(helper: ModuleType, name: str, value: GraphValue) -> Any:
     """Name, dtype and shape of a value, as the file has them."""
-    dtype, shape = helper.np_dtype_to_tensor_dtype(value.dtype), value.shape or ()
-    axes = [n if isinstance(n, int) else str(n) if isinstance(n, Size) else None for n in shape]
+    assert value.shape is not None
+    dtype = helper.np_dtype_to_tensor_dtype(value.dtype)
+    axes = [
+        n if isinstance(n, int) else str(n) if isinstance(n, Size) else None for n in value.shape
+    ]
     return helper.make_tensor_value_info(name, dtype, axes)
 
 

@@ -44,7 +44,7 @@ def named_inputs(function: Callable[..., Any], inputs: ExportedInputs) -> dict[s
         names += [f"input_{k}" for k in range(len(names), len(listed))]
         inputs = dict(zip(names, listed, strict=False))
     for name, x in inputs.items():
-        array = getattr(x, "_data", x)
+        array = _array_of(x)
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
             raise ArgumentError(
                 f"export_onnx(function, inputs): {name} must be an array or a Tensor of numbers, "
@@ -198,7 +198,7 @@ class Trials:
     def _tried(self, required: bool = False) -> list[RecordedCall]:
         """Runs at the given sizes, with other values, and at other sizes.
 
-        None unless `required`, if the function takes no other size for a symbol.
+        An empty list if the function takes no other size for a symbol; with `required` an error.
         """
         given = self._given()
         other = self.attempt(given, bold=True) or self.attempt(given)

@@ -25,7 +25,7 @@ __all__ = ["check_mask", "check_meaning", "is_of_pairs"]
 BLOCKED = -746.0  # from here down, exp(M) is 0 in float64 too
 SMALL = 1 << 12  # so many entries of a mask are read anew at each call
 # Large masks without an entry above 0, by the id of the array that owns their memory.
-_hiding: dict[int, tuple[object, set[object]]] = {}
+_hiding: dict[int, tuple[object, object]] = {}
 _warned: dict[Any, int] = {}  # where a warning was given, so that each line gives it once
 
 
@@ -61,12 +61,12 @@ def hides_only(mask: TensorOrArray) -> bool:
     key, place = id(owner), mask.__array_interface__["data"][0]
     part = place, mask.shape, mask.strides, writes.when(mask)
     known = _hiding.get(key)
-    if known is not None and part in known[1]:
+    if known is not None and known[1] == part:
         return True
     holds = bool(np.maximum.reduce(mask, axis=None, initial=-np.inf) <= 0)
     if holds:
         gone = weakref.ref(owner, lambda _: _hiding.pop(key, None))
-        _hiding[key] = gone, {part}
+        _hiding[key] = gone, part
     return holds
 
 

@@ -27,7 +27,10 @@ MaskFormula: TypeAlias = Callable[[Shaped | None], str]  # by the mask, or None
 
 
 def check_steps(X, W_ih, W_hh, gates, mask, *states):
-    """Raise ShapeError unless X is (T, B, d), W_ih (gates · H, d), W_hh (gates · H, H), …"""
+    """Check X (T, B, d), W_ih (gates · H, d), W_hh (gates · H, H), states (B, H), mask (T, B).
+
+    Raises: ShapeError for another shape or T = 0; DTypeError unless the mask is boolean.
+    """
     H = np.shape(W_hh)[-1] if np.ndim(W_hh) == 2 else -1
     wide = "H" if gates == 1 else f"{gates} H"
     found = f"got {np.shape(X)}, {np.shape(W_ih)} and {np.shape(W_hh)}"

@@ -59,7 +59,8 @@ class ObservedSetting:
 def update(owner: object, again: Callable[[], object]) -> Iterator[list[object]]:
     """Notify listeners before and after; `again` repeats the update. Put its result in the list.
 
-    An update within another is a part of that one, as a listener to the outer one answers.
+    A listener that follows an outer update answers False to `update_started`; then no listener
+    gets `update_finished` for the inner one.
     """
     within_another = False in notify(Listener.update_started, owner, again)
     for observer in observers:

@@ -22,8 +22,11 @@ Argument: TypeAlias = "float | str | list[str] | tuple[str, ...]"  # of a functi
 
 
 def index_of(shape: tuple[int, ...], index: object) -> tuple[int, ...]:
-    is_whole = isinstance(index, list) and all(isinstance(i, int) for i in index)
-    if not isinstance(index, list) or not is_whole or len(index) != len(shape):
+    if (
+        not isinstance(index, list)
+        or len(index) != len(shape)
+        or not all(isinstance(i, int) for i in index)
+    ):
         said = f"an index of shape {shape} is {len(shape)} whole numbers, got {index!r}"
         raise ArgumentError(said)
     if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):

@@ -75,7 +75,7 @@ NORMS = {
 
 
 SCALES = [1e-30, 1e-10, 1e-4, 1.0, 300.0, 1e4, 1e10, 1e30]
-DTYPES = [
+SCALES_OF_DTYPES = [
     (dtype, scale)
     for dtype in (np.float16, np.float32)
     for scale in SCALES
@@ -83,7 +83,7 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "scale"), DTYPES)
+@pytest.mark.parametrize(("dtype", "scale"), SCALES_OF_DTYPES)
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_are_right_at_every_scale(name, dtype, scale, rng):
     """Forward and backward; squares of rows of 300 have no place in float16, of 1e30 in float32."""
