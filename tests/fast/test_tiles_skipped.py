@@ -138,7 +138,6 @@ def peak(n, weights_bytes=0, **settings):
 
     one_thread = {"threaded_work": np.inf}  # how many scratches two need depends on their turns
     with LIMITS.changed(weights_bytes=weights_bytes, **one_thread):
-        call()
         return weigh(call)[1]
 
 
@@ -150,9 +149,9 @@ def test_memory_grows_with_n_and_not_with_its_square(settings):
     def most(n):
         return peak(n, **{k: x[:n] if k == "mask" else x for k, x in settings.items()})
 
-    small, middle, large = (most(n) for n in (1024, 2048, 4096))
-    assert large - middle < 2.5 * (middle - small) + (1 << 20)  # a square would give 4
-    assert large < 4096 * 4096 * 4 / 4
+    most(1024)  # what is imported and cached at a first use comes first
+    assert most(2048) < 2.2 * most(1024)  # a square would give 4
+    assert most(2048) < 2048 * 2048 * 4 / 2
 
 
 def test_stored_weights_stay_within_their_budget():
