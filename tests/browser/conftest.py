@@ -1,6 +1,6 @@
 """Headless Chromium, and pages in it.
 
-The fixture ends with the package: while Playwright runs, no other test could call `asyncio.run`.
+The fixtures end with the package: while Playwright runs, no other test could call `asyncio.run`.
 """
 
 import os
@@ -17,19 +17,39 @@ class View:
         self.page, self.address = page, address
         self.asked, self.said = [], []
         self.__dict__.update(more)
-        page.on("request", lambda request: self.asked.append(request.url))
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.goto(address)
+        self.listeners = {
+            "request": lambda request: self.asked.append(request.url),
+            "console": lambda message: self.said.append(message.text),
+            "pageerror": lambda error: self.said.append(str(error)),
+        }
+        for event, listener in self.listeners.items():
+            page.on(event, listener)
+        self.open()
 
     def open(self, hash=""):
         """The page anew, at a step."""
-        self.page.goto("about:blank")
+        self.leave()
         self.page.goto(self.address + hash)
+
+    def leave(self):
+        self.page.goto("about:blank")
+
+    def close(self):
+        self.leave()
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
+
+    def step(self, hash):
+        """To a step, by the address alone."""
+        self.evaluate(GO, hash)
 
     def press(self, *keys):
         for key in keys:
             self.page.keyboard.press(key)
+
+    def walk(self, keys, found):
+        """What a script finds after each of many keys, as the page gets them from a keyboard."""
+        return self.evaluate(f"(keys) => keys.map((key) => {{ {PRESS} return {found}; }})", keys)
 
     def find(self, selector, **options):
         return self.page.locator(selector, **options)
@@ -39,7 +59,7 @@ class View:
 
     def values(self, selector):
         """The numbers that elements stand for, in full."""
-        found = [one.get_attribute("data-value") for one in self.find(selector).all()]
+        found = self.find(selector).evaluate_all("all => all.map((one) => one.dataset.value)")
         return [float(value or "nan") for value in found]
 
     def evaluate(self, script, *given):
@@ -48,6 +68,15 @@ class View:
     def wide(self):
         """How far the page is wider than its window."""
         return self.evaluate("document.documentElement.scrollWidth - innerWidth")
+
+
+GO = """(hash) => new Promise((done) => {
+  if (location.hash === hash) return done();
+  addEventListener("hashchange", () => done(), { once: true });
+  location.hash = hash;
+})"""
+PRESS = """document.activeElement.dispatchEvent(
+  new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));"""
 
 
 @pytest.fixture(scope="package")
@@ -66,18 +95,37 @@ def browser():
         browser.close()
 
 
+@pytest.fixture(scope="package")
+def window(browser):
+    """The window that all tests share: a new one takes longer than most of them."""
+    return browser.new_context().new_page()
+
+
 @pytest.fixture
-def open_page(browser):
-    """Opens an address in a context of its own, and ends by asking that no page complained."""
+def open_page(browser, window):
+    """Opens an address, and ends by asking that the page neither complained nor asked for more."""
     views = []
 
-    def open_(address, *, offline=True, more=(), **options):
-        usual = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
-        context = browser.new_context(offline=offline, **(usual | options))
-        views.append(View(context.new_page(), address, **dict(more)))
-        return views[-1]
+    def open_(address, *, offline=True, width=1440, height=900, clock=False, more=(), **media):
+        assert not views, "one page for each test"
+        page = browser.new_context().new_page() if clock else window
+        page.context.set_offline(offline)
+        page.set_viewport_size({"width": width, "height": height})
+        usual = {"media": "null", "color_scheme": "light", "reduced_motion": "reduce"}
+        page.emulate_media(**(usual | media))
+        page.mouse.move(0, 0)
+        if clock:  # which a window keeps from then on
+            page.clock.install(time=0)
+        views.append(View(page, address, **dict(more)))
+        return views[0]
 
     yield open_
     for view in views:
-        view.page.context.close()
-    assert [view.said for view in views] == [[]] * len(views)
+        view.close()
+        if view.page is not window:
+            view.page.context.close()
+        assert view.said == []
+        assert [url for url in view.asked if not url.startswith((view.address, *INLINE))] == []
+
+
+INLINE = ("about:", "data:", "blob:")

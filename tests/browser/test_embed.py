@@ -32,10 +32,10 @@ def test_a_pasted_page_steps_and_leaves_its_host_alone(open_page, tmp_path, form
     assert view.page.title() == "host"
 
 
-def test_a_wide_svg_keeps_to_its_cell(browser):
+def test_a_wide_svg_keeps_to_its_cell(open_page):
     """As nbconvert sets an output: in a cell of a table, which grows with what is in it."""
     svg = fitted('<svg width="1740pt" height="300pt" viewBox="0 0 1740 300"></svg>')
-    page = browser.new_page(viewport={"width": 1000, "height": 600})
+    page = open_page("about:blank", width=1000, height=600).page
     for style in ("display:table;width:878px", "display:flex;width:878px"):
         page.set_content(
             f"<div style='{style}'><div style='display:table-cell;width:100%'>{svg}</div></div>"

@@ -49,4 +49,5 @@ def test_the_live_page_follows_the_training(open_page):
 
     train(follow)
     assert [text for text in seen if text] == ["step 4, lr 0.001", "step 16, lr 0.001"]
-    views[0].said.clear()  # asks on after the end
+    views[0].leave()
+    views[0].said.clear()  # it asked on after the end
