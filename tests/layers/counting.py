@@ -34,6 +34,13 @@ def count_graph(f, *inputs):
     )
 
 
+def products_of(f, *args, **kwargs):
+    """FLOPs of the products that a call runs, biases included."""
+    with mg.trace() as t, mg.no_grad():
+        f(*args, **kwargs)
+    return sum(entry.flops or 0 for entry in t if entry.op in ("matmul", "linear"))
+
+
 class Counting(mg.Listener):
     """Adds up the ops that compute; notes the leaves that need a gradient."""
 

@@ -16,6 +16,7 @@ from layers import (
 )
 from minigrad.errors import ArgumentError, ShapeError
 from tests.compare import assert_same
+from tests.layers.counting import products_of
 
 B, N, D, H = 2, 11, 12, 3
 
@@ -48,15 +49,11 @@ def decoded(layer, X, cache, sizes, mask=None):
     """The outputs of chunks of these sizes, one after another."""
     ends = np.cumsum(sizes)
     with mg.no_grad():
-        parts = [
-            layer(
-                X[:, end - size : end],
-                None if mask is None else mask[..., end - size : end],
-                cache=cache,
-            ).numpy()
-            for size, end in zip(sizes, ends, strict=True)
-        ]
-    return np.concatenate(parts, axis=1)
+        parts = []
+        for new in (slice(end - size, end) for size, end in zip(sizes, ends, strict=True)):
+            hidden = None if mask is None else mask[..., new]
+            parts.append(layer(X[..., new, :], hidden, cache=cache).numpy())
+    return np.concatenate(parts, axis=-2)
 
 
 @pytest.fixture
@@ -77,37 +74,25 @@ def test_decoding_in_chunks_is_the_full_causal_pass(rng, X, name, sizes):
 def test_one_head_and_an_unbatched_sequence_have_caches_too(rng, X):
     layer = SelfAttention(D, 5, 7, is_causal=True, rng=rng)
     assert_same(decoded(layer, X, KVCache(), [3, 1, 7]), layer(X), 1e-10)
-    layer, cache = MultiHeadAttention(D, H, is_causal=True, rng=rng), KVCache()
-    with mg.no_grad():
-        steps = [layer(X[0, t : t + 1], cache=cache).numpy() for t in range(N)]
-    np.testing.assert_allclose(np.concatenate(steps), layer(X[0]).numpy(), rtol=1e-10, atol=1e-13)
+    layer = MultiHeadAttention(D, H, is_causal=True, rng=rng)
+    assert_same(decoded(layer, X[0], KVCache(), [1] * N), layer(X[0]), 1e-10)
 
 
 # ---------------------------------------------------------------- cost
 
 
-def flops_of_tokens(layer, X, cache, recorded):
-    counts = []
-    with mg.no_grad():
-        for t in range(X.shape[1]):
-            _, record = recorded(lambda x, at=t: layer(x, cache=cache), X[:, t : t + 1])
-            counts.append(record.flops["matmul"] + record.flops["linear"])
-    return counts
+def flops_of_tokens(layer, X, cache):
+    return [products_of(layer, X[:, t : t + 1], cache=cache) for t in range(X.shape[1])]
 
 
-def test_a_tokens_flops_grow_by_a_constant_for_every_token_before_it(rng, X, recorded):
+def test_a_tokens_flops_grow_by_a_constant_for_every_token_before_it(rng, X):
     """Projections, and 2 B h (d_k + d_v) for every key: O(n) a token, not O(n²)."""
-    layer = layer_of(rng, "grouped")
-    found = flops_of_tokens(layer, X, KVCache(), recorded)
     projections = (2 * D + 1) * B * (D + 4 + 4 + D)
-    assert found == [projections + 2 * B * H * (4 + 4) * (t + 1) for t in range(N)]
-
-
-def test_with_a_window_a_tokens_flops_stop_growing(rng, X, recorded):
-    layer = layer_of(rng, "window")
-    found = flops_of_tokens(layer, X, KVCache(window=4), recorded)
-    assert found[:4] == sorted(set(found[:4]))
-    assert set(found[3:]) == {found[3]}
+    expected = [projections + 2 * B * H * (4 + 4) * (t + 1) for t in range(N)]
+    assert flops_of_tokens(layer_of(rng, "grouped"), X, KVCache()) == expected
+    window = flops_of_tokens(layer_of(rng, "window"), X, KVCache(window=4))
+    assert window[:4] == sorted(set(window[:4]))
+    assert set(window[3:]) == {window[3]}
 
 
 def test_the_store_doubles_so_that_n_tokens_move_it_about_log_n_times(rng):

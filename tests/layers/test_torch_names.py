@@ -33,8 +33,14 @@ PAIRS = {
     "Linear(6, 3)": ("Linear(6, 3)", BATCH),
     "Linear(6, 3, bias=False)": ("Linear(6, 3, use_bias=False)", BATCH),
     "LayerNorm(6, eps=0.1)": ("LayerNorm(6, eps=0.1)", BATCH),
+    "LayerNorm((5, 6))": ("LayerNorm((5, 6))", SEQUENCE),
+    "LayerNorm(6, elementwise_affine=False)": (
+        "LayerNorm(6, use_weight=False, use_bias=False)", SEQUENCE),
+    "RMSNorm((5, 6))": ("RMSNorm((5, 6), eps=None)", SEQUENCE),
     "RMSNorm(6)": ("RMSNorm(6, eps=None)", BATCH),
     "GroupNorm(3, 6)": ("GroupNorm(3, 6)", IMAGE),
+    "GroupNorm(2, 6)": ("GroupNorm(2, 6)", BATCH),
+    "BatchNorm1d(6)": ("BatchNorm(6)", BATCH),
     "BatchNorm2d(6)": ("BatchNorm(6)", IMAGE),
     "BatchNorm2d(6).eval()": ("BatchNorm(6).eval()", IMAGE),
     "InstanceNorm2d(6, affine=True)": ("InstanceNorm(6)", IMAGE),
@@ -43,6 +49,10 @@ PAIRS = {
         "Conv1d(5, 3, 2, padding=1, dilation=2)", SEQUENCE),
     "Conv2d(6, 4, (3, 2), stride=2, groups=2)": (
         "Conv2d(6, 4, (3, 2), stride=2, groups=2)", IMAGE),
+    "Conv2d(6, 6, (2, 3), padding='same', groups=6)": (
+        "Conv2d(6, 6, (2, 3), padding='same', groups=6)", IMAGE),
+    "MaxPool2d(2)": ("MaxPool2d(2)", IMAGE),
+    "AvgPool2d(2, 3, 1)": ("AvgPool2d(2, 3, 1)", IMAGE),
     "ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2)": (
         "ConvTranspose1d(5, 4, 3, 2, 1, 1, 1, True, 2)", SEQUENCE),
     "ConvTranspose2d(6, 4, (3, 2), stride=2, groups=2, bias=False)": (
@@ -84,6 +94,7 @@ PAIRS = {
 """PyTorch's layer; ours, and the shape of an input."""
 
 
+@pytest.mark.filterwarnings("ignore:Using padding")  # of PyTorch, for its time
 @pytest.mark.parametrize("name", PAIRS)
 def test_outputs_gradients_and_states_are_pytorchs(name, rng):
     torch = pytest.importorskip("torch")
