@@ -211,6 +211,8 @@ class Terms:
                 return self.text(item, next(axes))
             if item.__class__ in (tuple, list):
                 inner = ", ".join(map(written, item))
+                if item.__class__ is list:  # an index by a list is another than by a tuple
+                    return f"[{inner}]"
                 return f"({inner}{',' * (len(item) == 1)})"
             if dtype is not None and item.__class__ in (int, float, np.float32, np.float64):
                 return self._number(item, getattr(item, "dtype", dtype))

@@ -118,6 +118,13 @@ def rows_taken_many_times(m, x):
     return out
 
 
+def picked_by_a_list(m, x):
+    """Not by a tuple, which names one entry on each axis."""
+    out = mg.tanh(m.q * x[0, 0])[[2, 0]]
+    out.backward(np.sin(np.arange(out.size)).reshape(out.shape))
+    return out
+
+
 def turned_twice(m, x):
     y = mg.tanh((m.square * m.square).mT)  # which NumPy lays out by columns
     loss = mg.tanh(y).sum() + (m.square * mg.tanh(mg.transpose(y))).sum()
@@ -255,7 +262,7 @@ def decoding(m, x):
 
 STEPS = [
     twice, two_losses, seeded, alike, also_returned, checkpointed, recurrent, rows_taken_many_times,
-    turned_twice, turned_and_flattened,
+    picked_by_a_list, turned_twice, turned_and_flattened,
     of_stacks(lambda q, k, v: mg.scale((q @ k.mT)[::-1], 0.5)),
     of_stacks(lambda q, k, v: mg.softmax(mg.scale((q @ k.mT)[::-1], 0.5)) @ v),
     of_stacks(lambda q, k, v: mg.softmax(mg.scale(q @ k.mT, 0.5))[::-1] @ v),
