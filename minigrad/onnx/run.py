@@ -88,7 +88,10 @@ def mapped(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 class KnownArray(NamedTuple):
-    """An array, what made it, and what a step's result is recognized by until it is written to."""
+    """An array, what made it, and by what its entries are recognized until it is written to.
+
+    checksum: None for a Tensor's constant: an assignment to it is refused.
+    """
 
     array: ref[Array]
     origin: Reference | Constant
@@ -99,33 +102,36 @@ class CallRecorder(Follower):
     """Records the steps of a run.
 
     Args: keeps_tensors: whether steps hold their tensors until the end, for their names.
+        copies: of arrays that are constants, which several runs share.
     """
 
     shows_inputs = False
 
-    def __init__(self, keeps_tensors: bool) -> None:
+    def __init__(self, keeps_tensors: bool, copies: dict[object, Array]) -> None:
         self.keeps_tensors = keeps_tensors
+        self.copies = copies
         self.steps: list[RecordedStep] = []
         self.quiet = False  # within an op, whose own NumPy calls are no steps
-        self._known: dict[int, KnownArray] = {}
-        self._by_layout: dict[object, KnownArray] = {}
+        self._known: dict[object, dict[int, KnownArray]] = {}  # by layout, by id
 
     def remember(self, array: Array, origin: Reference | Constant) -> None:
         """Note which step or input made an array, or that it is a constant."""
-        known, key = self._known, id(array)
-        alive = ref(array, lambda _: known.pop(key, None))
-        checksum = _checksum(array) if isinstance(origin, Reference) else None
-        known[key] = self._by_layout[_layout(array)] = KnownArray(alive, origin, checksum)
+        alike, key = self._known.setdefault(_layout(array), {}), id(array)
+        alive = ref(array, lambda _: alike.pop(key, None))
+        own = isinstance(origin, Constant) and origin.array is array
+        alike.pop(key, None)  # the newest comes last
+        alike[key] = KnownArray(alive, origin, None if own else _checksum(array))
 
     def find(self, array: Array) -> Reference | Constant | None:
         """What made an array, or one of which it is a view with the same entries and layout.
 
         None if NumPy wrote other entries into it since.
         """
-        for found in (self._known.get(id(array)), self._by_layout.get(_layout(array))):
-            if found is not None and found.array() is not None:
-                if found.checksum is None or found.checksum == _checksum(array):
-                    return found.origin
+        alike = self._known.get(_layout(array), {})
+        own = alike.get(id(array))
+        for found in [own, *reversed(alike.values())]:
+            if found is not None and found.checksum in (None, _checksum(array)):
+                return found.origin
         return None
 
     def traced(self, array: Array, origin: Reference | Constant) -> Traced:
@@ -146,9 +152,17 @@ class CallRecorder(Follower):
             return item
         origin = self.find(array)
         if origin is None:
-            origin = Constant(array, getattr(item, "name", None))
+            kept = array if isinstance(item, Tensor) else self._copy(array)
+            origin = Constant(kept, getattr(item, "name", None))
             self.remember(array, origin)
         return origin
+
+    def _copy(self, array: Array) -> Array:
+        """A copy of an array to which the function may write later; one for all that are equal."""
+        key = array.shape, array.dtype, _checksum(array)
+        if key not in self.copies:
+            self.copies[key] = np.array(array)
+        return self.copies[key]
 
     def record(
         self,
@@ -175,7 +189,7 @@ class CallRecorder(Follower):
             current().scope,
             caller(),
         )
-        if id(array) not in self._known:
+        if id(array) not in self._known.get(_layout(array), {}):
             self.remember(array, Reference(len(self.steps)))
         self.steps.append(step)
 

@@ -45,7 +45,8 @@ def named_inputs(function: Callable[..., Any], inputs: ExportedInputs) -> dict[s
         inputs = dict(zip(names, listed, strict=False))
     for name, x in inputs.items():
         array = _array_of(x)
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        numeric = isinstance(array, np.ndarray) and array.dtype.kind in "biuf"
+        if not numeric or array.itemsize > 8:  # ONNX has no longdouble
             raise ArgumentError(
                 f"export_onnx(function, inputs): {name} must be an array or a Tensor of numbers, "
                 f"got {getattr(array, 'dtype', type(x).__name__)}; fix other arguments by a lambda"
@@ -74,6 +75,7 @@ class Trials:
         self.by_name = by_name
         self.longest = longest
         self.error: Exception | None = None
+        self._copies: dict[object, Array] = {}
         if dynamic is not None:
             self.axes = self._positions(dynamic)
             self.runs = self._tried(required=True)
@@ -267,7 +269,7 @@ class Trials:
         self, sizes: Sizes, rng: np.random.Generator | None = None, bold: bool = False
     ) -> RecordedCall:
         """One call at these sizes: with the given values, or with others, drawn by `rng`."""
-        recorder = CallRecorder(keeps_tensors=rng is None)
+        recorder = CallRecorder(keeps_tensors=rng is None, copies=self._copies)
         arrays = {name: self._array(name, sizes, rng, bold) for name in self.inputs}
         arguments = {name: self._argument(name, array, recorder) for name, array in arrays.items()}
         with _one_method_of_attention():

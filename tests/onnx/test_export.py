@@ -399,6 +399,11 @@ REFUSED = {
     "a window within": (lambda x: WINDOW(x), "a window of 40 tokens", {"longest": 40}),
     "a window of a method": (WINDOW.forward, "a window of 40 tokens", {"longest": 40}),
     "a list": (mg.exp, "x must be an array or a Tensor of numbers, got list", {"inputs": [[1.0]]}),
+    "a dtype that ONNX lacks": (
+        mg.exp,
+        "x must be an array or a Tensor of numbers, got (float128|longdouble)",
+        {"inputs": [np.ones(3, np.longdouble)]},
+    ),
     "another name": (mg.exp, "names 'y'; the inputs are x", {"dynamic": {"y": {0: "n"}}}),
     "an axis that is stuck": (
         lambda x: mg.matmul(x, np.eye(6)),
@@ -460,6 +465,49 @@ def test_arrays_of_positions_grow_with_the_length(export, name):
         x = np.random.default_rng(n).normal(size=(3, n, 6))
         expected = function(mg.tensor(x), n).numpy()
         np.testing.assert_allclose(run(model, x)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+OF_OTHER_VALUES = {
+    "a quotient that rounds up to a whole number": (lambda x: x.numpy() // 0.1, [1.0, -1.0, 0.25]),
+    "a quotient by zero": (lambda x: 1 // x.numpy(), [0.0, -0.0, 0.5]),
+    "a remainder of negative numbers": (lambda x: x.numpy() % -0.1, [1.0, -1.0, 0.0]),
+    "log1p of what overflows": (lambda x: mg.log1p(mg.exp(x)), [1e3, -1e3, 1.0]),
+    "a row of nothing but -inf": (mg.log_softmax, [-np.inf, -np.inf, -np.inf]),
+    "large numbers over all axes": (lambda x: mg.log_softmax(x, axis=None), [1e9, 1e9, 0.0]),
+}
+
+
+@pytest.mark.parametrize("of", OF_OTHER_VALUES)
+def test_the_model_computes_the_same_of_values_unlike_those_of_the_export(export, of):
+    function, values = OF_OTHER_VALUES[of]
+    x = mg.tensor([values])
+
+    def computed(x):
+        return mg.tensor(0.0) + function(x)
+
+    with np.errstate(all="ignore"):
+        model = export(computed, [mg.tensor(np.ones((1, 3)))], dynamic={})
+        np.testing.assert_allclose(run(model, x)[0], computed(x).numpy(), rtol=1e-12)
+
+
+def added_to_one_buffer(x):
+    """What an array holds at each step, not what it holds at the end."""
+    kept = np.zeros(6)
+    for k in range(3):
+        kept[k] = k + 1.0
+        x = x * kept + 1
+    return x
+
+
+@pytest.mark.parametrize("copied", [np.asarray, np.ascontiguousarray, lambda x: x.reshape(x.shape)])
+def test_a_view_that_is_dropped_leaves_the_array_known(export, copied):
+    model = export(lambda x: mg.exp(mg.tensor(copied(x.numpy()))), [mg.tensor(X)], longest=20)
+    np.testing.assert_allclose(run(model, X[:1] + 1)[0], np.exp(X[:1] + 1))
+
+
+def test_an_array_of_constants_that_is_written_between_steps(export):
+    model = export(added_to_one_buffer, [mg.tensor(X)], longest=20)
+    np.testing.assert_allclose(run(model, X[:1])[0], added_to_one_buffer(X[:1]))
 
 
 def every_third_token_before(x):

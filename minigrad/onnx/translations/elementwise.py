@@ -126,20 +126,35 @@ def _(to, x, out):
     return to.Not(to.cast(x, bool)) if out.dtype == bool else to.BitwiseNot(x)
 
 
+def _divided(to, a, b):
+    """The remainder that fmod leaves, exactly, and whether its sign is not that of b, as NumPy's
+    is.
+    """
+    left = to.Mod(a, b, fmod=1)
+    signs = to.Mul(to.Sign(left), to.Sign(b))
+    return left, to.emit("Less", signs, 0, dtype=bool)
+
+
 @translation(OPS["remainder"])
 def _(to, a, b, out):
     a, b = both(to, a, b, out.dtype)
     if out.dtype.kind in "iu":
         return to.Mod(a, b)
-    return to.Sub(a, to.Mul(to.Floor(to.Div(a, b)), b))
+    left, crossed = _divided(to, a, b)
+    return to.Where(crossed, to.Add(left, b), left, dtype=out.dtype)
 
 
 @translation(OPS["floor_divide"])
 def _(to, a, b, out):
+    """(a - remainder) / b, for a / b may round up to the next whole number: 1 // 0.1 is 9."""
     a, b = both(to, a, b, out.dtype)
     if out.dtype.kind in "iu":
         return to.Div(to.Sub(a, to.Mod(a, b)), b)
-    return to.Floor(to.Div(a, b))
+    left, crossed = _divided(to, a, b)
+    whole = to.Round(to.Div(to.Sub(a, left), b))
+    whole = to.Where(crossed, to.Sub(whole, 1), whole, dtype=out.dtype)
+    by_zero = to.emit("Equal", b, 0, dtype=bool)
+    return to.Where(by_zero, to.Div(a, b), whole, dtype=out.dtype)
 
 
 @translation(log)
@@ -159,10 +174,12 @@ def _(to, a, b, out):
 def _(to, x):
     """log(1 + x), exact for small x: x log(u) / (u - 1) of u = 1 + x, rounded."""
     u = to.Add(x, 1)
+    large = to.emit("Greater", x, 1, dtype=bool)  # up to infinity
     less = to.Sub(u, 1)
     small = to.emit("Equal", less, 0, dtype=bool)
     ratio = to.Div(to.Log(u), to.Where(small, to.value(1, x.dtype), less, dtype=x.dtype))
-    return to.Where(small, x, to.Mul(x, ratio), dtype=x.dtype)
+    exact = to.Where(small, x, to.Mul(x, ratio), dtype=x.dtype)
+    return to.Where(large, to.Log(u), exact, dtype=x.dtype)
 
 
 @translation(expm1)

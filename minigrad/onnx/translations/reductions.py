@@ -100,20 +100,29 @@ def softmaxed(to, x, axis=-1):
     else:
         raised = to.Exp(to.Sub(x, reduced(to, "ReduceMax", x, axis)))
         weights = to.Div(raised, reduced(to, "ReduceSum", raised, axis))
-    if x.infinite:
-        top = reduced(to, "ReduceMax", x, axis)
-        closed = to.emit("Equal", top, to.value(-np.inf, x.dtype), dtype=bool)
-        weights = to.Where(closed, to.value(0, x.dtype), weights, dtype=x.dtype)
+    weights = _in_closed_rows(to, 0, x, axis, weights)
     weights.infinite = False
     return weights
+
+
+def _in_closed_rows(to, number, x, axis, found):
+    """What was found, but this number where a row of x is nothing but -inf."""
+    if not x.infinite:
+        return found
+    top = reduced(to, "ReduceMax", x, axis)
+    closed = to.emit("Equal", top, to.value(-np.inf, x.dtype), dtype=bool)
+    return to.Where(closed, to.value(number, x.dtype), found, dtype=x.dtype)
 
 
 @translation(log_softmax)
 def _(to, x, axis, out):
     x = to.cast(x, out.dtype)
     if axis is not None and np.ndim(axis) == 0:
-        return to.LogSoftmax(x, axis=int(axis))
-    return to.Sub(x, reduced(to, "ReduceLogSumExp", x, axis))
+        found = to.LogSoftmax(x, axis=int(axis))
+    else:
+        lowered = to.Sub(x, reduced(to, "ReduceMax", x, axis))
+        found = to.Sub(lowered, reduced(to, "ReduceLogSumExp", lowered, axis))
+    return _in_closed_rows(to, -np.inf, x, axis, found)
 
 
 # ---------------------------------------------------------------- norms
