@@ -37,9 +37,9 @@ class Module(Parameters):
     """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
 
     Both are found by attribute, in order of assignment; Modules in lists, tuples and dicts count
-    too, as `blocks.0`. Assigning names what has no name yet. An array assigned over a parameter, or
-    a Tensor that needs no gradient, is written into it; a computed one is refused. A call opens the
-    scope of the layer's name and runs `forward`. Modules can be copied and pickled.
+    too, as `blocks.0`. Assigning names what has no name yet. An array or a number assigned over a
+    parameter, or a Tensor that needs no gradient, is written into it; a computed one is refused. A
+    call opens the scope of the layer's name and runs `forward`. Modules can be copied and pickled.
 
     An array given to `forward` becomes a leaf (integers, such as token ids, stay as they are), and
     `backward` returns its gradient, which is computed only then. The graph of the last forward is
@@ -163,6 +163,8 @@ class Module(Parameters):
         self._refuse_foreign(X)
         try:
             array = np.asanyarray(X)
+            if array.dtype.kind not in "biufc":  # None in a list is not NaN, nor "1.5" a number
+                return X
             keeps_dtype = self.dtype is None or array.dtype.kind == "c"
             cast = array if keeps_dtype else array.astype(self.dtype, copy=False)
         except (TypeError, ValueError):
@@ -204,15 +206,14 @@ class Module(Parameters):
     # ------------------------------------------------------------------ attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, _ARRAYS):
-            held: Any = self.__dict__.get(name)
-            if is_parameter(held) and _is_written_into(held, name, value, self):
-                held.assign_(np.asarray(value, held.dtype))
-                return
-            if isinstance(value, mg.Tensor):
-                mark_parameter(value)
-                if value.name is None:
-                    value.name = name
+        held: Any = self.__dict__.get(name)
+        if is_parameter(held) and _is_written_into(held, name, value, self):
+            held.assign_(np.asarray(value, held.dtype))
+            return
+        if isinstance(value, mg.Tensor):
+            mark_parameter(value)
+            if value.name is None:
+                value.name = name
         elif isinstance(value, _MODULE_HOLDERS):
             for path, child in modules_in(name, value):
                 if child._name is None:
@@ -300,7 +301,10 @@ def _keywords(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
     parameters = [*signature(kind.__init__).parameters.values()][1:]
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     if len(names) < len(parameters):
-        options = get_type_hints(kind.__init__).get(parameters[-1].name)
+        try:
+            options = get_type_hints(kind.__init__).get(parameters[-1].name)
+        except NameError:  # imported for type checkers alone
+            return tuple(names), True
         if get_origin(options) is not Unpack:
             return tuple(names), True
         names += get_type_hints(get_args(options)[0])
@@ -324,8 +328,12 @@ def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> b
     Raises: GradientError for a Tensor that was computed: in a parameter's place it would be gone
             from the layer's parameters.
     """
-    if not isinstance(value, mg.Tensor):
+    if isinstance(value, np.ndarray | np.generic):  # arithmetic gives an np.float64 for 0-d arrays
         return True
+    if isinstance(value, int | float | list | tuple):
+        return held.requires_grad and not any(modules_in(name, value))
+    if not isinstance(value, mg.Tensor):
+        return False
     if held.requires_grad and not value.is_leaf:
         path = f"{type(layer).__name__}.{name}"
         raise GradientError(

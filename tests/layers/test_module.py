@@ -145,6 +145,35 @@ def test_an_array_assigned_over_a_parameter_is_written_into_it(rng):
     np.testing.assert_array_equal(layer.W.numpy(), np.eye(2))
     with pytest.raises(ShapeError):
         layer.W = np.eye(3)
+    layer.W = [[1, 2], [3, 4]]
+    assert layer.W is held
+    np.testing.assert_array_equal(held.numpy(), [[1, 2], [3, 4]])
+
+
+def test_a_number_assigned_over_a_parameter_is_written_into_it():
+    """NumPy's arithmetic on an array without axes gives a number: so does a step by hand."""
+    layer = Module()
+    layer.w, layer.last = mg.tensor(2.0, requires_grad=True), mg.tensor(1.0)
+    layer.w.grad = np.array(10.0)
+    held = layer.w
+    layer.w = layer.w.numpy() - 0.1 * layer.grad_w
+    assert layer.w is held
+    assert held.item() == 1.0
+    layer.w = 3
+    assert layer.w is held
+    assert held.item() == 3.0
+    layer.w = layer.last = None
+    layer.last = 0.5  # where nothing is trained, it takes the place of what was there
+    assert (layer.w, layer.last) == (None, 0.5)
+
+
+def test_a_layer_of_ones_own_may_be_annotated_for_type_checkers_alone():
+    class Scaled(Module):
+        def __init__(self, w, **options):
+            self.w, self.options = mg.tensor(w, requires_grad=True), options
+
+    Scaled.__init__.__annotations__ = {"w": "OnlyForTypeCheckers", "options": "Any"}
+    assert Scaled(w=2.0, more=3).options == {"more": 3}
 
 
 def test_repr_is_a_tree_of_shapes_and_counts(rng):
