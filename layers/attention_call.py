@@ -13,7 +13,7 @@ from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .arrays import Array, Mask
 from .cache import ContextCache, KVCache
-from .mask import entries_of, fit_mask, visible, with_head_axis, with_visible
+from .mask import entries_of, fit_mask, with_head_axis, with_visible
 from .module import Module, with_shapes
 from .position import mark_constant
 
@@ -151,11 +151,19 @@ class AttentionCall:
             assert i is not None  # both are set with `earlier`
             assert j is not None
             if cache.at is not None:
+                if self.rule not in (None, rule_of(layer.causal, layer.window)):
+                    raise ArgumentError(
+                        f"{type(layer).__name__}: a cache with `at` takes no mask rule; pass its "
+                        "entries as an array"
+                    )
                 self.rule = None
                 return cache.visible(layer.window)
             if cache.ragged:
-                self.rule = None
-                return visible(i, j, layer.causal, layer.window, cache.lengths)
+                rule, self.rule = self.rule, None
+                return visible_by_row(cache, rule, n, m)
+            if self.rule is not None and not self.rule.relative and cache.start:
+                rule, self.rule = self.rule, None
+                return rule.entries(slice(i[0], i[0] + n), slice(cache.start, cache.start + m))
             self.rule = self.rule and self.rule.shifted(int(i[0] - j[0]))
         queries, keys = slice(0, n), slice(0, m)
         if self.rule is None or self.rule.within(queries, keys) is True:
@@ -245,6 +253,19 @@ def keys_from(layer: Module, X: Array, context: Array | None) -> Array:
         context = context.astype(layer.dtype, copy=False)
     check_input(layer, "(X, context=...)", "context", context, layer.d_context)
     return context
+
+
+def visible_by_row(
+    cache: KVCache, rule: mask_rules.MaskRule | None, n: int, m: int
+) -> NDArray[np.bool_]:
+    """Which of the m keys of a cache the last n tokens of each of its rows see: (B, n, m)."""
+    assert cache.lengths is not None  # the tokens are appended
+    keys = slice(cache.start, cache.start + m)
+    real = np.arange(keys.start, keys.stop) < cache.lengths[:, None, None]  # (B, 1, m)
+    if rule is None:
+        return np.repeat(real, n, axis=1)
+    ends = cache.lengths.tolist()
+    return real & np.stack([rule.entries(slice(end - n, end), keys) for end in ends])
 
 
 def check_mask(layer: Module, X: Array, Y: Array, mask: Array) -> None:

@@ -190,14 +190,15 @@ class KVCache:
         """Keep only so many tokens: of every row, or of each its own number.
 
         After a prompt that was padded at its end, `crop` to the real lengths.
-        Raises: ArgumentError for more tokens than there are, or fewer than the window let go.
+        Raises: ArgumentError for more tokens than there are, or for so few that the window has let
+            go of some that the next one sees.
         """
+        least = self.start and self.start + (self.window or 1) - 1
         now = np.zeros(0, dtype=np.intp) if self.lengths is None else self.lengths
         new = np.broadcast_to(np.asarray(lengths, dtype=np.intp), now.shape)
-        if (new > now).any() or (new < self.start).any():
+        if (new > now).any() or (new < least).any():
             raise ArgumentError(
-                f"KVCache.crop: lengths must lie in [{self.start}, {now.tolist()}], "
-                f"got {new.tolist()}"
+                f"KVCache.crop: lengths must lie in [{least}, {now.tolist()}], got {new.tolist()}"
             )
         self.lengths = new.copy()
         if self.max_len is not None:

@@ -278,7 +278,7 @@ def kernel_attention(
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
     """
     weights = None if mask is None else key_weights(mask, K_phi.shape[-2], K_phi.dtype)
-    sees_no_key = _sees_no_key(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
+    seen = _sees_a_key(weights, is_causal, cache)  # (..., 1, 1), or (..., n, 1) if causal
     if weights is not None:
         w = as_named_tensor(K_phi, "w", weights)
         K_phi = named("K_seen", mg.multiply(K_phi, w))  # (..., m, r)
@@ -286,6 +286,8 @@ def kernel_attention(
         N = causal_product(Q_phi, K_phi, V)  # (..., n, d_v)
         Z = named("Z", mg.cumsum(K_phi, axis=-2))  # (..., n, r)
         before = None if cache is None else cache.append(K_phi, V)
+        if cache is not None:
+            cache.seen = seen[..., -1:, :]
         if before is not None:
             N, Z = mg.add(N, mg.matmul(Q_phi, before[0])), mg.add(Z, before[1])
     else:
@@ -293,7 +295,8 @@ def kernel_attention(
         N = mg.matmul(Q_phi, S)  # (..., n, d_v)
         Z = named("Z", mg.sum(K_phi, axis=-2, keepdims=True))  # (..., 1, r)
     D = named("D", mg.sum(mg.multiply(Q_phi, Z), axis=-1, keepdims=True))  # (..., n, 1)
-    D = D if sees_no_key is None else mg.add(D, sees_no_key)  # 0 / 1 in place of 0 / 0
+    if weights is not None and not seen.all():
+        D = mg.add(D, np.asanyarray(~seen, weights.dtype))  # 0 / 1 in place of 0 / 0
     return named("O", mg.divide(named("N", N), D))  # (..., n, d_v)
 
 
@@ -324,18 +327,15 @@ def key_weights(mask: Mask, m: int, dtype: DTypeLike) -> NDArray[np.floating]:
     return np.asanyarray(weights.swapaxes(-1, -2), dtype)
 
 
-def _sees_no_key(
+def _sees_a_key(
     weights: NDArray[np.floating] | None, is_causal: bool, cache: KernelState | None
-) -> NDArray[np.floating] | None:
-    """1 for each query that sees no key, whose weights sum to 0; None if every query sees one."""
+) -> NDArray[np.bool_]:
+    """Whether each query sees a key; of one that sees none, the weights sum to 0."""
     seen: Any = np.ones((1, 1), bool) if weights is None else weights > 0
     seen = (
         np.logical_or.accumulate(seen, axis=-2) if is_causal else seen.any(axis=-2, keepdims=True)
     )
-    if cache is not None:
-        seen = np.logical_or(seen, cache.seen)
-        cache.seen = seen[..., -1:, :]
-    return None if weights is None or seen.all() else np.asanyarray(~seen, weights.dtype)
+    return np.asarray(seen if cache is None else np.logical_or(seen, cache.seen))
 
 
 def causal_product(Q_phi: Array, K_phi: Array, V: Array) -> Array:

@@ -160,28 +160,6 @@ def _path_of_scores(Q: Array | None) -> str:
     return f"{scope}{slash}S" if isinstance(Q, mg.Tensor) else ""
 
 
-def visible(
-    i: NDArray[np.integer],
-    j: NDArray[np.integer],
-    is_causal: bool = False,
-    window: int | None = None,
-    lengths: NDArray[np.integer] | None = None,
-) -> NDArray[np.bool_] | None:
-    """Which of the keys at positions j each query at i may see; None if it may see them all.
-
-    If is_causal, it sees no later key; with a window, none `window` or more tokens away; with
-    lengths, none beyond the length of its row.
-    Shapes: i (n,) or (B, n), j (m,), lengths (B,) → (n, m) or (B, n, m)
-    """
-    i = i[..., :, None]
-    seen = i >= j if is_causal else np.ones((*i.shape[:-1], *j.shape), dtype=bool)
-    if window is not None:
-        seen &= (i - j < window) & (j - i < window)
-    if lengths is not None:
-        seen = seen & (j < lengths[:, None])[:, None, :]
-    return None if seen.all() else seen
-
-
 def with_visible(mask: Array | None, seen: Array | None, recorded: bool = False) -> Array | None:
     """The mask, which also hides the keys where `seen` is False; either may be None.
 
@@ -198,6 +176,8 @@ def with_visible(mask: Array | None, seen: Array | None, recorded: bool = False)
 def _additive(mask: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """0 where a boolean mask allows and −inf where it forbids; an additive mask as it is."""
     if _boolean_or_float(mask).dtype == np.bool_:
+        if dtype.kind not in "fc":
+            raise DTypeError(f"a mask to add needs floats, for 0 and -inf, got dtype={dtype}")
         return np.where(mask, 0.0, -np.inf).astype(dtype, copy=False)
     return mask
 

@@ -14,7 +14,7 @@ from minigrad.errors import ArgumentError
 
 from .arrays import Array, Mask
 from .attention import attend, repeat_heads
-from .mask import entries_of, fit_mask, visible, with_head_axis, with_visible
+from .mask import entries_of, fit_mask, with_head_axis, with_visible
 from .module import as_array, named
 from .options import soft_cap
 from .position import mark_constant
@@ -115,7 +115,8 @@ def _causal(n: int, m: int, offset: int | NDArray[np.integer]) -> NDArray[np.boo
         seen = mask_rules.Causal().shifted(int(offset)).array(n, m)
         return None if seen.all() else mark_constant(seen)
     i = np.arange(n) + np.asanyarray(offset)[..., None]  # (n,) or (B, n)
-    return visible(i, np.arange(m), is_causal=True)
+    seen = i[..., None] >= np.arange(m)
+    return None if seen.all() else seen
 
 
 def online_softmax_attention(

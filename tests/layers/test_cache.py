@@ -170,3 +170,34 @@ def test_what_does_not_fit_a_cache_is_refused(rng, X):
         ArgumentError, match=r"lengths must lie in \[0, \[11, 11\]\], got \[12, 12\]"
     ):
         cache.crop(12)
+    cache.at = np.array([[10], [10]])
+    with pytest.raises(ArgumentError, match="a cache with `at` takes no mask rule"), mg.no_grad():
+        layer(X[:, :1], mg.mask_rules.Window(3), cache=cache)
+
+
+def test_a_window_is_cropped_as_far_as_the_next_token_sees(rng, X):
+    layer, cache = layer_of(rng, "window"), KVCache(window=4)
+    decoded(layer, X[:, :10], cache, [1] * 10)
+    with pytest.raises(ArgumentError, match=r"lengths must lie in \[9, \[10, 10\]\], got \[8, 8\]"):
+        cache.crop(8)
+    cache.crop(9)
+    again = decoded(layer, X[:, 9:], cache, [1, 1])
+    np.testing.assert_allclose(again, layer(X).numpy()[:, 9:], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("method", ["exact", "auto"])
+def test_a_mask_rule_holds_after_a_cache_in_every_row(rng, X, ragged, window, method):
+    rule = mg.mask_rules.Window(3) | mg.mask_rules.Global((0, 7))
+    layer = MultiHeadAttention(D, H, rng=rng, is_causal=True, window=window, method=method)
+    cache, lengths = KVCache(window=window), np.array([8, 8 - ragged])
+    decoded(layer, X[:, :8], cache, [1] * 8)
+    cache.crop(lengths)
+    new = np.stack([X[b, at : at + 2] for b, at in enumerate(lengths)])
+    with mg.no_grad():
+        found = layer(new, rule, cache=cache).numpy()
+    for b, at in enumerate(lengths):
+        np.testing.assert_allclose(
+            found[b], layer(X[b, : at + 2], rule).numpy()[at:], rtol=1e-9, atol=1e-10
+        )

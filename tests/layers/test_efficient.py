@@ -288,3 +288,14 @@ def test_stacks_of_linear_attention_decode_by_sums_and_keep_their_context(rng):
         assert_same(np.concatenate(steps, axis=1), stack(inputs, *context), 1e-9)
         assert all(isinstance(own, KernelState) for own in cache)
     assert cache[0].of_context.made is not None
+
+
+def test_a_refused_token_leaves_the_state_as_it_was(rng):
+    X, cache = rng.normal(size=(B, 3, D)), KernelState()
+    layer = LinearAttention(D, H, is_causal=True, rng=rng)
+    with pytest.raises(GradientError):
+        layer(X, cache=cache)
+    hidden = np.array([False, True, True])
+    with mg.no_grad():
+        found = layer(X, hidden, cache=cache).numpy()
+    np.testing.assert_array_equal(found, layer(X, hidden).numpy())
