@@ -116,6 +116,7 @@ def attend_per_head(
         out = Σ_i softmax(X W_Q^i (X W_K^i)ᵀ / √d_k + M) X W_V^i W_O^i
 
     The fused layer gives the same to machine precision; here nothing is recorded.
+    Raises: ValueError for a layer with biases, or with options: is_causal too is given as a mask.
 
     >>> from layers import MultiHeadAttention
     >>> layer, X = MultiHeadAttention(6, n_heads=3, rng=0), np.ones((1, 5, 6))
@@ -125,6 +126,14 @@ def attend_per_head(
     biases = [layer.b_Q, layer.b_K, layer.b_V, layer.b_O]
     if any(b is not None for b in biases):
         raise ValueError("attend_per_head: the layer must have no biases")
+    options = [type(option).__name__ for option in layer.options if not option.idle]
+    given = {"causal": layer.causal, "window": layer.window, "scale": layer.scale is not None}
+    options += [name for name, is_given in given.items() if is_given]
+    if options:
+        raise ValueError(
+            f"attend_per_head: the layer must have no options, got {', '.join(options)}; a causal "
+            "one's mask goes as mask=create_causal_mask(n)"
+        )
     total, n = np.zeros(X.shape, X.dtype), X.shape[-2]
     M = None if mask is None else fit_mask(entries_of(mask, n, n), (*X.shape[:-1], n))
     for W_Q, W_K, W_V, W_O in per_head_weights(layer):

@@ -84,9 +84,13 @@ def cross_entropy_loss(
         p = _one_hot(targets, L, axis, ignore_index)  # a row of zeros where ignored
         rows = (p * _along(w, axis, L.ndim)).sum()
         counted = p.sum(axis=axis, keepdims=True)
-    if label_smoothing:
-        p = mg.add(mg.multiply(p, 1 - label_smoothing), label_smoothing / C * counted)
-    terms = mg.multiply(L, mg.multiply(p, _along(w, axis, L.ndim)))  # (..., C, ...)
+    if rows is not None and not label_smoothing:  # no 0 · −inf, where another class is impossible
+        terms = mg.where(p > 0, L, 0.0)  # (..., C, ...)
+        terms = terms if weight is None else mg.multiply(terms, _along(w, axis, L.ndim))
+    else:
+        if label_smoothing:
+            p = mg.add(mg.multiply(p, 1 - label_smoothing), label_smoothing / C * counted)
+        terms = mg.multiply(L, mg.multiply(p, _along(w, axis, L.ndim)))  # (..., C, ...)
     losses = mg.negative(mg.sum(terms, axis=axis))  # (...)
     loss = losses if reduction == "none" else mg.sum(losses)
     if reduction == "mean":

@@ -62,7 +62,9 @@ class _Cell(Module):
 
     def forward(self, x: mg.Tensor, state: State = None) -> Array | Arrays:
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
-        first = self.first_state(x.shape[0]) if state is None else _as_tuple(state)
+        if x.ndim != 2:
+            raise ShapeError(f"{type(self).__name__}(x): x must be (B, {self.d_in}), got {x.shape}")
+        first = self.first_state(x.shape[0]) if state is None else self.states_of(state)
         after = self.step(x, *first)
         return after[0] if self.states == 1 else after
 
@@ -70,6 +72,13 @@ class _Cell(Module):
         """Zeros, (B, d_hidden) each."""
         zeros = mg.mark_constant(np.zeros((batch, self.d_hidden), self.dtype))
         return (zeros,) * self.states
+
+    def states_of(self, state: Array | Arrays) -> Arrays:
+        """The states given, as a tuple; arrays are cast to the cell's dtype."""
+        parts = state if isinstance(state, tuple) else (state,)
+        return tuple(
+            [x if hasattr(x, "__apply__") else np.asanyarray(x, self.dtype) for x in parts]
+        )
 
     def from_input(self, x: Array, bias: Array | None) -> Array:
         """What the input brings to the gates: x W_ihᵀ + b."""
@@ -278,7 +287,7 @@ class _Recurrent(Module):
         """The state that each cell starts from."""
         if state is None:
             return [cell.first_state(batch) for cell in self.cells]
-        parts, shape = _as_tuple(state), (len(self.cells), batch, self.d_hidden)
+        parts, shape = self.cells[0].states_of(state), (len(self.cells), batch, self.d_hidden)
         if len(parts) != self.cell.states or any(np.shape(part) != shape for part in parts):
             got = ", ".join(str(np.shape(part)) for part in parts)
             names = "(h, c), each" if self.cell.states == 2 else "h,"
@@ -345,7 +354,3 @@ class LSTM(_Recurrent):
 def _time_first(x: mg.Tensor, is_batch: bool) -> mg.Tensor:
     """(B, T, …) → (T, B, …); one sequence (T, …) → (T, 1, …)."""
     return mg.swapaxes(x, 0, 1) if is_batch else mg.expand_dims(x, 1)
-
-
-def _as_tuple(state: Array | Arrays) -> Arrays:
-    return state if isinstance(state, tuple) else (state,)

@@ -69,6 +69,19 @@ def test_a_class_is_the_distribution_that_is_certain_of_it(reduction, rng, logit
     assert_same(cross_entropy_loss(logits, classes, reduction=reduction), certain, 1e-14)
 
 
+@pytest.mark.parametrize("weight", [None, np.arange(1.0, C + 2)], ids=["plain", "weighted"])
+def test_an_impossible_class_that_is_not_the_target_costs_nothing(rng, logits, weight):
+    """A logit of −inf takes its class out, as a mask of illegal moves does."""
+    classes, shorter = TARGETS["classes"][0](rng), None if weight is None else weight[:C]
+    longer = np.concatenate([logits, np.full((ROWS, 1), -np.inf)], axis=1)
+    x, y = mg.tensor(longer, requires_grad=True), mg.tensor(logits, requires_grad=True)
+    loss, expected = (
+        cross_entropy_loss(logits, classes, weight=w) for logits, w in ((x, weight), (y, shorter))
+    )
+    assert_same(loss, expected, 1e-14)
+    assert_same(mg.grad(loss, x), np.pad(mg.grad(expected, y), ((0, 0), (0, 1))), 1e-12)
+
+
 def test_gradients_reach_a_target_distribution(rng, logits):
     p = mg.tensor(rng.dirichlet(np.ones(C), ROWS), requires_grad=True)
     x = mg.tensor(logits, requires_grad=True)

@@ -104,3 +104,13 @@ def test_biases_are_drawn_with_uniform_weights_and_else_zero(kind):
         drawn = getattr(uniform.cells[0], name).numpy()
         assert 0 < np.abs(drawn).min() < np.abs(drawn).max() <= H**-0.5
         assert not getattr(normal.cells[0], name).numpy().any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_array_as_a_first_state_does_not_widen_a_layer_of_float32(kind):
+    layer = KINDS[kind](D, H, dtype=np.float32, rng=0)
+    state = tuple(part.numpy() for part in _parts(_state(kind, 1)))
+    state = state if kind == "lstm" else state[0]
+    cell_state = tuple(part[0] for part in state) if kind == "lstm" else state[0]
+    found = [layer(_draw(B, T, D), state), *_parts(layer.cells[0](_draw(B, D), cell_state))]
+    assert {x.dtype for x in found} == {np.dtype(np.float32)}

@@ -137,6 +137,8 @@ SHAPES = [
     ("(N, C, length, …)", lambda: mg.max_pool(z(2, 3), 2)),
     ("(C,) = (4,)", lambda: L.BatchNorm(3)(z(2, 4))),
     ("LSTM(X): X must be (B, T, 2)", lambda: LSTM(2, 3)(z(1, 4, 5))),
+    *(("GRUCell(x): x must be (B, 2), got (", lambda s=s: L.GRUCell(2, 3)(z(*s)))
+      for s in [(2,), (2, 2, 2)]),
     ("state must be (h, c), each (1, 1, 3)", lambda: LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
     ("mask must be (1, 4), got (1, 5)", lambda: RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
     ("at most half as many", lambda: Rotary(6)(z(3, 4))),
@@ -196,6 +198,12 @@ OTHERS = [
     (DTypeError, "boolean", lambda: linear_attention(
         z(3, 5), z(4, 5), z(4, 5), mask=np.ones(4, int))),
     (DTypeError, "boolean", lambda: L.combined_mask(np.tri(3, dtype=int), z(2, 3, dtype=bool))),
+    *((DTypeError, f"a mask to add needs floats, for 0 and -inf, got dtype={dtype}", call)
+      for dtype in ("bool", "int64")
+      for call in (lambda dtype=dtype: L.create_causal_mask(3, dtype),
+                   lambda dtype=dtype: L.padding_mask([1, 3], dtype=dtype))),
+    *((DTypeError, "not an array of numbers", lambda x=x: Linear(2, 3)(x))
+      for x in ([1.0, None], ["1.5", "2"], np.array(["1.5", "2"]))),
     (DTypeError, "lengths must be integers", lambda: L.padding_mask([1.0, 2.0])),
     (DTypeError, "create_causal_mask: seq_len must be an integer, got 2.5",
      lambda: L.create_causal_mask(2.5)),
@@ -225,6 +233,10 @@ OTHERS = [
      lambda: L.explain_layout(z(B, N, D), 5)),
     (ValueError, "the layer must have no biases",
      lambda: L.attend_per_head(heads(D, H, use_bias=True), z(B, N, D))),
+    *((ValueError, f"the layer must have no options, got {name}", lambda o=o: L.attend_per_head(
+        heads(D, H, **o), z(B, N, D)))
+      for name, o in [("causal", {"is_causal": True}), ("window", {"window": 2}),
+                      ("scale", {"scale": 0.0}), ("SoftCap", {"softcap": 1.0})]),
 ]  # fmt: skip
 
 TABLE = [
