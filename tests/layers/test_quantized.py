@@ -13,6 +13,7 @@ from layers import (
     quantize,
     weight_bytes,
 )
+from tests.compare import assert_same
 from tests.compiled import assert_compiles
 
 
@@ -56,9 +57,7 @@ def test_a_quantized_model_computes_the_same_to_a_few_percent_in_less_memory(mod
     assert np.abs(found - wanted).max() < 0.03 * np.abs(wanted).max()
     assert np.abs(found - wanted).max() > 0
     assert weight_bytes(small) < weight_bytes(model) / 2
-    assert all(
-        (a == b).all() for a, b in zip(before.values(), model.state_dict().values(), strict=True)
-    )
+    assert_same(model.state_dict(), before, 0)
 
 
 def test_the_gradient_takes_rounding_for_the_identity(rng):
@@ -87,7 +86,7 @@ def test_quantized_weights_are_buffers_saved_and_loaded_also_under_a_compiled_st
     mg.load(mg.save(tmp_path / "small.npz", model=first), model=second)
     assert np.abs(before - first(x).numpy()).max() > 0.1
     for found in (second(x), compiled(x)):
-        np.testing.assert_array_equal(found.numpy(), first(x).numpy())
+        assert_same(found, first(x), 0)
 
 
 # ---------------------------------------------------------------- trained for it
