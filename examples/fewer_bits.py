@@ -19,7 +19,7 @@ from layers import LearnedPosition, Linear, Module, TransformerBlock, quantize, 
 from minigrad.data import batches
 from minigrad.optim import AdamW, LossScale, schedule
 
-D = 32
+D = 24
 BITS = (8, 4, 3)
 
 
@@ -54,13 +54,18 @@ def train(model: Module, epochs: int, seed: int, lr: float, title: str) -> LossS
     rng = np.random.default_rng(seed)
     optimizer = AdamW(model.parameters(), lr=lr)
     scaler = LossScale(optimizer, scale=2.0**15)
-    slower = schedule.cosine(optimizer, epochs * -(-len(y) // 32))
+    slower = schedule.cosine(optimizer, epochs * (len(y) // 32))
+
+    @mg.compile
+    def step(x: np.ndarray, digit: np.ndarray) -> None:
+        model.zero_grad()
+        scaler.backward(mg.cross_entropy(model(x), digit))
+        scaler.step()
+        slower.step()
+
     for _ in tqdm(range(epochs), title):
-        for x, digit in batches(X, y, batch_size=32, rng=rng):
-            model.zero_grad()
-            scaler.backward(mg.cross_entropy(model(mg.tensor(x)), digit))
-            scaler.step()
-            slower.step()
+        for x, digit in batches(X, y, batch_size=32, rng=rng, drop_last=True):
+            step(x, digit)
     return scaler
 
 
@@ -135,10 +140,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer epochs")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    epochs = 6 if options.quick else 8
+    epochs = 4 if options.quick else 8
     whole, half = (Reader(np.random.default_rng(options.seed), t) for t in (np.float32, np.float16))
-    train(whole, epochs, options.seed, lr=3e-3, title="training in float32")
-    scaler = train(half, epochs, options.seed, lr=3e-3, title="training in float16")
+    train(whole, epochs, options.seed, lr=1e-2, title="training in float32")
+    scaler = train(half, epochs, options.seed, lr=1e-2, title="training in float16")
     small = quantize(whole, images(np.float32)[0][:64])
     right = show_kinds(whole, half, small)
     print(f"trained in float16: {scaler}")

@@ -106,9 +106,9 @@ class Batch(NamedTuple):
 
 
 def batch(reports: list[Report], rng: np.random.Generator, new: float = 0.0, n: int = 0) -> Batch:
-    """Filled up to a multiple of 8, or to n. A share `new` of names and things becomes <new>."""
+    """Filled up to a multiple of 16, or to n. A share `new` of names and things becomes <new>."""
     lengths = np.array([len(one.words) for one in reports])
-    n = n or -(-lengths.max() // 8) * 8
+    n = n or -(-lengths.max() // 16) * 16
     text = np.full((len(reports), n), PAD)
     for row, one in zip(text, reports, strict=True):
         hidden = {word for word in {*NAMES, *THINGS} if rng.random() < new} if new else ()
@@ -224,9 +224,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("page", nargs="?", metavar="STEP.html", help="one step, as a page, too")
-    parser.add_argument("--quick", action="store_true", help="one seed and 60 steps, not 3 and 150")
+    parser.add_argument("--quick", action="store_true", help="one seed and 40 steps, not 3 and 150")
     given = parser.parse_args()
-    seeds, steps, count = (1, 60, 60) if given.quick else (3, 150, 300)
+    seeds, steps, count = (1, 40, 60) if given.quick else (3, 150, 300)
 
     shown, found = None, {}
     for masking in MASKINGS:

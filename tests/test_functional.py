@@ -8,11 +8,6 @@ from minigrad.errors import GradientError, ShapeError
 from tests.compare import refusals
 
 
-@pytest.fixture
-def A(rng):
-    return rng.normal(size=(3, 5))
-
-
 def f(x):
     """A function of a vector to a vector, with every kind of op on the way."""
     y = mg.tanh(x) * mg.softmax(x) + mg.exp(x[::-1]) / 3
@@ -20,19 +15,6 @@ def f(x):
 
 
 # ---------------------------------------------------------------- closed forms
-
-
-def test_of_a_linear_map_the_jacobian_is_its_matrix(A, rng):
-    x = rng.normal(size=5)
-    linear = lambda x: mg.tensor(A) @ x  # noqa: E731
-    np.testing.assert_allclose(mg.jacobian(linear, x), A)
-    u, v = rng.normal(size=3), rng.normal(size=5)
-    out, pulled = mg.vjp(linear, x, u)
-    np.testing.assert_allclose(out, A @ x)
-    np.testing.assert_allclose(pulled, A.T @ u)
-    out, pushed = mg.jvp(linear, x, v)
-    np.testing.assert_allclose(out, A @ x)
-    np.testing.assert_allclose(pushed, A @ v)
 
 
 def test_the_jacobian_has_the_outputs_axes_then_the_inputs(rng):
@@ -51,8 +33,10 @@ def test_vjp_and_jvp_are_the_jacobian_from_both_sides(rng):
     x, u, v = rng.normal(size=5), rng.normal(size=6), rng.normal(size=5)
     J = mg.jacobian(f, x)
     assert J.shape == (6, 5)
-    np.testing.assert_allclose(mg.vjp(f, x, u)[1], u @ J, rtol=1e-12)
-    np.testing.assert_allclose(mg.jvp(f, x, v)[1], J @ v, rtol=1e-12)
+    for transform, along, expected in ((mg.vjp, u, u @ J), (mg.jvp, v, J @ v)):
+        out, found = transform(f, x, along)
+        np.testing.assert_array_equal(out, f(x))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_hvp_is_the_jacobian_of_the_gradient(rng):

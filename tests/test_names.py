@@ -13,10 +13,11 @@ ROOMS = (Path(mg.__file__).parent, Path(layers.__file__).parent)
 SEVERAL = {"_LATER"}  # what each package imports when it is first asked for
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for room in ROOMS:
-        for path in sorted(room.rglob("*.py")):
-            yield str(path.relative_to(room.parent)), ast.parse(path.read_text("utf-8"))
+MODULES = {
+    str(path.relative_to(room.parent)): ast.parse(path.read_text("utf-8"))
+    for room in ROOMS
+    for path in sorted(room.rglob("*.py"))
+}
 
 
 def names_of(module: ast.Module) -> Iterator[str]:
@@ -47,7 +48,7 @@ def is_packed(node: ast.AST) -> bool:
 
 def test_a_class_or_constant_has_a_name_of_its_own() -> None:
     places = defaultdict(set)
-    for path, module in modules():
+    for path, module in MODULES.items():
         for name in names_of(module):
             places[name].add(path)
     several = {name: sorted(where) for name, where in places.items() if len(where) > 1}
@@ -60,7 +61,7 @@ def test_a_class_or_constant_has_a_name_of_its_own() -> None:
 def test_a_line_assigns_one_thing() -> None:
     packed = [
         f"{path}:{node.lineno}"
-        for path, module in modules()
+        for path, module in MODULES.items()
         for node in ast.walk(module)
         if is_packed(node)
     ]

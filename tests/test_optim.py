@@ -333,17 +333,6 @@ def test_a_warm_up_rises_evenly_to_the_highest_rate_and_what_follows_ends_where_
         np.testing.assert_allclose(found[20:], 0.05)
 
 
-def test_a_schedule_loaded_goes_on_where_it_was():
-    (first, one), (second, other) = (made(WARM["cosine"], lr) for lr in (0.5, 0.1))
-    for _ in range(6):
-        one.step()
-    other.load_state_dict(one.state_dict())
-    assert second.lr == first.lr
-    one.step()
-    other.step()
-    assert second.lr == first.lr < 0.5
-
-
 # ---------------------------------------------------------------- averages
 
 

@@ -6,6 +6,7 @@ A limit only comes down.
 import operator
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -78,64 +79,29 @@ def a_later_call() -> Any:
     return lambda: compiled(x)
 
 
-def picture(tmp_path: Path) -> Any:
+def a_picture() -> Any:
+    pytest.importorskip("graphviz")
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     with mg.trace() as t:
         (x * x).sum().backward()
-    return lambda: t.draw(tmp_path / "g.svg")
+    return lambda: t.draw("g.svg")
 
 
-def test_an_op_forward_and_backward() -> None:
-    """Its declaration, op, tensor."""
-    assert len(files_of(an_op())) <= 3
+NEEDS_COMPILER = pytest.mark.needs_fast("compiled steps")
+LIMITS = [
+    (an_op, "", 3),  # its declaration, op, tensor
+    (the_traversal, "minigrad/engine/", 2),  # tensor and op
+    (attention_with_a_causal_mask, "layers/", 5),
+    pytest.param(its_first_call, "minigrad/fast/compiler/", 12, marks=NEEDS_COMPILER),  # goal 10
+    pytest.param(a_later_call, "minigrad/fast/compiler/", 5, marks=NEEDS_COMPILER),
+    (a_picture, "minigrad/views/", 8),
+]
 
 
-def test_the_engine_on_the_way_of_the_traversal() -> None:
-    """Tensor and op."""
-    found = files_of(the_traversal())
-    assert len([name for name in found if name.startswith("minigrad/engine/")]) <= 2
-
-
-def test_multi_head_attention_with_a_causal_mask() -> None:
-    found = files_of(attention_with_a_causal_mask())
-    assert len([name for name in found if name.startswith("layers/")]) <= 5
-
-
-@pytest.mark.needs_fast("compiled steps")
-@pytest.mark.parametrize(("call", "most"), [(its_first_call, 12), (a_later_call, 5)])
-def test_a_call_of_a_compiled_step(call: Callable[[], Any], most: int) -> None:
-    """The first one records and writes the program. Goal 10."""
-    found = files_of(call())
-    assert len([name for name in found if name.startswith("minigrad/fast/compiler/")]) <= most
-
-
-@pytest.mark.needs_fast("compiled steps")
-def test_the_way_from_a_step_to_its_program_and_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """compile, record, symbol, program, source: who is on the stack as calls are written down."""
-    from minigrad.fast.compiler import program, source
-
-    seen: set[str] = set()
-
-    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            frame = sys._getframe(1)
-            while frame.f_back is not None:
-                seen.add(frame.f_code.co_filename)
-                frame = frame.f_back
-            seen.add(function.__code__.co_filename)
-            return function(*args, **kwargs)
-
-        return noted
-
-    monkeypatch.setattr(program.Program, "add", noting(program.Program.add))
-    monkeypatch.setattr(source.SourceWriter, "write", noting(source.SourceWriter.write))
-    its_first_call()()
-    folder = Path(program.__file__).parent
-    on_the_way = {Path(name).stem for name in seen if Path(name).parent == folder}
-    assert on_the_way == {"__init__", "record", "symbol", "program", "source"}
-
-
-def test_a_picture(tmp_path: Path) -> None:
-    pytest.importorskip("graphviz")
-    found = files_of(picture(tmp_path))
-    assert len([name for name in found if name.startswith("minigrad/views/")]) <= 8
+@pytest.mark.parametrize(("task", "folder", "most"), LIMITS)
+def test_so_many_files_at_most_are_on_the_way(
+    task: Callable[[], Any], folder: str, most: int, tmp_path: Path
+) -> None:
+    with chdir(tmp_path):
+        on_the_way = {name for name in files_of(task()) if name.startswith(folder)}
+    assert len(on_the_way) <= most, on_the_way

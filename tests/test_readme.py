@@ -3,17 +3,16 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.process import python
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("room", ["engine", "ops", "recording", "views", "fast", "cli", "optim"])
-def test_every_room_of_the_house_is_named_in_contributing(room):
-    assert f"{room}/" in (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+def test_every_room_of_the_house_is_named_in_contributing():
+    rooms = [path.parent.name for path in (ROOT / "minigrad").glob("*/__init__.py")]
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert [room for room in rooms if f"{room}/" not in text] == []
 
 
 def test_files_and_folders_that_are_named_are_there():

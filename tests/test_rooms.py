@@ -4,6 +4,8 @@ Without minigrad/fast, deleted or turned off, all else works and what is missing
 """
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,17 +45,29 @@ def expected() -> str:
     return trained(ROOT)
 
 
-def copy_without(room: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both packages, of which rooms may be moved away."""
+    folder = tmp_path_factory.mktemp("copy")
     for package in ("minigrad", "layers"):
-        left_out = shutil.ignore_patterns("__pycache__", *[room] * (package == "minigrad"))
+        left_out = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, folder / package, ignore=left_out)
-    assert not (folder / "minigrad" / room).exists()
+    return folder
+
+
+@contextmanager
+def without(room: str, copy: Path) -> Iterator[None]:
+    (copy / "minigrad" / room).rename(copy / room)
+    try:
+        yield
+    finally:
+        (copy / room).rename(copy / "minigrad" / room)
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_models_train_to_the_same_numbers_without(room: str, expected: str, tmp_path: Path) -> None:
-    copy_without(room, tmp_path)
-    assert trained(tmp_path) == expected
+def test_models_train_to_the_same_numbers_without(room: str, expected: str, copy: Path) -> None:
+    with without(room, copy):
+        assert trained(copy) == expected
 
 
 WITHOUT_FAST = """
@@ -85,10 +99,10 @@ refused(lambda: SelfAttention(13, 5, 7, method="tiled")(X))
 
 
 @pytest.mark.parametrize("how", ["deleted", "turned off"])
-def test_without_fast_auto_is_exact_and_what_is_missing_says_so(how: str, tmp_path: Path) -> None:
+def test_without_fast_auto_is_exact_and_what_is_missing_says_so(how: str, copy: Path) -> None:
     if how == "deleted":
-        copy_without("fast", tmp_path)
-        done = python("-W", "error", "-c", WITHOUT_FAST, cwd=tmp_path, root=tmp_path)
+        with without("fast", copy):
+            done = python("-W", "error", "-c", WITHOUT_FAST, cwd=copy, root=copy)
     else:
         done = python("-W", "error", "-c", WITHOUT_FAST, MINIGRAD_FAST="0")
     loaded, overlays, method, op, *refusals = done.stdout.splitlines()

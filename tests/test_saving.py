@@ -186,19 +186,20 @@ def test_of_a_damaged_file_the_one_before_it_is_used_or_nothing_is_written(two, 
     np.testing.assert_array_equal(model.W.numpy(), before)
 
 
-def test_step_and_note_keep_their_arrays(tmp_path):
-    note = {"W": np.ones((2, 3)), "losses": [1.0, np.float32([2, 3])], "a/b": np.ones(2)}
-    note |= {"a": {"b": mg.tensor([5.0])}, "text": "é", "count": np.int64(3), "none": None}
-    found = mg.load(mg.save(tmp_path / "run.npz", step=np.arange(3), note=note))
+def test_step_and_note_keep_their_arrays_whatever_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    note = {
+        "losses": [1.0, np.float32([2, 3])], "a/b": np.ones(2), "a": {"b": np.array([5.0])},
+        "fortran": np.asfortranarray(rng.normal(size=(3, 5))), "empty": np.zeros((0, 3)),
+        "half": rng.normal(size=4).astype(np.float16), "bool": np.array([True, False]),
+        "scalar": np.array(2.5), "step": np.arange(12).reshape(3, 4)[:, ::2],
+        "text": "é", "count": np.int64(3), "none": None,
+    }  # fmt: skip
+    given = note | {"a": {"b": mg.tensor([5.0])}}
+    found = mg.load(mg.save(tmp_path / "run.npz", step=np.arange(3), note=given))
     np.testing.assert_array_equal(found["step"], [0, 1, 2])
-    for given, kept in (
-        (note["W"], found["note"]["W"]),
-        (note["losses"][1], found["note"]["losses"][1]),
-        (note["a/b"], found["note"]["a/b"]),
-        (note["a"]["b"].numpy(), found["note"]["a"]["b"]),
-    ):
-        np.testing.assert_array_equal(given, kept, strict=True)
-    assert [found["note"][name] for name in ("text", "count", "none")] == ["é", 3, None]
+    assert found["note"].keys() == note.keys()
+    assert_same(found["note"], note, 0)
 
 
 @pytest.mark.parametrize(
@@ -278,21 +279,3 @@ def test_what_is_not_asked_for_is_returned_as_it_was_saved(tmp_path):
         fresh = np.random.Generator(type(rng.bit_generator)(99))
         mg.load(path, rng=fresh)
         np.testing.assert_array_equal(fresh.normal(size=5), expected)
-
-
-def test_arrays_keep_dtype_shape_and_entries_whatever_their_order(tmp_path):
-    rng = np.random.default_rng(0)
-    arrays = {
-        "fortran": np.asfortranarray(rng.normal(size=(3, 5))), "empty": np.zeros((0, 3)),
-        "half": rng.normal(size=4).astype(np.float16), "bool": np.array([True, False]),
-        "scalar": np.array(2.5), "step": np.arange(12).reshape(3, 4)[:, ::2],
-    }  # fmt: skip
-
-    class Kept:
-        def state_dict(self):
-            return arrays
-
-    found = mg.load(mg.save(tmp_path / "run.npz", data=Kept()))["data"]["state"]
-    for key, array in arrays.items():
-        np.testing.assert_array_equal(found[key], array)
-        assert (found[key].dtype, found[key].shape) == (array.dtype, array.shape)
