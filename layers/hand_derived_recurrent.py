@@ -198,7 +198,7 @@ def _of(
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.exp(-np.logaddexp(0, -x))  # 1 / (1 + e^−x), which overflows
 
 
 def _linear(x: Array, W: Array, b: Array | None) -> Array:

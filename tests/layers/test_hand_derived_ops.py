@@ -116,6 +116,15 @@ def test_the_last_states_of_an_lstm_are_held_against_them_too(rng) -> None:
     assert traced(run).check().ok
 
 
+@pytest.mark.parametrize("cells", [layers.GRU, layers.LSTM])
+def test_a_gate_that_is_closed_does_not_overflow(cells) -> None:
+    layer = cells(3, 5, rng=0, dtype=np.float32)
+    bias = layer.cells[0].bias_ih.numpy().copy()
+    bias[:5] = -800  # of what is reset, or written
+    layer.cells[0].bias_ih.assign_(bias)
+    assert traced(of(layer, 2, 4, 3)).check().ok
+
+
 def off(steps: Callable[..., Any]) -> Callable[..., Any]:
     """The same, of which the last gradient is wrong by 0.05 %."""
 
