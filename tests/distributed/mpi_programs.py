@@ -171,6 +171,11 @@ def compiled_on_batches_of_other_sizes():
     assert not compiled.reasons
 
 
+def compiled_steps():
+    a_compiled_step()
+    compiled_on_batches_of_other_sizes()
+
+
 def compiled_on_one_rank():
     step = lambda x: dist.all_reduce(mg.sum(mg.tanh(x)))  # noqa: E731
     step = mg.compile(step) if dist.world().rank == 0 else step

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec")
 EXAMPLE = ROOT / "examples" / "parallel_gpt.py"
 PROGRAMS = Path(__file__).with_name("mpi_programs.py")
 APART = {"MPIR_CVAR_NOLOCAL": "1"}  # MPICH takes each rank to be on a machine of its own
-SOON = {"MINIGRAD_WAIT": "3"}
+SOON = {"MINIGRAD_WAIT": "2"}
 
 
 def run(*program, ranks=2, options=(), fails=False, **environment):
@@ -34,14 +34,13 @@ def run(*program, ranks=2, options=(), fails=False, **environment):
     return text
 
 
-@pytest.mark.parametrize(("p", "apart"), [(2, []), (3, []), (2, ["apart"])])
+@pytest.mark.parametrize(("p", "apart"), [(3, []), (2, ["apart"])])
 def test_collectives_over_mpi_give_what_they_say(p, apart):
     text = run(PROGRAMS, "collectives", *apart, ranks=p, **APART if apart else {})
     assert all(f"rank {rank} agrees" in text for rank in range(p))
 
 
 SIZES = ["rank 0: all_reduce(x) of (3,)", "rank 1: all_reduce(x) of (4,)"]
-ALONE = ["rank 0 waits in all_reduce", "nothing of the others for 3 s"]
 slow = pytest.mark.slow
 
 
@@ -49,22 +48,19 @@ slow = pytest.mark.slow
     ("program", "environment", "said"),
     [
         ("one_raises", {}, ["rank 1 of 2 ends all: ValueError: a bad batch"]),
-        ("one_is_killed", {},
-         ["rank 1 (process", "killed", "last in all_reduce() of (3,)", ".py:56"]),
-        ("one_leaves", {}, ["rank 1 (process", "left by os._exit; last in all_reduce"]),
         ("one_skips", {}, ["rank 0 waits in all_reduce", "rank 1", "its program has ended"]),
         ("one_differs", {}, SIZES),
         ("one_exits", {}, []),
-        pytest.param("one_is_stopped", SOON, ["for 3 s (MINIGRAD_WAIT)", "rank 1",
+        pytest.param("one_is_stopped", SOON, ["for 2 s (MINIGRAD_WAIT)", "rank 1",
                      "last in all_reduce"], marks=slow),
         pytest.param("one_loops", SOON, ["rank 0 waits in all_reduce", "for rank 1",
-                     "for 3 s (MINIGRAD_WAIT)"], marks=slow),
+                     "for 2 s (MINIGRAD_WAIT)"], marks=slow),
         pytest.param("one_skips_before_a_save", SOON, ["ranks disagree", "rank 0: collect",
                      "rank 1: all_reduce"], marks=slow),
         ("one_differs", APART, SIZES),
         ("one_is_killed", APART, []),
-        pytest.param("one_loops", APART | SOON, ALONE, marks=slow),
-        pytest.param("one_skips", APART | SOON, ALONE, marks=slow),
+        pytest.param("one_skips", APART | SOON, ["rank 0 waits in all_reduce",
+                     "nothing of the others for 2 s"], marks=slow),
     ],
 )  # fmt: skip
 def test_a_program_that_goes_wrong_on_one_rank_ends_on_all(program, environment, said):
@@ -76,7 +72,8 @@ def test_a_program_that_goes_wrong_on_one_rank_ends_on_all(program, environment,
 
 def test_a_rank_that_mpiexec_leaves_alive_is_ended():
     text = run(PROGRAMS, "one_leaves", options=["-disable-auto-cleanup"], fails=True)
-    assert "left by os._exit" in text
+    for part in ("rank 1 (process", "left by os._exit; last in all_reduce"):
+        assert part in text
 
 
 def test_a_rank_that_was_gone_before_its_line_was_heard_is_named_and_the_others_end():
@@ -88,8 +85,10 @@ def test_a_rank_that_was_gone_before_its_line_was_heard_is_named_and_the_others_
 
 
 @pytest.mark.skipif(not Path("/dev/shm").exists(), reason="no /dev/shm")
-def test_no_shared_memory_is_left_behind():
+def test_a_rank_that_is_killed_is_named_and_leaves_no_shared_memory_behind():
     text = run(PROGRAMS, "says_what_it_shares_and_is_killed", fails=True)
+    for part in ("rank 1 (process", "killed", "last in all_reduce() of (3,)", ".py:56"):
+        assert part in text
     made = {Path(word) for word in text.split() if word.startswith("/dev/shm/mpich")}
     assert made
     until = time.monotonic() + 20  # what is beside the ranks outlives mpiexec
@@ -122,22 +121,14 @@ def test_training_goes_on_after_a_rank_was_killed(tmp_path):
     assert "4 losses, each at most" in run(EXAMPLE, "--steps", 14, "--file", file)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "said"),
-    [
-        (1, "one rank alone has nothing to share"),
-        (3, "must divide the number of ranks, which is 3"),
-    ],
-)
-def test_a_wrong_number_of_ranks_is_an_error(ranks, said):
-    assert said in run(EXAMPLE, ranks=ranks, fails=True)
+def test_one_rank_alone_is_told_how_to_start_several():
+    assert "one rank alone has nothing to share" in run(EXAMPLE, ranks=1, fails=True)
 
 
 @pytest.mark.needs_fast("it compiles a step")
-@pytest.mark.parametrize("program", ["a_compiled_step", "compiled_on_batches_of_other_sizes"])
-def test_compiled_steps_make_the_same_collectives_on_every_rank(program):
+def test_compiled_steps_make_the_same_collectives_on_every_rank():
     """Also those whose result a rank does not read, and in the calls that run both ways."""
-    run(PROGRAMS, program)
+    run(PROGRAMS, "compiled_steps")
 
 
 @pytest.mark.needs_fast("it compiles a step")

@@ -79,9 +79,9 @@ def test_skipped_keys_and_values_are_never_read(rng, weights_bytes):
 @pytest.mark.parametrize("base", [False, True])
 def test_one_entry_that_differs_in_the_midst_of_a_block_counts(rng, base, weights_bytes):
     """One entry among closed blocks, or open ones, for some of the heads."""
-    mask = np.full((2, 1, 600, 600), base)
-    mask[1, 0, 300, 450] = mask[0, 0, 70, 70] = not base
-    q, k, v = draw(rng, (2, 3), 600, 600)
+    mask = np.full((2, 1, 400, 400), base)
+    mask[1, 0, 150, 300] = mask[0, 0, 70, 70] = not base
+    q, k, v = draw(rng, (2, 2), 400, 400)
     with LIMITS.changed(weights_bytes=weights_bytes):
         assert_equals_exact(q, k, v, mask)
         assert_equals_exact(q, k, v, np.where(mask, 0, -np.inf), is_causal=True)

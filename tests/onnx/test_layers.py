@@ -28,12 +28,40 @@ def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
 CAUSAL = L.MultiHeadAttention(D, 3, rng=0)
 PADDED = L.LSTM(4, 3, n_layers=2, bidirectional=True, **F32), L.GRU(4, 3, **F32)
 TABLE = mg.tensor(np.linspace(-1.0, 1.0, 15).reshape(5, 3))
-OTHERS = {
-    "encoder": (L.Encoder(**SIZE), sequences),
-    "language model": (
-        L.LanguageModel(n_tokens=11, **SIZE),
-        lambda rng, B, n: [rng.integers(0, 11, (B, n))],
+FUNCTIONS = {  # of one tensor
+    "largest entries": lambda x: mg.topk(x, 3)[0],
+    "a slice up to a NumPy integer": lambda x: x[:, : np.int64(2)],
+    "what is inside bounds, which NumPy narrows in place": (
+        lambda x: mg.where([m := x.data > -1, np.logical_and(m, x.data < 1, out=m)][0], x, 0.0)
     ),
+    "NumPy's reductions from an entry on": (
+        lambda x: (
+            (x.data.max(2, initial=0.5) - x.data.min(2, initial=-0.5)) * mg.mean(x, 2)
+            + x.data.sum(2, initial=2.0)
+        )
+    ),
+    "the square of a length": (
+        lambda x: mg.reshape(x @ x.mT, (x.shape[0], -1)) * np.arange(x.shape[1] ** 2)
+    ),
+    "a copy that is written in place": lambda x: x * np.add(copy := x.data.copy(), 1, out=copy),
+    "a transposed array of NumPy, and NaN": (
+        lambda x: x + mg.tensor(x.data.transpose().T) * np.array([1, np.nan, 2, 3])
+    ),
+    "positions on two axes apart": (
+        lambda x: mg.reshape(x, (*x.shape[:2], 2, 2))[:, np.array([0, 2]), :, np.array([1, 0])]
+    ),
+    "a length of three terms": (
+        lambda x: (
+            mg.concatenate((x[:, 0, 0], x[0, :, 0], x[0, 0, :1]))
+            * np.arange(x.shape[0] + x.shape[1] + 1)
+        )
+    ),
+    "a batch norm of each position": lambda x: mg.batch_norm(x, None, None, None, None),
+    "rows that a constant closes": (
+        lambda x: mg.softmax(mg.stack([x, x]) @ np.eye(4) + np.array([[[[0.0]]], [[[-np.inf]]]]))
+    ),
+}
+MODELS = {
     "lstm": (L.LSTM(4, 3, n_layers=2, bidirectional=True, rng=0), sequences),
     "gru": (L.GRU(4, 3, **F32), partial(sequences, dtype="f")),
     "rnn": (L.RNN(4, 3, **F32), partial(sequences, dtype="f")),
@@ -49,63 +77,13 @@ OTHERS = {
         L.quantize(L.Encoder(**SIZE), np.zeros((1, 2, 4))),
         sequences,
     ),
-    "largest entries": (
-        lambda x: mg.topk(x, 3)[0],
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "a slice up to a NumPy integer": (
-        lambda x: x[:, : np.int64(2)],
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
     "what is infinite": (
         lambda x: mg.where(np.isinf(x.data), 0.0, x),
         lambda rng, B, n: [mg.tensor(rng.choice([1.0, np.inf, -2.0], (B, n, 5)))],
     ),
-    "what is inside bounds, which NumPy narrows in place": (
-        lambda x: mg.where([m := x.data > -1, np.logical_and(m, x.data < 1, out=m)][0], x, 0.0),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "NumPy's reductions from an entry on": (
-        lambda x: (
-            (x.data.max(2, initial=0.5) - x.data.min(2, initial=-0.5)) * mg.mean(x, 2)
-            + x.data.sum(2, initial=2.0)
-        ),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "the square of a length": (
-        lambda x: mg.reshape(x @ x.mT, (x.shape[0], -1)) * np.arange(x.shape[1] ** 2),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "a copy that is written in place": (
-        lambda x: x * np.add(copy := x.data.copy(), 1, out=copy),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "a transposed array of NumPy, and NaN": (
-        lambda x: x + mg.tensor(x.data.transpose().T) * np.array([1, np.nan, 2, 3]),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "positions on two axes apart": (
-        lambda x: mg.reshape(x, (*x.shape[:2], 2, 2))[:, np.array([0, 2]), :, np.array([1, 0])],
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
     "integers divided": (
         lambda i: mg.tensor((i // 3) * (i % -4)),
         lambda rng, B, n: [rng.integers(-20, 20, (B, n))],
-    ),
-    "a length of three terms": (
-        lambda x: (
-            mg.concatenate((x[:, 0, 0], x[0, :, 0], x[0, 0, :1]))
-            * np.arange(x.shape[0] + x.shape[1] + 1)
-        ),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "a batch norm of each position": (
-        lambda x: mg.batch_norm(x, None, None, None, None),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
-    ),
-    "rows that a constant closes": (
-        lambda x: mg.softmax(mg.stack([x, x]) @ np.eye(4) + np.array([[[[0.0]]], [[[-np.inf]]]])),
-        lambda rng, B, n: [mg.tensor(*sequences(rng, B, n))],
     ),
     "one-hot tokens, pooled where they are real": (
         lambda t, real: (
@@ -141,10 +119,6 @@ OTHERS = {
         L.Sequential(L.BatchNorm(3), L.GroupNorm(3, 3), L.InstanceNorm(3)).eval(),
         lambda rng, B, n: [rng.normal(size=(B, 3, 5, 7))],
     ),
-    "a causal mask of the length": (
-        lambda X: CAUSAL(X, L.create_causal_mask(X.shape[1])),
-        partial(sequences, d=D),
-    ),
     "a mask as input": (
         CAUSAL,
         lambda rng, B, n: [*sequences(rng, B, n, D), rng.random((B, 1, n)) < 0.6],
@@ -160,9 +134,13 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+def tensors(rng, batch, n):
+    return [mg.tensor(*sequences(rng, batch, n))]
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *MODELS])
 def test_a_model_runs_at_other_batches_and_lengths(rng, name, tmp_path):
-    model, draw = OTHERS[name]
+    model, draw = MODELS[name] if name in MODELS else (FUNCTIONS[name], tensors)
     sizes = (1, 3), (5, 10)
     assert_same_at_other_sizes(model, partial(draw, rng), sizes, tmp_path, longest=30)
 

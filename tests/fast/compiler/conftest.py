@@ -17,6 +17,12 @@ def sizes(request):
 
 
 @pytest.fixture
+def as_if_large():
+    with LIMITS.changed(**AS_IF_LARGE):
+        yield
+
+
+@pytest.fixture
 def in_parts(monkeypatch):
     """Two threads, and programs run in parts that are too small to gain by it."""
     import minigrad.fast.compiler.partition as partition

@@ -12,17 +12,10 @@ import pytest
 
 import minigrad as mg
 from layers import (
-    GRU,
     LSTM,
-    RNN,
-    AvgPool2d,
     BatchNorm,
-    Conv1d,
     Conv2d,
-    Flatten,
-    GroupNorm,
     Linear,
-    MaxPool2d,
     MultiHeadAttention,
     SelfAttention,
     Sequential,
@@ -31,10 +24,11 @@ from layers import (
     scaled_dot_product_attention,
 )
 from minigrad.errors import ArgumentError
+from tests.compare import assert_same
 from tests.compiled import assert_compiles
+from tests.layers.kinds import OF_ARRAYS, OF_TOKENS, ROWS, WITH_CONTEXT, call, drawn, kinds
 
 N = 7
-B, T, D, H = 3, 5, 2, 4
 
 
 def draw(*shape, seed=0, dtype=np.float64):
@@ -55,6 +49,28 @@ def training(model, weight=None):
     return step
 
 
+@kinds(ROWS, WITH_CONTEXT, OF_TOKENS, OF_ARRAYS, without=("dropout", "tiles"))
+def test_a_layer_compiled_as_if_its_arrays_were_large_gives_what_it_gives_eagerly(
+    rng, name, as_if_large
+):
+    """As they are, small: tests/layers/test_every_kind.py."""
+    layer, *inputs = drawn(rng, name)
+    leaves = [x for x in inputs if isinstance(x, mg.Tensor)] + layer.parameters()
+    step = training(partial(call, layer))
+    assert_compiles(step, leaves, *[inputs] * 3, tolerance=1e-9)
+
+
+def test_averages_of_a_batch_norm_move_as_they_do_eagerly(rng):
+    eager, other = (
+        Sequential(Conv2d(1, 4, 3, padding=1, rng=0), BatchNorm(4), mg.softplus) for _ in range(2)
+    )
+    compiled = mg.compile(training(other))
+    for X in rng.normal(size=(5, 3, 1, 6, 7)):
+        assert_same(compiled(X), training(eager)(X), 1e-12)
+        assert_same(other.state_dict(), eager.state_dict(), 1e-12)
+    assert not compiled.reasons
+
+
 # ---------------------------------------------------------------- attention
 
 MASKS = {
@@ -73,28 +89,48 @@ ATTENTION = {
 
 @pytest.mark.usefixtures("sizes")
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", ATTENTION)
-def test_attention_equals_eager(kind, bias, mask):
+def test_attention_equals_eager(kind, mask):
     x = mg.tensor(draw(2, N, 6), requires_grad=True, name="X")
-    layer = ATTENTION[kind](use_bias=bias, rng=0, method="exact")
+    layer = ATTENTION[kind](rng=0, method="exact")
     step = training(lambda x: layer(x, mask=mask), draw(2, N, 6, seed=1)[..., : layer.W_O.shape[1]])
     leaves = [x, *layer.parameters()]
     assert_compiles(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])
 
 
+MASKED = {
+    "causal": partial(MultiHeadAttention, 6, 2, is_causal=True),
+    "window": partial(MultiHeadAttention, 6, 2, is_causal=True, window=3),
+    "tiles": partial(MultiHeadAttention, 6, 2, is_causal=True, method="tiled"),
+    "window of tiles": partial(MultiHeadAttention, 6, 2, window=3, method="tiled"),
+    "LSTM": partial(LSTM, 6, 4, 2, True),
+    "LSTM step by step": partial(LSTM, 6, 4, 2, True, method="steps"),
+}
+
+
+def with_states(layer):
+    """A loss of all that a recurrent layer gives."""
+
+    def model(X, mask):
+        H, (h, c) = layer(X, mask=mask, return_state=True)
+        return mg.sum(H * H) + mg.sum(h * c)
+
+    return model
+
+
 @pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize("visible", [{"is_causal": True}, {"is_causal": True, "window": 3}])
-@pytest.mark.parametrize("method", ["exact", "tiled"])
-@pytest.mark.parametrize("additive", [False, True])
-def test_a_layer_that_limits_what_is_seen_takes_another_mask_at_each_call(
-    visible, method, additive
-):
-    layer = MultiHeadAttention(6, 2, rng=0, method=method, **visible)
-    x = mg.tensor(draw(2, N, 6), requires_grad=True)
-    seen = [np.arange(N) < np.array(n)[:, None, None] for n in ([4, 7], [7, 1], [2, 3])]
-    masks = [np.where(m, 0.0, -np.inf) if additive else m for m in seen]
-    assert_compiles(training(layer), [x, *layer.parameters()], *((x, mask) for mask in masks))
+@pytest.mark.parametrize(
+    ("kind", "additive"), [*((kind, False) for kind in MASKED), ("window", True), ("tiles", True)]
+)
+def test_a_mask_is_another_at_each_call(kind, additive):
+    layer, x = MASKED[kind](rng=0), mg.tensor(draw(2, N, 6), requires_grad=True)
+    seen = [np.arange(N) < np.array(n)[:, None] for n in ([4, 7], [7, 1], [2, 3])]
+    if isinstance(layer, LSTM):
+        model, masks = with_states(layer), seen
+    else:
+        model = lambda x, mask: layer(x, mask=mask)  # noqa: E731
+        masks = [np.where(m, 0.0, -np.inf) if additive else m for m in (m[:, None] for m in seen)]
+    assert_compiles(training(model), [x, *layer.parameters()], *((x, mask) for mask in masks))
 
 
 @pytest.mark.usefixtures("sizes")
@@ -134,52 +170,6 @@ def test_a_block_is_followed_into_every_rule_of_its_backward(dtype, tolerance, s
     step = training(block, draw(2, size, 6, seed=1, dtype=dtype))
     run = assert_compiles(step, [x, *block.parameters()], *[(x,)] * 3, tolerance=tolerance)
     assert "_backward(" not in run.source  # no rule is called whole
-
-
-# ---------------------------------------------------------------- other layers
-
-MODELS = {
-    f"{kind.__name__} {method}": (kind(D, H, 2, True, method=method, rng=0), (B, T, D))
-    for kind in (RNN, GRU, LSTM)
-    for method in ("fused", "steps")
-} | {
-    "classifier": (
-        Sequential(LSTM(D, H, rng=0), lambda X: X[:, -1], Linear(H, 3, rng=1)), (B, T, D)
-    ),
-    "conv1d": (Conv1d(D, H, 3, padding="same", rng=0), (B, D, 9)),
-    "conv2d": (Conv2d(4, 6, 3, stride=2, padding=1, groups=2, rng=0), (B, 4, 7, 5)),
-    "cnn": (
-        Sequential(
-            Conv2d(1, 4, 3, padding=1, rng=0), BatchNorm(4), mg.relu, MaxPool2d(2),
-            Conv2d(4, 6, 3, rng=1), GroupNorm(2, 6), mg.softplus, AvgPool2d(2), Flatten(),
-            Linear(6, 3, rng=2),
-        ),
-        (B, 1, 8, 8),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_compiled_gives_what_it_gives_eagerly(name):
-    model, shape = MODELS[name]
-    calls = [(draw(*shape, seed=n),) for n in range(3)]
-    assert_compiles(training(model), model.parameters(), *calls)
-
-
-@pytest.mark.parametrize("method", ["fused", "steps"])
-def test_a_mask_is_another_at_each_call(method):
-    model = LSTM(D, H, 2, True, method=method, rng=0)
-
-    def step(X, mask):
-        H_all, (h, c) = model(X, mask=mask, return_state=True)
-        loss = (H_all * H_all).sum() + (h * c).sum()
-        loss.backward()
-        return loss
-
-    lengths = [np.random.default_rng(n).integers(1, T + 1, (B, 1)) for n in range(3)]
-    calls = [(draw(B, T, D, seed=n), np.arange(T) < length) for n, length in enumerate(lengths)]
-    assert_compiles(step, model.parameters(), *calls)
 
 
 def test_what_is_looked_up_in_an_array_is_looked_up_again():
