@@ -1,6 +1,7 @@
 """Shown formulas are held to the code: what each op says of itself in LaTeX is what it computes."""
 
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def _ops():
 
 
 @cache
-def checks(op, spoil=""):
+def checks(op, spoil="", most=None):
     """The checks of an op, its formulas changed if asked for; of one with kinks, at ties too."""
     declared, samples = op.formulas, op.samples
 
@@ -27,7 +28,7 @@ def checks(op, spoil=""):
         return change(tex), {name: change(rule) for name, rule in rules.items()}
 
     def with_ties(rng):
-        for one in samples(rng):
+        for one in islice(samples(rng), most):
             yield one
             if not op.analytic and op.name != "fake_quantize":  # whose scale would be 0
                 yield call(*map(_whole, one.args), **one.kwargs)
@@ -74,10 +75,10 @@ ALIKE = {
 
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_a_formula_that_is_spoiled_is_caught(spoil):
-    """Every rule of every op, where the change changes the text, on one sample at least."""
+    """Every rule of every op, where the change changes the text, on one of two samples at least."""
     seen = {}
     for op in _ops():
-        for before, after in zip(checks(op), checks(op, spoil), strict=True):
+        for before, after in zip(checks(op, most=2), checks(op, spoil, 2), strict=True):
             if before.formula != after.formula and before.part != "out":
                 part = op.name, before.part.rstrip("0123456789")
                 seen[part] = seen.get(part, False) or not after.ok

@@ -12,6 +12,7 @@ from minigrad.views.derivation.sections import Sections
 from minigrad.views.fold import prefixes
 from minigrad.views.formula import latex
 from minigrad.views.model import AnnotatedTrace
+from minigrad.views.plain import sized
 
 from . import conftest as graphs
 from .models import KINDS, trained
@@ -29,11 +30,6 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
-
-
 def leaf(rng, *shape, name=None):
     return mg.tensor(rng.uniform(-1, 1, shape), requires_grad=True, name=name)
 
@@ -47,9 +43,9 @@ def ran(loss):
     return t
 
 
-def of_attention(rng, mask=True):
+def of_attention(rng):
     layer, x = layers.SelfAttention(5, 3, 2, rng=rng), rng.normal(size=(2, 7, 5))
-    return lambda: mg.mean(layer(x, np.tri(7, dtype=bool) if mask else None) ** 2)
+    return lambda: mg.mean(layer(x, np.tri(7, dtype=bool)) ** 2)
 
 
 def of_mlp(rng):
@@ -187,12 +183,6 @@ def a_bias_is_no_factor(rng):
     return a_row(rng, 4, 3)
 
 
-@says(never=["✓", "✗"])
-def no_mark_without_hand_derived_steps(rng):
-    x, w = leaf(rng, 2, 3, name="x"), leaf(rng, 3, 5, name="w")
-    return lambda: mg.sum(mg.tanh(x @ w))
-
-
 @says(
     "no gradient was held against hand-derived steps; no backward ran through",
     never=["✓"],
@@ -239,8 +229,8 @@ def no_promise_of_rules_for_a_decoding_step(rng):
 
 
 @says(
-    "`step[0] … step[2999]` are alike",
-    "add ×3000 | 2 | 1.0 |",
+    "`step[0] … step[1099]` are alike",
+    "add ×1100 | 2 | 1.0 |",
     "| $`x`$ | `x` | 2 | 1.0 |",  # used within a copy that is not told
 )
 def a_long_chain_without_recursion(rng):
@@ -248,7 +238,7 @@ def a_long_chain_without_recursion(rng):
 
     def loss():
         y = x
-        for _ in range(3000):
+        for _ in range(1100):
             y = y + np.ones(2)
         return mg.sum(y)
 
@@ -278,12 +268,6 @@ def a_constant_without_a_name_by_no_letter_of_a_layer(rng):
 def several_constants_without_names_by_numbers(rng):
     x = leaf(rng, 3, name="c")
     return lambda: mg.sum((x + rng.normal(size=3)) * rng.normal(size=3))
-
-
-@says(never=["X^{("])
-def a_layer_s_own_letter_beside_an_unnamed_input(rng):
-    X = leaf(rng, 2, 3, name="X")
-    return lambda: mg.sum(X + mg.scale(mg.tensor(rng.normal(size=(2, 3))), 2.0))
 
 
 @says(
@@ -321,27 +305,6 @@ def two_backward_passes_as_those_of_a_sum(rng):
         return mg.sum(slope * slope).named("z")
 
     return loss
-
-
-@says(
-    r"Q[\ldots, {:}2]",
-    r"Q[\ldots, 2{:}4]",
-    r"\mathrm{scatter}_{\ldots, {:}2}",
-    never=[r"\text{index}"],
-)
-def which_half_of_each_head_rotary_turns(rng):
-    layer = layers.MultiHeadAttention(8, 2, rng=rng, position=layers.Rotary(4))
-    return lambda: mg.sum(layer(rng.normal(size=(2, 5, 8))))
-
-
-@says(
-    r"y &= \mathrm{concat}_{j}(a, b)",
-    r"\partial a} &= \left(\frac{\partial L}{\partial y}\right)[\ldots, {:}2]",
-    r"\partial b} &= \left(\frac{\partial L}{\partial y}\right)[\ldots, 2{:}5]",
-)
-def the_part_of_the_gradient_of_each_that_was_joined(rng):
-    a, b = leaf(rng, 2, 2, name="a"), leaf(rng, 2, 3, name="b")
-    return lambda: mg.sum(mg.concatenate((a, b), axis=1).named("y") ** 2)
 
 
 @says(r"$`L^{(2)} \in \mathbb{R}^{3}`$", r"L &= \sum_{i} H_i")
@@ -386,12 +349,6 @@ def test_steps_are_numbered_in_the_order_backward_ran(rng):
     assert [s for s in told if s in "OAVKQ"] == [s for s in named if s in "OAVKQ"]
 
 
-def test_every_size_agrees_with_numpy(rng):
-    t = ran(of_mlp(rng))
-    size = np.sqrt(np.mean(t["W1"].gradient ** 2))
-    assert rf"| $`W_1`$ | `mlp/W1` | 5 × 7 | {size:#.2g} | – |" in derivation_text(t)
-
-
 # ---------------------------------------------------------------- what it claims
 
 
@@ -429,10 +386,9 @@ def test_a_wrong_rule_of_any_op_is_named_where_every_step_was_measured(rng):
     assert "**✗ The rule of softmax for `x` is no derivative of it**" in said.split("### 3.")[1]
 
 
-@pytest.mark.parametrize("masked", [True, False])
-def test_without_backward_it_says_so_and_claims_nothing(rng, masked):
+def test_without_backward_it_says_so_and_claims_nothing(rng):
     with mg.trace() as t:
-        of_attention(rng, masked)()
+        of_attention(rng)()
     text = derivation_text(t)
     assert "Backward has not run in this trace" in text
     assert r"\frac{\partial L}{\partial A} &= \frac{\partial L}{\partial O} V^\top" in text
@@ -529,18 +485,13 @@ def first_uses(trace, text):
 
 
 @pytest.mark.parametrize("seed", range(4 * len(KINDS)))
-def test_a_derivation_defines_every_symbol_before_it_uses_it(seed):
+def test_a_derivation_defines_every_symbol_it_uses_and_ends_with_every_gradient(seed):
     t = trained(seed)
     text = derivation_text(t)
     assert first_uses(t, text) == []
     assert_renders(text)
-
-
-@pytest.mark.parametrize("seed", range(2 * len(KINDS)))
-def test_a_derivation_ends_with_the_gradient_of_every_parameter(seed):
-    t = trained(seed)
-    rows = re.findall(r"^\| .*? \| `(.*?)`(?: ×(\d+))? \| ", derivation_text(t), re.M)
-    counts = {path: int(times or 1) for path, times in rows}
+    row = r"^\| .*? \| `(.*?)`(?: ×(\d+))? \| .*? \| (.*?) \| "
+    rows = {(path, int(times or 1), size) for path, times, size in re.findall(row, text, re.M)}
     leaves = [e for e in t if e.learns and e.gradient is not None]
     model = AnnotatedTrace(t)
     fold = model.fold
@@ -548,4 +499,5 @@ def test_a_derivation_ends_with_the_gradient_of_every_parameter(seed):
         scopes = [fold.name(scope) for scope in prefixes(fold.place[e.id])]
         times = sum(fold.leader(other.id) == fold.leader(e.id) for other in leaves)
         path = e.path if times == 1 else "/".join([*scopes, model.label(e)])
-        assert counts[path] == times, path
+        size = sized(np.sqrt(np.mean(e.gradient**2))) if times == 1 and e.state == "ok" else ""
+        assert any((path, times) == one[:2] and one[2].startswith(size) for one in rows), path
