@@ -50,7 +50,7 @@ def transformer():
     return t
 
 
-def unfolded(count=700):
+def unfolded(count):
     """As many ops one after the other, written without a loop, so that nothing folds."""
     y = mg.tensor(np.ones(3), requires_grad=True, name="y")
     with mg.trace() as t:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import SelfAttention
 from minigrad.views import trace_to_dict
+from minigrad.views.page import page_html
+from tests.browsing import record_of
 from tests.process import python
 
 PROGRAM = """
@@ -57,14 +61,21 @@ def test_checks_hold_what_was_measured_and_a_wrong_rule_is_not_ok(single):
     assert [c["symbol"] for c in trace_to_dict(single)["checks"] if not c["ok"]] == ["A"]
 
 
-def test_without_a_backward_there_are_no_checks_and_no_gradients():
+def test_without_a_backward_every_view_says_so_and_has_no_gradients(tmp_path):
     x = mg.tensor([1.0], requires_grad=True)
     with mg.trace() as t:
-        mg.exp(x)
+        out = SelfAttention(1, 1, 1, rng=0)(x[None])
     record = trace_to_dict(t)
-    assert record["checks"] == []
-    assert record["backward"] == []
-    assert [(n["state"], n["why"]) for n in record["nodes"]] == [("none", "backward not run")] * 2
+    assert record["checks"] == record["backward"] == []
+    assert {(n["state"], n["why"]) for n in record["nodes"]} == {("none", "backward not run")}
+    assert "backward: not run" in t.table()
+    page = record_of(page_html(t))
+    assert page["chapters"] == page["backward"] == []
+    picture = mg.draw(out, tmp_path / "g.svg").read_text(encoding="utf-8")
+    assert "backward not run" in re.search("<desc.*?</desc>", picture, re.DOTALL)[0]
+    kinds = [kind.split() for kind in re.findall(r'-n\d+" class="node ([^"]*)"', picture)]
+    assert len(kinds) > 10
+    assert all("none" in kind for kind in kinds)
 
 
 @pytest.mark.parametrize(

@@ -209,12 +209,6 @@ def test_what_follows_one_another_and_is_alike_is_folded(model, times):
     assert AnnotatedTrace(run(model)).fold.times == times
 
 
-def test_the_activation_between_two_layers_belongs_to_what_repeats():
-    model = AnnotatedTrace(run(activated))
-    assert {model.place[e.id] for e in model.trace if e.op == "sigmoid"} == {"sequential/layers.0"}
-    assert model.fold.name("sequential/layers.0") == "layers.0 … layers.14"
-
-
 def test_layers_that_are_no_attributes_have_a_box_each_and_a_shared_one_has_one(tmp_path):
     first, shared, frozen = Linear(5, 3, rng=0), Linear(3, 3, rng=1), Linear(3, 2, rng=2)
     for parameter in frozen.parameters():

@@ -151,10 +151,6 @@ def test_factors_stand_apart_and_functions_close_to_their_arguments():
     ]
 
 
-def test_the_range_of_a_sum_stands_below_it():
-    assert mathml(parse(r"\sum_{i} x_i"))[1] == ["munder", ["mo", "∑"], ["mi", "i"]]
-
-
 def test_a_name_cannot_move_the_cursor_or_turn_the_line():
     shown = one_line("\x1b[31m\u202e\r\n\ud800")
     assert shown == r"\x1b[31m\u202e\r\n\ud800"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Encoder, Linear
+from layers import Encoder
 from minigrad.engine.errors import ArgumentError
 from minigrad.views import outline as outlines
 from minigrad.views.dot import trace_dot
@@ -78,18 +78,6 @@ def test_collapsed_copies_feed_one_another_too():
     assert [(line.source.kind, len(line.edges)) for line in loops] == [("scope", 3)]
 
 
-def test_calls_of_one_module_in_a_loop_are_steps_without_any_scope_named():
-    cell, h = Linear(5, 5, rng=rng), np.zeros((3, 5))
-    with mg.trace() as t:
-        for _ in range(20):
-            h = mg.tanh(cell(h) + rng.normal(size=(3, 5)))
-        mg.sum(h).backward()
-    model = AnnotatedTrace(t)
-    assert set(model.place.values()) == {"", "step[0]", "step[0]/linear"}
-    last = [e for e in t if e.op == "linear"][-1]
-    assert model.fold.path_of(last.id) == "step[19]/linear"
-
-
 def test_the_strip_holds_the_gradient_of_each_step_in_order():
     model = AnnotatedTrace(recurrent(20))
     strip = model.strips["step0"]
@@ -145,13 +133,6 @@ def test_a_gradient_that_is_not_finite_is_red_on_its_line_too():
     t = scaled([np.array([1.0, 0.0])])
     lines = re.findall(r"n\d+ -> n\d+ \[.*\]", trace_dot(t, theme="light").text)
     assert sum('"#b3261e"' in line and "class=gradient" in line for line in lines) == 1
-
-
-def test_a_leaf_that_only_the_first_copy_uses_stands_outside():
-    t = graphs.chain(3)
-    model = AnnotatedTrace(t)
-    assert model.place[t["X"].id] == ""
-    assert model.place[t["block2/mlp/W"].id] == "block0/mlp"
 
 
 # ---------------------------------------------------------------- where a gradient shrinks
@@ -272,7 +253,7 @@ def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch):
 def test_a_flat_graph_of_too_much_is_cut_into_sections():
     with mg.trace() as t:
         h = mg.tensor(1.0, requires_grad=True)
-        for k in rng.integers(0, 3, 1000):
+        for k in rng.integers(0, 3, 400):
             h = [mg.tanh, mg.exp, mg.sigmoid][k](h * 0.5)
         h.backward()
     plan = outline(AnnotatedTrace(t, fold=False), limit=300)

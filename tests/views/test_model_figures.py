@@ -13,7 +13,7 @@ ADDED = {
     "post": ("attention/out", "feed_forward/out"),
     "both": ("norm_1_out/X_norm", "norm_2_out/X_norm"),
 }
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)  # of integrals from -1 to 1
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)  # of integrals from -1 to 1
 
 
 @pytest.mark.parametrize("norm_order", ADDED)

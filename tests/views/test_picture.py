@@ -177,16 +177,6 @@ def test_a_leaf_alone_and_a_trace_of_nothing_draw_too(tmp_path):
     assert groups(drawn(t, tmp_path), "node") == {}
 
 
-def test_a_graph_without_a_backward_draws_too(tmp_path):
-    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
-    path = mg.draw(mg.softmax(mg.exp(x)), tmp_path / "g.svg")
-    root = ElementTree.parse(path).getroot()
-    nodes = groups(root, "node")
-    assert len(nodes) == 3
-    assert "backward not run" in (root.find(f"{SVG}desc").text or "")
-    assert all("none" in node.attrib["class"].split() for node in nodes.values())
-
-
 def test_the_legend_says_whether_gradients_equal_the_steps_derived_by_hand(single, tmp_path):
     said = "".join(drawn(single, tmp_path).itertext())
     assert f"{len(single.check().measured)} gradients equal the hand-derived steps" in said
@@ -249,21 +239,33 @@ def test_dot_on_the_path_is_the_alternative_and_an_error_says_what_is_missing(
         single.draw(tmp_path / "g.dot")
 
 
-@pytest.mark.parametrize("name", ["g", "g.jpeg", "g.svg.gz"])
-def test_another_suffix_is_refused_with_the_list(single, tmp_path, name):
-    with pytest.raises(ArgumentError, match=r"must end in one of \.svg, \.png, \.pdf, \.dot, \.gv"):
-        single.draw(tmp_path / name)
+SUFFIXES = r"draw: .* must end in one of \.svg, \.png, \.pdf, \.dot, \.gv"
+NO_FOLDER = "there is no folder .*nowhere.* to write"
 
 
-VIEWS = [("draw", "g.dot"), ("html", "g.html"), ("derivation", "g.md")]
-
-
-@pytest.mark.parametrize(("call", "name"), VIEWS)
-def test_a_folder_that_is_not_there_is_named_by_the_call_it_was_given_to(
-    single, tmp_path, call, name
-):
-    with pytest.raises(ArgumentError, match=f"{call}: there is no folder .*nowhere.* to write"):
-        getattr(single, call)(tmp_path / "nowhere" / name)
+@pytest.mark.parametrize(
+    ("call", "name", "options", "said"),
+    [
+        ("draw", "g", {}, SUFFIXES),
+        ("draw", "g.svg.gz", {}, SUFFIXES),
+        ("draw", "nowhere/g.dot", {}, f"draw: {NO_FOLDER}"),
+        ("html", "nowhere/g.html", {}, f"html: {NO_FOLDER}"),
+        ("derivation", "nowhere/g.md", {}, f"derivation: {NO_FOLDER}"),
+        ("draw", "g.svg", {"theme": "neon"}, "theme must be one of auto, light, dark, print"),
+        ("draw", "g.svg", {"scale": "linear"}, "scale must be one of run, fixed"),
+        ("draw", "g.svg", {"parameters": "around"}, "parameters must be one of"),
+        ("draw", "g.svg", {"depth": -1}, "depth must be a whole number"),
+        ("draw", "g.svg", {"depth": True}, "depth must be a whole number"),
+        ("draw", "g.svg", {"focus": "nowhere"}, "focus='nowhere' names no scope.*self_attention"),
+        ("html", "g.html", {"arrays": "all"}, "one of pooled, full, none, got 'all'"),
+        ("html", "g.html", {"scale": "all"}, "one of run, fixed, got 'all'"),
+        ("html", "g.html", {"check": "all"}, "None or 'ops', got 'all'"),
+    ],
+)
+def test_what_cannot_be_drawn_or_written_is_refused(single, tmp_path, call, name, options, said):
+    with pytest.raises(ArgumentError, match=said):
+        getattr(single, call)(tmp_path / name, **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

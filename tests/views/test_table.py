@@ -39,12 +39,6 @@ def test_states_are_told_in_words_with_a_glyph_each():
         assert f"– no gradient: {reason}" in text
 
 
-def test_without_a_backward_the_table_says_so():
-    with mg.trace() as t:
-        mg.exp(mg.tensor([1.0], requires_grad=True))
-    assert "backward: not run" in trace_table(t)
-
-
 def test_checks_show_a_tick_for_each_measured_difference(single):
     checks = single.check()
     text = checks_table(checks, 200)
