@@ -14,6 +14,7 @@ from layers import Linear, SelfAttention, create_causal_mask
 from minigrad.recording.record import rms
 from minigrad.views.page import write_page
 from minigrad.views.questions import questions
+from tests.planted import wrong_rules
 from tests.views import conftest as graphs
 
 pytestmark = pytest.mark.slow  # a browser finds the same on every Python
@@ -60,7 +61,7 @@ def infinite():
 
 
 def wrong():
-    with graphs.wrong_softmax():
+    with wrong_rules("softmax"):
         return self_attention(check="ops")
 
 

@@ -10,7 +10,7 @@ import minigrad as mg
 from layers import Linear, MultiHeadAttention, Sequential
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, clip_grad_norm
-from minigrad.recording.measures import cosine, heads, saturation
+from minigrad.recording.measures import cosine, saturation
 from minigrad.watching import Flow
 
 from .watched import watched
@@ -172,20 +172,19 @@ def test_how_much_saturates_is_what_the_op_declares(name, out, settings, share):
     assert saturation(mg.registry[name], out, settings) == share
 
 
-def test_attention_of_equal_heads_agrees_and_uniform_rows_have_all_the_entropy():
-    found = heads(np.full((2, 3, 5, 5), 0.2))
-    np.testing.assert_allclose([found[k] for k in ("entropy", "agreement")], [1, 1], atol=1e-6)
-    causal = np.tril(np.ones((4, 4))) / np.arange(1, 5)[:, None]
-    assert heads(causal[None, None])["entropy"] == pytest.approx(1)
-    assert heads(np.ones((4, 4))) is None
-
-
-def test_attention_weights_have_figures(rng):
-    layer, x = MultiHeadAttention(8, 2, use_bias=True, rng=rng), rng.normal(size=(3, 5, 8))
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_heads_of_uniform_weights_agree_and_have_all_the_entropy_that_the_mask_leaves(
+    rng, is_causal
+):
+    layer, x = MultiHeadAttention(8, 2, is_causal=is_causal, rng=rng), rng.normal(size=(3, 5, 8))
     flow = watched(layer, lambda step: mg.mean(layer(x) ** 2))
-    (row,) = [row for row in flow.samples[0].rows.values() if "entropy" in row]
-    assert 0 < row["entropy"] <= 1
-    assert 0 < row["agreement"] <= 1
+    (drawn,) = [row for row in flow.samples[0].rows.values() if "entropy" in row]
+    assert 0 < drawn["entropy"] < 0.9999
+    assert 0 < drawn["agreement"] < 0.9999
+    layer.W_Q.assign_(np.zeros((8, 8)))
+    flow = watched(layer, lambda step: mg.mean(layer(x) ** 2))
+    (uniform,) = [row for row in flow.samples[0].rows.values() if "entropy" in row]
+    assert (uniform["entropy"], uniform["agreement"]) == pytest.approx((1, 1), abs=1e-6)
 
 
 @pytest.mark.parametrize(

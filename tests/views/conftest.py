@@ -1,7 +1,5 @@
 """Traces that the views' tests draw."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 
@@ -80,20 +78,6 @@ def hostile():
     with mg.trace() as t, mg.scope('<scope> & "s" \\G\n'):
         mg.sum(x * x).named("]]> --> <!--").backward()
     return t
-
-
-@contextmanager
-def wrong_softmax(factor=1.001):
-    """Planted: softmax's backward rule, wrong by one part in a thousand."""
-    op = mg.registry["softmax"]
-    right, overlay = op.rules["x"].function, op.overlay
-    op.overlay = None  # a faster rule would not be wrong
-    try:
-        op.vjp("x")(lambda g, out, axis: factor * right(g, out, axis))
-        yield
-    finally:
-        op.vjp("x")(right)
-        op.overlay = overlay
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from minigrad.views.fold import prefixes
 from minigrad.views.formula import latex
 from minigrad.views.model import AnnotatedTrace
 from minigrad.views.plain import sized
+from tests.planted import wrong_rules
 
-from . import conftest as graphs
 from .models import KINDS, trained
 
 HOSTILE = [
@@ -362,7 +362,7 @@ def test_marks_are_the_differences_that_check_measured(rng):
 
 
 def test_a_wrong_rule_turns_its_step_red_and_names_it_first(rng):
-    with graphs.wrong_softmax():
+    with wrong_rules("softmax"):
         text = derivation_text(ran(of_attention(rng)))
     assert "differ from the hand-derived steps, first in step 3, `softmax`: that of" in text
     through_A = text.split("Through $`A`$")[1].split("###")[0]
@@ -380,7 +380,7 @@ def test_a_wrong_rule_of_any_op_is_named_where_every_step_was_measured(rng):
         return derivation_text(t)
 
     assert "✓ 3 of 3 backward steps agree with numeric derivatives" in text()
-    with graphs.wrong_softmax():
+    with wrong_rules("softmax"):
         said = text()
     assert "**✗ 1 of 3 backward steps WRONG, first softmax: the rule of softmax for x" in said
     assert "**✗ The rule of softmax for `x` is no derivative of it**" in said.split("### 3.")[1]

@@ -16,6 +16,7 @@ from minigrad.views import draw_trace
 from minigrad.views import picture as rendering
 from minigrad.views.colors import DARK, LIGHT
 from minigrad.views.picture import render
+from tests.planted import wrong_rules
 
 from . import conftest as graphs
 
@@ -162,6 +163,8 @@ def test_hostile_names_arrive_as_text(tmp_path):
     shown = "".join(root.itertext())
     assert "</script>" in shown
     assert "\\N" in shown
+    dot = t.draw(tmp_path / "g.dot").read_text(encoding="utf-8")
+    assert "&#92;&#92;N" in dot  # to Graphviz a single \N is the node's name
     assert r"\n\u202e" in shown
     (script,) = root.iter(f"{SVG}script")
     assert script.text.strip() == (files("minigrad.views") / "zoom.js").read_text("utf-8").strip()
@@ -180,14 +183,14 @@ def test_a_leaf_alone_and_a_trace_of_nothing_draw_too(tmp_path):
 def test_the_legend_says_whether_gradients_equal_the_steps_derived_by_hand(single, tmp_path):
     said = "".join(drawn(single, tmp_path).itertext())
     assert f"{len(single.check().measured)} gradients equal the hand-derived steps" in said
-    with graphs.wrong_softmax():
+    with wrong_rules("softmax"):
         said = "".join(drawn(graphs.attention(), tmp_path).itertext())
     assert "differ from the hand-derived steps, first in step 3, softmax: that of S" in said
     assert "gradients equal" not in said
 
 
 def test_the_ground_of_a_verdict_is_as_wide_as_browsers_draw_it(tmp_path):
-    with graphs.wrong_softmax(), mg.trace(check="ops") as wrong, mg.scope("a_layer_of_a_long_name"):
+    with wrong_rules("softmax"), mg.trace(check="ops") as wrong, mg.scope("a_layer_of_a_long_name"):
         mg.sum(
             mg.softmax(mg.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)) ** 2
         ).backward()

@@ -1,0 +1,35 @@
+"""Faults that tests plant in the engine."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import minigrad as mg
+from minigrad.engine.sparse import SparseGradient
+
+__all__ = ["wrong_rules"]
+
+
+@contextmanager
+def wrong_rules(name: str, factor: float = 1.001) -> Iterator[None]:
+    """The op's rule for its first input, wrong by a factor."""
+    op = mg.registry[name]
+    rules, overlay = dict(op.rules), op.overlay
+    rule = op.rules[op.inputs[0]]
+
+    def off(*args: Any) -> Any:
+        found = rule.function(*args)
+        if isinstance(found, tuple):
+            return (found[0] * factor, *found[1:])
+        if isinstance(found, SparseGradient):
+            return type(found)(found.values * factor, found.index, found.shape)
+        return found * factor
+
+    op.overlay = None  # a faster rule would not be wrong
+    op.rules |= {n: r._replace(function=off) for n, r in rules.items() if r is rule}
+    op.plans.clear()
+    try:
+        yield
+    finally:
+        op.rules, op.overlay = rules, overlay
+        op.plans.clear()
