@@ -33,14 +33,6 @@ def test_flops_of_one_head_are_those_of_its_six_products_and_the_softmax():
     assert sum(steps.values()) == 5570
 
 
-def test_of_many_heads_each_has_a_softmax_and_an_attention_matrix_of_its_own():
-    B, L, d_model, h = 2, 11, 21, 7
-    closed_form = 8 * B * L * d_model**2 + 4 * B * L**2 * d_model + 5 * B * h * L**2
-    assert count_flops(B, L, d_model, h) == closed_form
-    elements = 4 * B * L * d_model + B * h * L * L
-    assert count_memory_bytes(B, L, d_model=d_model, n_heads=h) == 4 * elements
-
-
 def test_memory_is_that_of_q_k_v_the_attention_matrix_and_the_output():
     shapes = {
         "Q": (2, 5, 3), "K": (2, 5, 3), "V": (2, 5, 7),
@@ -55,11 +47,15 @@ def test_memory_is_that_of_q_k_v_the_attention_matrix_and_the_output():
 def test_both_call_forms_go_by_position_and_by_keyword():
     one = count_flops(2, 5, 8, 3, 11)
     assert one == count_flops(2, 5, 8, d_k=3, d_v=11) == count_flops(2, 5, 8, 3, d_v=11)
-    many = count_flops(2, 5, 8, 4)
-    assert many == count_flops(2, 5, 8, d_k=None, d_v=None, n_heads=4)
-    assert many == count_flops(batch_size=2, seq_len=5, d_model=8, n_heads=4)
+    B, n, d_model, h = 2, 11, 21, 7
+    many = 8 * B * n * d_model**2 + 4 * B * n**2 * d_model + 5 * B * h * n**2
+    assert many == count_flops(B, n, d_model, h)
+    assert many == count_flops(B, n, d_model, d_k=None, d_v=None, n_heads=h)
+    assert many == count_flops(batch_size=B, seq_len=n, d_model=d_model, n_heads=h)
     one = count_memory_bytes(batch_size=2, seq_len=5, d_k=3, d_v=7, dtype="float32")
     assert one == count_memory_bytes(2, 5, 3, 7)
+    elements = 4 * B * n * d_model + B * h * n * n
+    assert count_memory_bytes(B, n, d_model=d_model, n_heads=h) == 4 * elements
 
 
 FLOPS = "count_flops: after d_model give d_k and d_v, or n_heads alone, got"
@@ -201,17 +197,18 @@ def test_a_feed_forward_layer_turns_compute_bound_with_many_tokens():
 # ---------------------------------------------------------------- refusing, and a planted fault
 
 
+class Own(L.Module):
+    """A layer of one's own."""
+
+    def __init__(self):
+        self.d_model, self.first = D, L.MultiHeadAttention(D, H)
+        self.second = L.FeedForward(D, D_FF, mg.exp)
+
+    def forward(self, X):
+        return X * mg.softmax(self.second(self.first(X) - X.detach()))
+
+
 def test_a_layer_of_ones_own_has_a_cost_too(rng):
-    class Own(L.Module):
-        def __init__(self):
-            self.d_model, self.inner = (
-                D,
-                [L.MultiHeadAttention(D, H), L.FeedForward(D, D_FF, mg.exp)],
-            )
-
-        def forward(self, X):
-            return X * mg.softmax(self.inner[1](self.inner[0](X) - X.detach()))
-
     layer, X = Own(), mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True)
     assert_costs(layer, [X], L.layer_cost(layer, B, N))
 

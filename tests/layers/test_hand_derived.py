@@ -13,9 +13,7 @@ ADDITIVE_CAUSAL = np.where(CAUSAL, 0.0, -np.inf)
 
 MASKS = {
     "none": None,
-    "additive bias": np.random.default_rng(17).normal(size=(B, N, N)),
     "additive causal": ADDITIVE_CAUSAL,
-    "padding": np.array([[[1, 1, 1, 0, 0]], [[1, 1, 1, 1, 0]]], dtype=bool),  # (B, 1, n)
     "fully masked row": CAUSAL & (np.arange(N)[:, None] != 3),
 }
 
@@ -44,15 +42,6 @@ def merged(steps):
 
 
 # --- what the steps are ---------------------------------------------------------------------------
-
-
-def test_the_formulas_mention_groups_only_where_heads_are_shared():
-    def value_weighting(g):
-        return multi_head_steps(n_heads=HEADS, n_kv_heads=g, **head_inputs(g=g))[2]
-
-    assert value_weighting(6).forward == "O = A V"
-    assert value_weighting(2).forward == r"O = A \operatorname{repeat}\left(V\right)"
-    assert value_weighting(2).formulas["V"].startswith(r"\sum_{\mathrm{group}} A^\top")
 
 
 def test_no_two_gradients_share_memory_with_each_other_or_with_an_input():
