@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Declare, masked, op
+from ..engine.op import Declare, floating, masked, op
 from ..engine.tensor import Operand
 from .functions import elementwise
 from .samples import Samples, each, pairs
@@ -171,7 +171,7 @@ def _(g, a, b):
 def _(g, a, out):
     """The gradient is multiplied by the result and by the logarithm of the base."""
     positive = a != 0
-    return np.where(positive, g * out * np.log(np.where(positive, a, 1)), 0)
+    return np.where(positive, g * out * np.log(np.where(positive, floating(a), 1)), 0)
 
 
 # ---------------------------------------------------------------- the larger and the smaller

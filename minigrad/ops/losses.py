@@ -207,8 +207,9 @@ def huber_loss(x, target, delta: float = 1.0, reduction: str = "mean"):
     x, target = check_alike(x, target)
     if not delta > 0:
         raise ArgumentError(f"delta must be above 0, got {delta}")
-    clipped = np.clip(x - target, -delta, delta)
-    return reduced(clipped * (x - target - clipped / 2), reduction)
+    away = x - target
+    clipped = cast_back(np.clip(away, -delta, delta), away)
+    return reduced(clipped * (away - clipped / 2), reduction)
 
 
 @huber_loss.vjp("x")
@@ -240,7 +241,7 @@ def smooth_l1_loss(
         raise ArgumentError(f"smooth_l1_loss: beta must be at least 0, got {beta!r}")
     if beta == 0:
         return l1_loss(x, target, reduction)
-    return divide(huber_loss(x, target, beta, reduction), beta)
+    return divide(huber_loss(x, target, beta, reduction), float(beta))
 
 
 # ---------------------------------------------------------------- yes or no
@@ -315,6 +316,7 @@ def _weights_of_yes(pos_weight, x):
 @binary_cross_entropy_with_logits.vjp("x")
 def _(g, x, target, reduction, pos_weight):
     """The gradient is multiplied by the probability less the target; a yes counts by its weight."""
+    target = floating(target)
     if pos_weight is None:
         return share(x, reduction) * g * (sigmoid(x) - target)
     w = 1 + (_weights_of_yes(pos_weight, x) - 1) * target
@@ -324,6 +326,7 @@ def _(g, x, target, reduction, pos_weight):
 @binary_cross_entropy_with_logits.vjp("target")
 def _(g, x, reduction, pos_weight):
     """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
+    x = floating(x)
     if pos_weight is None:
         return share(x, reduction) * -g * x
     p = _weights_of_yes(pos_weight, x)
@@ -373,22 +376,25 @@ def kl_div(x, target, reduction="mean", log_target=False):
     """
     x, target = check_alike(x, target)
     p = np.exp(target) if log_target else target
-    log_p = target if log_target else np.log(np.where(target == 0, 1, target))
-    return reduced(p * (log_p - np.where(p == 0, 0, x)), reduction)
+    log_p = target if log_target else np.log(np.where(p == 0, 1, p))
+    return reduced(p * (np.where(p == 0, 0, log_p) - np.where(p == 0, 0, x)), reduction)
 
 
 @kl_div.vjp("x")
 def _(g, target, reduction, log_target):
     """The gradient is multiplied by the target with its sign turned, averaged as the loss is."""
+    target = floating(target)
     p = np.exp(target) if log_target else target
-    return share(as_array(target), reduction) * -g * p
+    return share(target, reduction) * -g * p
 
 
 @kl_div.vjp("target")
 def _(g, x, target, reduction, log_target):
     """The gradient grows with the difference of both logarithms, averaged as the loss is."""
     if log_target:
-        return share(x, reduction) * g * (np.exp(target) * (target - x + 1))
+        p = np.exp(target)
+        log_ratio = np.where(p == 0, 0, target) - np.where(p == 0, 0, x)
+        return share(x, reduction) * g * (p * (log_ratio + 1))
     slope = np.log(np.where(target == 0, 1, target)) - x + 1
     return share(x, reduction) * g * np.where(target == 0, 0, slope)
 

@@ -31,6 +31,7 @@ def row_mean(x):
 
 def standardized(x, axes, eps, mean=None, var=None):
     """x̂ = (x - μ) / σ over these axes, and 1 / σ; μ and σ² are those of x unless given."""
+    x = floating(x)
     wide = widen(x)
     centred = wide - (np.mean(wide, axes, keepdims=True) if mean is None else mean)
     var = np.mean(centred * centred, axes, keepdims=True) if var is None else var
@@ -105,7 +106,7 @@ def layer_norm(x, weight, bias, eps=1e-5):
     array([[-1.,  1.]])
     """
     check_parameters(x, weight, bias)
-    x_hat, _ = standardized(floating(x), -1, eps)
+    x_hat, _ = standardized(x, -1, eps)
     y = x_hat if weight is None else x_hat * weight
     return y if bias is None else y + bias
 
@@ -159,12 +160,13 @@ def rms_norm(x, weight, eps=1e-5):
     array([[1., 1.]])
     """
     check_parameters(x, weight)
-    x_hat, _ = rescaled(floating(x), eps)
+    x_hat, _ = rescaled(x, eps)
     return x_hat if weight is None else x_hat * weight
 
 
 def rescaled(x, eps):
     """x̂ = x / r of each row, and 1 / r."""
+    x = floating(x)
     wide = widen(x)
     inverse = (row_mean(wide * wide) + eps) ** -0.5
     return cast_back(x * inverse, x), inverse
@@ -289,7 +291,6 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     check_channels(x, weight, bias, mean, var)
     if (mean is None) != (var is None):
         raise ArgumentError("mean and var go together: the batch's own, or both given")
-    x = floating(x)
     y, _ = _standardized_channels(x, mean, var, eps)
     y = y if weight is None else y * by_channel(weight, x)
     return y if bias is None else y + by_channel(bias, x)

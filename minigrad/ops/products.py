@@ -298,7 +298,16 @@ def einsum(subscripts, *operands):
     terms, out = explicit(subscripts, tuple(np.ndim(x) for x in operands))
     if len(set(out)) != len(out):
         raise ArgumentError(f"subscripts {subscripts!r}: the output repeats a label")
-    return np.einsum(f"{','.join(terms)}->{out}", *operands, optimize=len(operands) > 1)
+    added = _without_booleans(operands)
+    return np.einsum(f"{','.join(terms)}->{out}", *added, optimize=len(operands) > 1)
+
+
+def _without_booleans(operands):
+    """Booleans beside numbers as numbers: NumPy may sum one alone, and a sum of True is True."""
+    if not any(getattr(x, "dtype", None) == np.bool_ for x in operands):
+        return operands
+    dtype = np.result_type(*operands)
+    return [np.asarray(x, dtype) for x in operands]
 
 
 @einsum.vjp("operands")

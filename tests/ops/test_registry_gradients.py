@@ -88,16 +88,24 @@ def test_a_python_number_takes_the_other_inputs_dtype(declared):
         assert mg.grad(out, x, np.ones(2)).dtype == np.float32
 
 
-@pytest.mark.only(lambda op: op.requires is broadcastable and op.name != "mask_add")
-def test_integers_and_booleans_are_constants(declared, invoke):
-    """An declared of two arrays takes either as a constant, and no gradient is asked for it."""
-    x = mg.tensor([1.5, 0.5], requires_grad=True)
-    for constant in (np.array([2, 3]), np.array([True, True])):
-        out = declared(x, constant)
-        assert out.node.plan.needed == (0,)
-        np.testing.assert_allclose(
-            mg.grad(out, x, np.ones(2)), mg.grad(declared(x, constant * 1.0), x, np.ones(2))
-        )
+@pytest.mark.only(lambda case: len(case.free) > 1 and case.op.name != "mask_add")
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_integers_and_booleans_are_constants(case, dtype, invoke, leaves, cotangent):
+    """An input of either counts as the same floats do; no gradient is asked for it."""
+    for i in case.free:
+        others = tuple(j for j in case.free if j != i)
+        whole = np.rint(2 * np.abs(case.inputs[i])).astype(dtype)
+        results = []
+        for constant in (whole, whole.astype(np.float64)):
+            tensors = leaves(case, needed=others)
+            tensors[i] = constant
+            with np.errstate(divide="ignore", invalid="ignore"):
+                out = invoke(case.op, tensors, case.settings)
+                u = cotangent(out.shape)
+                results.append([out.data, *mg.grad(out, [tensors[j] for j in others], u)])
+            assert out.node.plan.needed == others
+        for found, expected in zip(*results, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
 # ---------------------------------------------------------------- what is saved and written
