@@ -153,6 +153,8 @@ class Op:
     def _refuse_strange_names(self) -> None:
         known = {*self.signature.parameters}
         of_a_call = {"out", *known, *(("i",) if self.variadic else ())}
+        if "out" in known:
+            raise DeclarationError(f"op {self.name}: out is the result, and no parameter's name")
         declared = [("vjp_tex", known, tuple(self.vjp_tex))]
         if self.flops:
             declared.append(("flops", of_a_call, parameters_of(self.flops)))
@@ -200,7 +202,7 @@ class Op:
         order, called = ", ".join(self.inputs + self.settings), self.arguments({})
         if called == order and not self.variadic:
             return kernel
-        flat: Kernel = eval(f"lambda {order}: kernel({called})", {"kernel": kernel})
+        flat: Kernel = eval(f"lambda {order}: _kernel({called})", {"_kernel": kernel})
         if not self.variadic:
             return flat
 
@@ -350,7 +352,7 @@ class Op:
         def formula(declared: Tex, i: int) -> str:
             text = declared
             if not isinstance(text, str):
-                text = self.call_by_name(text, **known, i=i)
+                text = self.call_by_name(text, **{"i": i} | known)
             for name in set(re.findall(r"<(\w+)>", text)) - given:
                 text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
             return text

@@ -98,14 +98,14 @@ class Plan:
         inputs = op.input_names(len(self.kinds))
         called = op.arguments({first: tuple_of(inputs)} if op.variadic else {})
         body = [
-            f"{', '.join(['out', *self.auxiliary])} = kernel({called})",
-            "if out.__class__ is not ndarray:",
-            "    out = asarray(out)",
+            f"{', '.join(['out', *self.auxiliary])} = _kernel({called})",
+            "if out.__class__ is not _ndarray:",
+            "    out = _asarray(out)",
             f"return out, {tuple_of([self._origin(name, inputs) for name in self.names])}",
         ]
-        known = {"ndarray": np.ndarray, "asarray": np.asarray, "np_shape": np.shape}
+        known = {"_ndarray": np.ndarray, "_asarray": np.asarray, "_shape": np.shape}
         return self._define(
-            "forward", [*inputs, *op.settings], body, known | {"kernel": self.kernel}
+            "forward", [*inputs, *op.settings], body, known | {"_kernel": self.kernel}
         )
 
     def _generate_backward(self, wanted: tuple[bool, ...], textbook: bool) -> Kernel:
@@ -146,7 +146,7 @@ class Plan:
             if self.op.variadic and need in ("others", self.op.inputs[0]):
                 every = enumerate(self.op.input_names(len(self.kinds)))
                 names += [name for j, name in every if j != i or need != "others"]
-            elif need not in ("i", "needed"):
+            elif need not in self._told(rule):
                 names.append(need)
         return names
 
@@ -155,23 +155,29 @@ class Plan:
         if self.op.variadic and need in ("others", self.op.inputs[0]):
             every = enumerate(self.op.input_names(len(self.kinds)))
             return tuple_of([n if j != i or need != "others" else "None" for j, n in every])
+        if need not in self._told(rule):
+            return need
         if need == "i":
             return str(i)
-        if need == "needed":
-            return repr(tuple(self.op.inputs.index(name) in chosen for name in rule.inputs))
-        return need
+        return repr(tuple(self.op.inputs.index(name) in chosen for name in rule.inputs))
+
+    def _told(self, rule: Rule) -> set[str]:
+        """What a rule may name that is neither an input nor a setting: such a one comes first."""
+        names = {"i"} if self.op.variadic else set()
+        names |= {"needed"} if len(rule.inputs) > 1 else set()
+        return names.difference(self.op.inputs, self.op.settings)
 
     def _origin(self, name: str, inputs: list[str]) -> str:
         """The expression that gives a saved name its value, in the source of `forward`."""
         if name in ("out", *inputs, *self.op.settings, *self.auxiliary):
             return name
         if self.op.variadic:
-            return tuple_of([f"np_shape({x})" for x in inputs])
+            return tuple_of([f"_shape({x})" for x in inputs])
         source = name.removesuffix("_shape")
         return (
             f"{source}.shape"
             if self.op.inputs.index(source) in self.needed
-            else f"np_shape({source})"
+            else f"_shape({source})"
         )
 
     def input_of(self, name: str) -> int | None:

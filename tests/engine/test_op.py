@@ -56,6 +56,11 @@ def test_a_rule_takes_g_first_and_only_what_its_kind_of_op_has(rule):
         made.vjp("x")(rule)
 
 
+def test_no_parameter_hides_the_result():
+    with pytest.raises(DeclarationError, match="out is the result"):
+        declare(lambda x, out: x + out)
+
+
 @pytest.mark.parametrize("inputs", [(), ("y",), ("x", "y"), ("power",)])
 def test_a_rule_serves_inputs_only(inputs):
     with pytest.raises(DeclarationError, match="op affine, rule for"):
@@ -172,6 +177,29 @@ def test_a_joint_rule_runs_once_and_is_told_what_is_needed():
     mg.grad(one(x, w, b), w)
     one(x, 3.0, b).backward()
     assert calls == [(True, True), (False, True), (True, False)]
+
+
+def test_a_parameter_may_have_a_name_that_the_engine_uses_elsewhere():
+    """A setting `i` is no position and `needed` no truth values, also for formulas of the call."""
+
+    def pick(kernel, i, needed=1.0):
+        return kernel[i] * needed
+
+    named = {"kernel": lambda i: f"<g> e_{i}"}
+    one = declare(pick, tex=lambda i: f"<kernel>_{i}", vjp_tex=named)
+
+    @one.vjp("kernel")
+    def _(g, kernel_shape, i, needed):
+        d = np.zeros(kernel_shape)
+        d[i] = g * needed
+        return d
+
+    x = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for out in (one(x, 2, needed=5.0), one(x, needed=5.0, i=2)):
+        assert out.item() == 15.0
+        np.testing.assert_array_equal(mg.grad(out, x), [0.0, 0.0, 5.0])
+    formulas = one.formulas((x.data,), (2, 5.0), out.data)
+    assert formulas == ("<kernel>_2", {"kernel": "<g> e_2"})
 
 
 def test_by_products_reach_the_rules_and_not_the_caller():
