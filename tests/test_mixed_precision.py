@@ -70,6 +70,29 @@ def test_the_scale_doubles_after_an_interval_without_overflow_up_to_the_largest(
     assert seen == [4, 8, 8, 16, 16, 16, 16, 16]
 
 
+@pytest.mark.parametrize(
+    "compiled", [False, pytest.param(True, marks=pytest.mark.needs_fast("compile"))]
+)
+def test_after_a_step_that_was_left_out_gradients_are_divided_by_the_scale_again(compiled):
+    """Whether they were cleared since or not."""
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    scaler = LossScale(SGD([w], lr=1.0), scale=4.0)
+
+    def backward(x):
+        scaler.backward(mg.sum(w * x))
+        scaler.unscale()
+
+    run = mg.compile(backward) if compiled else backward
+    for x in (np.array([1.0, 5.0]), np.array([3.0, 7.0]), np.array([2.0, 6.0])):
+        run(x)
+        np.testing.assert_array_equal(w.grad, x)
+        w.grad = None
+    run(np.array([1.0, 5.0]))
+    run(np.array([3.0, 7.0]))
+    np.testing.assert_array_equal(w.grad, [4.0, 12.0])
+    assert not compiled or not run.reasons
+
+
 def test_an_overflow_that_no_scale_can_mend_raises():
     w = half([1.0])
     scaler = LossScale(SGD([w], lr=1.0), scale=1.0)

@@ -92,6 +92,7 @@ class LossScale:
 
     def backward(self, loss: Tensor) -> None:
         """Add s · ∂loss/∂leaf to `.grad` of every leaf; call it once for each part of a batch."""
+        self._scale_again()
         wide = np.result_type(loss.dtype, np.float32)
         (loss.astype(wide) * self._seed).backward()
 
@@ -104,6 +105,15 @@ class LossScale:
                         wide = np.result_type(p.dtype, np.float32)
                         p.grad = np.asarray(p.grad, wide) / wide.type(self.scale)
                 self._unscaled = True
+
+    def _scale_again(self) -> None:
+        """Multiply gradients that `unscale` divided, if no step has followed, by s again."""
+        with update(self, partial(LossScale._scale_again, self)):
+            if self._unscaled:
+                for p in self.optimizer.parameters:
+                    if p.grad is not None:
+                        p.grad = np.asarray(p.grad * p.grad.dtype.type(self.scale))
+                self._unscaled = False
 
     def step(self) -> None:
         """Take the optimizer's step, or skip it where a gradient is not finite; adapt s."""
