@@ -315,6 +315,15 @@ def test_on_a_plateau_the_learning_rate_falls_as_pytorchs_does_also_when_loaded(
     assert ours.lr < 0.5
 
 
+@pytest.mark.parametrize(("mode", "sign"), [("min", -1.0), ("max", -1.0), ("max", 1.0)])
+def test_a_loss_below_zero_that_stays_is_a_plateau_too(mode, sign):
+    """There PyTorch takes an equal loss for a better one."""
+    optimizer, waiting = made(lambda o: schedule.plateau(o, patience=1, mode=mode))
+    for _ in range(3):
+        waiting.step(sign * 5.0)
+    assert optimizer.lr == 0.05
+
+
 WARM = {
     "constant": lambda o: schedule.constant(o, warmup=4),
     "cosine": lambda o: schedule.cosine(o, steps=20, warmup=4, end=0.1),

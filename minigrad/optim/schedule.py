@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import cos, inf, pi
+from math import cos, inf, isfinite, pi
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.refusals import explained
@@ -209,9 +209,8 @@ class Plateau:
                 self.waited = 0
 
     def _is_better(self, value: float) -> bool:
-        if self.mode == "min":
-            return value < self.best * (1 - self.threshold)
-        return value > self.best * (1 + self.threshold)
+        margin = self.threshold * abs(self.best) if isfinite(self.best) else 0.0
+        return value < self.best - margin if self.mode == "min" else value > self.best + margin
 
     def state_dict(self) -> StateDict:
         """The learning rate, the best loss, and how long ago it was."""
