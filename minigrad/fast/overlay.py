@@ -11,7 +11,7 @@ from ..engine.errors import DeclarationError
 from ..engine.op import Op
 from ..engine.plan import Plan, Rule, declare_rule, parameters_of
 
-__all__ = ["Overlay"]
+__all__ = ["Overlay", "of_one_dtype"]
 
 
 class Overlay:
@@ -84,6 +84,11 @@ class Overlay:
     def plan(self, key: int) -> Plan:
         self.plans[key] = plan = Plan(self.op, key, self)
         return plan
+
+
+def of_one_dtype(x: Any, *others: Any) -> bool:
+    """Whether the arrays among the others have x's dtype, so that the result has it too."""
+    return all(y.dtype == x.dtype for y in others if y.__class__ is np.ndarray)
 
 
 Op.fast = property(lambda op: op.overlay or Overlay(op))

@@ -136,6 +136,18 @@ def test_on_large_arrays(declared, dtype, invoke, cotangent):
     assert compare(invoke, declared, make, settings, cotangent(out.shape, dtype))
 
 
+@pytest.mark.only(lambda op: op.overlay is not None and len(op.inputs) > 1)
+def test_the_dtype_of_a_result_does_not_depend_on_its_size(declared, invoke, monkeypatch):
+    """float32 beside float64 gives float64, as NumPy has it, of large arrays too."""
+    given, settings = _large(declared, np.float32)
+    for i in range(len(given)):
+        inputs = [x.astype(np.float64) if i == j else x for j, x in enumerate(given)]
+        made = invoke(declared, inputs, settings)
+        with monkeypatch.context() as patch:
+            patch.setattr(declared, "overlay", None)
+            assert invoke(declared, inputs, settings).dtype == made.dtype
+
+
 SUMS = {"matmul", "linear", "scatter_add", "dropout", "lstm", "conv1d", "conv2d"}
 SUMS |= {"conv_transpose1d", "conv_transpose2d"}
 

@@ -16,6 +16,7 @@ from ...engine.types import Array
 from ...ops.norms import batch_norm, check_channels
 from ..limits import LIMITS
 from ..memory import empty_as
+from ..overlay import of_one_dtype
 from ..threads import in_slices
 
 VANISHING = 1e-12  # 1 / σ whose square vanishes in float32
@@ -65,9 +66,11 @@ class Rows:
 def of_batch(
     x: Array, weight: object, bias: object, mean: object = None, var: object = None, *_: object
 ) -> bool:
-    """Whether the statistics are those of the batch, and the array has no gaps."""
+    """Whether the statistics are those of the batch, all is of one dtype, and x has no gaps."""
     dense = x.flags.c_contiguous or np.moveaxis(x, 1, -1).flags.c_contiguous
-    return mean is None and var is None and x.dtype.char in "fd" and x.ndim > 1 and dense
+    if mean is not None or var is not None or not of_one_dtype(x, weight, bias):
+        return False
+    return x.dtype.char in "fd" and x.ndim > 1 and dense
 
 
 def _sums(rows: Array) -> Array:

@@ -13,11 +13,12 @@ from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.products import as_rows
 from ..limits import LIMITS
 from ..memory import empty
+from ..overlay import of_one_dtype
 from ..threads import in_slices
 
 
-def _is_wide(x: Any, *settings: Any) -> bool:
-    return x.dtype.char in "fd" and x.ndim > 0
+def _is_wide(x: Any, *others: Any) -> bool:
+    return x.dtype.char in "fd" and x.ndim > 0 and of_one_dtype(x, *others)
 
 
 def _row_sum(x: Any) -> Any:

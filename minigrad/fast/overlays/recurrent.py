@@ -38,7 +38,7 @@ def _beside(W_ih: Array, W_hh: Array, b: Array, dtype: DType) -> Array:
 def _(X, W_ih, W_hh, b, h, c, mask=None):
     check_steps(X, W_ih, W_hh, 4, mask, h, c)
     (T, B, d), H = X.shape, W_hh.shape[1]
-    dtype = np.result_type(X, W_ih, W_hh, h, c)
+    dtype = np.result_type(*[x for x in (X, W_ih, W_hh, b, h, c) if x is not None])
     W, states = _beside(W_ih, W_hh, b, dtype), empty((T + 2, d + H + 1, B), dtype)
     states[:T, :d], states[:, -1] = np.swapaxes(X, 1, 2), 1
     cells, shown = empty((T + 1, H, B), dtype), empty((T, H, B), dtype)

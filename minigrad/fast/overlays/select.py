@@ -74,7 +74,7 @@ def _(g, x_shape, index):
 
 @take.fast.vjp("x")
 def _(g, x_shape, indices, axis):
-    if axis is None:
+    if axis is None or not x_shape:
         return take.rules["x"].function(g, x_shape, indices, axis)
     indices = as_array(indices).astype(np.intp, copy=False)
     lead = (slice(None),) * (axis % len(x_shape))
