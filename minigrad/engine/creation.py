@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .arguments import entries_of, is_foreign, refuse_masked
+from .arguments import NUMERIC, entries_of, is_foreign, refuse_masked
 from .context import current
 from .errors import DTypeError, GradientError
 from .listener import Listener, notify
@@ -60,8 +60,9 @@ def tensor(
         ) from None
     except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
         raise DTypeError(f"tensor(data): not an array of numbers: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise DTypeError(f"tensor(data): dtype must be numeric, got {array.dtype}")
+    for wanted in (array.dtype, dtype):
+        if wanted is not None and np.dtype(wanted).kind not in NUMERIC:
+            raise DTypeError(f"tensor(data): dtype must be numeric, got {np.dtype(wanted)}")
     if dtype is not None:
         array = array.astype(dtype, copy=False)
     made = Tensor(array)

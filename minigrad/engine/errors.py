@@ -29,7 +29,7 @@ __all__ = [
 
 
 class MinigradError(Exception):
-    """Base of all errors below: `except minigrad.MinigradError` catches what minigrad refuses."""
+    """Base of all errors below, for `except minigrad.errors.MinigradError`."""
 
 
 class ShapeError(MinigradError, ValueError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, as_array, call, floating, masked, op
+from ..engine.op import Call, as_array, call, cast_back, floating, masked, op
 from . import reduce
 from .functions import OFF_ZERO, WIDE_INPUTS, elementwise, normal_cdf, normal_pdf
 from .notation import along, axis_letters, letters, shape_product, span
@@ -264,7 +264,7 @@ def leaky_relu(x, negative_slope: float = 0.01):
     array([-0.1,  2. ])
     """
     x = floating(x)
-    return np.where(x > 0, x, negative_slope * x)
+    return cast_back(np.where(x > 0, x, negative_slope * x), x)
 
 
 @leaky_relu.vjp("x")
@@ -289,7 +289,7 @@ def elu(x, alpha: float = 1.0):
     array([-0.6321,  2.    ])
     """
     x = floating(x)
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    return cast_back(np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), x)
 
 
 @elu.vjp("x")

@@ -195,6 +195,8 @@ def topk(x: Operand, k: int, axis: int = -1) -> tuple[TensorOrArray, NDArray[np.
     length = np.shape(x)[axis]
     if not 0 <= k <= length:
         raise ArgumentError(f"topk(x, k): k must lie in [0, {length}], got {k}")
-    order = np.argsort(-as_array(data_of(x)), axis=axis, kind="stable")
+    entries = as_array(data_of(x))
+    descending = np.invert(entries) if entries.dtype.kind in "bui" else -entries  # -uint8 wraps
+    order = np.argsort(descending, axis=axis, kind="stable")
     first = np.take(order, np.arange(k), axis=axis)
     return take_along_axis(x, first, axis), first

@@ -20,7 +20,7 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
 
 def factor(p: float) -> float:
     """What a kept entry is multiplied by."""
-    return 1 / (1 - p) if p < 1 else 0.0
+    return 1 / (1 - float(p)) if p < 1 else 0.0
 
 
 _KEEP = r"[\text{keep}], \quad \text{keep} = \text{the entries that were kept}"

@@ -273,7 +273,7 @@ def sign(x):
 @sign.vjp("x")
 def _(g):
     """The gradient stops here, because a step is flat on both sides."""
-    return g * 0
+    return masked(g, np.False_)
 
 
 # ---------------------------------------------------------------- clip
@@ -408,5 +408,5 @@ def fake_quantize(x, scale, bits=8):
 @fake_quantize.vjp("x")
 def _(g, x, scale, bits):
     """The gradient passes as if nothing were rounded, and stops where an entry was out of range."""
-    edge = (_top(bits) + 0.5) * scale
+    edge = (_top(bits) + 0.5) * as_array(scale)
     return masked(g, np.logical_and(x >= -edge, x <= edge))

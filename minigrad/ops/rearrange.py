@@ -60,7 +60,7 @@ def roll(x, shift, axis: Axes = None):
 @roll.vjp("x")
 def _(g, shift, axis):
     """The gradient is moved back by as many places."""
-    return roll(g, tuple(-n for n in shift) if isinstance(shift, tuple) else -shift, axis)
+    return roll(g, -shift if np.ndim(shift) == 0 else tuple(-n for n in shift), axis)
 
 
 def _repeat_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -84,6 +84,7 @@ def repeat(x, repeats, axis: int | None = None):
 @repeat.vjp("x")
 def _(g, x_shape, repeats, axis):
     """The gradients of all repeats of an entry are added up."""
+    axis = axis if x_shape else None  # NumPy takes a number for a row of one entry
     n = int(np.prod(x_shape)) if axis is None else x_shape[axis]
     if np.ndim(repeats) == 0:
         lead = () if axis is None else x_shape[: axis % len(x_shape)]

@@ -112,13 +112,13 @@ def _(g, index):
 
 
 def _take_tex(x, indices, axis):
-    if axis is None:
+    if axis is None or not x.ndim:
         return f"{reshaped((x.size,), '<x>')}[{_at('indices', indices)}]"
     return f"<x>[{_taken(x, indices, axis)}]"
 
 
 def _take_vjp_tex(x, indices, axis):
-    if axis is None:
+    if axis is None or not x.ndim:
         return reshaped(x.shape, _scatter(_at("indices", indices)))
     return _scatter(_taken(x, indices, axis))
 
@@ -165,7 +165,7 @@ def take(x, indices, axis=None, negative=True):
 def _(g, x_shape, indices, axis):
     """The gradient goes back to the entries looked up, and adds up where one was taken twice."""
     indices = as_array(indices).astype(np.intp)
-    if axis is None:
+    if axis is None or not x_shape:  # NumPy takes a number for a row of one entry
         return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
     return scatter_add(g, (slice(None),) * (axis % len(x_shape)) + (indices,), x_shape)
 

@@ -37,6 +37,12 @@ def test_an_array_keeps_its_dtype(dtype):
     assert mg.tensor(dtype(1)).dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", [str, object, "datetime64[s]"])
+def test_no_dtype_but_of_numbers_is_given(dtype):
+    with pytest.raises(DTypeError, match="dtype must be numeric"):
+        mg.tensor([1.0], dtype=dtype)
+
+
 def test_a_tensor_of_a_tensor_is_a_new_leaf(x):
     again = mg.tensor(x * 1)
     assert again.is_leaf

@@ -65,6 +65,10 @@ def test_far_out_nothing_overflows():
     yes = mg.binary_cross_entropy_with_logits(x, np.ones(4), "none", pos_weight=3.0)
     np.testing.assert_allclose(yes, 3 * mg.softplus(-x))
     np.testing.assert_array_equal(mg.kl_div(np.array([-INF, 0.0]), np.array([0.0, 1.0])), 0.0)
+    logs = np.array([-INF, -INF, 0.0]), np.array([-INF, -INF, 0.0])
+    np.testing.assert_array_equal(mg.kl_div(*logs, log_target=True), 0.0)
+    gradients = slope(lambda x, t: mg.kl_div(x, t, "sum", log_target=True), *logs)
+    np.testing.assert_array_equal(gradients, [[0, 0, -1], [0, 0, 1]])
 
 
 def test_clip_passes_inside_and_at_its_ends_which_may_be_arrays():
@@ -83,6 +87,7 @@ INFINITE_SLOPES = {
     "maximum": lambda x: mg.maximum(x, 0.0),
     "clip": lambda x: mg.clip(x, 0.0, 10.0),
     "where": lambda x: mg.where(x > 0, x, 0.0),
+    "sign": lambda x: mg.where(x > 0, x, mg.sign(x)),
 }
 
 
@@ -143,6 +148,26 @@ def test_every_axis_argument_is_numpys(name, axis, rng):
     op = getattr(mg, name)
     assert_same(op(mg.tensor(x), axis=axis), getattr(np, name)(x, axis=axis), 1e-14)
     mg.gradcheck(lambda x: op(x, axis=axis), x)
+
+
+AXES_OF_A_NUMBER = {
+    "repeat": lambda x: mg.repeat(x, 2, axis=0),
+    "take": lambda x: mg.take(x, [0, 0], axis=-1),
+    "cumsum": lambda x: 2 * mg.cumsum(x, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", AXES_OF_A_NUMBER)
+def test_a_number_has_an_axis_where_numpy_gives_it_one(name):
+    np.testing.assert_array_equal(slope(AXES_OF_A_NUMBER[name], 1.5), 2.0)
+
+
+def test_settings_may_be_lists():
+    x = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    rolled = slope(lambda x: mg.roll(x, [1, 2], axis=(0, 1)) * np.arange(6.0).reshape(2, 3), x)
+    np.testing.assert_array_equal(rolled, [[5, 3, 4], [2, 0, 1]])
+    quantized = slope(lambda x: mg.fake_quantize(x, [0.1, 0.1, 3.0], bits=4), x)
+    np.testing.assert_array_equal(quantized, [[0, 0, 1], [0, 0, 1]])
 
 
 def test_the_maximum_over_several_axes_counts_ties_in_all():
@@ -238,6 +263,11 @@ def test_cross_entropy_of_logits_far_apart_stays_finite():
 NARROW = np.ones((2, 3), np.float32)
 DTYPES = [
     (lambda x: mg.scale(x, np.float64(0.5)), np.float32),
+    (lambda x: mg.dropout(x, np.float64(0.5), np.random.default_rng(0)), np.float32),
+    (lambda x: mg.leaky_relu(x, np.float64(0.5)), np.float32),
+    (lambda x: mg.elu(x, np.float64(0.5)), np.float32),
+    (lambda x: mg.huber_loss(x, NARROW, np.float64(0.5)), np.float32),
+    (lambda x: mg.smooth_l1_loss(x, NARROW, np.float64(0.5)), np.float32),
     (lambda x: mg.mask_add(x, np.ones(3, bool)), np.float32),
     (lambda x: mg.mask_add(x, np.zeros(3)), np.float32),
     (lambda x: mg.linear(x, NARROW.T, np.zeros(2, np.float32)), np.float32),
