@@ -195,8 +195,9 @@ def test_weights_are_known_by_their_rows_and_not_by_the_op_that_made_them():
     np.testing.assert_allclose(found.A[0, 0], weights.numpy())
 
 
-def test_a_map_has_numbers_dots_where_masked_and_tokens_on_both_axes(rng):
-    t = recorded(rng, n=4, mask=CAUSAL)
+@pytest.mark.parametrize("mask", [CAUSAL, np.where(CAUSAL, 0, -1e9)])
+def test_a_map_has_numbers_dots_where_masked_and_tokens_on_both_axes(rng, mask):
+    t = recorded(rng, n=4, mask=mask)
     [found] = t.attention()
     np.testing.assert_array_equal(found.forbidden[0, 0], ~CAUSAL)
     A, dA = t["A"].value, t["A"].gradient

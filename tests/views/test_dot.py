@@ -25,16 +25,6 @@ def edges(text, kind):
     return [(a, b) for a, b, rest in found if f"class={kind}" in rest]
 
 
-def test_each_entry_is_a_node_and_each_use_an_edge(single):
-    text = trace_dot(single, saved=False).text
-    assert len([n for n in nodes(text) if not n.endswith("sum")]) == len(single)
-    sums = [n for n in nodes(text) if n.endswith("sum")]
-    used_twice = [e for e in single if len(single.uses(e)) > 1]
-    assert sums == [f"n{e.id}sum" for e in used_twice]
-    lines = edges(text, "gradient") + edges(text, "forward")
-    assert len(lines) == len(single.edges) + len(sums)
-
-
 def test_kinds_differ_in_shape():
     t = graphs.states()
     drawn = nodes(trace_dot(t).text)

@@ -177,6 +177,12 @@ def activated(x):
     return Sequential(*layers)(x)
 
 
+def two_layers_a_block(x):
+    for f in [mg.tanh, mg.sigmoid] * 4:
+        x = f(x @ leaf(5, 5))
+    return x
+
+
 def first_alone_has_a_bias(x):
     rng = np.random.default_rng(0)
     weights = [mg.tensor(rng.normal(size=(5, 5)), requires_grad=True) for _ in range(7)]
@@ -202,6 +208,7 @@ def first_alone_has_a_bias(x):
         (normalized, {"step[0]": 5}),  # each by what it made itself, detached
         (recurrent, {"lstm/cells.0/step 0": 7}),  # though each step takes another index
         (activated, {"sequential/layers.0": 8}),
+        (two_layers_a_block, {"layer[0]": 4}),
         (first_alone_has_a_bias, {"layer[0]": 6}),
     ],
 )

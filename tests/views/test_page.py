@@ -75,25 +75,6 @@ def test_names_cannot_leave_the_script_element(name):
 # ---------------------------------------------------------------- what it holds
 
 
-def test_arrays_of_the_page_agree_with_numpy(multi):
-    record = record_of(page_html(multi))
-    for entry, node in zip(multi.entries, record["nodes"], strict=True):
-        for kind, array in (("value", entry.value), ("gradient", entry.gradient)):
-            if array is None:
-                assert kind not in node
-                continue
-            packed = record["arrays"][node[kind]]
-            finite = array[np.isfinite(array)]
-            assert packed["shape"] == list(array.shape)
-            np.testing.assert_allclose(
-                packed["rms"], np.sqrt(np.mean(np.square(finite))), rtol=1e-12
-            )
-            np.testing.assert_allclose(float(packed["max"]), array.max(), rtol=1e-15)
-            np.testing.assert_allclose(float(packed["min"]), array.min(), rtol=1e-15)
-            wanted = array.reshape(cells(packed).shape)
-            np.testing.assert_allclose(cells(packed), wanted, rtol=1e-6)
-
-
 def test_an_array_is_kept_once_however_often_it_appears():
     arrays = Arrays()
     assert arrays.add(np.arange(3.0)) == arrays.add(np.arange(3.0)) == 0
@@ -208,25 +189,12 @@ def test_a_gradient_that_one_run_alone_has_gets_no_colour(tmp_path):
 # ---------------------------------------------------------------- chapters
 
 
-def gradients_by_hand(trace):
-    """Of the one call of a layer: numbers of steps, with their gradients."""
-    (call,) = record_of(page_html(trace))["chapters"]
-    return [(step["number"], one) for step in call["steps"] for one in step["gradients"]]
-
-
-def test_each_hand_derived_gradient_stands_with_its_measured_difference(multi):
-    found = gradients_by_hand(multi)
-    assert sorted({number for number, _ in found}) == [1, 2, 3, 4, 5, 6, 7]
-    wanted = [(c.number, c.symbol, c.difference) for c in multi.check()]
-    assert [(n, g["symbol"], g.get("difference")) for n, g in found] == wanted
-    assert all(g["ok"] for _, g in found)
-
-
 def test_each_measured_gradient_of_a_chapter_leads_to_the_node_of_its_symbol(single):
-    nodes = record_of(page_html(single))["nodes"]
-    for _, gradient in gradients_by_hand(single):
+    record = record_of(page_html(single))
+    (call,) = record["chapters"]
+    for gradient in (one for step in call["steps"] for one in step["gradients"]):
         if gradient["ok"] is not None:
-            node = nodes[gradient["node"]]
+            node = record["nodes"][gradient["node"]]
             assert node["name"] == gradient["symbol"].removesuffix("_masked")  # no mask here
             assert gradient["shape"] == str(tuple(node["shape"]))
 
@@ -267,14 +235,11 @@ def test_a_query_is_decisive_if_the_loss_depends_on_it_and_on_no_other(rng, n, r
     assert found.get("decisive_query") == decisive
 
 
-def test_tokens_may_be_one_sequence_or_one_for_each_of_the_batch(multi):
+def test_tokens_are_one_sequence_or_one_for_each_of_the_batch_and_must_fit(multi):
     seven = list("abcdefg")
     assert record_of(page_html(multi, tokens=seven))["tokens"] == [seven]
     assert record_of(page_html(multi, tokens=[seven, seven[::-1]]))["tokens"][1] == seven[::-1]
-
-
-def test_tokens_that_do_not_fit_are_refused(multi):
-    for tokens, got in ((["a", "b"], r"1 list\(s\) of \[2\]"), ([list("abcdefg")] * 3, "3 list")):
+    for tokens, got in ((["a", "b"], r"1 list\(s\) of \[2\]"), ([seven] * 3, "3 list")):
         with pytest.raises(ArgumentError, match=rf"\[7\] positions, .* of \[1, 2\]; got {got}"):
             page_html(multi, tokens=tokens)
 

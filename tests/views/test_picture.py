@@ -100,7 +100,7 @@ def test_states_and_sizes_are_numpys_own(single, tmp_path):
 
 def test_every_state_and_every_reason_is_told(tmp_path):
     t = graphs.states()
-    nodes = groups(drawn(t, tmp_path), "node")
+    nodes, table = groups(drawn(t, tmp_path), "node"), t.table(200)
     for name in ("ok", "zero", "vanishing", "exploding", "non-finite"):
         node = nodes[f"n{t[name].id}"]
         assert name in node.attrib["class"].split(), name
@@ -108,10 +108,13 @@ def test_every_state_and_every_reason_is_told(tmp_path):
         if entry.gradient is None:
             title = nodes[f"n{entry.id}"][0].text or ""
             assert f"no gradient: {t.explain_missing(entry)}" in title
+            assert f"– no gradient: {t.explain_missing(entry)}" in table
     reasons = {t.explain_missing(e) for e in t if e.gradient is None}
     assert {"frozen", "constant", "detached", "unreached"} <= reasons
     assert "dim" in nodes[f"n{t['frozen'].id}"].attrib["class"].split()
     assert "dim" not in nodes[f"n{t['ok'].id}"].attrib["class"].split()
+    for said in ("● ok", "○ exactly zero", "▼ vanishing", "▲ exploding", "‼ NaN or infinite"):
+        assert said in table
 
 
 def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path):
@@ -166,6 +169,9 @@ def test_hostile_names_arrive_as_text(tmp_path):
     dot = t.draw(tmp_path / "g.dot").read_text(encoding="utf-8")
     assert "&#92;&#92;N" in dot  # to Graphviz a single \N is the node's name
     assert r"\n\u202e" in shown
+    table = t.table(200)
+    assert r"\n\u202e" in table
+    assert not {"\x00", "\u202e"} & {*table}
     (script,) = root.iter(f"{SVG}script")
     assert script.text.strip() == (files("minigrad.views") / "zoom.js").read_text("utf-8").strip()
     allowed = set("svg title desc style script g text path polygon polyline ellipse".split())
