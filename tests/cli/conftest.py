@@ -14,6 +14,11 @@ class Ran(NamedTuple):
     out: str
     err: str
 
+    @property
+    def words(self) -> str:
+        """What was printed, as one line."""
+        return " ".join(self.out.split())
+
 
 @pytest.fixture
 def command(

@@ -8,11 +8,13 @@ import pytest
 
 from minigrad.cli import checkpoint, explain
 from minigrad.cli.arguments import parser
+from minigrad.cli.report import FILES, run_source
 from minigrad.errors import ArgumentError
 
 tokenizers = pytest.importorskip("tokenizers")
 save_file = pytest.importorskip("safetensors.numpy").save_file
 
+from tests.browsing import record_of  # noqa: E402
 from tests.layers.test_pretrained_families import FAMILIES, write_family  # noqa: E402
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat a dog ran".split()
@@ -56,10 +58,14 @@ def bert(hub):
     return hub("bert")
 
 
-@pytest.fixture
-def explained(command):
+def reported(folder, **options):
+    """What `explain` reports of a checkpoint."""
+    return run_source(checkpoint.checkpoint(str(folder), **options))
+
+
+def known_of(folder, **options):
     """What trace.json says of a checkpoint, beside the record."""
-    return lambda *asked: json.loads(command("explain", "--json", "--model", *asked).out)["explain"]
+    return json.loads(reported(folder, **options).record())["explain"]
 
 
 def unpooled(folder):
@@ -72,58 +78,57 @@ def untokenized(folder):
 
 TOLD = {
     "gpt2": (
-        "gpt2", None, ["--text", TEXT],
+        "gpt2", None, {"text": TEXT},
         ["next-token loss: loss", "6 tokens, float32", 'likeliest after "sat" "on" "the" "mat"',
          "the same token elsewhere", "58 gradients equal the hand-derived steps",
          "58 of 58 backward steps agree"],
     ),
     "ids do without a tokenizer": (
-        "gpt2", untokenized, ["--tokens", "5,6,7", "--target", "8"], ['next-token loss of "8"'],
+        "gpt2", untokenized, {"tokens": "5,6,7", "target": "8"}, ['next-token loss of "8"'],
     ),
     "masks": (
-        "bert", None, ["--text", "the [MASK] sat on a [MASK]", "--target", "cat mat"],
+        "bert", None, {"text": "the [MASK] sat on a [MASK]", "target": "cat mat"},
         ['masked loss of "cat", "mat"', "likeliest at", "likeliest at"],
     ),
     "two texts": (
-        "bert", None, ["--text", TEXT, "--target", "a dog ran"],
+        "bert", None, {"text": TEXT, "target": "a dog ran"},
         ["similarity loss: loss", "8 tokens and 5 tokens", "gradient by token of text 2"],
     ),
     "two texts without a pooling": (
-        "bert", unpooled, ["--text", "the cat", "--target", "a dog ran"],
+        "bert", unpooled, {"text": "the cat", "target": "a dog ran"},
         ["the mean of its tokens', as there is no"],
     ),
     "what a t5 is to write": (
-        "t5", None, ["--text", "the cat sat", "--target", "a dog"],
+        "t5", None, {"text": "the cat sat", "target": "a dog"},
         ['next-token loss of "a", "dog"', 'likeliest after "(start)" "a"', "encoder 0",
          "encoder/blocks.0/attention", "decoder/blocks.0/cross_attention"],
     ),
     "what a t5 would write": (
-        "t5", None, ["--text", "the cat sat"], ['likeliest after "(start)"'],
+        "t5", None, {"text": "the cat sat"}, ['likeliest after "(start)"'],
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", TOLD)
-def test_a_checkpoint_is_told_and_written(command, hub, tmp_path, what):
-    family, change, asked, told = TOLD[what]
+def test_a_checkpoint_is_told(hub, what):
+    family, change, options, told = TOLD[what]
     folder = hub(family)
     if change:
         change(folder)
-    ran = command("explain", "--model", folder, *asked)
-    assert ran.status == 0, ran.err
-    rest = " ".join(ran.out.split())
+    report = reported(folder, **options)
+    assert report.succeeded()
+    rest = " ".join(" ".join(report.parts(100, False)).split())
     for said in told:
         assert said in rest
         rest = rest.replace(said, "", 1)
-    files = sorted(file.name for file in (tmp_path / "explained").iterdir())
-    assert files == ["derivation.md", "explain.html", "graph.svg", "trace.json"]
 
 
-def test_the_page_has_the_tables_of_the_report(command, bert, tmp_path):
-    told = command("explain", "--model", bert, "--text", "the [MASK] sat", "--target", "cat").out
-    page = (tmp_path / "explained" / "explain.html").read_text(encoding="utf-8")
-    [data] = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    guesses, tokens, blocks, heads = json.loads(data)["tables"]
+def test_all_files_are_written_and_the_page_has_the_tables_of_the_report(command, bert, tmp_path):
+    ran = command("explain", "--model", bert, "--text", "the [MASK] sat", "--target", "cat")
+    assert ran.status == 0, ran.err
+    assert {path.name for path in (tmp_path / "explained").iterdir()} == {*FILES}
+    told, page = ran.out, (tmp_path / "explained" / "explain.html").read_text(encoding="utf-8")
+    guesses, tokens, blocks, heads = record_of(page)["tables"]
     for table in (guesses, tokens, blocks, heads):
         assert table["title"] in told
     assert ["2", '"[MASK]"'] in [row[:2] for row in tokens["rows"]]
@@ -134,10 +139,10 @@ def test_the_page_has_the_tables_of_the_report(command, bert, tmp_path):
     assert heads["rows"][0][0] == "itself"
 
 
-def test_figures_are_those_of_the_model(explained, gpt2):
+def test_figures_are_those_of_the_model(gpt2):
     from layers import load_pretrained
 
-    known = explained(gpt2, "--text", "the dog", "--target", "ran", "--dtype", "float64")
+    known = known_of(gpt2, text="the dog", target="ran", dtype="float64")
     logits = load_pretrained(gpt2, np.float64)(np.array([[5, 11]])).numpy()[0]
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     guesses = dict(known["guesses"]['likeliest after "the" "dog"'])
@@ -150,23 +155,21 @@ def test_figures_are_those_of_the_model(explained, gpt2):
     np.testing.assert_allclose(second["probability"], p[0, 11], rtol=1e-12)
 
 
-def test_a_t5_has_a_gradient_for_each_token_that_it_reads(explained, hub):
-    [by_token] = explained(hub("t5"), "--text", "the cat sat", "--target", "a dog")["by_token"]
+def test_a_t5_has_a_gradient_for_each_token_that_it_reads(hub):
+    [by_token] = known_of(hub("t5"), text="the cat sat", target="a dog")["by_token"]
     assert [token["token"] for token in by_token] == ["the", "cat", "sat"]
 
 
-def test_masked_losses_and_similarities_are_those_of_the_model(explained, bert):
-    known = explained(bert, "--text", "the [MASK] sat")
+def test_masked_losses_and_similarities_are_those_of_the_model(bert):
+    known = known_of(bert, text="the [MASK] sat")
     assert known["objective"] == "masked"
     [[_, likeliest], *_] = next(iter(known["guesses"].values()))
     np.testing.assert_allclose(known["loss"], -np.log(likeliest), rtol=1e-5)
-    assert abs(explained(bert, "--text", TEXT, "--target", TEXT)["loss"]) < 1e-6
-    compared = bert, "--text", "the cat", "--target", "a dog ran"
-    pooling = {"pooling_mode_mean_tokens": True}
-    (bert / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    pooled = explained(*compared)["loss"]
+    assert abs(known_of(bert, text=TEXT, target=TEXT)["loss"]) < 1e-6
+    pooled = known_of(bert, text="the cat", target="a dog ran")["loss"]
     unpooled(bert)
-    np.testing.assert_allclose(explained(*compared)["loss"], pooled, rtol=1e-4)
+    unspecified = known_of(bert, text="the cat", target="a dog ran")["loss"]
+    np.testing.assert_allclose(unspecified, pooled, rtol=1e-4)
 
 
 def test_weights_that_are_not_finite_are_no_success(command, gpt2):

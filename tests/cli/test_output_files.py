@@ -43,7 +43,7 @@ def test_a_folder_that_is_there_keeps_its_other_files_and_the_page_may_be_pasted
     assert everything(tmp_path) == sorted([*FOUR, *two, "mine.txt"])
     assert (tmp_path / "mine.txt").read_text() == "kept"
     assert {"nodes", "explain"} <= json.loads((tmp_path / "trace.json").read_text()).keys()
-    assert all(f"wrote {tmp_path / name}" in " ".join(ran.out.split()) for name in two)
+    assert all(f"wrote {tmp_path / name}" in ran.words for name in two)
     frame, script = ((tmp_path / name).read_text(encoding="utf-8") for name in two)
     assert frame.startswith("<iframe")
     assert frame.count("<") == 2
@@ -72,11 +72,10 @@ def test_without_a_renderer_the_rest_is_still_there_and_the_status_1(
     monkeypatch.setattr(owner, view, undrawn)
     ran = command("explain", "--embed")
     missing = f"{' and '.join(lost)} not drawn: install graphviz-pure"
-    said = " ".join(ran.out.split())
     assert ran.status == 1
-    assert missing in said
-    assert "gradients equal the hand-derived steps" in said
-    assert not any(f"wrote explained/{name}" in said for name in lost)
+    assert missing in ran.words
+    assert "gradients equal the hand-derived steps" in ran.words
+    assert not any(f"wrote explained/{name}" in ran.words for name in lost)
     left = everything(Path("explained"))
     assert [name for name in FOUR if name in left] == [name for name in FOUR if name not in lost]
     ran = command("explain", "--json")
