@@ -27,10 +27,6 @@ PLANTED = """
             right = super().attention(case, inputs)
             return lambda: (answer := right()) | {"d_X": answer["d_X"] * 1.01}
 
-    class Dying(Naive):
-        def load(self):
-            os._exit(1)
-
     class Once(Naive):
         def attention(self, case, inputs):
             if case.n == 4:
@@ -75,11 +71,6 @@ def test_one_command_names_who_is_wrong_and_who_is_missing(planted, monkeypatch,
     (case,) = data["sections"]["table"]["cases"]
     assert case["peers"].keys() == {"hand-best", "eager"}
     assert case["failures"].keys() == {"liar"}
-
-
-def test_a_peer_whose_process_ends_is_an_error(planted):
-    with pytest.raises(PeerError, match="its process ended"):
-        Remote(planted.Dying("dying", "dying")).load()
 
 
 def test_a_process_that_ended_begins_anew_with_the_next_case(planted):

@@ -6,12 +6,15 @@ from benchmarks.cases import Attention
 from benchmarks.peers import Unsupported
 from benchmarks.processes import PeerError
 from benchmarks.rounds import BASE, Figure, Result, Settings, measure
+from tests.benchmarks.given import Given
+
+FEW = Attention("few", "few", 2, 5, 7, 3)
 
 
 def result(**samples):
     """Of given seconds; `base` is hand-best."""
     samples = {BASE if name == "base" else name: taken for name, taken in samples.items()}
-    return Result(Attention("few", "few", 2, 5, 7, 3), samples, dict.fromkeys(samples, 0.0))
+    return Result(FEW, samples, dict.fromkeys(samples, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -37,63 +40,61 @@ def test_there_is_no_figure_without_samples():
     assert taken.ratio("peer") is taken.seconds("other") is None
 
 
-def test_peers_go_in_turn_and_another_begins_each_round(contestant, small):
+def test_peers_go_in_turn_and_another_begins_each_round():
     calls = []
-    three = [contestant(name, calls=calls) for name in "abc"]
-    measure(small, three, Settings(rounds=4))
+    three = [Given(name, calls=calls) for name in "abc"]
+    measure(FEW, three, Settings(rounds=4))
     assert "".join(calls) == "abcbcacababc"
 
 
-def test_a_wrong_peer_is_named_and_never_timed(contestant, small):
-    class Wrong(contestant):
-        def build(self, case, dtype):
-            given = super().build(case, dtype)
-            return given | {"d_W_K": 1.01 * given["d_W_K"]}
+def raising(error):
+    def method(self, *args):
+        raise error
 
-        def sample(self, seconds, patience):
-            raise AssertionError("timed")
-
-    taken = measure(small, [contestant(BASE), Wrong("liar")], Settings(rounds=2))
-    assert taken.failures == {"liar": "wrong answer: d_W_K is off by 1.0e-02"}
-    assert list(taken.samples) == [BASE]
-    assert taken.ratio("liar") is None
+    return method
 
 
-def test_a_peer_without_such_a_step_is_passed_over(contestant, small):
-    class Other(contestant):
-        def build(self, case, dtype):
-            raise Unsupported
-
-    taken = measure(small, [contestant(BASE), Other("other")], Settings(rounds=2))
-    assert (list(taken.samples), taken.failures) == ([BASE], {})
+def wrong_gradient(self, case, dtype):
+    given = Given.build(self, case, dtype)
+    return given | {"d_W_K": 1.01 * given["d_W_K"]}
 
 
-@pytest.mark.parametrize("where", ["build", "sample"])
-def test_a_peer_that_fails_is_named_and_the_others_go_on(contestant, small, where):
-    def fail(self, *args):
-        raise PeerError("out of memory")
+NEVER_TIMED = raising(AssertionError("timed"))
+FAILING = {
+    "wrong": (
+        {"build": wrong_gradient, "sample": NEVER_TIMED}, "wrong answer: d_W_K is off by 1.0e-02"
+    ),
+    "without such a step": ({"build": raising(Unsupported), "sample": NEVER_TIMED}, None),
+    "fails to build": ({"build": raising(PeerError("out of memory"))}, "out of memory"),
+    "fails to run": ({"sample": raising(PeerError("out of memory"))}, "out of memory"),
+}  # fmt: skip
 
-    broken = type("Broken", (contestant,), {where: fail})("broken")
-    taken = measure(small, [broken, contestant(BASE, [1.0, 2.0])], Settings(rounds=2))
-    assert taken.failures == {"broken": "out of memory"}
+
+@pytest.mark.parametrize("how", FAILING)
+def test_a_peer_that_fails_is_named_and_the_others_go_on(how):
+    methods, said = FAILING[how]
+    peer = type("Failing", (Given,), methods)("peer")
+    taken = measure(FEW, [peer, Given(BASE, [1.0, 2.0])], Settings(rounds=2))
+    assert taken.failures == ({"peer": said} if said else {})
     assert taken.samples[BASE] == [1.0, 2.0]
     assert taken.data()["peers"].keys() == {BASE}
+    assert taken.ratio("peer") is None
 
 
-def test_patience_is_halved_while_the_machine_stays_busy(contestant, small):
+def test_patience_is_halved_while_the_machine_stays_busy():
     asked, idle = [], iter([False, False, True, True])
 
-    class Asked(contestant):
+    class Asked(Given):
         def sample(self, seconds, patience):
             asked.append((seconds, patience))
             return 1.0, next(idle)
 
-    measure(small, [Asked(BASE)], Settings(rounds=4, target=0.02, patience=8.0))
+    measure(FEW, [Asked(BASE)], Settings(rounds=4, target=0.02, patience=8.0))
     assert asked == [(0.02, 8.0), (0.02, 4.0), (0.02, 2.0), (0.02, 8.0)]
 
 
-def test_slow_peers_get_three_rounds(contestant, small):
+def test_slow_peers_get_three_rounds():
     calls = []
-    two = [contestant(BASE, [0.1] * 5, calls), contestant("slow", [2.0] * 5, calls)]
-    measure(small, two, Settings(rounds=5))
+    two = [Given(BASE, [0.1] * 5, calls), Given("slow", [2.0] * 5, calls)]
+    measure(FEW, two, Settings(rounds=5))
     assert (calls.count(BASE), calls.count("slow")) == (5, 3)

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from benchmarks.answers import reference
-from benchmarks.cases import Attention, Case
+from benchmarks.cases import Case
 
 
 class Given:
@@ -24,14 +22,3 @@ class Given:
     def sample(self, seconds: float, patience: float) -> tuple[float, bool]:
         self.calls.append(self.name)
         return self.times.pop(0) if self.times else 1.0, True
-
-
-@pytest.fixture
-def contestant() -> type[Given]:
-    return Given
-
-
-@pytest.fixture
-def small() -> Attention:
-    """A case that takes no time."""
-    return Attention("few", "single head (2, 5, 7, 3)", 2, 5, 7, 3)
