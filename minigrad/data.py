@@ -88,7 +88,7 @@ class Batches:
                 f"batches: rng must be a Generator, got {self.rng!r}; np.random.default_rng(0)"
             )
         refuse_masked("batches(*sequences)", *self.sequences)
-        self.sequences = [x.numpy() if isinstance(x, Tensor) else x for x in self.sequences]
+        self.sequences = [_by_position(x) for x in self.sequences]
         lengths = [len(x) for x in self.sequences]
         if len(set(lengths)) > 1:
             raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
@@ -102,15 +102,16 @@ class Batches:
         return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._order is None or not self._resumed:
-            self._order = self._draw()
-            self.position = 0
-        self._resumed = False
-        order = self._order
+        resumed, self._resumed = self._resumed, False
+        order = self._order if resumed else None
+        position = self.position if resumed else 0
+        if order is None:
+            order = self._draw()
         end = len(self) * self.batch_size if self.drop_last else self.size
-        while self.position < end:
-            chosen = order[self.position : self.position + self.batch_size]
-            self.position += len(chosen)
+        while position < end:
+            chosen = order[position : position + self.batch_size]
+            position += len(chosen)
+            self._order, self.position = order, position  # of the loop that went on last
             found = tuple(self._batch(sequence, chosen) for sequence in self.sequences)
             yield found[0] if len(found) == 1 else found
         self.epoch += 1
@@ -167,6 +168,14 @@ class Batches:
         self._resumed = self._order is not None
 
 
+def _by_position(examples: Examples) -> Examples:
+    """Examples that an integer picks by position; a column of a table picks by its labels."""
+    if isinstance(examples, Tensor):
+        return examples.numpy()
+    to_numpy = getattr(examples, "to_numpy", None)
+    return examples if to_numpy is None else to_numpy()
+
+
 @explained
 def pad_sequences(sequences: Sequence[ArrayLike], value: float = 0) -> Array:
     """Sequences of different lengths as one array, filled up with `value` at their ends.
@@ -183,7 +192,9 @@ def pad_sequences(sequences: Sequence[ArrayLike], value: float = 0) -> Array:
         raise ShapeError(f"pad_sequences: only the first axis may differ, got shapes {shapes}")
     longest = max((len(array) for array in arrays), default=0)
     rest = arrays[0].shape[1:] if arrays else ()
-    dtype = np.result_type(*arrays) if arrays else float
+    dtype = np.result_type(*arrays) if arrays else np.dtype(float)
+    if dtype.kind in "biu" and not float(value).is_integer():  # integers would cut it off
+        dtype = np.result_type(dtype, np.float64)
     padded = np.full((len(arrays), longest, *rest), value, dtype)
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array

@@ -47,6 +47,35 @@ def test_tensors_and_other_sequences_are_taken():
     np.testing.assert_array_equal(numbers, [0, 1, 2])
 
 
+def test_a_column_of_a_table_is_taken_by_position_and_not_by_label():
+    class Column:
+        """As pandas has it, after its rows were shuffled."""
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, label):
+            return {2: "a", 0: "b", 1: "c"}[label]
+
+        def to_numpy(self):
+            return np.array(["a", "b", "c"])
+
+    (found,) = batches(Column(), batch_size=3)
+    assert found.tolist() == ["a", "b", "c"]
+
+
+def test_a_loop_within_another_over_the_same_batches_leaves_it_alone(rng):
+    """As where the accuracy on the training data is measured during an epoch."""
+    data = batches(X, batch_size=4, rng=rng)
+    outer = []
+    for x in data:
+        outer += x[:, 0].tolist()
+        assert sorted(row for y in data for row in y[:, 0].tolist()) == X[:, 0].tolist()
+        assert len(outer) <= len(X)
+    assert sorted(outer) == X[:, 0].tolist()
+    assert data.epoch == 4
+
+
 def test_ragged_examples_are_filled_up_to_the_longest_of_their_batch():
     first, second = batches(RAGGED, batch_size=2, pad=-1)
     np.testing.assert_array_equal(first, [[1, -1, -1], [2, 3, 4]])
@@ -57,6 +86,8 @@ def test_padding_keeps_later_axes_and_the_dtype():
     padded = pad_sequences([np.ones((2, 3), np.float32), np.ones((1, 3), np.float32)])
     assert (padded.shape, padded.dtype) == ((2, 2, 3), np.float32)
     np.testing.assert_array_equal(padded[1, 1], np.zeros(3))
+    np.testing.assert_array_equal(pad_sequences([[1, 2], [3]], -0.5), [[1, 2], [3, -0.5]])
+    np.testing.assert_array_equal(pad_sequences([[1, 2], [3]], np.nan), [[1, 2], [3, np.nan]])
 
 
 def run(data, stop):
