@@ -8,7 +8,6 @@ import pytest
 
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask, padding_mask
-from minigrad.errors import ArgumentError, ShapeError
 from minigrad.fast import threads
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import attention as tiles
@@ -87,14 +86,3 @@ def test_projections_leave_blas_its_threads_beside_one_tile_alone(rng, monkeypat
     with LIMITS.changed(one_tile_scores=few):
         LAYERS["many heads"](method="tiled")(X).sum().backward()
     assert len(shared) == products  # forward, and for each of X and W
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_what_is_refused_step_by_step_is_refused_in_tiles(rng, name):
-    layer, X = LAYERS[name](method="tiled"), rng.standard_normal((2, 7, 12))
-    with pytest.raises(ShapeError, match="mask must broadcast to the scores"):
-        layer(X, np.ones((6, 6), bool))
-    with pytest.raises(ArgumentError, match=r"NaN or \+inf"):
-        layer(X, np.full((7, 7), np.nan))
-    with pytest.raises(ArgumentError, match="method"):
-        LAYERS[name](method="fast")

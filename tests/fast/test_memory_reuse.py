@@ -40,18 +40,16 @@ def _is_used_again(address, shape=LARGE):
 # ---------------------------------------------------------------- what comes back
 
 
-def test_an_array_lies_where_one_lay_that_is_gone():
-    first = empty(LARGE, np.float32)
-    address = _address(first)
-    del first
-    assert _is_used_again(address, (LARGE[0] * 2, LARGE[1] // 2))
-
-
-def test_sequences_of_nearly_one_length_share_memory():
-    first = empty((1021, 1024), np.float32)
-    address = _address(first)
-    del first
-    assert _is_used_again(address, (1024, 1024))
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(LARGE, (LARGE[0] * 2, LARGE[1] // 2)), ((1021, 1024), (1024, 1024))],
+    ids=["of another shape", "of nearly the size"],
+)
+def test_an_array_lies_where_one_lay_that_is_gone(first, second):
+    array = empty(first, np.float32)
+    address = _address(array)
+    del array
+    assert _is_used_again(address, second)
 
 
 # ---------------------------------------------------------------- what anybody holds
