@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 import minigrad as mg
 from minigrad import distributed as dist
 from minigrad.distributed import Ranks
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, ShapeError
 
 from ..arrays import Array, Mask
 from ..attention import MultiHeadAttention, repeat_heads
@@ -126,6 +126,7 @@ def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
     Args: is_causal: tokens are those of `ring_rows`, and query i sees keys j ≤ i of the whole.
         scale: 1/√d_k unless given.
     Shapes: q (..., n / p, d_k), k (..., n / p, d_k), v (..., n / p, d_v) → (..., n / p, d_v)
+    Raises: ShapeError for keys that are more or fewer, or causal ones in no two equal runs.
 
     >>> ring_attention(np.zeros((2, 3)), np.ones((2, 3)), np.array([[2.0], [4.0]]))
     array([[3.],
@@ -133,6 +134,10 @@ def ring_attention(q, k, v, ranks=None, is_causal=False, scale=None):
     """
     ranks, scale = ranks or dist.world(), _factor(q, scale)
     n, d_k = q.shape[-2:]
+    if not n == k.shape[-2] == v.shape[-2]:
+        raise ShapeError("q, k and v must have as many rows: those of this rank's tokens")
+    if is_causal and ranks.size > 1 and n % 2:
+        raise ShapeError(f"the rows must be two runs of one length, as ring_rows says, got {n}")
     out = np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
     row_max, row_sum = np.full(q.shape[:-1], -np.inf, q.dtype), np.zeros(q.shape[:-1], q.dtype)
     kv = np.concatenate([k, v], axis=-1)
@@ -199,10 +204,15 @@ class RingAttention(Module):
     """
 
     def __init__(self, layer: MultiHeadAttention, ranks: Ranks | None = None) -> None:
+        self.ranks = ranks or dist.world()
         if layer.window or any(option.needs_scores for option in layer.options):
             raise ArgumentError("RingAttention: takes no window, softcap, dropout or bias")
+        if self.ranks.size > 1 and getattr(layer.position, "depends_on_length", False):
+            raise ArgumentError(
+                'RingAttention: takes no "dynamic" or "longrope" angles, which depend on how many '
+                "positions there are: each rank would count its own"
+            )
         self.part = layer
-        self.ranks = ranks or dist.world()
 
     def forward(
         self,

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..engine.context import current
-from ..engine.errors import RankError, ShapeError
+from ..engine.errors import OutOfRangeError, RankError, ShapeError
 from ..engine.op import Call, Op, Shaped, call, registry
 from ..engine.tensor import SameArray, TensorOrArray
 from ..engine.types import Array
@@ -116,12 +116,19 @@ def _sent(
 ) -> Array:
     """Agree with the other ranks on the call, then move x; once, also under a checkpoint."""
     call, x = CollectiveCall.of(ranks, x), np.asarray(x, order="C")
+    if "root" in settings:
+        _check_root(settings["root"], call)
 
     def effect() -> Array:
         call.agree(op, x, settings)
         return move(call.ranks, x)
 
     return run_once(effect)
+
+
+def _check_root(root: int, call: CollectiveCall, op: str = "") -> None:
+    if not 0 <= root < call.size:
+        raise OutOfRangeError(f"{op}root must lie in [0, {call.size}), got {root}")
 
 
 def _check_alike(op: str, x: Array, ranks: GivenRanks) -> None:
@@ -242,6 +249,7 @@ def reduce_scatter(x, ranks=None, axis=0):
 def scatter(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> SameArray:
     """This rank's part of the root's x, which has the same shape everywhere; see `gather`."""
     call = CollectiveCall.of(ranks, x)
+    _check_root(root, call, "scatter: ")
     return reduce_scatter(where(call.ranks.rank == root, x, 0.0), call, axis=axis)
 
 
@@ -251,6 +259,7 @@ def gather(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int =
     Composed of other collectives, for what is not done at every step.
     """
     call = CollectiveCall.of(ranks, x)
+    _check_root(root, call, "gather: ")
     return where(call.ranks.rank == root, all_gather_apart(x, call, axis=axis), 0.0)
 
 
@@ -260,6 +269,8 @@ def gather(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int =
 @collective("<x>^{(<root>)}", r"[r = <root>]\,\sum_r <g>^{(r)}", "reduce", "root")
 def broadcast(x, ranks=None, root=0):
     """Copies the root's array to every rank; each goes on in its own way. All have one shape.
+
+    Raises: OutOfRangeError for a root that is no rank, as all that have one.
 
     >>> broadcast(np.ones(3))
     array([1., 1., 1.])

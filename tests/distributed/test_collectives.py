@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad import distributed as dist
-from minigrad.errors import ArgumentError, RankError, ShapeError
+from minigrad.errors import ArgumentError, OutOfRangeError, RankError, ShapeError
 from tests.compare import refusals
 
 # What is the same on every rank: of the input, of the result. Such a tensor counts once.
@@ -127,6 +127,9 @@ test_what_is_refused = refusals(
     (lambda: dist.run(3, lambda: dist.reduce_scatter(np.ones((3, 4)), axis=1)),
      ShapeError, "3 ranks cannot share axis 1 of length 4"),
     (lambda: dist.all_reduce(np.ones(3), 2), ArgumentError, "must be a group of ranks or None"),
+    *((lambda f=f, root=root: dist.run(2, lambda: f(np.ones(2), root=root)),
+       OutOfRangeError, rf"root must lie in \[0, 2\), got {root}")
+      for f in (dist.broadcast, dist.reduce, dist.gather, dist.scatter) for root in (2, -1)),
     (lambda: dist.run(0, print), ArgumentError, "size must be at least 1, got 0"),
 )  # fmt: skip
 

@@ -7,7 +7,8 @@ import minigrad as mg
 from layers import MultiHeadAttention, Rotary
 from layers.parallel import DataParallel, RingAttention, ring_attention, ring_rows
 from minigrad import distributed as dist
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, ShapeError
+from tests.compare import refusals
 
 N = 24  # tokens that 1 to 4 ranks share, causal or not
 
@@ -85,8 +86,16 @@ def test_a_layer_on_a_ring_is_the_whole_layer(n_kv_heads, rng):
             np.testing.assert_allclose(g, p.grad, rtol=0, atol=1e-12)
 
 
-def test_tokens_that_the_ring_cannot_share_are_an_error():
-    with pytest.raises(ArgumentError, match="6 must divide the number of tokens, got 8"):
-        dist.run(3, ring_rows, 8)
-    with pytest.raises(ArgumentError, match="window"):
-        RingAttention(MultiHeadAttention(12, 4, window=3))
+DYNAMIC = Rotary(4, scaling={"type": "dynamic", "factor": 2.0, "max_position_embeddings": 8})
+
+
+test_what_the_ring_cannot_share_is_refused = refusals(
+    (lambda: dist.run(3, ring_rows, 8), ArgumentError, "6 must divide the number of tokens, got 8"),
+    (lambda: RingAttention(MultiHeadAttention(12, 4, window=3)), ArgumentError, "window"),
+    (lambda: dist.run(2, lambda: RingAttention(MultiHeadAttention(16, 4, position=DYNAMIC))),
+     ArgumentError, "depend on how many positions there are"),
+    (lambda: dist.run(2, lambda: ring_attention(*[np.ones((5, 4))] * 3, is_causal=True)),
+     ShapeError, "must be two runs of one length, as ring_rows says, got 5"),
+    (lambda: ring_attention(np.ones((3, 4)), *[np.ones((5, 4))] * 2),
+     ShapeError, "q, k and v must have as many rows"),
+)  # fmt: skip
