@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import KVCache, LanguageModel, MultiHeadAttention, RMSNorm, Rotary, generate
+from layers import ALiBi, KVCache, LanguageModel, MultiHeadAttention, RMSNorm, Rotary, generate
 from layers.generation import Draw
 from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError
 from tests.compare import assert_same
@@ -16,6 +16,7 @@ KINDS = {
     "learned positions": {"max_len": MAX_LEN},
     "rotary, grouped": {"position": Rotary(4), "n_kv_heads": 1, "gated": True, "norm": RMSNorm},
     "a window": {"position": Rotary(4), "window": 5},
+    "ALiBi": {"position": ALiBi(2)},
     "dynamic angles": {
         "position": Rotary(4, scaling={"type": "dynamic", "factor": 2.0,
                                        "max_position_embeddings": 7}),
@@ -44,7 +45,7 @@ def one_by_one(model, tokens, n):
     return following(model, tokens, n, np.argmax)
 
 
-@pytest.mark.parametrize("kind", ["learned positions", "rotary, grouped", "a window"])
+@pytest.mark.parametrize("kind", ["learned positions", "rotary, grouped", "a window", "ALiBi"])
 def test_the_likeliest_tokens_are_those_of_the_whole_sequence(kind, rng):
     """Of each row by itself, where rows have different lengths."""
     model, rows = model_of(kind, rng), [[3, 1, 4], [1, 5, 9, 2, 6, 5], [7]]

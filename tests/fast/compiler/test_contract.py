@@ -191,6 +191,7 @@ KEPT = {
     "computed by NumPy": unchanged(
         lambda w, x: w * (x / np.maximum(x.max(), 1.0)) + np.where(x > 0.5, x, 0)
     ),
+    "a stack of one by NumPy": unchanged(lambda w, x: (w * (x[None, None] * 2.0))[0, 0]),
     "condition": unchanged(lambda w, x: w * 2.0 if x.sum() > SIZE * 0.6 else w * 3.0),
     "made by NumPy": unchanged(
         lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2]
