@@ -411,9 +411,9 @@ class OutsideOps(Follower):
         """What was computed, as the step gets it; np.asarray of it is known too."""
         array = np.asarray(made.array)
         owner, whole = array.base, root(made.value)
-        is_whole_of_it = isinstance(owner, np.ndarray) and owner.shape == whole.shape
-        if is_whole_of_it and whole.kind == "step" and has_layout(owner, whole):
-            self.values.know(owner, whole)  # it lives as long as what shows it; `array` does not
+        if isinstance(owner, np.ndarray) and owner.shape == whole.shape:
+            if whole.kind == "step" and has_layout(owner, whole):
+                self.values.know(owner, whole)  # it lives as long as what shows it, unlike `array`
         followed = array.view(Followed)
         self.values.know(array, made.value)
         self.values.know(followed, made.value)
