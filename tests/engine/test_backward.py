@@ -142,8 +142,9 @@ def test_grad_of_an_unrelated_input_is_zeros(x):
     np.testing.assert_allclose(found[0], np.zeros((2, 7)))
 
 
-def test_what_grad_gives_shares_no_memory_with_the_seed_or_each_other(x):
-    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
+@pytest.mark.parametrize("made", [lambda x: x, lambda x: x * 1.0], ids=["leaves", "computed"])
+def test_what_grad_gives_shares_no_memory_with_the_seed_or_each_other(x, made):
+    x, y = made(x), made(mg.tensor([1.0, 1.0, 1.0], requires_grad=True))
     seed = np.ones(3)
     first, second = mg.grad(x + y, [x, y], seed)
     first += 100

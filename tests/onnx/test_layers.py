@@ -18,7 +18,7 @@ def sequences(rng, batch, n, d=4, dtype=float):
     return [rng.normal(size=(batch, n, d)).astype(dtype)]
 
 
-@kinds(ROWS, without=("tiles", "dropout"))
+@kinds(ROWS)
 def test_a_layer_runs_at_other_batches_and_lengths(rng, name, tmp_path):
     layer, _ = drawn(rng, name)
     sizes = (1, 2), (5, 10), (3, 23)
