@@ -202,6 +202,9 @@ class _Problem:
 
     def _output(self, values: list[Array]) -> Array:
         output = self.f(*(Tensor(v) for v in values))
+        if not isinstance(output, Tensor | np.ndarray | np.generic | float | int):
+            kind = type(output).__name__
+            raise GradientError(f"gradcheck: f must return one Tensor, got {kind}")
         return output._data if isinstance(output, Tensor) else np.asarray(output)
 
     def _gradients(

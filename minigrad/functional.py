@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .engine.array_protocol import data_of
 from .engine.context import enable_grad
 from .engine.creation import tensor
 from .engine.errors import GradientError, ShapeError
@@ -125,7 +126,7 @@ def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bo
     shapes, expected = [np.shape(v) for v in given], [x.shape for x in leaves]
     if shapes != expected:
         raise ShapeError(f"{call}: {name} must have shapes {expected}, got {shapes}")
-    return [np.asarray(v, x.dtype) for v, x in zip(given, leaves, strict=True)]
+    return [np.asarray(data_of(v), x.dtype) for v, x in zip(given, leaves, strict=True)]
 
 
 def grad_or_zeros(

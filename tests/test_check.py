@@ -106,6 +106,9 @@ rng = np.random.default_rng(0)
 test_what_is_refused = refusals(
     (lambda: mg.gradcheck(lambda a: mg.dropout(a, 0.5, rng), np.ones(50)),
      GradientError, "gradcheck: f gave two different results for the same inputs"),
+    (lambda: mg.gradcheck(lambda x: (x * x, x), np.ones(3)),
+     GradientError, "gradcheck: f must return one Tensor, got tuple"),
+    (lambda: mg.gradcheck(lambda x: None, np.ones(3)), GradientError, "one Tensor, got NoneType"),
     (lambda: mg.gradcheck(mg.relu, np.zeros(3)),
      GradcheckError, "nothing was compared: all 3 entries are at kinks"),
     (lambda: mg.gradcheck(mg.square, np.array([1, 2])),

@@ -62,6 +62,12 @@ def test_they_leave_their_inputs_as_they_were(transform):
     assert x.requires_grad
 
 
+def test_vectors_may_be_tensors_that_need_a_gradient():
+    x, v = np.array([1.0, 2.0]), mg.tensor([3.0, 5.0], requires_grad=True)
+    np.testing.assert_array_equal(mg.jvp(mg.square, x, v)[1], [6.0, 20.0])
+    np.testing.assert_array_equal(mg.hvp(lambda x: mg.sum(x**3), x, v)[1], [18.0, 60.0])
+
+
 def test_a_sequence_in_gives_a_list_out():
     assert isinstance(mg.vjp(lambda x: x * 2, [3.0])[1], list)
     assert isinstance(mg.jacobian(lambda x, y: x * y, (3.0, 5.0)), list)

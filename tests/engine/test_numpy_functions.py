@@ -61,6 +61,8 @@ test_what_would_leave_the_graph_is_refused = refusals(
      r"call minigrad\.add with its own arguments"),
     (lambda: np.exp(X, where=ARRAY > 1), DTypeError, r"call minigrad\.exp with its own arguments"),
     (lambda: np.sum(X, dtype=np.float32), DTypeError, "got an unexpected keyword argument 'dtype'"),
+    (lambda: np.sum(X, 0, np.float32), DTypeError, r"call minigrad\.sum with its own arguments"),
+    (lambda: np.max(X, 0, np.empty(3)), DTypeError, r"call minigrad\.max with its own arguments"),
 )  # fmt: skip
 
 
