@@ -8,21 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+import layers as L
 import minigrad as mg
-from layers import (
-    ContextCache,
-    Linear,
-    MultiHeadAttention,
-    RMSNorm,
-    Rotary,
-    SelfAttention,
-    combined_mask,
-    create_causal_mask,
-    padding_mask,
-)
 from tests.compare import assert_same
-from tests.layers.kinds import call
-from tests.layers.twins import assert_same_gradients, filled
 from tests.weighing import weigh
 
 B, N, H, D_MODEL = 2, 7, 3, 15
@@ -32,10 +20,10 @@ KINDS = [
     *("for each head", "a fully masked row", "nothing allowed"),
 ]
 LAYERS = {
-    "one head": lambda **settings: SelfAttention(D_MODEL, 5, 11, **settings),
-    "three heads": lambda **settings: MultiHeadAttention(D_MODEL, H, **settings),
-    "one key-value head": lambda **settings: MultiHeadAttention(D_MODEL, H, 1, **settings),
-    "two key-value heads": lambda **settings: MultiHeadAttention(
+    "one head": lambda **settings: L.SelfAttention(D_MODEL, 5, 11, **settings),
+    "three heads": lambda **settings: L.MultiHeadAttention(D_MODEL, H, **settings),
+    "one key-value head": lambda **settings: L.MultiHeadAttention(D_MODEL, H, 1, **settings),
+    "two key-value heads": lambda **settings: L.MultiHeadAttention(
         D_MODEL, 6, 2, d_k=5, d_v=7, **settings
     ),
 }
@@ -47,10 +35,10 @@ def mask_of(kind, batch=B):
     nowhere[2] = False
     return {
         "none": None,
-        "causal": create_causal_mask(n),
+        "causal": L.create_causal_mask(n),
         "causal, boolean": np.tri(n, dtype=bool),
-        "padding": padding_mask(lengths, n),
-        "both": combined_mask(create_causal_mask(n), padding_mask(lengths, n)),
+        "padding": L.padding_mask(lengths, n),
+        "both": L.combined_mask(L.create_causal_mask(n), L.padding_mask(lengths, n)),
         "additive": np.random.default_rng(17).normal(size=(batch, n, n)),
         "for each head": np.random.default_rng(3).random((batch, H, n, n)) < 0.5,
         "a fully masked row": nowhere,
@@ -93,8 +81,8 @@ def X(rng):
 
 
 @pytest.mark.parametrize("layer", [
-    SelfAttention(300, 200, 100, rng=7), MultiHeadAttention(200, 2, 1, True, 7),
-    Linear(300, 200, rng=7),
+    L.SelfAttention(300, 200, 100, rng=7), L.MultiHeadAttention(200, 2, 1, True, 7),
+    L.Linear(300, 200, rng=7),
 ], ids=lambda layer: type(layer).__name__)  # fmt: skip
 def test_weights_are_xavier_normal_and_biases_zero(layer):
     """N(0, √(2 / (n_in + n_out))): mean and deviation are within 5 standard errors."""
@@ -108,7 +96,7 @@ def test_weights_are_xavier_normal_and_biases_zero(layer):
 
 
 def test_dropout_zeroes_weights_at_its_rate_and_divides_the_rest(rng):
-    layer = MultiHeadAttention(D_MODEL, H, rng=rng, dropout=0.3)
+    layer = L.MultiHeadAttention(D_MODEL, H, rng=rng, dropout=0.3)
     with mg.trace() as t:
         layer(rng.normal(size=(5, 31, D_MODEL)))
     A, kept = t["A"].value, t["A_dropped"].value
@@ -119,26 +107,26 @@ def test_dropout_zeroes_weights_at_its_rate_and_divides_the_rest(rng):
 
 
 def test_the_same_seed_drops_the_same_and_each_call_anew(X):
-    one, other = (MultiHeadAttention(D_MODEL, H, rng=3, dropout=0.5) for _ in range(2))
+    one, other = (L.MultiHeadAttention(D_MODEL, H, rng=3, dropout=0.5) for _ in range(2))
     first = one(X)
     assert_same(other(X), first, 0)
     assert np.abs((one(X) - first).numpy()).max() > 1e-3
 
 
 def test_biases_may_be_on_some_projections_only(rng):
-    layer = MultiHeadAttention(D_MODEL, H, use_bias="QKV", rng=rng)
+    layer = L.MultiHeadAttention(D_MODEL, H, use_bias="QKV", rng=rng)
     assert list(layer.state_dict()) == ["W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O"]
     assert layer.b_O is None
 
 
 @pytest.mark.parametrize("made", [
-    lambda: SelfAttention(D_MODEL, 5, 3, qk_norm=RMSNorm, position=Rotary(2), rng=0),
-    lambda: MultiHeadAttention(D_MODEL, H, 1, qk_norm=RMSNorm, position=Rotary(2), rng=0),
+    lambda: L.SelfAttention(D_MODEL, 5, 3, qk_norm=L.RMSNorm, position=L.Rotary(2), rng=0),
+    lambda: L.MultiHeadAttention(D_MODEL, H, 1, qk_norm=L.RMSNorm, position=L.Rotary(2), rng=0),
 ])  # fmt: skip
 def test_a_cached_context_is_the_context(rng, X, made):
     """Its keys are kept normed and turned."""
     layer, Y = made(), rng.normal(size=(B, 13, D_MODEL))
-    cache = ContextCache()
+    cache = L.ContextCache()
     with mg.no_grad():
         for _ in range(2):
             assert_same(layer(X, context=Y, cache=cache), layer(X, context=Y), 0)
@@ -163,7 +151,7 @@ def test_large_inputs_give_finite_outputs_and_gradients(made, rng, name, kind, d
 
 def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
     """Floats of a context's shape are added to the scores, where they fit them."""
-    layer, X = MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(B, 6, 6))
+    layer, X = L.MultiHeadAttention(6, 2, rng=rng), rng.normal(size=(B, 6, 6))
     Y = rng.normal(size=(B, 6, 6))
     assert_same(layer(X, Y), layer(X, Y[:, None]), 0)
     assert np.abs(layer(X, context=Y).numpy() - layer(X, Y).numpy()).max() > 1e-3
@@ -173,7 +161,7 @@ def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
 def test_scores_are_let_go_of_once_the_next_are_there():
     """Of S_raw, S, S_masked and A there are two at a time, and in the end A, which is saved."""
     n = 512
-    layer, mask = SelfAttention(D_MODEL, 5, 11, rng=0), create_causal_mask(n)
+    layer, mask = L.SelfAttention(D_MODEL, 5, 11, rng=0), L.create_causal_mask(n)
     X = mg.tensor(np.ones((1, n, D_MODEL)), requires_grad=True)
     layer(X, mask=mask).sum().backward()  # what is kept from call to call is there
     held, peak = weigh(lambda: layer(X, mask=mask))
@@ -185,7 +173,10 @@ def test_what_a_forward_keeps_grows_as_the_square_of_the_tokens():
     """Of B = 2 sequences: A, n² entries each, and else what grows with n."""
 
     def kept(n):
-        layer, X = SelfAttention(5, 3, 7, rng=0), mg.tensor(np.ones((2, n, 5)), requires_grad=True)
+        layer, X = (
+            L.SelfAttention(5, 3, 7, rng=0),
+            mg.tensor(np.ones((2, n, 5)), requires_grad=True),
+        )
         with mg.trace() as t:
             layer(X)
         return sum(entry.saved_bytes for entry in t.entries)
@@ -229,44 +220,12 @@ def test_every_gradient_equals_the_hand_derived_one(made, rng, X, name, kind, fo
 
 
 def test_without_the_output_projection_the_steps_begin_with_the_values(rng, X):
-    layer = SelfAttention(D_MODEL, 5, 11, rng=0, project_out=False)
+    layer = L.SelfAttention(D_MODEL, 5, 11, rng=0, project_out=False)
     assert list(layer.state_dict()) == ["W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"]
-    assert {"W_V", "X", "A"} < steps_held(layer, X, create_causal_mask(N), rng)
+    assert {"W_V", "X", "A"} < steps_held(layer, X, L.create_causal_mask(N), rng)
 
 
 def test_attention_over_no_tokens_is_empty(made, name):
     layer, nothing = made(name), np.zeros((B, 0, D_MODEL))
     assert layer.forward(nothing).shape == layer.backward(nothing).shape == nothing.shape
     assert not layer.grad_W_Q.any()
-
-
-# ---------------------------------------------------------------- PyTorch
-
-
-@pytest.mark.parametrize("kind", ["none", "causal", "causal, boolean", "padding"])
-@pytest.mark.parametrize("use_bias", [True, False])
-@pytest.mark.parametrize("d_context", [None, 13])
-def test_outputs_and_gradients_equal_those_of_pytorchs_layer(
-    made, rng, X, kind, use_bias, d_context
-):
-    torch = pytest.importorskip("torch")
-    layer = made("three heads", use_bias=use_bias, d_context=d_context)
-    mask, g = mask_of(kind), rng.normal(size=X.shape)
-    arrays = [X] if d_context is None else [X, rng.normal(size=(B, N, d_context))]
-    inputs = [mg.tensor(a, requires_grad=True) for a in arrays]
-    out = call(layer, *inputs, mask=mask)
-    out.backward(g)
-
-    sizes = {"kdim": d_context, "vdim": d_context, "bias": use_bias, "batch_first": True}
-    theirs = filled(torch.nn.MultiheadAttention(D_MODEL, H, **sizes), layer)
-    xs = [torch.tensor(a, requires_grad=True) for a in arrays]
-    hidden = None  # PyTorch's boolean masks say where not to look, and it wants one for each head
-    if mask is not None:
-        allowed = mask if mask.dtype == bool else mask == 0
-        allowed = np.broadcast_to(allowed if allowed.ndim == 2 else allowed[:, None], (B, H, N, N))
-        hidden = torch.tensor(~allowed.reshape(B * H, N, N))
-    o, a = theirs(xs[0], xs[-1], xs[-1], attn_mask=hidden, average_attn_weights=False)
-    o.backward(torch.tensor(g))
-    found = [out, layer.attention_weights, *(x.grad for x in inputs)]
-    assert_same(found, [o, a, *(x.grad for x in xs)], 1e-9)
-    assert_same_gradients(layer, theirs)

@@ -6,52 +6,39 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import layers as L
 import minigrad as mg
-from layers import (
-    Decoder,
-    KernelState,
-    LanguageModel,
-    LinearAttention,
-    LinformerAttention,
-    PerformerAttention,
-    linear_attention,
-    linformer_attention,
-    orthogonal_features,
-    padding_mask,
-    performer_attention,
-    positive_features,
-)
 from minigrad.errors import GradientError, ShapeError
 from tests.compare import assert_same
 from tests.layers.test_cache import decoded
 
 B, N, M, D, H = 3, 71, 37, 12, 6  # N is more than two chunks, and no multiple of one
 D_K, D_V = 5, 3
-W = orthogonal_features(7, D_K, rng=3)
+W = L.orthogonal_features(7, D_K, rng=3)
 E, F = np.random.default_rng(5).normal(0, 11**-0.5, (2, 11, 600))
 
 
 def performer(Q, K, V, **options):
-    return performer_attention(Q, K, V, W, **options)
+    return L.performer_attention(Q, K, V, W, **options)
 
 
 def linformer(Q, K, V, **options):
     m = K.shape[-2]
-    return linformer_attention(Q, K, V, E[:, :m], F[:, :m], **options)
+    return L.linformer_attention(Q, K, V, E[:, :m], F[:, :m], **options)
 
 
 KINDS = {
-    "linear": linear_attention,
+    "linear": L.linear_attention,
     "performer": performer,
     "linformer": linformer,
-    "linear, causal": partial(linear_attention, is_causal=True),
+    "linear, causal": partial(L.linear_attention, is_causal=True),
     "performer, causal": partial(performer, is_causal=True),
 }
 SUMS = ("linear", "performer")
 LAYERS = {
-    "linear": LinearAttention,
-    "performer": lambda *a, **o: PerformerAttention(*a, n_features=5, **o),
-    "linformer": lambda *a, **o: LinformerAttention(*a, seq_len=80, k=4, **o),
+    "linear": L.LinearAttention,
+    "performer": lambda *a, **o: L.PerformerAttention(*a, n_features=5, **o),
+    "linformer": lambda *a, **o: L.LinformerAttention(*a, seq_len=80, k=4, **o),
 }
 
 
@@ -68,7 +55,7 @@ def exact(Q, K, V, **options):
 
 FEATURES = {
     "linear": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
-    "performer": lambda x: positive_features(x / D_K**0.25, W),  # without constants for its range
+    "performer": lambda x: L.positive_features(x / D_K**0.25, W),  # without constants for its range
 }
 
 
@@ -88,7 +75,7 @@ def written_out(name, Q, K, V, weights=1.0):
 MASKS = {
     "none": lambda rng, m: None,
     "boolean": lambda rng, m: rng.random((B, 1, m)) < 0.6,
-    "padding": lambda rng, m: padding_mask([m, m // 2, 0], m),  # who sees no key gets zeros
+    "padding": lambda rng, m: L.padding_mask([m, m // 2, 0], m),  # who sees no key gets zeros
     "numbers": lambda rng, m: rng.normal(size=m),
 }
 
@@ -114,8 +101,8 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features(rng):
     truth = exact(Q, K, V)
 
     def error(m):
-        draws = [orthogonal_features(m, D_K, rng) for _ in range(32)]
-        found = np.array([performer_attention(Q, K, V, W) for W in draws])
+        draws = [L.orthogonal_features(m, D_K, rng) for _ in range(32)]
+        found = np.array([L.performer_attention(Q, K, V, W) for W in draws])
         return np.sqrt(np.mean((found - truth) ** 2))
 
     errors = [error(m) for m in (16, 64, 256, 1024)]
@@ -124,11 +111,11 @@ def test_performers_error_falls_as_one_over_the_root_of_its_features(rng):
 
 
 def test_orthogonal_features_are_orthogonal_in_blocks_and_gaussian_in_length():
-    W = orthogonal_features(3 * D_K - 2, D_K, rng=0)
+    W = L.orthogonal_features(3 * D_K - 2, D_K, rng=0)
     for block in (W[:D_K], W[D_K : 2 * D_K], W[2 * D_K :]):
         gram = block @ block.T
         np.testing.assert_allclose(gram - np.diag(np.diag(gram)), 0, atol=1e-12)
-    many = orthogonal_features(50_000, D_K, rng=0)
+    many = L.orthogonal_features(50_000, D_K, rng=0)
     np.testing.assert_allclose(many.mean(axis=0), 0, atol=0.02)
     np.testing.assert_allclose(np.cov(many.T), np.eye(D_K), atol=0.03)
 
@@ -137,9 +124,9 @@ def test_performer_stays_finite_where_bare_features_vanish_or_overflow(rng):
     Q, K, V = drawn(rng)
     for size in (100.0, 1e-100):
         assert np.isfinite(performer(size * Q, size * K, V)).all()
-    assert not positive_features(100 * K, W).any()
+    assert not L.positive_features(100 * K, W).any()
     with np.errstate(over="ignore"):
-        assert np.isinf(positive_features(np.full((1, D_K), 50.0), np.full((1, D_K), 60.0))).any()
+        assert np.isinf(L.positive_features(np.full((1, D_K), 50.0), np.full((1, D_K), 60.0))).any()
 
 
 def test_the_constant_of_the_features_is_no_part_of_their_gradient(rng):
@@ -147,7 +134,7 @@ def test_the_constant_of_the_features_is_no_part_of_their_gradient(rng):
     X = mg.tensor(rng.normal(size=(7, D_K)), requires_grad=True)
     g = rng.normal(size=(7, len(W)))
     for over in (None, -1, (-2, -1)):
-        phi = positive_features(X, W, over)
+        phi = L.positive_features(X, W, over)
         expected = np.einsum("nr,nrd->nd", g * phi.numpy(), W - X.numpy()[:, None])
         np.testing.assert_allclose(mg.grad(phi, X, g), expected, rtol=1e-10, atol=1e-14)
 
@@ -200,13 +187,13 @@ def test_each_head_of_a_layer_is_its_function(rng, name, n_kv_heads, masked, of_
     layer = LAYERS[kind](D, H, **given, **causal, **({"d_context": 11} if of_context else {}))
     X, m = rng.normal(size=(B, N, D)), N if causal else M
     Y = rng.normal(size=(B, m, 11)) if of_context else X
-    mask = padding_mask([Y.shape[1], 20, 3], Y.shape[1]) if masked else None
+    mask = L.padding_mask([Y.shape[1], 20, 3], Y.shape[1]) if masked else None
     function = {
-        "linear": linear_attention,
-        "performer": lambda *qkv, **more: performer_attention(
+        "linear": L.linear_attention,
+        "performer": lambda *qkv, **more: L.performer_attention(
             *qkv, getattr(layer, "features", None), **more
         ),
-        "linformer": lambda *qkv, **more: linformer_attention(
+        "linformer": lambda *qkv, **more: L.linformer_attention(
             *qkv, *(x.numpy()[:, : Y.shape[1]] for x in (layer.E, layer.F)), **more
         ),
     }[kind]
@@ -239,7 +226,7 @@ def test_hidden_tokens_leave_no_trace_in_the_sums(rng, name):
     layer = LAYERS[name](D, H, is_causal=True, rng=rng)
     X, padded = rng.normal(size=(B, N, D)), np.array([0, 4, 60])
     mask = ((np.arange(N) >= padded[:, None]) & (np.arange(N) % 9 != 8))[:, None]
-    found = decoded(layer, X, KernelState(), [50, *[1] * 21], mask)
+    found = decoded(layer, X, L.KernelState(), [50, *[1] * 21], mask)
     assert_same(found, layer(X, mask), 1e-9)
     for b, start in enumerate(padded):
         alone = layer(X[b : b + 1, start:], mask[b : b + 1, :, start:])
@@ -249,7 +236,7 @@ def test_hidden_tokens_leave_no_trace_in_the_sums(rng, name):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_decoded_token_costs_the_same_however_many_came_before(rng, name):
-    layer, cache = LAYERS[name](D, H, is_causal=True, rng=rng), KernelState()
+    layer, cache = LAYERS[name](D, H, is_causal=True, rng=rng), L.KernelState()
     X, costs, held = rng.normal(size=(B, 200, D)), [], []
     with mg.no_grad():
         for at in (slice(0, 1), slice(1, 2), slice(2, 199), slice(199, 200)):
@@ -263,7 +250,7 @@ def test_a_decoded_token_costs_the_same_however_many_came_before(rng, name):
 
 
 def test_what_a_state_cannot_hold_is_refused(rng):
-    layer, cache = LinearAttention(D, H, is_causal=True, rng=rng), KernelState()
+    layer, cache = L.LinearAttention(D, H, is_causal=True, rng=rng), L.KernelState()
     X = rng.normal(size=(B, 3, D))
     with pytest.raises(GradientError, match=r"KernelState: .* within mg.no_grad\(\)"):
         layer(X, cache=cache)
@@ -275,24 +262,29 @@ def test_what_a_state_cannot_hold_is_refused(rng):
         assert_same(layer(X, cache=cache), layer(X), 0)
 
 
+def test_the_mixtures_of_a_linformer_are_parameters():
+    trained = [name for name, p in LAYERS["linformer"](D, H).named_parameters() if p.requires_grad]
+    assert trained[-2:] == ["E", "F"]
+
+
 def test_stacks_of_linear_attention_decode_by_sums_and_keep_their_context(rng):
     """Any block's attention may be replaced; learned positions go on counting."""
-    model, decoder = LanguageModel(13, D, H, 2, max_len=N, rng=rng), Decoder(1, D, H, rng=rng)
+    model, decoder = L.LanguageModel(13, D, H, 2, max_len=N, rng=rng), L.Decoder(1, D, H, rng=rng)
     for block in model.decoder.blocks + decoder.blocks:
-        block.attention = LinearAttention(D, H, is_causal=True, rng=rng)
+        block.attention = L.LinearAttention(D, H, is_causal=True, rng=rng)
     tokens, X, Y = rng.integers(0, 13, (B, 9)), *rng.normal(size=(2, B, 9, D))
     for stack, inputs, context in ((model, tokens, []), (decoder, X, [Y])):
         cache = stack.new_cache()
         with mg.no_grad():
             steps = [stack(inputs[:, t : t + 1], *context, cache=cache).numpy() for t in range(9)]
         assert_same(np.concatenate(steps, axis=1), stack(inputs, *context), 1e-9)
-        assert all(isinstance(own, KernelState) for own in cache)
+        assert all(isinstance(own, L.KernelState) for own in cache)
     assert cache[0].of_context.made is not None
 
 
 def test_a_refused_token_leaves_the_state_as_it_was(rng):
-    X, cache = rng.normal(size=(B, 3, D)), KernelState()
-    layer = LinearAttention(D, H, is_causal=True, rng=rng)
+    X, cache = rng.normal(size=(B, 3, D)), L.KernelState()
+    layer = L.LinearAttention(D, H, is_causal=True, rng=rng)
     with pytest.raises(GradientError):
         layer(X, cache=cache)
     hidden = np.array([False, True, True])

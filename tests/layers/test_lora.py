@@ -5,20 +5,8 @@ import copy
 import numpy as np
 import pytest
 
+import layers as L
 import minigrad as mg
-from layers import (
-    Adapters,
-    LanguageModel,
-    Linear,
-    LowRankWeight,
-    Module,
-    SelfAttention,
-    Sequential,
-    TransformerBlock,
-    load_pretrained,
-    lora,
-    quantize,
-)
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, GradientError
 from minigrad.optim import Adam
@@ -30,7 +18,7 @@ TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2]])
 
 
 def language_model(**options):
-    return LanguageModel(11, 8, 2, 2, rng=0, **options)
+    return L.LanguageModel(11, 8, 2, 2, rng=0, **options)
 
 
 def trained(model, adapters, steps=3):
@@ -51,7 +39,7 @@ def trained(model, adapters, steps=3):
 def test_step_0_is_the_base_bit_for_bit_and_only_adapters_are_trained(targets, count, dtype):
     model = language_model(dtype=dtype)
     before, old = model(TOKENS).numpy(), model.state_dict()
-    adapters = lora(model, rank=2, alpha=4, targets=targets, rng=0)
+    adapters = L.lora(model, rank=2, alpha=4, targets=targets, rng=0)
     assert_same(model(TOKENS), before, 0)
     wanted = [id(p) for p in adapters.parameters()]
     assert wanted == [id(p) for p in model.parameters() if p.requires_grad]
@@ -67,7 +55,7 @@ def test_step_0_is_the_base_bit_for_bit_and_only_adapters_are_trained(targets, c
 def test_merged_equals_wrapped_and_is_an_ordinary_model(dtype, tolerance, tmp_path):
     model = language_model(dtype=dtype)
     names = {path: (a.shape, a.dtype) for path, a in model.state_dict().items()}
-    adapters = trained(model, lora(model, 3, alpha=6, targets="*", rng=0))
+    adapters = trained(model, L.lora(model, 3, alpha=6, targets="*", rng=0))
     wrapped, state = model(TOKENS).numpy(), model.state_dict()
     adapters.merge()
     assert_same(model(TOKENS), wrapped, tolerance)
@@ -88,7 +76,7 @@ def test_every_kind_of_layer_takes_adapters(name, rng):
     layer, *inputs = drawn(rng, name)
     layer = copy.deepcopy(layer)
     if any(p.name[0] in "WV" and p.ndim == 2 for p in layer.parameters()):
-        adapters = lora(layer, 1, targets="*", rng=rng)
+        adapters = L.lora(layer, 1, targets="*", rng=rng)
         for weight in adapters.weights.values():
             weight.B.assign_(rng.normal(size=weight.B.shape))
         expected = call(layer, *inputs).numpy()
@@ -99,8 +87,8 @@ def test_every_kind_of_layer_takes_adapters(name, rng):
 
 
 def test_a_trace_names_the_adapters_and_holds_them_against_the_formula(tmp_path):
-    model = SelfAttention(7, 5, 3, rng=0)
-    lora(model, 2, alpha=3, targets="W_[QO]", rng=0).weights["W_Q"].B.assign_(np.ones((2, 5)))
+    model = L.SelfAttention(7, 5, 3, rng=0)
+    L.lora(model, 2, alpha=3, targets="W_[QO]", rng=0).weights["W_Q"].B.assign_(np.ones((2, 5)))
     assert model.W_Q.s.item() == 3 / 2  # α / rank
     x = mg.tensor(np.random.default_rng(1).normal(size=(2, 3, 7)), requires_grad=True)
     with mg.trace() as t:
@@ -116,9 +104,9 @@ def test_a_trace_names_the_adapters_and_holds_them_against_the_formula(tmp_path)
 
 
 def test_dropout_is_on_the_adapters_input_and_in_training_alone():
-    layer = Linear(100, 3, use_bias=False, rng=0)
+    layer = L.Linear(100, 3, use_bias=False, rng=0)
     base = layer.W.numpy().copy()
-    lora(layer, 1, alpha=1, targets="W", dropout=0.5, rng=0)
+    L.lora(layer, 1, alpha=1, targets="W", dropout=0.5, rng=0)
     layer.W.A.assign_(np.ones((100, 1)))
     layer.W.B.assign_(np.ones((1, 3)))
     x = np.eye(1, 100)
@@ -131,22 +119,22 @@ def test_dropout_is_on_the_adapters_input_and_in_training_alone():
 def test_adapters_are_saved_alone_with_their_scale(tmp_path):
     model = language_model()
     whole = mg.save(tmp_path / "whole.npz", model=model)
-    adapters = trained(model, lora(model, 1, alpha=8, rng=0))
+    adapters = trained(model, L.lora(model, 1, alpha=8, rng=0))
     path = mg.save(tmp_path / "adapters.npz", adapters=adapters)
     assert path.stat().st_size < whole.stat().st_size / 2
     other = language_model()
-    mg.load(path, adapters=lora(other, 1, alpha=1, rng=7))
+    mg.load(path, adapters=L.lora(other, 1, alpha=1, rng=7))
     assert_same(other(TOKENS), model(TOKENS), 0)
     with pytest.raises(ArgumentError, match=r"(?s)was written, for Adapters.*W_O.A: missing"):
-        mg.load(path, adapters=lora(language_model(), 1, targets="W_[QVO]"))
+        mg.load(path, adapters=L.lora(language_model(), 1, targets="W_[QVO]"))
     with pytest.raises(ArgumentError, match=r"A: shape must be \(8, 2\), got \(8, 1\)"):
-        mg.load(path, adapters=lora(language_model(), 2))
+        mg.load(path, adapters=L.lora(language_model(), 2))
 
 
 @pytest.mark.needs_fast("it compiles a step")
 def test_a_compiled_step_gives_adapters_the_gradients_of_an_eager_one():
     model = language_model()
-    adapters = lora(model, 2, alpha=4, rng=0)
+    adapters = L.lora(model, 2, alpha=4, rng=0)
 
     def step(tokens):
         loss = mg.cross_entropy(model(tokens)[0, :-1], tokens[0, 1:])
@@ -158,23 +146,23 @@ def test_a_compiled_step_gives_adapters_the_gradients_of_an_eager_one():
 
 def test_a_model_with_adapters_is_watched_cast_copied_and_saved(tmp_path):
     model = language_model()
-    adapters = lora(model, 2, alpha=4, rng=0)
+    adapters = L.lora(model, 2, alpha=4, rng=0)
     with mg.watch(model) as flow:
         trained(model, adapters, steps=2)
     assert "W_Q/A" in flow.table()
     twin = copy.deepcopy(model)
     assert_same(twin(TOKENS), model(TOKENS), 0)
     mg.load(mg.save(tmp_path / "run.npz", model=model), model=twin)
-    merged = Adapters(twin).merge().model(TOKENS).numpy()
+    merged = L.Adapters(twin).merge().model(TOKENS).numpy()
     assert_same(model.to(np.float32)(TOKENS), merged.astype(np.float32), 1e-5)
 
 
 def test_a_matrix_shared_by_two_layers_has_one_adapter_and_stays_shared(rng):
-    model = Sequential(Linear(5, 5, rng=rng), mg.tanh, Linear(5, 5, rng=rng))
+    model = L.Sequential(L.Linear(5, 5, rng=rng), mg.tanh, L.Linear(5, 5, rng=rng))
     model[2].W = model[0].W
     with pytest.raises(ArgumentError, match=r"layers.2.W is the same matrix as a chosen one"):
-        lora(model, 2, targets="layers.0")
-    adapters = lora(model, 2, targets="W", rng=rng)
+        L.lora(model, 2, targets="layers.0")
+    adapters = L.lora(model, 2, targets="W", rng=rng)
     assert model[0].W is model[2].W
     assert list(adapters.weights) == ["layers.0.W"]
     adapters.merge()
@@ -184,9 +172,9 @@ def test_a_matrix_shared_by_two_layers_has_one_adapter_and_stays_shared(rng):
 
 def test_a_quantized_model_is_trained_through_adapters_of_full_precision(rng):
     x = rng.normal(size=(2, 3, 8))
-    model = quantize(TransformerBlock(8, 2, rng=0), x)
+    model = L.quantize(L.TransformerBlock(8, 2, rng=0), x)
     before = model(x).numpy()
-    adapters = lora(model, 2, rng=0)
+    adapters = L.lora(model, 2, rng=0)
     assert_same(model(x), before, 0)
     optimizer, losses = Adam(adapters.parameters(), 0.05), []
     for _ in range(20):
@@ -205,20 +193,20 @@ def test_a_loaded_gpt2_is_saved_as_it_was_read_once_its_adapters_are_merged(tmp_
     from tests.layers.test_pretrained_families import write_family
 
     folder, saved = write_family("gpt2", tmp_path), tmp_path / "out"
-    model, original = load_pretrained(folder), load_pretrained(folder).state_dict()
-    adapters = trained(model, lora(model, 2, alpha=4, targets="W_[QV]", rng=0))
+    model, original = L.load_pretrained(folder), L.load_pretrained(folder).state_dict()
+    adapters = trained(model, L.lora(model, 2, alpha=4, targets="W_[QV]", rng=0))
     with pytest.raises(ArgumentError, match="W_Q is wrapped or quantized; merge its adapters"):
         model.save(saved)
     adapters.merge()
     model.save(saved)
-    again = load_pretrained(saved)
+    again = L.load_pretrained(saved)
     assert open_folder(saved).tensors.keys() == open_folder(folder).tensors.keys()
     assert_same(again(TOKENS), model(TOKENS), 0)
     for path, array in again.state_dict().items():  # beside the adapted, in the same matrix or not
         assert np.array_equal(array, original[path]) == (path[-3:] not in ("W_Q", "W_V")), path
 
 
-class OwnProduct(Module):
+class OwnProduct(L.Module):
     def __init__(self):
         self.W = mg.tensor(np.ones((3, 3)), requires_grad=True)
 
@@ -244,14 +232,14 @@ class OwnProduct(Module):
 def test_a_refused_call_says_why_and_changes_nothing(wrong, text):
     model = language_model()
     with pytest.raises(ArgumentError, match=text):
-        lora(model, **{"rank": 2} | wrong)
+        L.lora(model, **{"rank": 2} | wrong)
     assert all(p.requires_grad for p in model.parameters())
-    assert not any(isinstance(m, LowRankWeight) for m in model.modules())
+    assert not any(isinstance(m, L.LowRankWeight) for m in model.modules())
 
 
 test_what_has_adapters_or_none_is_refused = refusals(
-    (lambda: lora(lora(language_model(), 2).model, 2), ArgumentError, "the model has adapters"),
-    (lambda: Adapters(language_model()), ArgumentError, r"call lora\(model, rank\) first"),
-    (lambda: lora(OwnProduct(), 2, targets="W").model(np.ones(3)), GradientError,
+    (lambda: L.lora(L.lora(language_model(), 2).model, 2), ArgumentError, "the model has adapters"),
+    (lambda: L.Adapters(language_model()), ArgumentError, r"call lora\(model, rank\) first"),
+    (lambda: L.lora(OwnProduct(), 2, targets="W").model(np.ones(3)), GradientError,
      "only layers.linear"),
 )  # fmt: skip

@@ -343,9 +343,7 @@ def test_a_tokenizer_that_is_missing_or_damaged_is_named(tensors, write):
     with pytest.raises(FileError, match=r"has no tokenizer\.json; copy that of the model it was"):
         _ = load_pretrained(folder).tokenizer
     (folder / "vocab.txt").write_text("[UNK]\nthe")
-    with pytest.raises(
-        FileError, match=r"AutoTokenizer\.from_pretrained\(folder\)\.save_pretrained"
-    ):
+    with pytest.raises(FileError, match=r"AutoTokenizer\.from_pretrained\(folder\)\.save_pre"):
         _ = load_pretrained(folder).tokenizer
     pytest.importorskip("tokenizers")
     (folder / "tokenizer.json").write_text("{}")

@@ -176,6 +176,48 @@ def test_a_checkpoint_of_each_family_gives_the_numbers_of_transformers(family, t
         assert saved[name].array.tobytes() == tensor.array.tobytes(), name
 
 
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"type": "yarn", "factor": 4.0}
+DYNAMIC = {"type": "dynamic", "factor": 2.0}
+SCALINGS = {
+    "linear": ({"rope_type": "linear", "factor": 4.0}, 16, 0,
+               [-0.756158944055, 0.472798010043, -1.10484909961, -0.158623902583]),
+    "dynamic, within": (DYNAMIC, 16, 0, EXPECTED["llama"]),
+    "dynamic, beyond": (DYNAMIC, 4, 0,
+                        [-0.386986699629, 0.382387234, -0.809924492877, -0.137654882379]),
+    "llama3, mixed and slowed": (
+        LLAMA3, 256, 16, [-0.373846420482, 0.449686943719, -0.769004319975, -0.112655657396]),
+    "llama3, kept and mixed": (
+        LLAMA3, 256, 64, [-0.398588518839, 0.387885075874, -0.797380617801, -0.141941612903]),
+    "yarn, slowed": (
+        YARN, 16, 4, [-0.444472122414, 0.407419671157, -0.689699324732, -0.178136062601]),
+    "yarn, mixed": (
+        YARN, 256, 64, [-0.432636886437, 0.402889825858, -0.696349729804, -0.175256940176]),
+    "yarn, its ends": (
+        YARN | {"beta_fast": 4.0, "beta_slow": 0.5, "truncate": False}, 256, 64,
+        [-0.436458023346, 0.404408542511, -0.6937194841, -0.176245505299]),
+    "yarn, amplitude": (
+        YARN | {"attention_factor": 1.5}, 16, 4,
+        [-0.602122651344, 0.455230368099, -0.519769433794, -0.234917131709]),
+    "yarn, both scales": (
+        YARN | {"mscale": 2.0, "mscale_all_dim": 1.0}, 16, 4,
+        [-0.437838330362, 0.404791273462, -0.702326940166, -0.173922027528]),
+    "yarn, one scale": (
+        YARN | {"mscale": 2.0}, 16, 4,
+        [-0.444472122414, 0.407419671157, -0.689699324732, -0.178136062601]),
+}  # fmt: skip
+"""A Llama's rope_scaling, its positions, those that it was trained on first, and what it gives."""
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_scaled_angles_give_the_numbers_of_transformers(name, tmp_path):
+    scaling, positions, trained, expected = SCALINGS[name]
+    scaling = scaling | ({"original_max_position_embeddings": trained} if trained else {})
+    given = {"rope_scaling": scaling, "max_position_embeddings": positions}
+    model = load_pretrained(write_family("llama", tmp_path, **given), np.float64)
+    np.testing.assert_allclose(last_logits(model), expected, rtol=1e-9)
+
+
 def test_norms_may_have_the_names_of_older_files(tmp_path):
     folder = write_family("bert", tmp_path)
     expected = load_pretrained(folder).state_dict()

@@ -5,28 +5,11 @@ import pytest
 
 import layers as L
 import minigrad as mg
-from layers import (
-    GRU,
-    LSTM,
-    RNN,
-    Conv1d,
-    Conv2d,
-    Linear,
-    LinearAttention,
-    LinformerAttention,
-    MultiHeadAttention,
-    Rotary,
-    SelfAttention,
-    T5Bias,
-    linear_attention,
-    linformer_attention,
-    performer_attention,
-)
 from minigrad.errors import ArgumentError, DTypeError, GradientError, OutOfRangeError, ShapeError
 
 B, N, D, H = 2, 7, 12, 3
 CLASSES = np.array([0, 4, 2, 1, 3, 3, 1])
-HEADED, FEW = MultiHeadAttention(D, H, rng=0, d_context=11), "must be an integer of at least 1"
+HEADED, FEW = L.MultiHeadAttention(D, H, rng=0, d_context=11), "must be an integer of at least 1"
 
 
 def z(*shape, dtype=float):
@@ -42,55 +25,56 @@ def scores(**options):
 
 
 def heads(*sizes, **options):
-    return MultiHeadAttention(*sizes, **options)
+    return L.MultiHeadAttention(*sizes, **options)
 
 
 SIZES = [
-    *((f"SelfAttention: {name} must be", lambda name=name: SelfAttention(
+    *((f"SelfAttention: {name} must be", lambda name=name: L.SelfAttention(
         **({"d_model": 5, "d_k": 2, "d_v": 3} | {name: 0}))) for name in ("d_model", "d_k", "d_v")),
-    *((FEW, lambda n=n: Linear(*n)) for n in [(0, 2), (3, -1), (2.5, 2), (True, 2)]),
+    *((FEW, lambda n=n: L.Linear(*n)) for n in [(0, 2), (3, -1), (2.5, 2), (True, 2)]),
     ("n_heads must divide d_model, got 2 and 7", lambda: heads(7, 2)),
     ("n_kv_heads must divide n_heads, got 4 and 6", lambda: heads(12, 6, 4)),
     ("n_kv_heads must divide n_heads, got 12 and 6", lambda: heads(12, 6, 12)),
     (f"n_heads {FEW}, got 0", lambda: heads(12, 0)),
     (f"n_kv_heads {FEW}, got 0", lambda: heads(12, 6, 0)),
-    ("n_heads must divide d_model, got 5 and 12", lambda: LinearAttention(12, 5)),
-    ("n_kv_heads must divide n_heads, got 4 and 6", lambda: LinearAttention(D, 6, n_kv_heads=4)),
+    ("n_heads must divide d_model, got 5 and 12", lambda: L.LinearAttention(12, 5)),
+    ("n_kv_heads must divide n_heads, got 4 and 6", lambda: L.LinearAttention(D, 6, n_kv_heads=4)),
     (f"n_features {FEW}, got 0", lambda: L.PerformerAttention(12, 3, 0)),
-    (f"k {FEW}, got 0", lambda: LinformerAttention(12, 3, 7, 0)),
+    (f"k {FEW}, got 0", lambda: L.LinformerAttention(12, 3, 7, 0)),
     ("Upsample: give one of size and scale_factor", lambda: L.Upsample(2, scale_factor=2)),
     ("seed: an integer of at least 0, or None, got -1", lambda: L.seed(-1)),
     (f"m {FEW}, got 0", lambda: L.orthogonal_features(0, 3)),
     ("LayerNorm: shape[0] must be an integer", lambda: L.LayerNorm(0)),
-    (f"d_out {FEW}", lambda: Conv1d(3, 0, 3)),
-    (f"d_hidden {FEW}", lambda: GRU(2, 0)),
+    (f"d_out {FEW}", lambda: L.Conv1d(3, 0, 3)),
+    (f"d_hidden {FEW}", lambda: L.GRU(2, 0)),
     (f"{FEW}, got 0", lambda: L.sliding_window_mask(5, 0)),
     (f"{FEW}, got 0", lambda: L.dilated_mask(5, 1, 0)),
     (f"block {FEW}", lambda: L.big_bird_mask(5, 0)),
-    (f"window {FEW}", lambda: SelfAttention(D, 5, 7, window=0)),
+    (f"window {FEW}", lambda: L.SelfAttention(D, 5, 7, window=0)),
     ("window must be at least 1", lambda: L.KVCache(window=0)),
-    ("d must be even, got 5", lambda: Rotary(5)),
+    ("d must be even, got 5", lambda: L.Rotary(5)),
 ]  # fmt: skip
 
 OPTIONS = [
     ("softcap must be more than 0, got 0", lambda: heads(D, H, softcap=0)),
-    ("p must lie in [0, 1]", lambda: SelfAttention(D, 5, 7, dropout=2)),
+    ("p must lie in [0, 1]", lambda: L.SelfAttention(D, 5, 7, dropout=2)),
     ("use_bias must be a bool or some of", lambda: heads(D, H, use_bias="QX")),
     *(('need the scores, which method="tiled" never', lambda o=o: heads(D, H, method="tiled", **o))
-      for o in ({"softcap": 3.0}, {"dropout": 0.5}, {"position": T5Bias(H)})),
+      for o in ({"softcap": 3.0}, {"dropout": 0.5}, {"position": L.T5Bias(H)})),
     ("return_scores must be a bool", lambda: scores(return_scores="A")),
-    ("there is no causal form", lambda: LinformerAttention(D, H, 7, 3, is_causal=True)),
-    ("nothing to cache", lambda: LinformerAttention(D, H, 7, 3)(z(1, 3, D), cache=L.KernelState())),
-    ("it needs is_causal=True", lambda: LinearAttention(D, H)(z(1, 3, D), cache=L.KernelState())),
+    ("there is no causal form", lambda: L.LinformerAttention(D, H, 7, 3, is_causal=True)),
+    ("nothing to cache",
+     lambda: L.LinformerAttention(D, H, 7, 3)(z(1, 3, D), cache=L.KernelState())),
+    ("it needs is_causal=True", lambda: L.LinearAttention(D, H)(z(1, 3, D), cache=L.KernelState())),
     ("activation must be one of gelu, gelu_tanh, relu", lambda: L.FeedForward(D, 7, "swish")),
     ('norm_order must be "pre", "post" or "both"',
      lambda: L.TransformerBlock(D, H, norm_order="middle")),
-    ('"half" or "interleaved", got \'other\'', lambda: Rotary(4, pairing="other")(z(3, 4))),
+    ('"half" or "interleaved", got \'other\'', lambda: L.Rotary(4, pairing="other")(z(3, 4))),
     ("yarn scaling needs original_max_position_embeddings",
-     lambda: Rotary(6, scaling={"rope_type": "yarn", "factor": 2.0})),
-    ("got 'other'", lambda: Rotary(6, scaling={"rope_type": "other", "factor": 2.0})),
-    ('method must be "fused" or "steps"', lambda: LSTM(2, 3, method="slow")),
-    ("initialiser must be one of he_normal", lambda: RNN(2, 3, init="best")),
+     lambda: L.Rotary(6, scaling={"rope_type": "yarn", "factor": 2.0})),
+    ("got 'other'", lambda: L.Rotary(6, scaling={"rope_type": "other", "factor": 2.0})),
+    ('method must be "fused" or "steps"', lambda: L.LSTM(2, 3, method="slow")),
+    ("initialiser must be one of he_normal", lambda: L.RNN(2, 3, init="best")),
     ("size, stride and dilation must be at least 1",
      lambda: mg.conv1d(z(1, 3, 5), z(4, 3, 3), stride=0)),
     ('padding="same" takes stride=1',
@@ -102,16 +86,16 @@ OPTIONS = [
     ("finite matrix", lambda: L.QuantizedWeight(np.array([[np.nan]]))),
     ("none of its parameters", lambda: L.quantize(L.LayerNorm(3), z(1, 3))),
     ("holds NaN or +inf, use 0 and -inf",
-     lambda: SelfAttention(5, 2, 3)(z(B, N, 5), np.full((1, N, N), np.nan))),
+     lambda: L.SelfAttention(5, 2, 3)(z(B, N, 5), np.full((1, N, N), np.nan))),
     ("lengths must be 0 to 3", lambda: L.padding_mask([1, 5], 3)),
     ("lengths must be 0 to 2", lambda: L.padding_mask([-1, 2])),
-    ("NaN or +inf", lambda: linear_attention(z(3, 5), z(4, 5), z(4, 5), mask=np.full(4, np.nan))),
-    ("a mask can hide them, not weigh them", lambda: linformer_attention(
+    ("NaN or +inf", lambda: L.linear_attention(z(3, 5), z(4, 5), z(4, 5), mask=np.full(4, np.nan))),
+    ("a mask can hide them, not weigh them", lambda: L.linformer_attention(
         z(3, 5), z(4, 5), z(4, 5), z(2, 4), z(2, 4), mask=np.full(4, 0.5))),
     ("nothing has been cached yet", lambda: L.KVCache().keys),
     ("MSELoss: settings are reduction, got reducton", lambda: L.MSELoss(reducton="sum")),
-    ("quantize: bits must be 2 to 8, got 9", lambda: L.quantize(Linear(3, 2), z(1, 3), bits=9)),
-    ("must give the shape (3, 2), gave (2,)", lambda: Linear(3, 2, init=lambda rng, shape: z(2))),
+    ("quantize: bits must be 2 to 8, got 9", lambda: L.quantize(L.Linear(3, 2), z(1, 3), bits=9)),
+    ("must give the shape (3, 2), gave (2,)", lambda: L.Linear(3, 2, init=lambda rng, shape: z(2))),
     ("sinusoidal_encoding: d_model must be even, got 5", lambda: L.SinusoidalPosition(5)),
     ("position must be a Rotary, a bias, or an AttentionOption of your own, got int",
      lambda: heads(D, H, position=3)),
@@ -119,13 +103,13 @@ OPTIONS = [
 
 SHAPES = [
     *(("X must be (B, n, 15) or (n, 15), got (", lambda layer=layer, s=s: layer(z(*s)))
-      for layer in (SelfAttention(15, 5, 11), heads(15, 3), heads(15, 3, 1))
+      for layer in (L.SelfAttention(15, 5, 11), heads(15, 3), heads(15, 3, 1))
       for s in [(B, N, 3), (15,), (1, B, N, 15), ()]),
-    ("got 7 != 3", lambda: Linear(3, 2)(z(5, 7))),
+    ("got 7 != 3", lambda: L.Linear(3, 2)(z(5, 7))),
     ("LayerNorm(x): x must end in (7,), got (2, 3, 5)", lambda: L.LayerNorm(7)(z(2, 3, 5))),
     ("RMSNorm(x): x must end in (2, 5)", lambda: L.RMSNorm((2, 5))(z(2, 3, 5))),
-    ("x must be (N, 3, height, w", lambda: Conv2d(3, 4, 3)(z(2, 5, 7, 7))),
-    ("groups must divide d_in", lambda: Conv2d(3, 4, 3, groups=2)),
+    ("x must be (N, 3, height, w", lambda: L.Conv2d(3, 4, 3)(z(2, 5, 7, 7))),
+    ("groups must divide d_in", lambda: L.Conv2d(3, 4, 3, groups=2)),
     ("x must be (N, 3, height, w", lambda: L.ConvTranspose2d(3, 4, 3)(z(2, 5, 7, 7))),
     ("AdaptiveAvgPool1d(x): x must be (N, C, length)", lambda: L.AdaptiveAvgPool1d(2)(z(2, 3))),
     ("InstanceNorm(x): x must be (N, 4, length, …)", lambda: L.InstanceNorm(4)(z(2, 3, 5))),
@@ -136,13 +120,13 @@ SHAPES = [
      lambda: mg.conv2d(z(1, 3, 5, 5), z(4, 2, 3, 3))),
     ("(N, C, length, …)", lambda: mg.max_pool(z(2, 3), 2)),
     ("(C,) = (4,)", lambda: L.BatchNorm(3)(z(2, 4))),
-    ("LSTM(X): X must be (B, T, 2)", lambda: LSTM(2, 3)(z(1, 4, 5))),
+    ("LSTM(X): X must be (B, T, 2)", lambda: L.LSTM(2, 3)(z(1, 4, 5))),
     *(("GRUCell(x): x must be (B, 2), got (", lambda s=s: L.GRUCell(2, 3)(z(*s)))
       for s in [(2,), (2, 2, 2)]),
-    ("state must be (h, c), each (1, 1, 3)", lambda: LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
-    ("mask must be (1, 4), got (1, 5)", lambda: RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
-    ("at most half as many", lambda: Rotary(6)(z(3, 4))),
-    ("frequencies must be (2,), got (3,)", lambda: Rotary(4, frequencies=np.ones(3))),
+    ("state must be (h, c), each (1, 1, 3)", lambda: L.LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
+    ("mask must be (1, 4), got (1, 5)", lambda: L.RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
+    ("at most half as many", lambda: L.Rotary(6)(z(3, 4))),
+    ("frequencies must be (2,), got (3,)", lambda: L.Rotary(4, frequencies=np.ones(3))),
     ("the logits' shape without the classes, (7,)", lambda: loss(CLASSES[:3])),
     ("weight must be (5,), got (3,)", lambda: loss(weight=np.ones(3))),
     ("a target distribution must have the logits' shape", lambda: loss(z(7, 4))),
@@ -154,55 +138,55 @@ SHAPES = [
                    ((2, 3, 3), (5, 1, 3)), ((3, 3), (2, 7, 3)), ((), (2, 3))]),
     *(("scaled_dot_product_attention(Q, K, V, mask): mask must broadcast to the scores\n"
        f"  scores: (2, 7, 7)   self_attention/S\n  mask: {s}",
-       lambda s=s: SelfAttention(D, 2, 3)(z(B, N, D), z(*s)))
+       lambda s=s: L.SelfAttention(D, 2, 3)(z(B, N, D), z(*s)))
       for s in [(3, 7), (5, 7, 7), (7, 3), (2, 2, 7, 7)]),
     ("write padding_mask(real), True at real tokens\n  scores: (2, 7, 7)",
-     lambda: SelfAttention(D, 2, 3)(z(B, N, D), np.ones((B, N), bool))),
+     lambda: L.SelfAttention(D, 2, 3)(z(B, N, D), np.ones((B, N), bool))),
     # (2, 7, 7) would broadcast with unbatched scores (7, 7), but not to them
-    ("must broadcast to the scores", lambda: SelfAttention(D, 2, 3)(z(N, D), z(B, N, N))),
+    ("must broadcast to the scores", lambda: L.SelfAttention(D, 2, 3)(z(N, D), z(B, N, N))),
     ("a context goes by keyword: ", lambda: HEADED(z(B, N, D), z(B, 5, 11))),
     ("context must be (B, n, 11) or (n, 11)", lambda: HEADED(z(B, N, D), context=z(B, 5, 5))),
     ("context must be", lambda: HEADED(z(B, N, D), context=z(11))),
     ("keys must be at most seq_len, got 8 > 7",
-     lambda: LinformerAttention(D, H, 7, 3)(z(1, 3, D), context=z(1, 8, D))),
+     lambda: L.LinformerAttention(D, H, 7, 3)(z(1, 3, D), context=z(1, 8, D))),
     ("linformer_attention(Q, K, V, E, F): Q's last axis must equal K's, got 5 != 3\n"
      "  Q: (7, 5)\n  K: (7, 3)",
-     lambda: linformer_attention(z(7, 5), z(7, 3), z(7, 2), z(2, 7), z(2, 7))),
+     lambda: L.linformer_attention(z(7, 5), z(7, 3), z(7, 2), z(2, 7), z(2, 7))),
     ("linear_attention(Q, K, V): V must have a row for each key, got 11 != 7\n"
-     "  K: (7, 5)\n  V: (11, 2)", lambda: linear_attention(z(3, 5), z(7, 5), z(11, 2))),
+     "  K: (7, 5)\n  V: (11, 2)", lambda: L.linear_attention(z(3, 5), z(7, 5), z(11, 2))),
     ("linear_attention(Q, K, V): causal needs as many queries as keys, got 3 != 7",
-     lambda: linear_attention(z(3, 5), z(7, 5), z(7, 2), is_causal=True)),
+     lambda: L.linear_attention(z(3, 5), z(7, 5), z(7, 2), is_causal=True)),
     ("linear_attention(Q, K, V): V needs at least two axes, got 1\n  V: (7,)",
-     lambda: linear_attention(z(7, 5), z(7, 5), z(7))),
+     lambda: L.linear_attention(z(7, 5), z(7, 5), z(7))),
     ("linear_attention(Q, K, V): leading axes must broadcast\n"
      "  Q: (2, 7, 5)\n  K: (3, 7, 5)\n  V: (7, 2)",
-     lambda: linear_attention(z(2, 7, 5), z(3, 7, 5), z(7, 2))),
+     lambda: L.linear_attention(z(2, 7, 5), z(3, 7, 5), z(7, 2))),
     ("F's last axis must be the number of keys, got 5 != 7\n  F: (2, 5)\n  K: (7, 3)",
-     lambda: linformer_attention(z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(2, 5))),
+     lambda: L.linformer_attention(z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(2, 5))),
     ("E and F must make as many rows, got 2 != 3\n  E: (2, 7)\n  F: (3, 7)",
-     lambda: linformer_attention(z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(3, 7))),
+     lambda: L.linformer_attention(z(7, 3), z(7, 3), z(7, 2), z(2, 7), z(3, 7))),
     ("the features' last axis must be Q's, got 2 != 5\n  features: (3, 2)\n  Q: (7, 5)",
-     lambda: performer_attention(z(7, 5), z(7, 5), z(7, 2), z(3, 2))),
+     lambda: L.performer_attention(z(7, 5), z(7, 5), z(7, 2), z(3, 2))),
     ("keys must be at most seq_len, got 5 > 3\n  K: (1, 2, 5, 3)   linformer_attention/K",
-     lambda: LinformerAttention(6, 2, 3, 2)(z(1, 5, 6))),
+     lambda: L.LinformerAttention(6, 2, 3, 2)(z(1, 5, 6))),
     ("so a mask must hide them from all alike: (7,) or (..., 1, 7), got (7, 7)",
-     lambda: linear_attention(z(7, 5), z(7, 5), z(7, 2), mask=z(7, 7))),
+     lambda: L.linear_attention(z(7, 5), z(7, 5), z(7, 2), mask=z(7, 7))),
     ("LinearAttention(X): X must be (B, n, 6) or (n, 6), got (1, 5, 7)\n  X: (1, 5, 7)   X",
-     lambda: LinearAttention(6, 2)(z(1, 5, 7))),
+     lambda: L.LinearAttention(6, 2)(z(1, 5, 7))),
 ]  # fmt: skip
 
 OTHERS = [
-    (DTypeError, "", lambda: Linear(3, 2, dtype=np.int64)),
+    (DTypeError, "", lambda: L.Linear(3, 2, dtype=np.int64)),
     (DTypeError, "a mask is boolean",
      lambda: heads(D, H, is_causal=True)(z(N, D), np.tri(7, dtype=int))),
-    (DTypeError, "boolean", lambda: linear_attention(
+    (DTypeError, "boolean", lambda: L.linear_attention(
         z(3, 5), z(4, 5), z(4, 5), mask=np.ones(4, int))),
     (DTypeError, "boolean", lambda: L.combined_mask(np.tri(3, dtype=int), z(2, 3, dtype=bool))),
     *((DTypeError, f"a mask to add needs floats, for 0 and -inf, got dtype={dtype}", call)
       for dtype in ("bool", "int64")
       for call in (lambda dtype=dtype: L.create_causal_mask(3, dtype),
                    lambda dtype=dtype: L.padding_mask([1, 3], dtype=dtype))),
-    *((DTypeError, "not an array of numbers", lambda x=x: Linear(2, 3)(x))
+    *((DTypeError, "not an array of numbers", lambda x=x: L.Linear(2, 3)(x))
       for x in ([1.0, None], ["1.5", "2"], np.array(["1.5", "2"]))),
     (DTypeError, "lengths must be integers", lambda: L.padding_mask([1.0, 2.0])),
     (DTypeError, "create_causal_mask: seq_len must be an integer, got 2.5",
@@ -212,7 +196,7 @@ OTHERS = [
     (DTypeError, "integers or floats, got bool", lambda: loss(CLASSES > 2)),
     (DTypeError, "tokens must be integers, got float64", lambda: L.Embedding(5, 3)(z(1))),
     *((DTypeError, "must be real", call)
-      for f in (SelfAttention(D, 3, 2), heads(D, 2), LinearAttention(D, 2))
+      for f in (L.SelfAttention(D, 3, 2), heads(D, 2), L.LinearAttention(D, 2))
       for call in (lambda f=f: f(z(N, D) + 1j), lambda f=f: f(z(N, D), context=z(N, D) * 1j))),
     *((OutOfRangeError, f"must lie in [0, 5), got {k} to {k}",
        lambda k=k: L.Embedding(5, 3)(np.array([k]))) for k in (5, -1)),
@@ -225,7 +209,7 @@ OTHERS = [
      lambda: heads(D, H, is_causal=True)(z(B, N, D), cache=L.KVCache())),
     (GradientError, "ContextCache: ",
      lambda: HEADED(z(B, N, D), context=z(B, 5, 11), cache=L.ContextCache())),
-    (GradientError, "mask of keys is a constant", lambda: linear_attention(
+    (GradientError, "mask of keys is a constant", lambda: L.linear_attention(
         z(3, 5), z(4, 5), z(4, 5), mask=mg.tensor(z(4), requires_grad=True))),
     (TypeError, "unexpected keyword argument 'soft_cap'", lambda: heads(D, H, soft_cap=3.0)),
     (TypeError, "positional", lambda: HEADED(z(B, N, D), None, z(B, 5, 11))),

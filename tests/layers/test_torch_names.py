@@ -7,7 +7,7 @@ import layers as ours
 import minigrad as mg
 from layers import Linear, Module, MultiHeadAttention, Sequential, from_torch, to_torch
 from minigrad.errors import ArgumentError
-from tests.compare import refusals
+from tests.compare import assert_same, refusals
 from tests.layers.twins import gradients_of
 
 IMAGE, SEQUENCE, BATCH = (2, 6, 5, 5), (2, 5, 6), (7, 6)
@@ -16,17 +16,24 @@ PRE = "6, 2, 9, 0.0, functional.gelu, batch_first=True, norm_first=True"
 
 
 def attention_of(torch, module, x):
-    return module(x, x, x, need_weights=False)[0]
+    context = x[..., : module.kdim]
+    return module(x, context, context, need_weights=False)
 
 
-def first_of(torch, module, x):
-    out = module(x)
-    return out[0] if isinstance(out, tuple) else out
+def alone(torch, module, x):
+    return module(x)
 
 
 def with_context(torch, module, x):
     mask = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=x.dtype)
     return module(x, x * 2, tgt_mask=mask)
+
+
+CALLS = {  # how PyTorch's layer is called, and ours
+    "Multi": (attention_of, lambda layer, X: layer(X, context=X[..., : layer.d_context])),
+    "TransformerDecoder": (with_context, lambda layer, X: layer(X, X * 2)),
+    "": (alone, lambda layer, X: layer(X)),
+}
 
 
 PAIRS = {
@@ -70,6 +77,8 @@ PAIRS = {
         "MultiHeadAttention(6, 2, use_bias=True)", SEQUENCE),
     "MultiheadAttention(6, 2, bias=False, batch_first=True)": (
         "MultiHeadAttention(6, 2)", SEQUENCE),
+    "MultiheadAttention(6, 2, kdim=5, vdim=5, batch_first=True)": (
+        "MultiHeadAttention(6, 2, d_context=5, use_bias=True)", SEQUENCE),
     "TransformerEncoderLayer(6, 2, 9, dropout=0.0, batch_first=True)": (
         "TransformerBlock(6, 2, 9, norm_order='post', activation='relu')", SEQUENCE),
     f"TransformerEncoder(TransformerEncoderLayer({PRE}), 2, LayerNorm(6), False)": (
@@ -113,24 +122,20 @@ def test_outputs_gradients_and_states_are_pytorchs(name, rng):
     for key, array in state.items():
         np.testing.assert_array_equal(given_back[key], array, err_msg=key)
     x = rng.normal(size=shape)
-    call = {"Mult": attention_of, "TransformerD": with_context}
-    call = next((c for start, c in call.items() if name.startswith(start)), first_of)
-    theirs = torch.tensor(x, requires_grad=True)
-    wanted = call(torch, module, theirs)
-    X = mg.tensor(x, requires_grad=True)
-    out = layer(X, X * 2) if call is with_context else layer(X)
-    out = out[0] if isinstance(out, tuple) else out
-    np.testing.assert_allclose(out.numpy(), wanted.detach(), rtol=0, atol=1e-12)
+    theirs, X = torch.tensor(x, requires_grad=True), mg.tensor(x, requires_grad=True)
+    call, ours_called = next(CALLS[start] for start in CALLS if name.startswith(start))
+    wanted, out = call(torch, module, theirs), ours_called(layer, X)
+    wanted, out = (y[0] if isinstance(y, tuple) else y for y in (wanted, out))
     g = rng.normal(size=out.shape)
     out.backward(g)
     wanted.backward(torch.from_numpy(g))
-    np.testing.assert_allclose(X.grad, theirs.grad, rtol=0, atol=1e-12)
+    assert_same([out, X.grad], [wanted, theirs.grad], 1e-12)
     found = gradients_of(layer)
-    for key, p in module.named_parameters():
+    for key, p in module.named_parameters():  # that of a bias before a norm is 0
         np.testing.assert_allclose(found[key], p.grad, rtol=0, atol=1e-12, err_msg=key)
     for key, value in module.state_dict().items():  # running averages have moved alike
         if "num_batches" not in key:
-            np.testing.assert_allclose(to_torch(layer)[key], value, rtol=0, atol=1e-12)
+            assert_same(to_torch(layer)[key], value, 1e-12, key)
 
 
 def test_bfloat16_is_widened():
@@ -156,8 +161,7 @@ def test_a_model_of_ones_own_goes_out_and_in_again_as_arrays_alone():
     assert list(state) == ["attn.in_proj_weight", "attn.in_proj_bias", "attn.out_proj.weight",
                            "attn.out_proj.bias", "fc.weight", "fc.bias"]  # fmt: skip
     from_torch(state, other)
-    for path, array in other.state_dict().items():
-        np.testing.assert_array_equal(array, model.state_dict()[path].astype(np.float32))
+    assert_same(other.state_dict(), model.to(np.float32).state_dict(), 0)
 
 
 def test_what_is_tied_here_must_be_equal_there():
@@ -183,8 +187,7 @@ def test_everything_that_does_not_fit_is_listed_and_nothing_written():
         "fc.b: fc.bias is missing",
         "attn.bias_k: unexpected",
     ]
-    for path, array in model.state_dict().items():
-        np.testing.assert_array_equal(array, before[path])
+    assert_same(model.state_dict(), before, 0)
 
 
 test_heads_that_pytorch_has_not_are_refused = refusals(
