@@ -73,14 +73,13 @@ def measure_reach(trace: Recorder) -> None:
     for entry in reversed(trace.entries):
         if entry.gradient_rms is None:
             continue
-        ways = [(_reached(trace, edge), i) for i, edge in enumerate(trace.uses(entry))]
-        known = [(reach, -i) for reach, i in ways if reach is not None]
-        if not known:
+        uses = ((edge, _reached(trace, edge)) for edge in trace.uses(entry))
+        ways = [(edge, reach) for edge, reach in uses if reach is not None]
+        if not ways:
             entry.reach = 1.0
             continue
-        reach, i = max(known)
-        entry.via = edge = trace.uses(entry)[-i]
-        sent = (edge.contribution_rms or 0.0) * entry.size**0.5
+        entry.via, reach = max(ways, key=lambda way: way[0].contribution_rms or 0.0)
+        sent = (entry.via.contribution_rms or 0.0) * entry.size**0.5
         entry.reach = reach * (norm(entry) / sent if sent else 0.0)
 
 

@@ -101,3 +101,16 @@ def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too():
     assert {e.name: e.state for e in t if e.name in ("W", "h")} == {"W": "cancels", "h": "cancels"}
     assert t.worst_path is None
     assert not any(word in t.table(200) for word in ("shrinks", "grows", "keeps its size"))
+
+
+def test_a_use_that_sends_zero_makes_no_gradient_vanish():
+    """The first state of a recurrent network is zero, and so is what its step sends to W."""
+    W = mg.tensor(rng.normal(size=(3, 3)), requires_grad=True, name="W")
+    X, h, loss = rng.normal(size=(4, 2, 3)), np.zeros((2, 3)), 0.0
+    with mg.trace() as t:
+        for row in X:
+            h = mg.tanh(row + h @ W)
+            loss = loss + mg.mean(h**2)
+        (loss / 4).backward()
+    assert t["W"].state == "ok"
+    assert t["W"].via.contribution_rms == max(edge.contribution_rms for edge in t.uses(t["W"]))
