@@ -22,7 +22,7 @@ from ..engine.writes import writes
 from .checks import CheckResult
 from .formulas import Invocation, array_of
 from .memory import ForwardMemory
-from .record import Edge, Entry, Facts, facts_of
+from .record import Edge, Entry, Facts, facts_of, measure
 from .step_check import check_step, not_measured
 
 __all__ = ["BackwardStep", "Expectation", "OpCall", "Recorder", "plus"]
@@ -233,7 +233,7 @@ class Recorder(Listener):
     def _leaf(self, value: TensorOrArray, scope: str) -> int:
         """The entry of an input: known, or made on its first use."""
         known = self._find(value)
-        if known is not None:
+        if known is not None and not self._is_refilled(value, known):
             return known
         array, owner = array_of(value), value
         origin: int | None = None
@@ -266,10 +266,19 @@ class Recorder(Listener):
             self.add_edge(Edge(origin, entry.id, "detach"))
         return entry.id
 
+    def _is_refilled(self, value: TensorOrArray, known: int) -> bool:
+        """Whether a plain array holds other numbers than at its first use, as a batch's buffer."""
+        if isinstance(value, Tensor):  # the same parameter, whatever was written to it
+            return False
+        held = self.entries[known].value
+        if isinstance(held, np.ndarray):
+            return not np.array_equal(held, value, equal_nan=value.dtype.kind == "f")
+        return str(self._kept(value)) != str(held)
+
     def _kept(self, array: Array) -> Array | Facts | None:
         """What the record keeps of an array: itself, a copy if it may be overwritten, or facts."""
         if self.keep == "summaries":
-            return facts_of(array) if array.dtype.kind in "fiub" else None
+            return measure(array) if array.dtype.kind in "fiub" else None
         return array.copy("K") if id(writes.owner(array)) in self._given_memory else array
 
     def _calls_within(self, context: Context) -> tuple[int, ...]:

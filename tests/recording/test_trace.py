@@ -190,6 +190,29 @@ def test_the_record_stays_when_leaves_seeds_and_gradients_are_overwritten(x, lea
         np.testing.assert_equal(arrays, copies)
 
 
+@pytest.mark.parametrize("keep", ["arrays", "summaries"])
+def test_a_buffer_that_is_filled_again_is_another_value(x, keep):
+    """A batch's memory, used for the next batch; what holds NaN stays one value all the same."""
+    batch, mask = np.empty((3, 2)), np.array([np.nan, 1.0])
+    with mg.trace(keep=keep, check="ops") as t:
+        for number in (1.0, 2.0):
+            batch[...] = number
+            mg.tanh(batch @ x).sum().backward()
+            mg.multiply(mask, x)
+    batches = [e.value_rms for e in t.entries if e.kind == "constant" and e.shape == (3, 2)]
+    assert batches == [1.0, 2.0]
+    assert len([e for e in t.entries if e.kind == "constant"]) == 3
+    assert t.check(ops=True).agree
+
+
+def test_summaries_have_the_values_of_their_own_run(x):
+    for number in (1.0, 2.0):
+        x.assign_(np.full(2, number))
+        with mg.trace(keep="summaries") as t:
+            mg.sum(x * x).backward()
+        assert t["x"].value_rms == number
+
+
 def test_a_second_backward_adds_to_the_record(x):
     with mg.trace() as t:
         y = (x * x).sum()
