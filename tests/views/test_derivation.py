@@ -340,6 +340,20 @@ def test_where_a_value_fans_out_the_terms_and_their_sizes_are_written(rng):
     assert f"the norm of their sum is {share:.0%} of the sum of their norms" in text
 
 
+def test_the_terms_of_copies_that_are_shown_once_have_the_sizes_of_all(rng):
+    W, h = leaf(rng, 3, 3, name="W"), rng.normal(size=(2, 3))
+
+    def loop(h):
+        for _ in range(4):
+            h = mg.tanh(h @ W)
+        return mg.sum(h)
+
+    t = ran(lambda: loop(h))
+    sizes = sorted(edge.contribution_rms for edge in t.uses(t["W"]))
+    said = f"and its copies, 4 in all, {sizes[0]:#.2g} to {sizes[-1]:#.2g}; the norm of their sum"
+    assert said in derivation_text(t)
+
+
 def test_steps_are_numbered_in_the_order_backward_ran(rng):
     t = ran(of_attention(rng))
     titles = re.findall(r"^### (\d+)\. Through (.*)$", derivation_text(t), re.MULTILINE)

@@ -125,13 +125,16 @@ class DerivationPlan:
 
     def terms(self, entry: int) -> list[tuple[Edge, int]]:
         """The uses that send parts of a gradient, and of how many copies of a block each is."""
-        uses = self.live_uses(entry)
         found = []
-        for edge in uses:
-            alike = [e for e in self._linked.get(id(edge), ()) if e.source == entry]
-            if not alike or not self.hidden(edge.target):
-                found.append((edge, max(len(alike), 1)))
+        for edge in self.live_uses(entry):
+            alike = self.alike(edge)
+            if len(alike) == 1 or not self.hidden(edge.target):
+                found.append((edge, len(alike)))
         return found
+
+    def alike(self, edge: Edge) -> list[Edge]:
+        """The same use of the same value by each copy of a block, or this use alone."""
+        return [e for e in self._linked.get(id(edge), ()) if e.source == edge.source] or [edge]
 
     def sorted_terms(self, entry: int) -> list[tuple[Edge, int]]:
         """The same in the order of the backward pass."""

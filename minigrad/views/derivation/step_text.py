@@ -13,7 +13,7 @@ from ...recording.record import Edge, Entry
 from ..fold import is_within
 from ..formula import Formula, latex, parse, slots, text
 from ..formula.tree import is_negative
-from ..model import STATES
+from ..model import STATES, ranged
 from ..plain import one_line, sized
 from ..repeats import repeats
 from .equations import Equations
@@ -214,11 +214,16 @@ class StepText:
         whole = self.trace[source].gradient
         if not self.plan.ran or whole is None:
             return []
-        names = [inline(self.equations.name(self.plan.shown_in(edge.target))) for edge, _ in terms]
-        sizes = [sized(edge.contribution_rms) for edge, _ in terms]
-        each = ", ".join(f"through {n} {size}" for n, size in zip(names, sizes, strict=True))
+        each = ", ".join(map(self._size_of_term, terms))
         norms = sum(_norm(edge.contribution) for edge in self.plan.live_uses(source))
         return [TERMS.format(each, _norm(whole) / norms if norms else 0.0)]
+
+    def _size_of_term(self, term: tuple[Edge, int]) -> str:
+        edge, times = term
+        name = inline(self.equations.name(self.plan.shown_in(edge.target)))
+        copies = f" and its copies, {times} in all," if times > 1 else ""
+        sizes = (e.contribution_rms for e in self.plan.alike(edge))
+        return f"through {name}{copies} {ranged(size for size in sizes if size is not None)}"
 
 
 def _wrong_rule(check: CheckResult) -> str:
