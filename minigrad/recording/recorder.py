@@ -28,6 +28,7 @@ from .step_check import check_step, not_measured
 __all__ = ["BackwardStep", "Expectation", "OpCall", "Recorder", "plus"]
 
 dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
+EARLIER = "only in an earlier pass"  # why what a dropped sweep reached has no gradient
 
 Owner: TypeAlias = "Node | TensorOrArray | None"  # what an entry was made for
 
@@ -84,36 +85,50 @@ class Sweeps:
 
     Where a later sweep reaches an op again, the numbers of the earlier one are dropped, so that the
     record has those of one sweep; but a `backward()` adds to the `.grad` that earlier ones left.
+    Where nothing is left of it, as after `zero_grad()`, the numbers of an earlier `backward()` are
+    dropped too.
+
+    Attributes: number: of the sweep.  leaves: by entry, what each sweep brought, by its number.
     """
 
     def __init__(self) -> None:
-        self._number = 0
+        self.number = 0
+        self.leaves: dict[int, dict[int, Array | Facts]] = {}
         self._adds = False
         self._ended = False
+        self._wrote: set[int] = set()  # the sweeps that a `backward()` made
         self._of: dict[int, int] = {}  # by entry
-        self.leaves: set[int] = set()
 
-    def begin(self, adds: bool) -> None:
-        """The next sweep begins. Args: adds: it adds to what the earlier ones left."""
-        self._number += 1
+    def begin(self, *, writes: bool, adds: bool) -> None:
+        """The next sweep begins.
+
+        Args: writes: what it finds goes to `.grad`.  adds: to what earlier ones left in some leaf.
+        """
+        self.number += 1
+        self._wrote |= {self.number} if writes else set()
         self._adds = adds
         self._ended = False
 
-    def arrive(self, leaf: int) -> None:
-        """Leaves come last in a sweep."""
-        self.leaves.add(leaf)
+    def arrive(self, leaf: int, left: bool) -> set[int]:
+        """Leaves come last in a sweep. Returns the numbers of earlier ones that are to be dropped.
+
+        Args: left: it has what earlier ones left in its `.grad`.
+        """
         self._ended = True
+        before = self.leaves.setdefault(leaf, {}).keys() & self._wrote - {self.number}
+        return before if self.number in self._wrote and not left else set()
 
     def reach(self, entry: int) -> int | None:
         """This sweep reaches an op; returns the number of an earlier one that is to be dropped."""
         if self._ended:
-            self.begin(adds=False)
-        before = self._of.get(entry, self._number)
-        self._of[entry] = self._number
-        return None if self._adds or before == self._number else before
+            self.begin(writes=False, adds=False)
+        before = self._of.get(entry, self.number)
+        self._of[entry] = self.number
+        return None if self._adds or before == self.number else before
 
-    def members(self, number: int) -> list[int]:
-        return [entry for entry, of in self._of.items() if of == number]
+    def members(self, numbers: set[int]) -> set[int]:
+        """The ops that sweeps reached last."""
+        return {entry for entry, of in self._of.items() if of in numbers}
 
 
 class Recorder(Listener):
@@ -391,29 +406,43 @@ class Recorder(Listener):
 
     def intercept_backward(self, output: Tensor, seed: TensorOrArray, retain: bool) -> bool:
         """A `backward()` begins: it adds to what earlier ones left in `.grad`."""
-        reached = [getattr(self._open.owners[leaf], "grad", None) for leaf in self._sweeps.leaves]
-        self._sweeps.begin(adds=any(grad is not None for grad in reached))
+        self._sweeps.begin(writes=True, adds=any(map(self._has_gradient, self._sweeps.leaves)))
         return False
 
-    def _drop_sweep(self, number: int, entry: Entry) -> None:
-        """Drop what an earlier sweep gave, for this one has reached the entry too."""
-        gone = {entry.id, *self._sweeps.members(number)}
+    def _has_gradient(self, leaf: int) -> bool:
+        """Whether the `.grad` of a leaf still has what earlier sweeps left there, if only zeros."""
+        gradient = getattr(self._open.owners[leaf], "grad", None)
+        was_zero = not self.entries[leaf].gradient_rms
+        return gradient is not None and (was_zero or bool(np.any(gradient)))
+
+    def _drop_sweeps(self, numbers: set[int], *reached_again: int) -> None:
+        """Drop what earlier sweeps gave, for this one has reached an op or a leaf of theirs too."""
+        gone = self._sweeps.members(numbers).union(reached_again)
         self.backward_steps = [i for i in self.backward_steps if i not in gone]
         self.roots = [i for i in self.roots if i not in gone]
-        leaves: set[int] = set()
+        leaves = {leaf for leaf, brought in self._sweeps.leaves.items() if brought.keys() & numbers}
         for dropped in (self.entries[i] for i in sorted(gone)):
             if isinstance(dropped.gradient, np.ndarray):
                 self.earlier.append((dropped, dropped.gradient, self.sent(dropped)))
-            dropped.gradient = None
+            dropped.gradient, dropped.why = None, EARLIER
             for edge in self.into(dropped):
                 if edge.contribution is not None and self.entries[edge.source].op is None:
                     leaves.add(edge.source)
                 edge.contribution = None
         for leaf in (self.entries[i] for i in leaves):
-            leaf.gradient = None
-            for edge in self.uses(leaf):
-                if edge.contribution is not None:
-                    leaf.gradient = self._sum(leaf.gradient, edge.contribution)
+            whole = all(edge.contribution is None for edge in self.uses(leaf))
+            brought = self._sweeps.leaves.get(leaf.id, {})
+            for number in [number for number in brought if whole or number in numbers]:
+                del brought[number]
+            leaf.gradient = self._total(brought)
+            leaf.why = leaf.why if brought else EARLIER
+
+    def _total(self, brought: dict[int, Array | Facts]) -> Array | Facts | None:
+        """What sweeps brought to a leaf together; of summaries the last one's."""
+        total: Array | Facts | None = None
+        for part in brought.values():
+            total = part if isinstance(part, Facts) else plus(total, part)
+        return total
 
     def backward(
         self, node: Node, gradient: TensorOrArray, contributions: list[Gradient], seconds: float
@@ -426,9 +455,10 @@ class Recorder(Listener):
         earlier = self._sweeps.reach(known)
         again = earlier is not None and _is_same(entry.gradient, _plain(gradient))
         if earlier is not None and not again:
-            self._drop_sweep(earlier, entry)
+            self._drop_sweeps({earlier}, known)
         if all(edge.contribution is None for edge in self.uses(entry)) and known not in self.roots:
             self.roots.append(known)
+        entry.why = ""
         entry.backward_seconds = (entry.backward_seconds or 0.0) + seconds
         self.backward_steps.append(known)
         names = node.op.input_names(len(node.plan.kinds))
@@ -495,9 +525,13 @@ class Recorder(Listener):
         known = self._find(leaf)
         if known is None:
             return
+        if earlier := self._sweeps.arrive(known, self._has_gradient(known)):
+            self._drop_sweeps(earlier)
+        brought = self._sweeps.leaves[known]
+        before = brought.get(self._sweeps.number)
+        brought[self._sweeps.number] = self._sum(before, gradient)
         entry = self.entries[known]
-        self._sweeps.arrive(known)
-        entry.gradient = self._sum(entry.gradient, gradient)
+        entry.gradient, entry.why = self._total(brought), ""
 
     def mark_input(self, tensor: Tensor) -> None:
         self._open.layer_inputs[id(tensor)] = tensor

@@ -9,12 +9,16 @@ import pytest
 import minigrad as mg
 from layers import SelfAttention
 from minigrad.errors import DTypeError, GradientError
+from minigrad.recording.record import rms
 from minigrad.recording.trace import TraceRecord
 
 
 @pytest.fixture
 def x():
     return mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+
+
+LEAVES = (("x", (5, 3)), ("w", (3, 2)))
 
 
 def _ops(t):
@@ -222,6 +226,49 @@ def test_a_second_backward_adds_to_the_record(x):
     np.testing.assert_allclose(x.grad, 4 * x.data)
     np.testing.assert_allclose(sum(e.contribution for e in t.uses(t["x"])), x.grad)
     assert t.check(ops=True).ok
+
+
+def _sweeps_of(x, w, case):
+    """Runs backward several times; w.grad is what its last sweeps left there."""
+    if case == "second order":
+        both = mg.grad(mg.tanh(x @ w).sum(), [x, w], create_graph=True)
+        sum(mg.sum(slope * slope) for slope in both).backward()
+        return
+    for power in (2, 3, 4):
+        mg.mean((x @ w) ** power).backward()
+        if case == "zeros" and power < 4:
+            w.grad[...] = x.grad[...] = 0.0
+        elif case == "cleared" and power < 4:
+            w.grad = x.grad = None
+
+
+@pytest.mark.parametrize("keep", ["arrays", "summaries"])
+@pytest.mark.parametrize("sweeps", ["second order", "added", "cleared", "zeros"])
+def test_a_leaf_has_the_gradient_that_the_program_has(rng, sweeps, keep):
+    x, w = (mg.tensor(rng.normal(size=s), requires_grad=True, name=n) for n, s in LEAVES)
+    with mg.trace(keep=keep, check="ops") as t:
+        _sweeps_of(x, w, sweeps)
+    assert t.check(ops=True).ok
+    missing = {t.explain_missing(e) for e in t if e.op and e.gradient is None}
+    assert ("only in an earlier pass" in missing) == (sweeps != "added")
+    if keep == "arrays":
+        for leaf in (x, w):
+            sent = [e.contribution for e in t.uses(t[leaf.name]) if e.contribution is not None]
+            np.testing.assert_allclose(t[leaf.name].gradient, leaf.grad, rtol=1e-12)
+            np.testing.assert_allclose(sum(sent), leaf.grad, rtol=1e-12)
+    elif sweeps != "added":  # a summary of a sum is that of its last part
+        np.testing.assert_allclose(t["w"].gradient_rms, rms(w.grad), rtol=1e-12)
+
+
+def test_a_gradient_of_zero_is_no_cleared_one():
+    """Of two layers that begin as zeros one gets nothing, and the other's gradients add up."""
+    W, V = (mg.tensor(np.zeros(s), requires_grad=True, name=n) for n, s in LEAVES)
+    data = np.ones((7, 5))
+    with mg.trace() as t:
+        for _ in range(3):
+            mg.sum((mg.exp(data @ W) @ V - 1.0) ** 2).backward()
+    assert not W.grad.any()
+    np.testing.assert_allclose(t[V.name].gradient, V.grad)
 
 
 def test_a_checkpointed_op_is_recorded_as_saving_nothing(x):
