@@ -93,7 +93,7 @@ class Sweeps:
 
     def __init__(self) -> None:
         self.number = 0
-        self.leaves: dict[int, dict[int, Array | Facts]] = {}
+        self.leaves: dict[int, dict[int, Any]] = {}
         self._adds = False
         self._ended = False
         self._wrote: set[int] = set()  # the sweeps that a `backward()` made
@@ -437,9 +437,9 @@ class Recorder(Listener):
             leaf.gradient = self._total(brought)
             leaf.why = leaf.why if brought else EARLIER
 
-    def _total(self, brought: dict[int, Array | Facts]) -> Array | Facts | None:
+    def _total(self, brought: dict[int, Any]) -> Any:
         """What sweeps brought to a leaf together; of summaries the last one's."""
-        total: Array | Facts | None = None
+        total = None
         for part in brought.values():
             total = part if isinstance(part, Facts) else plus(total, part)
         return total

@@ -216,8 +216,8 @@ def summary(model: AnnotatedTrace) -> str:
     said += [f"{counted(flops)} FLOPs"] if flops else []
     said += [f"{of_bytes(kept)} saved for backward"] if kept else []
     for entry in (trace.entries[i] for i in trace.roots):
-        if entry.shape == () and entry.value is not None:
-            said.append(f"{one_line(entry.label, WIDEST)} = {sized(entry.value_rms)}")
+        if entry.shape == () and (value := entry.value_facts) is not None:
+            said.append(f"{one_line(entry.label, WIDEST)} = {sized(value.low)}")
     said += [] if trace.backward_steps else ["backward not run"]
     return " · ".join(said)
 

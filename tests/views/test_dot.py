@@ -102,6 +102,14 @@ def test_the_sum_shows_its_terms_and_how_much_cancels():
     assert "4.0" in dot.titles["n0sum"]
 
 
+@pytest.mark.parametrize("keep", ["arrays", "summaries"])
+def test_below_the_picture_stands_the_loss_with_its_sign(keep):
+    x = mg.tensor(2.0, requires_grad=True, name="x")
+    with mg.trace(keep=keep) as t:
+        (x * -4.0).named("loss").backward()
+    assert trace_dot(t).summary.endswith("loss = -8.0")
+
+
 @pytest.mark.parametrize("style", LOOKS)
 @pytest.mark.parametrize(("direction", "rank"), [("down", "TB"), ("right", "LR")])
 def test_no_type_is_below_nine_points(style, direction, rank):
