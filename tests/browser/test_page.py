@@ -370,6 +370,17 @@ def test_a_card_turns_to_the_other_matrices_of_an_array(opened):
     np.testing.assert_allclose(float(value.replace("−", "-")), X.value[1, 0, 1], rtol=1e-3)
 
 
+def test_the_ends_of_a_gradients_bar_have_the_colours_of_the_least_and_the_largest(opened):
+    """Both are above zero at the loss: no end of the bar is blue, as entries below zero are."""
+    view = opened("self")
+    view.open("#backward-1")
+    bar = view.find('.heat[data-name="gradient of loss"] .range .bar').first
+    colours = re.findall(r"rgb\(\d+, \d+, \d+\)", bar.evaluate("one => one.style.background"))
+    assert len(colours) == 9
+    assert len({*colours}) == 1
+    assert all(int(r) > int(b) for r, _, b in (re.findall(r"\d+", one) for one in colours))
+
+
 def test_the_rule_has_the_steps_own_symbols(opened):
     view = opened("self")
     backward_to(view, view.trace["A"])

@@ -148,7 +148,7 @@ function headCard(one) {
     return el("figure.attention-map", { "data-kind": kind },
       el("figcaption",
         inlineMath(kind === "gradient" ? gradientBy(A) : A),
-        rangeBar(kind, range, ...ends.map((x) => digits(x, 2))),
+        rangeBar(kind, ends, ...ends.map((x) => digits(x, 2))),
       ),
       withTokens(canvas, one),
     );

@@ -28,12 +28,10 @@ function colourOf(x, kind, [low, high]) {
 // The range of what is finite: the least and the largest of an array may be infinite, where a mask is.
 const rangeOf = ({ range, min, max }) => range || [min ?? 0, max ?? 0];
 // The colours from one end of a range to the other, between what stands for the ends.
-function rangeBar(kind, range, atLow, atHigh) {
-  const size = Math.max(...range.map(Math.abs));
-  const [from, to] = kind === "gradient" ? [-size, size] : range;
+function rangeBar(kind, [from, to], atLow, atHigh) {
   const bar = el("span.bar.paints", { "aria-hidden": true });
   bar.repaint = () => {
-    const stops = count(9).map((i) => colourOf(from + ((to - from) * i) / 8, kind, range));
+    const stops = count(9).map((i) => colourOf(from + ((to - from) * i) / 8, kind, [from, to]));
     bar.style.background = `linear-gradient(90deg, ${stops.join(",")})`;
   };
   bar.repaint();
