@@ -439,7 +439,7 @@ class Recorder(Listener):
 
     def _total(self, brought: dict[int, Any]) -> Any:
         """What sweeps brought to a leaf together; of summaries the last one's."""
-        total = None
+        total: Any = None
         for part in brought.values():
             total = part if isinstance(part, Facts) else plus(total, part)
         return total
