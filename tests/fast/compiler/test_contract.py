@@ -490,7 +490,7 @@ def test_a_run_that_converges_to_gradients_of_rounding_size_stays_compiled(seed)
     rng = np.random.default_rng(seed)
     first = Linear(16, 32, rng=seed, dtype=np.float32)
     last = Linear(32, 4, rng=seed + 1, dtype=np.float32)
-    optimizer = Adam([*first.parameters(), *last.parameters()], lr=1e-2)
+    optimizer = Adam([*first.parameters(), *last.parameters()], lr=5e-2)
     x, y = rng.normal(size=(8, 16)).astype(np.float32), rng.integers(0, 4, 8)
 
     @mg.compile
@@ -501,6 +501,6 @@ def test_a_run_that_converges_to_gradients_of_rounding_size_stays_compiled(seed)
         optimizer.step()
         return loss
 
-    losses = [step(x, y).item() for _ in range(1100)]
+    losses = [step(x, y).item() for _ in range(300)]
     assert losses[-1] < 1e-4 * losses[0]
     assert step.reasons == []
