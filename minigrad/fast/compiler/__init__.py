@@ -36,7 +36,7 @@ from .audit import Audit
 from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
 from .dependencies import Dependencies
 from .partition import find_partition, has_threads
-from .program import drop_dead
+from .program import KeptAttribute, drop_dead
 from .record import ProgramRecorder
 from .source import GuardFailed, write
 
@@ -71,7 +71,9 @@ class Compiled(Generic[P, R]):
         self._by_key: dict[Hashable, list[CacheEntry]] = {}
         self._distrusted = False
         self._name = getattr(step, "__qualname__", type(step).__name__)
-        update_wrapper(self, step)
+        update_wrapper(self, step, updated=())
+        more = getattr(step, "__dict__", {})  # of an object, names of ours may be among them
+        vars(self).update({name: x for name, x in more.items() if not hasattr(self, name)})
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._distrusted or current().listeners:
@@ -202,7 +204,6 @@ class Compiled(Generic[P, R]):
 
     def _record(self, call: CallArguments) -> Any:
         """Run the step and write its program."""
-        self.recordings += 1
         named = enumerate(zip(_named(self.step, call.args), call.args, strict=True))
         places = [p for i, (name, item) in named for p in leaves_of(f"args[{i}]", item, name)]
         places += leaves_of("kwargs", call.kwargs)
@@ -218,6 +219,7 @@ class Compiled(Generic[P, R]):
         finally:
             recorder.gradients.release()
             release()
+        self.recordings += 1
         _note_changes(found, recorder)
         variant = CacheEntry(found, recorder, call, samples)
         recorder.clear()
@@ -308,12 +310,14 @@ def _note_changes(found: Dependencies, recorder: ProgramRecorder) -> None:
     """What the step changed in what it reaches: attributes set to arrays of the program are set by
     it, anything else is refused.
     """
-    for holder, name, _, now in list(found.changes()):
-        value = recorder.values.known(now)
-        if value is not None and holder.state is not None and name in holder.state:
+    for holder, name, before, now in list(found.changes()):
+        value, state = recorder.values.known(now), holder.state
+        was_read = recorder.values.known(getattr(before, "_data", before)) is not None
+        if value is not None and not was_read and state is not None and name in state:
             holder.changing.add(name)
-            holder.state[name] = plain(now)
-            recorder.program.keeps.append((holder.state, name, value))
+            state[name] = plain(now)
+            kept = KeptAttribute(state, name, value, name in found.words)
+            recorder.program.keeps.append(kept)
         else:
             remedy = "pass it as an argument, or return the new one"
             recorder.refuse(f"the step changes {name}", remedy)

@@ -92,7 +92,8 @@ class _State:
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
         self.drawn = [(g, generator_state(g)) for g in variant.found.of(GENERATORS)]
         self.states = [(o, dict(vars(o)), o.state_dict()) for o in owners]
-        self.keeps = [(o, key) for o, key, _ in program.keeps]
+        self.keeps = [(x.state, x.name) for x in program.keeps]
+        self.kept = [x.state.get(x.name) if x.may_be_read else None for x in program.keeps]
 
     def restore(self) -> None:
         for tensor, data in self.data:
@@ -105,8 +106,8 @@ class _State:
             owner.load_state_dict(state)
             plain = {k: v for k, v in attributes.items() if isinstance(v, int | float)}
             vars(owner).update(plain)
-        for holder, key in self.keeps:  # which the step sets
-            holder[key] = None
+        for (holder, key), value in zip(self.keeps, self.kept, strict=True):
+            holder[key] = value
         self.began = writes.latest  # to load a state is to write
 
     def outcome(self, result: object) -> Outcome:
@@ -151,7 +152,7 @@ class Audit:
         made = self._run_program(state)
         self.variant.release()  # the program's arrays, before the step makes its own
         state.restore()
-        state.grads = []  # the step may free them
+        state.grads, state.kept = [], []  # the step may free them
         release()
         arrays = found.arrays()
         before, updates = list(map(small_bytes, arrays)), _Updates(again=True)

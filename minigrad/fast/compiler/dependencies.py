@@ -16,11 +16,21 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import getattr_static
 from operator import is_
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from pathlib import Path
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...engine.op import Op
 from ...engine.tensor import Tensor
 
 __all__ = [
@@ -40,6 +50,13 @@ _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # objects, after which the walk ends
 Contents: TypeAlias = dict[Any, Any]  # what something holds, by name
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
+_SELDOM = (
+    "__init__",
+    "__new__",
+    "__repr__",
+    "__str__",
+    "__del__",
+)  # what they name may count calls
 _GONE = object()
 
 
@@ -94,12 +111,14 @@ class Dependencies:
         things: what was reached, by id. They are kept alive, so an id stays theirs.
         names: what variables and attributes call them, by id.
         iterator: whether something can be used up.
+        words: the names in the code of the functions that were reached.
     """
 
     def __init__(self, step: object, arguments: Iterable[object]) -> None:
         self.things: dict[int, object] = {}
         self.names: dict[int, str] = {}
         self.iterator = False
+        self.words: set[str] = set()
         self.holders: list[Holder] = []
         self._step = step
         self._settings: dict[int, tuple[set[str], Holder]] = {}  # by an optimizer's id
@@ -213,14 +232,19 @@ class Dependencies:
             return getattr(thing, "fget", None), getattr(thing, "__func__", None)
         if _is_optimizer(thing):
             return *(getattr(thing, name, None) for name in ("parameters", "optimizer")), kind
-        if isinstance(thing, Tensor | np.ndarray | ModuleType) or _is_closed(kind):
+        if isinstance(thing, Tensor | np.ndarray | ModuleType | Op):
             return ()
+        if _is_closed(kind):  # a cached function, say, or another compiled step
+            return (getattr_static(thing, "__wrapped__", None),)
         return self._of_object(thing, kind)
 
     def _of_object(self, thing: object, kind: type) -> Iterable[object]:
-        named = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-        slots = [s for names in named for s in ([names] if isinstance(names, str) else names)]
-        slots = [s for s in slots if not s.startswith("_") and s != "version"]
+        slots = [
+            name
+            for base in kind.__mro__
+            for name, member in vars(base).items()
+            if isinstance(member, MemberDescriptorType) and not _is_private_to_us(base, name)
+        ]
         state = getattr_static(thing, "__dict__", None) and vars(thing)
         if state is None and not slots:
             return ()
@@ -241,13 +265,14 @@ class Dependencies:
         if installed and function is not self._step:
             return (getattr(function, "__wrapped__", None),)
         words = set(_words(code))
+        self.words |= words
         spaces = [function.__globals__]
-        spaces += [
-            vars(module)
-            for word in words
-            if isinstance(module := function.__globals__.get(word), ModuleType)
-            and not _is_installed(module.__name__, getattr(module, "__file__", None) or "")
-        ]
+        for space in spaces:  # modules within modules too
+            found = [x for word in words if isinstance(x := space.get(word), ModuleType)]
+            own = [
+                m for m in found if not _is_installed(m.__name__, getattr(m, "__file__", "") or "")
+            ]
+            spaces += [vars(m) for m in own if all(vars(m) is not known for known in spaces)]
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         named = [(space, word) for space in spaces for word in sorted(words) if word in space]
         read = partial(_named, cells, named, function)
@@ -287,7 +312,17 @@ def _attributes_named(thing: object, names: set[str]) -> Contents:
 
 
 def _class_attributes(kind: type) -> Contents:
-    return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+    """Of the methods with names of Python's own, those that a step runs, such as __call__."""
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") or (isinstance(value, FunctionType) and name not in _SELDOM)
+    }
+
+
+def _is_private_to_us(kind: type, slot: str) -> bool:
+    """Whether a slot of a layer is for bookkeeping: its `version` tells whether others were set."""
+    return kind.__module__.startswith("layers.") and (slot.startswith("_") or slot == "version")
 
 
 def _words(code: CodeType) -> Iterator[str]:
@@ -301,7 +336,9 @@ def _is_installed(module: str, file: str) -> bool:
     """Whether code belongs to us, to Python or to an installed package: taken not to change."""
     package = module.partition(".")[0]
     ours = package in ("minigrad", "numpy", "layers", "builtins")
-    return ours or package in sys.stdlib_module_names or "-packages" in file
+    folders = Path(file).parts
+    installed = "site-packages" in folders or "dist-packages" in folders
+    return ours or installed or package in sys.stdlib_module_names
 
 
 def _is_closed(kind: type) -> bool:

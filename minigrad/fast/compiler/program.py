@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,6 +22,7 @@ __all__ = [
     "EFFECTS",
     "SMALL_BYTES",
     "ExistingTensor",
+    "KeptAttribute",
     "NewTensor",
     "Program",
     "ProgramStep",
@@ -86,6 +87,8 @@ class ProgramStep:
         shares: whether its result may share memory with what it was given, for a kernel.
         several: whether a kernel answers with a tuple.
         key: equal keys, equal results; None if it is to be called each time.
+        errors: what it does about floating-point errors, as np.errstate takes it, where that is not
+            what the caller of the step has set.
     """
 
     kind: str
@@ -99,6 +102,7 @@ class ProgramStep:
     shares: bool = False
     several: bool = False
     key: Hashable = None
+    errors: dict[str, str] = field(default_factory=dict)
 
     @property
     def out(self) -> Value:
@@ -109,13 +113,25 @@ class ProgramStep:
         return [v for v in flat((self.args, self.kwargs)) if v.__class__ is Value]
 
 
+class KeptAttribute(NamedTuple):
+    """An attribute that the step sets to an array: whose, its name and the Value.
+
+    may_be_read: whether code of the step names it, which may read what it held before.
+    """
+
+    state: dict[str, Any]
+    name: str
+    value: Value
+    may_be_read: bool
+
+
 class Program:
     """The steps, and what the function returned: nested tuples, lists and dicts of Values, Tensors
     and constants.
 
     Attributes:
         op, path: written on the steps that are added.
-        keeps: attributes that the step sets: the dict, the key, and the value.
+        keeps: attributes that the step sets.
         laid_out: results of entrywise calls, by id, and the value whose layout they take: the
             result of a kernel, which alone decides on its layout, or a value that follows one.
         once: whether a kernel draws random numbers or has an effect: neither is done twice.
@@ -126,11 +142,12 @@ class Program:
         self.steps: list[ProgramStep] = []
         self.result: object = None
         self.op = self.path = ""
-        self.keeps: list[tuple[dict[str, object], str, Value]] = []
+        self.keeps: list[KeptAttribute] = []
         self.once = self.wrote = False
         self._constants: dict[Hashable, Value] = {}
         self._made: dict[Hashable, list[Value]] = {}
         self.laid_out: dict[int, Value] = {}
+        self._errors: dict[str, Any] = {**np.geterr()}
 
     def __repr__(self) -> str:
         return f"<Program: {len(self.steps)} steps, {len(self.keeps)} attributes set>"
@@ -144,6 +161,8 @@ class Program:
             return known
         step.outs = [Value("step", step, shape, dtype) for shape, dtype in made]
         step.op, step.path = self.op, self.path
+        errors: dict[str, Any] = {**np.geterr()}
+        step.errors = {kind: how for kind, how in errors.items() if how != self._errors[kind]}
         self.steps.append(step)
         if step.key is not None:
             self._made[step.key] = step.outs
@@ -190,7 +209,7 @@ class Program:
     def kept(self) -> list[Value]:
         """The values that outlive the program, other than gradients."""
         found = [x.value if x.__class__ is NewTensor else x for x in flat(self.result)]
-        found += [value for _, _, value in self.keeps]
+        found += [kept.value for kept in self.keeps]
         return [v for v in found if v.__class__ is Value]
 
 

@@ -280,6 +280,7 @@ class ProgramRecorder(OutsideOps, Listener):
             self.looked_at("np.asarray of a tensor")
         followed = array.view(Followed)
         self.values.know(followed, self.values.value_of(tensor))
+        self.of_tensors[id(followed)] = followed
         return followed
 
     def tensor_assigned(self, tensor: Tensor, array: Array, index: Any = ...) -> None:

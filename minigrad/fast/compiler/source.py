@@ -58,6 +58,7 @@ class SourceWriter(Terms):
     """The source, step by step, in the order in which they run."""
 
     _in_parts: str | None = None  # what runs the parts
+    _block: tuple[str, list[str], int] | None = None  # the last one: head, lines, and its end
 
     def write(self, title: str) -> tuple[Callable[[], Kernel], str]:
         for i, step in enumerate(self.program.steps):
@@ -70,7 +71,10 @@ class SourceWriter(Terms):
             if step.path and step.path != self.path and step.outs:
                 self.lines.append(f"# {comment(step.path)}")
                 self.path = step.path
+            before = len(self.lines)
             _WRITERS[step.kind](self, step)
+            if step.errors:
+                self._indent(f"with np.errstate({_settings(step.errors)}):", before)
             self._let_go(i)
         self._end_part()
         self._write_result()
@@ -93,6 +97,13 @@ class SourceWriter(Terms):
         return partial(namespace["build"], **self.names.objects), source
 
     # ------------------------------------------------------------------ steps
+
+    def _indent(self, head: str, before: int) -> None:
+        """Put the lines from `before` on into a block, that of the lines before if it is alike."""
+        lines = self.lines
+        heads = [] if self._block == (head, lines, before) else [head]
+        lines[before:] = [*heads, *(f"    {line}" for line in lines[before:])]
+        self._block = head, lines, len(lines)
 
     def _let_go(self, i: int) -> None:
         """Delete the variables of large new arrays that the i-th step was the last to read."""
@@ -278,12 +289,14 @@ class SourceWriter(Terms):
 
     def _write_result(self) -> None:
         """The last lines: attributes that the step sets, and what it returns. What an attribute
-        held is let go of at the start, so that two do not take memory at once.
+        held is let go of at the start, so that two do not take memory at once, unless it may be
+        read if the program turns out not to fit.
         """
-        for owner, key, value in self.program.keeps:
-            name = self.names.bind(owner, "attributes")
-            self.whole.append(f"{name}[{key!r}] = {self.text(value)}")
-            self.whole.insert(0, f"{name}[{key!r}] = None")
+        for kept in self.program.keeps:
+            target = f"{self.names.bind(kept.state, 'attributes')}[{kept.name!r}]"
+            self.whole.append(f"{target} = {self.text(kept.value)}")
+            if not kept.may_be_read:
+                self.whole.insert(0, f"{target} = None")
         self.whole.append(f"return {self._result(self.program.result)}")
 
     def _result(self, item: Any) -> str:
@@ -353,6 +366,10 @@ def _is_dense(value: Value) -> bool:
         or is_whole(value)
         or value.strides == contiguous(value.shape[::-1], value.dtype)[::-1]
     )
+
+
+def _settings(given: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in given.items())
 
 
 def _call(function: str, arguments: list[str]) -> str:

@@ -192,6 +192,8 @@ class Symbol(NDArrayOperatorsMixin):
             return apply("call", "np.reshape", function, args, kwargs)
         if name in _VIEWS:
             return apply("view", name, function, args, kwargs)
+        if name == "where" and len(args) < 3:
+            raise Untraceable("a shape that depends on numbers")
         if name in _CALLS and "out" not in kwargs:
             return apply("call", f"np.{name}", function, args, kwargs)
         raise Untraceable(name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 from zlib import crc32
 
 import numpy as np
@@ -106,10 +106,18 @@ class ValueMap:
         return found[1] if found is not None else None
 
     def is_shared(self, array: Array) -> bool:
-        """Whether another known array shares its memory."""
-        others = [held() for held, _ in list(self._known.values())]
-        others = [x for x in others if x is not None and x is not array and x is not array.base]
-        return any(np.may_share_memory(x, array) for x in others)
+        """Whether a known array of another Value shares its memory."""
+        return any(value is not self.known(array) for _, value in self._in_memory_of(array))
+
+    def written_as(self, array: Array, value: Value) -> None:
+        """An array of the step was overwritten: all that shows it is this Value now."""
+        for other, _ in self._in_memory_of(array):
+            self.know(other, value)
+
+    def _in_memory_of(self, array: Array) -> list[tuple[Array, Value]]:
+        """The known arrays that share an array's memory, itself among them."""
+        known = [(held(), value) for held, value in list(self._known.values())]
+        return [(x, v) for x, v in known if x is not None and np.may_share_memory(x, array)]
 
     def constant(self, array: Array) -> Value:
         return self.know(array, self.program.constant(array))
@@ -374,6 +382,7 @@ class OutsideOps(Follower):
 
     def __init__(self) -> None:
         self.scalars: dict[int, Array] = {}  # arrays that stand for NumPy's scalars
+        self.of_tensors = WeakValueDictionary[int, Array]()  # what `.data` gave, by id
 
     def refuse(self, why: str, remedy: str = "") -> None:
         raise NotImplementedError
@@ -428,10 +437,10 @@ class OutsideOps(Follower):
             raise Untraceable("an array of the caller's is written")
         if value.kind == "leaf" and out.shape == value.shape:
             self.assign(value.what, value, made.value)
-        elif value.kind != "step" or self.values.is_shared(out):
-            raise Untraceable("an array of the caller's, or a view, is written")
+        elif value.kind != "step" or id(out) in self.of_tensors or self.values.is_shared(out):
+            raise Untraceable("an array of the caller's, of a Tensor, or a view, is written")
         else:
-            self.values.know(out, made.value)
+            self.values.written_as(out, made.value)
         plain(out)[...] = made.array
         return out
 

@@ -51,7 +51,8 @@ def in_globals(source, setup, write):
 
     def make():
         space = {"mg": mg, "np": np, "ModuleType": ModuleType, "__name__": "somebody"}
-        exec(f"{setup}\ndef term(w, x, rate=1.5): return {source}", space)
+        code = f"{setup}\ndef term(w, x, rate=1.5): return {source}"
+        exec(compile(code, "my-packages/terms.py", "exec"), space)  # of no installed package
         return space["term"], lambda rng: write(space, rng.uniform(1, 2))
 
     return make
@@ -62,10 +63,16 @@ def unchanged(term):
 
 
 class Slotted:
-    __slots__ = ("rate",)
+    __slots__ = ("__own", "rate")
 
     def __init__(self):
-        self.rate = 1.5
+        self.rate = self.__own = 1.5
+
+    def own(self):
+        return self.__own
+
+    def set_own(self, number):
+        self.__own = number
 
 
 class Strange(dict):
@@ -142,6 +149,12 @@ def dropped_out():
     return lambda w, x: mg.dropout(w, 0.4, drawn), lambda rng: drawn.random(int(rng.integers(3)))
 
 
+def copied_after_a_write(w, x):
+    y = x * 2
+    y += 1
+    return w * mg.tensor(np.asarray(y))
+
+
 RATE = attrgetter("rate")
 SETTINGS = "w * Settings.rate", "class Settings: rate = 2.0"
 NESTED = lambda: {"more": {"rate": 1.5}}, lambda state: state["more"]["rate"]
@@ -155,6 +168,7 @@ KEPT = {
     "deque": held_in(lambda: deque([1.5], maxlen=3), sum, deque.append),
     "namespace": held_in(lambda: SimpleNamespace(rate=1.5), RATE, set_rate),
     "slots": held_in(Slotted, RATE, set_rate),
+    "private slots": held_in(Slotted, Slotted.own, Slotted.set_own),
     "dict with attributes": held_in(
         lambda: Strange(rate=1.5), RATE, lambda s, v: s.update(rate=v)
     ),
@@ -180,6 +194,22 @@ KEPT = {
         "w * config.rate", "config = ModuleType('config')\nconfig.rate = 1.5",
         lambda s, v: set_rate(s["config"], v),
     ),
+    "module in a module": in_globals(
+        "w * package.config.rate",
+        "package, config = ModuleType('package'), ModuleType('package.config')\n"
+        "package.config, config.rate = config, 1.5",
+        lambda s, v: set_rate(s["config"], v),
+    ),
+    "globals of an operator": in_globals(
+        "scaled * w",
+        "rate2 = 1.5\nclass Scaled:\n    def __mul__(self, w): return w * rate2\n"
+        "scaled = Scaled()",
+        lambda s, v: s.update(rate2=v),
+    ),
+    "globals of a compiled function": in_globals(
+        "helper(w)", "rate2 = 1.5\n@mg.compile\ndef helper(w): return w * rate2",
+        lambda s, v: s.update(rate2=v),
+    ),
     "default argument": in_globals(
         "w * rate", "", lambda s, v: setattr(s["term"], "__defaults__", (v,))
     ),
@@ -196,6 +226,7 @@ KEPT = {
     "made by NumPy": unchanged(
         lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2]
     ),
+    "copied after a write": unchanged(copied_after_a_write),
     "data of a tensor": unchanged(lambda w, x: w * (w.data * 2.0) + w * w.numpy().max()),
 }  # fmt: skip
 
@@ -216,6 +247,36 @@ def counted():
         return w * float(len(calls))
 
     return term, None
+
+
+def carried():
+    """A state that the step reads and sets, none at first."""
+    state = SimpleNamespace(last=None)
+
+    def term(w, x):
+        y = w * x if state.last is None else w * x + state.last
+        state.last = y.numpy()
+        return y
+
+    return term, None
+
+
+def carried_array():
+    state = SimpleNamespace(last=np.zeros(SIZE))
+
+    def term(w, x):
+        y = w * x + state.last
+        state.last = y.numpy()
+        return y
+
+    return term, None
+
+
+def doubled_in_place(w, x):
+    y = mg.tensor(x)
+    array = y.data
+    array *= 2
+    return w * y
 
 
 def written_by_the_step():
@@ -239,6 +300,10 @@ BROKEN = {
     ),
     "drawn": drawn_outside,
     "counted": counted,
+    "carried": carried,
+    "carried in an array": carried_array,
+    "written through .data": unchanged(doubled_in_place),
+    "as many as are true": unchanged(lambda w, x: w * mg.mean(w[np.where(x > 0.5)[0]])),
     "written": written_by_the_step,
 }
 ENDS = ["plain", "SGD", "Adam", "clipped", "by hand", "summed", "cleared"]

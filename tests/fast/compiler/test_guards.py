@@ -123,6 +123,7 @@ def test_programs_are_kept_up_to_a_limit_and_then_the_step_runs_eagerly():
 
 
 LOOKING = {
+    "where": lambda w, x: w[: len(np.where(x.numpy() > 0)[0])],
     "item": lambda w, x: w * 2.0 if mg.sum(x).item() > 1 else w * 3.0,
     "float": lambda w, x: w * float(mg.sum(x)),
     "asarray": lambda w, x: w * np.asarray(mg.exp(x)).max(),
@@ -289,9 +290,46 @@ def test_two_threads_do_not_share_buffers():
 def test_an_error_of_the_step_is_the_step_s_own():
     w = leaf(5)
     run = mg.compile(simple(w))
-    with pytest.raises(mg.errors.ShapeError):
-        run(np.ones(3))
+    for _ in range(9):
+        with pytest.raises(mg.errors.ShapeError):
+            run(np.ones(3))
     agree(run, np.ones(5), leaves=[w])
+    assert run.recordings == 1
+
+
+@pytest.mark.parametrize(
+    ("f", "x"),
+    [
+        (mg.sigmoid, np.float32(-1000)),
+        (mg.logsumexp, np.full(3, -np.inf)),
+        (lambda x: np.errstate(divide="ignore")(mg.log)(x), np.zeros(3)),
+    ],
+)
+def test_what_is_no_error_eagerly_is_none_in_a_program(f, x):
+    """What a kernel, or the step, ignores of overflow and of divisions by zero."""
+    run = mg.compile(lambda x: f(mg.tensor(x)))
+    for shift in (0.0, 1.0, 1.0, 0.0):  # the first call is recorded, and the second runs both ways
+        given = np.asarray(x if shift else np.ones_like(x))
+        np.testing.assert_array_equal(run(given).numpy(), f(given))
+    assert not run.reasons
+
+
+class Named:
+    """A callable object whose attributes are called as those of a compiled step."""
+
+    def __init__(self):
+        self.step = self.calls = self.audit = self.variants = 7.0
+
+    def __call__(self, x):
+        return mg.tensor(x) * self.step
+
+
+def test_attributes_of_a_callable_object_are_its_own():
+    run = mg.compile(Named())
+    for n in range(4):
+        np.testing.assert_array_equal(run(np.full(3, float(n))).numpy(), 7.0 * n)
+    run.audit(np.ones(3))
+    assert (run.recordings, run.reasons) == (1, [])
 
 
 # ---------------------------------------------------------------- writes
