@@ -23,6 +23,7 @@ from .program import (
     address,
     has_layout,
     is_whole,
+    nbytes,
     root,
     substitute,
 )
@@ -106,13 +107,22 @@ class ValueMap:
         return found[1] if found is not None else None
 
     def is_shared(self, array: Array) -> bool:
-        """Whether a known array of another Value shares its memory."""
-        return any(value is not self.known(array) for _, value in self._in_memory_of(array))
+        """Whether it shows what is no result of the step, or another known array shares its memory,
+        other than the owner of that, which holds the same entries in the same order.
+        """
+        own = self.known(array)
+        if own is None or root(own).kind != "step":
+            return True
+        same = is_whole(own) and is_whole(root(own)) and nbytes(own) == nbytes(root(own))
+        return any(
+            value is not own and not (same and value is root(own) and x is array.base)
+            for x, value in self._in_memory_of(array)
+        )
 
-    def written_as(self, array: Array, value: Value) -> None:
-        """An array of the step was overwritten: all that shows it is this Value now."""
+    def written_as(self, array: Array, new: Symbol) -> None:
+        """An array of the step was overwritten by a new one: so is all that shows it."""
         for other, _ in self._in_memory_of(array):
-            self.know(other, value)
+            self.know(other, (new if other.shape == new.shape else new.reshape(other.shape)).value)
 
     def _in_memory_of(self, array: Array) -> list[tuple[Array, Value]]:
         """The known arrays that share an array's memory, itself among them."""
@@ -440,7 +450,7 @@ class OutsideOps(Follower):
         elif value.kind != "step" or id(out) in self.of_tensors or self.values.is_shared(out):
             raise Untraceable("an array of the caller's, of a Tensor, or a view, is written")
         else:
-            self.values.written_as(out, made.value)
+            self.values.written_as(out, made)
         plain(out)[...] = made.array
         return out
 

@@ -150,9 +150,10 @@ def dropped_out():
 
 
 def copied_after_a_write(w, x):
-    y = x * 2
+    y, row = x * 2, x[None] * 2
     y += 1
-    return w * mg.tensor(np.asarray(y))
+    row += 1
+    return w * mg.tensor(np.asarray(y)) * mg.tensor(np.asarray(row))[0]
 
 
 RATE = attrgetter("rate")
