@@ -40,8 +40,11 @@ def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
     def on_blocks(*given: Any, out: ndarray | None = None) -> Any:
         # as plain arrays, none of a subclass
         given = tuple([np.asarray(x) if isinstance(x, ndarray) else x for x in given])
-        large = [x for x in given if x.__class__ is ndarray and x.size > 1]
+        arrays = [x for x in given if x.__class__ is ndarray]
+        large = [x for x in arrays if x.size > 1]
         if not large or large[0].nbytes < LIMITS.reuse_bytes:
+            return _written(function(*given), out)
+        if any(x.ndim > large[0].ndim for x in arrays):  # the result has more axes too
             return _written(function(*given), out)
         like, targets = large[0], [] if out is None else [out]
         flat = {id(x): _in_memory_order(x, like) for x in (*large, *targets)}

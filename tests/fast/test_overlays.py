@@ -152,6 +152,24 @@ def test_the_dtype_of_a_result_does_not_depend_on_its_size(declared, invoke, mon
             assert invoke(declared, inputs, settings).dtype == made.dtype
 
 
+BESIDE_ONE = {
+    "maximum": mg.maximum,
+    "minimum": lambda x, one: mg.minimum(one, x),
+    "power": mg.power,
+    "where": lambda x, one: mg.where(x > 1, x, one),
+    "clip": mg.clip,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_ONE)
+def test_an_array_of_one_entry_may_have_more_axes_than_a_large_one(name):
+    x, one = mg.tensor(np.linspace(0.5, 2.0, 50_000), requires_grad=True), np.ones((1, 1))
+    out = BESIDE_ONE[name](x, one)
+    assert_same(out, BESIDE_ONE[name](x[None], one), 0)
+    out.backward(np.ones(out.shape))
+    assert x.grad.shape == x.shape
+
+
 SUMS = {"matmul", "linear", "scatter_add", "dropout", "lstm", "conv1d", "conv2d"}
 SUMS |= {"conv_transpose1d", "conv_transpose2d"}
 
