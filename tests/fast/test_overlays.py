@@ -163,7 +163,7 @@ BESIDE_ONE = {
 
 @pytest.mark.parametrize("name", BESIDE_ONE)
 def test_an_array_of_one_entry_may_have_more_axes_than_a_large_one(name):
-    x, one = mg.tensor(np.linspace(0.5, 2.0, 50_000), requires_grad=True), np.ones((1, 1))
+    x, one = mg.tensor(np.linspace(0.5, 2.0, 150_000), requires_grad=True), np.ones((1, 1))
     out = BESIDE_ONE[name](x, one)
     assert_same(out, BESIDE_ONE[name](x[None], one), 0)
     out.backward(np.ones(out.shape))
@@ -382,10 +382,14 @@ def test_column_sums_are_numpys_and_lose_less(rng):
     assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
 
 
+@pytest.mark.parametrize("repeated", [False, True])
 @pytest.mark.parametrize("rows", [7, 5000])
-def test_rows_are_added_however_often_an_index_names_them(rows, rng):
-    index, values = rng.integers(-rows, rows, (20, 11)), rng.normal(size=(20, 11, 30))
-    found, expected = np.zeros((2, rows, 30))
+def test_rows_are_added_however_often_an_index_names_them(rows, repeated, rng):
+    """Rows that are as many as the index names, or fewer, which are repeated."""
+    columns = 600 if repeated else 30
+    index, values = rng.integers(-rows, rows, (20, 11)), rng.normal(size=(20, 11, columns))
+    values = values[:, :1] if repeated else values
+    found, expected = np.zeros((2, rows, columns))
     add_at(found, index, values)
     np.add.at(expected, index, values)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

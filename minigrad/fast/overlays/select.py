@@ -26,6 +26,9 @@ def add_at(total: Array, index: Any, values: Array) -> None:
     if kind not in ("i", "u") or not many or not isinstance(values, np.ndarray):
         np.add.at(total, index, values)
         return
+    if values.shape != index.shape + total.shape[1:]:  # they are repeated
+        np.add.at(total, index, values)
+        return
     names = np.arange(len(total))[index.reshape(-1)]  # none negative
     rows = values.reshape((len(names), *total.shape[1:]))
     order = np.argsort(names, kind="stable")
