@@ -20,11 +20,8 @@ from ..recording.trace import TraceRecord
 from ..views.attention import (
     Attentions,
     attentions,
-    entropy,
     gradient_times_attention,
-    patterns,
     rollout,
-    sparsity,
 )
 from ..views.attention.record import AttentionWeights, decisive_query
 from ..views.plain import one_line
@@ -164,8 +161,9 @@ class AttentionReport:
         names = _short([layer.path for layer in self.found])
         for name, layer in zip(names, self.found, strict=True):
             A = layer.A
-            figures = entropy(A).figures, sparsity(A).figures, patterns(A)
-            for head, (spread, sparse, pattern) in enumerate(zip(*figures, strict=True)):
+            entropy, sparsity, patterns = layer.figures
+            figures = zip(entropy.figures, sparsity.figures, patterns, strict=True)
+            for head, (spread, sparse, pattern) in enumerate(figures):
                 found = str(pattern) if np.isfinite(A[:, head]).all() else "not finite"
                 rows.append([one_line(name), str(head), f"{spread:.2f}", f"{sparse:.0%}", found])
         more = ""

@@ -297,3 +297,14 @@ def test_without_matplotlib_the_error_says_what_to_install(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'minigrad\[plot\]'"):
         recorded(rng).attention().plot()
+
+
+def test_even_weights_over_all_that_a_padding_mask_allows_are_diffuse(rng):
+    layer = layers.SelfAttention(7, 3, 2, rng=rng)
+    layer.W_Q.assign_(np.zeros_like(layer.W_Q.numpy()))
+    with mg.trace() as t:
+        layer(rng.normal(size=(2, 5, 7)), layers.padding_mask(np.array([3, 3]), 5))
+    text = " ".join(t.attention().text(200).split())
+    assert "diffuse 1.00; entropy 1.10, 100% of the largest possible: diffuse" in text
+    [found] = t.attention()
+    assert found.figures[1].figures == [0.0]  # the pairs that are masked are not the head's choice

@@ -47,8 +47,13 @@ def by_head(A: ArrayLike, call: str) -> Array:
     return array.reshape(-1, *array.shape[-3:])
 
 
-def visible(A: Array) -> Array:
-    """Cells that a row may attend to: those up to its own if no row looks ahead, or else all."""
+def visible(A: Array, allowed: Array | None = None) -> Array:
+    """Cells that a row may attend to: those that a mask allows, if it is known.
+
+    Otherwise those up to its own if no row looks ahead, or else all.
+    """
+    if allowed is not None:
+        return allowed
     n, m = A.shape[-2:]
     seen = np.tri(n, m, m - n, dtype=bool)
     ahead = (np.where(seen, 0.0, A) > 0).any(axis=(-2, -1), keepdims=True)
@@ -60,10 +65,10 @@ def row_entropy(A: Array) -> Array:
     return np.asarray(-(A * np.log(np.where(A > 0, A, 1.0))).sum(-1))
 
 
-def evenness(A: Array) -> tuple[Array, Array]:
+def evenness(A: Array, allowed: Array | None = None) -> tuple[Array, Array]:
     """The entropy of each head, and its share of the largest possible; A (batch, heads, n, m)."""
     found = row_entropy(A).mean(axis=(0, -1)) + 0.0
-    largest = np.log(np.maximum(visible(A).sum(-1), 1)).mean(axis=(0, -1))
+    largest = np.log(np.maximum(visible(A, allowed).sum(-1), 1)).mean(axis=(0, -1))
     return found, np.divide(found, largest, out=np.zeros_like(found), where=largest > 0)
 
 
@@ -80,7 +85,12 @@ def entropy(A: ArrayLike) -> Reading:
     >>> print(entropy(np.eye(4)))
     head 0: entropy 0.000, 0% of the largest possible: focused
     """
-    found, shares = evenness(by_head(A, "entropy"))
+    return entropy_where(by_head(A, "entropy"))
+
+
+def entropy_where(A: Array, allowed: Array | None = None) -> Reading:
+    """`entropy` of A (batch, heads, n, m); allowed: where its mask lets rows look, if known."""
+    found, shares = evenness(A, allowed)
     kinds = ["focused" if s < 0.5 else "diffuse" if s > 0.95 else "between" for s in shares]
     pairs = zip(shares, kinds, strict=True)
     verdicts = [f"{share:.0%} of the largest possible: {kind}" for share, kind in pairs]
@@ -99,9 +109,14 @@ def sparsity(A: ArrayLike, threshold: float = 0.01) -> Reading:
     """
     if not 0 < threshold <= 1:
         raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
-    weights = by_head(A, "sparsity")
-    seen = visible(weights)
-    shares = ((weights < threshold) & seen).sum(axis=(0, 2, 3)) / seen.sum(axis=(0, 2, 3))
+    return sparsity_where(by_head(A, "sparsity"), threshold)
+
+
+def sparsity_where(A: Array, threshold: float = 0.01, allowed: Array | None = None) -> Reading:
+    """`sparsity` of A (batch, heads, n, m); allowed: as for `entropy_where`."""
+    seen = visible(A, allowed)
+    counts = np.maximum(seen.sum(axis=(0, 2, 3)), 1)
+    shares = ((A < threshold) & seen).sum(axis=(0, 2, 3)) / counts
     below = f"of weights below {threshold:g}"
     verdicts = [f"{share:.0%} {below}: {'sparse' if share > 0.5 else 'dense'}" for share in shares]
     return Reading("sparsity", shares, verdicts)

@@ -85,16 +85,22 @@ def patterns(A: ArrayLike) -> list[Patterns]:
     >>> head.told, head["diagonal"].score
     (['diagonal', 'lower-triangular'], 1.0)
     """
-    weights = by_head(A, "patterns")
-    return [_of_head(head) for head in weights.swapaxes(0, 1)]
+    return patterns_where(by_head(A, "patterns"))
 
 
-def _of_head(A: Array) -> Patterns:
+def patterns_where(A: Array, allowed: Array | None = None) -> list[Patterns]:
+    """`patterns` of A (batch, heads, n, m); allowed: where its mask lets rows look, if known."""
+    masks = [None] * A.shape[1] if allowed is None else [*allowed.swapaxes(0, 1)]
+    return [_of_head(head, mask) for head, mask in zip(A.swapaxes(0, 1), masks, strict=True)]
+
+
+def _of_head(A: Array, allowed: Array | None) -> Patterns:
     """A (batch, n, m)."""
     mean = A.mean(axis=0)
     n, m = mean.shape
     shift = m - n
-    seen = np.asarray(visible(A[:, None]).any(axis=(0, 1)))
+    own = None if allowed is None else allowed[:, None]
+    seen = np.asarray(visible(A[:, None], own).any(axis=(0, 1)))
     below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1) / np.maximum(A.sum(-1), 1e-300)
     scores: dict[str, Score] = {
         "diagonal": (_line(mean, seen, shift), ""),
@@ -105,7 +111,7 @@ def _of_head(A: Array) -> Patterns:
         "horizontal stripe": _row(mean, seen),
         "off-diagonal spike": _spike(mean, shift),
         "lower-triangular": (float(below.min()) if n > 1 else 0.0, ""),
-        "diffuse": (float(evenness(A[:, None])[1][0]), ""),
+        "diffuse": (float(evenness(A[:, None], own)[1][0]), ""),
     }
     return Patterns({k: Pattern(min(s, 1.0), THRESHOLDS[k], w) for k, (s, w) in scores.items()})
 

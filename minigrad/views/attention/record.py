@@ -18,9 +18,9 @@ from ...recording.trace import TraceRecord
 from ..plain import one_line, sized
 from ..terminal import finished, wide
 from .cells import attentions_html
-from .figures import by_head, entropy
+from .figures import Reading, by_head, entropy_where, sparsity_where
 from .matrices import Grid, legend, matrices
-from .patterns import patterns
+from .patterns import Patterns, patterns_where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,6 +55,16 @@ class AttentionWeights:
     def heads(self) -> int:
         return int(self.A.shape[1])
 
+    @property
+    def figures(self) -> tuple[Reading, Reading, list[Patterns]]:
+        """Entropy, sparsity and patterns of the heads, over the pairs that the mask allows."""
+        allowed = ~self.forbidden if self.forbidden.any() else None
+        return (
+            entropy_where(self.A, allowed),
+            sparsity_where(self.A, allowed=allowed),
+            patterns_where(self.A, allowed),
+        )
+
     def only(self, heads: list[int]) -> AttentionWeights:
         """Some heads alone."""
         dA = None if self.dA is None else self.dA[:, heads]
@@ -69,7 +79,7 @@ class AttentionWeights:
     def text(self, width: int, batch: int, shown: int) -> str:
         """The first heads' heatmaps, each under a line of figures."""
         parts = []
-        found, spread = patterns(self.A), entropy(self.A)
+        spread, _, found = self.figures
         of = f", entry {batch} of {len(self.A)} in the batch" if len(self.A) > 1 else ""
         for head in range(min(self.heads, shown)):
             figures = f"entropy {spread.figures[head]:.2f}, {spread.verdicts[head]}"
