@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import minigrad as mg
 from layers import MultiHeadAttention, SelfAttention, create_causal_mask
@@ -173,6 +174,7 @@ def planted(x, targets):
         yield large, targets, FloatingPointError, "overflow"
 
 
+@threadpool_limits.wrap(limits=2, user_api="blas")
 def test_an_error_in_either_part_is_raised_and_leaves_nothing_half_written():
     w = leaf(5, 3)
     optimizer = SGD([w], lr=0.1)
