@@ -188,6 +188,7 @@ class Adapters:
         self.model = model
         self.weights = {p: m for p, m in model.named_modules() if isinstance(m, LowRankWeight)}
         self._places: list[tuple[Module, str, LowRankWeight]] = []  # while they are merged
+        self._merged: list[mg.Tensor] = []  # what stands there meanwhile
         if not self.weights:
             raise ArgumentError("Adapters(model): it has none; call lora(model, rank) first")
 
@@ -216,6 +217,7 @@ class Adapters:
             raise ArgumentError("merge: the adapters are merged already")
         arrays = {id(weight): weight.merged() for weight in self.weights.values()}
         merged = {key: mg.tensor(array) for key, array in arrays.items()}
+        self._merged = [*merged.values()]
         self._places = [
             (module, name, value)
             for module in self.model.modules()
@@ -227,9 +229,18 @@ class Adapters:
         return self
 
     def unmerge(self) -> Self:
-        """Put back what was there before `merge`, bit for bit. Returns this."""
+        """Put back what was there before `merge`, bit for bit. Returns this.
+
+        Raises: ArgumentError before `merge`, or where a matrix has been replaced since.
+        """
         if not self._places:
             raise ArgumentError("unmerge: the adapters are not merged")
+        for module, name, _ in self._places:
+            if not any(vars(module)[name] is matrix for matrix in self._merged):
+                raise ArgumentError(
+                    f"unmerge: {module._name or type(module).__name__}.{name} has been replaced "
+                    "since merge, by other adapters or a quantized matrix; undo that first"
+                )
         for module, name, weight in self._places:
             setattr(module, name, weight)
         self._places = []
