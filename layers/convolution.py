@@ -56,8 +56,10 @@ class _Convolution(Module):
         that the stride leaves.
         """
         call, groups = type(self).__name__, self.settings["groups"]
-        sizes = size if isinstance(size, tuple) else (size,) * self.axes
+        sizes = tuple(size) if isinstance(size, tuple | list) else (size,) * self.axes
         check_sizes(call, d_in=d_in, d_out=d_out, groups=groups)
+        for length in sizes:
+            check_sizes(call, size=length)
         if d_in % groups or d_out % groups:
             raise ShapeError(
                 f"{call}: groups must divide d_in and d_out, got {groups}, {d_in} and {d_out}"
@@ -68,7 +70,7 @@ class _Convolution(Module):
         if transposed:
             shape = (d_in, d_out // groups, *sizes)
             stride = self.settings["stride"]
-            skipped = prod(stride) if isinstance(stride, tuple) else stride**self.axes
+            skipped = prod(stride) if isinstance(stride, tuple | list) else stride**self.axes
             n_in = max(n_in // max(skipped, 1), 1)
         self.weight = init_weights(init, shape, n_in, n_out, rng, dtype)
         self.bias = init_weights("zeros", (d_out,), 1, 1, None, dtype) if use_bias else None

@@ -72,10 +72,10 @@ def cross_entropy_loss(
         )
     logits, targets = as_array(logits), as_array(targets)
     C = logits.shape[axis]
-    w = np.ones(C, logits.dtype) if weight is None else np.asarray(weight, logits.dtype)
+    L = mg.log_softmax(logits, axis=axis)  # (..., C, ...)
+    w = np.ones(C, L.dtype) if weight is None else np.asarray(weight, L.dtype)
     if w.shape != (C,):
         raise ShapeError(f"cross_entropy_loss: weight must be ({C},), got {w.shape}")
-    L = mg.log_softmax(logits, axis=axis)  # (..., C, ...)
     rows: Any = None
     counted: Any = 1.0
     if targets.dtype.kind in "fc":

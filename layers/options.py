@@ -209,6 +209,12 @@ def set_options(layer: Module, rng: np.random.Generator, options: Options) -> No
             f"{call}: position must be a Rotary, a bias, or an AttentionOption of your own, got "
             f"{type(layer.position).__name__}"
         )
+    heads = getattr(layer.position, "n_heads", 1)
+    if heads > 1 and not layer.many_heads:
+        raise ArgumentError(
+            f"{call}: it has one head, and its position is for {heads}; take MultiHeadAttention, "
+            "or a position for one"
+        )
     if layer.method == "tiled" and any(option.needs_scores for option in layer.options):
         raise ArgumentError(
             f'{call}: softcap, dropout and biases need the scores, which method="tiled" never '

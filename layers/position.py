@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, explained
+from minigrad.errors import ArgumentError, ShapeError, explained
 
 from .initialisers import Seed, generator, parameter
 from .linear import check_sizes
@@ -106,8 +106,16 @@ class LearnedPosition(Module):
 def positions_of(
     n: int, positions: ArrayLike | None = None, offset: int = 0
 ) -> NDArray[np.integer]:
-    """The positions given, or offset to offset + n − 1."""
-    return np.arange(offset, offset + n) if positions is None else np.asanyarray(positions) + offset
+    """The positions given, or offset to offset + n − 1.
+
+    Raises: ShapeError for positions of more or fewer tokens.
+    """
+    if positions is None:
+        return np.arange(offset, offset + n)
+    at = np.asanyarray(positions)
+    if at.ndim and at.shape[-1] != n:
+        raise ShapeError(f"positions of {n} tokens must be ({n},) or (B, {n}), got {at.shape}")
+    return at + offset
 
 
 def mark_constant(array: NDArray[Any], *given: object) -> NDArray[Any]:

@@ -111,6 +111,10 @@ class TransformerXLPosition(Module, AttentionOption):
         self.u = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
         self.v = mg.tensor(np.zeros((n_heads, 1, d_k), dtype), requires_grad=True)
 
+    @property
+    def n_heads(self) -> int:
+        return self.u.shape[0]
+
     def forward(self, Q: Array, K: Array, i: Positions, j: Positions, scale: float) -> Array:
         delta = -distances(Q.shape[-2], K.shape[-2], i, j)  # (n, m): i − j
         low, high = int(delta.min(initial=0)), int(delta.max(initial=0))
@@ -160,6 +164,10 @@ class T5Bias(Module, AttentionOption):
         self.n_buckets, self.max_distance = n_buckets, max_distance
         self.bidirectional = bidirectional
         self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
+
+    @property
+    def n_heads(self) -> int:
+        return self.table.shape[1]
 
     def forward(self, Q: Array, K: Array, i: Positions = None, j: Positions = None) -> Array:
         distance = distances(Q.shape[-2], K.shape[-2], i, j)

@@ -127,7 +127,8 @@ class Rotary(Module, AttentionOption):
     ) -> None:
         if scaling is not None:
             frequencies, amplitude = scaled_frequencies(d, base, scaling)
-        theta = rotary_frequencies(d, base) if frequencies is None else frequencies
+        usual = rotary_frequencies(d, base)
+        theta = usual if frequencies is None else frequencies
         self.d, self.pairing = d, pairing
         self.base, self.amplitude = base, amplitude
         self._theta, self._dtype = (theta,), dtype  # in a tuple: an array would be a parameter's

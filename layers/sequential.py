@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import minigrad as mg
+from minigrad.errors import DTypeError
 
 from .module import Module
 
@@ -19,6 +20,7 @@ class Sequential(Module):
     """Each layer applied to the output of the one before; activations and other functions too.
 
     Args: layers: in order; those given by keyword come after, under their names.
+    Raises: DTypeError for a layer that is neither a Module nor a function.
 
     >>> import numpy as np, minigrad as mg
     >>> from layers import Linear
@@ -31,6 +33,12 @@ class Sequential(Module):
     """
 
     def __init__(self, *layers: Layer, **named: Layer) -> None:
+        for name, layer in [*enumerate(layers), *named.items()]:
+            if not callable(layer):
+                raise DTypeError(
+                    f"Sequential: layer {name} must be a Module or a function, got "
+                    f"{type(layer).__name__}; the layers of a list go by Sequential(*layers)"
+                )
         numbered = {str(k): layer for k, layer in enumerate(layers)}
         self.layers: Any = numbered | named if named else list(layers)
 

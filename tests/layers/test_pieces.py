@@ -69,6 +69,12 @@ def test_a_class_is_the_distribution_that_is_certain_of_it(reduction, rng, logit
     assert_same(cross_entropy_loss(logits, classes, reduction=reduction), certain, 1e-14)
 
 
+def test_weights_of_classes_are_not_cut_to_integers_beside_logits_of_integers():
+    logits, options = np.array([[1, 2], [0, 3]]), {"weight": [0.5, 0.25]}
+    found = cross_entropy_loss(logits, np.array([1, 0]), **options)
+    assert_same(found, cross_entropy_loss(logits.astype(float), np.array([1, 0]), **options), 0)
+
+
 @pytest.mark.parametrize("weight", [None, np.arange(1.0, C + 2)], ids=["plain", "weighted"])
 def test_an_impossible_class_that_is_not_the_target_costs_nothing(rng, logits, weight):
     """A logit of −inf takes its class out, as a mask of illegal moves does."""
