@@ -67,7 +67,7 @@ def test_merged_equals_wrapped_and_is_an_ordinary_model(dtype, tolerance, tmp_pa
     assert_same(adapters.unmerge().model.state_dict(), state, 0)
     with pytest.raises(ArgumentError, match=r"unmerge: .* not merged"):
         adapters.unmerge()
-    lora(adapters.merge().model, rank=2, rng=1)
+    L.lora(adapters.merge().model, rank=2, rng=1)
     with pytest.raises(ArgumentError, match="has been replaced since merge, by other adapters"):
         adapters.unmerge()
     with pytest.raises(ArgumentError, match="merged already"):

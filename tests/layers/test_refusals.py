@@ -52,14 +52,10 @@ SIZES = [
     (f"block {FEW}", lambda: L.big_bird_mask(5, 0)),
     (f"window {FEW}", lambda: L.SelfAttention(D, 5, 7, window=0)),
     ("window must be at least 1", lambda: L.KVCache(window=0)),
-<<<<<<< HEAD
-    ("d must be even, got 5", lambda: L.Rotary(5)),
-=======
-    *(("d must be even, got 5", lambda o=o: Rotary(5, **o)) for o in ({}, {"frequencies": z(2)})),
-    *((f"size {FEW}, got 0", lambda s=s: Conv2d(1, 2, s)) for s in (0, (3, 0), [0, 3])),
-    *(("it has one head, and its position is for 3", lambda p=p: SelfAttention(
-        D, 4, 4, position=p)) for p in (T5Bias(H), L.ALiBi(H), L.TransformerXLPosition(D, H, 4))),
->>>>>>> 203b527 (One head refuses a position for several, which was added to the batch; positions must be as many as tokens; Sequential and convolutions name what they cannot take)
+    *(("d must be even, got 5", lambda o=o: L.Rotary(5, **o)) for o in ({}, {"frequencies": z(2)})),
+    *((f"size {FEW}, got 0", lambda s=s: L.Conv2d(1, 2, s)) for s in (0, (3, 0), [0, 3])),
+    *(("it has one head, and its position is for 3", lambda p=p: L.SelfAttention(
+        D, 4, 4, position=p)) for p in (L.T5Bias(H), L.ALiBi(H), L.TransformerXLPosition(D, H, 4))),
 ]  # fmt: skip
 
 OPTIONS = [
@@ -130,21 +126,14 @@ SHAPES = [
     ("LSTM(X): X must be (B, T, 2)", lambda: L.LSTM(2, 3)(z(1, 4, 5))),
     *(("GRUCell(x): x must be (B, 2), got (", lambda s=s: L.GRUCell(2, 3)(z(*s)))
       for s in [(2,), (2, 2, 2)]),
-<<<<<<< HEAD
     ("state must be (h, c), each (1, 1, 3)", lambda: L.LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
     ("mask must be (1, 4), got (1, 5)", lambda: L.RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
     ("at most half as many", lambda: L.Rotary(6)(z(3, 4))),
-    ("frequencies must be (2,), got (3,)", lambda: L.Rotary(4, frequencies=np.ones(3))),
-=======
-    ("state must be (h, c), each (1, 1, 3)", lambda: LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
-    ("mask must be (1, 4), got (1, 5)", lambda: RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
-    ("at most half as many", lambda: Rotary(6)(z(3, 4))),
     *(("positions of 3 tokens must be (3,) or (B, 3), got (1,)",
        lambda f=f: f(z(B, 3, D), positions=[2]))
-      for f in (Rotary(4), L.LearnedPosition(5, D), L.SinusoidalPosition(D),
-                heads(D, H, position=T5Bias(H)))),
-    ("frequencies must be (2,), got (3,)", lambda: Rotary(4, frequencies=np.ones(3))),
->>>>>>> 203b527 (One head refuses a position for several, which was added to the batch; positions must be as many as tokens; Sequential and convolutions name what they cannot take)
+      for f in (L.Rotary(4), L.LearnedPosition(5, D), L.SinusoidalPosition(D),
+                heads(D, H, position=L.T5Bias(H)))),
+    ("frequencies must be (2,), got (3,)", lambda: L.Rotary(4, frequencies=np.ones(3))),
     ("the logits' shape without the classes, (7,)", lambda: loss(CLASSES[:3])),
     ("weight must be (5,), got (3,)", lambda: loss(weight=np.ones(3))),
     ("a target distribution must have the logits' shape", lambda: loss(z(7, 4))),
@@ -230,7 +219,7 @@ OTHERS = [
     (GradientError, "mask of keys is a constant", lambda: L.linear_attention(
         z(3, 5), z(4, 5), z(4, 5), mask=mg.tensor(z(4), requires_grad=True))),
     (DTypeError, "Sequential: layer 0 must be a Module or a function, got list",
-     lambda: L.Sequential([Linear(2, 3), mg.relu])),
+     lambda: L.Sequential([L.Linear(2, 3), mg.relu])),
     (TypeError, "unexpected keyword argument 'soft_cap'", lambda: heads(D, H, soft_cap=3.0)),
     (TypeError, "positional", lambda: HEADED(z(B, N, D), None, z(B, 5, 11))),
     (ValueError, "n_heads must divide the last axis, got 5 and 12",
