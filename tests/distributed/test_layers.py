@@ -11,6 +11,7 @@ from layers import (
     FeedForward,
     GatedFeedForward,
     LanguageModel,
+    Linear,
     MultiHeadAttention,
     RMSNorm,
     Rotary,
@@ -18,7 +19,14 @@ from layers import (
     T5Bias,
     lora,
 )
-from layers.parallel import Whole, gather, shard, split_cross_entropy
+from layers.parallel import (
+    ColumnLinear,
+    RowLinear,
+    Whole,
+    gather,
+    shard,
+    split_cross_entropy,
+)
 from minigrad import distributed as dist
 from minigrad.errors import ArgumentError
 
@@ -78,6 +86,30 @@ def test_a_split_layer_is_the_whole_one_forward_and_backward(kind):
         assert sent == ["copy_to_ranks", "all_reduce"]  # one sum forward, and one back
         for path, p in layer.named_parameters():
             np.testing.assert_allclose(found[path], p.grad, rtol=0, atol=1e-12, err_msg=path)
+
+
+def test_columns_then_rows_of_linear_maps_are_the_whole_maps():
+    one, two = Linear(24, 10, rng=0), Linear(10, 7, rng=1)
+    one.b.assign_(np.arange(10.0))
+    two.b.assign_(np.arange(7.0))
+    x = mg.tensor(X, requires_grad=True)
+    two(mg.tanh(one(x))).sum().backward()
+
+    def step():
+        columns, rows = (
+            kind(w, dist.world()) for kind, w in ((ColumnLinear, one), (RowLinear, two))
+        )
+        x = mg.tensor(X, requires_grad=True)
+        rows.b.grad = None
+        out = rows(mg.tanh(columns(x)))
+        out.sum().backward()
+        return out.numpy(), x.grad, columns.b.grad
+
+    found = dist.run(2, step)
+    for out, grad, _ in found:
+        np.testing.assert_allclose(out, two(mg.tanh(one(X))).numpy(), rtol=1e-12)
+        np.testing.assert_allclose(grad, x.grad, rtol=1e-12)
+    np.testing.assert_allclose(np.concatenate([g for *_, g in found]), one.b.grad, rtol=1e-12)
 
 
 def test_a_list_of_tokens_is_taken_as_by_the_whole_embedding():
