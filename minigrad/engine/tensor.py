@@ -520,7 +520,11 @@ def backpropagate(
         parts, rule_call = sweep.run_rules(node, gradient)
         for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is not None:  # as it is where no gradient is wanted
-                if part.shape != edge._shape or part.dtype is not edge._dtype:
+                try:
+                    fits = part.shape == edge._shape and part.dtype is edge._dtype
+                except AttributeError:  # a number or a list
+                    fits = False
+                if not fits:
                     part = unbroadcast(part, edge, node)
                 sweep.accumulate(edge, part, rule_call)
         del rule_call  # what the node saved is free before the next one runs
@@ -542,14 +546,13 @@ def order(roots: Iterable[Edge]) -> list[Node]:
 def unbroadcast(gradient: Gradient, edge: Edge, node: Node) -> Gradient:
     """The edge rule: sum over exactly the axes that were broadcast, cast to the input's dtype."""
     shape = edge.shape
+    if not hasattr(gradient, "shape"):
+        raise _misfit(f"a {type(gradient).__name__}, and a gradient is an array", edge, node)
     if gradient.shape != shape:
         axes = _broadcast_axes(shape, gradient.shape)
         if axes is None:
-            name = node.op.input_name(node.plan.needed[[e is edge for e in node.edges].index(True)])
-            raise GradientError(
-                f"{node.op.name}: the rule for {name} gave shape {gradient.shape}, "
-                f"which does not reduce to the input's {shape}\n  at {node.path}, {node.place}"
-            )
+            what = f"shape {gradient.shape}, which does not reduce to the input's {shape}"
+            raise _misfit(what, edge, node)
         gradient = sum_over(dense(gradient), axes)
         gradient = gradient if gradient.shape == shape else gradient.reshape(shape)
     if gradient.dtype == edge.dtype:
@@ -560,6 +563,13 @@ def unbroadcast(gradient: Gradient, edge: Edge, node: Node) -> Gradient:
             f"are not defined here\n  at {node.path}, {node.place}"
         )
     return dense(gradient).astype(edge.dtype)
+
+
+def _misfit(gave: str, edge: Edge, node: Node) -> GradientError:
+    """The error of a rule that gave what is no gradient of its input."""
+    position = node.plan.needed[[e is edge for e in node.edges].index(True)]
+    rule = f"{node.op.name}: the rule for {node.op.input_name(position)}"
+    return GradientError(f"{rule} gave {gave}\n  at {node.path}, {node.place}")
 
 
 def sum_over(x: TensorOrArray, axes: tuple[int, ...]) -> TensorOrArray:

@@ -88,11 +88,22 @@ def test_a_retained_graph_runs_again_and_adds_to_leaves_only(x):
         z.backward()
 
 
-def test_a_rule_of_the_wrong_shape_is_named(x, plant):
-    plant("exp", "x", lambda g: g[1:])
-    text = r"exp: the rule for x gave shape \(2,\), which does not reduce to the input's \(3,\)"
-    with pytest.raises(GradientError, match=rf"{text}\n.*test_backward\.py:"):
-        mg.exp(x).sum().backward()
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize(
+    ("spoil", "gave"),
+    [
+        (lambda g: g[1:], r"shape \(2,\), which does not reduce to the input's \(3,\)"),
+        (lambda g: 2.0, "a float, and a gradient is an array"),
+        (list, "a list, and a gradient is an array"),
+    ],
+)
+def test_a_rule_that_gives_no_gradient_of_its_input_is_named(spoil, gave, watched, x, plant):
+    plant("exp", "x", spoil)
+    y = mg.exp(x)
+    if watched:
+        y.node.register_hook(lambda contributions, gradient: None)
+    with pytest.raises(GradientError, match=rf"exp: the rule for x gave {gave}\n.*_backward\.py:"):
+        y.sum().backward()
 
 
 # ---------------------------------------------------------------- requires_grad, detach, casts
