@@ -10,6 +10,7 @@ import minigrad as mg
 from layers import LanguageModel, Linear, Module, load_pretrained, load_state
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, FileError, MissingDependencyError
+from tests.compare import assert_same
 from tests.weighing import weigh
 
 pytest.importorskip("safetensors")
@@ -56,17 +57,22 @@ def with_header(header, body=b""):
     return struct.pack("<Q", len(text)) + text + body
 
 
+def write_folder(folder, content=None, kind="F32", **config):
+    """Write a checkpoint's tensors, or the bytes of its file; keywords change its config."""
+    folder.mkdir(exist_ok=True)
+    if content is not None:
+        made = content if isinstance(content, bytes) else file_of(content, kind)
+        (folder / "model.safetensors").write_bytes(made)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture
 def write(tmp_path):
-    """Write a checkpoint: its tensors, or its bytes; keywords change the config."""
-
-    def write(content, kind="F32", **config):
-        made = content if isinstance(content, bytes) else file_of(content, kind)
-        (tmp_path / "model.safetensors").write_bytes(made)
-        (tmp_path / "config.json").write_text(json.dumps(CONFIG | config))
-        return tmp_path
-
-    return write
+    """Write a checkpoint of CONFIG, with these changes."""
+    return lambda content=None, kind="F32", **config: write_folder(
+        tmp_path, content, kind, **CONFIG | config
+    )
 
 
 def test_arrays_of_the_files_dtype_are_shared_with_it_and_writes_stay_here(tensors, write):
@@ -127,14 +133,12 @@ def test_training_then_saving_over_the_same_folder_keeps_the_new_weights(tensors
     for parameter in model.parameters():
         parameter.assign_(parameter.numpy() - np.float32(0.01) * parameter.grad)
     model.save(folder)
-    np.testing.assert_array_equal(load_pretrained(folder)(TOKENS).numpy(), model(TOKENS).numpy())
+    assert_same(load_pretrained(folder)(TOKENS), model(TOKENS), 0)
 
 
 def test_shards_are_read_by_their_index_and_written_as_shards(tensors, write, tmp_path):
     whole = load_pretrained(write(tensors))(TOKENS).numpy()
-    folder, names = tmp_path / "sharded", list(tensors)
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    folder, names = write_folder(tmp_path / "sharded", **CONFIG), list(tensors)
     index = {name: f"model-{k % 2}.safetensors" for k, name in enumerate(names)}
     for file in set(index.values()):
         of_file = {name: tensors[name] for name in names if index[name] == file}
@@ -142,7 +146,7 @@ def test_shards_are_read_by_their_index_and_written_as_shards(tensors, write, tm
     said = folder / "model.safetensors.index.json"
     said.write_text(json.dumps({"weight_map": index}))
     load_pretrained(folder).save(tmp_path / "again")
-    np.testing.assert_array_equal(load_pretrained(tmp_path / "again")(TOKENS).numpy(), whole)
+    assert_same(load_pretrained(tmp_path / "again")(TOKENS), whole, 0)
     said.write_text(json.dumps({"weight_map": index | {"more": "model-0.safetensors"}}))
     with pytest.raises(FileError, match="the index and the file disagree about more"):
         load_pretrained(folder)
@@ -265,7 +269,7 @@ def test_pickled_and_missing_files_are_never_read(tmp_path):
         load_pretrained(tmp_path / "nowhere")
     with pytest.raises(FileError, match=r"has no config\.json"):
         load_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    write_folder(tmp_path, **CONFIG)
     (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
     with pytest.raises(FileError, match=r"pytorch_model\.bin is pickled, and never read"):
         load_pretrained(tmp_path)
@@ -311,19 +315,14 @@ def test_arrays_under_names_of_ones_own(rng, tmp_path):
     rename = {f"decoder.blocks.*.attention.W_{s}": f"qkv* {k}/3" for k, s in enumerate("QKV")}
     rename["decoder.blocks.*.feed_forward.W_1"] = "decoder.blocks.*.feed_forward.up T"
     load_state(model, np.load(tmp_path / "gpt.npz"), rename)
-    for path, x in model.state_dict().items():
-        np.testing.assert_array_equal(x, state[path].astype(np.float32), err_msg=path)
     before = model.state_dict()
+    assert_same(before, {path: x.astype(np.float32) for path, x in state.items()}, 0)
+    odd = {"decoder.blocks.0.feed_forward.up": np.ones(5), "odd": np.ones(1)}
     with pytest.raises(ArgumentError, match=r"W_1: .*up must be \(32, 8\), got \(5,\)\n.*odd: un"):
-        load_state(
-            model,
-            theirs | {"decoder.blocks.0.feed_forward.up": np.ones(5), "odd": np.ones(1)},
-            rename,
-        )
+        load_state(model, theirs | odd, rename)
     with pytest.raises(ArgumentError, match="qkv1 must be of real numbers, is <U"):
         load_state(model, theirs | {"qkv1": theirs["qkv1"].astype(str)}, rename)
-    for path, x in model.state_dict().items():
-        np.testing.assert_array_equal(x, before[path], err_msg=path)
+    assert_same(model.state_dict(), before, 0)
 
 
 def test_a_parameter_without_axes_is_written_too():

@@ -13,7 +13,17 @@ import pytest
 from layers import generate, load_pretrained
 from layers.pretrained.files import open_folder
 from minigrad.errors import ArgumentError, FileError, MinigradError
-from tests.layers.test_pretrained import CONFIG, D_FF, N_TOKENS, SHAPES, TOKENS, D, file_of
+from tests.compare import assert_same
+from tests.layers.test_pretrained import (
+    CONFIG,
+    D_FF,
+    N_TOKENS,
+    SHAPES,
+    TOKENS,
+    D,
+    file_of,
+    write_folder,
+)  # fmt: skip
 
 pytest.importorskip("safetensors")
 
@@ -148,9 +158,7 @@ def write_family(family, folder, n_tokens=N_TOKENS, positions=7, **more):
     }
     named = {"model_type": family, "architectures": [kind]}
     config = {key: sizes.get(value, value) for key, value in config.items()}
-    (folder / "model.safetensors").write_bytes(file_of(tensors, "F64"))
-    (folder / "config.json").write_text(json.dumps(config | named | more))
-    return folder
+    return write_folder(folder, tensors, "F64", **config | named | more)
 
 
 def last_logits(model):
@@ -225,11 +233,8 @@ def test_norms_may_have_the_names_of_older_files(tmp_path):
         name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): stored.array
         for name, stored in open_folder(folder).tensors.items()
     }
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "model.safetensors").write_bytes(file_of(tensors, "F64"))
-    (tmp_path / "old" / "config.json").write_text((folder / "config.json").read_text())
-    for path, array in load_pretrained(tmp_path / "old").state_dict().items():
-        np.testing.assert_array_equal(array, expected[path], err_msg=path)
+    (folder / "model.safetensors").write_bytes(file_of(tensors, "F64"))
+    assert_same(load_pretrained(folder).state_dict(), expected, 0)
 
 
 def changed(folder, file="config.json", **by):
@@ -259,18 +264,22 @@ def test_windows_are_those_of_the_family_where_the_config_has_none(
 def test_outputs_of_a_t5_are_not_scaled_where_the_key_is_null(tmp_path):
     folder = write_family("t5", tmp_path)
     changed(folder, tie_word_embeddings=True, scale_decoder_outputs=None)
-    model = load_pretrained(folder, np.float64)
-    np.testing.assert_allclose(last_logits(model), EXPECTED["t5"], rtol=1e-9)
+    assert_same(last_logits(load_pretrained(folder, np.float64)), EXPECTED["t5"], 1e-9)
+
+
+def without(folder, *names):
+    """The folder, without the tensors in whose names one of these stands."""
+    stored = open_folder(folder).tensors.items()
+    rest = {name: np.array(x.array) for name, x in stored if not any(n in name for n in names)}
+    (folder / "model.safetensors").write_bytes(file_of(rest, "F64"))
+    return folder
 
 
 def test_an_encoder_of_a_t5_needs_no_tensor_of_its_decoder(tmp_path):
     folder = write_family("t5", tmp_path)
     expected = load_pretrained(folder, np.float64).encode(TOKENS).numpy()
-    stored = open_folder(folder).tensors.items()
-    alone = {name: np.array(x.array) for name, x in stored if name.startswith(("shared", "enc"))}
-    (folder / "model.safetensors").write_bytes(file_of(alone, "F64"))
-    model = load_pretrained(changed(folder, architectures=["T5EncoderModel"]), np.float64)
-    np.testing.assert_array_equal(model(TOKENS).numpy(), expected)
+    alone = changed(without(folder, "decoder", "lm_head"), architectures=["T5EncoderModel"])
+    assert_same(load_pretrained(alone, np.float64)(TOKENS), expected, 0)
 
 
 def test_a_text_ends_with_the_checkpoints_end_token(tmp_path):
@@ -337,11 +346,8 @@ def test_a_sentence_is_one_vector_of_its_real_tokens(kind, unit, tmp_path):
 def test_an_encoder_of_sentences_needs_no_head_of_the_class_that_it_names(tmp_path):
     folder = write_family("roberta", tmp_path)
     expected = pool(folder, POOLINGS["cls"][0]).sentence(TOKENS).numpy()
-    stored = open_folder(folder).tensors.items()
-    bare = {name: np.array(x.array) for name, x in stored if "lm_head" not in name}
-    (folder / "model.safetensors").write_bytes(file_of(bare, "F64"))
-    model = load_pretrained(folder, np.float64)
-    np.testing.assert_array_equal(model.sentence(TOKENS).numpy(), expected)
+    model = load_pretrained(without(folder, "lm_head"), np.float64)
+    assert_same(model.sentence(TOKENS), expected, 0)
     (folder / "1_Pooling" / "config.json").unlink()
     with pytest.raises(ArgumentError, match=r"lm_head\.dense\.weight is missing"):
         load_pretrained(folder)
@@ -395,7 +401,7 @@ def test_a_file_with_one_fault_loads_as_it_was_or_is_refused(family, tmp_path, r
     folder = write_family(family, tmp_path)
     content, refused = (folder / "model.safetensors").read_bytes(), 0
     right = {path: p.shape for path, p in load_pretrained(folder).named_parameters()}
-    for _ in range(150):
+    for _ in range(100):
         (folder / "model.safetensors").write_bytes(mutated(content, rng))
         try:
             model = load_pretrained(folder)
@@ -403,4 +409,4 @@ def test_a_file_with_one_fault_loads_as_it_was_or_is_refused(family, tmp_path, r
             refused += 1
         else:
             assert {path: p.shape for path, p in model.named_parameters()} == right
-    assert refused > 100
+    assert refused > 66
