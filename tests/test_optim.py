@@ -267,6 +267,7 @@ TORCHS = {
     "linear": (lambda o: schedule.linear(o, steps=20, end=0.25), "LinearLR",
                {"start_factor": 1.0, "end_factor": 0.25, "total_iters": 20}),
     "step": (lambda o: schedule.step(o, 7, 0.3), "StepLR", {"step_size": 7, "gamma": 0.3}),
+    "step to 0": (lambda o: schedule.step(o, 7, 0.0), "StepLR", {"step_size": 7, "gamma": 0.0}),
     "exponential": (lambda o: schedule.exponential(o, 0.9), "ExponentialLR", {"gamma": 0.9}),
     "one_cycle": (lambda o: schedule.one_cycle(o, steps=20), "OneCycleLR",
                   {"max_lr": 0.5, "total_steps": 20, "cycle_momentum": False}),
@@ -391,6 +392,8 @@ test_what_is_refused = refusals(
        "steps must exceed warmup, got 5 and 5")
       for make in (schedule.cosine, schedule.linear, schedule.one_cycle)),
     (lambda: schedule.step(SGD([W]), every=0), ArgumentError, "every must be at least 1"),
+    (lambda: schedule.exponential(SGD([W]), -0.1), ArgumentError,
+     "factor must be at least 0, got -0.1"),
     (lambda: SGD([W], nesterov=True), ArgumentError, "nesterov needs a momentum"),
     (lambda: Adam([W], betas=(0.9, 1.0)), ArgumentError, r"betas must lie in \[0, 1\)"),
     (lambda: Adam([]), ArgumentError, "got no parameters"),

@@ -65,6 +65,9 @@ BROKEN = [r"^✗ exp: sample 1, exp\(2×3×5\): ", r"^1 of 2 ops disagree: exp$"
          [r"^✗ self-attention: .*: step 3, softmax, worst at S_masked\[",
           r"^✗ multi-head: .*: step 4, softmax, worst at S_masked\[",
           r"softmax, self-attention, multi-head$"]),
+        (("linear", "b"), lambda g: g * 1.0005, ["--order", 1],
+         [r"^✗ self-attention: biases True, .* worst at b_O\[", "self-attention: 5 more of its",
+          r"^✗ multi-head: biases True, .* worst at b_O\[", "multi-head: 13 more of its"]),
         (("divide", "b"), lambda g: -g, ["--op", "divide"],
          ["worst at b", "more of its samples disagree"]),
         (("tanh", "x"), hidden, ["--op", "tanh"], ["order 2"]),
@@ -72,7 +75,7 @@ BROKEN = [r"^✗ exp: sample 1, exp\(2×3×5\): ", r"^1 of 2 ops disagree: exp$"
         (("exp", "x"), lambda g: 1 / 0, ["--op", "exp", "log"], BROKEN),
         (("exp", "x"), lambda g: g * np.nan, ["--op", "exp", "log"], BROKEN),
     ],
-    ids=["in the layers too", "of one input", "at second order", "shape", "raises", "NaN"],
+    ids=["in the layers too", "of biases", "of one input", "at second order", "shape", "raises", "NaN"],
 )  # fmt: skip
 def test_a_wrong_rule_is_found_and_named(command, plant, monkeypatch, rule, wrong, asked, said):
     plant(*rule, wrong)

@@ -182,12 +182,12 @@ def test_a_pipe_in_place_of_the_weights_is_refused_and_not_waited_for(refused, f
 
 
 def test_many_stray_tensors_are_told_soon_and_in_ten_lines(command, folder):
-    write(folder, more={f"stray.{k}": np.zeros(1, np.float32) for k in range(20_000)})
+    write(folder, more={f"stray.{k}": np.zeros(1, np.float32) for k in range(2_000)})
     ran = command("models", folder)
     assert ran.status == 1
     assert ran.out.count("unexpected") == 10
-    assert "… and 19,990 more" in ran.out
-    with pytest.raises(ArgumentError, match=r"unexpected\n  and 19,990 more$") as error:
+    assert "… and 1,990 more" in ran.out
+    with pytest.raises(ArgumentError, match=r"unexpected\n  and 1,990 more$") as error:
         load_pretrained(folder)
     assert str(error.value).count("\n") == 11
 
