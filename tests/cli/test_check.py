@@ -75,7 +75,7 @@ BROKEN = [r"^✗ exp: sample 1, exp\(2×3×5\): ", r"^1 of 2 ops disagree: exp$"
         (("exp", "x"), lambda g: 1 / 0, ["--op", "exp", "log"], BROKEN),
         (("exp", "x"), lambda g: g * np.nan, ["--op", "exp", "log"], BROKEN),
     ],
-    ids=["in the layers too", "of biases", "of one input", "at second order", "shape", "raises", "NaN"],
+    ids=["in the layers", "of biases", "of one input", "at second order", "shape", "raises", "NaN"],
 )  # fmt: skip
 def test_a_wrong_rule_is_found_and_named(command, plant, monkeypatch, rule, wrong, asked, said):
     plant(*rule, wrong)
