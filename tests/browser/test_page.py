@@ -297,15 +297,6 @@ def test_a_long_graph_is_cut_into_parts_that_open(opened):
         assert active(view) == "1"
 
 
-def test_a_symbol_of_a_formula_marks_its_node(opened):
-    view = opened("self")
-    t = view.trace
-    swapped = next(e for e in t.entries if e.op == "swapaxes")
-    backward_to(view, swapped)
-    view.find(f'.rule [data-of="{swapped.id}"]').first.hover()
-    assert view.find(".node.marked").get_attribute("data-node") == str(swapped.id)
-
-
 def test_search_finds_a_node_and_goes_there(opened):
     view = opened("self")
     view.press("/")
@@ -346,17 +337,18 @@ def test_the_panels_numbers_agree_with_numpy(opened):
         np.testing.assert_allclose([*map(float, texts)], sent, rtol=5e-3)
 
 
-def test_the_numbers_as_text_agree_with_numpy(opened):
-    view = opened("mlp")
-    view.step("#forward-1")
-    view.find('.heat[data-kind="value"] summary').first.click()
-    cells = view.find('.heat[data-kind="value"] td').all_inner_texts()
-    shown = np.array([float(cell.replace("−", "-")) for cell in cells]).reshape(11, 12)
-    wanted = view.trace[view.trace.forward_steps[0]].value[:, :12]
-    np.testing.assert_allclose(shown, wanted, rtol=1e-3)
+def test_the_rule_is_in_the_steps_own_symbols_which_mark_their_nodes(opened):
+    view = opened("self")
+    backward_to(view, view.trace["A"])
+    rule = view.find(".rule > math").first.evaluate("math => math.textContent")
+    assert re.sub(r"\s", "", rule) == "∂L∂Smasked=A⊙(∂L∂A−rowsum(∂L∂A⊙A))"
+    assert re.search(r"\w+\.py:\d+", view.text(".where"))
+    number = str(view.trace["A"].id)
+    view.find(f'.rule [data-of="{number}"]').first.hover()
+    assert view.find(".node.marked").get_attribute("data-node") == number
 
 
-def test_a_card_turns_to_the_other_matrices_of_an_array(opened):
+def test_the_panel_of_a_leaf_has_its_matrices_as_colours_and_text_and_the_terms_of_its_sum(opened):
     view = opened("self")
     X = view.trace["X"]
     view.find(f"#n{X.id}").click()
@@ -367,13 +359,19 @@ def test_a_card_turns_to_the_other_matrices_of_an_array(opened):
     view.press("ArrowRight")
     where, value = card.locator(".reading").inner_text().rsplit(maxsplit=1)
     assert where == "[1, 0, 1]"
-    np.testing.assert_allclose(float(value.replace("−", "-")), X.value[1, 0, 1], rtol=1e-3)
+    card.locator("summary").click()
+    shown = [value, *card.locator("td").all_inner_texts()]
+    numbers = [float(cell.replace("−", "-")) for cell in shown]
+    np.testing.assert_allclose(numbers, [X.value[1, 0, 1], *X.value[1].ravel()], rtol=1e-3)
+    assert view.find(".terms").first.locator("li").count() == 3
+    wanted = rms(X.gradient) / sum(rms(e.contribution) for e in view.trace.uses(X))
+    np.testing.assert_allclose(view.values('[data-stat="cancellation"]'), wanted, rtol=1e-9)
 
 
 def test_the_ends_of_a_gradients_bar_have_the_colours_of_the_least_and_the_largest(opened):
     """Both are above zero at the loss: no end of the bar is blue, as entries below zero are."""
     view = opened("self")
-    view.open("#backward-1")
+    view.step("#backward-1")
     bar = view.find('.heat[data-name="gradient of loss"] .range .bar').first
     colours = re.findall(r"rgb\(\d+, \d+, \d+\)", bar.evaluate("one => one.style.background"))
     assert len(colours) == 9
@@ -381,27 +379,10 @@ def test_the_ends_of_a_gradients_bar_have_the_colours_of_the_least_and_the_large
     assert all(int(r) > int(b) for r, _, b in (re.findall(r"\d+", one) for one in colours))
 
 
-def test_the_rule_has_the_steps_own_symbols(opened):
-    view = opened("self")
-    backward_to(view, view.trace["A"])
-    rule = view.find(".rule > math").first.evaluate("math => math.textContent")
-    assert re.sub(r"\s", "", rule) == "∂L∂Smasked=A⊙(∂L∂A−rowsum(∂L∂A⊙A))"
-    assert re.search(r"\w+\.py:\d+", view.text(".where"))
-
-
-def test_a_value_used_three_times_shows_its_three_terms(opened):
-    view = opened("self")
-    x = view.trace["X"]
-    view.find(f"#n{x.id}").click()
-    assert view.find(".terms").first.locator("li").count() == 3
-    wanted = rms(x.gradient) / sum(rms(e.contribution) for e in view.trace.uses(x))
-    np.testing.assert_allclose(view.values('[data-stat="cancellation"]'), wanted, rtol=1e-9)
-
-
 # ---------------------------------------------------------------- chapters
 
 
-def test_chapters_show_each_step_with_its_measured_difference(opened):
+def test_chapters_show_each_measured_difference_and_lead_to_the_step_that_finds_it(opened):
     view = opened("multi")
     view.press("2")
     assert view.find(".chapter.right").count() == 7
@@ -409,11 +390,6 @@ def test_chapters_show_each_step_with_its_measured_difference(opened):
     shown = view.values('.line-of [data-stat="difference"]')
     assert shown == [c.difference for c in view.trace.check().measured]
     assert view.find(".numeral").all_inner_texts() == [*"1234567"]
-
-
-def test_a_chapter_leads_to_the_step_that_finds_its_gradient(opened):
-    view = opened("self")
-    view.press("2")
     view.page.get_by_label("show the step that finds the gradient of W_O").click()
     entry = view.trace.backward_steps[int(hash_of(view).removeprefix("#backward-")) - 1]
     assert "W_O" in [view.trace[e.source].name for e in view.trace.into(view.trace[entry])]

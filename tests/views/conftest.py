@@ -7,6 +7,19 @@ import minigrad as mg
 from layers import LanguageModel, MultiHeadAttention, SelfAttention, create_causal_mask
 
 HOSTILE = 'a</script> "q" & <b>\'\n\u202eשלום\x00\\N'
+HOSTILE_NAMES = [
+    HOSTILE,
+    "</script><img src=x onerror=alert(1)>",
+    "a\u2028b",
+    "{{data}}",
+    "a_b*c_d",
+    "$x$ `y`",
+    "a|b",
+    "50% #1 & {x}",
+    "\\frac",
+    "x\n```\ny",
+    "X" * 10_000,
+]
 
 
 def attention(kind="self"):

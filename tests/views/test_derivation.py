@@ -15,19 +15,8 @@ from minigrad.views.model import AnnotatedTrace
 from minigrad.views.plain import sized
 from tests.planted import wrong_rules
 
+from . import conftest as graphs
 from .models import KINDS, trained
-
-HOSTILE = [
-    "a_b*c_d",
-    "</script>",
-    "$x$ `y`",
-    "a|b",
-    "50% #1 & {x}",
-    "\\frac",
-    "ab\u202ecd",
-    "x\n```\ny",
-    "X" * 10_000,
-]
 
 
 def leaf(rng, *shape, name=None):
@@ -448,7 +437,7 @@ def test_a_long_model_is_told_in_no_more_words_than_a_short_one(rng):
 # ---------------------------------------------------------------- as a file
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", graphs.HOSTILE_NAMES)
 def test_hostile_names_stay_text(rng, name):
     x = leaf(rng, 2, 3, name=name)
     with mg.trace() as t, mg.scope(name):

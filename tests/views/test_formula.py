@@ -6,7 +6,7 @@ import pytest
 import minigrad as mg
 from layers import multi_head_steps, self_attention_steps
 from minigrad.views.formula import fill, latex, mathml, parse, plain, slots
-from minigrad.views.formula.products import gradient, transposed
+from minigrad.views.formula.products import gradient
 from minigrad.views.formula.tree import keeps_shape
 from minigrad.views.plain import one_line
 
@@ -130,13 +130,6 @@ def test_values_get_brackets_where_they_would_be_misread_without(template, value
 )
 def test_a_gradient_of_one_is_not_written_as_a_factor(template, tex):
     assert latex(fill(parse(template), {"g": parse("1"), "b": parse("B")})) == tex
-
-
-def test_a_product_is_transposed_factor_by_factor():
-    product = fill(parse(r"<a>^\top <g>"), {"a": parse("Q"), "g": gradient(parse("S"))})
-    turned = transposed(product)
-    assert latex(turned) == r"\left(\frac{\partial L}{\partial S}\right)^\top Q"
-    assert transposed(turned) == product
 
 
 # ---------------------------------------------------------------- MathML
