@@ -124,26 +124,6 @@ def test_values_get_brackets_where_they_would_be_misread_without(template, value
     assert latex(fill(parse(template), filled | {"g": gradient(parse("Y"))})) == tex
 
 
-@pytest.mark.parametrize(
-    ("template", "tex"),
-    [(r"<g> \odot <b>", "B"), (r"<b>^\top <g>", r"B^\top"), (r"2\, <g>", "2"), ("<g>", "1")],
-)
-def test_a_gradient_of_one_is_not_written_as_a_factor(template, tex):
-    assert latex(fill(parse(template), {"g": parse("1"), "b": parse("B")})) == tex
-
-
-# ---------------------------------------------------------------- MathML
-
-
-def test_factors_stand_apart_and_functions_close_to_their_arguments():
-    assert mathml(parse(r"\operatorname{f}(x) <y>")) == [
-        "mrow",
-        ["mrow", ["mi", "f"], ["mrow", ["mo", "("], ["mi", "x"], ["mo", ")"]]],
-        ["room"],
-        ["slot", "y"],
-    ]
-
-
 def test_a_name_cannot_move_the_cursor_or_turn_the_line():
     shown = one_line("\x1b[31m\u202e\r\n\ud800")
     assert shown == r"\x1b[31m\u202e\r\n\ud800"

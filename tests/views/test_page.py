@@ -195,7 +195,7 @@ def test_each_measured_gradient_of_a_chapter_leads_to_the_node_of_its_symbol(sin
 # ---------------------------------------------------------------- attention
 
 
-def test_attention_figures_agree_with_numpy(multi):
+def test_attention_figures_agree_with_numpy_and_masked_cells_are_those_forbidden(single, multi):
     (found,) = record_of(page_html(multi))["attention"]
     A, gradient = multi["A"].value, multi["A"].gradient
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -206,10 +206,6 @@ def test_attention_figures_agree_with_numpy(multi):
     np.testing.assert_allclose(found["norm"], norms.ravel(), rtol=1e-5)
     assert (found["heads"], found["queries"], found["keys"]) == (3, 7, 7)
     assert found["names"] == ["0", "1", "2"]
-
-
-def test_masked_cells_are_those_the_mask_forbids(single, multi):
-    (found,) = record_of(page_html(multi))["attention"]
     assert found["masked"] == [0] * 6  # 2 in the batch, 3 heads: one mask for all
     bits = np.unpackbits(np.frombuffer(base64.b64decode(found["masks"][0]), np.uint8))[:49]
     np.testing.assert_array_equal(bits.reshape(7, 7), np.triu(np.ones((7, 7)), 1))
