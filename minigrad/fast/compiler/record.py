@@ -36,7 +36,7 @@ from .program import (
     transposed_name,
 )
 from .symbol import Symbol
-from .values import Gradients, OutsideOps, ValueMap
+from .values import Gradients, OutsideOps, ValueMap, is_same_view
 
 __all__ = ["ProgramRecorder"]
 
@@ -289,7 +289,7 @@ class ProgramRecorder(OutsideOps, Listener):
         value = self.values.value_of(tensor)
         if value.kind not in ("leaf", "argument"):
             self.refuse("assign_ writes a tensor made within the step", "make a new one")
-        elif index is not ... or self.values.known(array) is not value:
+        elif index is not ... or not is_same_view(array, tensor._data):  # x.data -= y ends so
             if np.may_share_memory(array, tensor._data):
                 self.refuse("a tensor is written in part", "assign_ all of it")
             self.assign(tensor, value, self.values.value_of(array), index)

@@ -62,6 +62,7 @@ _REDUCTIONS = {
 _CALLS = set("where concatenate stack take take_along_axis cumsum einsum clip pad".split())
 _CALLS |= {"zeros_like", "ones_like", "full_like", "argmax", "argmin", "argsort"}
 _SYMBOL_METHODS = set("sum mean max min prod any all cumsum clip take squeeze swapaxes".split())
+_SYMBOL_METHODS |= {"argmax", "argmin", "argsort"}
 _POWERS = {2: np.square, 1: np.positive, -1: np.reciprocal, 0.5: np.sqrt}
 
 
@@ -177,10 +178,16 @@ class Symbol(NDArrayOperatorsMixin):
         name = function.__name__
         if name in ("shape", "ndim", "size", "result_type", "iscomplexobj", "isrealobj"):
             return function(*(substitute(arg, _concrete) for arg in args), **kwargs)
-        if name in _REDUCTIONS:
-            return _reduce(_REDUCTIONS[name], *args, **{"axis": None, **kwargs})
-        if name == "mean":
-            return _mean(*args, **kwargs)
+        if name in _REDUCTIONS or name == "mean":
+            x, *axis = args  # NumPy's further arguments are in another order than ours
+            if len(axis) > 1:
+                raise Untraceable(name)
+            settings = {"axis": axis[0] if axis else None, **kwargs}
+            return (
+                _mean(x, **settings)
+                if name == "mean"
+                else _reduce(_REDUCTIONS[name], x, **settings)
+            )
         if name == "norm" and len(args) == 1 and not kwargs and self.dtype.kind == "f":
             return np.sqrt(np.sum(np.square(self)))
         if name == "real" and self.dtype.kind != "c":
@@ -272,7 +279,8 @@ def _reduce(
     if x.ndim > 2 and x.shape[0] == 1 and axis == -1 and keepdims:
         return _made(_reduce(ufunc, x[0], axis, True, **kwargs).reshape((*x.shape[:-1], 1)))
     settings = {"axis": axis, **({"keepdims": True} if keepdims else {}), **kwargs}
-    if ufunc is np.add and axis is not None and x.__class__ is Symbol:
+    plain = wide is None or np.dtype(wide) == x.dtype
+    if ufunc is np.add and plain and axis is not None and x.__class__ is Symbol:
         axes = tuple(sorted(a % x.ndim for a in (axis if axis.__class__ is tuple else (axis,))))
         shape = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
         left = shape if keepdims else tuple([n for i, n in enumerate(x.shape) if i not in axes])
@@ -287,6 +295,8 @@ def _reduce(
 def _mean(
     x: Symbol, axis: Axes = None, keepdims: bool = False, dtype: DTypeLike | None = None
 ) -> Symbol:
+    if x.dtype.kind in "biu" and dtype is None:
+        x = x.astype(np.float64)
     if x.dtype.kind != "f" or x.dtype.itemsize < 4:
         raise Untraceable("mean")
     total = _reduce(np.add, x, axis, keepdims, dtype=dtype)

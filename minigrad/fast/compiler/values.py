@@ -14,6 +14,7 @@ import numpy as np
 from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor, TensorOrArray
 from ...engine.types import Array, Kernel
+from .compare import difference
 from .dependencies import Dependencies
 from .program import (
     ExistingTensor,
@@ -29,7 +30,7 @@ from .program import (
 )
 from .symbol import Symbol, Untraceable
 
-__all__ = ["Gradients", "OutsideOps", "ValueMap", "form"]
+__all__ = ["Gradients", "OutsideOps", "ValueMap", "form", "is_same_view"]
 
 _AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
 
@@ -212,7 +213,7 @@ class ValueMap:
         """An array cut from one that is known: the same cut, whatever that one then holds."""
         base, offset = self._of_array(owner), address(array) - address(owner)
         for held, value in list(self._known.values()):
-            if (other := held()) is not None and _form(other) == _form(array):
+            if (other := held()) is not None and is_same_view(other, array):
                 return self.know(array, value)
         if base.kind in ("captured", "constant"):
             return self._input(array, base.kind, array, None)
@@ -236,8 +237,10 @@ def _shares(other: object, array: Array) -> bool:
     return isinstance(other, np.ndarray) and np.may_share_memory(other, array)
 
 
-def _form(array: Array) -> tuple[object, ...]:
-    return array.shape, array.strides, array.dtype, address(array)
+def is_same_view(array: Array, other: Array) -> bool:
+    """Whether two arrays show the same entries of the same memory."""
+    shown, shows = ((x.shape, x.strides, x.dtype, address(x)) for x in (array, other))
+    return shown == shows
 
 
 def _checksum(array: Array) -> int:
@@ -403,17 +406,19 @@ class OutsideOps(Follower):
 
     def computed(self, name: str, call: Kernel, args: Any, kwargs: Any) -> Any:
         """What NumPy makes of followed arrays: written down, or computed and reported."""
-        bare = substitute((args, kwargs), plain)
         if self.quiet or self.reason is not None:
-            return call(*bare[0], **bare[1])
+            return call(*plain(args), **plain(kwargs))
         out = kwargs.pop("out", None)
+        bare = substitute((args, kwargs), plain)
         before = len(self.program.steps)
         self.program.op, self.program.path = name, ""
         self.quiet = True
         try:
             symbols = substitute((args, kwargs), self.values.symbol_of)
             made = call(*symbols[0], **symbols[1])
-            if made.__class__ is not Symbol:
+            with np.errstate(all="ignore"):
+                wanted = np.asarray(call(*bare[0], **bare[1]))
+            if made.__class__ is not Symbol or difference(made.array, wanted):
                 raise Untraceable(name)
             if out is not None:
                 return self._written(out[0] if isinstance(out, tuple) else out, made)
@@ -421,7 +426,7 @@ class OutsideOps(Follower):
             self.program.forget(before)
             self.quiet = False
             self.looked_at(name)
-            return call(*bare[0], **bare[1])
+            return call(*bare[0], **bare[1], **({} if out is None else {"out": plain(out)}))
         finally:
             self.quiet = False
         return self._answer(made)

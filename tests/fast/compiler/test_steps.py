@@ -185,6 +185,12 @@ def squares(m, x):
     return loss
 
 
+def descent_through_data(m, x):
+    loss = squares(m, x)
+    m.w.data -= 0.1 * m.w.grad
+    return loss
+
+
 def clipped_by_hand(m, x):
     loss = squares(m, x)
     norm = np.sqrt(sum((p.grad**2).sum() for p in [m.w]))
@@ -268,7 +274,7 @@ STEPS = [
     of_stacks(lambda q, k, v: mg.softmax(mg.scale(q @ k.mT, 0.5))[::-1] @ v),
     of_stacks(lambda q, k, v: mg.scale(mg.tanh(q @ k.mT), 0.5)[::-1] @ v),
     of_stacks(lambda q, k, v: mg.scale(mg.tanh(q @ k.mT), 0.5)[::-1].mT @ v),
-    descent, weighted, of_what_was_computed,
+    descent, descent_through_data, weighted, of_what_was_computed,
     clipped_by_hand, clipped_on_condition, clipped_in_place,
     assigned, written_by_rows, partial(written_by_rows, turned=True), decoding,
 ]  # fmt: skip
