@@ -115,7 +115,7 @@ class _FirstRun(Listener, Generic[T]):
         """Nodes and sums of a second run, after which all that it wrote is as it was."""
         second = _SecondRun(self.effects)
         leaves = [*self.written.values()]
-        arrays = [leaf.numpy().copy() for leaf in leaves]
+        arrays = [leaf._data.copy() for leaf in leaves]
         now = [deepcopy(generator.bit_generator.state) for generator, _ in self.generators]
         try:
             for generator, state in self.generators:
@@ -126,8 +126,9 @@ class _FirstRun(Listener, Generic[T]):
         finally:
             for (generator, _), state in zip(self.generators, now, strict=True):
                 generator.bit_generator.state = state
-            for leaf, array in zip(leaves, arrays, strict=True):
-                leaf.assign_(array)
+            with use_context(Context(True, self.context.scope, ())):  # of which nobody is told
+                for leaf, array in zip(leaves, arrays, strict=True):
+                    leaf.assign_(array)
         return second.nodes, sums
 
 
