@@ -197,5 +197,6 @@ def _bytes(x: Array) -> Array:
 
 
 def _summable(x: Array) -> Array:
-    """An array of a dtype that MPI can add: of float16 in float32."""
-    return x.astype(np.float32) if x.dtype == np.float16 else x
+    """An array of a dtype that MPI can add: of float16 in float32, of booleans in integers."""
+    wide = {"e": np.float32, "?": np.int32}.get(x.dtype.char)
+    return x if wide is None else x.astype(wide)

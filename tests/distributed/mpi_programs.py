@@ -39,6 +39,7 @@ def collectives():
             same(dist.scatter(x, ranks), np.split(xs[0], p)[rank])
             same(dist.ring_shift(x, ranks), xs[rank - 1])
             same(dist.all_reduce(x.sum(), ranks), sum(xs).sum())
+        same(dist.all_reduce(np.array([rank == 0, False]), ranks), [True, False])
     x = mg.tensor(np.ones(3), requires_grad=True)
     dist.all_reduce(dist.copy_to_ranks(x) * (world.rank + 1.0)).sum().backward()
     np.testing.assert_array_equal(x.grad, np.full(3, world.size * (world.size + 1) / 2))
