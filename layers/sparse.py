@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minigrad import mask_rules
-from minigrad.errors import DTypeError, OutOfRangeError
+from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError
 
 from .initialisers import Seed, generator
 from .linear import check_sizes
@@ -99,6 +99,9 @@ def big_bird_mask(
            [1, 0, 0, 1, 1]])
     """
     check_sizes("big_bird_mask", seq_len=seq_len, block=block)
+    for name, count in (("n_global", n_global), ("n_random", n_random)):
+        if count < 0:
+            raise ArgumentError(f"big_bird_mask: {name} must be at least 0, got {count}")
     blocks = -(-seq_len // block)
     seen = sliding_window_mask(blocks, 2)
     seen[:n_global] = seen[:, :n_global] = True

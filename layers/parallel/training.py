@@ -214,9 +214,11 @@ class ShardedOptimizer:
         gradients = [p.grad for p in self.parameters]
         for p, owner in zip(self.parameters, self.owners, strict=True):
             p.grad = p.grad if owner == self.ranks.rank else None
-        self.optimizer.step()
-        for p, gradient in zip(self.parameters, gradients, strict=True):
-            p.grad = gradient
+        try:
+            self.optimizer.step()
+        finally:  # where it is refused too
+            for p, gradient in zip(self.parameters, gradients, strict=True):
+                p.grad = gradient
         for rank in range(self.ranks.size):
             owned = [
                 p for p, owner in zip(self.parameters, self.owners, strict=True) if owner == rank

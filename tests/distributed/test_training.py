@@ -16,7 +16,7 @@ from layers.parallel import (
     split_cross_entropy,
 )
 from minigrad import distributed as dist
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, RankError
 from minigrad.optim import AdamW
 from minigrad.optim import clip_grad_norm as clip_of_one
 
@@ -178,6 +178,19 @@ def test_the_state_of_an_optimizer_is_split_among_ranks():
     assert sum(own for own, _ in found) == numbers
     assert max(own for own, _ in found) < 0.45 * numbers
     assert found[0][1] == 3e-3
+
+
+def test_a_step_that_is_refused_leaves_every_rank_its_gradients():
+    def step():
+        model = make()
+        parallel = DataParallel(model)
+        optimizer = ShardedOptimizer(AdamW(model.parameters(), 1e-2))
+        parallel.mean(mg.sum(model(parallel.rows(np.array([[3, 1], [4, 1]]))))).backward()
+        with pytest.raises(RankError, match=r"call reduce\(\)"):
+            optimizer.step()
+        return all(p.grad is not None for p in model.parameters())
+
+    assert dist.run(2, step) == [True, True]
 
 
 def test_a_grid_that_the_ranks_do_not_fill_is_an_error():

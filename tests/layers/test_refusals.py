@@ -50,6 +50,8 @@ SIZES = [
     (f"{FEW}, got 0", lambda: L.sliding_window_mask(5, 0)),
     (f"{FEW}, got 0", lambda: L.dilated_mask(5, 1, 0)),
     (f"block {FEW}", lambda: L.big_bird_mask(5, 0)),
+    *((f"big_bird_mask: {name} must be at least 0, got -1", lambda name=name: L.big_bird_mask(
+        5, 1, **{name: -1})) for name in ("n_global", "n_random")),
     (f"window {FEW}", lambda: L.SelfAttention(D, 5, 7, window=0)),
     ("window must be at least 1", lambda: L.KVCache(window=0)),
     *(("d must be even, got 5", lambda o=o: L.Rotary(5, **o)) for o in ({}, {"frequencies": z(2)})),
