@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from tests.compiled import assert_compiles
+from tests.engine.declaring import declare
 
 pytestmark = pytest.mark.usefixtures("sizes")
 
@@ -346,6 +348,19 @@ def test_a_large_condition_of_a_tensor_s_numbers_is_part_of_the_program():
     for n in range(3):
         agree(run, np.float64(0.1) * np.full((), n), leaves=[w, x])
     assert not run.reasons
+
+
+def test_a_kernel_that_writes_into_a_view_is_called_whole():
+    def quartered_but_the_first(x):
+        y = x * 1.0
+        others = y[1:]
+        others /= 4.0
+        return y
+
+    op, w = declare(quartered_but_the_first), leaf(5)
+    op.vjp("x")(lambda g: g * np.array([1.0, 0.25, 0.25, 0.25, 0.25]))
+    step = backward_of(lambda x: mg.sum(op(w * x)))
+    assert_compiles(step, [w], (HALF,), (HALF * 2,), (HALF * 3,))
 
 
 def test_backward_refuses_what_a_compiled_step_wrote_into():
