@@ -86,6 +86,8 @@ def test_padding_keeps_later_axes_and_the_dtype():
     padded = pad_sequences([np.ones((2, 3), np.float32), np.ones((1, 3), np.float32)])
     assert (padded.shape, padded.dtype) == ((2, 2, 3), np.float32)
     np.testing.assert_array_equal(padded[1, 1], np.zeros(3))
+    assert pad_sequences([np.ones((2, 3))]).shape == (1, 2, 3)
+    assert pad_sequences([]).shape == (0, 0)
     np.testing.assert_array_equal(pad_sequences([[1, 2], [3]], -0.5), [[1, 2], [3, -0.5]])
     np.testing.assert_array_equal(pad_sequences([[1, 2], [3]], np.nan), [[1, 2], [3, np.nan]])
 

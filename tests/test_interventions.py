@@ -289,6 +289,7 @@ REFUSED = {
     "several": (lambda: mg.ablate("A"), ArgumentError, r"blocks.0/attention/A and .*'\*/A'"),
     "several at a call": (lambda: mg.ablate("A", call=0), ArgumentError, r"'\*/A' for all"),
     "twice in a call": (lambda: mg.ablate("blocks.0/X"), ArgumentError, "call=0 is the first"),
+    "twice about no_grad": (lambda: mg.ablate("two"), ArgumentError, "call=0 is the first"),
     "call": (lambda: mg.ablate(A, call=3), ArgumentError, "was met 1 times"),
     "shape": (lambda: mg.replace(A, np.ones(7)), ShapeError, r"\(2, 3, 5, 5\), got shape \(7,\)"),
     "complex": (lambda: mg.replace(A, 1j), DTypeError, "complex128 cannot stand for float64"),
@@ -305,7 +306,16 @@ REFUSED = {
 }
 
 
+def two_of_one_name(model):
+    x = mg.tensor([1.0])
+    with mg.scope("block"):
+        (x * 2.0).named("two").numpy()
+        with mg.no_grad():
+            (x * 3.0).named("two").numpy()
+
+
 RAN = {
+    "twice about no_grad": two_of_one_name,
     "nothing ran": lambda model: None,
     "one example": lambda model: (mg.tensor([[1.0]]) * 2).named("one").numpy(),
 }

@@ -225,6 +225,11 @@ def test_a_gradient_taken_inside_does_not_stand_for_that_of_the_loss(own):
     assert node("penalty")["gradient"]["rms"] == 1.0
 
 
+def test_a_loss_that_is_not_finite_is_no_success(own):
+    ran = own("def loss():\n    return mg.sum(mg.tensor([np.inf], requires_grad=True))")
+    assert (ran.status, "the loss is inf" in ran.out) == (1, True)
+
+
 def test_json_is_all_of_stdout_whatever_the_function_prints(own):
     ran = own("def loud():\n    print('noise')\n    return loss()\n" + LOSS, "loud", "--json")
     assert (ran.status, ran.err) == (0, "noise\n")

@@ -38,6 +38,7 @@ def _expected(rule, i, j):
 def test_every_entry_is_what_the_rules_sentence_says(rule):
     expected = [[_expected(rule, i, j) for j in range(19)] for i in range(23)]
     np.testing.assert_array_equal(rule.array(23, 19), expected)
+    assert (rule.array(0, 19).shape, rule.array(23, 0).shape) == ((0, 19), (23, 0))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
