@@ -177,7 +177,7 @@ class _Step:
         parts = [np.multiply(self.g, side) for side in slope.sides]
         numeric = sum(float(part.sum()) for part in parts) / len(parts)
         gap = abs(mine - numeric)
-        bytes = min(x.dtype.itemsize for x in (self.g, *sent))
+        bytes = min(map(_bytes, (self.g, *sent)))
         sizes = [*map(_length, sent), *(_dot(part, part) ** 0.5 for part in parts)]
         size = max(*sizes, FLOOR[bytes] * self.length) or 1.0
         allowed = slope.noise * self.length + (_kinks(*parts) if len(parts) > 1 else 0.0)
@@ -207,12 +207,12 @@ class _Step:
             if all(_affine_in_both(self.call.op, name, other) for other in moved)
         }
         there = self.kernel(added | toward)
-        return Slope([there], 4 * EPS[there.dtype.itemsize], "exact difference")
+        return Slope([there], 4 * EPS[_bytes(there)], "exact difference")
 
     def slope(self, toward: dict[int, Array], both: bool = False) -> Slope:
         """The derivative of the kernel in a direction; both: from both sides, by differences."""
         if self.call.op.analytic:
-            tiny = TINY_STEP[next(iter(toward.values())).dtype.itemsize]
+            tiny = TINY_STEP[_bytes(next(iter(toward.values())))]
             return Slope([self.call.slope(self.values, toward, tiny)], 0.0, "complex step")
         step = CENTRAL_STEP * (max(facts_of(self.values[i]).unmasked_rms for i in toward) or 1.0)
         toward = {i: d.astype(float) for i, d in toward.items()}
@@ -229,6 +229,11 @@ class _Step:
 
     def kernel(self, moved: dict[int, Array]) -> Array:
         return self.call.run([moved.get(i, x) for i, x in enumerate(self.values)])
+
+
+def _bytes(array: Array) -> int:
+    """Of an entry, 8 at most: what is more precise is held to what float64 can tell."""
+    return min(array.dtype.itemsize, 8)
 
 
 def _single(value: Any) -> Array:

@@ -42,20 +42,23 @@ def run(name, dtype=np.float64):
     return t
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.longdouble])
 @pytest.mark.parametrize("name", RUNS)
-def test_every_step_of_a_run_agrees_with_its_own_op_in_single_precision_too(name):
+def test_every_step_of_a_run_agrees_with_its_own_op_in_other_precisions_too(name, dtype):
     """In double precision: every sample of every op, in test_trace.py."""
-    t = run(name, np.float32)
+    t = run(name, dtype)
     checks = t.check()
     assert checks.ok
     assert len(checks.steps) == len(set(t.backward_steps))
     assert checks.unchecked == {}
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, np.float64) for name in RUNS), ("matmul", np.longdouble)]
+)
+def test_a_rule_that_is_a_thousandth_off_is_red_and_named(name, dtype, tmp_path):
     with wrong_rules(name):
-        t = run(name)
+        t = run(name, dtype)
     checks = t.check()
     assert not checks.ok
     assert {step.op for step in checks.steps if not step.ok} == {name}

@@ -114,7 +114,7 @@ def _kept(array: Array, settings: Slots, x: object) -> Array:
 def _compared(
     op: Op, part: str, tex: str, slots: Slots, expected: Array, settings: Slots
 ) -> FormulaCheck:
-    tolerance = TOLERANCE[expected.dtype.itemsize if expected.dtype.kind == "f" else 8]
+    tolerance = TOLERANCE[min(expected.dtype.itemsize, 8) if expected.dtype.kind == "f" else 8]
     shape, why = expected.shape, ""
     try:
         found = evaluate(parse(tex), slots, settings=settings, shape=shape)
