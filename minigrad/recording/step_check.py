@@ -7,7 +7,7 @@ A step that got the gradient g sends c back to an input x. In a random direction
   the derivative; if that disagrees, f may add a constant, and the next line decides;
 - else, if f is analytic, the complex step Im f(x + ihd) / h, which subtracts nothing;
 - elsewhere central differences; where the slopes of the two sides differ, f has a kink, and any
-  slope between them is right. If the tolerance then tells nothing, as for the pooling of the many
+  slope between them is right. If the tolerance then tells little, as for the pooling of the many
   zeros that relu gives, the rule runs again on inputs moved off their kinks.
 
 A direction depends on the number of the step alone, so the same program gives the same record.
@@ -38,6 +38,7 @@ KINK = 1e-3  # the slopes on both sides of a smooth point differ by less than th
 EPS = {8: 2.3e-16, 4: 1.2e-7}
 TOLERANCES = {8: 1e-9, 4: 1e-4, 2: 5e-2}
 VAGUE = 0.2  # a tolerance from which on a check says nothing
+BLURRED = 1e-3  # from which on kinks are in its way
 COARSEST = 1e-5  # the least tolerance of central differences
 APART = 0.01, 0.3  # how far inputs are moved off a kink, in parts of their rms
 TOO_NEAR = "too near kinks to tell"
@@ -67,8 +68,9 @@ def check_step(
     try:
         with np.errstate(all="ignore"):
             worst = _worst(one, sent)
-            if worst is not None and worst.ok and worst.tolerance >= VAGUE:
-                worst = _beside_kinks(one, sent) or worst
+            blurred = BLURRED + TOLERANCES[_bytes(g)]
+            if worst is not None and worst.ok and worst.tolerance >= blurred:
+                worst = _sharper(worst, _beside_kinks(one, sent))
     except (*EXPLAINED, MinigradError) as error:  # a kernel may refuse what lies beside x
         why = f"{call.op.name} refused other arguments: {error}".splitlines()[0]
         return not_measured(entry, why)
@@ -95,6 +97,13 @@ def _worst(one: _Step, sent: dict[str, Array]) -> CheckResult | None:
     if not all(np.isfinite(check.excess) for check in found):
         return None
     return max(found, key=lambda check: check.excess)
+
+
+def _sharper(worst: CheckResult, beside: CheckResult | None) -> CheckResult:
+    """Of a check that agrees and one beside the kinks, the one that says more."""
+    if beside is None or (beside.ok and beside.tolerance > worst.tolerance):
+        return worst
+    return beside
 
 
 def _beside_kinks(one: _Step, sent: dict[str, Array]) -> CheckResult | None:

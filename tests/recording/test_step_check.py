@@ -127,6 +127,18 @@ def test_at_kinks_the_rule_is_checked_beside_them(name, f, factor):
     assert wrong == (set() if factor == 1.0 else {name})
 
 
+@pytest.mark.parametrize(("seed", "shift"), [(0, 0.0), (1, 0.3)])
+def test_a_few_windows_of_zeros_do_not_blur_the_check_of_a_pool(seed, shift):
+    """What a small convolutional network does: a rule a tenth off would have passed."""
+    own = np.random.default_rng(seed)
+    x = mg.tensor(own.normal(size=(2, 3, 6, 6)) + shift, requires_grad=True)
+    with mg.trace(check="ops") as t:
+        y = mg.max_pool(mg.relu(x), 2)
+        (y * own.normal(size=y.shape)).sum().backward()
+    [pool] = [step for step in t.check().steps if step.op == "max_pool"]
+    assert pool.difference < 1e-6
+
+
 def test_each_of_two_sweeps_has_its_own_numbers_and_checks():
     """The second derivative's sweep goes again through ops that the first one went through."""
     x, w = leaves()
