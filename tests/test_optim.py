@@ -111,6 +111,15 @@ def test_a_step_makes_older_graphs_refuse_to_run_backward():
         loss.backward()
 
 
+def test_a_step_that_fails_has_moved_nothing():
+    v, w = leaf([1.0]), leaf([1.0, 2.0])
+    v.grad, w.grad = np.ones(1), np.ones(3)
+    optimizer = SGD([v, w], lr=0.1)
+    with pytest.raises(ShapeError):
+        optimizer.step()
+    assert (v.item(), optimizer.steps) == (1.0, 0)
+
+
 def test_an_optimizer_shows_its_settings():
     said = "SGD(lr=0.1, momentum=0.9, weight_decay=0.0, nesterov=False): 1 parameter of 6 numbers"
     assert repr(SGD([leaf(np.ones((2, 3)))], 0.1, 0.9)) == f"{said}, 0 steps taken"

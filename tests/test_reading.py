@@ -22,7 +22,7 @@ ROOT = Path(mg.__file__).parents[1]
 
 
 def files_of(run: Callable[[], Any]) -> set[str]:
-    """The files of minigrad and layers whose code runs, and not what frees earlier tests' garbage."""
+    """The files of minigrad and layers whose code runs, without what frees earlier garbage."""
     run()
     gc.collect()
     seen: set[str] = set()

@@ -130,6 +130,7 @@ class Optimizer:
         Graphs that saved it before refuse to run backward with the new values.
         """
         with update(self, partial(Optimizer.step, self)):
+            self._refuse_misfits()
             vars(self)["steps"] += 1
             place = caller()
             of_groups = [self._settings_of(group) for group in self.groups]
@@ -278,6 +279,13 @@ class Optimizer:
     def _settings_of(self, group: Group) -> SimpleNamespace:
         return SimpleNamespace(**self._settings() | group.settings, lr=self.lr * group.lr_scale)
 
+    def _refuse_misfits(self) -> None:
+        """Raise ShapeError for a gradient of another shape, before any parameter is moved."""
+        for p in self.parameters:
+            if p.grad is not None and np.shape(p.grad) != p.shape:
+                what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient "
+                raise ShapeError(f"{type(self).__name__}.step(): {what}{np.shape(p.grad)}")
+
     def _new_state(self, p: Tensor) -> _ParameterState:
         dtype = np.result_type(p.dtype, np.float32)
         if dtype not in self._scratch:
@@ -288,9 +296,6 @@ class Optimizer:
         self, position: int, g: Array, settings: SimpleNamespace, place: SourceLocation
     ) -> None:
         p = self.parameters[position]
-        if np.shape(g) != p.shape:
-            what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient {np.shape(g)}"
-            raise ShapeError(f"{type(self).__name__}.step(): {what}")
         state = self._states.get(position)
         if state is None:
             state = self._states[position] = self._new_state(p)
