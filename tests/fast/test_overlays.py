@@ -72,9 +72,13 @@ def test_on_every_sample(case, dtype, invoke, leaves, cotangent, always):
     u.flags.writeable = False
     needed = [tensors[i] for i in case.free]
     recorded = mg.grad(out, needed, u, create_graph=True)  # by the op's own rules
-    assert_same(recorded, mg.grad(out, needed, u), 1e-4 if dtype == np.float32 else 1e-11)
-    for _ in range(2):  # the second time in the memory of the first
+    gradients = mg.grad(out, needed, u)
+    assert_same(recorded, gradients, 1e-4 if dtype == np.float32 else 1e-11)
+    given = [out.numpy(), *gradients]
+    before = [array.copy() for array in given]
+    for _ in range(2):  # in memory that was used, but for what is still there
         compare(invoke, case.op, make, case.settings, u)
+    assert_same(given, before, 0)
 
 
 def _large(op, dtype):
