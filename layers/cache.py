@@ -149,11 +149,13 @@ class KVCache:
             return self._put(K, V)
         new = _constant("KVCache", K, V)
         rows = new[0].shape[0] if new[0].ndim > 2 else 1
+        n = new[0].shape[-2]
+        if self.lengths is not None and len(self.lengths) != rows:
+            raise ShapeError(f"KVCache: it holds {len(self.lengths)} rows, got {rows}")
+        if self.max_len is not None and len(self) + n > self.max_len:
+            raise ArgumentError(f"KVCache: max_len is {self.max_len}, got {len(self) + n} tokens")
         if self.lengths is None:
             self.lengths = np.zeros(rows, dtype=np.intp)
-        if len(self.lengths) != rows:
-            raise ShapeError(f"KVCache: it holds {len(self.lengths)} rows, got {rows}")
-        n = new[0].shape[-2]
         self._make_room(new, n)
         ends = self.lengths - self.start + self._begin
         for store, x in zip(self._stores, new, strict=True):
@@ -220,8 +222,6 @@ class KVCache:
             self.start += unseen
             self._begin += unseen
         kept = len(self) - self.start
-        if self.max_len is not None and kept + n > self.max_len:
-            raise ArgumentError(f"KVCache: max_len is {self.max_len}, got {kept + n} tokens")
         if not self._stores:
             columns = self.max_len or n
             self._stores = [np.zeros((*x.shape[:-2], columns, x.shape[-1]), x.dtype) for x in new]

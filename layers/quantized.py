@@ -67,7 +67,11 @@ class QuantizedWeight(Module):
             raise ArgumentError(
                 f"QuantizedWeight(W): W must be a finite matrix, got shape {np.shape(W)}"
             )
-        q, s = _rounded(np.asarray(W), axis=0, bits=bits)
+        if not 2 <= bits <= 8:
+            raise ArgumentError(f"QuantizedWeight: bits must be 2 to 8, got {bits}")
+        W = np.asarray(W)
+        W = W if W.dtype.kind == "f" else W.astype(np.float64)  # scales are no integers
+        q, s = _rounded(W, axis=0, bits=bits)
         self.q = mg.tensor(q)
         self.s = mg.tensor(s)
         self.bits = bits

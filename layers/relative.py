@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
+from minigrad.errors import ArgumentError
 
 from .arrays import Array
 from .attention import repeat_heads, split_heads
@@ -161,6 +162,7 @@ class T5Bias(Module, AttentionOption):
         dtype: DTypeLike = np.float64,
     ) -> None:
         check_sizes("T5Bias", n_heads=n_heads, n_buckets=n_buckets, max_distance=max_distance)
+        t5_bucket(0, n_buckets, max_distance, bidirectional)
         self.n_buckets, self.max_distance = n_buckets, max_distance
         self.bidirectional = bidirectional
         self.table = mg.tensor(np.zeros((n_buckets, n_heads), dtype), requires_grad=True)
@@ -230,6 +232,8 @@ def t5_bucket(
 ) -> NDArray[np.integer]:
     """The bucket of each distance j − i: near ones have their own, far ones share, by logarithm.
 
+    Raises: ArgumentError where no bucket is left for near ones, or none lies beyond them.
+
     >>> t5_bucket([0, 1, -1, -7, -8, -15, -1000]).tolist()
     [0, 17, 1, 7, 8, 9, 15]
     >>> t5_bucket([0, 1, -1, -15, -16, -1000], bidirectional=False).tolist()
@@ -240,6 +244,11 @@ def t5_bucket(
     later = half * (to > 0) if bidirectional else 0
     far = np.abs(to) if bidirectional else np.maximum(-to, 0)
     exact = half // 2  # distances below have a bucket each
+    if exact < 1 or max_distance <= exact:
+        raise ArgumentError(
+            f"t5_bucket: {n_buckets} buckets must leave some for near distances, and max_distance "
+            f"must be more than these {exact}, got {max_distance}"
+        )
     # In float32, as T5 computes it: at a bucket's edge the rounding decides.
     ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(exact))
     steps = ratio / np.float32(log(max_distance / exact)) * np.float32(half - exact)

@@ -235,6 +235,8 @@ def test_a_cache_of_fixed_size_is_made_once_and_refuses_more(rng):
     layer, X = MultiHeadAttention(6, 2, is_causal=True, rng=rng), rng.normal(size=(2, 5, 6))
     cache, out = KVCache(max_len=5), []
     with mg.no_grad():
+        with pytest.raises(ArgumentError, match="max_len is 5, got 10 tokens"):
+            layer(rng.normal(size=(3, 10, 6)), cache=cache)
         for t in range(5):
             out.append(layer(X[:, t : t + 1], cache=cache).numpy())
             assert cache.capacity == 5

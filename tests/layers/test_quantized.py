@@ -9,8 +9,9 @@ from tests.compare import assert_same
 from tests.compiled import assert_compiles
 
 
-def test_a_matrix_of_integers_up_to_127_is_kept_exactly(rng):
-    W = rng.integers(-127, 128, (11, 5)).astype(float)
+@pytest.mark.parametrize("dtype", [float, int])
+def test_a_matrix_of_integers_up_to_127_is_kept_exactly(rng, dtype):
+    W = rng.integers(-127, 128, (11, 5)).astype(dtype)
     W[0] = 127
     np.testing.assert_array_equal(np.asarray(L.QuantizedWeight(W)), W)
 
