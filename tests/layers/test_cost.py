@@ -75,8 +75,8 @@ test_every_other_mixture_or_size_is_refused = refusals(
     *((lambda f=f, names=names: f(2, 5, **dict.fromkeys(names.split(), 4)),
        TypeError, f"{MEMORY} {', '.join(names.split()) or 'neither'}")
       for f in (count_memory_bytes, memory_by_array) for names in WIDTHS),
-    (lambda: count_traffic_bytes(1, 5, 64, 64, on_chip=100),
-     ValueError, "on_chip must hold a row of each array, got 100 bytes"),
+    (lambda: count_traffic_bytes(1, 5, 64, 64, on_chip=4 * 4 * 64 - 1),
+     ValueError, "on_chip must hold a row of each array, got 1023 bytes"),
     (lambda: count_flops(2, 5, 7, 3.0, 11),
      TypeError, r"count_flops: d_k must be an integer, got 3\.0"),
     (lambda: count_memory_bytes(2, "5", 3, 7),
@@ -129,6 +129,8 @@ def test_traffic_in_tiles_passes_keys_and_values_once_for_each_block_of_queries(
     traffic = count_traffic_bytes(1, n, d, d, on_chip=4 * entries)
     blocks = n // (entries // (4 * d))
     assert traffic == (4 * (n * d + blocks * 2 * n * d), 4 * n * d)
+    row_by_row = count_traffic_bytes(1, n, d, d, on_chip=4 * 4 * d)
+    assert row_by_row.reads == 4 * (n * d + n * 2 * n * d)
     grows_as = traffic.reads - 4 * n * d
     assert grows_as == 4 * 8 * n * n * d * d // entries  # n² d² / M
     assert traffic.total < count_traffic_bytes(1, n, d, d).total / 5

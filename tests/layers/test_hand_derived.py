@@ -44,6 +44,13 @@ def merged(steps):
 # --- what the steps are ---------------------------------------------------------------------------
 
 
+def test_the_formulas_mention_groups_only_where_heads_are_shared():
+    own, shared = (multi_head_steps(n_heads=6, n_kv_heads=g, **head_inputs(g=g))[2] for g in (6, 2))
+    assert own.forward == "O = A V"
+    assert shared.forward == r"O = A \operatorname{repeat}\left(V\right)"
+    assert shared.formulas["V"].startswith(r"\sum_{\mathrm{group}} A^\top")
+
+
 def test_no_two_gradients_share_memory_with_each_other_or_with_an_input():
     inputs = head_inputs()
     arrays = [*merged(multi_head_steps(n_heads=HEADS, n_kv_heads=KV_HEADS, **inputs)).values()]

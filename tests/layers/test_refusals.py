@@ -216,7 +216,8 @@ OTHERS = [
     (OutOfRangeError, "targets must lie in [0, 5), got 5", lambda: loss(CLASSES * 0 + 5)),
     (OutOfRangeError, "got -100", lambda: loss(CLASSES * 0 - 100)),
     (OutOfRangeError, "[0, 5), got 0 to 6", lambda: L.LearnedPosition(5, D)(z(B, N, D))),
-    (OutOfRangeError, "must lie in [-5, 5), got [7]", lambda: L.global_mask(5, 2, [7])),
+    *((OutOfRangeError, f"must lie in [-5, 5), got [{k}]", lambda k=k: L.global_mask(5, 2, [k]))
+      for k in (5, -6)),
     (DTypeError, "tokens must be integers, got float64", lambda: L.global_mask(5, 2, [0.5])),
     (GradientError, "run the layer within mg.no_grad()",
      lambda: heads(D, H, is_causal=True)(z(B, N, D), cache=L.KVCache())),

@@ -36,7 +36,7 @@ def softmax(S):
 def test_scores_are_returned_at_every_stage(rng, QKV, softcap_first):
     Q, K, V = QKV
     K, V = np.repeat(K, 3, axis=1), np.repeat(V, 3, axis=1)
-    mask = rng.normal(size=(B, 1, N, 11))
+    mask = np.where(rng.random((B, 1, N, 11)) < 0.7, rng.normal(size=(B, 1, N, 11)), -np.inf)
     expected = {"S_raw": Q @ K.swapaxes(-1, -2)}
     expected["S"] = 0.3 * expected["S_raw"]
     if softcap_first:
@@ -62,12 +62,7 @@ def test_a_stage_that_was_left_out_changes_nothing(QKV):
     assert_same(others, [first] * 3, 0)
 
 
-def test_capped_first_a_forbidden_key_gets_nothing_capped_last_it_keeps_some(QKV):
-    allowed = np.tri(N, 11, dtype=bool)
-    _, first = scaled_dot_product_attention(*QKV, allowed, softcap=2.0)
-    _, last = scaled_dot_product_attention(*QKV, allowed, softcap=2.0, softcap_first=False)
-    assert (first[..., ~allowed] == 0).all()
-    assert (last[..., ~allowed] > 0).all()
+def test_capped_last_is_capped_where_there_is_no_mask_too(QKV):
     _, unmasked = scaled_dot_product_attention(*QKV, softcap=2.0, softcap_first=False)
     assert_same(unmasked, scaled_dot_product_attention(*QKV, softcap=2.0)[1], 0)
 
