@@ -19,7 +19,7 @@ from tests.layers.test_pretrained_families import FAMILIES, write_family  # noqa
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat a dog ran".split()
 LONGEST = 17
-ODD = FAMILIES["gpt2"][2] | {"model_type": "gpt2", "twist": 3}
+ODD = FAMILIES["gpt2"][1] | {"model_type": "gpt2", "twist": 3}
 TEXT = "the cat sat on the mat"
 
 

@@ -83,6 +83,10 @@ COVERED = {
     "rnn": (of(layers.RNN(3, 5, rng=0), 2, 4, 3), 4),
     "gru, both ways": (of(layers.GRU(3, 5, bidirectional=True, rng=0), 2, 4, 3), 10),
     "gru, no biases": (of(layers.GRU(3, 5, use_bias=False, rng=0), 2, 4, 3), 3),
+    "dropped weights, evaluated": (
+        of(layers.SelfAttention(5, 2, 3, dropout=0.5, rng=0).eval(), 2, 4, 5),
+        17,
+    ),
     "lstm, two layers": (of(layers.LSTM(3, 5, 2, rng=0), 2, 4, 3), 8),
 }
 BEYOND = {

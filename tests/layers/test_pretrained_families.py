@@ -6,19 +6,23 @@ The numbers are those that `transformers` computes; test_pretrained_transformers
 import contextlib
 import json
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layers import generate, load_pretrained
-from layers.pretrained.files import open_folder
+from layers.pretrained import families
+from layers.pretrained.config import Config
+from layers.pretrained.files import Folder, Stored, open_folder
+from layers.pretrained.loading import MODELS, _usual_sources
+from layers.pretrained.settings import read as settings_of
 from minigrad.errors import ArgumentError, FileError, MinigradError
 from tests.compare import assert_same
 from tests.layers.test_pretrained import (
     CONFIG,
     D_FF,
     N_TOKENS,
-    SHAPES,
     TOKENS,
     D,
     file_of,
@@ -28,104 +32,28 @@ from tests.layers.test_pretrained import (
 pytest.importorskip("safetensors")
 
 
-def blocks(template, *shapes, count=2):
-    """The tensors of each block: names with `*` for its number."""
-    named = {name: shape for many in shapes for name, shape in many.items()}
-    return {
-        f"{template.replace('*', str(k))}{n}": s for k in range(count) for n, s in named.items()
-    }
-
-
-def affine(name, n_in, n_out):
-    return {f"{name}.weight": (n_in, n_out), f"{name}.bias": (n_out,)}
-
-
-def norm(name):
-    return {f"{name}.weight": (D,), f"{name}.bias": (D,)}
-
-
-GPT2 = {"wte.weight": (N_TOKENS, D), "wpe.weight": (7, D)} | norm("ln_f")
-GPT2 |= blocks(
-    "h.*.", norm("ln_1"), affine("attn.c_attn", D, 3 * D), affine("attn.c_proj", D, D),
-    norm("ln_2"), affine("mlp.c_fc", D, D_FF), affine("mlp.c_proj", D_FF, D),
-)  # fmt: skip
-LAYERS = "model.layers.*."
-QWEN2 = blocks(LAYERS, {"self_attn.q_proj.bias": (D,), "self_attn.k_proj.bias": (4,),
-                        "self_attn.v_proj.bias": (4,)})  # fmt: skip
-QWEN3 = blocks(LAYERS, {"self_attn.q_norm.weight": (4,), "self_attn.k_norm.weight": (4,)})
-GEMMA2 = {name: shape for name, shape in SHAPES.items() if name != "lm_head.weight"}
-GEMMA2 |= blocks(LAYERS, {"pre_feedforward_layernorm.weight": (D,),
-                          "post_feedforward_layernorm.weight": (D,)})  # fmt: skip
-EMBEDDINGS = {"word_embeddings": N_TOKENS, "position_embeddings": 7, "token_type_embeddings": 2}
-BERT = {f"bert.embeddings.{name}.weight": (rows, D) for name, rows in EMBEDDINGS.items()}
-BERT |= norm("bert.embeddings.LayerNorm") | norm("cls.predictions.transform.LayerNorm")
-BERT |= affine("cls.predictions.transform.dense", D, D) | {"cls.predictions.bias": (N_TOKENS,)}
-BERT |= blocks(
-    "bert.encoder.layer.*.", affine("attention.self.query", D, D),
-    affine("attention.self.key", D, D), affine("attention.self.value", D, D),
-    affine("attention.output.dense", D, D), norm("attention.output.LayerNorm"),
-    {"intermediate.dense.weight": (D_FF, D), "intermediate.dense.bias": (D_FF,)},
-    {"output.dense.weight": (D, D_FF), "output.dense.bias": (D,)}, norm("output.LayerNorm"),
-)  # fmt: skip
-ROBERTA = {
-    name.replace("bert.", "roberta.").replace("cls.predictions.", "lm_head.")
-    .replace("transform.dense", "dense").replace("transform.LayerNorm", "layer_norm"): shape
-    for name, shape in BERT.items()
-}  # fmt: skip
-DISTIL = {f"distilbert.embeddings.{name}.weight": (rows, D)
-          for name, rows in EMBEDDINGS.items() if "type" not in name}  # fmt: skip
-DISTIL |= norm("distilbert.embeddings.LayerNorm") | norm("vocab_layer_norm")
-DISTIL |= affine("vocab_transform", D, D) | {"vocab_projector.bias": (N_TOKENS,)}
-DISTIL |= blocks(
-    "distilbert.transformer.layer.*.", affine("attention.q_lin", D, D),
-    affine("attention.k_lin", D, D), affine("attention.v_lin", D, D),
-    affine("attention.out_lin", D, D), norm("sa_layer_norm"), norm("output_layer_norm"),
-    {"ffn.lin1.weight": (D_FF, D), "ffn.lin1.bias": (D_FF,)},
-    {"ffn.lin2.weight": (D, D_FF), "ffn.lin2.bias": (D,)},
-)  # fmt: skip
-
-
-def t5_block(stack, *sublayers):
-    found = {}
-    for k, name in enumerate(sublayers):
-        found[f"{k}.layer_norm.weight"] = (D,)
-        if name == "DenseReluDense":
-            found |= {f"{k}.{name}.wi_{i}.weight": (D_FF, D) for i in (0, 1)}
-            found[f"{k}.{name}.wo.weight"] = (D, D_FF)
-        else:
-            found |= {f"{k}.{name}.{x}.weight": (6, D) for x in "qkv"}
-            found[f"{k}.{name}.o.weight"] = (D, 6)
-    first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    last = f"{stack}.final_layer_norm.weight"
-    return blocks(f"{stack}.block.*.layer.", found) | {first: (8, 2), last: (D,)}
-
-
-T5 = {"shared.weight": (N_TOKENS, D), "lm_head.weight": (N_TOKENS, D)}
-T5 |= t5_block("encoder", "SelfAttention", "DenseReluDense")
-T5 |= t5_block("decoder", "SelfAttention", "EncDecAttention", "DenseReluDense")
-
 KIN = {key: value for key, value in CONFIG.items() if key != "model_type"}
 FAMILIES = {
-    "gpt2": (GPT2, "GPT2LMHeadModel", {
+    "gpt2": ("GPT2LMHeadModel", {
         "vocab_size": N_TOKENS, "n_embd": D, "n_head": 2, "n_layer": 2, "n_inner": D_FF,
         "n_positions": 7}),
-    "llama": (SHAPES, "LlamaForCausalLM", KIN),
-    "mistral": (SHAPES, "MistralForCausalLM", KIN | {"sliding_window": 3}),
-    "qwen2": (SHAPES | QWEN2, "Qwen2ForCausalLM", KIN | {
+    "llama": ("LlamaForCausalLM", KIN),
+    "mistral": ("MistralForCausalLM", KIN | {"sliding_window": 3}),
+    "qwen2": ("Qwen2ForCausalLM", KIN | {
         "use_sliding_window": True, "sliding_window": 2, "max_window_layers": 1}),
-    "qwen3": (SHAPES | QWEN3, "Qwen3ForCausalLM", KIN | {"head_dim": 4}),
-    "gemma2": (GEMMA2, "Gemma2ForCausalLM", KIN | {"head_dim": 4, "query_pre_attn_scalar": 4,
+    "qwen3": ("Qwen3ForCausalLM", KIN | {"head_dim": 4}),
+    "gemma2": ("Gemma2ForCausalLM", KIN | {"head_dim": 4, "query_pre_attn_scalar": 4,
                                                    "sliding_window": 3}),
-    "bert": (BERT, "BertForMaskedLM", {
+    "bert": ("BertForMaskedLM", {
         "vocab_size": N_TOKENS, "hidden_size": D, "num_attention_heads": 2, "num_hidden_layers": 2,
         "intermediate_size": D_FF, "max_position_embeddings": 7}),
-    "roberta": (ROBERTA, "RobertaForMaskedLM", {
+    "roberta": ("RobertaForMaskedLM", {
         "vocab_size": N_TOKENS, "hidden_size": D, "num_attention_heads": 2, "num_hidden_layers": 2,
         "intermediate_size": D_FF, "max_position_embeddings": 7, "pad_token_id": 1}),
-    "distilbert": (DISTIL, "DistilBertForMaskedLM", {
+    "distilbert": ("DistilBertForMaskedLM", {
         "vocab_size": N_TOKENS, "dim": D, "n_heads": 2, "n_layers": 2, "hidden_dim": D_FF,
         "max_position_embeddings": 7}),
-    "t5": (T5, "T5ForConditionalGeneration", {
+    "t5": ("T5ForConditionalGeneration", {
         "vocab_size": N_TOKENS, "d_model": D, "d_kv": 3, "d_ff": D_FF, "num_layers": 2,
         "num_heads": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
         "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
@@ -146,19 +74,33 @@ EXPECTED = {
 """The first four logits after the last token."""
 
 
+def shapes_of(family, config):
+    """What a checkpoint of this family and config holds, by the family's own table of names.
+
+    The table is held by the numbers above: entries are drawn by their tensor's name.
+    """
+    entries = Stored("", "F64", np.broadcast_to(0.0, 2**40))
+    folder, made = Folder(Path("here"), tensors={"": entries}), families.FAMILIES[family]
+    made, settings = settings_of(made, Config(config, folder, [*made.kinds]))
+    model = MODELS[made.model](**settings, rng=0, dtype=np.float64)
+    model.folder = folder
+    sources = _usual_sources(model, made, "" if family == "gpt2" else made.prefix)
+    return {
+        s.name: s.shape(p.shape) for s, p in zip(sources.values(), model.parameters(), strict=True)
+    }
+
+
 def write_family(family, folder, n_tokens=N_TOKENS, positions=7, **more):
     """A checkpoint whose entries depend on the tensor's name alone; `more` goes to its config."""
-    shapes, kind, config = FAMILIES[family]
+    kind, config = FAMILIES[family]
     sizes = {N_TOKENS: n_tokens, 7: positions}  # numbers that nothing else is
-    tensors = {
-        name: np.random.default_rng(zlib.crc32(name.encode())).normal(
-            0, 0.5, [sizes.get(n, n) for n in shape]
-        )
-        for name, shape in shapes.items()
-    }
-    named = {"model_type": family, "architectures": [kind]}
     config = {key: sizes.get(value, value) for key, value in config.items()}
-    return write_folder(folder, tensors, "F64", **config | named | more)
+    config |= {"model_type": family, "architectures": [kind]}
+    tensors = {
+        name: np.random.default_rng(zlib.crc32(name.encode())).normal(0, 0.5, shape)
+        for name, shape in shapes_of(family, config).items()
+    }
+    return write_folder(folder, tensors, "F64", **config | more)
 
 
 def last_logits(model):
