@@ -142,7 +142,10 @@ def _check(path: str, runs: list[RecordedCall]) -> None:
         return
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ArgumentError(f"export_onnx: onnxruntime cannot load the model: {error}") from error
     names = [argument.name for argument in session.get_inputs()]
     for run in runs:
         given = {name: run.inputs[name] for name in names}

@@ -112,9 +112,6 @@ declare(
         normal_cdf: lambda to, x: to.Mul(to.Add(to.Erf(to.Mul(x, sqrt(0.5))), 1), 0.5),
         scale: lambda to, x, factor, out: to.Mul(*both(to, x, factor, out.dtype)),
         square: lambda to, x: to.Mul(x, x),
-        where: lambda to, condition, a, b, out: to.Where(
-            to.cast(to.value(condition, bool), bool), *both(to, a, b, out.dtype), dtype=out.dtype
-        ),
     }
 )
 
@@ -205,6 +202,15 @@ def _(to, x, scale, bits, out):
     steps = to.Round(to.Div(x, s))
     low, high = (to.value(float(end), out.dtype) for end in (-top, top))
     return to.Mul(to.Max(to.Min(steps, high), low), s)
+
+
+@translation(where)
+def _(to, condition, a, b, out):
+    condition = to.cast(to.value(condition, bool), bool)
+    a, b = both(to, a, b, out.dtype)
+    if out.dtype == bool:  # of which onnxruntime has no Where
+        return to.Or(to.And(condition, a), to.And(to.Not(condition), b))
+    return to.Where(condition, a, b, dtype=out.dtype)
 
 
 @translation(mask_add)
