@@ -182,8 +182,9 @@ def test_inputs_have_the_names_of_parameters_and_the_axes_that_may_change(export
     np.testing.assert_allclose(run(model, *by_name.values())[0], expected.numpy(), rtol=1e-6)
 
 
-def test_a_row_that_may_attend_nowhere_gives_zeros(export):
-    layer = MultiHeadAttention(6, 2, rng=0)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_row_that_may_attend_nowhere_gives_zeros(export, is_causal):
+    layer = MultiHeadAttention(6, 2, is_causal=is_causal, rng=0)
     mask = np.random.default_rng(1).random((2, 1, 5)) < 0.5
     model = export(layer, {"X": X, "mask": mask})
     found = run(model, X, np.zeros((2, 1, 5), bool))[0]
@@ -421,6 +422,17 @@ def test_what_has_no_place_in_a_model_is_refused_by_op_and_line(why, tmp_path):
     with pytest.raises(more[1] if more[1:] else ArgumentError, match=message):
         mg.export_onnx(function, path=tmp_path / "m.onnx", **given)
     assert not (tmp_path / "m.onnx").exists()
+
+
+def test_a_model_that_onnxruntime_cannot_load_is_refused(tmp_path, monkeypatch):
+    """It lacks kernels of some dtypes."""
+
+    def refuse(path, providers):
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
+    with pytest.raises(ArgumentError, match="onnxruntime cannot load the model: no kernel"):
+        mg.export_onnx(mg.exp, [X], tmp_path / "m.onnx")
 
 
 TABLE = np.random.default_rng(0).normal(size=(99, 6))
