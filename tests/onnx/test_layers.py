@@ -30,6 +30,7 @@ PADDED = L.LSTM(4, 3, n_layers=2, bidirectional=True, **F32), L.GRU(4, 3, **F32)
 TABLE = mg.tensor(np.linspace(-1.0, 1.0, 15).reshape(5, 3))
 FUNCTIONS = {  # of one tensor
     "largest entries": lambda x: mg.topk(x, 3)[0],
+    "a mean over no axis": lambda x: mg.mean(x, ()) * 2.0,
     "positions that are broadcast": lambda x: mg.take_along_axis(x, np.array([[[3, 0]]]), 2),
     "a slice up to a NumPy integer": lambda x: x[:, : np.int64(2)],
     "what is inside bounds, which NumPy narrows in place": (
