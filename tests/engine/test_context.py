@@ -107,21 +107,24 @@ def test_listeners_hear_every_op_in_order(x):
     assert names.heard == ["exp", "s/sum"]
 
 
-def test_listeners_hear_each_backward_step_and_each_leaf(x):
-    steps, leaves = [], []
+def test_listeners_hear_each_backward_step_and_each_leaf_and_may_keep_the_gradients(x):
+    steps, kept, leaves = [], [], []
 
     class Backward(mg.Listener):
         def backward(self, node, gradient, contributions, seconds):
             steps.append((node.op.name, [c.shape for c in contributions]))
+            kept.append(gradient)
 
         def arrived(self, leaf, gradient):
             leaves.append((leaf, gradient))
 
-    b = mg.tensor(1.0, requires_grad=True)
+    b, seed = mg.tensor(1.0, requires_grad=True), np.ones(2)
     with mg.listen(Backward()):
-        (x * b).sum().backward()
-    assert steps == [("sum", [(2,)]), ("multiply", [(2,), ()])]
+        mg.exp(x * b).backward(seed)
+    seed += 1
+    assert steps == [("exp", [(2,)]), ("multiply", [(2,), ()])]
     assert {id(leaf) for leaf, _ in leaves} == {id(x), id(b)}
+    np.testing.assert_array_equal(kept[0], [1, 1])
 
 
 # ---------------------------------------------------------------- threads and tasks

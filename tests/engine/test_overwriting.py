@@ -52,6 +52,7 @@ VIEWS = {
     "broadcast": lambda w: mg.broadcast_to(w, (2, 2, 3)),
     "view of a view": lambda w: w.T[1:].mT[::-1][..., None],
     "detached": lambda w: w.detach(),
+    "slice of its data": lambda w: w.data[1:][:, 1:],
 }
 
 
