@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, MultiHeadAttention, Sequential
+from layers import RNN, Linear, MultiHeadAttention, Sequential
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, clip_grad_norm
 from minigrad.recording.measures import cosine, saturation
@@ -187,6 +187,18 @@ def test_heads_of_uniform_weights_agree_and_have_all_the_entropy_that_the_mask_l
     flow = watched(layer, lambda step: mg.mean(layer(x) ** 2))
     (uniform,) = [row for row in flow.samples[0].rows.values() if "entropy" in row]
     assert (uniform["entropy"], uniform["agreement"]) == pytest.approx((1, 1), abs=1e-6)
+
+
+def test_a_layer_over_time_has_the_gradients_at_its_first_and_last_step_and_their_count(rng):
+    layer, x = RNN(3, 5, rng=rng), rng.normal(size=(2, 7, 3))
+    for p in layer.parameters():
+        p.assign_(p.numpy() * (p.shape != (5, 5)))  # nothing goes from one state to the next
+    optimizer = SGD(layer.parameters(), lr=0.0)
+    flow = watched(layer, lambda step: mg.sum(layer(x)[:, 2:6]), optimizer=optimizer)
+    (row,) = [row for row in flow.samples[0].rows.values() if "first" in row]
+    assert row["count"] == 4
+    sizes = np.sqrt(((1 - layer(x).numpy() ** 2) ** 2).sum(axis=(0, 2)))  # of tanh's slopes
+    assert (row["first"], row["last"]) == pytest.approx((sizes[2], sizes[5]))
 
 
 @pytest.mark.parametrize(
