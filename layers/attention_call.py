@@ -101,6 +101,12 @@ class AttentionCall:
                 f"{type(self.layer).__name__}: a cache holds the tokens of X itself, and counts "
                 "their positions; it goes with no context= and no positions="
             )
+        seen, kept = self.layer.window, cache.window
+        if kept is not None and cache.max_len is None and (seen is None or seen > kept):
+            raise ArgumentError(
+                f"{type(self.layer).__name__}: its window is {seen}, and the cache lets go of all "
+                f"but the last {kept} tokens; make it with KVCache(window={seen})"
+            )
         return cache
 
     # ---------------------------------------------------------------- before the scores

@@ -23,7 +23,7 @@ class ContextCache:
     """Keys and values of a context, made at the first call of a cross-attention and used again.
 
     Pass it as `cache=` beside `context=`. It belongs to one layer, and to one context: `of` empties
-    it when another array is given.
+    it when another array is given. After writing into the same array, `reset()` it.
 
     Attributes: made: keys (..., m, d_k) and values (..., m, d_v); None before the first call.
 
@@ -66,7 +66,7 @@ class KVCache:
 
     Args:
         window: how many of the last tokens a query sees, itself included; earlier ones are let go.
-            It must be the layer's own window. None keeps all.
+            It must be the layer's own window; a layer that sees more refuses it. None keeps all.
         max_len: the store has so many columns from the first token on, and no more; a window then
             lets go of nothing.
     Attributes:
@@ -205,7 +205,8 @@ class KVCache:
         self.lengths = new.copy()
         if self.max_len is not None:
             for store in self._stores:  # what is not filled is 0, for `_put` adds to it
-                for row, end in zip(store, new, strict=True):
+                rows = store if store.ndim > 2 else store[None]  # (n, d) of one head, unbatched
+                for row, end in zip(rows, new, strict=True):
                     row[..., end:, :] = 0
 
     def _filled(self, which: int) -> NDArray[Any]:

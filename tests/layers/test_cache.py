@@ -159,9 +159,26 @@ def test_what_does_not_fit_a_cache_is_refused(rng, X):
             layer(X, cache=cache, positions=np.arange(N))
     with pytest.raises(ArgumentError, match=r"must lie in \[0, \[11, 11\]\], got \[12, 12\]"):
         cache.crop(12)
+    for window in (None, 4):
+        wide = L.MultiHeadAttention(D, H, rng=rng, is_causal=True, window=window)
+        with pytest.raises(ArgumentError, match=rf"make it with KVCache\(window={window}\)"):
+            wide(X, cache=L.KVCache(window=3))
     cache.at = np.array([[10], [10]])
     with pytest.raises(ArgumentError, match="a cache with `at` takes no mask rule"), mg.no_grad():
         layer(X[:, :1], mg.mask_rules.Window(3), cache=cache)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_store_of_fixed_size_is_cropped_of_one_sequence_too(rng, X, heads):
+    layer = (
+        L.SelfAttention(D, 5, 7, rng=rng, is_causal=True) if heads == 1 else layer_of(rng, "plain")
+    )
+    cache = L.KVCache(max_len=N)
+    with mg.no_grad():
+        layer(X[0, :5], cache=cache)
+        cache.crop(3)
+        found = layer(X[0, 3:6], cache=cache)
+    np.testing.assert_allclose(found.numpy(), layer(X[0, :6]).numpy()[3:], rtol=1e-9, atol=1e-10)
 
 
 def test_a_window_is_cropped_as_far_as_the_next_token_sees(rng, X):
