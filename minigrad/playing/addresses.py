@@ -58,9 +58,9 @@ def keys_of(trace: TraceRecord) -> dict[int, tuple[str, int]]:
 def label_of(trace: TraceRecord, entry: Entry) -> str:
     """What an entry is called on the page and in the list of changes."""
     own = trace.origin(entry)
-    uses = trace.uses(own)
-    if own.op is None and not own.name and uses:  # by what takes it
-        return f"{uses[0].input} of {trace.entries[uses[0].target].label}"
+    use = trace.first_use(own)
+    if own.op is None and not own.name and use is not None:  # by what takes it
+        return f"{use.input} of {trace.entries[use.target].label}"
     return entry.name or own.name or own.label
 
 

@@ -203,6 +203,10 @@ class Recorder(Listener):
         """Where an entry was used, in order."""
         return self._from.get(entry.id, [])
 
+    def first_use(self, entry: Entry) -> Edge | None:
+        """The first use by an op; a detached copy is no op."""
+        return next((edge for edge in self.uses(entry) if self.entries[edge.target].op), None)
+
     def origin(self, entry: Entry) -> Entry:
         """The entry that an intervention replaced by this one; the entry itself if none did."""
         while entry.instead_of is not None:

@@ -154,10 +154,10 @@ class AnnotatedTrace:
 
     def _label_of(self, entry: Entry) -> str:
         """Its name or its op; an unnamed leaf has the name of the input that it is: mask, not a."""
-        uses = self.trace.uses(entry)
         if entry.op is not None or entry.name is not None:
             return entry.label
-        return uses[0].input if uses and len(uses[0].input) > 2 else entry.kind
+        use = self.trace.first_use(entry)
+        return use.input if use is not None and len(use.input) > 2 else entry.kind
 
     def copies(self, entry: int) -> list[Entry]:
         """An entry and its twins in the other copies of its block, in the order they were made."""

@@ -302,6 +302,12 @@ def a_leaf_that_is_called_l_beside_the_loss(rng):
     return lambda: mg.sum(x * 2.0)
 
 
+@says(r"c + \mathrm{detach}(c)", never=[r"\mathrm{detach} +"])
+def an_input_without_a_name_that_is_detached_before_it_is_used(rng):
+    X, W = mg.tensor(rng.normal(size=3)), leaf(rng, 3, name="W")
+    return lambda: mg.sum((X + X.detach()) * W)
+
+
 @says(r"P &= X^\top &&", r"H &= P W &&")
 def a_transposed_factor_that_has_a_name_by_an_equation(rng):
     X, W = leaf(rng, 3, 2, name="X"), leaf(rng, 3, 5, name="W")

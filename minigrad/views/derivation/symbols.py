@@ -77,8 +77,8 @@ def _choices(trace: TraceRecord, entry: Entry) -> str:
     """The letters that an entry without a name may have, by the input that it first is."""
     if entry.op is not None or entry.learns:
         return PARAMETER if entry.op is None else UNNAMED
-    uses = trace.uses(entry)
-    part = uses[0].input if uses else "x"
+    use = trace.first_use(entry)
+    part = "x" if use is None else use.input
     return BY_PART.get(part, rf"\mathrm{{{part}}}" if len(part) > 1 else part)
 
 
