@@ -81,7 +81,7 @@ class SizedProgram:
         return Unfit(values) if found is None else found
 
     def _number(self, values: list[Any]) -> float | Number | Length:
-        if all(value == values[0] for value in values):
+        if all(_same(value, values[0]) for value in values):
             return values[0]
         if isinstance(values[0], float):
             return fit_number(values, self.sizes) or Unfit(values)

@@ -8,6 +8,7 @@ stands for all that they hold.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections import deque
@@ -16,7 +17,6 @@ from contextvars import ContextVar
 from functools import partial
 from inspect import getattr_static
 from operator import is_
-from pathlib import Path
 from types import (
     CellType,
     CodeType,
@@ -49,6 +49,7 @@ _COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # objects, after which the walk ends
 Contents: TypeAlias = dict[Any, Any]  # what something holds, by name
+_FOLDERS_OF_PACKAGES = [f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist")]
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
 _SELDOM = (
     "__init__",
@@ -336,8 +337,7 @@ def _is_installed(module: str, file: str) -> bool:
     """Whether code belongs to us, to Python or to an installed package: taken not to change."""
     package = module.partition(".")[0]
     ours = package in ("minigrad", "numpy", "layers", "builtins")
-    folders = Path(file).parts
-    installed = "site-packages" in folders or "dist-packages" in folders
+    installed = any(folder in file for folder in _FOLDERS_OF_PACKAGES)
     return ours or installed or package in sys.stdlib_module_names
 
 
