@@ -479,7 +479,7 @@ def cross_entropy(logits, targets):
 def _(g, logits, targets):
     """Each row gets its softmax less one at the target, times the gradient over the row count."""
     targets = as_array(targets)
-    one_hot = (np.arange(logits.shape[-1]) == targets[..., None]).astype(logits.dtype)
+    one_hot = np.arange(logits.shape[-1]) == targets[..., None]
     return (softmax(logits) - one_hot) * (g / targets.size)
 
 

@@ -44,7 +44,7 @@ WRONG = [
     (["ops", "--tex"], "unrecognized arguments: --tex"),
     (["cost"], "invalid choice: 'cost'"),
     (["check", "--op", "softmix"], "no op is named 'softmix'; did you mean softmax"),
-    (["check", "--order", "3"], "invalid choice: 3"),
+    (["check", "--order", "3"], "argument --order: invalid choice"),
     (["expain"], "invalid choice: 'expain'"),
 ]
 
