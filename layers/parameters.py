@@ -12,7 +12,14 @@ from numpy.typing import DTypeLike, NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 
-__all__ = ["Parameters", "is_parameter", "modules_in", "paths_matching", "write_state"]
+__all__ = [
+    "Parameters",
+    "is_parameter",
+    "modules_in",
+    "own_array",
+    "paths_matching",
+    "write_state",
+]
 
 
 class Parameters:
@@ -223,7 +230,7 @@ def write_state(
     """Write a state's arrays into the leaves of the same paths; all fit, or nothing is written."""
     wrong = [f"{path}: missing" for path in leaves if path not in state] if strict else []
     wrong += [f"{path}: unexpected" for path in state if path not in leaves] if strict else []
-    fitting = {path: np.asarray(state[path]) for path in leaves if path in state}
+    fitting = {path: own_array(state[path]) for path in leaves if path in state}
     for path, array in fitting.items():
         for what in ("shape", "dtype"):
             expected, got = getattr(leaves[path], what), getattr(array, what)
@@ -236,6 +243,14 @@ def write_state(
         raise ArgumentError("\n  ".join([first, *wrong]))
     for path, array in fitting.items():
         leaves[path].assign_(array)
+
+
+_DATA_VIEW = type(mg.tensor([0.0]).numpy())
+
+
+def own_array(x: Any) -> NDArray[Any]:
+    """An array; of a tensor's `numpy()` a copy: the tensor may be written before that is read."""
+    return np.array(x) if isinstance(x, _DATA_VIEW) else np.asarray(x)
 
 
 def paths_matching(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from minigrad.errors import ArgumentError
 
 from .attention import MultiHeadAttention
 from .module import Module
-from .parameters import is_parameter, join_path
+from .parameters import is_parameter, join_path, own_array
 from .pretrained.family import TensorSource, joined
 from .pretrained.loading import write_named
 
@@ -159,7 +159,7 @@ def _array(value: Any) -> NDArray[Any]:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-    return np.asarray(value)
+    return own_array(value)
 
 
 def to_torch(layer: Module) -> dict[str, NDArray[Any]]:

@@ -95,7 +95,7 @@ class DataParallel:
         return mg.scale(loss, self.weight)
 
     def reduce(self) -> None:
-        """Add up the gradients of all ranks, in buckets."""
+        """Add up the gradients of all ranks, in buckets: once a step, after its last backward."""
         if self._reductions % CHECK_EVERY == 0:
             check_alike("DataParallel.reduce()", self.model, self.ranks)
         self._reductions += 1

@@ -14,6 +14,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from ..module import Module
+from ..parameters import own_array
 from .config import FALLBACK, Config
 from .encoders import TextEncoder
 from .families import FAMILIES
@@ -276,7 +277,7 @@ def load_state(
     >>> all((p.numpy() == 1).all() for p in model.parameters())
     True
     """
-    named = {name: np.asarray(arrays[name]) for name in arrays}
+    named = {name: own_array(arrays[name]) for name in arrays}
     leaves = (*model.named_parameters(), *model.named_buffers())
     write_named("load_state", model, named, {p: _renamed(p, rename or {}) for p, _ in leaves})
 

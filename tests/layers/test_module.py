@@ -276,6 +276,15 @@ def test_state_dict_holds_copies(block):
     np.testing.assert_array_equal(block.gain.numpy(), np.ones(5))
 
 
+@pytest.mark.parametrize("load", [L.Module.load_state_dict, L.load_state])
+def test_two_parameters_can_be_exchanged_by_their_own_arrays(rng, load):
+    layer = L.SelfAttention(5, 3, 3, rng=rng)
+    state = layer.state_dict()
+    exchanged = {"W_Q": layer.W_K.numpy(), "W_K": layer.W_Q.numpy()}
+    load(layer, {path: p.numpy() for path, p in layer.named_parameters()} | exchanged)
+    assert_same(layer.state_dict(), state | {"W_Q": state["W_K"], "W_K": state["W_Q"]}, 0)
+
+
 def test_everything_that_does_not_fit_is_reported_at_once_and_nothing_written(block):
     before, state = block.state_dict(), block.state_dict()
     del state["layers.1.W"]
