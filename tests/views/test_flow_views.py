@@ -104,3 +104,19 @@ def test_what_is_not_finite_is_red_from_its_step_on_and_the_finding_is_marked(tm
 def test_what_cannot_be_drawn_is_refused(tmp_path, name, options, said):
     with pytest.raises(ArgumentError, match=said):
         run().draw(tmp_path / name, **options)
+
+
+def test_a_gradient_that_was_zero_at_first_alone_is_not_called_zero_at_last(tmp_path):
+    """What lies before a layer that begins as zeros learns from the second step on."""
+    rng = np.random.default_rng(3)
+    X, W = rng.normal(size=(7, 3)), mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="W")
+    V = mg.tensor(np.zeros((5, 2)), requires_grad=True, name="V")
+    optimizer = SGD([W, V], lr=0.1)
+    with mg.watch([W, V]) as flow:
+        for _ in range(3):
+            optimizer.zero_grad()
+            mg.mean((mg.tanh(X @ W) @ V - 1.0) ** 2).backward()
+            optimizer.step()
+    assert flow.samples[0].notes["W"] == "zero"
+    assert "exactly 0" not in flow.table(200)
+    assert "exactly 0" not in flow.draw(tmp_path / "f.svg").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from ...recording.flow import FlowRecord, FlowRow
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..data import Json
 from ..plain import filled, one_line, one_of, sized
-from .table import NOTES, summary
+from .table import NOTES, last_note, summary
 
 __all__ = ["colours", "draw_flow", "flow_picture", "flow_svg"]
 
@@ -82,7 +82,7 @@ class _Picture:
         every = max(1, -(-len(flow.samples) // MOST_STEPS_DRAWN))
         self.samples = flow.samples[::every]
         self.rows = shown_rows(flow, self.findings)
-        shown = [row for row in self.rows if self._note(row) != "cancels"]  # no colour for rounding
+        shown = [row for row in self.rows if last_note(flow, row.path) != "cancels"]  # rounding
         sizes = [x for row in shown for _, x in flow.series(row.path, "gradient")]
         self.scale = FIXED if scale == "fixed" else Scale.around(sizes)
         self.width = PLOT / max(1, len(self.samples))
@@ -156,7 +156,7 @@ class _Picture:
     def _cells(self) -> Iterator[str]:
         for k, row in enumerate(self.rows):
             y = self.top + CELL_HEIGHT * k
-            sizes, note = self.flow.series(row.path, "gradient"), self._note(row)
+            sizes, note = self.flow.series(row.path, "gradient"), last_note(self.flow, row.path)
             yield f"<g><title>{escape(_title(row.path, sizes, note))}</title>"
             name = one_line(row.path)
             name = name if len(name) <= NAME_LETTERS else "…" + name[1 - NAME_LETTERS :]
@@ -178,9 +178,6 @@ class _Picture:
             return "none"
         kind = f"b{self.scale.bin(size)}" if size else "zero"
         return kind if isfinite(size) else "alarm"
-
-    def _note(self, row: FlowRow) -> str:
-        return next((s.notes[row.path] for s in self.samples if row.path in s.notes), "")
 
     def _steps(self) -> Iterator[str]:
         for i in range(0, len(self.samples), max(1, -(-len(self.samples) // 10))):

@@ -14,7 +14,7 @@ from ...recording.requests import distances_of, divergence
 from ..plain import one_line, shaped, sized
 from ..terminal import Column, Paint, bar, finished, grid, wide
 
-__all__ = ["flow_table"]
+__all__ = ["flow_table", "last_note"]
 
 RUN_COLUMNS = (
     Column("row", shrink="start"),
@@ -97,6 +97,14 @@ def summary(flow: FlowRecord) -> str:
     return said
 
 
+def last_note(flow: FlowRecord, path: str) -> str:
+    """What is odd about a row at last: nothing, if it had a gradient since and nothing was."""
+    for sample in reversed(flow.samples):
+        if path in sample.notes or sample.rows.get(path, {}).get("gradient"):
+            return sample.notes.get(path, "")
+    return ""
+
+
 def _cells(flow: FlowRecord, row: FlowRow, paint: Paint) -> list[str]:
     def middle(figure: str, text: Callable[[float], str]) -> str:
         found = [x for _, x in flow.series(row.path, figure)]
@@ -104,7 +112,7 @@ def _cells(flow: FlowRecord, row: FlowRow, paint: Paint) -> list[str]:
 
     latest = next((s.rows[row.path] for s in reversed(flow.samples) if row.path in s.rows), {})
     gradients: list[float | None] = [x for _, x in flow.series(row.path, "gradient")] or [None]
-    note = next((s.notes[row.path] for s in reversed(flow.samples) if row.path in s.notes), "")
+    note = last_note(flow, row.path)
     stuck = latest.get("saturated") if row.saturates.startswith("units") else None
     dead = f"{stuck:.0%} of {row.saturates}" if stuck else ""
     return [
