@@ -79,8 +79,11 @@ class _Writes:
     @staticmethod
     def owner(array: Array) -> Array:
         """The array whose memory it is."""
-        while isinstance(array.base, np.ndarray):
-            array = array.base
+        base = array.base
+        while base is not None:
+            if isinstance(base, np.ndarray):
+                array = base
+            base = getattr(base, "base", None)  # of what as_strided puts between two arrays, too
         return array
 
     def note(self, array: Array, place: SourceLocation) -> None:
