@@ -123,7 +123,7 @@ def test_of_a_frozen_layer_only_the_input_gets_a_gradient(rng, name):
 
 
 @kinds(ROWS, WITH_CONTEXT, OF_TOKENS)
-@pytest.mark.parametrize(("b", "n", "m"), [(2, 7, 5), (1, 1, 1), (3, 40, 1)])
+@pytest.mark.parametrize(("b", "n", "m"), [(2, 37, 5), (1, 1, 1)])
 def test_the_closed_form_of_a_cost_is_what_the_graph_counts(rng, name, b, n, m):
     n = N if name == "gpt-2" else n  # it has so many positions
     layer, *inputs = drawn(rng, name, b, n, m)
