@@ -409,6 +409,8 @@ class OutsideOps(Follower):
         if self.quiet or self.reason is not None:
             return call(*plain(args), **plain(kwargs))
         out = kwargs.pop("out", None)
+        if id(out[0] if isinstance(out, tuple) else out) in self.scalars:
+            out = None  # x += y of NumPy's scalars makes another one
         bare = substitute((args, kwargs), plain)
         before = len(self.program.steps)
         self.program.op, self.program.path = name, ""
@@ -441,7 +443,8 @@ class OutsideOps(Follower):
         followed = array.view(Followed)
         self.values.know(array, made.value)
         self.values.know(followed, made.value)
-        if not array.shape:
+        step = made.value.step
+        if not array.shape and (step is None or step.kind != "view"):
             self.scalars[id(followed)] = followed  # kept, so that its id stays its own
         return followed
 

@@ -156,6 +156,14 @@ def copied_after_a_write(w, x):
     return w * mg.tensor(np.asarray(y)) * mg.tensor(np.asarray(row))[0]
 
 
+def running_total(w, x):
+    """x += y of a number of NumPy's makes another one."""
+    total = x.sum()
+    first = total
+    total += x.max()
+    return w * first + total
+
+
 RATE = attrgetter("rate")
 SETTINGS = "w * Settings.rate", "class Settings: rate = 2.0"
 NESTED = lambda: {"more": {"rate": 1.5}}, lambda state: state["more"]["rate"]
@@ -232,6 +240,7 @@ KEPT = {
         lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2]
     ),
     "copied after a write": unchanged(copied_after_a_write),
+    "running total": unchanged(running_total),
     "data of a tensor": unchanged(lambda w, x: w * (w.data * 2.0) + w * w.numpy().max()),
 }  # fmt: skip
 
