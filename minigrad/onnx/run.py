@@ -235,7 +235,8 @@ class CallRecorder(Follower):
         out = out[0] if isinstance(out, tuple) else out
         made = None if self.quiet else _by_op(name, args, settings)
         if made is not None:
-            if out is None:
+            is_number = out is not None and not out.shape and not np.shape(out.base)
+            if out is None or is_number:  # x += y of NumPy's scalars makes another one
                 return made
             if isinstance(out, Traced) and (out.shape, out.dtype) == (made.shape, made.dtype):
                 plain(out)[...] = plain(made)  # x &= y

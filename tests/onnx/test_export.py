@@ -471,11 +471,20 @@ def test_arrays_of_positions_grow_with_the_length(export, name):
         np.testing.assert_allclose(run(model, x)[0], expected, rtol=1e-6, atol=1e-6)
 
 
+def running_total(x):
+    """x += y of a number of NumPy's makes another one."""
+    total = x.numpy().sum()
+    first = total
+    total += 5.0
+    return x * first + total
+
+
 OF_OTHER_VALUES = {
     "a quotient that rounds up to a whole number": (lambda x: x.numpy() // 0.1, [1.0, -1.0, 0.25]),
     "a quotient by zero": (lambda x: 1 // x.numpy(), [0.0, -0.0, 0.5]),
     "a remainder of negative numbers": (lambda x: x.numpy() % -0.1, [1.0, -1.0, 0.0]),
     "a number that is NaN": (lambda x: mg.where(x.data > 0, x, np.nan), [1.0, -1.0, 0.0]),
+    "a total that goes on": (running_total, [1.0, -1.0, 0.5]),
     "log1p of what overflows": (lambda x: mg.log1p(mg.exp(x)), [1e3, -1e3, 1.0]),
     "a row of nothing but -inf": (mg.log_softmax, [-np.inf, -np.inf, -np.inf]),
     "large numbers over all axes": (lambda x: mg.log_softmax(x, axis=None), [1e9, 1e9, 0.0]),
