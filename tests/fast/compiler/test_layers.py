@@ -104,7 +104,7 @@ MASKED = {
     "tiles": partial(MultiHeadAttention, 6, 2, is_causal=True, method="tiled"),
     "window of tiles": partial(MultiHeadAttention, 6, 2, window=3, method="tiled"),
     "LSTM": partial(LSTM, 6, 4, 2, True),
-    "LSTM step by step": partial(LSTM, 6, 4, 2, True, method="steps"),
+    "LSTM step by step": partial(LSTM, 6, 4, method="steps"),
 }
 
 
