@@ -112,7 +112,7 @@ class Dependencies:
         things: what was reached, by id. They are kept alive, so an id stays theirs.
         names: what variables and attributes call them, by id.
         iterator: whether something can be used up.
-        words: the names in the code of the functions that were reached.
+        words: the names and strings in the code of the functions that were reached.
     """
 
     def __init__(self, step: object, arguments: Iterable[object]) -> None:
@@ -266,7 +266,7 @@ class Dependencies:
         if installed and function is not self._step:
             return (getattr(function, "__wrapped__", None),)
         words = set(_words(code))
-        self.words |= words
+        self.words.update(words, _texts(code))
         spaces = [function.__globals__]
         for space in spaces:  # modules within modules too
             found = [x for word in words if isinstance(x := space.get(word), ModuleType)]
@@ -331,6 +331,15 @@ def _words(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _words(constant)
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    """Its strings: getattr and vars() find attributes by them."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, str):
+            yield constant
 
 
 def _is_installed(module: str, file: str) -> bool:

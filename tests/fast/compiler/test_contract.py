@@ -275,6 +275,18 @@ def carried():
     return term, None
 
 
+def carried_by_name():
+    state = SimpleNamespace(last=None)
+
+    def term(w, x):
+        last = getattr(state, "last", None)
+        y = w * x if last is None else w * x + last
+        vars(state)["last"] = y.numpy()
+        return y
+
+    return term, None
+
+
 def carried_array():
     state = SimpleNamespace(last=np.zeros(SIZE))
 
@@ -315,6 +327,7 @@ BROKEN = {
     "drawn": drawn_outside,
     "counted": counted,
     "carried": carried,
+    "carried by name": carried_by_name,
     "carried in an array": carried_array,
     "written through .data": unchanged(doubled_in_place),
     "as many as are true": unchanged(lambda w, x: w * mg.mean(w[np.where(x > 0.5)[0]])),
