@@ -109,11 +109,12 @@ def _forward_by_rows(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -
         return _forward(x, weight, bias, eps, centre)
     out = empty(x.shape, x.dtype)
     rows, made = as_rows(x), as_rows(out)
-    kept = [np.empty((len(rows), 1), x.dtype) for _ in range(1 + centre)]
+    kept = [np.empty((*x.shape[:-1], 1), x.dtype) for _ in range(1 + centre)]
+    of_rows = [as_rows(values) for values in kept]
 
     def work(part: slice) -> None:
         _, *found = _forward(rows[part], weight, bias, eps, centre, made[part])
-        for whole, values in zip(kept, found, strict=True):
+        for whole, values in zip(of_rows, found, strict=True):
             whole[part] = values
 
     in_slices(work, len(rows), x.size)
@@ -124,13 +125,14 @@ def _backward_by_rows(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, need
     if x.__class__ is not np.ndarray:
         return _backward(g, x, weight, mean, inverse, needed)
     d_x = empty(x.shape, x.dtype)
-    rows, gradients, made = map(as_rows, (x, g, d_x))
+    rows, gradients, made, inverses = map(as_rows, (x, g, d_x, inverse))
+    means = None if mean is None else as_rows(mean)
     sums: dict[int, Any] = {}  # of ∂w, by the first row
 
     def work(part: slice) -> None:
-        part_mean = None if mean is None else mean[part]
+        part_mean = None if means is None else means[part]
         _, sums[part.start] = _backward(
-            gradients[part], rows[part], weight, part_mean, inverse[part], needed, made[part]
+            gradients[part], rows[part], weight, part_mean, inverses[part], needed, made[part]
         )
 
     in_slices(work, len(rows), x.size)

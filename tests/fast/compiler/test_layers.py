@@ -200,6 +200,25 @@ def test_a_wrong_rule_is_wrong_the_same_way(plant):
     np.testing.assert_allclose(mg.grad(mg.tanh(x).sum(), x), 3 * (1 - np.tanh(x.data) ** 2))
 
 
+@pytest.mark.parametrize("norm", [lambda x, w: mg.layer_norm(x, w, w), mg.rms_norm])
+def test_a_norm_before_dropout_is_compiled(norm, rng):
+    """Its rule asks for a number, which a program that has drawn cannot check: it runs as one call
+    on what the forward kept, of whose rows the forward was followed.
+    """
+    x, w = (mg.tensor(np.ones(s, np.float32), requires_grad=True) for s in ((32, 8, 24), 24))
+
+    @mg.compile
+    def step(scale):
+        x.grad = w.grad = None
+        loss = mg.sum(mg.dropout(norm(x * scale, w), 0.3, rng) ** 2)
+        loss.backward()
+        return loss
+
+    for _ in range(5):  # compared with the eager step at the second and fourth
+        step(rng.normal(size=(32, 8, 24)).astype(np.float32))
+    assert step.reasons == []
+
+
 def test_names_cannot_write_code():
     """Generated source is made of identifiers, whatever tensors are called."""
     evil = "x\n    import os #'); raise SystemExit"
