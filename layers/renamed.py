@@ -6,7 +6,6 @@ are the whole list; `renamed` decorates the calls that had them.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Collection
 from functools import wraps
@@ -103,8 +102,5 @@ def _put(call: str, kwargs: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _warn(text: str) -> None:
-    """Warn at the line that called into layers."""
-    level, frame = 3, sys._getframe(2).f_back
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("layers."):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(f"{text} for one more release", DeprecationWarning, stacklevel=level)
+    """Warn at the line of the call that is decorated."""
+    warnings.warn(f"{text} for one more release", DeprecationWarning, stacklevel=3)

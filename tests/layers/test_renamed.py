@@ -1,5 +1,7 @@
 """Old names and places of arguments work as the new ones, and warn at the caller's line."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,20 @@ def test_an_old_argument_gives_the_same_and_warns_at_the_callers_line(old):
     assert {warning.filename for warning in caught} == {__file__}
 
     assert_same(found, eval(NEW[old]), 0)
+
+
+class Inner(L.Module):
+    """A user's layer, whose forward a layer of ours calls."""
+
+    def forward(self, X):
+        return L.linear_attention(X, X, X, causal=True)
+
+
+def test_an_old_argument_within_a_forward_warns_at_its_own_line():
+    with pytest.warns(DeprecationWarning, match="is now is_causal=") as caught:
+        L.Sequential(Inner())(X)
+    lines = pathlib.Path(caught[0].filename).read_text(encoding="utf-8").splitlines()
+    assert "L.linear_attention(X, X, X, causal=True)" in lines[caught[0].lineno - 1]
 
 
 def test_batch_norms_momentum_in_its_old_place_is_the_momentum():
