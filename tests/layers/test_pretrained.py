@@ -136,6 +136,13 @@ def test_training_then_saving_over_the_same_folder_keeps_the_new_weights(tensors
     assert_same(load_pretrained(folder)(TOKENS), model(TOKENS), 0)
 
 
+def test_the_one_file_there_is_may_have_another_name(tensors, write):
+    folder = write(tensors)
+    whole = load_pretrained(folder)(TOKENS).numpy()
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    assert_same(load_pretrained(folder)(TOKENS), whole, 0)
+
+
 def test_shards_are_read_by_their_index_and_written_as_shards(tensors, write, tmp_path):
     whole = load_pretrained(write(tensors))(TOKENS).numpy()
     folder, names = write_folder(tmp_path / "sharded", **CONFIG), list(tensors)

@@ -245,6 +245,12 @@ def test_an_encoder_is_told_that_it_writes_no_text(tmp_path):
         generate(model, [3], 6)
 
 
+def test_segments_of_an_encoder_without_any_are_refused(tmp_path):
+    model = load_pretrained(write_family("distilbert", tmp_path))
+    with pytest.raises(ArgumentError, match="has no embedding of segments"):
+        model(TOKENS, segments=0 * TOKENS)
+
+
 def test_a_t5_writes_what_its_logits_say(tmp_path):
     model = load_pretrained(write_family("t5", tmp_path), np.float64)
     rows, written = [TOKENS[0], TOKENS[0, :3]], [np.zeros((1, 1), int), np.zeros((1, 1), int)]
