@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +20,11 @@ from .initialisers import Seed, generator
 from .linear import check_sizes, linear
 from .module import Module
 from .parameters import join_path, paths_matching, write_state
-from .quantized import QuantizedWeight
+from .quantized import QuantizedWeight, TrainedQuantizedWeight
 
 __all__ = ["Adapters", "LowRankWeight", "lora"]
+
+Matrix: TypeAlias = mg.Tensor | QuantizedWeight | TrainedQuantizedWeight
 
 
 class LowRankWeight(Module):
@@ -32,7 +34,7 @@ class LowRankWeight(Module):
 
     `layers.linear` multiplies by it. In training, `dropout` drops entries of the x before A.
 
-    Attributes: W (d_in, d_out), or a QuantizedWeight; A (d_in, r); B (r, d_out); s, a buffer.
+    Attributes: W (d_in, d_out), or a quantized one; A (d_in, r); B (r, d_out); s, a buffer.
     Source: Hu et al. 2021, section 4.1, arXiv:2106.09685; A and B there are our Aᵀ and Bᵀ.
 
     >>> W = LowRankWeight(mg.tensor(np.ones((3, 5))), rank=2, alpha=4.0, rng=0)
@@ -41,10 +43,11 @@ class LowRankWeight(Module):
     """
 
     buffers = ("s",)
+    unrounded = ("A", "B")
 
     def __init__(
         self,
-        W: mg.Tensor | QuantizedWeight,
+        W: Matrix,
         rank: int,
         alpha: float,
         dropout: float = 0.0,
@@ -71,7 +74,7 @@ class LowRankWeight(Module):
 
     def merged(self) -> NDArray[Any]:
         """W + s A B. Raises: ArgumentError if W is quantized, which would round the adapter."""
-        if isinstance(self.W, QuantizedWeight):
+        if not isinstance(self.W, mg.Tensor):
             raise ArgumentError(
                 f"merge: {self._name} is quantized, and so would the adapter be; give the model of "
                 "full precision the same adapters, then merge"
@@ -168,9 +171,9 @@ def _matrices(model: Module) -> dict[str, tuple[Module, str]]:
     return {
         join_path(path, name): (module, name)
         for path, module in model.named_modules()
-        if not isinstance(module, Embedding | LowRankWeight)
+        if not isinstance(module, Embedding | LowRankWeight | TrainedQuantizedWeight)
         for name, W in vars(module).items()
-        if name[0] in "WV" and isinstance(W, mg.Tensor | QuantizedWeight) and len(W.shape) == 2
+        if name[0] in "WV" and isinstance(W, Matrix) and len(W.shape) == 2
     }
 
 

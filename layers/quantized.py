@@ -106,6 +106,8 @@ class TrainedQuantizedWeight(Module):
     array([[  64., -254.]])
     """
 
+    unrounded = ("W",)
+
     def __init__(self, W: mg.Tensor, bits: int = 8) -> None:
         self.W = W
         self.bits = bits
@@ -211,7 +213,7 @@ def quantize(
     """A copy of a model whose products of rows and weights are those of integers of few bits.
 
     Args: example: what the model is called with; which weights it multiplies by is seen from that
-            call. Embeddings, norms and biases stay as they are.
+            call. Embeddings, norms, biases and the adapters of `lora` stay as they are.
         bits: 2 to 8, of weights and of what they are multiplied with.
         train: a copy to be trained for it: its matrices stay parameters, at full precision, and
             every product rounds them and its rows (TrainedQuantizedWeight). `quantize(copy, X,
@@ -267,10 +269,11 @@ def quantize(
 def _multiplied(model: Module, weights: Collection[int]) -> Iterator[tuple[Module, str, mg.Tensor]]:
     """The matrices whose ids are among these, and those already trained: layer, attribute, W."""
     for module in model.modules():
+        unrounded = getattr(module, "unrounded", ())  # matrices of this layer that stay as they are
         for name, value in vars(module).items():
             if isinstance(value, TrainedQuantizedWeight):
                 yield module, name, value.W
-            elif isinstance(module, TrainedQuantizedWeight) or not isinstance(value, mg.Tensor):
+            elif name in unrounded or not isinstance(value, mg.Tensor):
                 continue
             elif value.ndim == 2 and id(value) in weights:
                 yield module, name, value

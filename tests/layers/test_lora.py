@@ -173,11 +173,22 @@ def test_a_matrix_shared_by_two_layers_has_one_adapter_and_stays_shared(rng):
     assert list(model.state_dict()) == ["layers.0.W", "layers.0.b", "layers.2.b"]
 
 
-def test_a_quantized_model_is_trained_through_adapters_of_full_precision(rng):
+@pytest.mark.parametrize("train", [False, True], ids=["integers", "rounded in training"])
+@pytest.mark.parametrize("adapters_first", [False, True], ids=["quantized first", "adapters first"])
+def test_a_quantized_model_is_trained_through_adapters_of_full_precision(
+    rng, train, adapters_first
+):
     x = rng.normal(size=(2, 3, 8))
-    model = L.quantize(L.TransformerBlock(8, 2, rng=0), x)
-    before = model(x).numpy()
-    adapters = L.lora(model, 2, rng=0)
+    model = L.TransformerBlock(8, 2, rng=0)
+    if adapters_first:
+        before = L.quantize(model, x, train=train)(x).numpy()
+        L.lora(model, 2, rng=0)
+        model = L.quantize(model, x, train=train)
+        adapters = L.Adapters(model)
+    else:
+        model = L.quantize(model, x, train=train)
+        before = model(x).numpy()
+        adapters = L.lora(model, 2, rng=0)
     assert_same(model(x), before, 0)
     optimizer, losses = Adam(adapters.parameters(), 0.05), []
     for _ in range(20):
