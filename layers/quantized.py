@@ -27,7 +27,11 @@ def largest_integer(bits: int) -> int:
 
 
 def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice."""
+    """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice.
+
+    Of float16, s is float32: a small scale would have few digits, and q s could exceed x.
+    """
+    x = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
     largest = np.abs(x).max(axis=axis, keepdims=True, initial=0)
     s = np.where(largest > 0, largest / largest_integer(bits), 1).astype(x.dtype)
     return np.rint(x / s).astype(np.int8), s
@@ -36,7 +40,8 @@ def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8
 def _scale(x: mg.Tensor, axis: int, bits: int) -> mg.Tensor:
     """The scales of `_rounded`, by ops; no gradient flows into them."""
     largest = mg.max(mg.abs(x.detach()), axis=axis, keepdims=True)
-    return mg.where(largest > 0, mg.scale(largest, 1 / largest_integer(bits)), 1.0)
+    s = mg.scale(largest, 1 / largest_integer(bits))
+    return mg.where(s > 0, s, 1.0)
 
 
 class QuantizedWeight(Module):
@@ -73,7 +78,7 @@ class QuantizedWeight(Module):
         W = W if W.dtype.kind == "f" else W.astype(np.float64)  # scales are no integers
         q, s = _rounded(W, axis=0, bits=bits)
         self.q = mg.tensor(q)
-        self.s = mg.tensor(s)
+        self.s = mg.tensor(s.astype(W.dtype, copy=False))
         self.bits = bits
         self.shape = self.q.shape
         self.dtype = self.s.dtype
@@ -172,7 +177,8 @@ def quantized_linear(
     """
     rows, t = _rounded(np.asanyarray(x), axis=-1, bits=bits)
     wide = np.float32 if len(q) <= EXACT_TERMS else np.float64  # sums of integers, by BLAS
-    out = np.matmul(rows.astype(wide), q.astype(wide)).astype(s.dtype) * t * s
+    sums = np.matmul(rows.astype(wide), q.astype(wide))  # float16 would not hold them
+    out = (sums.astype(np.promote_types(s.dtype, np.float32)) * t * s).astype(s.dtype, copy=False)
     return out if b is None else out + b
 
 

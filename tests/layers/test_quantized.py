@@ -32,6 +32,16 @@ def test_products_are_those_of_integers_whatever_their_number(d_in):
     np.testing.assert_array_equal(found, np.float32(127 * 126 - 127 * 127 * (d_in - 1)))
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 1.0, 30.0])
+def test_products_in_float16_neither_overflow_nor_wrap_around(rng, size):
+    x = (size * rng.uniform(0.5, 1, (5, 600))).astype(np.float16)
+    W = L.QuantizedWeight(rng.uniform(0.5, 1, (600, 3)).astype(np.float16) / 64)
+    wanted = x.astype(float) @ np.asarray(W).astype(float)
+    found = W.product(x, None)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.numpy().astype(float), wanted, rtol=0.02)
+
+
 @pytest.mark.parametrize(
     ("model", "example"),
     [
