@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial, update_wrapper
 from inspect import signature
+from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
@@ -93,6 +94,10 @@ class Compiled(Generic[P, R]):
             "keep what changes from call to call in arrays or Tensors",
         )
         return self.step(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method of a class, the step takes the instance as its first argument."""
+        return self if instance is None else MethodType(self, instance)
 
     def audit(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """A call that runs both ways and compares; what the step returns.

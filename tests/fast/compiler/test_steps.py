@@ -316,3 +316,28 @@ def test_a_step_leaves_behind_what_it_leaves_eagerly(step, kind):
             assert (a is None) == (b is None)
             if a is not None:
                 assert_same(b, a, 1e-11)
+
+
+def test_a_method_may_be_compiled_in_its_class():
+    class Trainer:
+        def __init__(self, start):
+            self.w = mg.tensor(start, requires_grad=True)
+            self.optimizer = Adam([self.w], lr=0.1)
+
+        def eager(self, x):
+            self.optimizer.zero_grad()
+            loss = mg.sum((self.w * x - 1) ** 2)
+            loss.backward()
+            self.optimizer.step()
+            return loss
+
+        step = mg.compile(eager)
+
+    rng = np.random.default_rng(0)
+    pairs = [(Trainer(start), Trainer(start)) for start in ([1.0, 2.0], [3.0, -1.0])]
+    for _ in range(5):
+        for eager, compiled in pairs:
+            x = rng.normal(size=2)
+            assert_same(compiled.step(x), eager.eager(x), 1e-14)
+            assert_same(compiled.w, eager.w, 1e-14)
+    assert (Trainer.step.recordings, Trainer.step.reasons) == (2, [])
