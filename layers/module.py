@@ -37,9 +37,11 @@ class Module(Parameters):
     """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
 
     Both are found by attribute, in order of assignment; Modules in lists, tuples and dicts count
-    too, as `blocks.0`. Assigning names what has no name yet. An array or a number assigned over a
-    parameter, or a Tensor that needs no gradient, is written into it; a computed one is refused. A
-    call opens the scope of the layer's name and runs `forward`. Modules can be copied and pickled.
+    too, as `blocks.0`. What forward itself assigns is a parameter only if it is a leaf that needs a
+    gradient, or a buffer: not what it keeps to look at. Assigning names what has no name yet. An
+    array or a number assigned over a parameter, or a Tensor that needs no gradient, is written into
+    it; a computed one is refused. A call opens the scope of the layer's name and runs `forward`.
+    Modules can be copied and pickled.
 
     An array given to `forward` becomes a leaf (integers, such as token ids, stay as they are), and
     `backward` returns its gradient, which is computed only then. The graph of the last forward is
@@ -73,7 +75,7 @@ class Module(Parameters):
         "training", "version",
     )  # fmt: skip
     _scope = "module"
-    _given_array: bool  # whether the forward that runs was called on an array
+    _given_array: bool | None  # whether the forward that runs was called on an array, if one runs
     # what attention keeps of a forward on an array
     _kept: dict[str, NDArray[np.generic] | None] | None
     _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
@@ -90,7 +92,7 @@ class Module(Parameters):
                 checked_keywords(cls.__name__, new, offered, others)
         layer = super().__new__(cls)
         _set_version(layer, 0)
-        layer._given_array, layer._kept = False, None
+        layer._given_array, layer._kept = None, None
         layer._last, layer._name = None, None
         layer._sessions, layer.training = {}, True
         return layer
@@ -211,7 +213,8 @@ class Module(Parameters):
             held.assign_(np.asarray(value, held.dtype))
             return
         if isinstance(value, mg.Tensor):
-            mark_parameter(value)
+            if self._given_array is None or name in self.buffers:
+                mark_parameter(value)
             if value.name is None:
                 value.name = name
         elif isinstance(value, _MODULE_HOLDERS):
@@ -283,7 +286,10 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
             self._refuse_foreign(other)
         mg.mark_input(X, *others)
         _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
-        returned = forward(self, X, *rest, **kwargs)
+        try:
+            returned = forward(self, X, *rest, **kwargs)
+        finally:
+            _set_given_array(self, None)
         out = returned[0] if returned.__class__ is tuple else returned  # (output, weights)
         if isinstance(out, mg.Tensor) and out.requires_grad:
             input_of = ref(X) if isinstance(X, mg.Tensor) else lambda: X

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
+from minigrad.extend import is_marked_parameter
 
 __all__ = [
     "Parameters",
@@ -210,8 +211,12 @@ class ParameterList(list[mg.Tensor]):
 
 
 def is_parameter(value: Any) -> bool:
-    """Whether an attribute's value is a parameter, or a buffer: a leaf."""
-    return isinstance(value, mg.Tensor) and value.is_leaf
+    """Whether an attribute's value is a parameter, frozen ones too, or a buffer."""
+    return (
+        isinstance(value, mg.Tensor)
+        and value.is_leaf
+        and (value.requires_grad or is_marked_parameter(value))
+    )
 
 
 def modules_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from .engine.listener import (
     mark_input,
 )
 from .engine.op import Op, call, registry
-from .engine.tensor import mark_parameter
+from .engine.tensor import is_marked_parameter, mark_parameter
 from .ops.attention import attention_method
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "call",
     "expect_gradients",
     "hand_derived",
+    "is_marked_parameter",
     "listen",
     "listening",
     "mark_constant",

@@ -20,6 +20,7 @@ import minigrad as mg
 from minigrad import distributed as dist
 from minigrad.distributed import Ranks
 from minigrad.errors import ArgumentError, OutOfRangeError
+from minigrad.extend import mark_parameter
 
 from ..arrays import Array, Mask
 from ..embedding import Embedding
@@ -192,4 +193,6 @@ def part_of(whole: mg.Tensor | Module, axis: int, part: slice) -> mg.Tensor:
     if isinstance(whole, Module):
         raise ArgumentError(f"shard: {whole._name} is wrapped or quantized; merge adapters first")
     array = cut(whole.numpy(), axis, part)
-    return mg.tensor(array, requires_grad=whole.requires_grad, name=whole.name)
+    parameter = mg.tensor(array, requires_grad=whole.requires_grad, name=whole.name)
+    mark_parameter(parameter)  # also where it is frozen
+    return parameter

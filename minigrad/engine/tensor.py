@@ -46,7 +46,7 @@ __all__ = [
     "TensorOrArray",
     "add_gradients",
     "backpropagate",
-    "is_parameter",
+    "is_marked_parameter",
     "mark_parameter",
     "order",
     "seed_of",
@@ -340,7 +340,7 @@ def mark_parameter(tensor: Tensor) -> None:
     tensor._is_parameter = True
 
 
-def is_parameter(tensor: Tensor) -> bool:
+def is_marked_parameter(tensor: Tensor) -> bool:
     """Whether `mark_parameter` was called on it; other leaves with a gradient may be data."""
     return getattr(tensor, "_is_parameter", False)
 

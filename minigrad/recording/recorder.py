@@ -16,7 +16,7 @@ from ..engine.context import Context, current
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.listener import HandDerived, Listener, listen
 from ..engine.op import Op, Shaped
-from ..engine.tensor import Node, Tensor, TensorOrArray, is_parameter
+from ..engine.tensor import Node, Tensor, TensorOrArray, is_marked_parameter
 from ..engine.types import Arguments, Array, Gradient
 from ..engine.writes import writes
 from .checks import CheckResult
@@ -220,7 +220,7 @@ class Recorder(Listener):
         for entry, owner in zip(self.entries, self._open.owners, strict=False):
             name = getattr(owner, "name", None)
             entry.name = name or entry.name
-            entry.is_parameter = isinstance(owner, Tensor) and is_parameter(owner)
+            entry.is_parameter = isinstance(owner, Tensor) and is_marked_parameter(owner)
             if entry.kind == "leaf" and entry.is_parameter:
                 entry.kind = "parameter"
         last = dict.fromkeys(reversed(self.backward_steps))  # a step that ran twice stays once
@@ -262,7 +262,7 @@ class Recorder(Listener):
             facts = {"kind": "input", "made_at": owner.place}
         elif isinstance(value, Tensor) and value.requires_grad:
             leaf = "input" if id(value) in self._open.layer_inputs else "leaf"
-            facts = {"kind": "parameter" if is_parameter(value) else leaf}
+            facts = {"kind": "parameter" if is_marked_parameter(value) else leaf}
         elif isinstance(value, Tensor):
             origin = self._open.by_data.get(id(array))
             facts = {"kind": "input", "why": "frozen"}

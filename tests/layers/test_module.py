@@ -82,6 +82,27 @@ def test_a_computed_tensor_is_no_parameter(rng):
     assert [path for path, _ in layer.named_parameters()] == ["W", "b"]
 
 
+def test_what_forward_keeps_to_look_at_is_no_parameter():
+    class Watched(L.Module):
+        buffers = ("seen",)
+
+        def __init__(self):
+            self.linear, self.scale = L.Linear(3, 2, rng=0), mg.tensor([2.0])
+
+        def forward(self, x):
+            self.hidden = self.linear(x)
+            self.seen = mg.sum(x)
+            return self.hidden * self.scale
+
+    layer = Watched()
+    layer.linear.freeze()
+    with mg.no_grad():
+        layer(mg.tensor(np.ones((1, 3))))
+    expected = ["scale", "seen", "linear.W", "linear.b"]
+    assert layer.hidden.is_leaf
+    assert list(layer.state_dict()) == list(copy.deepcopy(layer).state_dict()) == expected
+
+
 def test_a_module_that_holds_itself_is_walked_once(rng):
     layer = L.Linear(3, 2, rng=rng)
     layer.me = [layer]
