@@ -208,7 +208,7 @@ class Audit:
             return
         allowed = self._noise()
         for name, finding in found.items():
-            if not _apart(made[name], wanted[name]) <= allowed.get(name, -1.0):
+            if name not in allowed or not _apart(made[name], wanted[name]) <= allowed[name]:
                 self.finding = finding
                 return
         self.rounding = next(iter(found.values()))

@@ -513,6 +513,14 @@ def test_the_warning_names_what_differs_and_where_and_the_step_goes_on_eagerly()
     assert "runs eagerly: call 2 differs" in repr(step)
 
 
+def test_a_returned_number_that_was_frozen_is_noticed():
+    w = leaf(0)
+    run = mg.compile(lambda x: ((w * x).detach(), float(np.asarray(x).max())))
+    run(np.ones(SIZE))
+    with pytest.warns(mg.CompileWarning, match=r"in what it returns\[1\], 1.0 in place of 2.0"):
+        assert run(np.full(SIZE, 2.0))[1] == 2.0
+
+
 def test_an_audit_on_demand_finds_what_changed():
     w, state = leaf(0), np.ones(SIZE * 4000)
 
