@@ -1,9 +1,9 @@
 """The whole idea on one page: NumPy, and nothing of ours until the comparison at the end.
 
-A tensor remembers how it was computed. Six kinds of step each say how a gradient goes back through
-them. Ten lines walk the steps in reverse. Attention is composed of them, with one head and with
-many, and a picture shows its graph with the size of every gradient. Then the same weights go
-through minigrad and through the steps derived by hand, and all three agree to rounding.
+A tensor remembers how it was computed. Seven ops each say how a gradient goes back through them. A
+few lines walk the ops in reverse. Attention is composed of them, with one head and with many, and a
+picture shows its graph with the size of every gradient. Then the same weights go through minigrad
+and through the steps derived by hand, and all three agree to rounding.
 
     python examples/one_page.py graph.svg       without a path it draws nothing
 """

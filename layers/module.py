@@ -41,7 +41,7 @@ class Module(Parameters):
     gradient, or a buffer: not what it keeps to look at. Assigning names what has no name yet. An
     array or a number assigned over a parameter, or a Tensor that needs no gradient, is written into
     it; a computed one is refused. A call opens the scope of the layer's name and runs `forward`.
-    Modules can be copied and pickled.
+    Modules can be copied and pickled; a copy has detached what forward computed and kept.
 
     An array given to `forward` becomes a leaf (integers, such as token ids, stay as they are), and
     `backward` returns its gradient, which is computed only then. The graph of the last forward is
@@ -151,9 +151,13 @@ class Module(Parameters):
         X, out = self._last[0](), self._last[1]()
         if X is None or out is None:
             gone = "output" if out is None else "input"
+            given, remedy = "a Tensor", "hold on to both, or pass an array"
+            if X is not None and not isinstance(X, mg.Tensor):
+                given = "what is no array of floats, as token ids are,"
+                remedy = "hold on to the output, out = layer.forward(x)"
             raise GradientError(
-                f"{call}: the last forward's {gone} is gone; a layer called with a Tensor does not "
-                "keep its graph alive: hold on to both, or pass an array"
+                f"{call}: the last forward's {gone} is gone; a layer called with {given} does not "
+                f"keep its graph alive: {remedy}"
             )
         return X, out
 
@@ -239,7 +243,8 @@ class Module(Parameters):
 
     def __getstate__(self) -> tuple[dict[str, Any], str | None, bool]:
         """What a copy has of this module: everything but the graph of the last forward."""
-        return vars(self), self._name, self.training
+        held = {name: _without_graph(value) for name, value in vars(self).items()}
+        return held, self._name, self.training
 
     def __setstate__(self, state: tuple[dict[str, Any], str | None, bool]) -> None:
         vars(self).update(state[0])
@@ -326,6 +331,20 @@ _ARRAYS = (mg.Tensor, np.ndarray)
 # by class: a tracer is none of these
 _ARRAY_KINDS = (np.ndarray, list, tuple, type(mg.tensor([0.0]).numpy()))
 _MODULE_HOLDERS = (Module, list, tuple, dict)  # of Modules
+
+
+def _without_graph(value: Any) -> Any:
+    """An attribute's value, or what a list, tuple or dict holds; computed Tensors detached."""
+    if isinstance(value, mg.Tensor):
+        return value if value.is_leaf else value.detach()
+    if value.__class__ in (list, tuple):
+        held = [_without_graph(entry) for entry in value]
+        changed = any(new is not old for new, old in zip(held, value, strict=True))
+        return value.__class__(held) if changed else value
+    if value.__class__ is dict:
+        entries = {key: _without_graph(entry) for key, entry in value.items()}
+        return entries if any(entries[key] is not value[key] for key in value) else value
+    return value
 
 
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:

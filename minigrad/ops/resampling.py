@@ -66,7 +66,9 @@ def upsample(
     Shapes: x (N, C, length, …) → (N, C, length', …)
     Raises: ArgumentError unless one of size and scale_factor is given, for a mode that is not there
         or is of other axes; ShapeError without entries, here or in the result.
-    Source: as torch.nn.functional.interpolate.
+    Source: as torch.nn.functional.interpolate, but for a scale_factor by which a length stays or
+        doubles only as it is rounded down (1.1 of 3, 2.05 of 4): torch then has modes that take 1
+        or 2 in its place.
 
     >>> x = np.array([[[1.0, 3.0]]])
     >>> upsample(x, scale_factor=2)

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -82,6 +83,10 @@ def test_a_computed_tensor_is_no_parameter(rng):
     assert [path for path, _ in layer.named_parameters()] == ["W", "b"]
 
 
+def pickled(layer):
+    return pickle.loads(pickle.dumps(layer))
+
+
 def test_what_forward_keeps_to_look_at_is_no_parameter():
     class Watched(L.Module):
         buffers = ("seen",)
@@ -101,6 +106,20 @@ def test_what_forward_keeps_to_look_at_is_no_parameter():
     expected = ["scale", "seen", "linear.W", "linear.b"]
     assert layer.hidden.is_leaf
     assert list(layer.state_dict()) == list(copy.deepcopy(layer).state_dict()) == expected
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_has_detached_what_was_computed_and_kept(rng, copied):
+    layer = L.Sequential(L.Linear(3, 2, rng=rng))
+    layer.hidden = layer(mg.tensor(rng.normal(size=(5, 3))))
+    layer.seen = {"hidden": [layer.hidden, layer.hidden * 2.0], "note": "last"}
+    twin = copied(layer)
+    assert list(twin.state_dict()) == list(layer.state_dict()) == ["layers.0.W", "layers.0.b"]
+    assert_same(twin.hidden.numpy(), layer.hidden.numpy(), 0)
+    assert_same(twin.seen["hidden"][1].numpy(), 2 * layer.hidden.numpy(), 0)
+    assert not twin.hidden.requires_grad
+    mg.sum(layer.hidden).backward()  # the layer itself has its graph still
+    assert layer.layers[0].grad_W is not None
 
 
 def test_a_module_that_holds_itself_is_walked_once(rng):
@@ -275,6 +294,16 @@ def test_called_with_a_tensor_a_layer_keeps_no_graph_alive(rng, no_collector):
     out = layer(X * 2)
     with pytest.raises(GradientError, match="input is gone"):
         layer.backward(np.ones(out.shape))
+
+
+def test_called_with_token_ids_a_layer_says_to_hold_on_to_the_output(rng):
+    layer = L.Embedding(7, 5, rng=rng)
+    layer.forward(np.array([[2, 3]]))
+    with pytest.raises(GradientError, match=r"output is gone.*out = layer\.forward\(x\)"):
+        layer.backward(np.ones((1, 2, 5)))
+    out = layer.forward(np.array([[2, 3]]))
+    assert layer.backward(np.ones(out.shape)) is None
+    assert layer.grad_W.sum() == 10
 
 
 def test_called_with_an_array_a_layer_holds_the_last_graph_and_only_that(rng, no_collector):
