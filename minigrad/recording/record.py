@@ -140,6 +140,11 @@ class Entry:
         return f"Entry {self.id} {self.path}: {self.op or self.kind}, {form}, {size}"
 
     @property
+    def role(self) -> str:
+        """Its kind as views say it: "parameter" also of a frozen one."""
+        return "parameter" if self.is_parameter and self.why == "frozen" else self.kind
+
+    @property
     def learns(self) -> bool:
         """Whether it is a leaf with a gradient that is no input of a layer."""
         return self.kind in ("parameter", "leaf")

@@ -34,7 +34,7 @@ def why(model: AnnotatedTrace, box: Box) -> str:
 
 
 def heading(box: Box) -> tuple[str, str]:
-    made = "" if box.kind == "scope" else box.one.op or box.one.kind
+    made = "" if box.kind == "scope" else box.one.op or box.one.role
     return one_line(box.label, WIDEST), "" if made == box.label else made
 
 
@@ -126,7 +126,7 @@ def node_title(plan: Outline, box: Box) -> str:
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     said += [f"at {one_line(entry.place)}"] if entry.place else []
     said += [one_line(entry.says)] if entry.says else []
-    return "; ".join([f"{one_line(entry.path)}: {DRAWN.get(box.kind, entry.kind)}{made}", *said])
+    return "; ".join([f"{one_line(entry.path)}: {DRAWN.get(box.kind, entry.role)}{made}", *said])
 
 
 def gains(model: AnnotatedTrace, line: Line) -> str:

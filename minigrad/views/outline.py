@@ -200,7 +200,7 @@ class _Boxes:
             label, times = fold.name(path), fold.times.get(path, 1)
             key, box = path, Box(f"s{lead.id}", "scope", label, around, [], times)
         else:
-            kind = "loss" if lead.id in self.trace.roots else lead.kind
+            kind = "loss" if lead.id in self.trace.roots else lead.role
             kind, scope = (kind, scope) if inside else ("outside", "")
             key = f"/{lead.id}"
             box = Box(f"n{lead.id}", kind, self.model.label(lead), scope, [])

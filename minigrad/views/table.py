@@ -210,7 +210,7 @@ class _Rows:
         ]
 
     def leaf(self, entry: Entry) -> list[str]:
-        facts = [one_line(entry.path), entry.kind, shaped(entry.shape), counted(entry.size)]
+        facts = [one_line(entry.path), entry.role, shaped(entry.shape), counted(entry.size)]
         return [*facts, sized(entry.gradient_rms), *self.gradient(entry)]
 
     def time(self, *seconds: float) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import Linear
 from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
 from minigrad.files import write
 from minigrad.views import draw_trace
@@ -115,6 +116,18 @@ def test_every_state_and_every_reason_is_told(tmp_path):
     assert "dim" not in nodes[f"n{t['ok'].id}"].attrib["class"].split()
     for said in ("● ok", "○ exactly zero", "▼ vanishing", "▲ exploding", "‼ NaN or infinite"):
         assert said in table
+
+
+def test_a_frozen_parameter_is_a_parameter_in_picture_and_table(tmp_path):
+    frozen, given = Linear(3, 2, rng=0), mg.tensor(np.ones((5, 3)), name="given")
+    frozen.freeze()
+    with mg.trace() as t:
+        mg.sum(frozen(given) * mg.ones(2, requires_grad=True)).backward()
+    nodes = groups(drawn(t, tmp_path), "node")
+    for name, role in (("W", "parameter"), ("given", "input")):
+        (entry,) = (e for e in t if e.name == name)
+        assert nodes[f"n{entry.id}"].attrib["class"].split()[1:] == [role, "none", "dim"]
+        assert re.search(rf"{name} +{role} .*frozen", t.table(200))
 
 
 def test_the_lines_are_as_wide_as_their_gradients_are_large(tmp_path):
