@@ -214,6 +214,8 @@ class ProgramRecorder(OutsideOps, Listener):
             start = Symbol(self.program, self.values.value_of(seed), seed)
         if self.reason is not None:
             return None
+        runs_again = any(node.source is not None for node in nodes)  # what a checkpoint ran
+        attributes = list(self._found.changes()) if runs_again else []
         self.quiet = True
         try:
             take = self._nodes.__getitem__ if retain else self._nodes.pop
@@ -222,6 +224,9 @@ class ProgramRecorder(OutsideOps, Listener):
             return backpropagate(seeds, retain=retain, targets=targets, run=run)
         finally:
             self.quiet = False
+            for holder, name, _, value in attributes:  # set again, to arrays that are not followed
+                if holder.state is not None and name in holder.state:
+                    holder.state[name] = value
 
     def _run_rules(
         self,
