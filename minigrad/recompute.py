@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary, ref
@@ -134,12 +134,20 @@ class _FirstRun(Listener, Generic[T]):
 
 def _sums(output: object) -> Sums:
     """Σ |y| and Σ i yᵢ / n of each Tensor that a function returned, to compare two runs by."""
-    several = output if isinstance(output, list | tuple) else [output]
-    arrays = [y._data.reshape(-1) for y in several if isinstance(y, Tensor)]
+    arrays = [y._data.reshape(-1) for y in _tensors(output)]
     return [
         (float(np.abs(y).sum(dtype=float)), float(y.real @ np.linspace(0.0, 1.0, y.size)))
         for y in arrays
     ]
+
+
+def _tensors(output: object) -> Iterator[Tensor]:
+    """The Tensors in what a function returned: in lists, tuples and dicts too."""
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, list | tuple | dict):
+        for part in output.values() if isinstance(output, dict) else output:
+            yield from _tensors(part)
 
 
 def _agree(first: Sums, second: Sums) -> bool:
