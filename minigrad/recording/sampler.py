@@ -240,7 +240,7 @@ class Sampler(Listener, Observer):
     def _measure_by(self, plan: StepPlan) -> tuple[Sample, Ids]:
         guess = len(self.record.samples) < GUESSES
         given = self.record.steps, self._calls, self._backward, self._loss_scale
-        return plan.measure(*given, guess=guess)
+        return plan.measure(*given, guess=guess, trace=self._trace)
 
     def after_update(self, owner: object) -> None:
         if isinstance(owner, LossScale) and owner.skipped > self._skipped:

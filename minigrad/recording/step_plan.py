@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from ..engine.op import Op
+from ..engine.tensor import Tensor
 from ..engine.types import Array
 from .flow import FlowRow, Sample
 from .formulas import array_of
@@ -113,11 +114,15 @@ class StepPlan:
         scale: float,
         *,
         guess: bool,
+        trace: TraceRecord | None = None,
     ) -> tuple[Sample, Ids]:
         """The figures of a step that fits, and the ids that it looked up.
 
         Args: scale: what the loss was multiplied by alone.  guess: measure a constant guess too.
+            trace: of the step, if there is one; it has the weights from before the update.
         """
+        if trace is not None:
+            calls = [_recorded(call, trace, k) for k, call in enumerate(calls)]
         gradients = {one.node: array_of(one.gradient) for one in backward}
         found = Sample(step)
         for value in self.values:
@@ -153,6 +158,15 @@ class StepPlan:
                 ids = array_of(setting[0] if isinstance(setting, tuple) and setting else setting)
                 if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu" and ids.ndim:
                     yield leaf, ids
+
+
+def _recorded(call: OpCall, trace: TraceRecord, number: int) -> OpCall:
+    """A call with the arrays that its trace kept: what was written since, they do not have."""
+    entry = trace.entries[trace.forward_steps[number]]
+    kept = {edge.input: trace.entries[edge.source].value for edge in trace.into(entry)}
+    names = call.op.input_names(len(call.inputs))
+    inputs = tuple(kept.get(name, x) for name, x in zip(names, call.inputs, strict=True))
+    return replace(call, inputs=inputs, output=Tensor(entry.value, call.output.node))
 
 
 def _gives_weights(call: OpCall) -> bool:

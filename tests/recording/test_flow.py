@@ -193,12 +193,17 @@ def test_a_layer_over_time_has_the_gradients_at_its_first_and_last_step_and_thei
     layer, x = RNN(3, 5, rng=rng), rng.normal(size=(2, 7, 3))
     for p in layer.parameters():
         p.assign_(p.numpy() * (p.shape != (5, 5)))  # nothing goes from one state to the next
-    optimizer = SGD(layer.parameters(), lr=0.0)
-    flow = watched(layer, lambda step: mg.sum(layer(x)[:, 2:6]), optimizer=optimizer)
+    sizes = np.sqrt(((1 - layer(x).numpy() ** 2) ** 2).sum(axis=(0, 2)))  # of tanh's slopes
+    flow = watched(layer, lambda step: mg.sum(layer(x)[:, 2:6]))  # the update moves W_hh off zero
     (row,) = [row for row in flow.samples[0].rows.values() if "first" in row]
     assert row["count"] == 4
-    sizes = np.sqrt(((1 - layer(x).numpy() ** 2) ** 2).sum(axis=(0, 2)))  # of tanh's slopes
     assert (row["first"], row["last"]) == pytest.approx((sizes[2], sizes[5]))
+
+
+def test_a_value_that_shares_memory_with_a_weight_has_the_figures_from_before_the_update():
+    w = vector("w", 3.0, 4.0)
+    flow = watched([w], lambda step: mg.sum(mg.reshape(w, (2, 1)).named("column") ** 2))
+    assert flow.samples[0].rows["column"]["value"] == pytest.approx(np.sqrt(12.5))
 
 
 @pytest.mark.parametrize(
