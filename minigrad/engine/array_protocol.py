@@ -194,6 +194,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             raise DTypeError(
                 f"assign_(array): {self.path or 'tensor'} has dtype {self.dtype}, got {new.dtype}"
             )
+        notify(Listener.memory_overwritten, self._data)
         self._data[...] = new
         writes.note(self._data, caller())
         notify(Listener.tensor_assigned, self, new)
@@ -216,6 +217,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             )
         refuse_masked("x[index] = value", value)
         new = data_of(value)
+        notify(Listener.memory_overwritten, self._data)
         self._data[index] = new
         writes.note(self._data, caller())
         notify(Listener.tensor_assigned, self, new, index)

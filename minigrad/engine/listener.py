@@ -104,6 +104,9 @@ class Listener:
         whole: the reader is another library, whose use of the entries cannot be followed.
         """
 
+    def memory_overwritten(self, array: Array) -> None:
+        """An array's entries, or some of them, are about to be overwritten in place."""
+
     def tensor_assigned(self, tensor: Tensor, array: Array, index: Index = ...) -> None:
         """The entries at `index` were overwritten by those of `array`."""
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import OverwrittenError
+from .listener import Listener, notify
 from .sparse import is_basic
 from .types import Arguments, Array
 
@@ -144,6 +145,7 @@ class DataView(np.ndarray[Any, Any]):
         if self.written is None:
             super().__setitem__(index, value)
         else:
+            notify(Listener.memory_overwritten, self.written)
             self.written[index] = value
             writes.note(self.written, caller())
 
@@ -157,6 +159,8 @@ class DataView(np.ndarray[Any, Any]):
 def _in_place(ufunc: np.ufunc) -> Callable[[DataView, ArrayLike], DataView]:
     def operator(self: DataView, other: ArrayLike) -> DataView:
         target = np.asarray(self if self.written is None else self.written)
+        if self.written is not None:
+            notify(Listener.memory_overwritten, target)
         ufunc(target, other, out=target)
         if self.written is not None:
             writes.note(target, caller())

@@ -162,6 +162,7 @@ class Recorder(Listener):
         self.memory = ForwardMemory()
         self._entered = Counter[object]()  # how often each scope was, within one call
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
+        self._overwritten: set[int] = set()  # memory that was
         self._written = writes.latest
         self._analyzed = (0, 0)  # how many entries and backward steps there were
         self._settings: Arguments = ()  # of the op that is about to run, if it draws
@@ -499,6 +500,17 @@ class Recorder(Listener):
     def argument_replaced(self) -> None:
         """An op of this scope got another argument than the one it was called with."""
         self._replaced.add(current().scope)
+
+    def memory_overwritten(self, array: Array) -> None:
+        """Copy what the record holds of this memory; from here on, copies are kept."""
+        memory = writes.owner(array)
+        if id(memory) in self._overwritten:
+            return
+        self._overwritten.add(id(memory))
+        self._given_memory.add(id(memory))
+        for entry in self.entries:
+            if isinstance(entry.value, np.ndarray) and writes.owner(entry.value) is memory:
+                entry.value = entry.value.copy("K")
 
     def call_of(self, entry: Entry) -> Invocation | None:
         """What can run an op of the record again, if that was kept."""

@@ -194,6 +194,36 @@ def test_the_record_stays_when_leaves_seeds_and_gradients_are_overwritten(x, lea
         np.testing.assert_equal(arrays, copies)
 
 
+def _assign(y):
+    y.assign_(np.zeros(2))
+
+
+def _set_item(y):
+    y[0] = 0.0
+
+
+def _set_item_of_data(y):
+    y.data[0] = 0.0
+
+
+def _subtract_from_data(y):
+    y.data -= 1.0
+
+
+@pytest.mark.parametrize("write", [_assign, _set_item, _set_item_of_data, _subtract_from_data])
+@pytest.mark.parametrize("through", ["itself", "a view", "a detached copy"])
+def test_the_record_stays_when_what_was_computed_is_overwritten(x, write, through):
+    with mg.trace() as t, mg.no_grad():
+        y = mg.exp(x).named("y")
+        other = mg.flip(y, 0).named("other")
+        views = {"itself": y, "a view": mg.reshape(y, (2,)), "a detached copy": y.detach()}
+        write(views[through])
+        mg.sum(y).named("after")
+    np.testing.assert_array_equal(t["y"].value, np.exp([1.0, 2.0]))
+    np.testing.assert_array_equal(t["other"].value, np.exp([2.0, 1.0]))
+    assert t["after"].value == y.numpy().sum() != np.exp([1.0, 2.0]).sum()
+
+
 @pytest.mark.parametrize("keep", ["arrays", "summaries"])
 def test_a_buffer_that_is_filled_again_is_another_value(x, keep):
     """A batch's memory, used for the next batch; what holds NaN stays one value all the same."""
