@@ -36,6 +36,7 @@ class CheckResult:
     op: str = ""  # none of a layer's hand-derived step, which goes through several
     method: str = ""  # of a numeric derivative, such as "complex step"
     why: str = ""  # why nothing was measured
+    fault: str = ""  # why it is wrong, if not for the reason that its kind has
     number: int = 0  # of the hand-derived step
     title: str = ""
     forward: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -164,6 +164,7 @@ class Recorder(Listener):
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._overwritten: set[int] = set()  # memory that was
         self._written = writes.latest
+        self._faults: dict[int, str] = {}  # why a step's gradients are wrong though its rule is not
         self._analyzed = (0, 0)  # how many entries and backward steps there were
         self._settings: Arguments = ()  # of the op that is about to run, if it draws
         self._sweeps = Sweeps()
@@ -301,6 +302,15 @@ class Recorder(Listener):
             return measure(array) if array.dtype.kind in "fiub" else None
         return array.copy("K") if id(writes.owner(array)) in self._given_memory else array
 
+    def _kept_setting(self, source: int | None, value: Any) -> Any:
+        """A setting that stays as it is now, whatever is written to its arrays."""
+        if source is not None and isinstance(value, np.ndarray):
+            held = self.entries[source].value
+            return held if isinstance(held, np.ndarray) else value
+        if type(value) in (tuple, list) and any(isinstance(x, np.ndarray) for x in value):
+            return type(value)(x.copy() if isinstance(x, np.ndarray) else x for x in value)
+        return value
+
     def _calls_within(self, context: Context) -> tuple[int, ...]:
         """The number of the call of each scope; every `with` of a scope has its own context."""
         known = self._open.contexts.get(id(context))
@@ -391,6 +401,8 @@ class Recorder(Listener):
             for name, value in zip(op.settings, settings, strict=True)
             if isinstance(value, np.ndarray)
         }
+        kept = zip(op.settings, call.settings, strict=True)
+        call.settings = tuple(self._kept_setting(names.get(name), value) for name, value in kept)
         if node is not None:
             entry.made_at = node.place
             self._note_saved(entry, node, names)
@@ -469,6 +481,8 @@ class Recorder(Listener):
         names = node.op.input_names(len(node.plan.kinds))
         sent = zip(node.plan.needed, contributions, strict=True)
         parts = {names[i]: _plain(part) for i, part in sent if part is not None}
+        if name := self._written_since(entry, node):
+            self._faults[known] = f"took {name}, which was written to after"
         if node.after:
             entry.note(not_measured(entry, "a hook may have changed its gradients"))
             self._calls.pop(known, None)
@@ -480,6 +494,16 @@ class Recorder(Listener):
             if edge.input in parts:
                 before = None if again else edge.contribution
                 edge.contribution = self._sum(before, parts[edge.input])
+
+    def _written_since(self, entry: Entry, node: Node) -> str:
+        """A plain array that the rules of an op take and that was written to after it ran."""
+        taken = {*node.plan.names, *node.op.settings}
+        for edge in self.into(entry):
+            owner = self._open.owners[edge.source]
+            if edge.input in taken and isinstance(owner, np.ndarray):
+                if self._is_refilled(owner, edge.source):
+                    return edge.input
+        return ""
 
     def context_resumed(self, context: Context, made: Context) -> None:
         """Ops that run in `context` belong to the calls in which `made` was."""
@@ -529,7 +553,9 @@ class Recorder(Listener):
         call = self.call_of(entry)
         if call is None or not isinstance(gradient, np.ndarray):
             return None
-        return check_step(entry, call, tuple(self.inputs_of(call)), gradient, sent)
+        found = check_step(entry, call, tuple(self.inputs_of(call)), gradient, sent)
+        fault = self._faults.get(entry.id, "")
+        return replace(found, fault=fault) if fault and found.ok is False else found
 
     def _sum(self, total: Array | None, part: Gradient) -> Array | Facts:
         """The sum that is kept of a gradient; of summaries the last part."""

@@ -314,6 +314,7 @@ def _named(first: CheckResult, quoted: Quote) -> dict[str, object]:
         "number": first.number,
         "title": quoted(first.title),
         "symbol": quoted(first.symbol) if first.kind == BY_HAND else first.symbol,
+        "fault": first.fault or KINDS[first.kind].fault,
         "within": f" in {quoted(first.scope)}" if first.scope else "",
         "path": _short(first.path),
         "op": first.op,

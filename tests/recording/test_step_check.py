@@ -186,6 +186,38 @@ def test_ops_run_again_with_what_they_were_given_and_the_numbers_they_drew():
         np.testing.assert_array_equal(call.run(t.inputs_of(call)), entry.value)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda w, ids: mg.take(w, ids, axis=0),
+        lambda w, ids: w[ids],
+        lambda w, ids: w[ids, 0],
+        lambda w, ids: mg.cross_entropy(w, ids),
+    ],
+    ids=["take", "index", "index of two axes", "targets"],
+)
+def test_ids_that_are_filled_again_for_the_next_batch_leave_the_check_as_it_was(use):
+    w, ids = mg.tensor([[2.0, 3.0], [4.0, 7.0]], requires_grad=True), np.array([0, 1])
+    with mg.trace() as t:
+        mg.sum(use(w, ids) ** 2).backward()
+    ids[...] = 1
+    assert t.check(ops=True).ok
+
+
+@pytest.mark.parametrize("check", ["ops", None])
+def test_an_array_written_to_before_backward_is_blamed_and_not_the_rule(check, tmp_path):
+    w, x = mg.tensor([2.0, 3.0], requires_grad=True, name="w"), np.array([5.0, 7.0])
+    with mg.trace(check=check) as t:
+        y = mg.sum(w * x)
+        x[0] = 0.0
+        y.backward()
+    assert not t.check(ops=True).ok
+    found = " ".join(t.table(100).split())
+    assert "the rule of multiply for a took b, which was written to after it, relative" in found
+    written_out = t.derivation(tmp_path / "d.md").read_text(encoding="utf-8")
+    assert "for `a` took b, which was written to after it" in written_out
+
+
 def test_summaries_keep_sizes_and_no_array_and_check_all_the_same():
     x, w = leaves()
 

@@ -215,7 +215,7 @@ def _subtract_from_data(y):
 def test_the_record_stays_when_what_was_computed_is_overwritten(x, write, through):
     with mg.trace() as t, mg.no_grad():
         y = mg.exp(x).named("y")
-        other = mg.flip(y, 0).named("other")
+        mg.flip(y, 0).named("other")
         views = {"itself": y, "a view": mg.reshape(y, (2,)), "a detached copy": y.detach()}
         write(views[through])
         mg.sum(y).named("after")

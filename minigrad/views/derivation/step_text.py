@@ -228,7 +228,7 @@ class StepText:
 
 def _wrong_rule(check: CheckResult) -> str:
     kind = KINDS[check.kind]
-    said = f"{kind.mark} of {check.op} for {code(check.symbol)} {kind.fault} it"
+    said = f"{kind.mark} of {check.op} for {code(check.symbol)} {check.fault or kind.fault} it"
     return WRONG.format(said, check.difference, kind.beside, check.tolerance)
 
 

@@ -116,7 +116,8 @@ def _question(one: GradientQuestion) -> Json:
 def _check(entry: Entry, check: CheckResult) -> Json:
     """A step's check, in words."""
     kind = KINDS[check.kind]
-    figures = vars(kind) | {"op": check.op, "symbol": check.symbol}
+    fault = check.fault or kind.fault
+    figures = vars(kind) | {"op": check.op, "symbol": check.symbol, "fault": fault}
     return {
         "ok": check.ok,
         "mark": mark(entry, check),
