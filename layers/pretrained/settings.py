@@ -115,12 +115,13 @@ def _rotary(config: Config, key: str, _: None) -> Rotary:
     """Base and scaling of the angles, as newer files (rope_parameters) and older ones have them."""
     rope, d_k = config.nested(key, "rope_scaling"), config.settings["d_k"]
     base = rope.number("rope_theta", config.number("rope_theta", 10000.0))
-    config.get("original_max_position_embeddings", None)
     config.only(rope_interleaved=False, use_mrope=False)
     kind = rope.get("rope_type", rope.get("type", "default"))
     scaling = {name: rope.number(name, None) for name in ROPE_NUMBERS}
     scaling |= {name: rope.numbers(name, d_k // 2) for name in ("short_factor", "long_factor")}
     scaling |= {"rope_type": kind, "truncate": rope.flag("truncate", True)}
+    trained = "original_max_position_embeddings"  # beside the scaling, it counts more than in it
+    scaling[trained] = config.number(trained, scaling[trained])
     rope.only(partial_rotary_factor=1.0, type=kind)
     rope.check_all_read()
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]

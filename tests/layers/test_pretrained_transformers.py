@@ -35,6 +35,10 @@ LLAMA3 = {
 YARN = {
     "rope_type": "yarn", "rope_theta": 99.0, "factor": 4.0, "original_max_position_embeddings": 4
 }  # fmt: skip
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 99.0, "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [2.0, 3.0, 4.0], "original_max_position_embeddings": 7,
+}  # fmt: skip
 GPT2 = {"n_embd": 24, "n_layer": 3, "n_head": 4, "vocab_size": 31, "n_positions": 16}
 DISTIL = {
     "vocab_size": 31, "dim": 24, "n_heads": 4, "n_layers": 3, "hidden_dim": 20,
@@ -169,6 +173,17 @@ def test_outputs_gradients_and_texts_are_those_of_transformers(name, rng, tmp_pa
     elif "T5For" not in name:
         with pytest.raises(ArgumentError, match="writes no text"):
             generate(ours, [3], 4)
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, LONGROPE], ids=lambda s: s["rope_type"])
+def test_the_trained_length_beside_a_scaling_counts_more_than_the_one_in_it(scaling, rng, tmp_path):
+    reference("LlamaForCausalLM", tmp_path, rope_parameters=scaling)
+    config = json.loads((tmp_path / "config.json").read_text())
+    trained = {"original_max_position_embeddings": 12}
+    (tmp_path / "config.json").write_text(json.dumps(config | trained))
+    model = transformers.LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="eager")
+    tokens = rng.integers(0, 31, (2, 9))
+    assert_close(load_pretrained(tmp_path, np.float64)(tokens), model(torch.tensor(tokens)).logits)
 
 
 def test_a_bert_guesses_and_pools_as_transformers_does(rng, tmp_path):
