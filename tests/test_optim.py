@@ -159,7 +159,9 @@ def test_a_subclass_has_its_own_update():
 
 
 @pytest.mark.needs_fast("the step is compiled")
-def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly():
+@pytest.mark.parametrize("decays_first", [True, False])
+def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(decays_first):
+    """Also at a call that is compared, after lr was set by hand."""
     ends = []
     for compiled in (True, False):
         w = leaf([3.0, -5.0])
@@ -172,13 +174,16 @@ def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(
             loss = mg.sum(w * w * x)
             loss.backward()
             norm = clip_grad_norm([w], 1.0)
-            decay.step()
-            average.step()
-            optimizer.step()
+            updates = [decay, average, optimizer]
+            for one in updates if decays_first else reversed(updates):
+                one.step()
             return loss, norm
 
-        step = mg.compile(step) if compiled else step
-        norms = [step(np.ones(2))[1].item() for _ in range(6)]
+        step, norms = mg.compile(step) if compiled else step, []
+        for call in range(9):
+            if call == 7:
+                optimizer.lr = 0.4
+            norms.append(step(np.ones(2))[1].item())
         with average.weights():
             ends.append([norms, [optimizer.lr], w.numpy().tolist()])
     for one, other in zip(*ends, strict=True):

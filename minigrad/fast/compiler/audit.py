@@ -102,8 +102,9 @@ class _State:
             tensor.grad = grad
         for generator, state in self.drawn:
             set_generator_state(generator, state)
-        for owner, attributes, state in self.states:
+        for owner, _, state in self.states:
             owner.load_state_dict(state)
+        for owner, attributes, _ in self.states:  # a schedule's state has set its optimizer's lr
             plain = {k: v for k, v in attributes.items() if isinstance(v, int | float)}
             vars(owner).update(plain)
         for (holder, key), value in zip(self.keeps, self.kept, strict=True):
