@@ -26,7 +26,7 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.errors import CompileWarning
-from ...engine.followed import Followed, plain
+from ...engine.followed import plain
 from ...engine.listener import listen
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Kernel
@@ -34,7 +34,14 @@ from ...engine.writes import SourceLocation, caller
 from ..memory import release
 from ..threads import one_threaded_blas
 from .audit import Audit
-from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
+from .cache_entry import (
+    CacheEntry,
+    CallArguments,
+    FollowedArguments,
+    argument_parts,
+    leaves_of,
+    small_bytes,
+)
 from .dependencies import Dependencies
 from .partition import find_partition, has_threads
 from .program import KeptAttribute, drop_dead
@@ -210,18 +217,26 @@ class Compiled(Generic[P, R]):
     def _record(self, call: CallArguments) -> Any:
         """Run the step and write its program."""
         named = enumerate(zip(_named(self.step, call.args), call.args, strict=True))
-        places = [p for i, (name, item) in named for p in leaves_of(f"args[{i}]", item, name)]
-        places += leaves_of("kwargs", call.kwargs)
+        places = [
+            place
+            for i, (name, item) in named
+            for place in leaves_of(f"args[{i}]", item, name, argument_parts)
+        ]
+        places += leaves_of("kwargs", call.kwargs, parts_of=argument_parts)
+        followed = FollowedArguments()
+        args, kwargs = followed.follow("args", call.args), followed.follow("kwargs", call.kwargs)
         fresh = [p for p in places if isinstance(p[2], Tensor | np.ndarray)]
         objects = [item for _, _, item in places if not isinstance(item, Tensor | np.ndarray)]
-        found = Dependencies(self.step, objects)
+        found = Dependencies(self.step, [*objects, *followed.kinds()])
         samples = [small_bytes(x) for x in call.arrays]
         recorder, place = ProgramRecorder(found, fresh), caller()
         try:
             with listen(recorder):
-                result = self.step(*_follow(call.args), **_follow(call.kwargs))
+                result = self.step(*args, **kwargs)
                 result = recorder.finish(result)
         finally:
+            for changed in followed.return_changes(recorder.as_eagerly):
+                recorder.refuse(f"the step changes {changed}", "return the new one")
             recorder.gradients.release()
             release()
         self.recordings += 1
@@ -255,10 +270,12 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
 
     A step is a function of:
 
-    - its arguments: arrays and Tensors by what they hold, everything else by equality;
+    - its arguments: arrays and Tensors by what they hold, also within tuples, lists, dicts,
+      namedtuples and dataclasses; plain values by equality, other objects by identity;
     - the Tensors, Modules and optimizers it uses, as they are at each call: values, attributes,
       `train()` and `eval()`, replaced parameters, grown lists, `lr`, `requires_grad`;
-    - the builtin values, functions and classes that its closure and its globals name;
+    - the builtin values, functions and classes that its closure and its globals name, and what
+      containers hold; of one with more than 1,000 entries only how many they are;
     - random draws through a Generator that is given to an op.
 
     All else is frozen at the first call. It may call `backward()`, `assign_`, and what optimizers
@@ -291,17 +308,6 @@ def _on_one_blas_thread(build: Callable[[], Kernel]) -> Kernel:
             return run(args, kwargs)
 
     return limited
-
-
-def _follow(item: Any) -> Any:
-    """Array arguments as Followed views."""
-    if item.__class__ is np.ndarray:
-        return item.view(Followed)
-    if item.__class__ in (tuple, list):
-        return item.__class__(map(_follow, item))
-    if item.__class__ is dict:
-        return {key: _follow(value) for key, value in item.items()}
-    return item
 
 
 def _named(step: Callable[..., object], args: Arguments) -> list[str]:

@@ -16,7 +16,7 @@ from ...engine.tensor import Tensor
 from ...engine.types import Array, Kernel
 from ...engine.writes import writes
 from ..memory import release
-from .cache_entry import CacheEntry, CallArguments, leaves_of, small_bytes
+from .cache_entry import CacheEntry, CallArguments, argument_parts, leaves_of, small_bytes
 from .compare import Sketch, difference, sketched, with_moved_digits
 from .dependencies import GENERATORS, generator_state, same, set_generator_state
 from .program import ExistingTensor, Program, flat, root
@@ -157,6 +157,7 @@ class Audit:
         release()
         arrays = found.arrays()
         before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
+        held = self._arguments()
         try:
             with listen(updates):
                 result = self.step(*self.call.args, **self.call.kwargs)
@@ -172,9 +173,22 @@ class Audit:
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
             changed.append("an array that the step writes into")
+        if held.keys() != (now := self._arguments()).keys() or any(
+            now[place] is not item for place, item in held.items()
+        ):
+            changed.append("a container among its arguments, which the step changes")
         if changed:
             self.finding, self.cause = self.finding or changed[0], _STATE
         return result
+
+    def _arguments(self) -> dict[str, object]:
+        """What the containers among the arguments hold."""
+        given = {"args": self.call.args, "kwargs": self.call.kwargs}
+        return {
+            place: item
+            for word, arguments in given.items()
+            for place, _, item in leaves_of(word, arguments, parts_of=argument_parts)
+        }
 
     def _run_program(self, state: _State) -> Outcome | Exception:
         assert self.variant.run is not None

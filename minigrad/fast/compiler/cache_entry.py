@@ -4,6 +4,7 @@ CallArguments.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 from typing import Any
@@ -11,14 +12,32 @@ from typing import Any
 import numpy as np
 
 from ...engine.context import current
+from ...engine.followed import Followed
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Kernel
 from .dependencies import BUILTIN, Dependencies
-from .program import SMALL_BYTES
+from .program import (
+    MISSING,
+    SMALL_BYTES,
+    Parts,
+    attributes,
+    is_dataclass,
+    is_namedtuple,
+    made_of,
+    parts_of,
+    substitute,
+)
 from .record import ProgramRecorder
 from .values import form
 
-__all__ = ["CacheEntry", "CallArguments", "leaves_of", "small_bytes"]
+__all__ = [
+    "CacheEntry",
+    "CallArguments",
+    "FollowedArguments",
+    "argument_parts",
+    "leaves_of",
+    "small_bytes",
+]
 
 _FITS = """
 def fits(given):
@@ -69,23 +88,125 @@ class CallArguments:
             key += kind, (tuple(item) if kind is dict else len(item))
             for entry in item.values() if kind is dict else item:
                 self._add(entry, key)
-        else:  # as text, 0.0 is not -0.0, and NaN equals itself
-            key += kind, repr(item) if isinstance(item, BUILTIN) else id(item)
+        elif isinstance(item, BUILTIN):  # as text, 0.0 is not -0.0, and NaN equals itself
+            key += kind, repr(item)
+        elif (parts := argument_parts(item)) is not None:
+            key += kind, tuple(parts)
+            for entry in parts.values():
+                self._add(entry, key)
+        else:
+            key += kind, id(item)
 
 
-def leaves_of(expression: str, item: object, name: str = "") -> Iterator[tuple[str, str, Any]]:
-    """(expression, name, item) of everything in nested arguments, by which the source finds it.
+def argument_parts(item: object) -> Parts | None:
+    """The same for an argument, of which a program may serve another one that holds arrays alike.
+
+    A dataclass must hold arrays, and beside them nothing but plain values: what holds a model or an
+    optimizer is one object from call to call.
+    """
+    kind = item.__class__
+    if kind in (tuple, list, dict, OrderedDict) or is_namedtuple(kind):
+        return parts_of(item)
+    return attributes(item) if is_dataclass(item) and _is_data(item) else None
+
+
+def leaves_of(
+    expression: str,
+    item: object,
+    name: str = "",
+    parts_of: Callable[[object], Parts | None] = parts_of,
+) -> Iterator[tuple[str, str, Any]]:
+    """(expression, name, item) of everything in nested containers, by which the source finds it.
 
     >>> list(leaves_of("args[0]", {"x": 1, "more": [2]}))
     [("args[0]['x']", 'x', 1), ("args[0]['more'][0]", 'more', 2)]
     """
-    if item.__class__ in (tuple, list, dict):
-        pairs = item.items() if isinstance(item, dict) else enumerate(item)
-        for key, entry in pairs:
-            known = key if isinstance(key, str) else name
-            yield from leaves_of(f"{expression}[{key!r}]", entry, known)
-    else:
+    parts = parts_of(item)
+    if parts is None:
         yield expression, name, item
+        return
+    words = getattr(item.__class__, "_fields", ()) if isinstance(item, tuple) else ()
+    for key, entry in parts.items():
+        word = words[key] if words else key
+        known = word if isinstance(word, str) else name
+        yield from leaves_of(place_of(expression, item, key), entry, known, parts_of)
+
+
+def place_of(expression: str, container: object, key: object) -> str:
+    """How the source finds one part of a container."""
+    indexed = isinstance(container, tuple | list | dict)
+    return f"{expression}[{key!r}]" if indexed else f"{expression}.{key}"
+
+
+class FollowedArguments:
+    """Arguments with Followed views in place of arrays, in copies of the containers."""
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[str, Any, Any, Parts]] = []  # place, original, copy, its parts
+        self._originals: dict[int, Any] = {}  # of copies and views, by their ids
+
+    def follow(self, expression: str, item: Any) -> Any:
+        """An argument as the step gets it."""
+        if item.__class__ is np.ndarray:
+            made = item.view(Followed)
+        elif (parts := argument_parts(item)) is not None:
+            held = {k: self.follow(place_of(expression, item, k), x) for k, x in parts.items()}
+            made = made_of(item.__class__, held)
+            self._copies.append((expression, item, made, held))
+        else:
+            return item
+        self._originals[id(made)] = item
+        return made
+
+    def return_changes(self, as_eagerly: Callable[[Any], Any]) -> list[str]:
+        """Change the containers as the step changed its copies; which parts it has changed."""
+        changed = []
+        for place, original, copy, then in self._copies:
+            now = parts_of(copy) or {}
+            names = [k for k in {**then, **now} if now.get(k, MISSING) is not then.get(k, MISSING)]
+            if names:
+                changed.append(place_of(place, original, names[0]))
+                _refill(original, {key: self._original(x, as_eagerly) for key, x in now.items()})
+        return changed
+
+    def kinds(self) -> list[type]:
+        """The classes of the containers, whose methods the step may call."""
+        return [copy.__class__ for _, _, copy, _ in self._copies]
+
+    def _original(self, item: Any, as_eagerly: Callable[[Any], Any]) -> Any:
+        if id(item) in self._originals:
+            return self._originals[id(item)]
+        return substitute(item, as_eagerly)
+
+
+def _refill(container: Any, parts: Parts) -> None:
+    if isinstance(container, list):
+        container[:] = parts.values()
+    elif isinstance(container, dict):
+        container.clear()
+        container.update(parts)
+    else:
+        for name in attributes(container).keys() - parts.keys():
+            object.__delattr__(container, name)
+        for name, part in parts.items():
+            object.__setattr__(container, name, part)
+
+
+def _is_data(item: object) -> bool:
+    """Whether it holds arrays, and beside them only plain values, all without cycles."""
+    stack, holds_arrays = [item], False
+    seen: set[int] = set()
+    while stack:
+        thing = stack.pop()
+        if isinstance(thing, np.ndarray | Tensor):
+            holds_arrays = True
+        elif not isinstance(thing, BUILTIN):
+            parts = parts_of(thing)
+            if parts is None or id(thing) in seen:
+                return False
+            seen.add(id(thing))
+            stack += parts.values()
+    return holds_arrays
 
 
 def small_bytes(array: object) -> bytes | None:

@@ -6,11 +6,13 @@ are, not what they hold, so a program is small however large the arrays were.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from inspect import getattr_static
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,22 +22,29 @@ from ...engine.types import Arguments, Array, DType, Kernel
 
 __all__ = [
     "EFFECTS",
+    "MISSING",
     "SMALL_BYTES",
     "ExistingTensor",
     "KeptAttribute",
     "NewTensor",
+    "Parts",
     "Program",
     "ProgramStep",
     "Value",
     "address",
+    "attributes",
     "contiguous",
     "drop_dead",
     "empty_with_layout",
     "flat",
     "has_layout",
+    "is_dataclass",
+    "is_namedtuple",
     "is_transpose",
     "is_whole",
+    "made_of",
     "nbytes",
+    "parts_of",
     "root",
     "substitute",
     "transposed_name",
@@ -43,6 +52,8 @@ __all__ = [
 
 EFFECTS = ("grad", "clear", "forget", "assign", "update")  # steps that write what is outside
 SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
+Parts: TypeAlias = dict[Any, Any]  # of a container, by index, key or attribute
+MISSING = object()
 
 
 class Value:
@@ -246,25 +257,83 @@ class NewTensor:
     scalar: bool = False
 
 
+# ---------------------------------------------------------------- containers
+
+
+def parts_of(item: object) -> Parts | None:
+    """What a container holds; None for anything else.
+
+    >>> parts_of([5, 7]), parts_of({"x": 1}), parts_of("text")
+    ({0: 5, 1: 7}, {'x': 1}, None)
+    """
+    if isinstance(item, tuple | list):
+        return dict(enumerate(item))
+    if isinstance(item, dict):
+        return dict(item)
+    return attributes(item) if is_dataclass(item) else None
+
+
+def made_of(kind: type, parts: Parts) -> Any:
+    """A container of this class that holds these parts."""
+    if is_namedtuple(kind):
+        return tuple.__new__(kind, parts.values())
+    if issubclass(kind, tuple | list):
+        return kind(parts.values())
+    if issubclass(kind, dict):
+        return OrderedDict(parts) if kind is OrderedDict else dict(parts)
+    made = object.__new__(kind)
+    for name, part in parts.items():
+        object.__setattr__(made, name, part)  # which a frozen one allows too
+    return made
+
+
 def flat(item: object, found: list[Any] | None = None) -> list[Any]:
     """The entries of nested containers."""
-    found = [] if found is None else found
-    if isinstance(item, tuple | list | dict):
-        for entry in item.values() if isinstance(item, dict) else item:
-            flat(entry, found)
-    else:
+    found, parts = [] if found is None else found, parts_of(item)
+    if parts is None:
         found.append(item)
+    else:
+        for entry in parts.values():
+            flat(entry, found)
     return found
 
 
 def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     """The same nesting with every entry that is no container replaced."""
-    if isinstance(item, dict):
-        return {key: substitute(entry, replace) for key, entry in item.items()}
-    if not isinstance(item, tuple | list):
+    parts = parts_of(item)
+    if parts is None:
         return replace(item)
-    nested = [substitute(entry, replace) for entry in item]
-    return item.__class__(nested) if item.__class__ in (tuple, list) else type(item)(*nested)
+    return made_of(item.__class__, {key: substitute(x, replace) for key, x in parts.items()})
+
+
+def attributes(item: Any) -> Parts:
+    """A dataclass's fields, and attributes set later; but not what a property computes of them and
+    keeps.
+    """
+    names = [field.name for field in fields(item)]
+    found = [(name, getattr(item, name, MISSING)) for name in names]
+    held = {name: part for name, part in found if part is not MISSING}
+    for name, part in getattr(item, "__dict__", {}).items():
+        kept = isinstance(getattr_static(item.__class__, name, None), cached_property)
+        if name not in held and not kept:
+            held[name] = part
+    return held
+
+
+def is_namedtuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def is_dataclass(item: object) -> bool:
+    """Whether it is a user's, of data: what can be called, or is a layer or mask, is more."""
+    kind = item.__class__
+    if not hasattr(kind, "__dataclass_fields__") or callable(item):
+        return False
+    packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    return kind.__new__ is object.__new__ and packages.isdisjoint(("minigrad", "layers"))
+
+
+# ---------------------------------------------------------------- what nobody reads
 
 
 def drop_dead(program: Program) -> None:

@@ -350,7 +350,7 @@ class ProgramRecorder(OutsideOps, Listener):
         self._name_values()
         if self.reason is None:
             self.program.result = substitute(result, self._returned)
-        return substitute(result, self._as_eagerly)
+        return substitute(result, self.as_eagerly)
 
     def clear(self) -> None:
         """Cut the cycles that would keep the run's arrays until Python collects its garbage."""
@@ -372,7 +372,8 @@ class ProgramRecorder(OutsideOps, Listener):
         remedy = "draw before the call and pass the numbers, or use mg.dropout(x, p, rng)"
         self.refuse("random numbers are drawn outside the ops", remedy)
 
-    def _as_eagerly(self, item: Any) -> Any:
+    def as_eagerly(self, item: Any) -> Any:
+        """What a step holds, as an eager run has it."""
         return plain(item)[()] if id(item) in self.scalars else plain(item)
 
     def _returned(self, item: Any) -> Any:

@@ -30,7 +30,9 @@ from .program import (
     Value,
     contiguous,
     is_whole,
+    made_of,
     nbytes,
+    parts_of,
     root,
 )
 from .terms import Terms, comment, shape_comment
@@ -310,15 +312,19 @@ class SourceWriter(Terms):
             return self.tensor(item)
         if item.__class__ is Value:
             return self._returned(item)
-        if isinstance(item, dict):
-            pairs = [f"{self.value(k)}: {self._result(v)}" for k, v in item.items()]
-            return f"{{{', '.join(pairs)}}}"
-        if isinstance(item, tuple | list):
-            inner = "".join(f"{self._result(entry)}, " for entry in item)
-            if item.__class__ in (tuple, list):
-                return f"({inner})" if item.__class__ is tuple else f"[{inner}]"
-            return f"{self.names.bind(type(item), type(item).__name__)}({inner})"
-        return self.value(item)
+        kind, parts = item.__class__, parts_of(item)
+        if parts is None:
+            return self.value(item)
+        if kind in (tuple, list):
+            inner = "".join(f"{self._result(part)}, " for part in parts.values())
+            return f"({inner})" if kind is tuple else f"[{inner}]"
+        pairs = [f"{self.value(key)}: {self._result(part)}" for key, part in parts.items()]
+        held = f"{{{', '.join(pairs)}}}"
+        if kind is dict:
+            return held
+        return (
+            f"{self.names.bind(made_of, 'made_of')}({self.names.bind(kind, kind.__name__)}, {held})"
+        )
 
     def _returned(self, value: Value) -> str:
         """What is returned must not be what a `.grad` holds, or a constant of ours."""
