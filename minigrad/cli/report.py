@@ -19,7 +19,7 @@ from ..recording.checks import Checks
 from ..recording.record import Entry
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
-from ..views.labels import Verdict, by_hand, by_step
+from ..views.labels import Verdict, by_hand, by_step, by_value
 from ..views.model_figures import (
     MOVES,
     Figures,
@@ -111,12 +111,13 @@ class Report:
             yield textwrap.fill(f"attention: none is seen in this run: {hidden}", width)
         for table in self._structure:
             yield table.text(width, everything)
-        steps = len(self.trace.forward_steps)
+        steps, checks = len(self.trace.forward_steps), self.checks
         if everything or steps <= MOST_STEPS_PRINTED:
             yield self.trace.table(width)
+            checks = Checks(checks, checks.skipped, checks.uncovered)  # the table says the others
         else:
             yield textwrap.fill(f"{steps} steps forward: --all shows each, as the page does", width)
-        yield from self._checked(width, everything)
+        yield from self._checked(checks, width, everything)
         if self.attention:
             yield self.attention.maps(width, None if everything else MOST_HEADS_DRAWN)
 
@@ -185,9 +186,9 @@ class Report:
             tables.append(head_table("heads by what they look at", BY_HEAD, heads))
         return tables
 
-    def _checked(self, width: int, everything: bool) -> Iterator[str]:
+    def _checked(self, checks: Checks, width: int, everything: bool) -> Iterator[str]:
         """The hand-derived steps: of many layers the first that is wrong; and the verdicts."""
-        checks, wrong = self.checks, self.checks.first_wrong
+        wrong = checks.first_wrong
         scopes = dict.fromkeys(check.scope for check in checks)
         shown = checks
         if len(scopes) > 1 and not everything:
@@ -195,20 +196,9 @@ class Report:
         if shown:
             yield checks_table(shown, width)
         if len(shown) < len(checks) or not shown:
-            yield self._verdict(width)
+            yield _verdict(checks, width)
         if not isfinite(self.run.loss):
             yield Paint()("alarm", f"the loss is {self.run.loss}")
-
-    def _verdict(self, width: int) -> str:
-        found = by_step(self.checks)
-        if not self.checks and not self.checks.uncovered:
-            why = "nothing declared by what ran, so no gradient was checked"
-            if skipped := self.checks.skipped:
-                why = f"not checked: no backward ran through {skipped[0]} in this trace"
-            found.append(Verdict(f"hand-derived steps: {why}", None))
-        else:
-            found.append(by_hand(self.checks))
-        return "\n".join(Paint()(v.paint, textwrap.fill(v.said, width)) for v in found if v.said)
 
     # ---------------------------------------------------------------- written
 
@@ -257,6 +247,18 @@ class Report:
             title += f": {self._words}"
         tables = [table.to_dict() for table in (*self._guesses, *self._structure)]
         return {"tokens": self.source.tokens, "title": title, "tables": tables}
+
+
+def _verdict(checks: Checks, width: int) -> str:
+    found = [by_value(checks), *by_step(checks)]
+    if not checks and not checks.uncovered:
+        why = "nothing declared by what ran, so no gradient was checked"
+        if skipped := checks.skipped:
+            why = f"not checked: no backward ran through {skipped[0]} in this trace"
+        found.append(Verdict(f"hand-derived steps: {why}", None))
+    else:
+        found.append(by_hand(checks))
+    return "\n".join(Paint()(v.paint, textwrap.fill(v.said, width)) for v in found if v.said)
 
 
 LEAF_WORDS = "leaf with a gradient", "leaves with a gradient"

@@ -181,6 +181,7 @@ def test_weights_that_are_not_finite_are_no_success(command, gpt2):
     ran = command("explain", "--model", gpt2, "--text", TEXT)
     assert ran.status == 1
     assert "the loss is nan" in ran.out
+    assert "NaN or infinity in this run: " in ran.out
 
 
 # ---------------------------------------------------------------- what cannot be
