@@ -247,6 +247,13 @@ def namesakes_in_different_places_by_different_symbols(rng):
     return loss
 
 
+@says("| `linear/b` | 3 |", "In `linear (2)`:", "| `linear (2)/b` | 2 |")
+def what_came_out_by_the_names_of_the_picture(rng):
+    first, second = layers.Linear(5, 3, rng=rng), layers.Linear(3, 2, rng=rng)
+    x = rng.normal(size=(7, 5))
+    return lambda: mg.sum(second(mg.tanh(first(x))))
+
+
 @says(r"S_{\mathrm{biased}} &= S + c &&", r"C &= \mathrm{reshape}", never=["C^{("])
 def a_constant_without_a_name_by_no_letter_of_a_layer(rng):
     layer = layers.MultiHeadAttention(6, 3, rng=rng, position=layers.ALiBi(3))
@@ -507,6 +514,8 @@ def test_a_derivation_defines_every_symbol_it_uses_and_ends_with_every_gradient(
     for e in leaves:
         scopes = [fold.name(scope) for scope in prefixes(fold.place[e.id])]
         times = sum(fold.leader(other.id) == fold.leader(e.id) for other in leaves)
-        path = e.path if times == 1 else "/".join([*scopes, model.label(e)])
+        if times == 1:  # the scope of its first use, as the picture names it
+            scopes = prefixes(model.scope_of(t[t.first_use(e).target]))[-1:]
+        path = "/".join([*scopes, model.label(e)])
         size = sized(np.sqrt(np.mean(e.gradient**2))) if times == 1 and e.state == "ok" else ""
         assert any((path, times) == one[:2] and one[2].startswith(size) for one in rows), path

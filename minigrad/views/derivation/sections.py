@@ -249,7 +249,7 @@ class Sections:
         fold = self.plan.model.fold
         scopes = [fold.name(scope) for scope in prefixes(fold.place[entry.id])]
         whole = "/".join([*scopes, self.plan.model.label(entry)])
-        path = whole if len(copies) > 1 else entry.path
+        path = whole if len(copies) > 1 else self._path(entry)
         name = code(path).replace("|", "\\|") if entry.name else entry.op or entry.kind
         cells = [
             self._symbol(entry),
@@ -259,6 +259,13 @@ class Sections:
             _worst([self.checks.get(e.id, []) for e in copies]),
         ]
         return f"| {' | '.join(cells)} |"
+
+    def _path(self, entry: Entry) -> str:
+        """The path of an entry with the scope that pictures name, of a leaf that of its use."""
+        use = None if entry.op else self.trace.first_use(entry)
+        user = entry if use is None else self.trace[use.target]
+        scope = self.plan.model.scope_of(user) if user.scope == entry.scope else entry.scope
+        return f"{scope}/{entry.label}" if scope else entry.label
 
 
 def _worst(copies: list[list[CheckResult]]) -> str:
