@@ -11,6 +11,9 @@ Sections:
   nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
   precision  what float32 loses in results and gradients, beside PyTorch, in eps
 
+Beside these there are programs of their own, `python -m benchmarks.NAME`: training, watching,
+playing, findings, ranks, encoders, generation.
+
 Every peer works in a process of its own, all idle but one. Its answers, output and every gradient,
 are held against a float64 reference before it is timed: a wrong one is named and not timed. Figures
 are medians over rounds with the peers in turn; a ratio is to hand-best in the same round. Before

@@ -1,10 +1,11 @@
 """The same network in float32, in float16, and in integers of few bits: what it learns and weighs.
 
 In float16 the smallest gradients would become zero, so the loss is scaled up; the optimizer moves
-float32 copies of the weights. Once trained, a network computes in integers: of 8 bits, weights take
-a quarter of float32, and what it says hardly changes. Of fewer, rounding afterwards costs right
-answers, and changes how evenly heads look; trained on with the rounding in every product, the
-network keeps both. The digits are those of digits.py, read row by row as tokens.
+float32 copies of the weights. Once trained, a network computes in integers: of 8 bits, its matrices
+take a quarter of float32, all that it holds a third, and what it says hardly changes. Of fewer,
+rounding afterwards costs right answers, and changes how evenly heads look; trained on with the
+rounding in every product, the network keeps both. The digits are those of digits.py, read row by
+row as tokens.
 """
 
 import argparse

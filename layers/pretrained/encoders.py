@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.errors import ArgumentError, FileError
+from minigrad.errors import ArgumentError, FileError, ShapeError
 
 from ..arrays import Array, Mask
 from ..embedding import Embedding
@@ -154,7 +154,13 @@ class TextEncoder(Pretrained):
         Args:   lengths: how many tokens of each row are real; all unless given.
         Shapes: tokens (B, n), lengths (B,) → (B, d_model)
         """
-        (B, n), pooling = np.shape(tokens), Pooling.of(self.folder)
+        pooling = Pooling.of(self.folder)
+        if np.ndim(tokens) != 2:
+            raise ShapeError(
+                f"sentence: tokens must be (B, n), got {np.shape(tokens)}; one text is a row: "
+                "sentence([tokens])"
+            )
+        B, n = np.shape(tokens)
         ends = np.full(B, n) if lengths is None else np.asarray(lengths)
         if ends.shape != (B,) or ends.min() < 1 or ends.max() > n:
             raise ArgumentError(

@@ -17,7 +17,7 @@ from layers.pretrained.config import Config
 from layers.pretrained.files import Folder, Stored, open_folder
 from layers.pretrained.loading import MODELS, _usual_sources
 from layers.pretrained.settings import read as settings_of
-from minigrad.errors import ArgumentError, FileError, MinigradError
+from minigrad.errors import ArgumentError, FileError, MinigradError, ShapeError
 from tests.compare import assert_same
 from tests.layers.test_pretrained import (
     CONFIG,
@@ -314,6 +314,8 @@ def test_what_pools_in_another_way_is_refused_by_name(tmp_path):
         model.sentence(TOKENS)
     with pytest.raises(ArgumentError, match=r"lengths must be 1 integers of 1 to 5, got \[0\]"):
         pool(folder, POOLINGS["cls"][0]).sentence(TOKENS, [0])
+    with pytest.raises(ShapeError, match=r"must be \(B, n\), got \(5,\).*sentence\(\[tokens\]\)"):
+        pool(folder, POOLINGS["cls"][0]).sentence(TOKENS[0])
 
 
 ODD = [[], {}, -1, 0.5, True, "x", 10**30, [None]]
