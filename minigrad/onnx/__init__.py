@@ -59,7 +59,8 @@ def export_onnx(
     Refused: dropout in training; windows and add_windows, the steps of convolution's backward;
         collectives. An op of your own is followed through its kernel, or says what it is by
         `@minigrad.onnx.translation(op)`.
-    Limits: `if` on values takes the way it took here; a program is only known where it was tried.
+    Limits: `if` on values takes the way it took here; a program is only known where it was tried:
+        at the given values, at others drawn from them, and with zeros among integers.
         onnxruntime has no float64 kernels for erf, convolution, average pooling and recurrent
         sequences: a model of float64 computes those in float32.
     Source: https://onnx.ai/onnx/operators; the opset is 18, or the first that has what is needed:

@@ -205,6 +205,7 @@ class Trials:
         given = self._given()
         other = self.attempt(given, bold=True) or self.attempt(given)
         runs = [self.run(given), other]
+        runs.append(self._padded(runs[0]))
         together = dict(given)
         for symbol, n in given.items():
             near = [n + 1, n + 4, n + 2, n + 3, *range(n - 1, 0, -1)]
@@ -226,6 +227,28 @@ class Trials:
                 return []
             runs.append(joint)
         return [run for run in runs if run is not None]
+
+    def _padded(self, first: RecordedCall) -> RecordedCall | None:
+        """A run with zeros among integers that hold none, as padding is: a mask that NumPy makes of
+        them is another one then.
+
+        None if there is no such input, or if the function takes no zeros: if it fails, runs other
+        steps or answers with NaN and infinities.
+        """
+        integers = [_array_of(x) for x in self.inputs.values() if _array_of(x).dtype.kind in "iu"]
+        if not any(x.size > 1 and x.all() for x in integers):
+            return None
+        error = self.error
+        with np.errstate(all="ignore"):
+            run = self.attempt(first.sizes, zeros=True)
+        self.error = error
+        if run is None or not all(np.isfinite(x).all() for x in run.values.values()):
+            return None
+        try:
+            check_same_steps(first, run)
+        except ArgumentError:
+            return None
+        return run
 
     def _is_batch(self, symbol: str) -> bool:
         """Whether it is the first axis of inputs, and of nothing else."""
@@ -250,10 +273,10 @@ class Trials:
         tried = (self.attempt(given | {symbol: size}) for size in sizes)
         return [*islice((run for run in tried if run is not None), count)]
 
-    def attempt(self, sizes: Sizes, bold: bool = False) -> RecordedCall | None:
+    def attempt(self, sizes: Sizes, bold: bool = False, zeros: bool = False) -> RecordedCall | None:
         """A run at these sizes and with other values; None where the function raises an error."""
         try:
-            return self.run(sizes, np.random.default_rng(0), bold)
+            return self.run(sizes, np.random.default_rng(0), bold, zeros)
         except ArgumentError as error:
             if str(error).startswith("export_onnx"):
                 raise
@@ -266,11 +289,15 @@ class Trials:
         return self.function(**inputs) if self.by_name else self.function(*inputs.values())
 
     def run(
-        self, sizes: Sizes, rng: np.random.Generator | None = None, bold: bool = False
+        self,
+        sizes: Sizes,
+        rng: np.random.Generator | None = None,
+        bold: bool = False,
+        zeros: bool = False,
     ) -> RecordedCall:
         """One call at these sizes: with the given values, or with others, drawn by `rng`."""
         recorder = CallRecorder(keeps_tensors=rng is None, copies=self._copies)
-        arrays = {name: self._array(name, sizes, rng, bold) for name in self.inputs}
+        arrays = {name: self._array(name, sizes, rng, bold, zeros) for name in self.inputs}
         arguments = {name: self._argument(name, array, recorder) for name, array in arrays.items()}
         with _one_method_of_attention():
             with no_grad(), listen(recorder):
@@ -287,7 +314,9 @@ class Trials:
                 )
         return RecordedCall(sizes, arrays, recorder.steps, references, values)
 
-    def _array(self, name: str, sizes: Sizes, rng: np.random.Generator | None, bold: bool) -> Array:
+    def _array(
+        self, name: str, sizes: Sizes, rng: np.random.Generator | None, bold: bool, zeros: bool
+    ) -> Array:
         """The entries of an input at these sizes: the given ones, or others."""
         array = _array_of(self.inputs[name])
         if rng is None:
@@ -295,7 +324,10 @@ class Trials:
         shape = list(array.shape)
         for axis, symbol in self.axes.get(name, {}).items():
             shape[axis] = sizes[symbol]
-        return _others(array, tuple(shape), rng, bold)
+        made = _others(array, tuple(shape), rng, bold)
+        if zeros and made.dtype.kind in "iu" and made.size > 1:
+            made[rng.random(made.shape) < 0.5] = 0
+        return made
 
     def _argument(self, name: str, array: Array, recorder: CallRecorder) -> TensorOrArray:
         """The argument with these entries, noted by the recorder."""

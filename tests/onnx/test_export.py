@@ -282,6 +282,7 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
 
 RNG = np.random.default_rng(0)
 W = mg.tensor(np.ones(6))
+TOKENS = np.array([[3, 1, 4, 1], [5, 5, 2, 4]])
 WINDOW = MultiHeadAttention(6, n_heads=2, is_causal=True, window=40, rng=0)
 
 
@@ -349,6 +350,11 @@ REFUSED = {
     "an output chosen by values": (
         lambda x: [mg.exp(x), mg.tanh(x)][is_first(x)],
         "runs to other outputs, and to these with inputs that hold other values",
+    ),
+    "a mask of tokens, of which none is padding": (
+        lambda tokens: mg.where(np.asarray(tokens) != 0, mg.take(W, tokens), 0.0),
+        "where, at .* depend on what the inputs hold",
+        {"inputs": [TOKENS]},
     ),
     "a sorted copy": (sorted_copy, "multiply, at .* depend on what the inputs hold"),
     "an input written in place": (written, "exp, at .* depend on what the inputs hold"),
@@ -422,6 +428,26 @@ def test_what_has_no_place_in_a_model_is_refused_by_op_and_line(why, tmp_path):
     with pytest.raises(more[1] if more[1:] else ArgumentError, match=message):
         mg.export_onnx(function, path=tmp_path / "m.onnx", **given)
     assert not (tmp_path / "m.onnx").exists()
+
+
+def counted_from_one(tokens):
+    if not tokens.all():
+        raise ValueError("tokens are counted from one")
+    return mg.take(W, tokens - 1)
+
+
+def without_padding(tokens):
+    return mg.take(W, tokens) if (tokens != 0).all() else mg.exp(mg.take(W, tokens))
+
+
+@pytest.mark.parametrize(
+    "function", [counted_from_one, without_padding, lambda n: mg.log(W[n] * n)]
+)
+def test_a_function_that_takes_no_zeros_or_takes_another_way_is_exported_for_the_others(
+    export, function
+):
+    model = export(function, [TOKENS], longest=20)
+    np.testing.assert_allclose(run(model, TOKENS)[0], function(TOKENS).numpy())
 
 
 def test_a_model_that_onnxruntime_cannot_load_is_refused(tmp_path, monkeypatch):
