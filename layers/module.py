@@ -51,7 +51,8 @@ class Module(Parameters):
         training: what `train()` and `eval()` set.
         dtype: what arrays are cast to on their way in; None leaves them as they are.
         version: how often an attribute was set or deleted; `mg.compile` compares it.
-        buffers: names of the Tensors that are saved with the parameters and are none of them.
+        buffers: names of the Tensors that are saved with the parameters and are none of them; what
+            is assigned to one is detached.
         grad_<name>: short for `<name>.grad`.
 
     >>> class Twice(Module):
@@ -217,6 +218,8 @@ class Module(Parameters):
             held.assign_(np.asarray(value, held.dtype))
             return
         if isinstance(value, mg.Tensor):
+            if name in self.buffers and not value.is_leaf:
+                value = value.detach()
             if self._given_array is None or name in self.buffers:
                 mark_parameter(value)
             if value.name is None:

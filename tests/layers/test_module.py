@@ -100,10 +100,12 @@ def test_what_forward_keeps_to_look_at_is_no_parameter():
             return self.hidden * self.scale
 
     layer = Watched()
+    layer(mg.tensor(np.ones((1, 3)), requires_grad=True))
+    expected = ["scale", "seen", "linear.W", "linear.b"]
+    assert list(layer.state_dict()) == expected  # a buffer is saved though it was computed
     layer.linear.freeze()
     with mg.no_grad():
         layer(mg.tensor(np.ones((1, 3))))
-    expected = ["scale", "seen", "linear.W", "linear.b"]
     assert layer.hidden.is_leaf
     assert list(layer.state_dict()) == list(copy.deepcopy(layer).state_dict()) == expected
 
