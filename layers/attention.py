@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import GradientError
+from minigrad.errors import GradientError, explained
 
 from .arrays import Array, Mask, SameArray
 from .attention_call import AttentionCall
@@ -18,7 +18,7 @@ from .cache import ContextCache, KVCache
 from .hand_derived import Step, multi_head_steps, self_attention_steps
 from .initialisers import Seed, generator
 from .linear import Weight, check_sizes, linear
-from .module import Module, named
+from .module import Module, as_array, named
 from .options import (
     AttentionOption,
     DropWeights,
@@ -330,6 +330,7 @@ def project_heads(
 # ---------------------------------------------------------------- between one wide axis and heads
 
 
+@explained
 def split_heads(x: SameArray, heads: int) -> SameArray:
     """(B, n, heads · d) → (B, heads, n, d): head i takes columns i · d to (i + 1) · d.
 
@@ -338,10 +339,11 @@ def split_heads(x: SameArray, heads: int) -> SameArray:
     array([[[0., 1., 2.]],
            [[3., 4., 5.]]])
     """
-    *lead, width = x.shape
+    *lead, width = as_array(x).shape
     return mg.swapaxes(mg.reshape(x, (*lead, heads, width // heads)), -3, -2)
 
 
+@explained
 def merge_heads(x: SameArray) -> SameArray:
     """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart.
 
@@ -349,7 +351,7 @@ def merge_heads(x: SameArray) -> SameArray:
     >>> merge_heads(split_heads(np.arange(6.0).reshape(1, 6), 2))
     array([[0., 1., 2., 3., 4., 5.]])
     """
-    *lead, heads, n, d = x.shape
+    *lead, heads, n, d = as_array(x).shape
     return mg.reshape(mg.swapaxes(x, -3, -2), (*lead, n, heads * d))
 
 

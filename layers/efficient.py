@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError, explained
 
 from .arrays import Array, Mask, SameArray
 from .attention import attend
 from .cache import KernelState
 from .initialisers import Seed, generator
 from .linear import check_sizes
-from .module import as_array, as_named_tensor, named, with_shapes
+from .module import as_named_tensor, matrices, named, with_shapes
 from .renamed import renamed
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 
+@explained
 def linformer_attention(
     Q: Array, K: Array, V: Array, E: Array, F: Array, mask: Mask | None = None
 ) -> Array:
@@ -56,7 +57,7 @@ def linformer_attention(
     array([1.])
     """
     call = "linformer_attention(Q, K, V, E, F)"
-    Q, K, V, E, F = _arrays(call, Q=Q, K=K, V=V, E=E, F=F)
+    Q, K, V, E, F = matrices(call, Q=Q, K=K, V=V, E=E, F=F)
     _check_fit(call, Q, K, V)
     for name, x in (("E", E), ("F", F)):
         if x.shape[-1] != K.shape[-2]:
@@ -80,6 +81,7 @@ def linformer_attention(
 
 
 @renamed("causal")
+@explained
 def linear_attention(
     Q: Array,
     K: Array,
@@ -109,7 +111,7 @@ def linear_attention(
     (array([3., 3., 3.]), array([1. , 1.5, 3. ]))
     """
     call = "linear_attention(Q, K, V)"
-    Q, K, V = _arrays(call, Q=Q, K=K, V=V)
+    Q, K, V = matrices(call, Q=Q, K=K, V=V)
     _check_fit(call, Q, K, V, is_causal, cache)
     Q_phi = named("Q_phi", elu_features(Q))  # (..., n, d)
     K_phi = named("K_phi", elu_features(K))  # (..., m, d)
@@ -117,6 +119,7 @@ def linear_attention(
 
 
 @renamed("causal")
+@explained
 def performer_attention(
     Q: Array,
     K: Array,
@@ -148,7 +151,7 @@ def performer_attention(
     array([3., 3., 3.])
     """
     call = "performer_attention(Q, K, V, features)"
-    Q, K, V, W = _arrays(call, Q=Q, K=K, V=V, features=features)
+    Q, K, V, W = matrices(call, Q=Q, K=K, V=V, features=features)
     _check_fit(call, Q, K, V, is_causal, cache)
     d = Q.shape[-1]
     if W.shape[-1] != d:
@@ -158,15 +161,6 @@ def performer_attention(
     Q_phi = named("Q_phi", positive_features(Q_root, W, over=-1))  # (..., n, r)
     K_phi = named("K_phi", positive_features(K_root, W, over=None if is_causal else (-2, -1)))
     return kernel_attention(Q_phi, K_phi, V, is_causal, mask, cache)  # (..., n, d_v)
-
-
-def _arrays(call: str, **arrays: Array) -> list[Any]:
-    """Everything as an array or a Tensor, with at least two axes."""
-    converted = {name: as_array(x) for name, x in arrays.items()}
-    for name, x in converted.items():
-        if x.ndim < 2:
-            _reject(call, f"{name} needs at least two axes, got {x.ndim}", **{name: x})
-    return list(converted.values())
 
 
 def _check_fit(
@@ -207,6 +201,7 @@ CAUSAL_CHUNK = 32
 """Queries in a chunk, each scored against the keys of its chunk; earlier ones are one sum."""
 
 
+@explained
 def elu_features(X: SameArray) -> SameArray:
     """φ(x) = elu(x) + 1, entry by entry: x + 1 above zero, exp(x) below.
 
@@ -218,6 +213,7 @@ def elu_features(X: SameArray) -> SameArray:
     return mg.add(mg.maximum(X, 0.0), mg.exp(mg.minimum(X, 0.0)))
 
 
+@explained
 def positive_features(
     X: Array, features: Array, over: int | tuple[int, ...] | None = None
 ) -> Array:
@@ -242,6 +238,7 @@ def positive_features(
     return mg.scale(mg.exp(E), 1 / sqrt(features.shape[-2]))
 
 
+@explained
 def orthogonal_features(m: int, d: int, rng: Seed = None) -> NDArray[np.float64]:
     """m directions w ~ N(0, I_d), orthogonal within each block of d: each alone is Gaussian.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from .renamed import former
 
@@ -25,6 +25,7 @@ Seed: TypeAlias = "np.random.Generator | int | None"
 _seeds: np.random.SeedSequence | None = None
 
 
+@explained
 def seed(value: int | None) -> None:
     """Layers made from here on without `rng` draw their weights, and Dropout its zeros, from this.
 
@@ -86,6 +87,7 @@ arXiv:1502.01852): 2 / n_in, for relu. orthogonal: Saxe et al. 2013, arXiv:1312.
 """
 
 
+@explained
 def init_weights(
     how: Initialiser,
     shape: Shape,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
+from minigrad.errors import explained
 
 from .cost import A100_RIDGE, roofline
 from .embedding import Embedding
@@ -59,6 +60,7 @@ class LayerCost:
         return roofline(self.intensity, ridge)
 
 
+@explained
 def layer_cost(
     layer: Module,
     batch_size: int = 1,
@@ -130,6 +132,7 @@ def _context_width(layer: Module) -> int:
     return int((crossing or attentions)[0].d_context)
 
 
+@explained
 def kv_cache_bytes(layer: Module, batch_size: int, seq_len: int) -> int:
     """Bytes of the keys and values that decoding keeps:  B n g (d_k + d_v) · itemsize.
 

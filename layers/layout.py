@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minigrad.errors import explained
+
 from .arrays import Mask
 from .attention import MultiHeadAttention, attend, merge_heads, split_heads
 from .mask import entries_of, fit_mask
@@ -40,6 +42,7 @@ class Layout(list[LayoutRow]):
     __repr__ = __str__
 
 
+@explained
 def explain_layout(x: ArrayLike, n_heads: int) -> Layout:
     """How one array (B, L, d_model) lies in memory while its heads are split and merged again.
 
@@ -82,6 +85,7 @@ def explain_layout(x: ArrayLike, n_heads: int) -> Layout:
     return Layout(_row(step, array, before) for step, array, before in steps)
 
 
+@explained
 def per_head_weights(layer: MultiHeadAttention) -> list[tuple[NDArray[np.floating], ...]]:
     """W_Q, W_K, W_V and W_O of each head by itself: columns of the fused ones, and rows of W_O.
 
@@ -108,6 +112,7 @@ def per_head_weights(layer: MultiHeadAttention) -> list[tuple[NDArray[np.floatin
     ]
 
 
+@explained
 def attend_per_head(
     layer: MultiHeadAttention, X: NDArray[np.floating], mask: Mask | None = None
 ) -> NDArray[np.floating]:

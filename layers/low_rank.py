@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, GradientError
+from minigrad.errors import ArgumentError, GradientError, explained
 
 from .arrays import Array
 from .embedding import Embedding
@@ -107,6 +107,7 @@ def low_rank_steps(
     return [Step(1, "low-rank product", r"D = H B,\quad H = s\, x A", formulas, gradients)]
 
 
+@explained
 def lora(
     model: Module,
     rank: int,

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad import mask_rules, masks
-from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError, explained
 
 from .arrays import Array, Mask, SameArray
 from .module import as_array
@@ -23,6 +23,7 @@ from .module import as_array
 __all__ = ["combined_mask", "create_causal_mask", "padding_mask"]
 
 
+@explained
 def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
     """The additive mask by which position i sees positions j ≤ i:  0 there, −inf for j > i.
 
@@ -41,6 +42,7 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[n
     return causal
 
 
+@explained
 def padding_mask(
     lengths_or_real: ArrayLike, seq_len: int | None = None, dtype: DTypeLike = np.float64
 ) -> NDArray[np.floating]:
@@ -69,6 +71,7 @@ def padding_mask(
     return _additive(real[:, None, :], np.dtype(dtype))
 
 
+@explained
 def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[np.floating]:
     """One additive mask from a causal and a padding mask, each boolean or additive: their sum.
 

@@ -17,11 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import (
+    EXPLAINED,
     DTypeError,
     GradientError,
     MinigradError,
     MissingNameError,
+    ShapeError,
     checked_keywords,
+    explained,
+    refusal,
     without_our_frames,
 )
 from minigrad.extend import mark_parameter
@@ -105,6 +109,8 @@ class Module(Parameters):
         ).lower()
         if "forward" in vars(cls):
             cls.forward = _remembering(cls.forward)  # type: ignore[method-assign]
+        if "__init__" in vars(cls) and cls.__module__.startswith("layers."):
+            cls.__init__ = explained(cls.__init__)  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------ calling
 
@@ -266,6 +272,16 @@ def as_array(x: Any) -> Array:
     return x if hasattr(x, "__apply__") else np.asanyarray(x)
 
 
+def matrices(call: str, **arrays: Array) -> list[Any]:
+    """Everything as an array or a Tensor.  Raises: ShapeError for fewer than two axes."""
+    converted = {name: as_array(x) for name, x in arrays.items()}
+    for name, x in converted.items():
+        if x.ndim < 2:
+            rule = f"{call}: {name} needs at least two axes, got {x.ndim}"
+            raise ShapeError(with_shapes(rule, **{name: x}))
+    return list(converted.values())
+
+
 def with_shapes(text: str, **arrays: Array) -> str:
     """The text of an error, and below it each array's shape and path."""
     lines = [f"  {s}: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip() for s, x in arrays.items()]
@@ -296,6 +312,15 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
         try:
             returned = forward(self, X, *rest, **kwargs)
+        except (*EXPLAINED, AttributeError) as error:
+            refused = (
+                None
+                if isinstance(error, MinigradError)
+                else refusal(forward, (self, X, *rest), kwargs, error)
+            )
+            if refused is None:
+                raise
+            raise refused from None
         finally:
             _set_given_array(self, None)
         out = returned[0] if returned.__class__ is tuple else returned  # (output, weights)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from .arrays import Array
 from .attention import Attention
@@ -208,6 +208,7 @@ class _Products(mg.Listener):
             self.weights.add(id(inputs[1]))
 
 
+@explained
 def quantize(
     model: Module,
     *example: Any,
@@ -285,6 +286,7 @@ def _multiplied(model: Module, weights: Collection[int]) -> Iterator[tuple[Modul
                 yield module, name, value
 
 
+@explained
 def weight_bytes(model: Module) -> int:
     """Bytes that the arrays of a model take, buffers and quantized ones included."""
     leaves = [*model.named_parameters(), *model.named_buffers()]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from .arrays import Array
 from .attention import repeat_heads, split_heads
@@ -212,6 +212,7 @@ class ALiBi(Module, AttentionOption):
         return named("S_biased", add_bias(S, self(Q, K, at.i, at.j)))
 
 
+@explained
 def alibi_slopes(n_heads: int) -> NDArray[np.float64]:
     """The rate m of each head:  2^(−8 k / h) for k = 1 to h, where h is a power of two.
 
@@ -227,6 +228,7 @@ def alibi_slopes(n_heads: int) -> NDArray[np.float64]:
     return np.concatenate((slopes, between[: n_heads - p]))
 
 
+@explained
 def t5_bucket(
     distance: ArrayLike, n_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> NDArray[np.integer]:

@@ -64,13 +64,14 @@ def renamed(*old: str, **places: int) -> Callable[[Function], Function]:
                 if name in kwargs:
                     new = NEW_NAMES[name]
                     _put(shown, kwargs, new, kwargs.pop(name))
-                    _warn(f"{shown}: {name}= is now {new}=; the old name works")
+                    _warn(f"{shown}: {name}= is now {new}=; the old name works", is_layer)
             for name, place in places.items():
                 at = place + is_layer
                 if len(args) > at and isinstance(args[at], OLD_TYPES[name]):
                     _put(shown, kwargs, name, args[at])
                     args = (*args[:at], *args[at + 1 :])
-                    _warn(f"{shown}: {name} goes by keyword now, {name}=...; its old place works")
+                    text = f"{shown}: {name} goes by keyword now, {name}=...; its old place works"
+                    _warn(text, is_layer)
             return function(*args, **kwargs)
 
         taking_old_names.__dict__["old_names"] = old
@@ -101,6 +102,6 @@ def _put(call: str, kwargs: dict[str, Any], name: str, value: Any) -> None:
     kwargs[name] = value
 
 
-def _warn(text: str) -> None:
-    """Warn at the line of the call that is decorated."""
-    warnings.warn(f"{text} for one more release", DeprecationWarning, stacklevel=3)
+def _warn(text: str, is_layer: bool = False) -> None:
+    """Warn at the line of the call that is decorated; a layer's goes through `explained` first."""
+    warnings.warn(f"{text} for one more release", DeprecationWarning, stacklevel=3 + is_layer)

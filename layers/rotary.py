@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError, ShapeError, explained
 
 from .arrays import Array, SameArray
 from .module import Module, named
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 
+@explained
 def rotary_angles(
     positions: ArrayLike, frequencies: ArrayLike, dtype: DTypeLike = np.float64
 ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -49,6 +50,7 @@ def rotary_angles(
     return np.cos(angles), np.sin(angles)
 
 
+@explained
 def apply_rotary(x: SameArray, cos: Array, sin: Array, *, pairing: str = "half") -> SameArray:
     """The pairs (a, b) of x's last axis turned:  (a cos − b sin, a sin + b cos).
 
@@ -175,6 +177,7 @@ class Rotary(Module, AttentionOption):
 # ------------------------------------------------------------------ frequencies
 
 
+@explained
 def rotary_frequencies(d: int, base: float = 10000.0) -> NDArray[np.float64]:
     """θ_k = base^(−2k / d), in radians a position, for each of the d / 2 pairs.
 
@@ -188,6 +191,7 @@ def rotary_frequencies(d: int, base: float = 10000.0) -> NDArray[np.float64]:
     return np.asarray(base ** (-np.arange(0, d, 2) / d))
 
 
+@explained
 def llama3_frequencies(
     d: int,
     base: float = 500000.0,
@@ -211,6 +215,7 @@ def llama3_frequencies(
     return np.asarray((1 - kept) * theta / factor + kept * theta)
 
 
+@explained
 def ntk_frequencies(
     d: int, base: float, factor: float, length: int, positions: int
 ) -> NDArray[np.float64]:
@@ -228,6 +233,7 @@ def ntk_frequencies(
     return rotary_frequencies(d, base * stretch ** (d / (d - 2)))
 
 
+@explained
 def yarn_frequencies(
     d: int,
     base: float = 10000.0,
@@ -259,6 +265,7 @@ def yarn_frequencies(
     return np.asarray(slowed * theta / factor + (1 - slowed) * theta)
 
 
+@explained
 def yarn_amplitude(factor: float) -> float:
     """What YaRN multiplies queries and keys by: 0.1 ln(factor) + 1; scores have its square.
 
@@ -268,6 +275,7 @@ def yarn_amplitude(factor: float) -> float:
     return 0.1 * log(factor) + 1.0 if factor > 1 else 1.0
 
 
+@explained
 def scaled_frequencies(
     d: int, base: float, scaling: Mapping[str, Any]
 ) -> tuple[NDArray[np.float64] | Callable[[int], NDArray[np.float64]], float]:

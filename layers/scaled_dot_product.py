@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 
 import minigrad as mg
 from minigrad import mask_rules, masks
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from .arrays import Array, Mask
 from .attention import attend, repeat_heads
 from .mask import entries_of, fit_mask, with_head_axis, with_visible
-from .module import as_array, named
+from .module import as_array, matrices, named
 from .options import soft_cap
 from .position import mark_constant
 
 __all__ = ["online_softmax_attention", "scaled_dot_product_attention", "softmax_backward"]
 
 
+@explained
 def scaled_dot_product_attention(
     Q: Array,
     K: Array,
@@ -71,9 +72,11 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: return_scores must be a bool, "
             f'"S_raw", "S", "S_capped" or "S_masked", got {return_scores!r}'
         )
-    Q, K, V = (as_array(x) for x in (Q, K, V))
+    call = "scaled_dot_product_attention(Q, K, V, mask)"
+    Q, K = matrices(call, Q=Q, K=K)
+    V = as_array(V)
     n, m = Q.shape[-2], K.shape[-2]
-    M = _entries("scaled_dot_product_attention(Q, K, V, mask)", mask, Q, m)
+    M = _entries(call, mask, Q, m)
     if is_causal:
         seen = _causal(n, m, offset)
         if Q.ndim == 4:
@@ -119,6 +122,7 @@ def _causal(n: int, m: int, offset: int | NDArray[np.integer]) -> NDArray[np.boo
     return None if seen.all() else seen
 
 
+@explained
 def online_softmax_attention(
     Q: Array, K: Array, V: Array, mask: Mask | None = None, *, scale: float | None = None
 ) -> Array:
@@ -139,9 +143,10 @@ def online_softmax_attention(
     >>> online_softmax_attention(Q, K, V).ravel()
     array([1., 1.])
     """
-    Q, K, V = (as_array(x) for x in (Q, K, V))
+    call = "online_softmax_attention(Q, K, V, mask)"
+    Q, K, V = matrices(call, Q=Q, K=K, V=V)
     shape = (*Q.shape[:-1], K.shape[-2])
-    M = _entries("online_softmax_attention(Q, K, V, mask)", mask, Q, shape[-1])
+    M = _entries(call, mask, Q, shape[-1])
     M = None if M is None else fit_mask(M, shape, Q)
     scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
     m: Any = np.full((*shape[:-1], 1), -np.inf, Q.dtype)  # (..., n, 1): the largest score so far
@@ -163,6 +168,7 @@ def online_softmax_attention(
     return o / mg.where(l == 0, 1.0, l)  # a row that sees no key is zero
 
 
+@explained
 def softmax_backward(
     grad_output: NDArray[np.floating], softmax_output: NDArray[np.floating], axis: int = -1
 ) -> NDArray[np.floating]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minigrad import mask_rules
-from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError
+from minigrad.errors import ArgumentError, DTypeError, OutOfRangeError, explained
 
 from .initialisers import Seed, generator
 from .linear import check_sizes
@@ -22,6 +22,7 @@ __all__ = ["big_bird_mask", "dilated_mask", "global_mask", "sliding_window_mask"
 
 
 @renamed("causal")
+@explained
 def sliding_window_mask(seq_len: int, window: int, is_causal: bool = False) -> NDArray[np.bool_]:
     """Keys fewer than `window` tokens away; if is_causal, the query's own and those before.
 
@@ -35,6 +36,7 @@ def sliding_window_mask(seq_len: int, window: int, is_causal: bool = False) -> N
 
 
 @renamed("causal")
+@explained
 def dilated_mask(
     seq_len: int, window: int, dilation: int, is_causal: bool = False
 ) -> NDArray[np.bool_]:
@@ -53,6 +55,7 @@ def dilated_mask(
 
 
 @renamed("causal")
+@explained
 def global_mask(
     seq_len: int, window: int, global_tokens: ArrayLike, is_causal: bool = False
 ) -> NDArray[np.bool_]:
@@ -80,6 +83,7 @@ def global_mask(
     return (seen & mask_rules.Causal() if is_causal else seen).array(seq_len, seq_len)
 
 
+@explained
 def big_bird_mask(
     seq_len: int, block: int, n_global: int = 1, n_random: int = 1, rng: Seed = None
 ) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from .attention import MultiHeadAttention
 from .module import Module
@@ -114,6 +114,7 @@ def _named(layer: Module) -> list[Named]:
     return found
 
 
+@explained
 def from_torch(source: TorchModule | Mapping[str, ArrayLike], layer: M) -> M:
     """Write the state of a PyTorch layer into the layer of ours that computes the same.
 
@@ -162,6 +163,7 @@ def _array(value: Any) -> NDArray[Any]:
     return own_array(value)
 
 
+@explained
 def to_torch(layer: Module) -> dict[str, NDArray[Any]]:
     """The state of a layer by PyTorch's names: for `load_state_dict`, as arrays.
 

@@ -13,6 +13,7 @@ from .engine.context import Context, current, use_context
 from .engine.errors import GradientError
 from .engine.listener import Listener, notify
 from .engine.op import Op
+from .engine.refusals import explained
 from .engine.tensor import Node, Tensor, TensorOrArray
 from .engine.types import Arguments, Array, Index
 from .engine.writes import next_number, writes
@@ -185,6 +186,7 @@ def run_once(effect: Callable[[], T]) -> T:
     return result
 
 
+@explained
 def checkpoint(f: Callable[..., T], *inputs: object) -> T:
     """f(*inputs), keeping none of its activations: backward runs f again to get them.
 

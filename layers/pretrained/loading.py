@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from ..module import Module
 from ..parameters import own_array
@@ -31,6 +31,7 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 MODELS = {cls.__name__: cls for cls in (PretrainedLanguageModel, TextEncoder, TextToText)}
 
 
+@explained
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> Pretrained:
     """A model of Hugging Face's format, in this project's layers: config.json and safetensors.
 

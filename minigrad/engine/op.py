@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec,
 import numpy as np
 
 from .arguments import NUMERIC, is_foreign, is_masked, operand
-from .errors import DeclarationError, DTypeError, MinigradError, OutOfRangeError, ShapeError
+from .errors import DeclarationError, DTypeError, MinigradError, ShapeError
 from .plan import FasterKernel, Plan, Rule, declare_rule, parameters_of, tuple_of
-from .refusals import unknown_keyword, without_our_frames
+from .refusals import EXPLAINED, kind_of, unknown_keyword, without_our_frames
 from .types import Arguments, DType, Function, Kernel, Tex
 
 __all__ = [
@@ -363,15 +363,10 @@ class Op:
     def explain(self, error: Exception, inputs: Arguments, settings: Arguments) -> MinigradError:
         """The error of a failed call: the call, the rule it broke, each input's shape and path."""
         broken = self.requires(*inputs, *settings) if self.requires else None
-        kind: type[MinigradError] = ShapeError
         if isinstance(error, MinigradError):
             kind = type(error)
-        elif isinstance(error, np.exceptions.AxisError) or broken:
-            kind = ShapeError
-        elif isinstance(error, IndexError):
-            kind = OutOfRangeError
-        elif isinstance(error, TypeError):
-            kind = DTypeError
+        else:
+            kind = ShapeError if broken else kind_of(error)
         lines = [f"{self._called}: {broken or error}"]
         names = (
             [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.variadic else self.inputs
@@ -383,10 +378,6 @@ class Op:
             shown = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
             lines.append(f"  {name} = {shown[:80]}")
         return kind("\n".join(lines))
-
-
-EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
-"""What a kernel raises for arguments that do not fit; `Op.explain` makes an error of ours of it."""
 
 
 _KNOWN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}

@@ -5,6 +5,7 @@ The remedies stand in the table of `minigrad.habits`, which is read only once an
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dis import opname
 from functools import wraps
@@ -12,12 +13,27 @@ from inspect import signature
 from types import FrameType, TracebackType
 from typing import Any
 
-from .errors import DTypeError, MinigradError
+import numpy as np
+
+from .errors import DTypeError, MinigradError, OutOfRangeError, ShapeError
 from .types import Function
 
-__all__ = ["checked_keywords", "explained", "runs", "unknown_keyword", "without_our_frames"]
+__all__ = [
+    "EXPLAINED",
+    "checked_keywords",
+    "explained",
+    "kind_of",
+    "refusal",
+    "runs",
+    "unknown_keyword",
+    "without_our_frames",
+]
 
 OUR_MODULES = ("minigrad.", "layers.")
+NOT_A_USERS = {"minigrad", "layers", "numpy"} | sys.stdlib_module_names
+
+EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
+"""What Python and NumPy raise for arguments that do not fit; of it an error of ours is made."""
 
 
 def runs(frame: FrameType, instruction: str) -> bool:
@@ -53,7 +69,11 @@ def checked_keywords(
 
 
 def explained(function: Function) -> Function:
-    """Decorate a public function: errors name the right keyword, and tracebacks are short."""
+    """Decorate a public function: errors name the right keyword, and tracebacks are short.
+
+    What Python or NumPy raises within our own code names the call and its arguments. An error of
+    a user's function that we call stays as it is.
+    """
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,22 +81,79 @@ def explained(function: Function) -> Function:
             return function(*args, **kwargs)
         except MinigradError as error:
             raise without_our_frames(error) from error.__cause__
-        except TypeError as error:
-            within = error.__traceback__.tb_next if error.__traceback__ is not None else None
-            if within is None:  # Python could not call it
-                raise _not_callable_so(function, kwargs, error) from None
-            raise
+        except (*EXPLAINED, AttributeError) as error:
+            refused = refusal(function, args, kwargs, error)
+            if refused is None:
+                raise
+            raise refused from None
 
     return call  # type: ignore[return-value]
 
 
+def refusal(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, object],
+    error: Exception,
+) -> MinigradError | None:
+    """What to raise for an error of Python or NumPy that just left a function of ours.
+
+    None if it passed through a user's code, or is of a class that somebody else defined.
+    """
+    within = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    if within is None:  # Python could not call it
+        return _not_callable_so(function, args, kwargs, error)
+    if type(error).__module__.partition(".")[0] not in ("builtins", "numpy"):
+        return None
+    step: TracebackType | None = within
+    while step is not None:
+        module = step.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] not in NOT_A_USERS:
+            return None
+        step = step.tb_next
+    try:
+        given = signature(function).bind(*args, **kwargs).arguments
+    except TypeError:  # a decorator of ours called it
+        return _not_callable_so(function, args, kwargs, error)
+    lines = [f"{_shown(function, args)}: {error}"]
+    lines += [_described(name, value) for name, value in given.items() if name != "self"]
+    return kind_of(error)("\n".join(lines))
+
+
+def kind_of(error: Exception) -> type[MinigradError]:
+    """The class of ours that says what an error of Python or NumPy says of an argument."""
+    if isinstance(error, np.exceptions.AxisError):
+        return ShapeError
+    if isinstance(error, IndexError):
+        return OutOfRangeError
+    return DTypeError if isinstance(error, TypeError | AttributeError) else ShapeError
+
+
+def _described(name: str, value: Any) -> str:
+    """A line of an error that says what an argument was: shape, dtype and path, or its value."""
+    if not hasattr(value, "dtype"):
+        return f"  {name} = {' '.join(repr(value).split())[:80]}"
+    return f"  {name}: {np.shape(value)} {value.dtype}   {getattr(value, 'path', '')}".rstrip()
+
+
+def _shown(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    """The call as errors name it; of a method that makes or runs an object, by its class."""
+    names = list(signature(function).parameters)
+    if names[:1] != ["self"]:
+        return f"{function.__qualname__}({', '.join(names)})"
+    return f"{type(args[0]).__name__}({', '.join(names[1:])})"
+
+
 def _not_callable_so(
-    function: Callable[..., Any], given: Mapping[str, object], error: TypeError
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    given: Mapping[str, object],
+    error: Exception,
 ) -> DTypeError:
     """The error of a call whose arguments do not fit the parameters, with what to write."""
     parameters = [p for p in signature(function).parameters.values() if p.name != "self"]
     names = [p.name for p in parameters]
-    shown = f"{function.__qualname__.removesuffix('.__init__')}({', '.join(names)})"
+    shown = _shown(function, args)
     others = any(p.kind is p.VAR_KEYWORD for p in parameters)
     unknown = unknown_keyword(shown, given, names, others)
     if unknown is not None:

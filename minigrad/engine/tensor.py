@@ -31,8 +31,9 @@ from .context import current
 from .errors import ArgumentError, DTypeError, FreedGraphError, GradientError, ShapeError
 from .hooks import RETAIN_GRAD, Handle, Hook, NodeHook, like_gradient, read_only, run_hooks
 from .listener import Listener, notify
-from .op import EXPLAINED, PYTHON_NUMBERS, Op
+from .op import PYTHON_NUMBERS, Op
 from .plan import FasterKernel, Plan
+from .refusals import EXPLAINED
 from .sparse import SparseGradient, dense
 from .types import Arguments, Array, DType, Gradient
 from .writes import OUR_PACKAGES, SourceLocation, next_number, writes

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.errors import ArgumentError, GradientError
+from ..engine.errors import ArgumentError, GradientError, ShapeError
 from ..engine.listener import mark_constant
 from ..engine.op import Call, as_array, call, cast_back, floating, op
 from ..engine.refusals import explained
@@ -158,6 +158,10 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
     array([1., 0., 0.])
     """
+    q, k, v = (as_array(x) for x in (q, k, v))
+    for name, x in (("q", q), ("k", k)):
+        if x.ndim < 2:
+            raise ShapeError(f"{_CALL}: {name} needs at least two axes, got {x.ndim}")
     if isinstance(mask, MaskRule):
         mask, rule = None, mask if rule is None else mask & rule
     if mask is not None:

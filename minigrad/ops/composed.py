@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index as as_integer
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from numpy.typing import NDArray
 
 from ..engine.array_protocol import data_of
@@ -88,7 +89,8 @@ def hstack(arrays: Sequence[Operand]) -> TensorOrArray:
     (2, 4)
     """
     arrays = [reshape(x, (1,)) if np.ndim(x) == 0 else x for x in arrays]
-    return concatenate(arrays, axis=0 if np.ndim(arrays[0]) == 1 else 1)
+    in_rows = bool(arrays) and np.ndim(arrays[0]) > 1
+    return concatenate(arrays, axis=1 if in_rows else 0)
 
 
 @explained
@@ -128,13 +130,17 @@ def tensordot(
 ) -> TensorOrArray:
     """The sum over pairs of axes: so many last ones of a and first ones of b, or two lists of them.
 
-    Raises: ShapeError where the axes of a pair differ in length.
+    Raises: ShapeError where the axes of a pair differ in length, or are not there; ArgumentError.
 
     >>> tensordot(np.ones((2, 3, 5)), np.ones((5, 3, 7)), axes=([1, 2], [1, 0])).shape
     (2, 7)
     """
     n, m = np.ndim(a), np.ndim(b)
     pair = (range(n - axes, n), range(axes)) if isinstance(axes, int) else axes
+    if len(pair) != 2:
+        raise ArgumentError(
+            f"tensordot(a, b, axes): axes must be a number, or two lists of axes, got {axes!r}"
+        )
     first, second = (normalize_axis_tuple(one, k) for one, k in zip(pair, (n, m), strict=True))
     lengths = [tuple(np.shape(x)[k] for k in own) for x, own in ((a, first), (b, second))]
     if lengths[0] != lengths[1]:
@@ -187,12 +193,15 @@ def argsort(x: Operand, axis: int | None = -1) -> NDArray[np.intp]:
 def topk(x: Operand, k: int, axis: int = -1) -> tuple[TensorOrArray, NDArray[np.intp]]:
     """The k largest entries along an axis, in descending order, and where they are.
 
-    The gradient of each goes to where it was.  Raises: ArgumentError for more than there are.
+    The gradient of each goes to where it was.
+    Raises: ArgumentError for more than there are; ShapeError without such an axis.
 
     >>> topk(np.array([3.0, 1.0, 2.0]), 2)
     (array([3., 2.]), array([0, 2]))
     """
+    axis = normalize_axis_index(axis, np.ndim(x))
     length = np.shape(x)[axis]
+    k = as_integer(k)
     if not 0 <= k <= length:
         raise ArgumentError(f"topk(x, k): k must lie in [0, {length}], got {k}")
     entries = as_array(data_of(x))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, call, masked, op
+from ..engine.op import Call, as_array, call, masked, op
 from .samples import each_of_x
 
 __all__ = ["dropout"]
@@ -60,6 +60,7 @@ def dropout(x, p, rng=None):
         )
     if not 0 <= p <= 1:
         raise ArgumentError(f"p must lie in [0, 1], got {p}")
+    x = as_array(x)
     keep = rng.random(np.shape(x)) >= p
     return masked(x * factor(p), keep), keep
 

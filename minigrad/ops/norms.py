@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import index as as_integer
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, Shaped, call, cast_back, floating, op, widen
+from ..engine.op import Call, Shaped, as_array, call, cast_back, floating, op, widen
 from ..engine.refusals import explained
 from ..engine.tensor import Operand, SameArray, TensorOrArray
 from . import reduce
@@ -336,6 +337,8 @@ def group_norm(
     >>> group_norm(np.array([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0 + 1e-12).round(4)
     array([[-1.,  1.,  0.,  0.]])
     """
+    x = as_array(x)
+    groups = as_integer(groups)
     check_channels(x, weight, bias)
     if groups < 1 or x.shape[1] % groups:
         raise ArgumentError(f"group_norm: groups must divide C = {x.shape[1]}, got {groups}")

@@ -45,8 +45,9 @@ def check_steps(X, W_ih, W_hh, gates, mask, *states):
             raise ShapeError(f"a first state must be (B, H) = {(B, H)}, got {np.shape(state)}")
     if mask is not None and np.shape(mask) != (T, B):
         raise ShapeError(f"mask must be (T, B) = {(T, B)}, got {np.shape(mask)}")
-    if mask is not None and mask.dtype != np.bool_:
-        raise DTypeError(f"mask must be boolean, got {mask.dtype}")
+    dtype = getattr(mask, "dtype", type(mask).__name__)
+    if mask is not None and dtype != np.bool_:
+        raise DTypeError(f"mask must be boolean, got {dtype}")
 
 
 def from_input(X, W, b):

@@ -23,7 +23,7 @@ from math import sqrt
 import numpy as np
 
 from ..engine.errors import MinigradError
-from ..engine.op import EXPLAINED
+from ..engine.refusals import EXPLAINED
 from ..engine.types import Array
 from .record import Edge, Entry, rms
 from .recorder import Recorder

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.errors import MinigradError
-from ..engine.op import EXPLAINED, Op
+from ..engine.op import Op
+from ..engine.refusals import EXPLAINED
 from ..engine.types import Arguments, Array, DType
 from .checks import BY_DERIVATIVE, CheckResult
 from .formulas import Invocation

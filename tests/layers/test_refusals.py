@@ -1,11 +1,21 @@
 """What layers refuse, each with its error and what that says: sizes, shapes, masks, options."""
 
+import warnings
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
 import layers as L
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError, OutOfRangeError, ShapeError
+from minigrad.errors import (
+    ArgumentError,
+    DTypeError,
+    GradientError,
+    MinigradError,
+    OutOfRangeError,
+    ShapeError,
+)
 
 B, N, D, H = 2, 7, 12, 3
 CLASSES = np.array([0, 4, 2, 1, 3, 3, 1])
@@ -250,3 +260,79 @@ def test_what_is_refused(error, text, call):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
+
+
+# In place of each argument in turn: what newcomers give.
+WRONG = (
+    None, "a", 2.5, -1, 9, True, [], {}, (9, 9), [[1.0, 2.0], [3.0]], np.array(["a"]), z(0),
+    z(7, 11), np.array([0, 1]), np.nan,
+)  # fmt: skip
+MADE = (
+    (L.Linear, 5, 3), (L.LayerNorm, 5), (L.RMSNorm, 5), (L.BatchNorm, 3), (L.GroupNorm, 2, 4),
+    (L.InstanceNorm, 3), (L.Dropout, 0.5), (L.Embedding, 5, 3), (L.Conv1d, 3, 4, 3),
+    (L.Conv2d, 3, 4, 3), (L.ConvTranspose2d, 3, 4, 3), (L.MaxPool2d, 2), (L.AdaptiveAvgPool1d, 2),
+    (L.Upsample, 7), (L.GRU, 5, 3), (L.LSTMCell, 5, 3), (L.FeedForward, 5, 7), (L.PReLU, 3),
+    (L.SelfAttention, 6, 5, 3), (L.MultiHeadAttention, D, H), (L.PerformerAttention, D, H, 4),
+    (L.LinformerAttention, D, H, 7, 2), (L.TransformerBlock, D, H), (L.Encoder, 2, D, H),
+    (L.SinusoidalPosition, 6), (L.LearnedPosition, 7, 5), (L.ALiBi, 3), (L.T5Bias, 3),
+    (L.Rotary, 4),
+)  # fmt: skip
+RUN = (
+    (L.Linear(5, 3), z(2, 5)), (L.LayerNorm(5), z(2, 5)), (L.BatchNorm(3), z(2, 3)),
+    (L.GroupNorm(2, 4), z(2, 4, 5)), (L.Embedding(5, 3), CLASSES), (L.Conv1d(3, 4, 3), z(2, 3, 7)),
+    (L.ConvTranspose2d(3, 4, 3), z(2, 3, 7, 7)), (L.MaxPool2d(2), z(2, 3, 6, 6)),
+    (L.AdaptiveAvgPool1d(2), z(2, 3, 5)), (L.GRU(5, 3), z(2, 7, 5)), (L.LSTMCell(5, 3), z(2, 5)),
+    (HEADED, z(B, N, D), np.ones((N, N), bool)), (L.SelfAttention(D, 5, 3), z(B, N, D), None),
+    (L.LinearAttention(D, H), z(B, N, D)), (L.TransformerBlock(D, H), z(B, N, D), None),
+    (L.DecoderBlock(D, H), z(B, N, D), z(B, 5, D)), (L.CrossEntropyLoss(), z(7, 5), CLASSES),
+    (L.MSELoss(), z(7, 5), z(7, 5)), (L.Rotary(4), z(B, N, 4)), (L.Dropout(0.5), z(2, 5)),
+    (L.split_heads, z(B, N, D), 3), (L.merge_heads, z(B, 3, N, 4)), (L.alibi_slopes, 3),
+    (L.create_causal_mask, 3), (L.padding_mask, [1, 3], 3), (L.init_weights, "he_normal", (3, 5)),
+    (L.combined_mask, np.tri(3) > 0, np.ones((2, 3), bool)), (L.sliding_window_mask, 5, 2),
+    (L.dilated_mask, 5, 1, 1), (L.global_mask, 5, 2, [0]), (L.big_bird_mask, 5, 1),
+    (L.scaled_dot_product_attention, z(B, N, 5), z(B, N, 5), z(B, N, 3), np.ones((N, N), bool)),
+    (L.online_softmax_attention, z(N, 5), z(N, 5), z(N, 3), np.ones((N, N), bool)),
+    (L.softmax_backward, z(3, 5), z(3, 5), 1), (L.linear_attention, z(N, 5), z(N, 5), z(N, 2)),
+    (L.linformer_attention, z(N, 3), z(N, 3), z(N, 2), z(2, N), z(2, N)),
+    (L.performer_attention, z(N, 5), z(N, 5), z(N, 2), z(3, 5)), (L.positive_features, z(3), z(3)),
+    (L.orthogonal_features, 4, 3), (L.elu_features, z(3)), (L.rotary_angles, np.arange(7), 4),
+    (L.apply_rotary, z(N, 4), z(N, 4), z(N, 4)), (L.rotary_frequencies, 4), (L.t5_bucket, CLASSES),
+    (L.sinusoidal_encoding, np.arange(5), 4), (L.explain_layout, z(2, 7, D), 3), (L.seed, 0),
+    (L.lora, L.Linear(3, 2), 2), (L.quantize, L.Linear(3, 2), z(5, 3)), (L.layer_cost, HEADED),
+    (L.load_pretrained, "nowhere"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "call", MADE + RUN, ids=lambda row: getattr(row[0], "__name__", type(row[0]).__name__)
+)
+def test_whatever_a_layer_is_given_what_it_raises_is_an_error_of_ours(call):
+    function, *args = call
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        for k, right in enumerate(args):
+            as_list = right.tolist() if isinstance(right, np.ndarray) else [right]
+            for wrong in (*WRONG, as_list):
+                with suppress(MinigradError):
+                    function(*args[:k], wrong, *args[k + 1 :])
+
+
+def test_an_error_of_a_users_own_layer_stays_as_it_is():
+    class Mine(L.Module):
+        def forward(self, x, of_python=True):
+            return x.data.no_such_name if of_python else L.Linear(3, 2)(x)
+
+    with pytest.raises(AttributeError, match="no_such_name") as caught:
+        Mine()(z(2, 3))
+    assert not isinstance(caught.value, MinigradError)
+    for given in (None, "a"):
+        with pytest.raises(MinigradError):
+            Mine()(given, of_python=False)
+
+
+def test_a_layer_made_or_called_with_what_python_cannot_use_names_the_call():
+    with pytest.raises(DTypeError, match=r"^Linear\(d_in, d_out, .*: .*argument: 'd_out'"):
+        L.Linear(3)
+    with pytest.raises(DTypeError, match=r"^Linear\(d_in, (.|\n)*rng = 'a'"):
+        L.Linear(3, 2, rng="a")
+    with pytest.raises(DTypeError, match=r"^AdaptiveAvgPool1d\(x\): (.|\n)*x = None"):
+        L.AdaptiveAvgPool1d(2)(None)

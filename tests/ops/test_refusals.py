@@ -1,6 +1,8 @@
 """A call that cannot be made says so: our errors, with the call, the rule and the numbers."""
 
 import re
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -54,6 +56,15 @@ REFUSED = {
         (lambda: mg.split(ones(), 1, 3), AXIS_3),
         (lambda: mg.moveaxis(X, 3, 0), AXIS_3),
         (lambda: mg.tensordot(ones(2, 3, 5), ones(5, 3, 7)), "got (3, 5) and (5, 3)"),
+        (lambda: mg.tensordot(X, ones(2), 2), "tensordot(a, b, axes): axis 1 is out of bounds"),
+        (lambda: mg.topk(X, 2, 9), "topk(x, k, axis): axis 9 is out of bounds for array of "
+         "dimension 3\n  x: (2, 3, 5) float64\n  k = 2\n  axis = 9"),
+        *((lambda f=f: f(X, 3), f"{f.__name__}(x, axis") for f in (mg.argmax, mg.argmin)),
+        (lambda: mg.argsort(X, axis=3), AXIS_3),
+        (lambda: mg.hstack([]), "at least one array"),
+        (lambda: mg.ones(-1), "negative dimensions"),
+        *((lambda q=q, k=k: mg.scaled_dot_product_attention(q, k, X), "at least two axes, got 1")
+          for q, k in ((X[0, 0], X), (X, X[0, 0]))),
         *((lambda a=a: ones(*a) @ mg.tensor(ones(*a)).T, "write a @ b.mT")
           for a in [(2, 4, 6), (2, 4, 4), (2, 3, 5, 7)]),
         *((lambda a=a, b=b: mg.matmul(ones(*a), ones(*b)),
@@ -114,6 +125,12 @@ REFUSED = {
         (lambda: mg.upsample(ones(2, 3), 4), "must be (N, C, length, …), got (2, 3)"),
     ],
     DTypeError: [
+        (lambda: mg.topk(X, "2"), "topk(x, k, axis): 'str' object cannot be interpreted"),
+        (lambda: mg.group_norm(X, 1.5), "groups = 1.5"),
+        (lambda: mg.moveaxis(X, None, 0), "source = None"),
+        (lambda: mg.tensor(X, dtype=2.5), "Cannot interpret '2.5' as a data type"),
+        (lambda: mg.rnn(ones(1, 2, 1), ones(1, 1), ones(1, 1), None, ones(2, 1), [[True, True]]),
+         "mask must be boolean, got list"),
         (lambda: mg.add(X, "a"), "add(a, b)"),
         (lambda: mg.add(ones(2), [[1.0, 2.0], [3.0]]), "inhomogeneous"),
         (lambda: mg.exp(X, 3), "takes 1 positional argument but 2 were given"),
@@ -146,6 +163,7 @@ REFUSED = {
         *((lambda n=n: mg.split(X, n, axis=1), "axis 1 has 3 entries, not a multiple of")
           for n in (0, -1, 4)),
         (lambda: mg.topk(X, 6), "k must lie in [0, 5], got 6"),
+        (lambda: mg.tensordot(X, X, [0]), "two lists of axes, got [0]"),
         (lambda: mg.norm(X[0], 2), "ord must be None, or 2 along one axis"),
         (lambda: np.linalg.norm(X[0], 1), "got 1"),
         (lambda: mg.einsum("ij,jk->ik", ones(2, 3)), "'ij,jk->ik' name 2 operands, got 1"),
@@ -233,6 +251,60 @@ CALLS = [
 def test_no_bare_error_of_python_or_numpy_comes_through(call, recorded):
     with pytest.raises(MinigradError):
         call(mg.tensor(np.ones((3, 4)), requires_grad=recorded))
+
+
+# In place of each argument in turn: what newcomers give.
+WRONG = (
+    None, "a", 2.5, -1, 9, True, [], {}, (9, 9), [[1.0, 2.0], [3.0]], np.array(["a"]), np.zeros(0),
+    np.ones((7, 11)), np.array([0, 1]), np.nan,
+)  # fmt: skip
+COMPOSED = {
+    mg.ravel: (X,), mg.moveaxis: (X, 0, 1), mg.vstack: ([X, X],), mg.hstack: ([X, X],),
+    mg.tile: (X, 2), mg.outer: (X, X), mg.tensordot: (X, ones(3, 5, 2), 2), mg.argmax: (X, 1, True),
+    mg.argmin: (X, 1, True), mg.argsort: (X, 1), mg.topk: (X, 2, 1), mg.split: (X, 3, 1),
+    mg.group_norm: (X, 1, ones(3), ones(3), 1e-5), mg.instance_norm: (X, ones(3), ones(3), 1e-5),
+    mg.smooth_l1_loss: (X, X, 1.0, "mean"), mg.upsample: (X, 7, None, "linear", False),
+    mg.adaptive_avg_pool: (X, 2), mg.scaled_dot_product_attention: (X, X, X, np.eye(3) > 0),
+    mg.tensor: (X, False, "x", float), mg.ones: (2, 3), mg.zeros: ((2, 3),),
+    mg.checkpoint: (mg.exp, X), mg.vjp: (mg.sum, (X,), 1.0), mg.jacobian: (mg.exp, (X[0, 0],)),
+}  # fmt: skip
+FIRST_SAMPLES = {
+    op: next(iter(op.samples(np.random.default_rng(0))), None) for op in mg.registry.values()
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "settings"),
+    [(op, [*sample.args], sample.kwargs) for op, sample in FIRST_SAMPLES.items()
+     if sample is not None and op.name in mg.__all__]
+    + [(function, [*args], {}) for function, args in COMPOSED.items()],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_whatever_a_call_is_given_what_it_raises_is_an_error_of_ours(function, args, settings):
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        for k, right in enumerate(args):
+            as_list = right.tolist() if isinstance(right, np.ndarray) else [right]
+            for wrong in (*WRONG, as_list):
+                with suppress(MinigradError):
+                    function(*args[:k], wrong, *args[k + 1 :], **settings)
+
+
+def test_an_error_of_a_function_that_is_called_for_its_user_stays_as_it_is():
+    def fails(x):
+        raise ValueError("mine")
+
+    for call in (mg.vjp, mg.jacobian, lambda f, x: mg.checkpoint(f, *x)):
+        with pytest.raises(ValueError, match="mine") as caught:
+            call(fails, [ones(2)])
+        assert caught.type is ValueError
+
+
+def test_lists_are_taken_for_arrays():
+    q = [[1.0, 2.0], [3.0, 4.0]]
+    for function, rest in ((mg.scaled_dot_product_attention, (q, q)), (mg.group_norm, (1,))):
+        expected = function(np.array(q), *map(np.asarray, rest))
+        np.testing.assert_array_equal(function(q, *rest), expected)
+    assert mg.dropout(2.5, 0.0, RNG) == 2.5
 
 
 def test_a_failed_call_names_shapes_dtypes_and_paths():

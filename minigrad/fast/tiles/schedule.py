@@ -208,6 +208,8 @@ def leading(*operands: Any) -> tuple[int, ...]:
 
 def as_rule(is_causal: bool, rule: MaskRule | None) -> MaskRule | None:
     """Causality and a rule as one rule."""
+    if rule is not None and not isinstance(rule, MaskRule):
+        raise DTypeError(f"rule must be one of minigrad.mask_rules, got {type(rule).__name__}")
     if is_causal:
         return Causal() if rule is None else Causal() & rule
     return rule
