@@ -220,6 +220,14 @@ def test_heatmaps_fit_their_width(rng, n, width):
     assert n < 90 or any("each cell is the largest of" in line for line in lines) == (width < 90)
 
 
+def test_cells_drawn_as_one_have_the_largest_gradient_that_no_mask_hides():
+    dA = np.array([[0.25, -7.0], [-0.5, 0.125]])
+    [_, found] = read_attention(["a", "b"], np.eye(2)[None], dA[None], CAUSAL[:2, :2])[0].grids(0)
+    one = found.pooled(2)
+    assert one.values.item() == -0.5
+    assert not one.forbidden.item()
+
+
 def test_hostile_tokens_and_scopes_stay_on_their_line(rng):
     with mg.scope("s" * 10_000):
         t = recorded(rng, n=3)

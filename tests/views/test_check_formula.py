@@ -137,8 +137,18 @@ def test_the_grammar(formula, value):
         (r"\sigma, \quad \sigma = \sqrt{\sigma + 1}", "defined by itself"),
         (r"\operatorname{frobnicate}(<x>)", "frobnicate"),
         (r"<x>_{i,j,k}", "3 labels for 2 axes"),
+        (r"h, \quad h_t = <x>_t - <x>_{t-1}", "x has no step 0"),  # not the last row
+        (r"h, \quad h_t = <x>_t + <x>_{2t}", "the index 2 t"),  # not 2 + t
+        (r"(h_a, \ldots, h_b), \quad h_t = <x>_t", "the dots between h_a and h_b"),
     ],
 )
 def test_a_sign_that_nothing_defines_is_named(formula, said):
     with pytest.raises(UnreadableFormulaError, match=said):
         evaluate(parse(formula), {"x": np.ones((2, 3))})
+
+
+def test_a_recurrence_of_more_steps_than_python_can_nest_is_refused():
+    formula = parse(r"z, \quad z_t = <x>_t + z_{t+1}, \quad z_T = <x>_T")
+    np.testing.assert_array_equal(evaluate(formula, {"x": np.ones(3)}), [3, 2, 1])
+    with pytest.raises(UnreadableFormulaError, match="more steps"):
+        evaluate(formula, {"x": np.ones(3000)})

@@ -51,8 +51,14 @@ class Grid:
         return (float(finite.max(initial=0.0)) or 1.0) if self.signed else 1.0
 
     def pooled(self, k: int) -> Grid:
-        """Each k × k entries as the one furthest from zero, masked if all of them are."""
-        values, seen = (pooled(array, k, k) for array in (self.values, ~self.forbidden))
+        """Each k × k entries as the one furthest from zero of those not masked, if there are any.
+
+        A masked pair has a gradient too, which is not shown.
+        """
+        if k == 1:
+            return self
+        values = pooled(np.where(self.forbidden, 0.0, self.values), k, k)
+        seen = pooled(~self.forbidden, k, k)
         return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed)
 
 

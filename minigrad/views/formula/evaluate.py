@@ -106,7 +106,12 @@ def evaluate(
     """
     body, definitions = defined(formula)
     run = _Evaluation(formula, definitions, named.FormulaCall(shape, settings or {}, slots))
-    found = run.value(body)
+    try:
+        found = run.value(body)
+    except RecursionError:
+        raise UnreadableFormulaError(
+            "more steps, one within the other, than can be taken"
+        ) from None
     if found.labels is None:
         return found.array
     usual = ordered(found.labels) if run.places else tuple(letters(found.array.ndim))

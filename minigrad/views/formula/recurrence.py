@@ -78,12 +78,16 @@ class Steps:
         for item in items_of(index):
             if item in (PLUS, MINUS):
                 sign = 1 if item == PLUS else -1
-            elif item == T or item == letter("T"):
+                continue
+            if item == T or item == letter("T"):
                 total += sign * (now if item == T else self.last)
-            elif item.kind == "number":
+            elif item.kind == "number" and item.text.isdecimal():
                 total += sign * int(item.text)
             else:
                 return None
+            if sign == 0:  # a product, such as 2 t
+                return None
+            sign = 0
         return total
 
     def script(self, base: Formula, below: Formula, above: Formula) -> tuple[Array, Formula] | None:
@@ -91,6 +95,8 @@ class Steps:
         if below == EMPTY or (at := self.number(below)) is None:
             return None
         if base.kind == "slot":
+            if not 1 <= at <= len(self.slots[base.text]):
+                raise UnreadableFormulaError(f"{text(base)} has no step {at}")
             row = self.slots[base.text][at - 1]
             return (row[:, None] if row.dtype == bool else row), above  # a mask's entry, each row's
         raised = above == TRANSPOSE or items_of(above)[0] == CIRCLE
@@ -117,8 +123,9 @@ class Steps:
         dots = parts.index(next(part for part in parts if part.text == r"\ldots"))
         base, below, _ = parts[dots - 1].parts
         first, last = self.number(below), self.number(parts[dots + 1].parts[1])
-        assert first is not None
-        assert last is not None
+        if first is None or last is None:
+            ends = text(parts[dots - 1]), text(parts[dots + 1])
+            raise UnreadableFormulaError(f"the dots between {ends[0]} and {ends[1]}")
         steps = [self.at((base, EMPTY), t) for t in range(first, last + 1)]
         return np.stack([*steps, *map(self.array_of, parts[dots + 2 :])])
 
