@@ -178,6 +178,9 @@ class ValueMap:
         outside = self.is_outside(array)
         if not outside and (entry := self.entry_of(array)) is not None:
             return entry
+        for x in self._arguments():  # the view as which the step is given it: no cut of another
+            if array.__class__ is Followed and array.base is x and is_same_view(x, array):
+                return self.know(array, self._of_array(x))
         if not outside and (owner := self._owner(array)) is not None:
             return self._cut(array, owner)
         self._sums.append((array, _checksum(array)))

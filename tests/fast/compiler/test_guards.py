@@ -216,6 +216,18 @@ def test_an_argument_may_be_a_view_and_is_not_taken_for_what_it_is_a_view_of():
         calls(with_its_owner)
 
 
+@pytest.mark.parametrize("first", [slice(None, -1), slice(None)], ids=["shifted", "cut within"])
+def test_tokens_and_those_that_follow_may_be_windows_of_one_array(first):
+    """Of which one may be what the step cuts from the other, at the first calls."""
+    W, tokens = leaf(11, 3), np.random.default_rng(0).integers(0, 11, (6, 4, 8))
+    run = mg.compile(
+        backward_of(lambda x, y: mg.cross_entropy(mg.take(W, x[:, -6:], axis=0), y[:, -6:] % 3))
+    )
+    for here, there in [(0, 0), (1, 1), (2, 3), (4, 4), (5, 0)]:
+        agree(run, tokens[here, :, first], tokens[there, :, -6:], leaves=[W])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
 def test_a_step_that_draws_from_a_list_of_batches_runs_eagerly():
     w, batches = leaf(5), iter([np.full(5, float(n)) for n in range(5)])
     run = mg.compile(backward_of(lambda: mg.sum(w * next(batches))))
