@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
-from minigrad.extend import is_marked_parameter
+from minigrad.extend import clear_gradients, is_marked_parameter
 
 __all__ = [
     "Parameters",
@@ -111,8 +111,7 @@ class Parameters:
 
     def zero_grad(self) -> None:
         """Forget every parameter's gradient."""
-        for parameter in self.parameters():
-            parameter.grad = None
+        clear_gradients(self.parameters())
 
     # ------------------------------------------------------------------ frozen and cast
 

@@ -7,6 +7,7 @@ Programs that build and train models need none of it.
 
 from .engine.listener import (
     Listener,
+    clear_gradients,
     expect_gradients,
     hand_derived,
     listen,
@@ -23,6 +24,7 @@ __all__ = [
     "Op",
     "attention_method",
     "call",
+    "clear_gradients",
     "expect_gradients",
     "hand_derived",
     "is_marked_parameter",

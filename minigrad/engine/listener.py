@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Listener",
+    "clear_gradients",
     "expect_gradients",
     "hand_derived",
     "listen",
@@ -134,7 +135,7 @@ class Listener:
         """`mg.grad` is about to run; a list returned holds the gradients in its place."""
 
     def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
-        """An optimizer forgot the gradients of its parameters."""
+        """The gradients of these parameters were forgotten, by an optimizer or a module."""
 
     def setting_read(self, owner: object, name: str, value: object) -> None:
         """An attribute of an optimizer or of a schedule was read."""
@@ -198,6 +199,15 @@ class listen(ContextChange):
 def listening() -> bool:
     """Whether there is a listener here."""
     return bool(current().listeners)
+
+
+def clear_gradients(parameters: Sequence[Tensor]) -> None:
+    """Set `.grad` of these parameters to None; a compiled step is told of it where it is None
+    already.
+    """
+    for parameter in parameters:
+        parameter.grad = None
+    notify(Listener.gradients_cleared, parameters)
 
 
 def mark_constant(array: Array) -> Array:

@@ -204,8 +204,8 @@ class Trials:
         """
         given = self._given()
         other = self.attempt(given, bold=True) or self.attempt(given)
-        runs = [self.run(given), other]
-        runs.append(self._padded(runs[0]))
+        first = self.run(given)
+        runs = [first, other, self._padded(first)]
         together = dict(given)
         for symbol, n in given.items():
             near = [n + 1, n + 4, n + 2, n + 3, *range(n - 1, 0, -1)]

@@ -14,7 +14,7 @@ from typing import Any, SupportsFloat, TypeAlias, TypeVar
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
-from ..engine.listener import Listener, notify
+from ..engine.listener import Listener, clear_gradients, notify
 from ..engine.tensor import Tensor
 from ..engine.types import Array, DType, StateDict
 from ..engine.writes import SourceLocation, caller, writes
@@ -120,9 +120,7 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Forget every gradient."""
-        for p in self.parameters:
-            p.grad = None
-        notify(Listener.gradients_cleared, self.parameters)
+        clear_gradients(self.parameters)
 
     def step(self) -> None:
         """Move each parameter that has a gradient, in place.

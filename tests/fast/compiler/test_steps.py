@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import Linear
 from minigrad.optim import SGD, Adam, AdamW, clip_grad_norm
 from tests.compare import assert_same
 
@@ -341,3 +342,27 @@ def test_a_method_may_be_compiled_in_its_class():
             assert_same(compiled.step(x), eager.eager(x), 1e-14)
             assert_same(compiled.w, eager.w, 1e-14)
     assert (Trainer.step.recordings, Trainer.step.reasons) == (2, [])
+
+
+@pytest.mark.parametrize("clears", ["module", "optimizer"])
+def test_gradients_that_a_step_clears_first_need_one_program(clears):
+    """Whether there is one at the start does not matter then."""
+    layer, rng = Linear(5, 3, rng=0), np.random.default_rng(0)
+    owner = layer if clears == "module" else SGD(layer.parameters(), lr=0.1)
+
+    def step(x):
+        owner.zero_grad()
+        loss = mg.mean(mg.dropout(layer(x), 0.5, rng) ** 2)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    for call in range(5):
+        x, state = np.full((2, 5), 1.0 + call), rng.bit_generator.state
+        found = [run(x).numpy(), *(p.grad for p in layer.parameters())]
+        rng.bit_generator.state = state
+        for a, b in zip(
+            [step(x).numpy(), *(p.grad for p in layer.parameters())], found, strict=True
+        ):
+            assert_same(b, a, 1e-12)
+    assert (run.recordings, run.reasons) == (1, [])
