@@ -15,6 +15,7 @@ import numpy as np
 import minigrad as mg
 from layers import Linear, Module
 from minigrad.optim import Adam
+from minigrad.views.flow.live import _Fresh
 from tests.browsing import answer_of, record_of
 
 HOSTILE = '</script><img src=x onerror="window.hurt=1">'
@@ -83,6 +84,19 @@ def test_the_page_is_served_while_training_runs_and_for_a_moment_after_it(capsys
     news = news_of(flow.address)
     assert news["steps"] == [sample.step for sample in flow.samples]
     assert news["summary"].startswith("24 steps")
+
+
+def test_the_last_state_is_made_also_where_the_run_ends_while_an_answer_is_made():
+    states = iter([b"of a run that went on", b"the last"])
+
+    def make():
+        state = next(states)
+        if state != b"the last":
+            fresh.outdate()
+        return state
+
+    fresh = _Fresh(make)
+    assert [fresh(), fresh(), fresh()] == [b"of a run that went on", b"the last", b"the last"]
 
 
 def test_readers_change_nothing_and_may_leave_in_the_middle():

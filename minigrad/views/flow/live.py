@@ -50,15 +50,19 @@ class _Fresh:
         self._make = make
         self._made = b""
         self._until = 0.0
+        self._outdated = 0  # how often it was
 
     def outdate(self) -> None:
-        """Make it again at the next call."""
+        """Make it again at the next call, also if it is being made now."""
+        self._outdated += 1
         self._until = 0.0
 
     def __call__(self) -> bytes:
         start = time.monotonic()
         if start >= self._until:
+            before = self._outdated
             self._made = self._make()
             end = time.monotonic()
-            self._until = end + max(SECONDS_FRESH, 20 * (end - start))
+            if self._outdated == before:
+                self._until = end + max(SECONDS_FRESH, 20 * (end - start))
         return self._made
