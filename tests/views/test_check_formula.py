@@ -120,6 +120,7 @@ def test_a_users_own_op_is_held_to_its_formula_too():
         (r"[1 < <x> \le 4]", [[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]),
         (r"<x> \, <x>^\top", [[5.0, 14.0], [14.0, 50.0]]),
         (r"\sum_{j' \le j} <x>_{i,j'}", [[0.0, 1.0, 3.0], [3.0, 7.0, 12.0]]),
+        (r"\max(<x>, 1, 2)", [[2.0, 2.0, 2.0], [3.0, 4.0, 5.0]]),
     ],
 )
 def test_the_grammar(formula, value):
@@ -137,6 +138,11 @@ def test_the_grammar(formula, value):
         (r"\sigma, \quad \sigma = \sqrt{\sigma + 1}", "defined by itself"),
         (r"\operatorname{frobnicate}(<x>)", "frobnicate"),
         (r"<x>_{i,j,k}", "3 labels for 2 axes"),
+        (r"\operatorname{softmax}^2(<x>)", "the superscript 2 of softmax"),
+        (r"\sum_{j=1}^3 <x>_{i,j}", "the superscript 3 of Σ"),
+        (r"\sum_{j=1} <x>_{i,j}", r"\\sum below which stands ="),
+        (r"\max_{j' \le j} <x>_{i,j'}", r"\\max below which stands \\le"),  # no sum of them
+        (r"\max_j(<x>, 2)", "the subscript j of max"),
         (r"h, \quad h_t = <x>_t - <x>_{t-1}", "x has no step 0"),  # not the last row
         (r"h, \quad h_t = <x>_t + <x>_{2t}", "the index 2 t"),  # not 2 + t
         (r"(h_a, \ldots, h_b), \quad h_t = <x>_t", "the dots between h_a and h_b"),

@@ -214,6 +214,8 @@ class _Evaluation:
         base, below, above = item.parts if item.kind == "script" else (item, EMPTY, EMPTY)
         name = base.text
         if base.kind in ("operator", "function") and name in named.FOLDS:
+            if above != EMPTY:
+                raise UnreadableFormulaError(f"the superscript {text(above)} of {text(base)}")
             if self.steps and below == letter("t"):
                 return Labelled(self.steps.sum(row(rest))), []
             outer, self.fill = self.fill, -np.inf if name == r"\max" else 0.0
@@ -402,11 +404,15 @@ class _Evaluation:
         if name in named.ENTRYWISE:
             value = self.value(inside).mapped(named.ENTRYWISE[name])
             return value if above == EMPTY else _power(value, self.value(above))
+        if above != EMPTY:
+            raise UnreadableFormulaError(f"the superscript {text(above)} of {text(base)}")
         if name in named.FOLDS and len(parts) == 1:
             return self.folded(name, below, self.value(inside), keep=True)
         if name in (r"\max", r"\min"):
-            one, other = map(self.value, parts)
-            return _together(np.maximum if name == r"\max" else np.minimum, one, other)
+            if below != EMPTY:
+                raise UnreadableFormulaError(f"the subscript {text(below)} of {text(base)}")
+            larger = np.maximum if name == r"\max" else np.minimum
+            return reduce(partial(_together, larger), map(self.value, parts))
         if name not in named.FUNCTIONS:
             raise UnreadableFormulaError(f"the function {text(base) or name}")
         outer = self.call

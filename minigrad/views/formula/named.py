@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ...engine.errors import UnreadableFormulaError
 from ...engine.types import Array
 from ...ops.notation import letters
 
@@ -64,12 +65,21 @@ FOLDS: dict[str, Callable[..., Array]] = {
 }
 
 
+CUMULATED: dict[str, Callable[..., Array]] = {
+    r"\sum": np.cumsum,
+    "sum": np.cumsum,
+    r"\prod": np.cumprod,
+}
+
+
 def cumulated(name: str, sign: str, array: Array) -> Array:
     """Along the last axis: sums up to each place (≤), from each (≥); products of all others (≠)."""
+    if sign not in (r"\le", r"\ge", r"\ne") or (sign != r"\ne" and name not in CUMULATED):
+        raise UnreadableFormulaError(f"{name} below which stands {sign}")
     if sign == r"\ne":
         others = [np.delete(array, i, -1) for i in range(array.shape[-1])]
         return np.stack([FOLDS[name](part, axis=-1) for part in others], -1)
-    step = np.cumprod if name == r"\prod" else np.cumsum
+    step = CUMULATED[name]
     if sign == r"\le":
         return step(array, axis=-1)
     return np.flip(step(np.flip(array, -1), axis=-1), -1)
