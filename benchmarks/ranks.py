@@ -7,6 +7,7 @@ turns, in rounds (`--quick`: one); a figure is the least of all rounds. Beside t
 ranks costs, and what that makes of the ratio on paper.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -148,6 +149,9 @@ def start(what, ranks, threads, batch):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round")
+    parser.parse_args()
     kinds = {n: k for n, k in (KINDS | RINGS).items() if k[0] != "torch" or find_spec("torch")}
     least: dict = {name: {} for name in kinds}
     for _ in range(ROUNDS):

@@ -1,9 +1,10 @@
 """Training steps at sizes people train, beside PyTorch: `python -m benchmarks.training [case …]`.
 
-A step is forward, backward and Adam in float32. Each contestant has a process of its own, and they
-take turns; weights and data are the same, and losses are compared before anything is timed. Wall
-time and CPU time are minimums over the rounds, in milliseconds; memory is the peak of the resident
-set over the first nine steps, above what was there before them, in MiB.
+A step is forward, backward and Adam in float32, PyTorch's as it is by default, not fused. Each
+contestant has a process of its own, and they take turns; weights and data are the same, and losses
+are compared before anything is timed. Wall time and CPU time are minimums over the rounds, in
+milliseconds; memory is the peak of the resident set over the first nine steps, above what was there
+before them, in MiB.
 """
 
 from __future__ import annotations
