@@ -155,12 +155,13 @@ class TextEncoder(Pretrained):
         Shapes: tokens (B, n), lengths (B,) → (B, d_model)
         """
         pooling = Pooling.of(self.folder)
-        if np.ndim(tokens) != 2:
+        try:
+            B, n = np.shape(tokens)
+        except ValueError:  # other axes, or rows of several lengths
             raise ShapeError(
-                f"sentence: tokens must be (B, n), got {np.shape(tokens)}; one text is a row: "
-                "sentence([tokens])"
-            )
-        B, n = np.shape(tokens)
+                "sentence: tokens must be (B, n): one text is a row, sentence([tokens]); shorter "
+                "rows are filled up with any token, and lengths= says how long each is"
+            ) from None
         ends = np.full(B, n) if lengths is None else np.asarray(lengths)
         if ends.shape != (B,) or ends.min() < 1 or ends.max() > n:
             raise ArgumentError(

@@ -314,8 +314,9 @@ def test_what_pools_in_another_way_is_refused_by_name(tmp_path):
         model.sentence(TOKENS)
     with pytest.raises(ArgumentError, match=r"lengths must be 1 integers of 1 to 5, got \[0\]"):
         pool(folder, POOLINGS["cls"][0]).sentence(TOKENS, [0])
-    with pytest.raises(ShapeError, match=r"must be \(B, n\), got \(5,\).*sentence\(\[tokens\]\)"):
-        pool(folder, POOLINGS["cls"][0]).sentence(TOKENS[0])
+    for tokens in (TOKENS[0], [[3, 1], [4]]):
+        with pytest.raises(ShapeError, match=r"must be \(B, n\): one text is a row.*lengths="):
+            pool(folder, POOLINGS["cls"][0]).sentence(tokens)
 
 
 ODD = [[], {}, -1, 0.5, True, "x", 10**30, [None]]
