@@ -21,6 +21,7 @@ from .program import (
     SMALL_BYTES,
     Parts,
     attributes,
+    is_data,
     is_dataclass,
     is_namedtuple,
     made_of,
@@ -107,7 +108,7 @@ def argument_parts(item: object) -> Parts | None:
     kind = item.__class__
     if kind in (tuple, list, dict, OrderedDict) or is_namedtuple(kind):
         return parts_of(item)
-    return attributes(item) if is_dataclass(item) and _is_data(item) else None
+    return attributes(item) if is_dataclass(item) and is_data(item) else None
 
 
 def leaves_of(
@@ -190,23 +191,6 @@ def _refill(container: Any, parts: Parts) -> None:
             object.__delattr__(container, name)
         for name, part in parts.items():
             object.__setattr__(container, name, part)
-
-
-def _is_data(item: object) -> bool:
-    """Whether it holds arrays, and beside them only plain values, all without cycles."""
-    stack, holds_arrays = [item], False
-    seen: set[int] = set()
-    while stack:
-        thing = stack.pop()
-        if isinstance(thing, np.ndarray | Tensor):
-            holds_arrays = True
-        elif not isinstance(thing, BUILTIN):
-            parts = parts_of(thing)
-            if parts is None or id(thing) in seen:
-                return False
-            seen.add(id(thing))
-            stack += parts.values()
-    return holds_arrays
 
 
 def small_bytes(array: object) -> bytes | None:

@@ -19,6 +19,7 @@ from numpy.typing import DTypeLike
 
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Array, DType, Kernel
+from .dependencies import BUILTIN
 
 __all__ = [
     "EFFECTS",
@@ -38,6 +39,7 @@ __all__ = [
     "empty_with_layout",
     "flat",
     "has_layout",
+    "is_data",
     "is_dataclass",
     "is_namedtuple",
     "is_transpose",
@@ -331,6 +333,23 @@ def is_dataclass(item: object) -> bool:
         return False
     packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
     return kind.__new__ is object.__new__ and packages.isdisjoint(("minigrad", "layers"))
+
+
+def is_data(item: object) -> bool:
+    """Whether it holds arrays, and beside them only plain values, all without cycles."""
+    stack, holds_arrays = [item], False
+    seen: set[int] = set()
+    while stack:
+        thing = stack.pop()
+        if isinstance(thing, np.ndarray | Tensor):
+            holds_arrays = True
+        elif not isinstance(thing, BUILTIN):
+            parts = parts_of(thing)
+            if parts is None or id(thing) in seen:
+                return False
+            seen.add(id(thing))
+            stack += parts.values()
+    return holds_arrays
 
 
 # ---------------------------------------------------------------- what nobody reads

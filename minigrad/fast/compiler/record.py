@@ -25,12 +25,17 @@ from .compare import difference
 from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
 from .program import (
     NewTensor,
+    Parts,
     Program,
     ProgramStep,
     Value,
     flat,
+    is_data,
+    is_dataclass,
     is_whole,
+    made_of,
     nbytes,
+    parts_of,
     root,
     substitute,
     transposed_name,
@@ -349,8 +354,8 @@ class ProgramRecorder(OutsideOps, Listener):
             self.refuse("the step writes into an array that it did not make", "use assign_")
         self._name_values()
         if self.reason is None:
-            self.program.result = substitute(result, self._returned)
-        return substitute(result, self.as_eagerly)
+            self.program.result = self._described(result)
+        return self._restored(result)
 
     def clear(self) -> None:
         """Cut the cycles that would keep the run's arrays until Python collects its garbage."""
@@ -376,6 +381,23 @@ class ProgramRecorder(OutsideOps, Listener):
         """What a step holds, as an eager run has it."""
         return plain(item)[()] if id(item) in self.scalars else plain(item)
 
+    def _restored(self, item: Any) -> Any:
+        """What is returned, as an eager run has it: a container in which nothing differs itself."""
+        parts = _parts_of_result(item)
+        if parts is None:
+            return self.as_eagerly(item)
+        made = {key: self._restored(part) for key, part in parts.items()}
+        alike = all(made[key] is part for key, part in parts.items())
+        return item if alike else made_of(item.__class__, made)
+
+    def _described(self, item: Any) -> Any:
+        """What is returned, with Values in place of arrays."""
+        parts = _parts_of_result(item)
+        if parts is None or (is_dataclass(item) and self.values.is_outside(item)):
+            return self._returned(item)
+        made = {key: self._described(part) for key, part in parts.items()}
+        return made_of(item.__class__, made)
+
     def _returned(self, item: Any) -> Any:
         if item.__class__ is Tensor:
             if self.values.is_outside(item):
@@ -394,6 +416,11 @@ class ProgramRecorder(OutsideOps, Listener):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")
         return None
+
+
+def _parts_of_result(item: Any) -> Parts | None:
+    """What a returned container holds; a dataclass must hold arrays and plain values alone."""
+    return parts_of(item) if not is_dataclass(item) or is_data(item) else None
 
 
 def _needed_of(rules: Kernel) -> Kernel:

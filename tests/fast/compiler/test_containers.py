@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -180,3 +181,29 @@ def test_a_step_that_changes_an_argument_at_a_later_call_is_found_by_an_audit():
     with pytest.warns(mg.CompileWarning, match="a container among its arguments"):
         run(log, np.full(3, 2.0))
     assert log == ["large"]
+
+
+@dataclass
+class State:
+    model: Any
+    parent: Any = None
+    last: Any = None
+
+
+def test_an_object_that_is_returned_is_that_object():
+    w = mg.tensor([1.0, 2.0], requires_grad=True)
+    state, numbers, held = State(Linear(3, 2, rng=0)), [1, 2], Batch(np.ones(2), None)
+    state.parent = state
+    loop = State(np.ones(2))
+    loop.last = [loop]
+    for thing in (state, numbers, held, loop):
+
+        def step(x, thing=thing):
+            return mg.sum(w * x).detach(), thing
+
+        run = mg.compile(step)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", mg.CompileWarning)
+            assert run(np.ones(2))[1] is thing
+            found = run(np.ones(2))[1]
+            assert found is thing or thing is numbers
