@@ -304,6 +304,22 @@ def prod(x, axis: Axes = None, keepdims: bool = False):
     return np.prod(x, axis=axis, keepdims=keepdims)
 
 
+def _products_of_others(rows):
+    """For each entry of a row, the product of all the others, without a division by it.
+
+    Entries are taken in pairs: the others of an entry are its partner and all other pairs.
+    """
+    m, n = rows.shape
+    if n <= 2:
+        return rows[:, ::-1] if n == 2 else np.ones((m, n), rows.dtype)
+    if n % 2:
+        rows = np.concatenate([rows, np.ones((m, 1), rows.dtype)], axis=1)
+    pairs = rows.reshape((m, (n + 1) // 2, 2))
+    other_pairs = _products_of_others(pairs[:, :, 0] * pairs[:, :, 1])
+    others = np.expand_dims(other_pairs, 2) * pairs[:, :, ::-1]
+    return others.reshape(rows.shape)[:, :n]
+
+
 @prod.vjp("x")
 def _(g, x, axis):
     """The gradient is multiplied by the product of all the other entries."""
@@ -312,7 +328,7 @@ def _(g, x, axis):
     rest = tuple(k for k in range(x.ndim) if k not in reduced)
     n, order = count(x.shape, axis), rest + reduced
     rows = np.transpose(x, order).reshape((x.size // n if n else 0, n))
-    others = np.where(np.eye(n, dtype=bool), 1, np.expand_dims(rows, 1)).prod(axis=2)
+    others = _products_of_others(rows)
     back = tuple(order.index(k) for k in range(x.ndim))
     others = np.transpose(others.reshape([x.shape[k] for k in order]), back)
     return g.reshape(shape) * others

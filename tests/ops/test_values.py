@@ -181,6 +181,17 @@ def test_the_maximum_over_several_axes_counts_ties_in_all():
 def test_a_product_with_zeros_has_the_products_of_the_others_for_gradient():
     found = slope(lambda x: mg.prod(x, axis=1), [[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
     np.testing.assert_array_equal(found, [[0, 6, 0], [0, 0, 0]])
+    for n in (1, 2, 3, 4, 7, 100_001):  # of a matrix n x n there would be no memory
+        x = 1 + np.linspace(-1, 1, n) / (n + 1)
+        np.testing.assert_allclose(slope(mg.prod, x), np.prod(x) / x)
+
+
+def test_the_second_derivative_of_a_product_with_zeros_is_the_product_of_the_rest():
+    x = np.array([2.0, 0.0, 3.0, 0.0, 5.0])
+    expected = np.zeros((5, 5))
+    expected[1, 3] = expected[3, 1] = 30.0
+    found = [mg.hvp(mg.prod, x, row)[1] for row in np.eye(5)]
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_logsumexp_of_infinite_entries_and_of_none_is_infinite_and_other_rows_stay():
