@@ -31,7 +31,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property, update_wrapper
+from functools import cached_property, lru_cache, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
 
@@ -417,17 +417,40 @@ def widen(x: Any) -> Any:
 def accumulation_dtype(x: Any, axis: Any = None) -> Any:
     """The dtype in which entries of x are added up, None for their own.
 
-    float16 is added up in float32. So is float32 in float64, unless the last axis is summed: there
-    NumPy adds in pairs. Along other axes it adds one entry after the other, and would lose one
-    digit for each factor of ten in their number.
+    float16 is added up in float32. So is float32 in float64, unless the last axis is summed and its
+    entries lie one after the other: there NumPy adds in pairs. Elsewhere it adds one entry after
+    the other, and would lose one digit for each factor of ten in their number.
     """
     kind = x.dtype.char
     if kind == "f":
         last = (-1, x.ndim - 1)
-        if axis is None or (any(k in last for k in axis) if np.ndim(axis) else axis in last):
+        one = axis is None or np.ndim(axis) == 0
+        if axis is not None and not (axis in last if one else any(k in last for k in axis)):
+            return FLOAT64
+        if x.size <= ONE_BY_ONE or (one and x.flags.c_contiguous):
             return None
-        return FLOAT64
+        return FLOAT64 if _sums_one_by_one(x.shape, x.strides, axis) > ONE_BY_ONE else None
     return FLOAT32 if kind == "e" else None
+
+
+ONE_BY_ONE = 1024  # so many float32 numbers added one after the other lose a digit at most
+
+
+@lru_cache(maxsize=1024)
+def _sums_one_by_one(shape: tuple[int, ...], strides: tuple[int, ...], axis: Any) -> int:
+    """How many sums of entries that lie one after the other NumPy adds up one after the other."""
+    ndim = len(shape)
+    axes = range(ndim) if axis is None else [k % ndim for k in np.atleast_1d(axis)]
+    summed = [k in axes for k in range(ndim)]
+    by_distance = sorted(zip(map(abs, strides), shape, summed, strict=True))
+    count, end = 1, 0
+    for distance, n, is_summed in by_distance:
+        if n > 1 and is_summed and end in (0, distance):
+            end = distance * n  # it goes on where the axis before ended
+        elif n > 1:
+            end = -1
+            count *= n if is_summed else 1
+    return count
 
 
 def cast_back(y: Any, x: Any) -> Any:

@@ -48,7 +48,13 @@ MANY_ROWS = {
         name: lambda x, name=name: getattr(mg, name)(x, axis=0)
         for name in ("sum", "mean", "var", "std", "cumsum", "logsumexp")
     },
+    **{
+        f"{name} of the transpose": lambda x, name=name: getattr(mg, name)(x.T, axis=-1)
+        for name in ("sum", "mean", "var", "std", "cumsum", "logsumexp", "softmax")
+    },
     "sum over two axes": lambda x: mg.sum(x.reshape(4, -1, 3), axis=(0, 1)),
+    "sum over the first and the last": lambda x: mg.mean(x.reshape(-1, 4, 3), axis=(0, 2)),
+    "sum of a part": lambda x: mg.sum(x[:, 1:]),
     "batch_norm": lambda x, b: mg.batch_norm(x, None, b),
     "bias": lambda x, b: x + b,
 }
@@ -65,6 +71,16 @@ def test_sums_over_many_rows_lose_no_digits(name, rng):
     for a, b in zip(found, exact, strict=True):
         bound = 8 * np.finfo(np.float32).eps * np.abs(b).max()
         np.testing.assert_allclose(a, b, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "logsumexp"])
+def test_a_compiled_sum_of_a_transpose_is_the_eager_one_to_rounding(name, rng):
+    x = mg.tensor(rng.normal(0.5, 1.0, (20_000, 3)).astype(np.float32))
+    compiled = mg.compile(MANY_ROWS[f"{name} of the transpose"])
+    for _ in range(3):
+        expected = MANY_ROWS[f"{name} of the transpose"](x).data
+        np.testing.assert_allclose(compiled(x).data, expected, rtol=3e-7)
+    assert not compiled.reasons
 
 
 NORMS = {

@@ -90,6 +90,7 @@ class Symbol(NDArrayOperatorsMixin):
     ndim = property(lambda self: self.array.ndim)
     size = property(lambda self: self.array.size)
     flags = property(lambda self: self.array.flags)
+    strides = property(lambda self: self.array.strides)
     T = property(lambda self: np.transpose(self))
     mT = property(lambda self: np.swapaxes(self, -1, -2))
     real = property(lambda self: np.real(self))
