@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from inspect import getattr_static
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -312,13 +312,13 @@ def attributes(item: Any) -> Parts:
     """A dataclass's fields, and attributes set later; but not what a property computes of them and
     keeps.
     """
-    names = [field.name for field in fields(item)]
-    found = [(name, getattr(item, name, MISSING)) for name in names]
+    kind = item.__class__
+    found = [(name, getattr(item, name, MISSING)) for name in _fields_of(kind) or ()]
     held = {name: part for name, part in found if part is not MISSING}
     for name, part in getattr(item, "__dict__", {}).items():
-        kept = isinstance(getattr_static(item.__class__, name, None), cached_property)
-        if name not in held and not kept:
-            held[name] = part
+        if name not in held:
+            if not isinstance(getattr_static(kind, name, None), cached_property):
+                held[name] = part
     return held
 
 
@@ -328,11 +328,18 @@ def is_namedtuple(kind: type) -> bool:
 
 def is_dataclass(item: object) -> bool:
     """Whether it is a user's, of data: what can be called, or is a layer or mask, is more."""
-    kind = item.__class__
-    if not hasattr(kind, "__dataclass_fields__") or callable(item):
-        return False
+    kind: Any = item.__class__
+    return hasattr(kind, "__dataclass_fields__") and _fields_of(kind) is not None
+
+
+@lru_cache(64)
+def _fields_of(kind: Any) -> list[str] | None:
+    """The fields of such a dataclass, None for any other."""
     packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
-    return kind.__new__ is object.__new__ and packages.isdisjoint(("minigrad", "layers"))
+    calls = any("__call__" in vars(base) for base in kind.__mro__)
+    if calls or kind.__new__ is not object.__new__ or packages & {"minigrad", "layers"}:
+        return None
+    return [field.name for field in fields(kind)]
 
 
 def is_data(item: object) -> bool:
