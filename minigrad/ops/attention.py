@@ -158,10 +158,11 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
     array([1., 0., 0.])
     """
-    q, k, v = (as_array(x) for x in (q, k, v))
-    for name, x in (("q", q), ("k", k)):
-        if x.ndim < 2:
-            raise ShapeError(f"{_CALL}: {name} needs at least two axes, got {x.ndim}")
+    q = as_array(q)
+    k = as_array(k)
+    v = as_array(v)
+    if q.ndim < 2 or k.ndim < 2:
+        raise ShapeError(f"{_CALL}: q and k need at least two axes, got {q.ndim} and {k.ndim}")
     if isinstance(mask, MaskRule):
         mask, rule = None, mask if rule is None else mask & rule
     if mask is not None:
