@@ -16,11 +16,10 @@ from minigrad.views.plain import sized
 
 from . import conftest as graphs
 
-rng = np.random.default_rng(17)
-
 
 def recurrent(steps):
     """h ← tanh(x U + h W), one scope a step."""
+    rng = np.random.default_rng(17)
     W = mg.tensor(0.5 * rng.normal(size=(3, 3)), requires_grad=True, name="W")
     U = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True, name="U")
     h = mg.tensor(np.ones((5, 3)), requires_grad=True, name="h0")
@@ -135,6 +134,7 @@ def test_a_gradient_that_is_not_finite_is_red_on_its_line_too():
 
 
 def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture():
+    rng = np.random.default_rng(17)
     weights = [mg.tensor(rng.normal(size=(16, 16)) / 4, requires_grad=True) for _ in range(8)]
     with mg.trace() as t:
         h = mg.tensor(rng.normal(size=(32, 16)))
@@ -174,6 +174,7 @@ GROWS = "the gradient grows ×2.1 a step, 6,100 times in all, most by sums of gr
     ids=["added to itself", "a slice of a stack", "a large mean"],
 )
 def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(function, size, said):
+    rng = np.random.default_rng(17)
     x = mg.tensor(rng.normal(size=size), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(function(x)).backward()
@@ -182,6 +183,7 @@ def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(functio
 
 
 def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last():
+    rng = np.random.default_rng(17)
     last = mg.tensor(1e-9 * np.ones((16, 16)), requires_grad=True, name="last")
     weights = [mg.tensor(np.eye(16) / 2, requires_grad=True, name=f"W{k}") for k in range(8)]
     with mg.trace() as t:
@@ -247,6 +249,7 @@ def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch):
 
 
 def test_a_flat_graph_of_too_much_is_cut_into_sections():
+    rng = np.random.default_rng(17)
     with mg.trace() as t:
         h = mg.tensor(1.0, requires_grad=True)
         for k in rng.integers(0, 3, 400):
