@@ -131,6 +131,7 @@ class Op:
     effect: bool = False
     invariance: str = ""
     saturates: tuple[str, Kernel] | None = None
+    straight_through: Kernel | None = None
     over_time: Kernel | None = None
     opaque_reason: str = field(default="", init=False)  # why its own steps are not seen
 
@@ -517,6 +518,8 @@ def op(**declaration: Any) -> Declare:
             scores".
         saturates: where the result hardly changes with the inputs: what to call such entries, as
             "units dead", and a function of `out` and settings to one truth value for each.
+        straight_through: of a kernel that rounds, the function of inputs and settings whose
+            derivative the rules are in its place; a trace's checks hold them against it.
         over_time: of an op that runs over the steps of a sequence, the size of the gradient at
             each step: a function of `g`, `out`, inputs and settings.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.

@@ -377,7 +377,23 @@ def _quantize_vjp_tex(bits):
     return rf"<g> \odot [|<x>| \le {_top(bits)}.5\, <scale>]"
 
 
-@elementwise(_quantize_tex, _quantize_vjp_tex, 4, samples=_quantize_samples, analytic=False)
+def _largest(scale, bits):
+    """The largest number that is rounded to an integer of so many bits; beyond it is cut."""
+    return (_top(bits) + 0.5) * as_array(scale)
+
+
+def _clipped(x, scale, bits):
+    return np.clip(x, -_largest(scale, bits), _largest(scale, bits))
+
+
+@elementwise(
+    _quantize_tex,
+    _quantize_vjp_tex,
+    4,
+    samples=_quantize_samples,
+    analytic=False,
+    straight_through=_clipped,
+)
 def fake_quantize(x, scale, bits=8):
     """Rounds each entry to what an integer of few bits can hold: y = s · clip(round(x / s)).
 
@@ -408,5 +424,5 @@ def fake_quantize(x, scale, bits=8):
 @fake_quantize.vjp("x")
 def _(g, x, scale, bits):
     """The gradient passes as if nothing were rounded, and stops where an entry was out of range."""
-    edge = (_top(bits) + 0.5) * as_array(scale)
+    edge = _largest(scale, bits)
     return masked(g, np.logical_and(x >= -edge, x <= edge))

@@ -1,7 +1,8 @@
 """Backward steps compared with numeric derivatives of their ops' kernels.
 
 A step that got the gradient g sends c back to an input x. In a random direction d, ⟨c, d⟩ must be
-⟨g, f'(x) d⟩, which needs nothing but the op's own textbook kernel f:
+⟨g, f'(x) d⟩, which needs nothing but the op's own textbook kernel f, or the function that an op
+which rounds is declared to be `straight_through`:
 
 - where f is analytic and the rule names neither its input nor the result, f is affine, and f(d) is
   the derivative; if that disagrees, f may add a constant, and the next line decides;
@@ -238,7 +239,7 @@ class _Step:
         return self.kernel({i: self.values[i] + scale * d for i, d in toward.items()})
 
     def kernel(self, moved: dict[int, Array]) -> Array:
-        return self.call.run([moved.get(i, x) for i, x in enumerate(self.values)])
+        return self.call.differentiated([moved.get(i, x) for i, x in enumerate(self.values)])
 
 
 def _bytes(array: Array) -> int:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import Linear, Sequential, quantize
 from minigrad.views.colors import LIGHT
 from tests.planted import wrong_rules
 
@@ -26,6 +27,7 @@ RUNS = {
     "relu": lambda x, w: mg.relu(x @ w),
     "sort": lambda x, w: mg.softmax(mg.sort(mg.mask_add(x @ w, np.arange(7) < 5))) * V,
     "max": lambda x, w: mg.max(x @ w, axis=0),
+    "fake_quantize": lambda x, w: mg.fake_quantize(x @ w, 0.5, bits=4),
 }
 
 
@@ -35,6 +37,7 @@ def leaves(dtype=np.float64):
 
 
 def run(name, dtype=np.float64):
+    rng = np.random.default_rng(5)
     x, w = leaves(dtype)
     with mg.trace(check="ops") as t, mg.scope("block"):
         y = RUNS[name](x, w)
@@ -117,6 +120,7 @@ TIES = rng.normal(size=(2, 3, 4, 4)) * (rng.uniform(size=(2, 3, 4, 4)) < 0.5)
 )
 def test_at_kinks_the_rule_is_checked_beside_them(name, f, factor):
     """Zeros tie, and between the slopes of both sides anything would pass."""
+    rng = np.random.default_rng(5)
     x = mg.tensor(TIES, requires_grad=True)
     with wrong_rules(name, factor), mg.trace(check="ops") as t:
         y = f(x)
@@ -125,6 +129,16 @@ def test_at_kinks_the_rule_is_checked_beside_them(name, f, factor):
     assert checks.unchecked == {}
     wrong = {step.op for step in checks.steps if not step.ok}
     assert wrong == (set() if factor == 1.0 else {name})
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_a_quantized_model_is_held_against_the_one_that_its_rules_take_it_for(train):
+    model = quantize(Sequential(Linear(5, 7, rng=0), mg.relu, Linear(7, 2, rng=1)), X, train=train)
+    with mg.trace() as t:
+        mg.mean(model(mg.tensor(X, requires_grad=True)) ** 2).backward()
+    checks = t.check(ops=True)
+    assert checks.ok
+    assert checks.unchecked == {}
 
 
 @pytest.mark.parametrize(("seed", "shift"), [(0, 0.0), (1, 0.3)])
