@@ -428,7 +428,9 @@ def accumulation_dtype(x: Any, axis: Any = None) -> Any:
         one = axis is None or np.ndim(axis) == 0
         if axis is not None and not (axis in last if one else any(k in last for k in axis)):
             return FLOAT64
-        if x.size <= ONE_BY_ONE or (one and x.flags.c_contiguous):
+        if x.size <= ONE_BY_ONE or not hasattr(x, "strides"):  # a shape alone, as in costs
+            return None
+        if one and x.flags.c_contiguous:
             return None
         return FLOAT64 if _sums_one_by_one(x.shape, x.strides, axis) > ONE_BY_ONE else None
     return FLOAT32 if kind == "e" else None
