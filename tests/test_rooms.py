@@ -57,11 +57,15 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def without(room: str, copy: Path) -> Iterator[None]:
-    (copy / "minigrad" / room).rename(copy / room)
+    place, away = copy / "minigrad" / room, copy / room
+    if not place.exists():  # .ci/run runs all tests where minigrad/fast is gone already
+        yield
+        return
+    place.rename(away)
     try:
         yield
     finally:
-        (copy / room).rename(copy / "minigrad" / room)
+        away.rename(place)
 
 
 @pytest.mark.parametrize("room", ROOMS)
