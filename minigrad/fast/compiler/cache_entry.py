@@ -15,11 +15,9 @@ from ...engine.context import current
 from ...engine.followed import Followed
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Kernel
-from .dependencies import BUILTIN, Dependencies
+from .dependencies import BUILTIN, MISSING, Contents, Dependencies
 from .program import (
-    MISSING,
     SMALL_BYTES,
-    Parts,
     attributes,
     is_data,
     is_dataclass,
@@ -99,7 +97,7 @@ class CallArguments:
             key += kind, id(item)
 
 
-def argument_parts(item: object) -> Parts | None:
+def argument_parts(item: object) -> Contents | None:
     """The same for an argument, of which a program may serve another one that holds arrays alike.
 
     A dataclass must hold arrays, and beside them nothing but plain values: what holds a model or an
@@ -115,7 +113,7 @@ def leaves_of(
     expression: str,
     item: object,
     name: str = "",
-    parts_of: Callable[[object], Parts | None] = parts_of,
+    parts_of: Callable[[object], Contents | None] = parts_of,
 ) -> Iterator[tuple[str, str, Any]]:
     """(expression, name, item) of everything in nested containers, by which the source finds it.
 
@@ -143,7 +141,7 @@ class FollowedArguments:
     """Arguments with Followed views in place of arrays, in copies of the containers."""
 
     def __init__(self) -> None:
-        self._copies: list[tuple[str, Any, Any, Parts]] = []  # place, original, copy, its parts
+        self._copies: list[tuple[str, Any, Any, Contents]] = []  # place, original, copy, its parts
         self._originals: dict[int, Any] = {}  # of copies and views, by their ids
 
     def follow(self, expression: str, item: Any) -> Any:
@@ -180,7 +178,7 @@ class FollowedArguments:
         return substitute(item, as_eagerly)
 
 
-def _refill(container: Any, parts: Parts) -> None:
+def _refill(container: Any, parts: Contents) -> None:
     if isinstance(container, list):
         container[:] = parts.values()
     elif isinstance(container, dict):

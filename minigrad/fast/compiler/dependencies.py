@@ -36,6 +36,8 @@ from ...engine.tensor import Tensor
 __all__ = [
     "BUILTIN",
     "GENERATORS",
+    "MISSING",
+    "Contents",
     "Dependencies",
     "generator_state",
     "same",
@@ -48,7 +50,8 @@ GENERATORS = (np.random.Generator, random.Random)
 _COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # objects, after which the walk ends
-Contents: TypeAlias = dict[Any, Any]  # what something holds, by name
+Contents: TypeAlias = dict[Any, Any]  # what something holds, by index, key or name
+MISSING = object()  # what a name that holds nothing stands for
 _FOLDERS_OF_PACKAGES = [f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist")]
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
 _SELDOM = (
@@ -58,7 +61,6 @@ _SELDOM = (
     "__str__",
     "__del__",
 )  # what they name may count calls
-_GONE = object()
 
 
 def same(now: object, then: object) -> bool:
@@ -100,7 +102,7 @@ class Holder:
         """(name, then, now) of what is no longer the same."""
         now = self.read()
         for name in {**self.then, **now}:
-            before, after = self.then.get(name, _GONE), now.get(name, _GONE)
+            before, after = self.then.get(name, MISSING), now.get(name, MISSING)
             if not same(after, before):
                 yield name, before, after
 
@@ -285,7 +287,7 @@ def _named(
 ) -> Contents:
     held: Contents = {name: _content(cell) for name, cell in cells.items()}
     for space, word in named:
-        held[word if word not in held else (word, id(space))] = space.get(word, _GONE)
+        held[word if word not in held else (word, id(space))] = space.get(word, MISSING)
     return held | {name: getattr(function, name) for name in _OWN}
 
 
@@ -293,7 +295,7 @@ def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not bound yet
-        return _GONE
+        return MISSING
 
 
 def _contents(container: Collection[object]) -> Contents:
@@ -305,11 +307,11 @@ def _contents(container: Collection[object]) -> Contents:
 
 
 def _attributes(thing: object, state: Contents | None, slots: list[str]) -> Contents:
-    return dict(state or ()) | {slot: getattr(thing, slot, _GONE) for slot in slots}
+    return dict(state or ()) | {slot: getattr(thing, slot, MISSING) for slot in slots}
 
 
 def _attributes_named(thing: object, names: set[str]) -> Contents:
-    return {name: vars(thing).get(name, _GONE) for name in names}
+    return {name: vars(thing).get(name, MISSING) for name in names}
 
 
 def _class_attributes(kind: type) -> Contents:

@@ -12,23 +12,21 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from inspect import getattr_static
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Array, DType, Kernel
-from .dependencies import BUILTIN
+from .dependencies import BUILTIN, MISSING, Contents
 
 __all__ = [
     "EFFECTS",
-    "MISSING",
     "SMALL_BYTES",
     "ExistingTensor",
     "KeptAttribute",
     "NewTensor",
-    "Parts",
     "Program",
     "ProgramStep",
     "Value",
@@ -54,8 +52,6 @@ __all__ = [
 
 EFFECTS = ("grad", "clear", "forget", "assign", "update")  # steps that write what is outside
 SMALL_BYTES = 1 << 13  # of arrays that are compared by what they hold
-Parts: TypeAlias = dict[Any, Any]  # of a container, by index, key or attribute
-MISSING = object()
 
 
 class Value:
@@ -262,7 +258,7 @@ class NewTensor:
 # ---------------------------------------------------------------- containers
 
 
-def parts_of(item: object) -> Parts | None:
+def parts_of(item: object) -> Contents | None:
     """What a container holds; None for anything else.
 
     >>> parts_of([5, 7]), parts_of({"x": 1}), parts_of("text")
@@ -275,7 +271,7 @@ def parts_of(item: object) -> Parts | None:
     return attributes(item) if is_dataclass(item) else None
 
 
-def made_of(kind: type, parts: Parts) -> Any:
+def made_of(kind: type, parts: Contents) -> Any:
     """A container of this class that holds these parts."""
     if is_namedtuple(kind):
         return tuple.__new__(kind, parts.values())
@@ -308,7 +304,7 @@ def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     return made_of(item.__class__, {key: substitute(x, replace) for key, x in parts.items()})
 
 
-def attributes(item: Any) -> Parts:
+def attributes(item: Any) -> Contents:
     """A dataclass's fields, and attributes set later; but not what a property computes of them and
     keeps.
     """

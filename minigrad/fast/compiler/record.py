@@ -22,10 +22,9 @@ from ...engine.tensor import Node, Tensor, TensorOrArray, backpropagate, order
 from ...engine.types import Arguments, Array, Kernel
 from ...engine.writes import caller
 from .compare import difference
-from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
+from .dependencies import GENERATORS, Contents, Dependencies, generator_state, shared_states
 from .program import (
     NewTensor,
-    Parts,
     Program,
     ProgramStep,
     Value,
@@ -418,7 +417,7 @@ class ProgramRecorder(OutsideOps, Listener):
         return None
 
 
-def _parts_of_result(item: Any) -> Parts | None:
+def _parts_of_result(item: Any) -> Contents | None:
     """What a returned container holds; a dataclass must hold arrays and plain values alone."""
     return parts_of(item) if not is_dataclass(item) or is_data(item) else None
 
