@@ -242,7 +242,7 @@ class CallRecorder(Follower):
                 plain(out)[...] = plain(made)  # x &= y
                 self.remember(out, self.reference(made))
                 return out
-        return call(*plain(args), **plain(kwargs))
+        return super().computed(name, call, args, kwargs)
 
     def leaf_created(self, leaf: Tensor, data: object) -> None:
         known = self.find(data) if isinstance(data, np.ndarray) else None

@@ -173,9 +173,8 @@ class Audit:
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
         if before != list(map(small_bytes, arrays)):
             changed.append("an array that the step writes into")
-        if held.keys() != (now := self._arguments()).keys() or any(
-            now[place] is not item for place, item in held.items()
-        ):
+        now = self._arguments()
+        if held.keys() != now.keys() or any(now[key] is not x for key, x in held.items()):
             changed.append("a container among its arguments, which the step changes")
         if changed:
             self.finding, self.cause = self.finding or changed[0], _STATE

@@ -98,10 +98,11 @@ class CallArguments:
 
 
 def argument_parts(item: object) -> Contents | None:
-    """The same for an argument, of which a program may serve another one that holds arrays alike.
+    """What a container among the arguments holds; None for anything else.
 
-    A dataclass must hold arrays, and beside them nothing but plain values: what holds a model or an
-    optimizer is one object from call to call.
+    A program serves other containers of this kind too. A dataclass must hold arrays, and beside
+    them nothing but plain values: what holds a model or an optimizer is one object from call to
+    call.
     """
     kind = item.__class__
     if kind in (tuple, list, dict, OrderedDict) or is_namedtuple(kind):

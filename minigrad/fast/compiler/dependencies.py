@@ -54,13 +54,8 @@ Contents: TypeAlias = dict[Any, Any]  # what something holds, by index, key or n
 MISSING = object()  # what a name that holds nothing stands for
 _FOLDERS_OF_PACKAGES = [f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist")]
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
-_SELDOM = (
-    "__init__",
-    "__new__",
-    "__repr__",
-    "__str__",
-    "__del__",
-)  # what they name may count calls
+# Not followed: a step seldom runs them, and what they name, a counter of objects say, may change.
+_SELDOM = ("__init__", "__new__", "__repr__", "__str__", "__del__")
 
 
 def same(now: object, then: object) -> bool:
@@ -267,8 +262,10 @@ class Dependencies:
         installed = _is_installed(function.__module__ or "", code.co_filename)
         if installed and function is not self._step:
             return (getattr(function, "__wrapped__", None),)
-        words = set(_words(code))
-        self.words.update(words, _texts(code))
+        codes = list(_with_nested(code))
+        words = {name for part in codes for name in part.co_names}
+        texts = {x for part in codes for x in part.co_consts if isinstance(x, str)}
+        self.words |= words | texts  # getattr and vars() find attributes by strings
         spaces = [function.__globals__]
         for space in spaces:  # modules within modules too
             found = [x for word in words if isinstance(x := space.get(word), ModuleType)]
@@ -328,20 +325,12 @@ def _is_private_to_us(kind: type, slot: str) -> bool:
     return kind.__module__.startswith("layers.") and (slot.startswith("_") or slot == "version")
 
 
-def _words(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+def _with_nested(code: CodeType) -> Iterator[CodeType]:
+    """A function's code, and that of the functions and classes within it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _words(constant)
-
-
-def _texts(code: CodeType) -> Iterator[str]:
-    """Its strings: getattr and vars() find attributes by them."""
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _texts(constant)
-        elif isinstance(constant, str):
-            yield constant
+            yield from _with_nested(constant)
 
 
 def _is_installed(module: str, file: str) -> bool:

@@ -312,10 +312,14 @@ def attributes(item: Any) -> Contents:
     found = [(name, getattr(item, name, MISSING)) for name in _fields_of(kind) or ()]
     held = {name: part for name, part in found if part is not MISSING}
     for name, part in getattr(item, "__dict__", {}).items():
-        if name not in held:
-            if not isinstance(getattr_static(kind, name, None), cached_property):
-                held[name] = part
+        if name not in held and not _is_computed(kind, name):
+            held[name] = part
     return held
+
+
+def _is_computed(kind: type, name: str) -> bool:
+    """Whether an attribute is what a cached property keeps."""
+    return isinstance(getattr_static(kind, name, None), cached_property)
 
 
 def is_namedtuple(kind: type) -> bool:

@@ -115,8 +115,9 @@ class ProgramRecorder(OutsideOps, Listener):
         self.program.once |= once
         made = None if once else self._followed(kernel, given, [array], len(auxiliary))
         if made is None:
-            names = () if node is None else node.plan.names
-            saved = dict(zip(names, node.saved or (), strict=False)) if node is not None else {}
+            saved: dict[str, Any] = {}
+            if node is not None:
+                saved.update(zip(node.plan.names, node.saved or (), strict=False))
             arrays = [array, *map(saved.get, auxiliary)]
             step = ProgramStep("kernel", op.name, kernel, given, several=bool(auxiliary))
             made = self._record_whole(op, step, arrays)

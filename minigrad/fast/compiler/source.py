@@ -322,9 +322,9 @@ class SourceWriter(Terms):
         held = f"{{{', '.join(pairs)}}}"
         if kind is dict:
             return held
-        return (
-            f"{self.names.bind(made_of, 'made_of')}({self.names.bind(kind, kind.__name__)}, {held})"
-        )
+        make = self.names.bind(made_of, "made_of")
+        name = self.names.bind(kind, kind.__name__)
+        return f"{make}({name}, {held})"
 
     def _returned(self, value: Value) -> str:
         """What is returned must not be what a `.grad` holds, or a constant of ours."""

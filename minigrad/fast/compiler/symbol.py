@@ -184,11 +184,9 @@ class Symbol(NDArrayOperatorsMixin):
             if len(axis) > 1:
                 raise Untraceable(name)
             settings = {"axis": axis[0] if axis else None, **kwargs}
-            return (
-                _mean(x, **settings)
-                if name == "mean"
-                else _reduce(_REDUCTIONS[name], x, **settings)
-            )
+            if name == "mean":
+                return _mean(x, **settings)
+            return _reduce(_REDUCTIONS[name], x, **settings)
         if name == "norm" and len(args) == 1 and not kwargs and self.dtype.kind == "f":
             return np.sqrt(np.sum(np.square(self)))
         if name == "real" and self.dtype.kind != "c":

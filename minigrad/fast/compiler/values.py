@@ -410,7 +410,7 @@ class OutsideOps(Follower):
     def computed(self, name: str, call: Kernel, args: Any, kwargs: Any) -> Any:
         """What NumPy makes of followed arrays: written down, or computed and reported."""
         if self.quiet or self.reason is not None:
-            return call(*plain(args), **plain(kwargs))
+            return super().computed(name, call, args, kwargs)
         out = kwargs.pop("out", None)
         if id(out[0] if isinstance(out, tuple) else out) in self.scalars:
             out = None  # x += y of NumPy's scalars makes another one
