@@ -20,13 +20,14 @@ ROWS_IN_TURN = 8  # rows of each name that are added one after the other, those 
 
 
 def add_at(total: Array, index: Any, values: Array) -> None:
-    """np.add.at(total, index, values), by rows where the index is an array that names many."""
+    """np.add.at(total, index, values), by rows where the index is an array that names many.
+
+    Values of which NumPy would repeat some are left to NumPy.
+    """
     kind = getattr(getattr(index, "dtype", None), "kind", "")
     many = len(total.shape) > 1 and prod(values.shape) > LIMITS.small_entries
-    if kind not in ("i", "u") or not many or not isinstance(values, np.ndarray):
-        np.add.at(total, index, values)
-        return
-    if values.shape != index.shape + total.shape[1:]:  # they are repeated
+    named = kind in ("i", "u") and many and isinstance(values, np.ndarray)
+    if not named or values.shape != index.shape + total.shape[1:]:
         np.add.at(total, index, values)
         return
     names = np.arange(len(total))[index.reshape(-1)]  # none negative
