@@ -481,7 +481,8 @@ class Recorder(Listener):
         names = node.op.input_names(len(node.plan.kinds))
         sent = zip(node.plan.needed, contributions, strict=True)
         parts = {names[i]: _plain(part) for i, part in sent if part is not None}
-        if name := self._written_since(entry, node):
+        can_be_checked = self.keep == "arrays" or self.checks_ops
+        if can_be_checked and (name := self._written_since(entry, node)):
             self._faults[known] = f"took {name}, which was written to after"
         if node.after:
             entry.note(not_measured(entry, "a hook may have changed its gradients"))
