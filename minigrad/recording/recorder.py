@@ -105,7 +105,8 @@ class Sweeps:
         Args: writes: what it finds goes to `.grad`.  adds: to what earlier ones left in some leaf.
         """
         self.number += 1
-        self._wrote |= {self.number} if writes else set()
+        if writes:
+            self._wrote.add(self.number)
         self._adds = adds
         self._ended = False
 
