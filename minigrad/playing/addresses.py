@@ -84,12 +84,11 @@ def _own_values(trace: TraceRecord) -> list[Entry]:
 
 def _first_use(trace: TraceRecord, entry: Entry) -> tuple[float, float, int]:
     """When `mg.replace` replaces a value: at its first use, or at the end."""
-    uses = [edge for edge in trace.uses(entry) if edge.input != "detach"]
-    if not uses:
+    use = trace.first_use(entry)
+    if use is None:
         return float("inf"), 0, entry.id
-    first = min(edge.target for edge in uses)
-    inputs = [edge.source for edge in trace.into(trace.entries[first])]
-    return first, inputs.index(entry.id), entry.id
+    inputs = [edge.source for edge in trace.into(trace.entries[use.target])]
+    return use.target, inputs.index(entry.id), entry.id
 
 
 def _address(paths: dict[int, str], number: int, of: str | None = None) -> Address:
