@@ -8,8 +8,7 @@ from layers import MultiHeadAttention
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype):
-    rng = np.random.default_rng(23)
+def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype, rng):
     layer = MultiHeadAttention(15, 3, use_bias=True, rng=rng, dtype=dtype)
     layer.b_K.assign_(rng.normal(size=15).astype(dtype))
     x = mg.tensor(rng.normal(size=(2, 7, 15)).astype(dtype), requires_grad=True)
@@ -21,8 +20,7 @@ def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype):
     assert "zero in theory, as softmax does not see" in " ".join(t.table(200).split())
 
 
-def test_a_shift_that_a_later_mean_takes_away_is_seen_without_any_declaration():
-    rng = np.random.default_rng(23)
+def test_a_shift_that_a_later_mean_takes_away_is_seen_without_any_declaration(rng):
     b = mg.tensor(rng.normal(size=5), requires_grad=True, name="b")
     X = rng.normal(size=(7, 5))
     with mg.trace() as t:
@@ -31,8 +29,7 @@ def test_a_shift_that_a_later_mean_takes_away_is_seen_without_any_declaration():
     assert (t["b"].state, t["b"].why) == ("cancels", "subtract does not see it")
 
 
-def test_a_zero_that_no_theory_explains_stays_zero():
-    rng = np.random.default_rng(23)
+def test_a_zero_that_no_theory_explains_stays_zero(rng):
     x = mg.tensor(rng.normal(size=5), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(mg.relu(x - 100.0)).backward()
@@ -56,9 +53,8 @@ def test_an_op_that_takes_no_complex_numbers_leaves_a_zero_unexplained():
         del mg.registry["shy"]
 
 
-def test_a_sum_of_paths_is_judged_by_the_one_most_of_it_came_through():
+def test_a_sum_of_paths_is_judged_by_the_one_most_of_it_came_through(rng):
     """With a residual nothing vanishes, whatever the branch does."""
-    rng = np.random.default_rng(23)
     x = mg.tensor(rng.normal(size=5), requires_grad=True, name="x")
     with mg.trace() as t:
         h = x * 1.0
@@ -85,8 +81,7 @@ def cosine_of_unit_vectors(X):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradient(dtype):
-    rng = np.random.default_rng(23)
+def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradient(dtype, rng):
     W = mg.tensor(rng.normal(size=(5, 7)).astype(dtype), requires_grad=True, name="W")
     with mg.trace() as t:
         cosine_of_unit_vectors(rng.normal(size=(2, 5)).astype(dtype) @ W).backward()
@@ -96,8 +91,7 @@ def test_the_length_of_a_vector_that_is_normalised_again_is_no_vanishing_gradien
     assert "vanishing" not in states.values()
 
 
-def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too():
-    rng = np.random.default_rng(23)
+def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too(rng):
     x = rng.normal(size=(1, 5)).astype("f4").repeat(2, axis=0)  # one text, twice: at its maximum
     W = mg.tensor(rng.normal(size=(5, 7)).astype("f4"), requires_grad=True, name="W")
     with mg.trace() as t:
@@ -107,9 +101,8 @@ def test_what_is_used_only_for_what_is_zero_in_theory_is_so_too():
     assert not any(word in t.table(200) for word in ("shrinks", "grows"))
 
 
-def test_a_use_that_sends_zero_makes_no_gradient_vanish():
+def test_a_use_that_sends_zero_makes_no_gradient_vanish(rng):
     """The first state of a recurrent network is zero, and so is what its step sends to W."""
-    rng = np.random.default_rng(23)
     W = mg.tensor(rng.normal(size=(3, 3)), requires_grad=True, name="W")
     X, h, loss = rng.normal(size=(4, 2, 3)), np.zeros((2, 3)), 0.0
     with mg.trace() as t:

@@ -133,8 +133,7 @@ def test_a_gradient_that_is_not_finite_is_red_on_its_line_too():
 # ---------------------------------------------------------------- where a gradient shrinks
 
 
-def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture():
-    rng = np.random.default_rng(17)
+def test_the_op_that_shrinks_a_gradient_is_named_with_how_much_in_table_and_picture(rng):
     weights = [mg.tensor(rng.normal(size=(16, 16)) / 4, requires_grad=True) for _ in range(8)]
     with mg.trace() as t:
         h = mg.tensor(rng.normal(size=(32, 16)))
@@ -173,8 +172,7 @@ GROWS = "the gradient grows ×2.1 a step, 6,100 times in all, most by sums of gr
     ],
     ids=["added to itself", "a slice of a stack", "a large mean"],
 )
-def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(function, size, said):
-    rng = np.random.default_rng(17)
+def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(function, size, said, rng):
     x = mg.tensor(rng.normal(size=size), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(function(x)).backward()
@@ -182,8 +180,7 @@ def test_what_makes_a_gradient_grow_or_shrink_is_told_from_what_does_not(functio
     assert t["x"].state != "vanishing"
 
 
-def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last():
-    rng = np.random.default_rng(17)
+def test_the_way_to_the_first_layers_is_followed_not_to_a_weight_of_the_last(rng):
     last = mg.tensor(1e-9 * np.ones((16, 16)), requires_grad=True, name="last")
     weights = [mg.tensor(np.eye(16) / 2, requires_grad=True, name=f"W{k}") for k in range(8)]
     with mg.trace() as t:
@@ -248,8 +245,7 @@ def test_a_picture_of_too_much_closes_scopes_and_says_so(monkeypatch):
         outline(AnnotatedTrace(t))
 
 
-def test_a_flat_graph_of_too_much_is_cut_into_sections():
-    rng = np.random.default_rng(17)
+def test_a_flat_graph_of_too_much_is_cut_into_sections(rng):
     with mg.trace() as t:
         h = mg.tensor(1.0, requires_grad=True)
         for k in rng.integers(0, 3, 400):
