@@ -20,7 +20,7 @@ TAGS = {"number": "mn", "operator": "mo", "text": "mtext", "shape": "shape", "sl
 SIGNS = {"-": "−", r"\top": "⊤", r"\sum": "∑", r"\circ": "∘"}  # where plain text has another
 ACCENT_SIGNS = {"hat": "^", "bar": "¯"}
 # subscripts of these are written below them
-UNDER = (SUM, *(Formula("function", name) for name in (r"\max", r"\min")))
+UNDER = (SUM, Formula("function", r"\max"), Formula("function", r"\min"))
 ROOM = ["room"]  # between factors; the third of the page's own tags
 FULL_SIZE = {"displaystyle": "false", "scriptlevel": "0"}
 
