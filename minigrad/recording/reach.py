@@ -233,8 +233,8 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
 def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | None:
     """How an op's result moves with its inputs, by the complex step; None if that cannot be had.
 
-    An op that takes no complex numbers is asked only if it declares an invariance: by what the
-    whole move changes, which an invariance leaves at nothing.
+    Of an op that takes no complex numbers it is the difference that the whole move makes, and only
+    if the op declares an invariance: a move that its result does not see makes no difference.
     """
     call = trace.call_of(entry)
     if call is None or not (call.op.analytic or call.op.invariance):

@@ -50,7 +50,7 @@ class _Fresh:
         self._make = make
         self._made = b""
         self._until = 0.0
-        self._outdated = 0  # how often it was
+        self._outdated = 0  # how often `outdate` was called
 
     def outdate(self) -> None:
         """Make it again at the next call, also if it is being made now."""

@@ -109,9 +109,7 @@ def evaluate(
     try:
         found = run.value(body)
     except RecursionError:
-        raise UnreadableFormulaError(
-            "more steps, one within the other, than can be taken"
-        ) from None
+        raise UnreadableFormulaError("more steps than Python's recursion limit allows") from None
     if found.labels is None:
         return found.array
     usual = ordered(found.labels) if run.places else tuple(letters(found.array.ndim))
