@@ -273,10 +273,10 @@ def _reduce(
 ) -> Symbol:
     if set(kwargs) - {"initial", "dtype"}:
         raise Untraceable(f"{ufunc.__name__}.reduce with {sorted(kwargs)}")
-    wide = kwargs.pop("dtype", None)
     axis = axis[0] if axis.__class__ is tuple and len(axis) == 1 else axis
     if x.ndim > 2 and x.shape[0] == 1 and axis == -1 and keepdims:
         return _made(_reduce(ufunc, x[0], axis, True, **kwargs).reshape((*x.shape[:-1], 1)))
+    wide = kwargs.pop("dtype", None)
     settings = {"axis": axis, **({"keepdims": True} if keepdims else {}), **kwargs}
     plain = wide is None or np.dtype(wide) == x.dtype
     if ufunc is np.add and plain and axis is not None and x.__class__ is Symbol:

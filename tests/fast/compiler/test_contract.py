@@ -235,6 +235,9 @@ KEPT = {
         lambda w, x: w * x.max(0) * np.add.reduce(x, 0, np.float32) + (x.argmax(0) == 2)
         + (x > 0.5).mean() + (x[:, None] * x[:2]).sum(1)
     ),
+    "a stack of one reduced in another dtype": unchanged(
+        lambda w, x: w * x[None, None].sum(-1, dtype=np.float32, keepdims=True)[0, 0]
+    ),
     "condition": unchanged(lambda w, x: w * 2.0 if x.sum() > SIZE * 0.6 else w * 3.0),
     "made by NumPy": unchanged(
         lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2]
