@@ -39,6 +39,7 @@ class Invocation:
     settings: Arguments
     out: Shaped
     arrays: dict[int, Array]  # inputs, by position, that are not what their entries hold
+    fault: str = ""  # why its gradients may be wrong though its rules are not
 
     def __call__(self) -> Declaration:
         """Raises: DeclarationError if a formula or a cost that the op declares fails."""

@@ -165,7 +165,6 @@ class Recorder(Listener):
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._overwritten: set[int] = set()  # memory that was
         self._written = writes.latest
-        self._faults: dict[int, str] = {}  # why a step's gradients are wrong though its rule is not
         self._analyzed = (0, 0)  # how many entries and backward steps there were
         self._settings: Arguments = ()  # of the op that is about to run, if it draws
         self._sweeps = Sweeps()
@@ -482,9 +481,7 @@ class Recorder(Listener):
         names = node.op.input_names(len(node.plan.kinds))
         sent = zip(node.plan.needed, contributions, strict=True)
         parts = {names[i]: _plain(part) for i, part in sent if part is not None}
-        can_be_checked = self.keep == "arrays" or self.checks_ops
-        if can_be_checked and (name := self._written_since(entry, node)):
-            self._faults[known] = f"took {name}, which was written to after"
+        self._note_fault(entry, node)
         if node.after:
             entry.note(not_measured(entry, "a hook may have changed its gradients"))
             self._calls.pop(known, None)
@@ -497,15 +494,17 @@ class Recorder(Listener):
                 before = None if again else edge.contribution
                 edge.contribution = self._sum(before, parts[edge.input])
 
-    def _written_since(self, entry: Entry, node: Node) -> str:
-        """A plain array that the rules of an op take and that was written to after it ran."""
-        taken = {*node.plan.names, *node.op.settings}
+    def _note_fault(self, entry: Entry, node: Node) -> None:
+        """Note if a plain array that the rules of an op take was written to after it ran."""
+        call, taken = self.call_of(entry), {*node.plan.names, *node.op.settings}
+        if call is None or (self.keep == "summaries" and not self.checks_ops):
+            return
         for edge in self.into(entry):
             owner = self._open.owners[edge.source]
             if edge.input in taken and isinstance(owner, np.ndarray):
                 if self._is_refilled(owner, edge.source):
-                    return edge.input
-        return ""
+                    call.fault = f"took {edge.input}, which was written to after"
+                    return
 
     def context_resumed(self, context: Context, made: Context) -> None:
         """Ops that run in `context` belong to the calls in which `made` was."""
@@ -556,8 +555,7 @@ class Recorder(Listener):
         if call is None or not isinstance(gradient, np.ndarray):
             return None
         found = check_step(entry, call, tuple(self.inputs_of(call)), gradient, sent)
-        fault = self._faults.get(entry.id, "")
-        return replace(found, fault=fault) if fault and found.ok is False else found
+        return replace(found, fault=call.fault) if found.ok is False else found
 
     def _sum(self, total: Array | None, part: Gradient) -> Array | Facts:
         """The sum that is kept of a gradient; of summaries the last part."""

@@ -53,6 +53,20 @@ def test_the_derivation_says_which_sum_crosses_ranks(record, tmp_path):
     assert r"\frac{\partial L}{\partial X^{(0)}} = \sum_{r}" in text
 
 
+def test_an_array_of_a_rank_that_was_written_to_before_backward_is_blamed_and_not_the_rule():
+    def step():
+        w, x = mg.tensor(np.ones(2), requires_grad=True, name="w"), np.array([5.0, 7.0])
+        with mg.trace() as t:
+            y = mg.sum(w * x)
+            x[0] = 0.0
+            y.backward()
+        return t.of_all_ranks().check(ops=True)
+
+    for checks in dist.run(2, step):
+        wrong = [step for step in checks.steps if not step.ok]
+        assert [step.fault for step in wrong] == ["took b, which was written to after"] * 2
+
+
 def test_records_that_were_sent_as_over_mpi_make_the_same_record():
     class Sending:
         def __init__(self, ranks):
