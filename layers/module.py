@@ -309,6 +309,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         for other in others:
             self._refuse_foreign(other)
         mg.mark_input(X, *others)
+        outer = self._given_array  # of a subclass's forward that called this one
         _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
         try:
             returned = forward(self, X, *rest, **kwargs)
@@ -322,7 +323,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise refused from None
         finally:
-            _set_given_array(self, None)
+            _set_given_array(self, outer)
         out = returned[0] if returned.__class__ is tuple else returned  # (output, weights)
         if isinstance(out, mg.Tensor) and out.requires_grad:
             input_of = ref(X) if isinstance(X, mg.Tensor) else lambda: X

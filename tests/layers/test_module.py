@@ -110,6 +110,18 @@ def test_what_forward_keeps_to_look_at_is_no_parameter():
     assert list(layer.state_dict()) == list(copy.deepcopy(layer).state_dict()) == expected
 
 
+def test_what_forward_keeps_after_it_called_its_super_class_is_no_parameter():
+    class Watched(L.Linear):
+        def forward(self, x):
+            out = super().forward(x)
+            self.limit = mg.tensor(np.ones(2))
+            return out
+
+    layer = Watched(3, 2, rng=0)
+    layer(np.ones((1, 3)))
+    assert list(layer.state_dict()) == ["W", "b"]
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
 def test_a_copy_has_detached_what_was_computed_and_kept(rng, copied):
     layer = L.Sequential(L.Linear(3, 2, rng=rng))
