@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import (
-    EXPLAINED,
     DTypeError,
     GradientError,
     MinigradError,
@@ -25,7 +24,6 @@ from minigrad.errors import (
     ShapeError,
     checked_keywords,
     explained,
-    refusal,
     without_our_frames,
 )
 from minigrad.extend import mark_parameter
@@ -296,6 +294,7 @@ def as_named_tensor(x: Array, symbol: str, array: NDArray[np.generic]) -> Array:
 def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A layer's forward that takes arrays too, and keeps input and output for `backward`."""
     first = next(iter(list(signature(forward).parameters)[1:]), "")
+    forward = explained(forward)
 
     @wraps(forward)
     def remembering(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -313,15 +312,6 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
         try:
             returned = forward(self, X, *rest, **kwargs)
-        except (*EXPLAINED, AttributeError) as error:
-            refused = (
-                None
-                if isinstance(error, MinigradError)
-                else refusal(forward, (self, X, *rest), kwargs, error)
-            )
-            if refused is None:
-                raise
-            raise refused from None
         finally:
             _set_given_array(self, outer)
         out = returned[0] if returned.__class__ is tuple else returned  # (output, weights)

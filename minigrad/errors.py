@@ -2,7 +2,7 @@
 
 from .engine import errors
 from .engine.errors import *  # noqa: F403
-from .engine.refusals import EXPLAINED, checked_keywords, explained, refusal, without_our_frames
+from .engine.refusals import checked_keywords, explained, without_our_frames
 
-__all__ = ["EXPLAINED", "checked_keywords", "explained", "refusal", "without_our_frames"]
+__all__ = ["checked_keywords", "explained", "without_our_frames"]
 __all__ += errors.__all__
