@@ -234,6 +234,7 @@ def _alike(tensor: Stored, tied: Stored, compare: bool) -> bool:
     return not compare or tensor.array.tobytes() == tied.array.tobytes()
 
 
+@explained
 def load_state(
     model: Module,
     arrays: Mapping[str, ArrayLike],

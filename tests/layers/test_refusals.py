@@ -299,7 +299,7 @@ RUN = (
     (L.apply_rotary, z(N, 4), z(N, 4), z(N, 4)), (L.rotary_frequencies, 4), (L.t5_bucket, CLASSES),
     (L.sinusoidal_encoding, np.arange(5), 4), (L.explain_layout, z(2, 7, D), 3), (L.seed, 0),
     (L.lora, L.Linear(3, 2), 2), (L.quantize, L.Linear(3, 2), z(5, 3)), (L.layer_cost, HEADED),
-    (L.load_pretrained, "nowhere"),
+    (L.load_pretrained, "nowhere"), (L.load_state, L.Linear(3, 2), {"W": z(3, 2)}, {}),
 )  # fmt: skip
 
 
