@@ -6,7 +6,6 @@ before softmax: there e^−inf = 0 removes a key, and what is left of the row st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import index
 from typing import Any, SupportsIndex, overload
 
@@ -104,17 +103,6 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[np.floating]
     kinds = [mask.dtype for mask in (first, second) if mask.dtype != np.bool_]
     dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
     return np.asanyarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
-
-
-def padded_rows(
-    rows: Sequence[NDArray[np.integer]],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of tokens as one array, filled up with zeros behind each, and their lengths."""
-    lengths = np.array([len(row) for row in rows])
-    tokens = np.zeros((len(rows), lengths.max()), np.intp)
-    for padded, row in zip(tokens, rows, strict=True):
-        padded[: len(row)] = row
-    return tokens, lengths
 
 
 @overload
