@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack, get_args, get_origin, get_type_hints
 from weakref import ref
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import (
@@ -29,7 +29,7 @@ from minigrad.errors import (
 from minigrad.extend import mark_parameter
 
 from .arrays import Array, SameArray
-from .parameters import Parameters, is_parameter, modules_in
+from .parameters import DATA_VIEW, Parameters, is_parameter, modules_in
 from .renamed import old_names
 
 __all__ = ["Module"]
@@ -265,9 +265,9 @@ def named(symbol: str, x: SameArray) -> SameArray:
     return x
 
 
-def as_array(x: Any) -> Array:
-    """A Tensor, or a shape in its place, as it is; anything else as an array."""
-    return x if hasattr(x, "__apply__") else np.asanyarray(x)
+def as_array(x: Any, dtype: DTypeLike | None = None) -> Array:
+    """A Tensor, or a shape in its place, as it is; anything else as an array, cast if a dtype."""
+    return x if hasattr(x, "__apply__") else np.asanyarray(x, dtype)
 
 
 def matrices(call: str, **arrays: Array) -> list[Any]:
@@ -348,7 +348,7 @@ _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be e
 
 _ARRAYS = (mg.Tensor, np.ndarray)
 # by class: a tracer is none of these
-_ARRAY_KINDS = (np.ndarray, list, tuple, type(mg.tensor([0.0]).numpy()))
+_ARRAY_KINDS = (np.ndarray, list, tuple, DATA_VIEW)
 _MODULE_HOLDERS = (Module, list, tuple, dict)  # of Modules
 
 

@@ -14,6 +14,7 @@ from minigrad.errors import ArgumentError, DTypeError
 from minigrad.extend import clear_gradients, is_marked_parameter
 
 __all__ = [
+    "DATA_VIEW",
     "Parameters",
     "is_parameter",
     "modules_in",
@@ -249,12 +250,13 @@ def write_state(
         leaves[path].assign_(array)
 
 
-_DATA_VIEW = type(mg.tensor([0.0]).numpy())
+DATA_VIEW = type(mg.tensor([0.0]).numpy())
+"""What a tensor's `numpy()` is: a view of its data."""
 
 
 def own_array(x: Any) -> NDArray[Any]:
     """An array; of a tensor's `numpy()` a copy: the tensor may be written before that is read."""
-    return np.array(x) if isinstance(x, _DATA_VIEW) else np.asarray(x)
+    return np.array(x) if isinstance(x, DATA_VIEW) else np.asarray(x)
 
 
 def paths_matching(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any]) -> list[str]:

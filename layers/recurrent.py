@@ -21,7 +21,7 @@ from .arrays import Array
 from .feed_forward import Dropout
 from .initialisers import Initialiser, Seed, generator, init_weights
 from .linear import check_sizes
-from .module import Module
+from .module import Module, as_array
 from .renamed import renamed
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
@@ -76,9 +76,7 @@ class _Cell(Module):
     def states_of(self, state: Array | Arrays) -> Arrays:
         """The states given, as a tuple; arrays are cast to the cell's dtype."""
         parts = state if isinstance(state, tuple) else (state,)
-        return tuple(
-            [x if hasattr(x, "__apply__") else np.asanyarray(x, self.dtype) for x in parts]
-        )
+        return tuple(as_array(x, self.dtype) for x in parts)
 
     def from_input(self, x: Array, bias: Array | None) -> Array:
         """What the input brings to the gates: x W_ihᵀ + b."""

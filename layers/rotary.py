@@ -129,7 +129,7 @@ class Rotary(Module, AttentionOption):
     ) -> None:
         if scaling is not None:
             frequencies, amplitude = scaled_frequencies(d, base, scaling)
-        usual = rotary_frequencies(d, base)
+        usual = rotary_frequencies(d, base)  # refuses an odd d, also where it is not taken
         theta = usual if frequencies is None else frequencies
         self.d, self.pairing = d, pairing
         self.base, self.amplitude = base, amplitude
