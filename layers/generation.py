@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.data import pad_sequences
 from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError, explained
 
 from .cache import KVCache
 from .initialisers import Seed, generator
 from .linear import check_sizes
+from .mask import padded_rows
 from .module import Module
 
 if TYPE_CHECKING:
@@ -114,13 +114,6 @@ def _check_tokens(model: Module, rows: list[NDArray[Any]], stop: list[int], max_
             f"generate: the model has {len(positions.P)} positions, the prompt and max_new need "
             f"{needed}"
         )
-
-
-def padded_rows(
-    rows: Sequence[NDArray[np.integer]],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of tokens as one array, filled up with zeros behind each, and their lengths."""
-    return pad_sequences(rows).astype(np.intp), np.array([len(row) for row in rows])
 
 
 def _continued(

@@ -6,6 +6,7 @@ before softmax: there e^−inf = 0 removes a key, and what is left of the row st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any, SupportsIndex, overload
 
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad import mask_rules, masks
+from minigrad.data import pad_sequences
 from minigrad.errors import ArgumentError, DTypeError, ShapeError, explained
 
 from .arrays import Array, Mask, SameArray
@@ -103,6 +105,13 @@ def combined_mask(causal: ArrayLike, padding: ArrayLike) -> NDArray[np.floating]
     kinds = [mask.dtype for mask in (first, second) if mask.dtype != np.bool_]
     dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
     return np.asanyarray(_additive(first, dtype) + _additive(keys, dtype), dtype)
+
+
+def padded_rows(
+    rows: Sequence[NDArray[np.integer]],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of tokens as one array, filled up with zeros behind each, and their lengths."""
+    return pad_sequences(rows).astype(np.intp), np.array([len(row) for row in rows])
 
 
 @overload

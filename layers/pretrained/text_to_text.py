@@ -15,10 +15,9 @@ from minigrad import Tensor
 from ..arrays import Array, Mask
 from ..cache import KVCache
 from ..embedding import Embedding
-from ..generation import padded_rows
 from ..initialisers import Seed
 from ..linear import Linear
-from ..mask import padding_mask
+from ..mask import padded_rows, padding_mask
 from ..relative import T5Bias
 from ..transformer import Decoder, Encoder
 from .models import Pretrained
