@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad import mask_rules, masks
-from minigrad.data import pad_sequences
 from minigrad.errors import ArgumentError, DTypeError, ShapeError, explained
 
 from .arrays import Array, Mask, SameArray
@@ -111,7 +110,7 @@ def padded_rows(
     rows: Sequence[NDArray[np.integer]],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of tokens as one array, filled up with zeros behind each, and their lengths."""
-    return pad_sequences(rows).astype(np.intp), np.array([len(row) for row in rows])
+    return mg.data.pad_sequences(rows).astype(np.intp), np.array([len(row) for row in rows])
 
 
 @overload
