@@ -160,8 +160,8 @@ COMMANDS = {
         check.run,
         _check_options,
         "check the gradients of every op and both layers",
-        "Hold each op's gradient against a numeric derivative, and each layer's against formulas "
-        "derived by hand. The exit status is 1 if one disagrees.",
+        "Hold each op's gradient against a numeric derivative and its formulas against its code, "
+        "and each layer's gradient against formulas derived by hand. The exit status is 1 if one disagrees.",
     ),
     "models": (
         models.run,

@@ -1,7 +1,8 @@
 """`minigrad check`: every op, then both attention layers, one line each as it is done.
 
 An op's gradient is held against a numeric derivative on every sample that its declaration gives,
-a layer's against the formulas of `layers.hand_derived`, step by step.
+and the formulas that it shows against its code; a layer's gradient against the formulas of
+`layers.hand_derived`, step by step.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..engine.op import Call, Op
 from ..engine.plan import FasterKernel
 from ..engine.tensor import Tensor
 from ..layers import MultiHeadAttention, SelfAttention, create_causal_mask
+from ..views.formula.check import check_formula
 from ..views.plain import one_line
 from ..views.terminal import Paint, wide
 from .catalogue import known_ops, sample_call
@@ -50,6 +52,8 @@ def run(arguments: Namespace) -> int:
         mark = lines.paint("good", "✓") if result.ok else lines.paint("alarm", "✗")
         worst = f"{result.worst:.1e}"
         show(lines.row(result.name, result.method, str(result.samples), worst, mark))
+        for note in result.unread:
+            show(lines.painted("dim", f"  {result.name}: {note}"))
     wrong = [result for result in outcomes if not result.ok]
     for line in chain.from_iterable(map(lines.failures, wrong)):
         show(line)
@@ -104,6 +108,7 @@ class CheckOutcome:
     measured: int = 0
     worst: float = 0.0  # relative error
     failures: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)  # formulas that could not be evaluated
 
     @property
     def ok(self) -> bool:
@@ -143,7 +148,27 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckOutcome
                         _measure_op(result, where, sample, order, seed)
         if not result.measured and not result.failures:
             result.failures.append("no sample has a gradient to compare")
+        if not result.failures:
+            _evaluate_formulas(result, op)
         yield result
+
+
+def _evaluate_formulas(result: CheckOutcome, op: Op) -> None:
+    """Hold what the op shows of itself against its code; each formula is reported once."""
+    try:
+        formulas = {(check.part, check.formula): check for check in check_formula(op) if not check.ok}
+    except Exception as error:
+        result.broke("its formulas", error)
+        return
+    for (part, formula), check in formulas.items():
+        of = "the result" if part == "out" else f"the rule for {part}"
+        if check.unread:
+            result.unread.append(f"the formula of {of}, {formula}, is not evaluated: {check.unread}")
+        else:
+            result.failures.append(
+                f"the formula of {of}, {formula}, is not what its code computes, relative "
+                f"difference {check.difference:.1e}"
+            )
 
 
 @contextmanager

@@ -13,8 +13,9 @@ def test_every_op_and_both_layers_pass(command):
     ran = command("check", "--order", 1)
     lines = ran.out.splitlines()
     assert ran.status == 0, ran.out
-    assert [line.split()[0] for line in lines[1:-1]] == [*registry, "self-attention", "multi-head"]
-    assert all(line.endswith("✓") for line in lines[1:-1])
+    rows = [line for line in lines[1:-1] if line[0] != " "]  # not the notes of a formula below one
+    assert [row.split()[0] for row in rows] == [*registry, "self-attention", "multi-head"]
+    assert all(row.endswith("✓") for row in rows)
     assert re.fullmatch(
         rf"{len(registry)} ops and 2 layers agree on \d+ samples, first order, seed 0",
         lines[-1],
@@ -87,6 +88,25 @@ def test_a_wrong_rule_is_found_and_named(command, plant, monkeypatch, rule, wron
     assert (ran.status, ran.err) == (1, "")
     for pattern in said:
         assert re.search(pattern, ran.out, re.MULTILINE), ran.out
+
+
+@pytest.mark.parametrize(
+    ("part", "tex", "status", "said"),
+    [
+        ("vjp_tex", {"x": r"7 <g> \odot <out>"}, 1,
+         r"^✗ exp: the formula of the rule for x, 7 <g> .* is not what its code computes, rel.* 6\."),
+        ("tex", r"e^{2 <x>}", 1, r"^✗ exp: the formula of the result, e\^\{2 .* is not what its code"),
+        ("tex", r"\mathrm{wat}(<x>)", 0,
+         r"^  exp: the formula of the result, .*wat.* is not evaluated: .+"),
+        ("tex", lambda x: 1 / 0, 1, r"^✗ exp: its formulas: ZeroDivisionError"),
+    ],
+    ids=["of a rule", "of the result", "unreadable", "raises"],
+)  # fmt: skip
+def test_a_wrong_formula_of_a_right_rule_is_found(command, monkeypatch, part, tex, status, said):
+    monkeypatch.setattr(registry["exp"], part, tex)
+    ran = command("check", "--op", "exp", "log", "--order", 1, width=300)
+    assert (ran.status, ran.err) == (status, "")
+    assert re.search(said, ran.out, re.MULTILINE), ran.out
 
 
 def test_an_op_on_which_nothing_could_be_measured_fails(command, monkeypatch):
