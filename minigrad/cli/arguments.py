@@ -161,7 +161,8 @@ COMMANDS = {
         _check_options,
         "check the gradients of every op and both layers",
         "Hold each op's gradient against a numeric derivative and its formulas against its code, "
-        "and each layer's gradient against formulas derived by hand. The exit status is 1 if one disagrees.",
+        "and each layer's gradient against formulas derived by hand. The exit status is 1 if one "
+        "disagrees.",
     ),
     "models": (
         models.run,

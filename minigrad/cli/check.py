@@ -156,14 +156,18 @@ def check_ops(ops: Iterable[Op], order: int, seed: int) -> Iterator[CheckOutcome
 def _evaluate_formulas(result: CheckOutcome, op: Op) -> None:
     """Hold what the op shows of itself against its code; each formula is reported once."""
     try:
-        formulas = {(check.part, check.formula): check for check in check_formula(op) if not check.ok}
+        formulas = {
+            (check.part, check.formula): check for check in check_formula(op) if not check.ok
+        }
     except Exception as error:
         result.broke("its formulas", error)
         return
     for (part, formula), check in formulas.items():
         of = "the result" if part == "out" else f"the rule for {part}"
         if check.unread:
-            result.unread.append(f"the formula of {of}, {formula}, is not evaluated: {check.unread}")
+            result.unread.append(
+                f"the formula of {of}, {formula}, is not evaluated: {check.unread}"
+            )
         else:
             result.failures.append(
                 f"the formula of {of}, {formula}, is not what its code computes, relative "
