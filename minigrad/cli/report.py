@@ -124,7 +124,8 @@ class Report:
     def _summary(self) -> str:
         trace = self.trace
         names = {"parameter": ("parameter",), "leaf": LEAF_WORDS}
-        groups = {kind: [e for e in trace.entries if e.kind == kind] for kind in names}
+        first = [e for e in trace.entries if e.value_number == 1]
+        groups = {kind: [e for e in first if e.kind == kind] for kind in names}
         steps = f"{_count(len(trace.forward_steps), 'step')} forward"
         back = f"{len(trace.backward_steps)} backward" + ", run inside it" * self.run.inside
         numbers = "; ".join(

@@ -77,6 +77,7 @@ def _own_values(trace: TraceRecord) -> list[Entry]:
         entry
         for entry in trace.entries
         if entry.id not in gone
+        and entry.value_number == 1
         and (entry.instead_of is not None or not entry.inserted)
         and (entry.op is not None or (entry.name and (entry.learns or entry.kind == "input")))
     ]
@@ -113,6 +114,7 @@ def address_of(trace: TraceRecord, entry: Entry) -> Address:
             f"{entry.label} has no name, so no change can say what it is of: write "
             'mg.tensor(..., name="...")'
         )
+    entry = trace.entries[entry.leaf]
     instead = {other.instead_of: other for other in trace.entries}
     while entry.id in instead:
         entry = instead[entry.id]

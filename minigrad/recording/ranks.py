@@ -41,7 +41,9 @@ def merge(parts: list[AnyTrace]) -> AnyTrace:
                 at[rank, i] = len(made.entries)
                 scope = f"rank {rank}/{entry.scope}".rstrip("/")
                 checks = {**entry.checks}
+                first = None if entry.first_value is None else at[rank, entry.first_value]
                 copy = replace(entry, id=at[rank, i], scope=scope, via=None, checks=checks)
+                copy.first_value = first
                 made.entries.append(copy)
     for rank, part in enumerate(parts):
         for i in range(len(part.entries)):

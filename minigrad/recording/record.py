@@ -133,6 +133,9 @@ class Entry:
     via: Edge | None = None  # the use that sent most of it
     inserted: bool = False  # an intervention made it
     instead_of: int | None = None  # the entry that it replaced
+    # of a leaf that was written to between two uses: which of its values, and the first one's entry
+    value_number: int = 1
+    first_value: int | None = None
 
     def __repr__(self) -> str:
         size = "no gradient" if self.gradient_rms is None else f"∂L rms {self.gradient_rms:.3g}"
@@ -151,7 +154,17 @@ class Entry:
 
     @property
     def label(self) -> str:
-        return self.name or self.op or f"{self.kind} {self.id}"
+        return (self.name or self.op or f"{self.kind} {self.id}") + self.which_value
+
+    @property
+    def leaf(self) -> int:
+        """The number that all values of a leaf share: that of the first one's entry."""
+        return self.id if self.first_value is None else self.first_value
+
+    @property
+    def which_value(self) -> str:
+        """What tells a later value of a leaf from the first."""
+        return f" (value {self.value_number})" if self.value_number > 1 else ""
 
     @property
     def path(self) -> str:

@@ -73,6 +73,8 @@ class _OpenRun:
 
     ids: dict[Node | int, int] = field(default_factory=dict)  # by Node, or id() of a leaf or array
     owners: list[Owner] = field(default_factory=list)  # one for each entry
+    values: dict[int, list[int]] = field(default_factory=dict)  # all entries of a written leaf
+    sent: dict[int, Array] = field(default_factory=dict)  # what each of these got in this sweep
     by_data: dict[int, int] = field(default_factory=dict)
     arrays: list[TensorOrArray] = field(default_factory=list)
     layer_inputs: dict[int, Tensor] = field(default_factory=dict)
@@ -110,13 +112,14 @@ class Sweeps:
         self._adds = adds
         self._ended = False
 
-    def arrive(self, leaf: int, left: bool) -> set[int]:
+    def arrive(self, values: list[int], left: bool) -> set[int]:
         """Leaves come last in a sweep. Returns the numbers of earlier ones that are to be dropped.
 
-        Args: left: it has what earlier ones left in its `.grad`.
+        Args: values: the entries of one leaf.  left: it has what earlier ones left in its `.grad`.
         """
         self._ended = True
-        before = self.leaves.setdefault(leaf, {}).keys() & self._wrote - {self.number}
+        brought = {number for value in values for number in self.leaves.get(value, ())}
+        before = brought & self._wrote - {self.number}
         return before if self.number in self._wrote and not left else set()
 
     def reach(self, entry: int) -> int | None:
@@ -254,7 +257,7 @@ class Recorder(Listener):
     def _leaf(self, value: TensorOrArray, scope: str) -> int:
         """The entry of an input: known, or made on its first use."""
         known = self._find(value)
-        if known is not None and not self._is_refilled(value, known):
+        if known is not None and not self._is_rewritten(value, known):
             return known
         array, owner = array_of(value), value
         origin: int | None = None
@@ -266,11 +269,12 @@ class Recorder(Listener):
             leaf = "input" if id(value) in self._open.layer_inputs else "leaf"
             facts = {"kind": "parameter" if is_marked_parameter(value) else leaf}
         elif isinstance(value, Tensor):
-            origin = self._open.by_data.get(id(array))
+            origin = self._origin(array, known, scope)
             facts = {"kind": "input", "why": "frozen"}
             if origin is not None:
                 facts = {"kind": "detached", "why": "detached"}
-        self._open.by_data.setdefault(id(array), len(self.entries))
+        if self._open.by_data.get(id(array), known) == known:
+            self._open.by_data[id(array)] = len(self.entries)
         self._given_memory.add(id(writes.owner(array)))
         entry = self._entry(
             owner,
@@ -283,14 +287,32 @@ class Recorder(Listener):
             value=self._kept(array),  # it may be overwritten later, by an optimizer say
             needs=not facts.get("why"),
         )
+        if known is not None and isinstance(value, Tensor):
+            values = self._open.values.setdefault(known, [known])
+            values.append(entry.id)
+            self._open.values[entry.id] = values
+            entry.first_value, entry.value_number = values[0], len(values)
         if origin is not None:
             self.add_edge(Edge(origin, entry.id, "detach"))
         return entry.id
 
-    def _is_refilled(self, value: TensorOrArray, known: int) -> bool:
-        """Whether a plain array holds other numbers than at its first use, as a batch's buffer."""
-        if isinstance(value, Tensor):  # the same parameter, whatever was written to it
-            return False
+    def _origin(self, array: Array, known: int | None, scope: str) -> int | None:
+        """The entry of which an array is a detached copy. Args: known: its own, if it has one."""
+        origin = self._open.by_data.get(id(array))
+        if origin is None or origin == known:
+            return None
+        owner = self._open.owners[origin]  # a leaf may have been written to since
+        return self._leaf(owner, scope) if isinstance(owner, Tensor) else origin
+
+    def _is_rewritten(self, value: TensorOrArray, known: int) -> bool:
+        """Whether a leaf holds other numbers than at its first use.
+
+        So does a batch's buffer, and a parameter after an optimizer's step.
+        """
+        if isinstance(value, Tensor):
+            if writes.latest == self._written or self.entries[known].op is not None:
+                return False
+            value = value._data
         held = self.entries[known].value
         if isinstance(held, np.ndarray):
             return not np.array_equal(held, value, equal_nan=value.dtype.kind == "f")
@@ -335,9 +357,8 @@ class Recorder(Listener):
             return plain if self.checks_ops else {}
         if writes.latest == self._written:
             return {}
-        held = {
-            i: self.entries[source].value for i, source in enumerate(sources) if source is not None
-        }
+        made = [None if source is None else self.entries[source] for source in sources]
+        held = {i: e.value for i, e in enumerate(made) if e is not None and e.op is not None}
         return {i: plain[i].copy() for i in held if not np.array_equal(plain[i], held[i])}
 
     # ------------------------------------------------------------------ events
@@ -423,6 +444,7 @@ class Recorder(Listener):
 
     def intercept_backward(self, output: Tensor, seed: TensorOrArray, retain: bool) -> bool:
         """A `backward()` begins: it adds to what earlier ones left in `.grad`."""
+        self._open.sent.clear()
         self._sweeps.begin(writes=True, adds=any(map(self._has_gradient, self._sweeps.leaves)))
         return False
 
@@ -493,6 +515,9 @@ class Recorder(Listener):
             if edge.input in parts:
                 before = None if again else edge.contribution
                 edge.contribution = self._sum(before, parts[edge.input])
+                if edge.source in self._open.values:
+                    total = self._open.sent.get(edge.source)
+                    self._open.sent[edge.source] = plus(total, parts[edge.input])
 
     def _note_fault(self, entry: Entry, node: Node) -> None:
         """Note if a plain array that the rules of an op take was written to after it ran."""
@@ -502,7 +527,7 @@ class Recorder(Listener):
         for edge in self.into(entry):
             owner = self._open.owners[edge.source]
             if edge.input in taken and isinstance(owner, np.ndarray):
-                if self._is_refilled(owner, edge.source):
+                if self._is_rewritten(owner, edge.source):
                     call.fault = f"took {edge.input}, which was written to after"
                     return
 
@@ -567,13 +592,18 @@ class Recorder(Listener):
         known = self._find(leaf)
         if known is None:
             return
-        if earlier := self._sweeps.arrive(known, self._has_gradient(known)):
+        values = self._open.values.get(known, [known])
+        left = any(self._has_gradient(value) for value in values if value in self._sweeps.leaves)
+        if earlier := self._sweeps.arrive(values, left):
             self._drop_sweeps(earlier)
-        brought = self._sweeps.leaves[known]
-        before = brought.get(self._sweeps.number)
-        brought[self._sweeps.number] = self._sum(before, gradient)
-        entry = self.entries[known]
-        entry.gradient, entry.why = self._total(brought), ""
+        sent = {value: self._open.sent.pop(value) for value in values if value in self._open.sent}
+        parts = sent if len(sent) > 1 else {next(iter(sent), known): gradient}
+        for value, part in parts.items():
+            brought = self._sweeps.leaves.setdefault(value, {})
+            before = brought.get(self._sweeps.number)
+            brought[self._sweeps.number] = self._sum(before, part)
+            entry = self.entries[value]
+            entry.gradient, entry.why = self._total(brought), ""
 
     def mark_input(self, tensor: Tensor) -> None:
         self._open.layer_inputs[id(tensor)] = tensor

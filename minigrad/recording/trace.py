@@ -83,12 +83,16 @@ class TraceRecord(Recorder):
         return made
 
     def __getitem__(self, key: int | str) -> Entry:
-        """An entry by its number, or the last one of a name, a path or the end of a path."""
+        """An entry by its number, or the last one of a name, a path or the end of a path.
+
+        Of a leaf that was written to between its uses, the name and the path give the last value.
+        """
         if isinstance(key, int):
             return self.entries[key]
         self.analyze()
         for entry in reversed(self.entries):
-            if key in (entry.name, entry.path) or matches(key, entry.path):
+            paths = (entry.path, entry.path.removesuffix(entry.which_value))
+            if key == entry.name or key in paths or any(matches(key, path) for path in paths):
                 return entry
         raise KeyError(
             f"no entry named {key!r}; names: {', '.join(e.path for e in self.entries if e.name)}"

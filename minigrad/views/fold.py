@@ -322,8 +322,8 @@ def numbered_scopes(trace: TraceRecord, ops: Sequence[Entry]) -> dict[int, list[
             if len(path) <= depth:
                 continue
             inside = list(group)
-            used = {edge.source for op in inside for edge in trace.into(op)}
-            own = {i for i in used if trace.entries[i].is_parameter}
+            used = {trace.entries[edge.source] for op in inside for edge in trace.into(op)}
+            own = {entry.leaf for entry in used if entry.is_parameter}
             known = layers.setdefault(tuple(path), [])
             same = (n for n, other in enumerate(known) if not own or not other or own & other)
             number = next(same, len(known))

@@ -41,14 +41,15 @@ def heading(box: Box) -> tuple[str, str]:
 def costs(entries: list[Entry]) -> tuple[int, int, int, int]:
     """How many ops, values of leaves that learn, FLOPs, and bytes that are kept for backward."""
     ops = [entry for entry in entries if entry.op is not None]
-    learned = sum(entry.size for entry in entries if entry.learns)
+    learned = sum(e.size for e in entries if e.learns and e.value_number == 1)
     return len(ops), learned, sum(e.flops or 0 for e in ops), sum(e.saved_bytes for e in ops)
 
 
 def held_values(entries: list[Entry]) -> list[str]:
     """The number of values of parameters, and of other leaves with a gradient."""
     words = {"parameter": "parameter values", "leaf": "values of leaves with a gradient"}
-    sizes = {kind: sum(e.size for e in entries if e.kind == kind) for kind in words}
+    first = [e for e in entries if e.value_number == 1]
+    sizes = {kind: sum(e.size for e in first if e.kind == kind) for kind in words}
     return [f"{counted(size)} {words[kind]}" for kind, size in sizes.items() if size]
 
 
@@ -126,7 +127,8 @@ def node_title(plan: Outline, box: Box) -> str:
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     said += [f"at {one_line(entry.place)}"] if entry.place else []
     said += [one_line(entry.says)] if entry.says else []
-    return "; ".join([f"{one_line(entry.path)}: {DRAWN.get(box.kind, entry.role)}{made}", *said])
+    path = plan.model.path_of(entry)
+    return "; ".join([f"{one_line(path)}: {DRAWN.get(box.kind, entry.role)}{made}", *said])
 
 
 def gains(model: AnnotatedTrace, line: Line) -> str:

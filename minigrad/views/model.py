@@ -66,6 +66,13 @@ class AnnotatedTrace:
         """The scope of an entry as pictures name it; of a folded one as the program does."""
         return entry.scope if self.fold.numbers(entry.id) else self.place[entry.id]
 
+    def path_of(self, entry: Entry) -> str:
+        """The path of an entry with the scope that pictures name, of a leaf that of its use."""
+        use = None if entry.op else self.trace.first_use(entry)
+        user = entry if use is None else self.trace[use.target]
+        scope = self.scope_of(user) if user.scope == entry.scope else entry.scope
+        return f"{scope}/{entry.label}" if scope else entry.label
+
     def size(self, entry: Entry) -> float | None:
         """The rms of an entry's gradient; where runs are compared, the ratio of both."""
         return entry.gradient_rms if self.against is None else self.against.ratio(entry)
@@ -101,7 +108,7 @@ class AnnotatedTrace:
         if path is None or self.checks.broken:
             return ""
         factor = max(path.whole, 1 / path.whole)
-        to = f"on the way to {one_line(path.entry.path, 60)}"
+        to = f"on the way to {one_line(self.path_of(path.entry), 60)}"
         if factor < 10:
             return f"the gradient keeps its size: ×{sized(path.whole)} at most, {to}"
         verb = "shrinks" if path.whole < 1 else "grows"
@@ -157,7 +164,8 @@ class AnnotatedTrace:
         if entry.op is not None or entry.name is not None:
             return entry.label
         use = self.trace.first_use(entry)
-        return use.input if use is not None and len(use.input) > 2 else entry.kind
+        label = use.input if use is not None and len(use.input) > 2 else entry.kind
+        return label + entry.which_value
 
     def copies(self, entry: int) -> list[Entry]:
         """An entry and its twins in the other copies of its block, in the order they were made."""

@@ -144,7 +144,7 @@ def _zeros(model: AnnotatedTrace) -> list[str]:
     named: dict[str, list[str]] = {}
     for entry in model.trace.entries:
         if entry.state == "cancels":
-            named.setdefault(entry.why, []).append(one_line(entry.path, 60))
+            named.setdefault(entry.why, []).append(one_line(model.path_of(entry), 60))
     return [
         f"zero in theory, as {why}: {', '.join(paths[:MOST_ZEROS])}"
         + f" and {len(paths) - MOST_ZEROS} more" * (len(paths) > MOST_ZEROS)
@@ -180,7 +180,7 @@ class _Rows:
         size = entry.value_rms
         return [
             str(number),
-            one_line(entry.path),
+            one_line(self.model.path_of(entry)),
             entry.op or "",
             ", ".join(shaped(source.shape) for source in sources),
             shaped(entry.shape),
@@ -199,7 +199,7 @@ class _Rows:
         mark = "▸" if entry.id in self.on_path else ""
         return [
             str(number),
-            one_line(entry.path),
+            one_line(self.model.path_of(entry)),
             entry.op or "",
             ", ".join(names),
             shaped(entry.shape),
@@ -210,7 +210,8 @@ class _Rows:
         ]
 
     def leaf(self, entry: Entry) -> list[str]:
-        facts = [one_line(entry.path), entry.role, shaped(entry.shape), counted(entry.size)]
+        path = one_line(self.model.path_of(entry))
+        facts = [path, entry.role, shaped(entry.shape), counted(entry.size)]
         return [*facts, sized(entry.gradient_rms), *self.gradient(entry)]
 
     def time(self, *seconds: float) -> str:

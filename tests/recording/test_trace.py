@@ -239,6 +239,84 @@ def test_a_buffer_that_is_filled_again_is_another_value(x, keep):
     assert t.check(ops=True).agree
 
 
+def _by_optimizer(w, number):
+    mg.optim.SGD([w], lr=0.25).step()
+
+
+def _by_assign(w, number):
+    w.assign_(np.full(2, number))
+
+
+def _by_data(w, number):
+    w.data[...] = number
+
+
+@pytest.mark.parametrize("keep", ["arrays", "summaries"])
+@pytest.mark.parametrize("cleared", [True, False])
+@pytest.mark.parametrize("write", [_by_optimizer, _by_assign, _by_data])
+def test_a_leaf_that_is_written_to_between_two_uses_has_an_entry_for_each_value(
+    write, cleared, keep
+):
+    w, held, slopes = mg.tensor([1.0, 2.0], requires_grad=True, name="w"), [], []
+    with mg.trace(keep=keep, check="ops") as t, mg.scope("s"):
+        for number in (5.0, 7.0, 11.0):
+            held.append(w.numpy().copy())
+            slopes.append(2 * held[-1] + 1)
+            if cleared:
+                w.grad = None
+            mg.sum(w * w + w).backward()
+            write(w, number)
+    values = [e for e in t if e.name == "w"]
+    assert [e.path for e in values] == ["s/w", "s/w (value 2)", "s/w (value 3)"]
+    assert {e.leaf for e in values} == {0}
+    assert t["w"] is t["s/w"] is t["s/w (value 3)"] is values[-1]
+    for entry, value, slope in zip(values, held, slopes, strict=True):
+        assert entry.value_rms == pytest.approx(rms(value))
+        if cleared and entry is not values[-1]:
+            assert t.explain_missing(entry) == "only in an earlier pass"
+        else:
+            assert entry.gradient_rms == pytest.approx(rms(slope))
+    assert t.check(ops=True).ok
+
+
+def test_a_gradient_that_reaches_two_values_of_a_leaf_is_parted_by_their_uses(rng):
+    b = mg.tensor(np.zeros(2), requires_grad=True, name="b")
+    first, second = rng.normal(size=(2, 3, 2))
+    with mg.trace() as t:
+        total = mg.sum((first + b) * first)
+        b.assign_(np.ones(2))
+        (total + mg.sum((second + b) * second)).backward()
+    before, after = (e.gradient for e in t if e.name == "b")
+    np.testing.assert_allclose(before, first.sum(axis=0))
+    np.testing.assert_allclose(after, second.sum(axis=0))
+    np.testing.assert_allclose(before + after, b.grad)
+
+
+def test_a_copy_of_a_leaf_that_is_written_to_is_a_copy_of_its_latest_value(x):
+    with mg.trace() as t:
+        copy = x.detach()
+        y = x + copy
+        x.assign_(np.array([5.0, 7.0]))
+        mg.sum(y + copy).backward()
+    copies = [e for e in t if e.kind == "detached"]
+    origins = [t[t.into(e)[0].source] for e in copies]
+    assert [e.label for e in origins] == ["x", "x (value 2)"]
+    np.testing.assert_array_equal([e.value for e in copies], [[1, 2], [5, 7]])
+
+
+def test_the_steps_of_a_training_loop_equal_those_derived_by_hand(rng):
+    """What a layer must equal depends on the weights that it had in that step."""
+    layer, X = SelfAttention(5, 2, 3, rng=0), rng.normal(size=(2, 7, 5))
+    optimizer = mg.optim.SGD(layer.parameters(), lr=0.1)
+    with mg.trace() as t:
+        for _ in range(3):
+            mg.sum(layer(X) ** 2.0).backward()
+            optimizer.step()
+    checks = t.check(ops=True)
+    assert checks.agree
+    assert len(checks.of("by hand")) == 3 * 17
+
+
 def test_summaries_have_the_values_of_their_own_run(x):
     for number in (1.0, 2.0):
         x.assign_(np.full(2, number))

@@ -1,11 +1,13 @@
 """Tables in a terminal."""
 
 import io
+import json
 import sys
 
 import pytest
 
 import minigrad as mg
+from layers import Linear
 from minigrad.recording.checks import Checks
 from minigrad.views.plain import sized
 from minigrad.views.table import checks_table, trace_table
@@ -21,6 +23,38 @@ def test_every_step_has_its_line_forward_and_backward_with_the_sizes_of_the_reco
     assert len(leaves.split("\n")) - 2 == sum(entry.op is None for entry in single)
     for line, step in zip(backward.split("\n")[2:], single.backward_steps, strict=True):
         assert sized(single[step].gradient_rms) in line.split()
+
+
+def test_layers_of_one_name_are_told_apart_as_in_the_picture(rng):
+    first, second = Linear(5, 3, rng=rng), Linear(3, 2, rng=rng)
+    with mg.trace() as t:
+        mg.sum(second(first(rng.normal(size=(7, 5))))).backward()
+    known = [line.split("  ")[0] for line in t.table(200).partition("leaves")[2].split("\n")]
+    assert {"linear/W", "linear/b", "linear (2)/W", "linear (2)/b"} <= {*known}
+    assert "linear (2)/linear" in t.table(200)
+
+
+def test_every_view_says_which_value_of_a_parameter_it_shows(tmp_path, rng):
+    layer = Linear(5, 3, rng=rng)
+    optimizer = mg.optim.SGD(layer.parameters(), lr=0.1)
+    with mg.trace() as t:
+        for _ in range(2):
+            optimizer.zero_grad()
+            mg.sum(layer(rng.normal(size=(7, 5))) ** 2.0).backward()
+            optimizer.step()
+    views = {
+        "table": t.table(200),
+        "data": json.dumps(t.to_dict()),
+        "picture": t.draw(tmp_path / "t.dot").read_text(),
+        "page": t.html(tmp_path / "t.html").read_text(),
+        "derivation": t.derivation(tmp_path / "t.md").read_text(),
+    }
+    for name, text in views.items():
+        assert "W (value 2)" in text, name
+    assert "18 parameter values" in views["picture"]
+    assert "(18 numbers in all)" in views["derivation"]
+    assert "$`W^{(1)}`$, then $`W^{(2)}`$" in views["derivation"]
+    assert "linear (2)" not in "".join(views.values())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])

@@ -37,6 +37,7 @@ SEVERAL_PASSES = (
     "- Loss: {}. {} backward passes ran in this record, each from one of these. Their gradients "
     "add up to those of the sum."
 )
+WRITTEN = "- Leaves that were written to between their uses: {}"
 LOSS_ELSEWHERE = (
     "- Loss: {}, a loss that is not in this record; backward began from its gradient {}"
 )
@@ -86,7 +87,8 @@ class Sections:
 
     def _given(self) -> list[str]:
         lines, homes = [], AnnotatedTrace(self.trace, fold=False).place
-        total = sum(e.size for e in self.trace if e.kind == "parameter")
+        parameters = [e for e in self.trace if e.kind == "parameter"]
+        total = sum(e.size for e in parameters if e.value_number == 1)
         folded = ", every copy of a block counted" if self.plan.model.fold.times else ""
         for title, kinds in LEAF_TITLES.items():
             note = f" ({counted(total)} numbers in all{folded})" if title == "Parameters" else ""
@@ -101,7 +103,11 @@ class Sections:
                     lines.append(f"  - {where}{self._listed(some)}")
             elif found:
                 lines.append(f"- {title}: {self._listed(found)}{note}")
-        return lines
+        values: dict[int, list[str]] = {}
+        for e in self._leaves():
+            values.setdefault(e.leaf, []).append(self._symbol(e))
+        written = "; ".join(", then ".join(each) for each in values.values() if len(each) > 1)
+        return [*lines, *([WRITTEN.format(written)] if written else [])]
 
     def _leaves(self) -> list[Entry]:
         return [e for e in self.trace if e.op is None and e.id in self.equations.symbols]
@@ -249,7 +255,7 @@ class Sections:
         fold = self.plan.model.fold
         scopes = [fold.name(scope) for scope in prefixes(fold.place[entry.id])]
         whole = "/".join([*scopes, self.plan.model.label(entry)])
-        path = whole if len(copies) > 1 else self._path(entry)
+        path = whole if len(copies) > 1 else self.plan.model.path_of(entry)
         name = code(path).replace("|", "\\|") if entry.name else entry.op or entry.kind
         cells = [
             self._symbol(entry),
@@ -259,13 +265,6 @@ class Sections:
             _worst([self.checks.get(e.id, []) for e in copies]),
         ]
         return f"| {' | '.join(cells)} |"
-
-    def _path(self, entry: Entry) -> str:
-        """The path of an entry with the scope that pictures name, of a leaf that of its use."""
-        use = None if entry.op else self.trace.first_use(entry)
-        user = entry if use is None else self.trace[use.target]
-        scope = self.plan.model.scope_of(user) if user.scope == entry.scope else entry.scope
-        return f"{scope}/{entry.label}" if scope else entry.label
 
 
 def _worst(copies: list[list[CheckResult]]) -> str:

@@ -168,6 +168,8 @@ class _Content:
         made["gradient"] = self.arrays.add(entry.gradient, entry.shape)
         made |= self.copy(entry) | {"symbol": self.formulas.add(self.symbols[entry.id])}
         label = self.model.label(entry)
+        if entry.value_number > 1:
+            made["name"] = one_line(label)
         made["role"] = "" if label in (entry.name, entry.op, entry.kind) else one_line(label)
         made["unresponsive"] = self.model.unresponsive(entry)
         if entry.gradient is not None:
