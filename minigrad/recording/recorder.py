@@ -246,7 +246,7 @@ class Recorder(Listener):
         self._from.setdefault(edge.source, []).append(edge)
 
     def entry_of(self, value: object) -> Entry | None:
-        """The entry of a Tensor of the run, while the record is open."""
+        """The entry of a Tensor of the run, while the record is open; of a leaf its last value's."""
         known = self._find(value)
         return None if known is None else self.entries[known]
 
@@ -310,9 +310,11 @@ class Recorder(Listener):
         So does a batch's buffer, and a parameter after an optimizer's step.
         """
         if isinstance(value, Tensor):
-            if writes.latest == self._written or self.entries[known].op is not None:
-                return False
             value = value._data
+            if writes.latest == self._written or writes.when(value) <= self._written:
+                return False
+            if self.entries[known].op is not None:
+                return False
         held = self.entries[known].value
         if isinstance(held, np.ndarray):
             return not np.array_equal(held, value, equal_nan=value.dtype.kind == "f")

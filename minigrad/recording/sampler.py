@@ -280,11 +280,12 @@ class Sampler(Listener, Observer):
             self._step_ends(None)
 
     def _has_moved(self) -> bool:
-        """Whether any parameter is no longer what it was when an op took it."""
-        trace = self._trace
+        """Whether any parameter is no longer what it was when an op took it first."""
+        if (trace := self._trace) is None:
+            return False
         moved = [p.tensor for p in self._parameters.values() if p.gradient is not None]
-        used = [(None if trace is None else trace.entry_of(x), x) for x in moved]
-        return any(e is not None and not np.array_equal(e.value, x._data) for e, x in used)
+        used = [(trace.entries[e.leaf], x) for x in moved if (e := trace.entry_of(x)) is not None]
+        return any(not np.array_equal(first.value, x._data) for first, x in used)
 
     def _step_ends(self, lr: float | None) -> None:
         if self._samples:
@@ -326,7 +327,8 @@ class Sampler(Listener, Observer):
         """Rows, plan and theory from a traced step, for those that repeat it."""
         used = [(p, trace.entry_of(p.tensor)) for p in self._parameters.values()]
         trace.close()
-        leaves = self._leaves = {leaf.id: p for p, leaf in used if leaf is not None}
+        known = {leaf.leaf: p for p, leaf in used if leaf is not None}
+        leaves = self._leaves = {e.id: known[e.leaf] for e in trace.entries if e.leaf in known}
         plan = self._plan = StepPlan(self._calls, trace, {*leaves})
         rows = {value.entry: value.row for value in plan.values}
         for entry in sorted([*leaves, *rows]):
@@ -337,7 +339,8 @@ class Sampler(Listener, Observer):
         for p, leaf in used:
             p.used = leaf is not None
             p.look_for_copies()
-            p.weights_before = leaf.value if leaf is not None and p.gradient is not None else None
+            first = None if leaf is None or p.gradient is None else trace.entries[leaf.leaf]
+            p.weights_before = None if first is None else first.value
             if not p.path:
                 self._add_row(p, p.name)
             if leaf is not None and len(self.record.samples) < TRACED:  # theory does not change
