@@ -246,7 +246,7 @@ class Recorder(Listener):
         self._from.setdefault(edge.source, []).append(edge)
 
     def entry_of(self, value: object) -> Entry | None:
-        """The entry of a Tensor of the run, while the record is open; of a leaf its last value's."""
+        """The entry of a Tensor of the open run; of a leaf that of its last value."""
         known = self._find(value)
         return None if known is None else self.entries[known]
 
