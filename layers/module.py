@@ -29,7 +29,7 @@ from minigrad.errors import (
 from minigrad.extend import mark_parameter
 
 from .arrays import Array, SameArray
-from .parameters import DATA_VIEW, Parameters, is_parameter, modules_in
+from .parameters import DATA_VIEW, Parameters, entries_in, is_parameter, modules_in
 from .renamed import old_names
 
 __all__ = ["Module"]
@@ -38,12 +38,13 @@ __all__ = ["Module"]
 class Module(Parameters):
     """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
 
-    Both are found by attribute, in order of assignment; Modules in lists, tuples and dicts count
-    too, as `blocks.0`. What forward itself assigns is a parameter only if it is a leaf that needs a
-    gradient, or a buffer: not what it keeps to look at. Assigning names what has no name yet. An
-    array or a number assigned over a parameter, or a Tensor that needs no gradient, is written into
-    it; a computed one is refused. A call opens the scope of the layer's name and runs `forward`.
-    Modules can be copied and pickled; a copy has detached what forward computed and kept.
+    Both are found by attribute, in order of assignment; those in lists, tuples and dicts count too,
+    as `blocks.0`, of Tensors the leaves that need a gradient. What forward itself assigns is a
+    parameter only if it is a leaf that needs a gradient, or a buffer: not what it keeps to look at,
+    nor the array it was given. Assigning names what has no name yet. An array or a number assigned
+    over a parameter, or a Tensor that needs no gradient, is written into it; a computed one is
+    refused. A call opens the scope of the layer's name and runs `forward`. Modules can be copied
+    and pickled; a copy has detached what forward computed and kept.
 
     An array given to `forward` becomes a leaf (integers, such as token ids, stay as they are), and
     `backward` returns its gradient, which is computed only then. The graph of the last forward is
@@ -228,10 +229,13 @@ class Module(Parameters):
                 mark_parameter(value)
             if value.name is None:
                 value.name = name
-        elif isinstance(value, _MODULE_HOLDERS):
-            for path, child in modules_in(name, value):
-                if child._name is None:
-                    child._name = path
+        elif isinstance(value, _HOLDERS):
+            for path, held in entries_in(name, value):
+                if isinstance(held, Module):
+                    held._name = held._name or path
+                elif self._given_array is None and is_parameter(held):
+                    mark_parameter(held)
+                    held.name = held.name or path
         super().__setattr__(name, value)
         _set_version(self, self.version + 1)
 
@@ -349,7 +353,7 @@ _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be e
 _ARRAYS = (mg.Tensor, np.ndarray)
 # by class: a tracer is none of these
 _ARRAY_KINDS = (np.ndarray, list, tuple, DATA_VIEW)
-_MODULE_HOLDERS = (Module, list, tuple, dict)  # of Modules
+_HOLDERS = (Module, list, tuple, dict)  # of Modules and parameters
 
 
 def _without_graph(value: Any) -> Any:

@@ -11,14 +11,16 @@ from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
-from minigrad.extend import clear_gradients, is_marked_parameter
+from minigrad.extend import clear_gradients, is_marked_parameter, mark_parameter
 
 __all__ = [
     "DATA_VIEW",
     "Parameters",
+    "entries_in",
     "is_parameter",
     "modules_in",
     "own_array",
+    "own_parameters",
     "paths_matching",
     "write_state",
 ]
@@ -61,9 +63,9 @@ class Parameters:
         """The parameters, and with `buffers` the buffers too."""
         seen: set[int] = set()
         for path, module in self.named_modules():
-            for name, value in vars(module).items():
+            for name, value in own_parameters(module):
                 is_listed = buffers or name not in module.buffers
-                if is_listed and is_parameter(value) and id(value) not in seen:
+                if is_listed and id(value) not in seen:
                     seen.add(id(value))
                     yield join_path(path, name), value
 
@@ -190,11 +192,10 @@ class Parameters:
                 lines[-1] += " (shown above)"
                 continue
             shown.add(module)
-            for key, value in vars(module).items():
-                if is_parameter(value):
-                    note = "" if value.dtype == np.float64 else f" {value.dtype}"
-                    note += "" if value.requires_grad or key in module.buffers else " frozen"
-                    lines.append(f"{indent}  {key} {value.shape}{note}")
+            for key, value in own_parameters(module):
+                note = "" if value.dtype == np.float64 else f" {value.dtype}"
+                note += "" if value.requires_grad or key in module.buffers else " frozen"
+                lines.append(f"{indent}  {key} {value.shape}{note}")
             below = [(f"{indent}  ", f"{key}: ", child) for key, child in module.named_children()]
             stack.extend(reversed(below))
         return "\n".join(lines)
@@ -215,18 +216,42 @@ def is_parameter(value: Any) -> bool:
     return (
         isinstance(value, mg.Tensor)
         and value.is_leaf
-        and (value.requires_grad or is_marked_parameter(value))
+        and is_marked_parameter(value, otherwise=value.requires_grad)
     )
 
 
 def modules_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The Modules in an attribute's value: itself, or what a list, tuple or dict holds."""
-    if isinstance(value, Parameters):
-        yield name, value
-    elif isinstance(value, list | tuple | dict):
+    return ((path, x) for path, x in entries_in(name, value) if isinstance(x, Parameters))
+
+
+def entries_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """An attribute's value with its path, or with their own what a list, tuple or dict holds."""
+    if isinstance(value, list | tuple | dict):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, entry in pairs:
-            yield from modules_in(f"{name}.{key}", entry)
+            yield from entries_in(f"{name}.{key}", entry)
+    else:
+        yield name, value
+
+
+def own_parameters(module: Parameters) -> Iterator[tuple[str, mg.Tensor]]:
+    """The parameters and buffers of a module itself, by attribute.
+
+    A list, tuple or dict holds parameters too, but not those that a layer has by a name of its own.
+    """
+    listed: list[tuple[str, mg.Tensor]] = []
+    for name, value in vars(module).items():
+        if is_parameter(value):
+            yield name, value
+        elif isinstance(value, list | tuple | dict):
+            listed += [pair for pair in entries_in(name, value) if is_parameter(pair[1])]
+    if listed:
+        named = {id(value) for below in module.modules() for value in vars(below).values()}
+        for path, value in listed:
+            if id(value) not in named:
+                mark_parameter(value)  # so that it stays one when it is frozen
+                yield path, value
 
 
 def write_state(

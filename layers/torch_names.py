@@ -13,7 +13,7 @@ from minigrad.errors import ArgumentError, explained
 
 from .attention import MultiHeadAttention
 from .module import Module
-from .parameters import is_parameter, join_path, own_array
+from .parameters import join_path, own_array, own_parameters
 from .pretrained.family import TensorSource, joined
 from .pretrained.loading import write_named
 
@@ -106,11 +106,10 @@ def _named(layer: Module) -> list[Named]:
     found = []
     for path, module, around in _modules(layer):
         table = _names_of(module)
-        for name, leaf in vars(module).items():
-            if is_parameter(leaf):
-                theirs, *how = table.get(name, name).split()
-                source = TensorSource(around.format(theirs), "".join(how))
-                found.append(Named(join_path(path, name), leaf, source))
+        for name, leaf in own_parameters(module):
+            theirs, *how = table.get(name, name).split()
+            source = TensorSource(around.format(theirs), "".join(how))
+            found.append(Named(join_path(path, name), leaf, source))
     return found
 
 

@@ -75,7 +75,7 @@ randn, rand, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal(
 arange, linspace, eye, full, empty, diag, meshgrid | mg.tensor(np.arange(3.0)) | NumPy makes the array, mg.tensor takes it.
 zeros_like, ones_like, full_like | mg.zeros(x.shape, dtype=x.dtype) | mg.ones takes a shape too.
 from_numpy, as_tensor, asarray, array, Variable, FloatTensor, DoubleTensor, LongTensor, IntTensor, BoolTensor | mg.tensor(np.ones(3)) | Copies the array and keeps its dtype.
-Parameter, ParameterList, ParameterDict | mg.tensor(np.ones(3), requires_grad=True) | Assigned to a layer's attribute, it is a parameter; lists and dicts hold layers.
+Parameter, ParameterList, ParameterDict | mg.tensor(np.ones(3), requires_grad=True) | Assigned to a layer's attribute, it is a parameter, also in a list or dict.
 nn | from minigrad import layers | Linear, SelfAttention, LSTM, Conv2d, … stand in layers.
 F | mg.relu(x) | Functions stand in mg itself.
 autograd | mg.grad(mg.sum(x * x), [x]) | Or loss.backward().

@@ -288,7 +288,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             )
         slots: dict[str, object] = {"_name": self._name, "grad": self.grad}
         if hasattr(self, "_is_parameter"):
-            slots["_is_parameter"] = True
+            slots["_is_parameter"] = self._is_parameter
         return type(self), (np.array(self._data, order="C"), None, self._needs), (None, slots)
 
     if TYPE_CHECKING:  # attached in minigrad/__init__.py, and by minigrad/ops from the registry

@@ -68,8 +68,9 @@ def tensor(
     made = Tensor(array)
     made.requires_grad = bool(requires_grad)
     shown = any(listener.shows_inputs for listener in current().listeners)
-    if requires_grad == "on demand" and not shown:
-        made._needs = ON_DEMAND
+    if requires_grad == "on demand":
+        made._needs = made._needs if shown else ON_DEMAND
+        made._is_parameter = False
     made.name = name
     notify(Listener.leaf_created, made, given)
     return made

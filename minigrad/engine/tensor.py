@@ -85,7 +85,7 @@ class Tensor(ArrayProtocol):
         "_shape", "grad",
     )  # fmt: skip
 
-    _is_parameter: bool  # see mark_parameter; of most tensors it is never set
+    _is_parameter: bool  # see is_marked_parameter; of most tensors it is never set
 
     def __init__(self, data: Array, node: Node | None = None, needs: int = 0) -> None:
         if data.__class__ is not _ndarray and not isinstance(data, _ndarray):
@@ -341,9 +341,12 @@ def mark_parameter(tensor: Tensor) -> None:
     tensor._is_parameter = True
 
 
-def is_marked_parameter(tensor: Tensor) -> bool:
-    """Whether `mark_parameter` was called on it; other leaves with a gradient may be data."""
-    return getattr(tensor, "_is_parameter", False)
+def is_marked_parameter(tensor: Tensor, otherwise: bool = False) -> bool:
+    """Whether `mark_parameter` was called on it; `otherwise` where nothing is known.
+
+    A leaf with a gradient may be data. That of an array given to a layer is known to be data.
+    """
+    return getattr(tensor, "_is_parameter", otherwise)
 
 
 # ------------------------------------------------------------------ where gradients begin and end

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import weakref
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -108,6 +109,50 @@ def test_what_forward_keeps_to_look_at_is_no_parameter():
         layer(mg.tensor(np.ones((1, 3))))
     assert layer.hidden.is_leaf
     assert list(layer.state_dict()) == list(copy.deepcopy(layer).state_dict()) == expected
+
+
+@pytest.mark.parametrize("around", [nullcontext, mg.trace])
+def test_an_array_that_forward_keeps_is_no_parameter(around):
+    class Keeping(L.Module):
+        def __init__(self):
+            self.linear = L.Linear(3, 2, rng=0)
+
+        def forward(self, x):
+            self.x, self.seen = x, [x]
+            return self.linear(x)
+
+    layer = Keeping()
+    with around():
+        layer(np.ones((1, 3)))
+    for kept in (layer, copy.deepcopy(layer)):
+        assert list(kept.state_dict()) == ["linear.W", "linear.b"]
+
+
+def test_parameters_in_lists_and_dicts_are_trained_saved_and_frozen(rng):
+    class Own(L.Module):
+        def __init__(self):
+            self.shared, self.constants = [], [mg.tensor([2.0])]
+            self.weights = [mg.tensor(rng.normal(size=3), requires_grad=True) for _ in range(2)]
+            self.more = {"b": (mg.tensor(0.0, requires_grad=True),)}
+            self.linear = L.Linear(3, 2, rng=rng)
+            self.shared += self.linear.parameters()  # they keep the name that the layer gives them
+
+        def forward(self, x):
+            return self.linear(x * self.weights[0] + self.weights[1] + self.more["b"][0])
+
+    layer = Own()
+    layer.weights.append(mg.tensor([1.0], requires_grad=True))
+    expected = ["weights.0", "weights.1", "weights.2", "more.b.0", "linear.W", "linear.b"]
+    assert [path for path, _ in layer.named_parameters()] == expected
+    assert layer.weights[1].name == "weights.1"
+    assert "\n  weights.1 (3,)\n" in repr(layer)
+    layer.freeze("weights")
+    mg.sum(layer(np.ones((1, 3)))).backward()
+    assert [p.grad is None for p in layer.parameters()] == [True] * 3 + [False] * 3
+    again = copy.deepcopy(layer)
+    assert list(again.state_dict()) == expected
+    again.load_state_dict({path: array + 1 for path, array in layer.state_dict().items()})
+    np.testing.assert_array_equal(again.weights[0].numpy(), layer.weights[0].numpy() + 1)
 
 
 def test_what_forward_keeps_after_it_called_its_super_class_is_no_parameter():
