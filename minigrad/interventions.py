@@ -148,7 +148,9 @@ def _become(tensor: Tensor, other: Tensor) -> None:
         other._node.hooks = node.hooks
         node.hooks = None
         node.name = None
-    tensor.name = name
+    tensor._name = name  # the name it had: no listener hears of a new one
+    if tensor._node is not None:
+        tensor._node.name = name
 
 
 class Replacement(PathIntervention):

@@ -227,6 +227,20 @@ def test_the_inner_of_two_has_the_last_word_and_several_act_at_once():
         assert (x * 1).named("h").item() == 3
 
 
+def test_what_was_put_in_keeps_its_name_beside_another_intervention():
+    """Of one scope, its first use is in another, where a tensor of the same name is replaced."""
+
+    def steps():
+        h = mg.tensor([1.0, 2.0], requires_grad=True)
+        for t in range(2):
+            with mg.scope(f"t{t}"):
+                h = mg.tanh(h).named("h")
+        return h
+
+    with mg.ablate("t1/h", index=0), mg.replace("t0/h", np.array([3.0, 4.0])):
+        assert_array_equal(steps().numpy(), [0.0, np.tanh(4.0)])
+
+
 def test_a_path_that_is_met_again_is_replaced_again_or_only_at_one_call():
     def loop():
         h, seen = mg.tensor(1.0), []

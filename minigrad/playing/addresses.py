@@ -16,6 +16,7 @@ __all__ = [
     "address_of_argument",
     "addresses_of_uses",
     "addresses_to_set",
+    "in_place_of",
     "keys_of",
     "label_of",
 ]
@@ -104,29 +105,48 @@ def _address(paths: dict[int, str], number: int, of: str | None = None) -> Addre
     return Address(f"/{path}" if anchored else path, call, of)
 
 
+def _put_there(entry: Entry) -> ArgumentError:
+    said = (
+        f"{entry.label} was put there by a change: undo that one, or change what the function made"
+    )
+    return ArgumentError(said)
+
+
+def in_place_of(trace: TraceRecord, entry: Entry) -> Entry:
+    """What the changes so far put in an entry's place; the entry itself if nothing."""
+    instead = {other.instead_of: other for other in trace.entries}
+    while entry.id in instead:
+        entry = instead[entry.id]
+    return entry
+
+
 def address_of(trace: TraceRecord, entry: Entry) -> Address:
     """The address of a value, or of what was put in its place.
 
-    Raises: ArgumentError for a leaf without a name.
+    Raises: ArgumentError for a leaf without a name, or what a change computes on the way.
     """
     if entry.op is None and not entry.name:
         raise ArgumentError(
             f"{entry.label} has no name, so no change can say what it is of: write "
             'mg.tensor(..., name="...")'
         )
-    entry = trace.entries[entry.leaf]
-    instead = {other.instead_of: other for other in trace.entries}
-    while entry.id in instead:
-        entry = instead[entry.id]
+    entry = in_place_of(trace, trace.entries[entry.leaf])
+    if entry.inserted and entry.instead_of is None:
+        raise _put_there(entry)
     values = sorted(_own_values(trace), key=lambda value: _first_use(trace, value))
     return _address({value.id: _path_of(trace, value) for value in values}, entry.id)
 
 
 def address_of_argument(trace: TraceRecord, op: Entry, name: str) -> Address:
-    """The address of one argument of an op, an input or a setting."""
+    """The address of one argument of an op, an input or a setting.
+
+    Raises: ArgumentError for an op that a change put there.
+    """
+    if op.inserted:
+        raise _put_there(op)
     ran = [trace.entries[i] for i in trace.forward_steps]
     paths = {one.id: f"{one.scope}/{one.op}".lstrip("/") for one in ran if not one.inserted}
-    return _address(paths, trace.origin(op).id, name)
+    return _address(paths, op.id, name)
 
 
 def addresses_to_set(trace: TraceRecord, entry: Entry) -> list[Address]:

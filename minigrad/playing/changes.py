@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,38 @@ from .values import Argument
 
 __all__ = ["Change", "Given", "Hold", "OptimizerStep", "Put", "arguments_of", "python_of"]
 
+# of a program that runs the function several times: calls are counted within each run
+CHANGED = """\
+changes = []
+
+
+@contextmanager
+def changed():
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change())
+        yield
+
+
+""".splitlines()
+
 Position: TypeAlias = tuple[int, ...] | None  # one entry of a value, or all of it
 Detach: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class PythonCall(NamedTuple):
+    """A call of minigrad as Python writes it: its name and its arguments."""
+
+    name: str
+    arguments: str
+
+    def __str__(self) -> str:
+        return f"mg.{self.name}({self.arguments})"
+
+    @property
+    def partial(self) -> str:
+        """What makes the call when it is called itself."""
+        return f"partial(mg.{self.name}, {self.arguments})"
 
 
 @dataclass(frozen=True)
@@ -41,14 +71,14 @@ class Change:
         """Whether nothing is left of the change before it."""
         return False
 
-    def calls(self) -> list[str]:
+    def calls(self) -> list[PythonCall]:
         """Python that makes the contexts, where it needs nothing but itself."""
         return []
 
     def lines(self, call: str) -> Iterator[str]:
-        """Python that enters them; `call` is the call of the function so far."""
+        """Python that adds them to `changes`; `call` is the call of the function so far."""
         for one in self.calls():
-            yield f"changes.enter_context({one})"
+            yield f"changes.append({one.partial})"
 
 
 @dataclass(frozen=True)
@@ -73,7 +103,7 @@ class Put(Change):
             else:
                 yield replace(place.path, self.value, index=self.index, call=call, of=of)
 
-    def calls(self) -> list[str]:
+    def calls(self) -> list[PythonCall]:
         if self.cut:
             return [_call("ablate", place, self.index) for place in self.places]
         return [_call("replace", place, self.index, literal(self.value)) for place in self.places]
@@ -95,10 +125,10 @@ class Hold(Change):
         yield replace(self.place.path, self.value, call=self.place.call, of=self.place.of)
 
     def lines(self, call: str) -> Iterator[str]:
-        yield f"with mg.capture({self.place.path!r}) as seen:"
+        yield f"with changed(), mg.capture({self.place.path!r}) as seen:"
         yield f"    {call}"
         yield f"held = [*seen][{self.place.call or 0}].value"
-        yield f"changes.enter_context({_call('replace', self.place, None, 'held')})"
+        yield f"changes.append({_call('replace', self.place, None, 'held').partial})"
 
 
 @dataclass(frozen=True)
@@ -123,7 +153,7 @@ class OptimizerStep(Change):
             yield replace(place.path, value, call=place.call, of=place.of)
 
     def lines(self, call: str) -> Iterator[str]:
-        yield "with mg.trace() as t:"
+        yield "with changed(), mg.trace() as t:"
         yield f"    {call}{'' if self.inside else '.backward()'}"
         yield f"moved = [e for e in t if e.kind == {self.kind!r} and e.gradient is not None]"
         yield "weights = [mg.tensor(e.value, requires_grad=True) for e in moved]"
@@ -135,7 +165,7 @@ class OptimizerStep(Change):
         yield "optimizer.step()"
         yield "state = optimizer.state_dict()"
         yield "for w, e in zip(weights, moved, strict=True):"
-        yield "    changes.enter_context(mg.replace(e.path, w.numpy()))"
+        yield "    changes.append(partial(mg.replace, e.path, w.numpy()))"
 
 
 @dataclass(frozen=True)
@@ -157,15 +187,15 @@ def arguments_of(changes: Sequence[Change]) -> dict[str, Argument]:
     return {name: value for change in changes for name, value in change.given().items()}
 
 
-def _call(name: str, place: Address, index: Position, *values: str) -> str:
+def _call(name: str, place: Address, index: Position, *values: str) -> PythonCall:
     given = [repr(place.path), *values]
     given += [f"index={index!r}"] if index is not None else []
     given += [f"{option}={x!r}" for option, x in place.options().items()]
-    return f"mg.{name}({', '.join(given)})"
+    return PythonCall(name, ", ".join(given))
 
 
-def literal(value: float | Detach) -> str:
-    """A number as Python writes it, infinities as NumPy's; of what freezes, the function."""
+def literal(value: Argument | Detach) -> str:
+    """A value as Python writes it, infinities as NumPy's; of what freezes, the function."""
     if value is detached:
         return "lambda x: x.detach()"
     if isinstance(value, float) and not np.isfinite(value):
@@ -181,18 +211,19 @@ def python_of(changes: Sequence[Change], source: str, function: str, inside: boo
 
     def call(number: int) -> str:
         given = arguments_of(changes[:number]).items()
-        return f"{function}({', '.join(f'{name}={value!r}' for name, value in given)})"
+        return f"{function}({', '.join(f'{name}={literal(value)}' for name, value in given)})"
 
     body = [f"L = {call(len(changes))}"] + ([] if inside else ["L.backward()"])
+    lines, head = list[str](), list[str]()
     if any([*change.lines("")] and not change.calls() for change in changes):
         lines = [line for i, change in enumerate(changes) for line in change.lines(call(i))]
-        head = ["with ExitStack() as changes:"]
-        body = lines + body
-    else:
-        head = [f"    {one}," for change in changes for one in change.calls()]
-        head = ["with (", *head, "):"] if head else []
-    text = "\n".join([*head, *(f"    {line}" if head else line for line in body)])
-    imports = ["from contextlib import ExitStack\n"] if "ExitStack" in text else []
+        lines = [*CHANGED, *lines]
+        head = ["with changed():"]
+    elif contexts := [one for change in changes for one in change.calls()]:
+        head = ["with (", *(f"    {one}," for one in contexts), "):"]
+    text = "\n".join([*lines, *head, *(f"    {line}" if head else line for line in body)])
+    imports = ["from contextlib import ExitStack, contextmanager"] if "ExitStack" in text else []
+    imports += ["from functools import partial\n"] if imports else []
     imports += ["import numpy as np\n"] if "np." in text else []
     imports.append("import minigrad as mg")
     used = sorted({change.optimizer for change in changes if isinstance(change, OptimizerStep)})

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from ..engine.errors import ArgumentError
-from ..views.page import assembled, embedded, page_content
+from ..views.page import assembled, embedded
 from ..views.plain import one_line
 from ..views.serving import Served
 from .changes import arguments_of
@@ -39,7 +39,7 @@ class PlayServer:
     def __init__(self, session: PlaySession) -> None:
         self.session = session
         self._turn = Lock()  # one change at a time
-        self._make()
+        self._show()
         _ = self.pictures.svgs  # raises here where there is no renderer
         routes = {
             "": ("GET", "text/html", lambda _: self._page()),
@@ -66,14 +66,13 @@ class PlayServer:
         """No more answers."""
         self.served.close()
 
-    def _make(self) -> None:
-        """The content of the page, and its pictures, which are drawn when asked for."""
-        session = self.session
-        self.content, self.pictures = page_content(session.run.trace, **session.page)
-        self.content["play"] = self._state()
+    def _show(self) -> None:
+        """Take over the page of the session's run; its pictures are drawn when asked for."""
+        content, self.pictures = self.session.shown
+        self.content = content | {"play": self._state(len(content["pictures"]))}
 
-    def _state(self) -> dict[str, Any]:
-        """What the page shows of the session."""
+    def _state(self, pictures: int) -> dict[str, Any]:
+        """What the page shows of the session. Args: pictures: how many the page has."""
         s = self.session
         before, given = s.before or s.run, arguments_of(s.changes)
         return {
@@ -83,7 +82,7 @@ class PlayServer:
             "redo": len(s.undone),
             "loss": [before.loss, s.run.loss],
             "alike": alike(before, s.run),
-            "pictures": len(self.content["pictures"]),
+            "pictures": pictures,
             "moved": None if alike(before, s.run) else moved(before, s.run),
             "changed": differences(before, s.run),
             "varies": s.varies,
@@ -125,7 +124,7 @@ class PlayServer:
         if do not in ACTIONS:
             raise ArgumentError(f"there is no change named {do!r}; they are {', '.join(ACTIONS)}")
         getattr(session, ACTIONS[do])(**request)
-        self._make()
+        self._show()
         return [self.content["play"], self.content]
 
 

@@ -15,12 +15,14 @@ from ..engine.errors import ArgumentError
 from ..engine.types import Array
 from ..recording.record import Entry
 from ..views.data import number as as_json
+from ..views.page import page_content
 from ..views.plain import one_line
 from .addresses import (
     address_of,
     address_of_argument,
     addresses_of_uses,
     addresses_to_set,
+    in_place_of,
     label_of,
 )
 from .changes import Change, Given, Hold, OptimizerStep, Put, arguments_of, detached, python_of
@@ -40,6 +42,7 @@ class PlaySession:
     Attributes:
         run: the latest run that succeeded.  changes: those it is within.
         varies: whether the function gives another loss each time, as one that draws numbers does.
+        shown: what `page_content` gives of the run.
     """
 
     def __init__(self, source: Source, page: Callable[[Run], PageOptions]) -> None:
@@ -56,6 +59,7 @@ class PlaySession:
         self.run = self._run([])
         self.varies = self._run([]).loss != self.run.loss == self.run.loss  # NaN is no other
         self.page = self._page(self.run)
+        self.shown = page_content(self.run.trace, **self.page)
 
     # ---------------------------------------------------------------- runs
 
@@ -67,16 +71,19 @@ class PlaySession:
     def _take(self, changes: list[Change]) -> None:
         """Run with these; if that fails all stays as it is.
 
-        Raises: ArgumentError if the loss is no longer finite; whatever the function raises.
+        Raises: ArgumentError if the loss is no longer finite, or no page can show the run;
+            whatever the function raises.
         """
         run = self._run(changes)
         if not isfinite(run.loss) and isfinite(self.run.loss):
             where = run.trace.checked().broken
             raise ArgumentError(f"the loss would be {run.loss}{f': {where}' if where else ''}")
         page = self._page(run)
+        shown = page_content(run.trace, **page)
         self.before = self.run
         self.run = run
         self.page = page
+        self.shown = shown
         self.changes = changes
         self.version += 1
         self.gesture = ""
@@ -177,7 +184,8 @@ class PlaySession:
         if entry.op is None:
             self.change(Put(said, tuple(addresses_of_uses(trace, entry)), value=detached))
         else:
-            self.change(Hold(said, address_of(trace, entry), np.array(entry.value)))
+            value = np.array(in_place_of(trace, entry).value)
+            self.change(Hold(said, address_of(trace, entry), value))
 
     def step(self, lr: object, optimizer: str = "SGD") -> None:
         """One step of an optimizer: of all parameters, or else of all leaves with a gradient.

@@ -18,7 +18,7 @@ from minigrad.views.page import page_html
 from tests.browsing import answer_of
 from tests.compare import assert_same
 
-from .functions import MASK, WORDS, X, attention, ratio
+from .functions import LAYER, MASK, WORDS, X, attention, ratio
 
 
 def session(function=attention):
@@ -86,6 +86,11 @@ CHANGES = {
         lambda s: s.set_argument(first_scale(s), "factor", 0.25),
         nullcontext(),
         {"temperature": 4.0},
+    ),
+    "a temperature without end": (
+        lambda s: s.set_keyword("temperature", "inf"),
+        nullcontext(),
+        {"temperature": np.inf},
     ),
     "words": (lambda s: s.set_keyword("words", OTHER), nullcontext(), {"words": OTHER.split()}),
 }
@@ -162,6 +167,16 @@ def test_what_is_frozen_gets_no_gradient_and_what_is_held_does_not_move():
 # ---------------------------------------------------------------- undo
 
 
+def test_what_is_held_has_the_value_that_a_change_gave_it():
+    """Also where it is held by the node that the change replaced."""
+    played = session()
+    overwritten = node(played, "V")
+    played.cut(overwritten, [0, 1, 1])
+    loss = played.run.loss
+    played.freeze(overwritten)
+    assert played.run.loss == loss
+
+
 def test_undo_and_redo_give_every_bit_again_and_a_drag_is_one_change():
     played = session()
     losses = [played.run.loss]
@@ -220,6 +235,30 @@ def test_what_cannot_be_is_refused_and_the_run_stays(change, kind, said):
     assert played.run.loss == 0.25
 
 
+def test_a_run_that_no_page_can_show_is_refused_and_the_run_stays():
+    """Five words cannot name four positions."""
+
+    def first(n=5):
+        return mg.mean(LAYER(X[:, :n], MASK[:n, :n]))
+
+    first.tokens = WORDS
+    played = session(first)
+    with pytest.raises(ArgumentError, match=r"over \[4\] positions"):
+        played.set_keyword("n", 4)
+    assert (played.changes, played.past, played.version) == ([], [], 0)
+
+
+def test_what_a_change_put_there_is_not_changed_itself():
+    played = session()
+    played.set_entry(node(played, "V"), [0, 1, 1], 2.0)
+    made = [e for e in played.run.trace.entries if e.inserted and e.op]
+    for entry in made:
+        edge = played.run.trace.into(entry)[0]
+        with pytest.raises(ArgumentError, match="was put there by a change: undo that one"):
+            played.cut(entry.id, of=edge.input)
+    assert len(played.changes) == 1
+
+
 def test_a_parameter_without_a_name_asks_for_one():
     w = mg.tensor([2.0], requires_grad=True)
     with pytest.raises(ArgumentError, match=r'has no name.*name="..."'):
@@ -254,7 +293,8 @@ def test_the_program_of_many_changes_makes_the_same_run(capsys):
     assert float(capsys.readouterr().out) == played.run.loss
 
 
-def test_values_of_one_path_are_told_apart_by_their_call():
+def test_values_of_one_path_are_told_apart_by_their_call(capsys):
+    """A program that runs the function again counts the calls of each run."""
     layer = Linear(2, 2, use_bias=False, rng=np.random.default_rng(0))
 
     def steps():
@@ -269,6 +309,9 @@ def test_values_of_one_path_are_told_apart_by_their_call():
     assert "index=(0, 1), call=1" in played.python()
     with mg.replace("h", 0.5, index=(0, 1), call=1):
         assert steps().item() == played.run.loss
+    played.step(0.1)
+    exec(played.python(), {"steps": steps})
+    assert float(capsys.readouterr().out) == played.run.loss
 
 
 # ---------------------------------------------------------------- served
