@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ArgumentError
+from ..files import resolve
 from ..playing.run import Run, Source
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
@@ -29,12 +30,15 @@ def run(arguments: Namespace) -> int:
     if not arguments.out:
         raise ArgumentError("--out needs the name of a folder")
     out, source = Path(arguments.out), source_of(arguments)
+    sheet = arguments.exercises
+    if sheet is not None and Path(sheet).absolute().parent != out.absolute():
+        resolve(sheet, "exercises")  # raises before the work where it cannot be written
     with staged(out) as folder:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             report = run_source(source)
         undrawn = report.write(folder, arguments.theme, arguments.depth, arguments.embed)
-    if arguments.exercises:
-        report.trace.exercises(arguments.exercises)
+    if sheet is not None:
+        report.trace.exercises(sheet)
     if arguments.json:
         show(report.record())
         if undrawn:
@@ -47,8 +51,8 @@ def run(arguments: Namespace) -> int:
             for name, what in every.items()
             if name not in missing
         ]
-        if arguments.exercises:
-            written.append(f"wrote {one_line(arguments.exercises)}: questions, answers at the end")
+        if sheet is not None:
+            written.append(f"wrote {one_line(sheet)}: questions, answers at the end")
         files = "\n".join(wrapped(line, width) for line in [*[undrawn] * bool(undrawn), *written])
         show(finished("\n\n".join([*report.parts(width, arguments.all), files])))
     return 0 if report.succeeded() and not undrawn else 1
@@ -78,7 +82,7 @@ def source_of(arguments: Namespace) -> Source:
     """A checkpoint, a user's function, or a sentence through a layer. Raises: ArgumentError."""
     what, model = arguments.what or MULTI_HEAD, arguments.model
     if arguments.text == "-":
-        arguments.text = sys.stdin.read()
+        arguments.text = _standard_input()
     if model is not None and arguments.what:
         raise ArgumentError(f"--model runs a checkpoint and does not go with {what}")
     layers = [*DEFAULTS, *(name for own in LAYER_DEFAULTS.values() for name in own)]
@@ -97,6 +101,13 @@ def source_of(arguments: Namespace) -> Source:
         return own
     settings: dict[str, Any] = DEFAULTS | LAYER_DEFAULTS[what] | options
     return sentence(Settings(what, **settings))
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"--text -: standard input is no text in {error.encoding}") from error
 
 
 def _refusal(name: str, layers: list[str], what: str, own: Source | None, model: str | None) -> str:

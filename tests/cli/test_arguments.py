@@ -38,6 +38,8 @@ WRONG = [
     (["explain", "--text", "a " * 5000], "has 5000 tokens; with 4 heads at most 512"),
     (["explain", "--d-model", "1" + "0" * 30, "--heads", "1"], "weights; at most"),
     (["explain", "--target", "cat"], "--target goes with --model alone"),
+    (["explain", "--exercises", "none/q.md"], "there is no folder 'none' to write 'q.md' into"),
+    (["explain", "--exercises", ""], "'.' is a folder; name a file in it"),
     (["explain", "--hat"], "unrecognized arguments: --hat"),
     (["ops", "sofmax"], "no op is named 'sofmax'; did you mean softmax"),
     (["ops", "qqqqqq"], "no op is named 'qqqqqq'; `minigrad ops` lists all"),
@@ -57,6 +59,11 @@ def test_a_wrong_argument_is_one_line_and_status_2(refused, arguments, said):
 def test_a_dash_reads_the_text_from_standard_input(command, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("from a pipe"))
     assert "3 tokens" in command("explain", "--text", "-").out
+
+
+def test_standard_input_that_is_no_text_is_refused(refused, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+    refused("--text -: standard input is no text in utf-8", "explain", "--text", "-")
 
 
 def test_the_first_thing_to_try_is_said_by_the_command_alone_and_by_its_help(command):
