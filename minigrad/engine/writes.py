@@ -128,6 +128,20 @@ class DataView(np.ndarray[Any, Any]):
 
     written: Array | None = None  # where to write: the tensor's array or its slice; None of a copy
 
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Arguments = (), **settings: Any
+    ) -> Any:
+        """On plain arrays; of `np.add.at(x.data, ...)`, to which no array is read-only, a write."""
+        if method == "at" and inputs[0] is self and self.written is not None:
+            notify(Listener.memory_overwritten, self.written)
+            ufunc.at(self.written, *inputs[1:])
+            writes.note(self.written, caller())
+            return None
+        arrays = [x.view(np.ndarray) if x.__class__ is DataView else x for x in inputs]
+        if out:
+            settings["out"] = tuple([np.asarray(x) if x is not None else x for x in out])
+        return getattr(ufunc, method)(*arrays, **settings)
+
     def __array_wrap__(
         self, array: Array, context: object = None, return_scalar: bool = False
     ) -> Any:

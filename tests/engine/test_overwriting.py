@@ -94,6 +94,8 @@ WRITES = {
     "augmented entry": lambda w: w.data.__setitem__((0, 0), w.data[0, 0] + 4),
     "numpy's entry": lambda w: w.numpy().__setitem__((0, 0), 5.0),
     "augmented whole": lambda w: w.data.__iadd__(4.0),
+    "numpy's at": lambda w: np.add.at(w.data, (0, 0), 4.0),
+    "at of a row": lambda w: np.maximum.at(w.data[0], [0, 1], w.data[1, 1:] - [0.0, 4.0]),
     "augmented data": lambda w: setattr(w, "data", operator.iadd(w.data, 4.0)),
     "another data": lambda w: setattr(w, "data", np.full((2, 3), 5.0)),
     "leaf within no_grad": lambda w: _without_graph(w.__setitem__, (0, 0), 5.0),
@@ -116,9 +118,11 @@ def test_every_way_of_writing_to_a_leaf_counts_as_a_write(w, write):
 
 def test_a_copy_of_data_is_an_array_to_write_to(w):
     for copy in (w.data.copy(), np.array(w.data), w.data + 0, w.data[[0, 1]]):
-        copy[0, 0] = 7
+        copy[0, 0] = 6
         copy += 1
-        assert copy[0, 0] == 8
+        np.add.at(copy, (0, 0), 1)
+        np.multiply(copy, 2, out=copy)
+        assert copy[0, 0] == 16
     np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
 
 
