@@ -204,7 +204,7 @@ def _(g, x, approximate):
         return g * (normal_cdf(x) + x * normal_pdf(x))
     cdf = tanh_cdf(x)
     u_slope = TANH_SCALE * (1 + 3 * TANH_CUBE * x * x)
-    return g * cdf * (1 + 2 * x * (1 - cdf) * u_slope)
+    return g * (cdf + 2 * cdf * (1 - cdf) * x * u_slope)
 
 
 def tanh_cdf(x):
@@ -295,7 +295,7 @@ def elu(x, alpha: float = 1.0):
 @elu.vjp("x")
 def _(g, x, out, alpha):
     """The gradient passes above zero, and below it is multiplied by a slope that falls to zero."""
-    return np.where(x > 0, g, g * (out + alpha))
+    return np.where(x <= 0, g * (out + alpha), g)
 
 
 # ---------------------------------------------------------------- glu
@@ -357,7 +357,7 @@ def _(g, x, axis):
     """The gradient goes to the first half times the gate, to the second by the gate's slope."""
     a, b = _halves(x, axis)
     gate = sigmoid(b)
-    return np.concatenate([g * gate, g * a * gate * (1 - gate)], axis=axis)
+    return np.concatenate([g * gate, g * (gate * (1 - gate) * a)], axis=axis)
 
 
 # ---------------------------------------------------------------- prelu

@@ -153,7 +153,7 @@ def _(g):
 def power(a, b):
     """Raises the first array to the power of the second, entry by entry: y = a^b.
 
-    The gradient in b at a = 0 is taken as its limit 0, the gradient in a at b = 0 as 0.
+    At a = 0 the gradient in b is 0 unless b is negative; at b = 0 the gradient in a is 0.
 
     >>> power(np.array([2.0, 3.0]), 2)
     array([4., 9.])
@@ -170,8 +170,8 @@ def _(g, a, b):
 @power.vjp("b")
 def _(g, a, out):
     """The gradient is multiplied by the result and by the logarithm of the base."""
-    positive = a != 0
-    return np.where(positive, g * out * np.log(np.where(positive, floating(a), 1)), 0)
+    flat = np.logical_and(a == 0, np.isfinite(out))
+    return np.where(flat, 0, g * out * np.log(np.where(flat, 1, floating(a))))
 
 
 # ---------------------------------------------------------------- the larger and the smaller

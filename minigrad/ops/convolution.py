@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, as_array, call, floating, op, widen_half
+from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
+from .reduce import mean
 from .samples import Samples, each_of_x, no_flops
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
@@ -162,10 +163,10 @@ def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
     x = as_array(x)
     places = places_of(shape, size, stride, padding, dilation)
     N, C = shape[:2]
-    total = np.zeros((C, *places.padded, N), x.dtype)
+    total = np.zeros((C, *places.padded, N), widen_half(x).dtype)
     for column, at in zip(np.moveaxis(x, 1, 0), places.slices, strict=True):
         total[at] += column.reshape(C, *places.out, N)
-    return np.moveaxis(total[places.inside], -1, 0)
+    return cast_back(np.moveaxis(total[places.inside], -1, 0), x)
 
 
 @add_windows.vjp("x")
@@ -481,7 +482,7 @@ def avg_pool(x, size, stride=None, padding=0):
     x = floating(x)
     stride = size if stride is None else stride
     columns = windows(x, size, stride, padding)
-    return _pooled(np.mean(columns, axis=1), x, size, stride, padding)
+    return _pooled(mean(columns, 1), x, size, stride, padding)
 
 
 @avg_pool.vjp("x")
@@ -489,5 +490,5 @@ def _(g, x_shape, size, stride, padding):
     """The gradient is shared out evenly over each window, and adds up where windows overlap."""
     N, C, *lengths = x_shape
     K = prod(per_axis(size, len(lengths), "size"))
-    spread = np.broadcast_to(_unpooled(g / K), (C, K, prod(g.shape[2:]), N))
+    spread = np.broadcast_to(_unpooled(widen_half(g) / K), (C, K, prod(g.shape[2:]), N))
     return add_windows(spread, x_shape, size, size if stride is None else stride, padding)

@@ -480,7 +480,7 @@ def _(g, logits, targets):
     """Each row gets its softmax less one at the target, times the gradient over the row count."""
     targets = as_array(targets)
     one_hot = np.arange(logits.shape[-1]) == targets[..., None]
-    return (softmax(logits) - one_hot) * (g / targets.size)
+    return (softmax(logits) - one_hot) * (widen_half(g) / targets.size)
 
 
 # ---------------------------------------------------------------- nll_loss

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import Call, accumulation_dtype, as_array, call, op
 from ..engine.tensor import Operand
 
 __all__ = ["einsum", "linear", "matmul"]
@@ -298,8 +298,14 @@ def einsum(subscripts, *operands):
     terms, out = explicit(subscripts, tuple(np.ndim(x) for x in operands))
     if len(set(out)) != len(out):
         raise ArgumentError(f"subscripts {subscripts!r}: the output repeats a label")
+    where = f"{','.join(terms)}->{out}"
+    if len(operands) == 1:
+        x, summed = operands[0], tuple(k for k, c in enumerate(terms[0]) if c not in out)
+        wide = accumulation_dtype(as_array(x), summed) if summed else None
+        if wide is not None:
+            return np.einsum(where, x, dtype=wide).astype(x.dtype)
     added = _without_booleans(operands)
-    return np.einsum(f"{','.join(terms)}->{out}", *added, optimize=len(operands) > 1)
+    return np.einsum(where, *added, optimize=len(operands) > 1)
 
 
 def _without_booleans(operands):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..engine.errors import DTypeError
-from ..engine.op import Axes, Call, Declare, as_array, call
+from ..engine.op import Axes, Call, Declare, as_array, call, widen_half
 from .notation import axes_of, function_at, reshaped
 from .select import moving, scatter_add, take
 
@@ -90,7 +90,7 @@ def _(g, x_shape, repeats, axis):
         lead = () if axis is None else x_shape[: axis % len(x_shape)]
         copies = g.reshape((*lead, n, repeats, *g.shape[len(lead) + 1 :]))
         if len(lead) + 2 < copies.ndim:
-            return copies.sum(axis=len(lead) + 1)
+            return widen_half(copies).sum(axis=len(lead) + 1)
         ones = np.ones(repeats, g.dtype)  # a product adds short rows faster than a sum does
         return np.matmul(copies, ones).reshape(x_shape)
     return take.rules["x"].function(g, x_shape, np.repeat(np.arange(n), repeats), axis)

@@ -135,8 +135,8 @@ def mean(x, axis: Axes = None, keepdims: bool = False):
 @mean.vjp("x")
 def _(g, x_shape, axis):
     """Every entry gets the gradient of its mean, divided by the number of entries."""
-    each = g.reshape(shape_with_ones(x_shape, axis)) / count(x_shape, axis)
-    return np.broadcast_to(each, x_shape)
+    each = cast_back(widen_half(g) / count(x_shape, axis), g)  # no count above 65504 is a float16
+    return np.broadcast_to(each.reshape(shape_with_ones(x_shape, axis)), x_shape)
 
 
 # ---------------------------------------------------------------- var, std
@@ -229,7 +229,7 @@ def std(x, axis=None, ddof=0, keepdims=False):
 def _(g, x, out, axis, ddof):
     """The gradient is multiplied by the difference from the mean, over the deviation, averaged."""
     shape = shape_with_ones(x.shape, axis)
-    slope = g / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
+    slope = widen_half(g) / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
     return np.where(out == 0, 0, slope).reshape(shape) * _centred(x, axis)
 
 
@@ -265,7 +265,7 @@ def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
 @norm.vjp("x")
 def _(g, x, out, axis):
     """The gradient is multiplied by each entry and divided by the length."""
-    slope = np.where(out == 0, 0, g / np.where(out == 0, 1, out))
+    slope = np.where(out == 0, 0, widen_half(g) / np.where(out == 0, 1, out))
     return slope.reshape(shape_with_ones(x.shape, axis)) * x
 
 
@@ -369,7 +369,7 @@ def min(x, axis: Axes = None, keepdims: bool = False):
 @min.vjp("x")
 def _(g, x, out, axis):
     """The gradient goes to the entry that was taken, and in even shares to equal ones."""
-    shape = shape_with_ones(x.shape, axis)
+    g, shape = widen_half(g), shape_with_ones(x.shape, axis)
     taken = (x == out.reshape(shape)) | (x != x)  # only NaN differs from itself
     ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
     return masked(g.reshape(shape) / ties, taken)

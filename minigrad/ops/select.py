@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, Declare, as_array, call, masked, op
+from ..engine.op import Call, Declare, as_array, call, cast_back, masked, op, widen_half
 from ..engine.refusals import explained
 from ..engine.tensor import SameArray
 from .notation import along, reshaped
@@ -97,9 +97,11 @@ def scatter_add(x, index, shape):
     >>> scatter_add(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     array([3., 0., 4.])
     """
-    total = np.zeros(shape, as_array(x).dtype)
-    np.add.at(total, index, x)
-    return total
+    x = as_array(x)
+    terms = widen_half(x)
+    total = np.zeros(shape, terms.dtype)
+    np.add.at(total, index, terms)
+    return cast_back(total, x)
 
 
 @scatter_add.vjp("x")

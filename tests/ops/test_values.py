@@ -60,6 +60,12 @@ def test_far_out_nothing_overflows():
     x = np.array([-1e4, -40.0, 40.0, 1e4])
     np.testing.assert_allclose(mg.softplus(x), [0, np.exp(-40), 40, 1e4], rtol=1e-14)
     np.testing.assert_allclose(mg.elu(x), [-1, -1, 40, 1e4])
+    with np.errstate(over="ignore"):  # of the cube
+        tails = slope(lambda x: mg.gelu(x, "tanh"), [-1e110, 1e110])
+    np.testing.assert_array_equal(tails, [0, 1])
+    halves = mg.tensor([1e200, 800.0], requires_grad=True)
+    gradient = mg.grad(mg.glu(halves), halves, np.array([1e200]))
+    np.testing.assert_array_equal(gradient, [1e200, 0])
     loss = mg.binary_cross_entropy_with_logits(x, np.zeros(4), reduction="none")
     np.testing.assert_allclose(loss, mg.softplus(x))
     yes = mg.binary_cross_entropy_with_logits(x, np.ones(4), "none", pos_weight=3.0)
@@ -373,6 +379,7 @@ TABLE = [
     ("sqrt", [X[:5]], [NaN, INF, NaN, 0, 1], [[NaN, 0, NaN, INF, 0.5]]),
     ("negative", [X[:4]], [NaN, -INF, INF, 0], [[-1, -1, -1, -1]]),
     ("silu", [X[:4]], [NaN, INF, NaN, 0], [[NaN, NaN, NaN, 0.5]]),
+    ("elu", [X[1:5]], [INF, -1, 0, 1], [[1, 0, 1, 1]]),
     ("gelu", [X[:4]], [NaN, INF, NaN, 0], [[NaN, NaN, NaN, 0.5]]),
     ("maximum", PAIRS, [NaN, NaN, NaN, INF, INF, 0, 3],
      [[1, 1, 1, 0.5, 1, 0.5, 0], [1, 1, 1, 0.5, 0, 0.5, 1]]),
@@ -386,6 +393,7 @@ TABLE = [
     ("power", [[0, 0, -1, NaN, INF], [0, 2, 2, 0, 2]], [1, 0, 1, 1, INF],
      [[0, 0, -2, 0, INF], [0, 0, NaN, NaN, INF]]),
     ("power", [[0, 0, 0, 1], [0.5, 1, 3, 0]], [0, 0, 0, 1], [[INF, 1, 0, 0], [0, 0, 0, 0]]),
+    ("power", [[0, 0], [-1, NaN]], [INF, NaN], [[-INF, NaN], [-INF, NaN]]),
 ]  # fmt: skip
 
 
@@ -409,13 +417,15 @@ def test_the_table_and_pytorch_agree(name, inputs, value, slopes):
 
 def test_where_we_differ_from_pytorch_on_purpose():
     """The NaNs of a row share its gradient, where PyTorch's amax gives NaN to the whole row; abs
-    and clip pass the gradient of NaN, where PyTorch gives 0; the softmax of a masked row is zero.
+    clip and elu pass the gradient of NaN, where PyTorch gives 0 or NaN; the softmax of a masked
+    row is zero.
     """
     np.testing.assert_array_equal(
         slope(lambda x: mg.max(x, axis=1), [[1, NaN, 2, NaN], [3, 3, 1, 0]]),
         [[0, 0.5, 0, 0.5], [0.5, 0.5, 0, 0]],
     )
     np.testing.assert_array_equal(slope(mg.abs, X), [1, 1, -1, 0, 1, -1])
+    np.testing.assert_array_equal(slope(mg.elu, X[:5]), [1, 1, 0, 1, 1])
     np.testing.assert_array_equal(slope(lambda x: mg.clip(x, -1, 1), X), [1, 0, 0, 1, 1, 1])
     np.testing.assert_array_equal(slope(mg.softmax, [-INF, -INF]), [0, 0])
     np.testing.assert_array_equal(slope(mg.logsumexp, [-INF, -INF]), [0, 0])

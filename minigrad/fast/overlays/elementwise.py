@@ -139,7 +139,7 @@ def _(g, x, approximate, cdf):
     if approximate == "none":
         return g * (cdf + x * normal_pdf(x))
     u_slope = 2 * TANH_SCALE * (1 + 3 * TANH_CUBE * x * x)
-    return g * cdf * (1 + x * (1 - cdf) * u_slope)
+    return g * (cdf + cdf * (1 - cdf) * x * u_slope)
 
 
 by_blocks(

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from ...engine.op import floating
+from ...engine.op import ONE_BY_ONE, cast_back, floating, widen_half
 from ...engine.types import Array
 from ...ops.convolution import avg_pool, max_pool, places_of
 from ..limits import LIMITS
@@ -39,11 +40,13 @@ class Pools:
         return whole
 
 
-def reduced(x: Array, pools: Pools, fill: float, take: np.ufunc) -> Array:
-    """The entries of each window taken together, two at a time."""
+def reduced(
+    x: Array, pools: Pools, fill: float, take: np.ufunc, dtype: DTypeLike | None = None
+) -> Array:
+    """The entries of each window taken together, two at a time, in x's dtype or another."""
     whole = pools.padded(x, fill)
     views = [whole[at] for at in pools.entries]
-    out = empty_as(x, pools.out)
+    out = empty_as(x, pools.out, dtype)
 
     def work(part: slice) -> None:
         made = out[part]
@@ -69,9 +72,10 @@ def _(x, size, stride=None, padding=0):
 def _(x, size, stride=None, padding=0):
     x = floating(x)
     pools = Pools(x.shape, size, stride, padding)
-    out = reduced(x, pools, 0, np.add)
+    of_float32 = np.float64 if len(pools.entries) > ONE_BY_ONE else None
+    out = reduced(x, pools, 0, np.add, {"e": np.float32, "f": of_float32}.get(x.dtype.char))
     out /= len(pools.entries)
-    return out
+    return cast_back(out, x)
 
 
 def spread(pools: Pools, g: Array, put: Callable[[slice, list[Array]], None]) -> Array:
@@ -111,11 +115,11 @@ def _(g, x, out, size, stride, padding):
 
 @avg_pool.fast.vjp("x")
 def _(g, x_shape, size, stride, padding):
-    pools = Pools(x_shape, size, stride, padding)
+    pools, wide = Pools(x_shape, size, stride, padding), widen_half(g)
 
     def put(part: slice, targets: list[Array]) -> None:
-        share = g[part] / len(pools.entries)
+        share = wide[part] / len(pools.entries)
         for target in targets:
             target += share
 
-    return spread(pools, g, put)
+    return spread(pools, wide, put)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ...engine.op import as_array
+from ...engine.op import as_array, cast_back, widen_half
 from ...engine.sparse import SparseGradient, is_basic
 from ...engine.types import Array, Gradient, Index
 from ...ops.select import getitem, scatter_add, take
@@ -58,17 +58,21 @@ for _op in (getitem, take):
 
 @scatter_add.fast(above=0)
 def _added(x, index, shape):
-    total = np.zeros(shape, x.dtype, like=None if x.__class__ is ndarray else x)
+    terms = widen_half(x)
+    total = np.zeros(shape, terms.dtype, like=None if x.__class__ is ndarray else x)
     if is_basic(index):
-        total[index] = x
+        total[index] = terms
     else:
-        add_at(total, index, x)
-    return total
+        add_at(total, index, terms)
+    return cast_back(total, x)
 
 
 def _scattered(g: Gradient, index: Index, shape: tuple[int, ...]) -> Gradient:
     plain = g.__class__ is ndarray or isinstance(g, np.generic)
-    return SparseGradient(g, index, shape) if plain else _added(g, index, shape)
+    is_narrow = g.dtype.char == "e"  # of which many repeats are added up in float32
+    if plain and (is_basic(index) or not is_narrow):
+        return SparseGradient(g, index, shape)
+    return _added(g, index, shape)
 
 
 @getitem.fast.vjp("x")
