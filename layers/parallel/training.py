@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any, cast
 from weakref import WeakValueDictionary, finalize
@@ -83,6 +83,7 @@ class DataParallel:
         """This rank's rows; where there are fewer rows than ranks, one row of weight 0."""
         n = len(x)
         own = bounds(n, self.ranks)[self.ranks.rank]
+        self._look_for_cleared()
         self.weight = (own.stop - own.start) / n
         own = own if self.weight else slice(0, 1)
         for module in self.model.modules():
@@ -92,17 +93,27 @@ class DataParallel:
 
     def mean(self, loss: mg.Tensor) -> mg.Tensor:
         """A mean over this rank's rows as its share in the mean over all; shares add up."""
+        self._look_for_cleared()
         return mg.scale(loss, self.weight)
 
+    def _look_for_cleared(self) -> None:
+        """Note gradients that were set to None by hand."""
+        if self.ranks.size > 1:
+            self.reduced.gradients_cleared([p for p in self.model.parameters() if p.grad is None])
+
     def reduce(self) -> None:
-        """Add up the gradients of all ranks, in buckets: once a step, after its last backward."""
+        """Add up the gradients of all ranks, in buckets: once a step, after its last backward.
+
+        Raises: RankError if they are those of an earlier reduce(), and would be added up again.
+        """
         if self._reductions % CHECK_EVERY == 0:
             check_alike("DataParallel.reduce()", self.model, self.ranks)
         self._reductions += 1
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
         if self.ranks.size > 1:
-            self.reduced.awaits_reduce = False
+            self.reduced.note_reduced(parameters)
         with mg.no_grad():
-            for bucket in _buckets([p for p in self.model.parameters() if p.grad is not None]):
+            for bucket in _buckets(parameters):
                 flat = np.concatenate([np.ravel(cast(NDArray[Any], p.grad)) for p in bucket])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
@@ -113,26 +124,40 @@ def _as_part(module: Module, path: str) -> Module:
 
 
 class ReducedCheck(Observer):
-    """Refuses an optimizer's step on gradients that were not reduced over the ranks."""
+    """Refuses an optimizer's step on gradients that were not reduced over the ranks, and to reduce
+    gradients again that were.
+    """
 
     def __init__(self, parameters: list[mg.Tensor]) -> None:
         self.parameters = WeakValueDictionary({id(p): p for p in parameters})
-        self.awaits_reduce = True
+        self.reduced: set[int] = set()  # ids of parameters, until a step or until they are cleared
 
-    def knows(self, parameter: mg.Tensor) -> bool:
-        return self.parameters.get(id(parameter)) is parameter
+    def _awaits_reduce(self, parameter: mg.Tensor) -> bool:
+        is_known = self.parameters.get(id(parameter)) is parameter
+        return is_known and parameter.grad is not None and id(parameter) not in self.reduced
+
+    def note_reduced(self, parameters: list[mg.Tensor]) -> None:
+        if parameters and self.reduced.issuperset(map(id, parameters)):
+            raise RankError(
+                "DataParallel.reduce(): the gradients of the reduce() before are still there, and "
+                "would be added up over the ranks again; call reduce() once, after a step's last "
+                "backward, or zero_grad() before the next one"
+            )
+        self.reduced.update(map(id, parameters))
 
     def before_update(self, owner: object) -> None:
-        parameters = vars(owner).get("parameters", ()) if isinstance(owner, Optimizer) else ()
-        if self.awaits_reduce and any(self.knows(p) and p.grad is not None for p in parameters):
+        if isinstance(owner, Optimizer) and any(map(self._awaits_reduce, owner.parameters)):
             raise RankError(
                 f"{type(owner).__name__}.step(): the gradients are those of this rank's rows; call "
                 "reduce() of the DataParallel before it"
             )
 
     def after_update(self, owner: object) -> None:
-        if isinstance(owner, Optimizer) and any(map(self.knows, owner.parameters)):
-            self.awaits_reduce = True
+        if isinstance(owner, Optimizer):
+            self.gradients_cleared(owner.parameters)
+
+    def gradients_cleared(self, parameters: Sequence[mg.Tensor]) -> None:
+        self.reduced.difference_update(map(id, parameters))
 
 
 def _buckets(parameters: list[mg.Tensor]) -> Iterator[list[mg.Tensor]]:

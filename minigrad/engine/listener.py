@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Listener",
+    "Observer",
     "clear_gradients",
     "expect_gradients",
     "hand_derived",
@@ -26,6 +27,7 @@ __all__ = [
     "mark_constant",
     "mark_input",
     "notify",
+    "observers",
 ]
 
 P = ParamSpec("P")
@@ -201,6 +203,22 @@ def listening() -> bool:
     return bool(current().listeners)
 
 
+class Observer:
+    """Is notified of every update, also in compiled steps, which listeners do not follow."""
+
+    def before_update(self, owner: object) -> None:
+        """The owner, such as an optimizer, is about to update."""
+
+    def after_update(self, owner: object) -> None:
+        """The owner has updated."""
+
+    def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
+        """The gradients of these parameters were forgotten, outside of compiled steps."""
+
+
+observers: list[Observer] = []
+
+
 def clear_gradients(parameters: Sequence[Tensor]) -> None:
     """Set `.grad` of these parameters to None; a compiled step is told of it where it is None
     already.
@@ -208,6 +226,8 @@ def clear_gradients(parameters: Sequence[Tensor]) -> None:
     for parameter in parameters:
         parameter.grad = None
     notify(Listener.gradients_cleared, parameters)
+    for observer in observers:
+        observer.gradients_cleared(parameters)
 
 
 def mark_constant(array: Array) -> Array:

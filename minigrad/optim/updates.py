@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.listener import Listener, notify
+from ..engine.listener import Listener, Observer, notify, observers
 from ..engine.tensor import Tensor, mark_parameter
 
 __all__ = [
@@ -21,19 +21,6 @@ __all__ = [
     "observers",
     "update",
 ]
-
-
-class Observer:
-    """Is notified of every update, also in compiled steps, which listeners do not follow."""
-
-    def before_update(self, owner: object) -> None:
-        """The owner, such as an optimizer, is about to update."""
-
-    def after_update(self, owner: object) -> None:
-        """The owner has updated."""
-
-
-observers: list[Observer] = []
 
 
 class ObservedSetting:

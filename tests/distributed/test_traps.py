@@ -32,17 +32,30 @@ def sharded():
     return shard(LanguageModel(11, 12, 4, 1, max_len=8, rng=0))
 
 
-def train(forget=None):
-    """Three steps, of which this one forgets to add gradients up."""
+def train(forget=None, skip=None):
+    """Three steps, of which one forgets to add gradients up; the optimizer skips another."""
     model = Linear(3, 2, rng=0)
-    parallel, optimizer = DataParallel(model), SGD(model.parameters(), lr=0.1)
+    parallel = DataParallel(model)
+    optimizers = [SGD([p], lr=0.1) for p in model.parameters()]
     for step in range(3):
-        optimizer.zero_grad()
-        model(parallel.rows(np.ones((4, 3)))).sum().backward()
+        loss = parallel.mean(model(parallel.rows(np.ones((4, 3)))).sum())
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
         if step != forget:
             parallel.reduce()
-        optimizer.step()
-    return optimizer.steps
+        for optimizer in optimizers if step != skip else ():
+            optimizer.step()
+    return optimizers[0].steps
+
+
+def reduce_every_part(parts):
+    """Gradients of several parts of a batch, each added up over the ranks with those before."""
+    model = Linear(3, 2, rng=0)
+    parallel = DataParallel(model)
+    for x in parts:
+        model(parallel.rows(x)).sum().backward()
+        parallel.reduce()
 
 
 def test_the_check_of_reduced_gradients_leaves_with_its_data_parallel():
@@ -87,6 +100,8 @@ TRAPS = [
     (lambda: shard(FeedForward(4, 6, rng=dist.world().rank)), RankError, OTHER_SEED),
     (another_seed_on_each_rank, RankError, OTHER_SEED),
     (lambda: train(1), RankError, r"SGD\.step\(\).*this rank's rows; call reduce\(\)"),
+    (lambda: train(forget=1, skip=0), RankError, r"rows; call reduce\(\)"),
+    (lambda: reduce_every_part(np.ones((2, 4, 3))), RankError, r"added up over the ranks again"),
     (lambda: clip_of_one(sharded().parameters(), 1.0),
      ArgumentError, r"call layers\.parallel\.clip_grad_norm\(model, max_norm\)"),
     (lambda: clip_grad_norm(Linear(3, 2, rng=0), 1.0),
@@ -109,6 +124,7 @@ def test_what_is_wrong_on_many_ranks_is_refused(program, error, said):
 
 def test_the_same_programs_without_the_mistake_run():
     assert dist.run(2, train) == [3, 3]
+    assert dist.run(2, train, None, 1) == [2, 2]
     where_one_overflows_all_skip = dist.run(2, lambda: overflow(ranks=dist.world()))
     assert where_one_overflows_all_skip == [(1, 2.0**11)] * 2
 
