@@ -10,16 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..engine.context import no_grad
 from ..engine.errors import ArgumentError, MissingDependencyError
 from ..files import is_special, move_into_place, resolve
 from .translation import Untranslatable, translation
 
 if TYPE_CHECKING:
-    from ..engine.types import Array
-    from .run import RecordedCall
     from .trials import ExportedInputs
 
 __all__ = ["Untranslatable", "export_onnx", "translation"]
@@ -76,6 +72,7 @@ def export_onnx(
     from . import translations
     from .model import written
     from .trials import Trials, named_inputs
+    from .verify import check_model
 
     assert translations
     by_name = isinstance(inputs, dict)
@@ -90,10 +87,10 @@ def export_onnx(
         try:
             with TemporaryDirectory(dir=target.parent, prefix=".onnx-") as beside:
                 made = os.path.join(beside, target.name)
-                written(runs, trials.axes, _names_of(function), made, external)
+                roundings = written(runs, trials.axes, _names_of(function), made, external)
                 if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                     raise trials.error or AssertionError
-                _check(made, trials.runs)
+                check_model(made, trials.runs, roundings)
                 for file in sorted(Path(beside).iterdir(), reverse=True):  # the model comes last
                     move_into_place(file, target.with_name(file.name), "export_onnx")
             with no_grad():  # so that what layers show of their last call is of these inputs
@@ -132,51 +129,3 @@ def _names_of(function: Callable[..., Any]) -> dict[int, str]:
     owner = getattr(function, "__self__", function)
     named = getattr(owner, "_named_leaves", lambda buffers: ())
     return {id(parameter._data): path for path, parameter in named(buffers=True)}
-
-
-def _check(path: str, runs: list[RecordedCall]) -> None:
-    """Hold the model against the function, at every size tried, if onnxruntime is there.
-
-    Raises: ArgumentError where they differ.
-    """
-    if find_spec("onnxruntime") is None:
-        return
-    import onnxruntime
-
-    try:
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ArgumentError(f"export_onnx: onnxruntime cannot load the model: {error}") from error
-    names = [argument.name for argument in session.get_inputs()]
-    for run in runs:
-        given = {name: run.inputs[name] for name in names}
-        feeds = {k: x.astype(np.int64) if x.dtype.kind in "iu" else x for k, x in given.items()}
-        try:
-            found = session.run(None, feeds)
-        except Exception as error:
-            raise ArgumentError(
-                f"export_onnx: onnxruntime cannot run the model with {run.sizes}: {error}"
-            ) from error
-        for (name, ours), theirs in zip(run.values.items(), found, strict=True):
-            by = _difference(ours, theirs)
-            if by > (0.02 if ours.dtype == np.float16 else 1e-4):
-                raise ArgumentError(
-                    f"export_onnx: onnxruntime computes another {name} than the function, by "
-                    f"{by:.2g} of its size, with {run.sizes}; nothing was written"
-                )
-
-
-def _difference(ours: Array, theirs: Array) -> float:
-    """The largest difference, relative to the largest entry; infinite where shapes differ."""
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return np.inf
-    if not ours.size:
-        return 0.0
-    finite = np.isfinite(ours)
-    if not np.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
-        return np.inf
-    wide = np.result_type(ours.dtype, np.float32)
-    with np.errstate(invalid="ignore"):
-        by = np.abs(np.subtract(ours, theirs, dtype=wide))
-    size = np.abs(ours).max(initial=1.0, where=finite)
-    return float(by.max(initial=0.0, where=finite) / size)

@@ -147,8 +147,8 @@ def written(
     names: dict[int, str],
     path: str,
     external: bool | None,
-) -> None:
-    """Write the model file."""
+) -> dict[int, str]:
+    """Write the model file; returns the names of what steps rounded, by their positions."""
     import onnx
 
     writer = ModelWriter(runs, axes, names)
@@ -175,6 +175,11 @@ def written(
     settings = {"producer_name": "minigrad", "opset_imports": [opset], "ir_version": ir_version}
     large = sum(array.nbytes for array in arrays) > MOST_BYTES_OF_CONSTANTS
     _save(onnx, helper.make_model(graph, **settings), path, large if external is None else external)
+    return {
+        k: named[writer.values[k]]
+        for k, step in enumerate(runs[0].steps)
+        if step.rounding and k in writer.values
+    }
 
 
 def _named_values(

@@ -22,6 +22,7 @@ from ..engine.op import Op, Shaped, registry
 from ..engine.tensor import Tensor, TensorOrArray
 from ..engine.types import Arguments, Array, Index
 from ..engine.writes import SourceLocation, caller
+from ..ops import fake_quantize
 from ..ops.mask_rules import MaskRule
 from ..ops.operators import op_like
 from .sizes import Sizes
@@ -53,6 +54,13 @@ class Constant:
     name: str | None
 
 
+class Rounding(NamedTuple):
+    """What a step rounded to, and how far apart two neighbours are."""
+
+    values: Array
+    unit: Array
+
+
 @dataclass
 class RecordedStep:
     """A call of an op, or of a NumPy function with Traced arrays."""
@@ -64,6 +72,7 @@ class RecordedStep:
     tensor: Tensor | None  # which may be given a name later
     scope: str
     place: SourceLocation
+    rounding: Rounding | None = None
     name: str | None = None
 
 
@@ -188,6 +197,7 @@ class CallRecorder(Follower):
             tensor if self.keeps_tensors else None,
             current().scope,
             caller(),
+            _rounding(op, settings, array),
         )
         if id(array) not in self._known.get(_layout(array), {}):
             self.remember(array, Reference(len(self.steps)))
@@ -258,6 +268,16 @@ class CallRecorder(Follower):
             f"export_onnx: a tensor is written in place at {caller()}; a model only computes. Call "
             "model.eval() first, if these are statistics of training"
         )
+
+
+def _rounding(op: Op, settings: Arguments, array: Array) -> Rounding | None:
+    """What a step rounded to, copied; None of a step that does not round."""
+    if op in (NUMPY_OPS["floor"], NUMPY_OPS["ceil"], NUMPY_OPS["rint"]):
+        return Rounding(np.array(array), np.ones((), array.dtype))
+    if op is fake_quantize:
+        scale = settings[0]._data if isinstance(settings[0], Tensor) else settings[0]
+        return Rounding(np.array(array), np.array(scale))
+    return None
 
 
 def _draws(op: Op, settings: Arguments) -> bool:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LanguageModel, Linear, MultiHeadAttention, TransformerBlock
+from layers import LanguageModel, Linear, MultiHeadAttention, TransformerBlock, quantize
 from minigrad.errors import ArgumentError, ShapeError
+from minigrad.onnx.graph import Graph
 from minigrad.ops.mask_rules import Window
 from tests.onnx import exported
 from tests.onnx.exported import axes_of, onnx, onnxruntime, run
@@ -276,6 +277,47 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path, cube):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ArgumentError, match="is a device or a pipe; name a file"):
         mg.export_onnx(mg.exp, [mg.tensor(X)], tmp_path / "pipe", longest=20)
+
+
+TOKENS_OF_50 = np.random.default_rng(0).integers(0, 50, (1, 40))
+
+
+def of_few_bits(train):
+    """A model of float32: among its roundings some fall otherwise where sums have another order."""
+    model = LanguageModel(50, 64, 4, 4, max_len=64, rng=0, dtype=np.float32)
+    return quantize(model, TOKENS_OF_50, train=train).eval()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_quantized_model_of_float32_is_exported(tmp_path, train):
+    path = tmp_path / "m.onnx"
+    mg.export_onnx(of_few_bits(train), [TOKENS_OF_50], path, longest=64, external=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize(
+    ("operator", "wrong", "settings"),
+    [
+        ("Round", "Floor", {}),
+        ("Gelu", "Gelu", {"approximate": "tanh"}),
+        ("LayerNormalization", "LayerNormalization", {"epsilon": 1e-3}),
+    ],
+)
+def test_a_quantized_model_that_is_wrong_is_refused(
+    monkeypatch, export, train, operator, wrong, settings
+):
+    """Though a rounding may fall otherwise: what lies between two of them is compared."""
+    emit = Graph.emit
+
+    def planted(graph, name, *inputs, **given):
+        if name == operator:
+            name, given = wrong, given | settings
+        return emit(graph, name, *inputs, **given)
+
+    monkeypatch.setattr(Graph, "emit", planted)
+    with pytest.raises(ArgumentError, match="onnxruntime computes another logits"):
+        export(of_few_bits(train), [TOKENS_OF_50], longest=64)
 
 
 # ---------------------------------------------------------------- what is refused
