@@ -8,7 +8,6 @@ one rounding to the next: each part of it goes on with what the function's own r
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -52,7 +51,7 @@ def _session(path: str) -> Any:
         raise ArgumentError(f"export_onnx: onnxruntime cannot load the model: {error}") from error
 
 
-def _results(session: Any, run: RecordedCall, more: Mapping[str, Array]) -> dict[str, Array]:
+def _results(session: Any, run: RecordedCall, more: dict[str, Array]) -> dict[str, Array]:
     """The outputs by their names in the model, of the run's inputs and of these."""
     given = run.inputs | more
     feeds = {argument.name: given[argument.name] for argument in session.get_inputs()}
@@ -144,4 +143,4 @@ def _is_rounded(ours: Rounding, theirs: Array) -> bool:
     units = np.abs(np.subtract(ours.values, theirs, dtype=np.float64)) / ours.unit
     steps = np.rint(units)
     near = (steps <= 1) & (np.abs(units - steps) <= error)
-    return bool(near.all()) and np.count_nonzero(steps) <= max(1, error * steps.size)
+    return bool(near.all() and np.count_nonzero(steps) <= max(1, error * steps.size))
