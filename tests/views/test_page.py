@@ -205,7 +205,6 @@ def test_attention_figures_agree_with_numpy_and_masked_cells_are_those_forbidden
     assert (norms < np.linalg.norm(gradient, axis=(-2, -1))).all()
     np.testing.assert_allclose(found["norm"], norms.ravel(), rtol=1e-5)
     assert (found["heads"], found["queries"], found["keys"]) == (3, 7, 7)
-    assert found["names"] == ["0", "1", "2"]
     assert found["masked"] == [0] * 6  # 2 in the batch, 3 heads: one mask for all
     bits = np.unpackbits(np.frombuffer(base64.b64decode(found["masks"][0]), np.uint8))[:49]
     np.testing.assert_array_equal(bits.reshape(7, 7), np.triu(np.ones((7, 7)), 1))

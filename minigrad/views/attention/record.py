@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -64,11 +64,6 @@ class AttentionWeights:
             sparsity_where(self.A, allowed=allowed),
             patterns_where(self.A, allowed),
         )
-
-    def only(self, heads: list[int]) -> AttentionWeights:
-        """Some heads alone."""
-        dA = None if self.dA is None else self.dA[:, heads]
-        return replace(self, A=self.A[:, heads], dA=dA, forbidden=self.forbidden[:, heads])
 
     def grids(self, head: int, batch: int = 0) -> list[Grid]:
         """A, and ∂L/∂A if there is one, of one head."""

@@ -21,7 +21,7 @@ from ..questions import GradientQuestion, questions
 from ..repeats import repeats
 from .arrays import ARRAY_KINDS, Arrays
 from .formulas import Formulas, chapters, symbols
-from .heads import Heads, attention_of, tokens_of
+from .heads import attention_of, tokens_of
 from .pictures import Pictures
 
 __all__ = ["page_content"]
@@ -40,8 +40,6 @@ def page_content(
     arrays: str = "pooled",
     scale: str = "run",
     against: Any = None,  # a Comparison with another run
-    heads: Heads | None = None,
-    note: str = "",  # what was left out, in words
     tables: Sequence[Json] = (),  # shown with the whole pass, as Figures.to_dict() gives
 ) -> tuple[Json, Pictures]:
     """Everything the page needs: what is ready for JSON, and its pictures, not yet drawn.
@@ -59,7 +57,7 @@ def page_content(
     model = AnnotatedTrace(trace, against=against)
     pictures = Pictures(model, scale)
     made = _Content(model, Arrays(arrays), model.scale if scale == "run" else FIXED)
-    attention = attention_of(trace, made.arrays, heads)
+    attention = attention_of(trace, made.arrays)
     content = {
         "title": one_line(title or (COMPARED if against is not None else ALONE)),
         **made.graph(),
@@ -78,7 +76,6 @@ def page_content(
         "arrays": made.arrays.packed(),
         "questions": [] if against else [*map(_question, questions(trace, model.fold))],
         "kept": ARRAY_KINDS[arrays].said,
-        "note": note,
         "tables": list(tables),
         "compared": against is not None,
         "scale": made.scale.bounds,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.linalg import norm
 
 from ...engine.errors import ArgumentError
 from ...engine.types import Array
-from ...recording.record import Entry
 from ...recording.trace import TraceRecord
 from ..attention.figures import row_entropy
 from ..attention.record import AttentionWeights, Tokens, attentions, decisive_query
@@ -20,36 +18,21 @@ from ..fold import parts
 from ..plain import one_line
 from .arrays import Arrays
 
-__all__ = ["Heads", "attention_of", "tokens_of"]
-
-Heads: TypeAlias = Callable[[Entry], list[int]]  # of an attention those to show, from 0
+__all__ = ["attention_of", "tokens_of"]
 
 
-def attention_of(trace: TraceRecord, arrays: Arrays, heads: Heads | None = None) -> list[Json]:
+def attention_of(trace: TraceRecord, arrays: Arrays) -> list[Json]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
     `decisive_query` is the one query that nearly all of the loss's gradient passes through, if
     there is one.
-
-    Args: heads: those to show; all if not given.
     """
     found, every = [], attentions(trace)
     query = decisive_query(trace, every)
     for one in every:
-        chosen = [*range(one.heads)] if heads is None else heads(one.entry)
-        if not chosen:
-            continue
-        arrayed = one.entry.value, one.entry.gradient
-        if len(chosen) < one.heads:
-            one = one.only(chosen)
-            arrayed = one.A, one.dA
-        value, gradient = (arrays.add(array, one.entry.shape, heads=True) for array in arrayed)
-        made = {
-            "value": value,
-            "gradient": gradient,
-            "names": [*map(str, chosen)],
-            **_figures(one),
-        }
+        held = one.entry.value, one.entry.gradient
+        value, gradient = (arrays.add(array, one.entry.shape, heads=True) for array in held)
+        made = {"value": value, "gradient": gradient, **_figures(one)}
         if query is not None and query < len(one.queries):
             made["decisive_query"] = query
         found.append(made)

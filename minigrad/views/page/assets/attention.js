@@ -33,7 +33,7 @@ function headOf(layer, head, batch) {
     attention,
     layer,
     head,
-    name: `${attention.label}, head ${attention.names[head]}`,
+    name: `${attention.label}, head ${head}`,
     pool: kept(value) ? arrays[value].pool : [1, 1],
     queries: tokensOf(batch, attention.queries),
     keys: tokensOf(batch, attention.keys),
@@ -78,8 +78,8 @@ function smallMap(drawing, size) {
 }
 const batchesOf = (attention) => Math.max(1, attention.entropy.length / attention.heads);
 function headGrid(batch) {
-  const named = record.attention.map((one) => one.names).reduce((a, b) => (b.length > a.length ? b : a));
-  const width = (byId("panel").clientWidth - 150) / named.length;
+  const most = Math.max(...record.attention.map((one) => one.heads));
+  const width = (byId("panel").clientWidth - 150) / most;
   const beside = width > 96; // A and its gradient side by side
   const size = clamp(Math.floor((width - 10) / (beside ? 2 : 1)), 20, 56);
   const row = (attention, layer) => {
@@ -93,7 +93,7 @@ function headGrid(batch) {
   return el(`div.head-grid.${beside ? "beside" : ""}`,
     el("table",
       el("caption", caption),
-      el("thead", el("tr", el("td"), named.map((name) => el("th", { scope: "col" }, name)))),
+      el("thead", el("tr", el("td"), count(most).map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", record.attention.map(row)),
     ),
   );
@@ -139,7 +139,7 @@ function headCard(one) {
   const size = clamp((byId("panel").clientWidth - 112) / 2 - 64, 120, 230); // both side by side
   const map = (drawing) => {
     const { array, name, kind, range } = drawing;
-    const label = `${name} of head ${attention.names[one.head]}, ${queries.length} queries by ${keys.length} keys, from ${digits(range[0])} to ${digits(range[1])}; arrow keys read pairs`;
+    const label = `${name} of head ${one.head}, ${queries.length} queries by ${keys.length} keys, from ${digits(range[0])} to ${digits(range[1])}; arrow keys read pairs`;
     const canvas = drawn(array, { ...drawing, width: size, height: size, largest: 40, say, label });
     const most = Math.max(...range.map(Math.abs)); // of a gradient the bar is symmetric, and so are its ends
     const ends = kind === "gradient" ? [-most, most] : range;

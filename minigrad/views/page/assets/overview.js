@@ -78,7 +78,6 @@ function readingTheGraph() {
     el("ul.shapes-legend", Object.values(states).map(([glyph, text]) => el("li", el("span.glyph", glyph), text))),
     el("ul.shapes-legend", record.marks.map(([sign, text]) => el("li", el("strong", sign), ` ${text}`))),
     el("p.note", `This file: ${document.body.dataset.size}; ${record.kept}.`),
-    record.note && el("p.note", record.note),
   );
 }
 
