@@ -24,6 +24,7 @@ from ..views.attention import (
     rollout,
 )
 from ..views.attention.record import AttentionWeights, decisive_query
+from ..views.page.heads import distinct_names
 from ..views.plain import one_line
 from ..views.terminal import Column, Paint, grid, share_bar
 
@@ -73,16 +74,11 @@ def _short(paths: Sequence[str]) -> list[str]:
     >>> _short(["net/read/A", "net/read/A"])
     ['read', 'read, call 2']
     """
-    scopes = [path.split("/")[:-1] or [path] for path in paths]
-    if len(scopes) < 2:
-        return [scope[-1] for scope in scopes]
-    while all(len(scope) > 1 and scope[0] == scopes[0][0] for scope in scopes):
-        scopes = [scope[1:] for scope in scopes]
-    while all(len(scope) > 1 and scope[-1] == scopes[0][-1] for scope in scopes):
-        scopes = [scope[:-1] for scope in scopes]
+    scopes = [path.rpartition("/")[0] or path for path in paths]
+    short = [scopes[0].rpartition("/")[2]] if len(scopes) == 1 else distinct_names(scopes)
     calls: Counter[str] = Counter()
     names = []
-    for name in map("/".join, scopes):
+    for name in short:
         calls[name] += 1
         names.append(f"{name}, call {calls[name]}" if calls[name] > 1 else name)
     return names

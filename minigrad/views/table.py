@@ -73,7 +73,6 @@ def trace_table(
     trace: TraceRecord,
     width: int | None = None,
     *,
-    colour: bool | None = None,
     times: bool = False,
     words: bool = False,
 ) -> str:
@@ -81,11 +80,10 @@ def trace_table(
 
     Args:
         width: columns to fit in; the terminal's by default. Columns that matter least go first.
-        colour: by default if stdout is a terminal and NO_COLOR is not set.
         times: a column of how long each step took, as it ran in this trace.
         words: what each op that ran does, and its rules with the gradient, in a sentence each.
     """
-    paint, width = Paint(colour), wide(width)
+    paint, width = Paint(), wide(width)
     model = AnnotatedTrace(trace, fold=False)
     rows = _Rows(model, paint, times)
     forward = [trace[i] for i in trace.forward_steps]
@@ -241,19 +239,13 @@ class _Rows:
 # ---------------------------------------------------------------- hand-derived steps
 
 
-def checks_table(
-    checks: Checks,
-    width: int | None = None,
-    *,
-    colour: bool | None = None,
-) -> str:
+def checks_table(checks: Checks, width: int | None = None) -> str:
     """The hand-derived steps, each gradient's size, and how far the engine's is from the formula's.
 
     ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; – is
-    where the engine made no such tensor, so that nothing was measured. Arguments: as for
-    `trace_table`.
+    where the engine made no such tensor, so that nothing was measured. Width: as for `trace_table`.
     """
-    paint, width = Paint(colour), wide(width)
+    paint, width = Paint(), wide(width)
     found = [
         by_value(checks),
         *([by_hand(checks)] if checks or checks.uncovered else []),

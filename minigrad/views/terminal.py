@@ -32,9 +32,9 @@ def finished(text: str) -> str:
 class Paint:
     """Colours text, if stdout is a terminal and NO_COLOR is not set."""
 
-    def __init__(self, colour: bool | None = None) -> None:
+    def __init__(self) -> None:
         terminal = sys.stdout is not None and sys.stdout.isatty()
-        self.on = colour if colour is not None else terminal and not os.environ.get("NO_COLOR")
+        self.on = terminal and not os.environ.get("NO_COLOR")
 
     def __call__(self, kind: str, text: str) -> str:
         return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if self.on and kind else text

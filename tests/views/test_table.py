@@ -72,11 +72,19 @@ def test_checks_show_a_tick_for_each_measured_difference(single):
     assert "17 gradients equal the hand-derived steps" in text
 
 
-def test_a_wrong_rule_turns_its_line_red_and_is_named(single):
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_wrong_rule_turns_its_line_red_and_is_named(single, monkeypatch):
     """Planted: the gradient that O sends to V has the wrong sign."""
     for edge in single.uses(single["V"]):
         edge.contribution = -edge.contribution
-    text = checks_table(single.check(), 200, colour=True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    text = checks_table(single.check(), 200)
+    monkeypatch.undo()
     assert text.count("\x1b[31m✗") == 1
     assert "1 of 17 gradients differ from the hand-derived steps, first in step 2" in text
 
@@ -92,11 +100,6 @@ def test_what_was_not_measured_is_no_tick(single):
 
 def test_no_layer_no_checks():
     assert checks_table(Checks()) == "no layer with hand-derived steps ran in this trace"
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 @pytest.mark.parametrize(
