@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from .engine.errors import ArgumentError, FileError, MinigradError
+from .engine.errors import ArgumentError, FileError
 from .engine.refusals import explained
 from .engine.types import Array, StateDict
 from .files import is_special, make_folder, open_regular, resolve, writing
@@ -108,7 +108,7 @@ def load(path: str | os.PathLike[str], **parts: Part | None) -> StateDict:
     found, about = _newest(Path(path))
     states = about["parts"]
     wanted = {name: part for name, part in parts.items() if part is not None}
-    before = {name: state_of(part) for name, part in wanted.items()}
+    before = {name: state_of(part, "load") for name, part in wanted.items()}
     wrong = [f"{name}: not in the file" for name in wanted if name not in states]
     for name, part in wanted.items():
         if name in states:
@@ -116,11 +116,12 @@ def load(path: str | os.PathLike[str], **parts: Part | None) -> StateDict:
                 restore(part, states[name])
             except KeyError as error:
                 wrong.append(f"{name}: its state in the file has no {error}; save the run anew")
-            except (MinigradError, AttributeError, TypeError, ValueError) as error:
+            except Exception as error:  # whatever a part of a user's own raises
                 wrong.append(f"{name}: {_said(error)}")
     if wrong:
         for name, part in wanted.items():
-            restore(part, before[name])
+            with suppress(Exception):  # listed above
+                restore(part, before[name])
         raise ArgumentError("\n  ".join([f"load: nothing was loaded from {found}", *wrong]))
     rest = {name: state for name, state in states.items() if name not in wanted}
     return {"step": about["step"], "note": about["note"], "path": found} | rest
@@ -129,13 +130,13 @@ def load(path: str | os.PathLike[str], **parts: Part | None) -> StateDict:
 # ---------------------------------------------------------------- states
 
 
-def state_of(part: Part) -> StateDict:
+def state_of(part: Part, call: str = "save") -> StateDict:
     """The arrays and plain values of a part, nested."""
     if isinstance(part, np.random.Generator):
         return dict(deepcopy(part.bit_generator.state))
     if not hasattr(part, "state_dict"):
         raise ArgumentError(
-            f"save: a {type(part).__name__} has no state_dict, so it cannot be kept"
+            f"{call}: a {type(part).__name__} has no state_dict, so it cannot be kept"
         )
     state = part.state_dict()
     generators = {path: state_of(generator) for path, generator in _generators(part).items()}
@@ -236,6 +237,9 @@ def _read(path: Path) -> StateDict:
             arrays = {name: archive[name] for name in archive.files}
         about: StateDict = json.loads(arrays.pop(JSON_NAME).tobytes(), object_hook=with_array)
         known = about["minigrad"]
+        if known == FILE_VERSION:
+            parts = dict(about["parts"])
+            about = {"step": about["step"], "note": about["note"], "parts": parts}
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
     except FileError as error:

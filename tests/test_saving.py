@@ -1,5 +1,6 @@
 """save and load: a run goes on bit for bit, and a file that is not whole is never taken for one."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -155,6 +156,11 @@ def pickled(path, content):
     np.savez(path, **{"minigrad.json": np.array([object()])})
 
 
+def without_parts(path, content):
+    text = json.dumps({"minigrad": 1, "step": 1, "note": None}).encode()
+    np.savez(path, **{"minigrad.json": np.frombuffer(text, np.uint8)})
+
+
 DAMAGED = r"run\.npz is damaged, or no file of minigrad"
 HARMS = {
     "torn": (half, DAMAGED),
@@ -165,6 +171,7 @@ HARMS = {
     "arrays": (lambda path, content: np.savez(path, W=np.ones(3)), DAMAGED),
     "pickled": (pickled, "it holds Python objects, which are never unpickled"),
     "lost": (lose, r"run\.npz has lost the array 'model/state/W'"),
+    "without parts": (without_parts, "it has no 'parts'"),
     "gone": (lambda path, content: path.unlink(), "no such file: "),
 }
 
@@ -263,6 +270,24 @@ def test_all_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
     np.testing.assert_array_equal(other.W.numpy(), before[0])
     assert mersenne.bit_generator.state["state"]["pos"] == before[1]
     assert momentum.lr == 0.5
+
+
+def test_whatever_a_users_own_part_raises_the_others_are_put_back(tmp_path):
+    class Counter:
+        def state_dict(self):
+            return {"count": 3}
+
+        def load_state_dict(self, state):
+            raise RuntimeError("no such count")
+
+    path = mg.save(tmp_path / "run.npz", counter=Counter(), model=Linear(3, 2, rng=0))
+    model = Linear(3, 2, rng=1)
+    before = model.W.numpy().copy()
+    with pytest.raises(ArgumentError, match="counter: no such count"):
+        mg.load(path, counter=Counter(), model=model)
+    with pytest.raises(ArgumentError, match=r"^load: a int has no state_dict"):
+        mg.load(path, model=5)
+    np.testing.assert_array_equal(model.W.numpy(), before)
 
 
 def test_what_is_not_asked_for_is_returned_as_it_was_saved(tmp_path):
