@@ -6,13 +6,14 @@ a batch of another size a ShapeError.
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, GradientError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError, explained
 
 from .arrays import Array
 
@@ -51,6 +52,7 @@ class ContextCache:
             self._context = context
         return self
 
+    @explained
     def keep(self, K: Array, V: Array) -> None:
         """Keep a context's keys and values."""
         K, V = _constant("ContextCache", K, V)
@@ -89,9 +91,10 @@ class KVCache:
 
     at: Any = None
 
+    @explained
     def __init__(self, window: int | None = None, max_len: int | None = None) -> None:
         for name, value in (("window", window), ("max_len", max_len)):
-            if value is not None and value < 1:
+            if value is not None and index(value) < 1:
                 raise ArgumentError(f"KVCache: {name} must be at least 1, got {value}")
         self.window, self.max_len = window, max_len
         self.of_context = ContextCache()
@@ -140,6 +143,7 @@ class KVCache:
             return np.arange(len(self), len(self) + n)
         return self.lengths[:, None] + np.arange(n)
 
+    @explained
     def append(self, K: Array, V: Array) -> tuple[Array, Array]:
         """Keep the next tokens' keys and values; returns all that their queries may need.
 
@@ -154,6 +158,7 @@ class KVCache:
             raise ShapeError(f"KVCache: it holds {len(self.lengths)} rows, got {rows}")
         if self.max_len is not None and len(self) + n > self.max_len:
             raise ArgumentError(f"KVCache: max_len is {self.max_len}, got {len(self) + n} tokens")
+        self._check_kind(new)
         if self.lengths is None:
             self.lengths = np.zeros(rows, dtype=np.intp)
         self._make_room(new, n)
@@ -166,6 +171,19 @@ class KVCache:
                 store[..., ends[0] : ends[0] + n, :] = x
         self.lengths = self.lengths + n
         return self.keys, self.values
+
+    def _check_kind(self, new: list[NDArray[Any]]) -> None:
+        """Raise an error for keys and values that are none of this cache's layer."""
+        for store, x in zip(self._stores, new, strict=False):
+            if x.dtype != store.dtype:
+                raise DTypeError(
+                    f"KVCache: it holds {store.dtype}, got {x.dtype}; reset() it first"
+                )
+            if (*x.shape[:-2], x.shape[-1]) != (*store.shape[:-2], store.shape[-1]):
+                shape = f"({', '.join(map(str, store.shape[:-2]))}, n, {store.shape[-1]})"
+                raise ShapeError(
+                    f"KVCache: it holds {shape}, got {x.shape}; each layer has a cache of its own"
+                )
 
     def _put(self, *new: Array) -> tuple[mg.Tensor, mg.Tensor]:
         """Write one token of each row at its own column; returns the whole stores."""
@@ -188,6 +206,7 @@ class KVCache:
         distance = self.at.reshape(-1, *[1] * (self._stores[0].ndim - 1)) - self.columns()
         return mg.tensor((distance >= 0) & (distance < window) if window else distance >= 0)
 
+    @explained
     def crop(self, lengths: ArrayLike) -> None:
         """Keep only so many tokens: of every row, or of each its own number.
 
@@ -198,6 +217,8 @@ class KVCache:
         least = self.start and self.start + (self.window or 1) - 1
         now = np.zeros(0, dtype=np.intp) if self.lengths is None else self.lengths
         new = np.broadcast_to(np.asarray(lengths, dtype=np.intp), now.shape)
+        if (new != lengths).any():
+            raise DTypeError(f"KVCache.crop: lengths must be integers, got {lengths!r}")
         if (new > now).any() or (new < least).any():
             raise ArgumentError(
                 f"KVCache.crop: lengths must lie in [{least}, {now.tolist()}], got {new.tolist()}"
@@ -282,6 +303,7 @@ class KernelState:
         """Where the next n tokens stand."""
         return np.arange(len(self), len(self) + n)
 
+    @explained
     def append(self, K_phi: Array, V: Array) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Add the next tokens to the sums; returns those of the tokens before, None if none were.
 

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError, explained
+from minigrad.errors import (
+    ArgumentError,
+    MissingDependencyError,
+    NonFiniteError,
+    OutOfRangeError,
+    explained,
+)
 
 from .cache import KVCache
 from .initialisers import Seed, generator
@@ -59,7 +65,7 @@ def generate(
     Yields:  an integer; of several rows an array (B,), −1 where a row has stopped.
     Raises:  ArgumentError for an encoder, which writes no text, an empty prompt, more tokens than
              the model has positions for, or a setting out of its range; OutOfRangeError for a token
-             that the model does not have.
+             that the model does not have; NonFiniteError, at the token, for logits that are NaN.
 
     >>> from layers import LanguageModel
     >>> model = LanguageModel(n_tokens=11, d_model=6, n_heads=3, n_layers=2, max_len=9, rng=0)
@@ -90,6 +96,13 @@ def _check_model(model: Module) -> None:
             "encoder only reads it: call it for vectors, and its logits or sentence where it has "
             "them, or load a checkpoint of a language model (...ForCausalLM) or of a T5"
         )
+    kinds = {type(block.attention).__name__: block.attention for block in model.decoder.blocks}
+    for kind, attention in kinds.items():
+        if not hasattr(attention, "window"):
+            raise ArgumentError(
+                f"generate: a block has a {kind}, and decoding needs attention that takes a "
+                "KVCache, as MultiHeadAttention does"
+            )
     if "layout" in vars(model):
         raise ArgumentError(
             "generate: the model holds this rank's part of the logits; gather(model, like) of "
@@ -219,14 +232,21 @@ class Draw:
             raise ArgumentError(f"generate: top_p must lie in (0, 1], got {self.top_p}")
 
     def __call__(self, logits: NDArray[Any]) -> NDArray[Any]:
+        highest = logits.max(axis=-1, keepdims=True)
+        if not np.isfinite(highest).all():
+            raise NonFiniteError(
+                "generate: the model's logits are NaN or infinite, so no token is the likeliest; "
+                "has its training diverged?"
+            )
         if not self.temperature or self.top_k == 1:
             return np.asarray(logits.argmax(axis=-1))
-        z = logits.astype(np.float64) / self.temperature
+        with np.errstate(over="ignore"):  # a tiny temperature leaves only the likeliest
+            z = (logits.astype(np.float64) - highest) / self.temperature
         tokens, row = np.broadcast_to(np.arange(z.shape[1]), z.shape), np.arange(len(z))[:, None]
         if self.top_k is not None and self.top_k < z.shape[1]:
             tokens = np.argpartition(z, -self.top_k, axis=-1)[:, -self.top_k :]
             z = z[row, tokens]
-        p = np.exp(z - z.max(axis=-1, keepdims=True))
+        p = np.exp(z)
         if self.top_p is not None:
             order = np.argsort(-p, axis=-1, kind="stable")  # the likeliest first
             p, tokens = p[row, order], tokens[row, order]

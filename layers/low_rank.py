@@ -53,6 +53,7 @@ class LowRankWeight(Module):
         dropout: float = 0.0,
         rng: Seed = None,
     ) -> None:
+        check_sizes("LowRankWeight", rank=rank)
         (d_in, d_out), self.dtype = W.shape, W.dtype
         rng = generator(rng)
         self.W, self.shape = W, W.shape
@@ -188,6 +189,7 @@ class Adapters:
     Raises: ArgumentError for a model without any.
     """
 
+    @explained
     def __init__(self, model: Module) -> None:
         self.model = model
         self.weights = {p: m for p, m in model.named_modules() if isinstance(m, LowRankWeight)}
@@ -204,6 +206,7 @@ class Adapters:
         """A copy of every A, B and s, by path."""
         return {path: np.array(leaf.numpy()) for path, leaf in self._leaves().items()}
 
+    @explained
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Write what `state_dict` gave; all fits, or nothing is written."""
         write_state("Adapters", self._leaves(), state)

@@ -144,7 +144,7 @@ class BatchNorm(Module):
             kept = self.running_mean, self.running_var
             return mg.batch_norm(x, self.weight, self.bias, *kept, eps=self.eps)
         out = mg.batch_norm(x, self.weight, self.bias, eps=self.eps)
-        if isinstance(x, mg.Tensor):  # and not a shape in its place, for the cost
+        if isinstance(x, mg.Tensor) and x.size:  # and not a shape in its place, for the cost
             self._keep(x)
         return out
 

@@ -26,6 +26,12 @@ def largest_integer(bits: int) -> int:
     return int(2 ** (bits - 1) - 1)
 
 
+def _check_bits(call: str, bits: int) -> None:
+    """Raise ArgumentError unless bits is an integer of 2 to 8."""
+    if not (isinstance(bits, int | np.integer) and 2 <= bits <= 8):
+        raise ArgumentError(f"{call}: bits must be 2 to 8, got {bits}")
+
+
 def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8], NDArray[Any]]:
     """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice.
 
@@ -33,8 +39,9 @@ def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8
     """
     x = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
     largest = np.abs(x).max(axis=axis, keepdims=True, initial=0)
-    s = np.where(largest > 0, largest / largest_integer(bits), 1).astype(x.dtype)
-    return np.rint(x / s).astype(np.int8), s
+    s = np.where(largest == 0, 1, largest / largest_integer(bits)).astype(x.dtype)
+    with np.errstate(invalid="ignore"):  # NaN and infinities stand in s
+        return np.rint(x / s).astype(np.int8), s
 
 
 def _scale(x: mg.Tensor, axis: int, bits: int) -> mg.Tensor:
@@ -72,8 +79,7 @@ class QuantizedWeight(Module):
             raise ArgumentError(
                 f"QuantizedWeight(W): W must be a finite matrix, got shape {np.shape(W)}"
             )
-        if not 2 <= bits <= 8:
-            raise ArgumentError(f"QuantizedWeight: bits must be 2 to 8, got {bits}")
+        _check_bits("QuantizedWeight", bits)
         W = np.asarray(W)
         W = W if W.dtype.kind == "f" else W.astype(np.float64)  # scales are no integers
         q, s = _rounded(W, axis=0, bits=bits)
@@ -114,6 +120,7 @@ class TrainedQuantizedWeight(Module):
     unrounded = ("W",)
 
     def __init__(self, W: mg.Tensor, bits: int = 8) -> None:
+        _check_bits("TrainedQuantizedWeight", bits)
         self.W = W
         self.bits = bits
         self.shape = W.shape
@@ -246,8 +253,7 @@ def quantize(
     ['layers.0.b', 'layers.0.W.W']
     """
     check_sizes("quantize", bits=bits)
-    if not 2 <= bits <= 8:
-        raise ArgumentError(f"quantize: bits must be 2 to 8, got {bits}")
+    _check_bits("quantize", bits)
     if not example and not keywords:
         raise ArgumentError(
             "quantize: which weights are multiplied is seen from a call; give the model's inputs "

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .arrays import Array
 from .feed_forward import Dropout
@@ -300,6 +300,8 @@ class _Recurrent(Module):
             )
         if mask is not None and np.shape(mask) != X.shape[:-1]:
             raise ShapeError(f"{call}: mask must be {X.shape[:-1]}, got {np.shape(mask)}")
+        if mask is not None and as_array(mask).dtype != np.bool_:
+            raise DTypeError(f"{call}: mask must be boolean, got {as_array(mask).dtype}")
 
 
 class RNN(_Recurrent):

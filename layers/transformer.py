@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 import minigrad as mg
+from minigrad.errors import ArgumentError
 
 from .arrays import Array, Mask
 from .blocks import BlockOptions, DecoderBlock, TransformerBlock
@@ -49,6 +50,12 @@ class _Stack(Module):
         positions: ArrayLike | None,
         cache: Sequence[KVCache | KernelState] | None,
     ) -> mg.Tensor:
+        caches = set() if cache is None else {id(of_block) for of_block in cache}
+        if cache is not None and len(caches) < len(self.blocks):
+            raise ArgumentError(
+                f"{type(self).__name__}: cache must hold one of its own for each of "
+                f"{len(self.blocks)} blocks, as new_cache() makes them, got {len(caches)}"
+            )
         for k, block in enumerate(self.blocks):
             X = block(X, *inputs, positions=positions, cache=cache and cache[k])  # (B, n, d_model)
         return X if self.norm is None else self.norm(X)

@@ -6,9 +6,23 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import ALiBi, KVCache, LanguageModel, MultiHeadAttention, RMSNorm, Rotary, generate
+from layers import (
+    ALiBi,
+    KVCache,
+    LanguageModel,
+    LinearAttention,
+    MultiHeadAttention,
+    RMSNorm,
+    Rotary,
+    generate,
+)
 from layers.generation import Draw
-from minigrad.errors import ArgumentError, MissingDependencyError, OutOfRangeError
+from minigrad.errors import (
+    ArgumentError,
+    MissingDependencyError,
+    NonFiniteError,
+    OutOfRangeError,
+)
 from tests.compare import assert_same
 
 N_TOKENS, MAX_LEN = 31, 23
@@ -229,6 +243,27 @@ def test_what_cannot_be_generated_is_refused_at_the_call(message, rng):
     given = {"tokens": [3], "max_new": 5} | REFUSED[message]
     with pytest.raises((ArgumentError, OutOfRangeError), match=message):
         generate(model_of("learned positions", rng), **given)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_no_numbers_give_no_token(temperature, rng):
+    model = model_of("a window", rng)
+    model.embedding.W.assign_(np.full(model.embedding.W.shape, np.nan))
+    with pytest.raises(NonFiniteError, match="generate: the model's logits are NaN or infinite"):
+        next(generate(model, [3], 5, temperature=temperature))
+
+
+def test_a_tiny_temperature_draws_the_likeliest(rng):
+    model = model_of("a window", rng)
+    found = list(generate(model, [3], 5, temperature=1e-310, rng=rng))
+    assert found == list(generate(model, [3], 5))
+
+
+def test_attention_that_takes_no_keys_and_values_of_earlier_tokens_is_refused(rng):
+    model = model_of("a window", rng)
+    model.decoder.blocks[1].attention = LinearAttention(8, 2, is_causal=True)
+    with pytest.raises(ArgumentError, match="a block has a LinearAttention"):
+        generate(model, [3], 5)
 
 
 def test_a_cache_of_fixed_size_is_made_once_and_refuses_more(rng):

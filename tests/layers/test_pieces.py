@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import ConvTranspose2d, cross_entropy_loss
+from layers import BatchNorm, ConvTranspose2d, cross_entropy_loss
 from tests.compare import assert_same
 
 ROWS, C = 7, 5
@@ -101,3 +101,10 @@ def test_a_mean_over_no_row_is_nan_and_moves_nothing(logits, smoothing):
     loss = cross_entropy_loss(x, np.full(ROWS, 2), ignore_index=2, label_smoothing=smoothing)
     assert np.isnan(loss.numpy())
     assert not mg.grad(loss, x).any()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the mean of nothing
+def test_an_empty_batch_leaves_the_running_averages_as_they_are():
+    norm = BatchNorm(3)
+    assert norm(np.zeros((0, 3))).shape == (0, 3)
+    np.testing.assert_array_equal([norm.running_mean, norm.running_var], [[0] * 3, [1] * 3])

@@ -139,3 +139,10 @@ def test_a_compiled_step_of_training_for_integers_is_the_eager_one(rng):
     learning = L.quantize(L.Linear(31, 7, rng=0), X, bits=4, train=True)
     calls = [(mg.tensor(X * k),) for k in range(1, 4)]
     assert_compiles(lambda x: learning(x).detach(), learning.parameters(), *calls)
+
+
+def test_a_row_that_is_no_number_stays_none(rng):
+    x = rng.normal(size=(3, 7))
+    x[1, 2] = np.nan
+    found = L.QuantizedWeight(rng.normal(size=(7, 5))).product(x, None).numpy()
+    np.testing.assert_array_equal(np.isnan(found).T, [[False, True, False]] * 5)
