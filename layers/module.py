@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache, lru_cache, wraps
 from inspect import signature
-from typing import Any, Self, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, Self, Unpack, get_args, get_origin, get_type_hints
 from weakref import ref
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import (
+    ArgumentError,
     DTypeError,
     GradientError,
     MinigradError,
@@ -106,6 +107,8 @@ class Module(Parameters):
         cls._scope = re.sub(
             r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__
         ).lower()
+        if "version" in vars(cls):
+            _refuse_version(cls)
         if "forward" in vars(cls):
             cls.forward = _remembering(cls.forward)  # type: ignore[method-assign]
         if "__init__" in vars(cls) and cls.__module__.startswith("layers."):
@@ -130,6 +133,7 @@ class Module(Parameters):
         """What the layer computes; each layer writes its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
+    @explained
     def backward(
         self, grad_output: Array | ArrayLike, retain_graph: bool = False
     ) -> NDArray[np.floating] | None:
@@ -209,7 +213,7 @@ class Module(Parameters):
 
     def check_real(self, array: NDArray[np.generic], name: str) -> None:
         """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""
-        if array.dtype.kind == "c" and self.dtype is not None and self.dtype.kind == "f":
+        if array.dtype.kind == "c" and self.dtype is not None and np.dtype(self.dtype).kind == "f":
             raise DTypeError(
                 f"{type(self).__name__}({name}): {name} must be real, got {array.dtype}; "
                 f"pass {name}.real, or real and imaginary parts side by side"
@@ -218,9 +222,11 @@ class Module(Parameters):
     # ------------------------------------------------------------------ attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "version":
+            _refuse_version(type(self))
         held: Any = self.__dict__.get(name)
         if is_parameter(held) and _is_written_into(held, name, value, self):
-            held.assign_(np.asarray(value, held.dtype))
+            assigned(held, value)
             return
         if isinstance(value, mg.Tensor):
             if name in self.buffers and not value.is_leaf:
@@ -368,6 +374,19 @@ def _without_graph(value: Any) -> Any:
         entries = {key: _without_graph(entry) for key, entry in value.items()}
         return entries if any(entries[key] is not value[key] for key in value) else value
     return value
+
+
+def _refuse_version(kind: type[Module]) -> NoReturn:
+    raise ArgumentError(
+        f"{kind.__name__}.version: Module counts there how often an attribute was set, as "
+        "mg.compile needs; give yours another name"
+    )
+
+
+@explained
+def assigned(parameter: mg.Tensor, value: Any) -> None:
+    """Write a value assigned over a parameter into it, cast to its dtype."""
+    parameter.assign_(np.asarray(value).astype(parameter.dtype, casting="same_kind", copy=False))
 
 
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:

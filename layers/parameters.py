@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError
+from minigrad.errors import ArgumentError, DTypeError, explained
 from minigrad.extend import clear_gradients, is_marked_parameter, mark_parameter
 
 __all__ = [
@@ -80,11 +80,13 @@ class Parameters:
 
     # ------------------------------------------------------------------ state
 
+    @explained
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """A copy of every parameter's and buffer's array, by path, in C order."""
         leaves = self._named_leaves(buffers=True)
         return {path: np.array(leaf.numpy(), order="C") for path, leaf in leaves}
 
+    @explained
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Write arrays into the parameters of these paths; all fit, or nothing is written.
 
@@ -102,22 +104,34 @@ class Parameters:
         leaves = dict(self._named_leaves(buffers=True))
         write_state(type(self).__name__, leaves, state, strict)
 
+    @explained
     def train(self, mode: bool = True) -> Self:
-        """Set `training` here and below; returns this module."""
+        """Set `training` here and below; returns this module.
+
+        Raises: DTypeError for anything but a bool.
+        """
+        if not isinstance(mode, bool | int | np.bool_):
+            raise DTypeError(
+                f"{type(self).__name__}.train(mode): mode must be a bool, got "
+                f"{type(mode).__name__}; it only says how layers run, a loop of your own trains"
+            )
         for module in self.modules():
             module.training = mode
         return self
 
+    @explained
     def eval(self) -> Self:
         """The same as `train(False)`."""
         return self.train(False)
 
+    @explained
     def zero_grad(self) -> None:
         """Forget every parameter's gradient."""
         clear_gradients(self.parameters())
 
     # ------------------------------------------------------------------ frozen and cast
 
+    @explained
     def freeze(self, *patterns: str) -> Self:
         """Train none of these parameters from here on; all of them without a pattern.
 
@@ -136,10 +150,12 @@ class Parameters:
         """
         return self._train("freeze", patterns, False)
 
+    @explained
     def unfreeze(self, *patterns: str) -> Self:
         """Train these parameters again; all of them without a pattern. See `freeze`."""
         return self._train("unfreeze", patterns, True)
 
+    @explained
     def requires_grad_(self, flag: bool = True) -> Self:
         """Set `requires_grad` of every parameter; returns this module."""
         return self._train("requires_grad_", (), flag)
@@ -151,6 +167,7 @@ class Parameters:
             parameters[path].requires_grad_(flag)
         return self
 
+    @explained
     def to(self, dtype: DTypeLike) -> Self:
         """Cast every floating parameter and buffer in place, and what layers cast their inputs to.
 

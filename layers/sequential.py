@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import minigrad as mg
-from minigrad.errors import DTypeError
+from minigrad.errors import DTypeError, OutOfRangeError
 
 from .module import Module
 
@@ -54,4 +54,8 @@ class Sequential(Module):
         return len(self.layers)
 
     def __getitem__(self, index: int | str) -> Any:
-        return self.layers[index] if isinstance(index, str) else list(self)[index]
+        try:
+            return self.layers[index] if isinstance(index, str) else list(self)[index]
+        except (LookupError, TypeError):
+            names = [*self.layers] if isinstance(self.layers, dict) else f"0 to {len(self) - 1}"
+            raise OutOfRangeError(f"Sequential[{index!r}]: its layers are {names}") from None

@@ -81,7 +81,7 @@ def explained(function: Function) -> Function:
             return function(*args, **kwargs)
         except MinigradError as error:
             raise without_our_frames(error) from error.__cause__
-        except (*EXPLAINED, AttributeError) as error:
+        except (*EXPLAINED, AttributeError, KeyError) as error:
             refused = refusal(function, args, kwargs, error)
             if refused is None:
                 raise
@@ -115,7 +115,8 @@ def refusal(
         given = signature(function).bind(*args, **kwargs).arguments
     except TypeError:  # a decorator of ours called it
         return _not_callable_so(function, args, kwargs, error)
-    lines = [f"{_shown(function, args)}: {error}"]
+    said = f"there is no {error}" if isinstance(error, KeyError) else error
+    lines = [f"{_shown(function, args)}: {said}"]
     lines += [_described(name, value) for name, value in given.items() if name != "self"]
     return kind_of(error)("\n".join(lines))
 
@@ -124,24 +125,26 @@ def kind_of(error: Exception) -> type[MinigradError]:
     """The class of ours that says what an error of Python or NumPy says of an argument."""
     if isinstance(error, np.exceptions.AxisError):
         return ShapeError
-    if isinstance(error, IndexError):
+    if isinstance(error, LookupError):
         return OutOfRangeError
     return DTypeError if isinstance(error, TypeError | AttributeError) else ShapeError
 
 
 def _described(name: str, value: Any) -> str:
     """A line of an error that says what an argument was: shape, dtype and path, or its value."""
-    if not hasattr(value, "dtype"):
+    if not isinstance(getattr(value, "shape", None), tuple) or not hasattr(value, "dtype"):
         return f"  {name} = {' '.join(repr(value).split())[:80]}"
     return f"  {name}: {np.shape(value)} {value.dtype}   {getattr(value, 'path', '')}".rstrip()
 
 
 def _shown(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    """The call as errors name it; of a method that makes or runs an object, by its class."""
+    """The call as errors name it; of a method, with the object's class."""
     names = list(signature(function).parameters)
     if names[:1] != ["self"]:
         return f"{function.__qualname__}({', '.join(names)})"
-    return f"{type(args[0]).__name__}({', '.join(names[1:])})"
+    runs_it = function.__name__ in ("__init__", "forward")
+    call = type(args[0]).__name__ + ("" if runs_it else f".{function.__name__}")
+    return f"{call}({', '.join(names[1:])})"
 
 
 def _not_callable_so(

@@ -24,6 +24,12 @@ def z(*shape, dtype=float):
     return np.zeros(shape, dtype)
 
 
+def filled_cache():
+    cache = L.KVCache()
+    cache.append(z(B, 3, N, 4), z(B, 3, N, 4))
+    return cache
+
+
 def loss(targets=CLASSES, **options):
     return L.cross_entropy_loss(z(7, 5), targets, **options)
 
@@ -114,6 +120,14 @@ OPTIONS = [
     ("quantize: bits must be 2 to 8, got 9", lambda: L.quantize(L.Linear(3, 2), z(1, 3), bits=9)),
     ("must give the shape (3, 2), gave (2,)", lambda: L.Linear(3, 2, init=lambda rng, shape: z(2))),
     ("sinusoidal_encoding: d_model must be even, got 5", lambda: L.SinusoidalPosition(5)),
+    ("TrainedQuantizedWeight: bits must be 2 to 8, got 2.5",
+     lambda: L.TrainedQuantizedWeight(mg.tensor(z(3, 2)), 2.5)),
+    ("rank must be an integer of at least 1", lambda: L.LowRankWeight(z(3, 2), 0, 1.0)),
+    ("one of its own for each of 2 blocks, as new_cache() makes them, got 1",
+     lambda: L.Encoder(2, D, H)(z(1, N, D), cache=[L.KVCache()] * 2)),
+    *(("version: Module counts there how often", f)
+      for f in (lambda: setattr(L.Linear(3, 2), "version", "1.0"),
+                lambda: type("Mine", (L.Module,), {"version": "1.0"}))),
     ("position must be a Rotary, a bias, or an AttentionOption of your own, got int",
      lambda: heads(D, H, position=3)),
 ]  # fmt: skip
@@ -141,6 +155,8 @@ SHAPES = [
     *(("GRUCell(x): x must be (B, 2), got (", lambda s=s: L.GRUCell(2, 3)(z(*s)))
       for s in [(2,), (2, 2, 2)]),
     ("state must be (h, c), each (1, 1, 3)", lambda: L.LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
+    ("KVCache: it holds (2, 3, n, 4), got (2, 3, 7, 5); each layer has a cache of its own",
+     lambda: filled_cache().append(z(B, 3, N, 5), z(B, 3, N, 4))),
     ("mask must be (1, 4), got (1, 5)", lambda: L.RNN(2, 3)(z(1, 4, 2), mask=z(1, 5, dtype=bool))),
     ("at most half as many", lambda: L.Rotary(6)(z(3, 4))),
     *(("positions of 3 tokens must be (3,) or (B, 3), got (1,)",
@@ -215,6 +231,27 @@ OTHERS = [
     (ArgumentError, "seq_len must be at least 0, got -3", lambda: L.create_causal_mask(-3)),
     (DTypeError, "padding_mask: seq_len must be an integer", lambda: L.padding_mask([2], 3.5)),
     (DTypeError, "integers or floats, got bool", lambda: loss(CLASSES > 2)),
+    *((DTypeError, f"{kind.__name__}(X): mask must be boolean, got {mask.dtype}",
+       lambda kind=kind, mask=mask: kind(2, 3, method="steps")(z(1, 4, 2), mask=mask))
+      for kind in (L.LSTM, L.RNN) for mask in (z(1, 4), z(1, 4, dtype=int))),
+    (DTypeError, "KVCache: it holds float64, got float32; reset() it first",
+     lambda: filled_cache().append(z(B, 3, 1, 4, dtype=np.float32), z(B, 3, 1, 4))),
+    (DTypeError, "KVCache.crop: lengths must be integers, got 2.5",
+     lambda: filled_cache().crop(2.5)),
+    *((DTypeError, text, lambda f=f: f(L.Linear(3, 2))) for text, f in [
+        ("Linear.load_state_dict(state, strict): ", lambda layer: layer.load_state_dict(None)),
+        ("Linear.zero_grad(): got an unexpected keyword argument 'set_to_none'",
+         lambda layer: layer.zero_grad(set_to_none=True)),
+        ("Linear.train(mode): mode must be a bool, got ndarray",
+         lambda layer: layer.train(z(2, 3))),
+        ("Linear.train(mode): takes from 1 to 2 positional arguments but 3 were given",
+         lambda layer: layer.train(z(2, 3), z(2))),
+        ("Linear.backward(grad_output, retain_graph): missing 1 required",
+         lambda layer: layer.backward()),
+        ("Cannot cast array data from dtype('complex128')",
+         lambda layer: setattr(layer, "W", z(3, 2) * 1j)),
+        ("\n  model = Linear: 8 parameters W", lambda layer: L.load_state(layer, None)),
+    ]),
     (DTypeError, "tokens must be integers, got float64", lambda: L.Embedding(5, 3)(z(1))),
     *((DTypeError, "must be real", call)
       for f in (L.SelfAttention(D, 3, 2), heads(D, 2), L.LinearAttention(D, 2))
@@ -241,6 +278,10 @@ OTHERS = [
      lambda: L.explain_layout(z(B, N, D), 5)),
     (ValueError, "the layer must have no biases",
      lambda: L.attend_per_head(heads(D, H, use_bias=True), z(B, N, D))),
+    *((OutOfRangeError, f"Sequential[{name!r}]: its layers are {known}",
+       lambda name=name, layers=layers: L.Sequential(**layers)[name])
+      for name, known, layers in [("b", ["a"], {"a": mg.relu}), (3, ["a"], {"a": mg.relu}),
+                                  (0, "0 to -1", {})]),
     *((ValueError, f"the layer must have no options, got {name}", lambda o=o: L.attend_per_head(
         heads(D, H, **o), z(B, N, D)))
       for name, o in [("causal", {"is_causal": True}), ("window", {"window": 2}),
@@ -293,6 +334,15 @@ RUN = (
     (L.apply_rotary, z(N, 4), z(N, 4), z(N, 4)), (L.rotary_frequencies, 4), (L.t5_bucket, CLASSES),
     (L.sinusoidal_encoding, np.arange(5), 4), (L.explain_layout, z(2, 7, D), 3), (L.seed, 0),
     (L.lora, L.Linear(3, 2), 2), (L.quantize, L.Linear(3, 2), z(5, 3)), (L.layer_cost, HEADED),
+    (L.Linear(3, 2).load_state_dict, {"W": z(3, 2), "b": z(2)}),
+    (lambda W: L.Linear(3, 2).load_state_dict({"W": W, "b": z(2)}), z(3, 2)),
+    (lambda W: setattr(L.Linear(3, 2), "W", W), z(3, 2)), (L.Linear(3, 2).train, True),
+    (L.Linear(3, 2).freeze, "W"), (L.Linear(3, 2).to, float), (L.Adapters, L.Linear(3, 2)),
+    (L.QuantizedWeight, z(3, 2), 8), (L.TrainedQuantizedWeight, mg.tensor(z(3, 2)), 8),
+    (L.KVCache, 3, 5), (L.KVCache().crop, 0), (lambda n: filled_cache().crop(n), 5),
+    (lambda K, V: filled_cache().append(K, V), z(B, 3, 1, 4), z(B, 3, 1, 4)),
+    (L.KernelState().append, z(B, 3, 1, 4), z(B, 3, 1, 4)),
+    (L.Encoder(1, D, H).forward, z(1, N, D), None), (L.Sequential(mg.relu).__getitem__, 0),
     (L.load_pretrained, "nowhere"), (L.load_state, L.Linear(3, 2), {"W": z(3, 2)}, {}),
 )  # fmt: skip
 
