@@ -276,6 +276,29 @@ def test_every_box_is_reached_and_named_by_keyboard(opened):
     assert view.text("#panel .kicker") != "THE WHOLE PASS"
 
 
+ATTENTION = "#canvas [data-scope$=attention]"
+DRAWN_ANEW = {
+    "the copy on top": ("stack", "End", "[aria-label='next of 12 alike']", ["Enter"], ""),
+    "the panel": ("stack", "o", "#panel .bars .link", ["Enter"], "#panel"),
+    "a head": ("multi", "3", ".thumbnail[data-head='1']", ["Enter"], ""),
+    "a scope": ("deep", "o", ATTENTION, ["Enter"], "#canvas .node"),
+    "a scope, and back": ("deep", "o", ATTENTION, ["Enter", "u"], ""),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "control", "keys", "kept"), DRAWN_ANEW.values(), ids=DRAWN_ANEW
+)
+def test_the_keyboard_keeps_its_place_where_a_part_is_drawn_anew(
+    opened, name, first, control, keys, kept
+):
+    view = opened(name)
+    view.press(first)
+    view.find(control).first.focus()
+    view.press(*keys)
+    assert view.find(f"{kept or control}:focus").count() == 1
+
+
 def test_tables_beside_the_record_stand_with_the_whole_pass(opened):
     view = opened("tables", width=400)
     found = view.find(".tabled").first

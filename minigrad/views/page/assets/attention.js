@@ -55,7 +55,6 @@ function thumbnail(one, size) {
   const pick = () => {
     Object.assign(chosen, { layer, head });
     renderPanel();
-    document.querySelector(".head-grid [aria-pressed=true]")?.focus({ preventScroll: true });
   };
   const maps = one.drawings.map((drawing) => smallMap(drawing, size));
   return button([maps, norm !== null && el("span.norm", brief(norm))], pick, {

@@ -31,6 +31,16 @@ function onKeys(element, handlers) {
     event.stopPropagation();
   });
 }
+// Draws a place anew. The focus stays with the control of the same name there, or else goes to what stands in its stead.
+const titleOf = (element) => element.ariaLabel || element.textContent;
+function refill(place, children, instead) {
+  const held = place.contains(document.activeElement) ? document.activeElement : null;
+  place.replaceChildren(...children);
+  if (!held || held === place) return;
+  const same = [...place.querySelectorAll(held.localName)].find((one) => titleOf(one) === titleOf(held));
+  same?.focus({ preventScroll: true });
+  if (same !== document.activeElement) instead().focus({ preventScroll: true });
+}
 // Turns over what stands in one place: one back, one forward.
 const pager = (turn, middle, what) =>
   el("span.pager",

@@ -122,7 +122,7 @@ function renderPanel() {
   const panel = byId("panel");
   const panels = { step: stepPanel, chapters: chaptersPanel, attention: attentionPanel };
   const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
-  panel.replaceChildren(...panels[state.tab]().flat(Infinity).filter(Boolean));
+  refill(panel, panels[state.tab]().flat(Infinity).filter(Boolean), () => panel);
   panel.dataset.tab = state.tab;
   panel.scrollTop = keep;
   for (const wide of panel.querySelectorAll(WIDE)) if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;

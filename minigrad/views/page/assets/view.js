@@ -13,11 +13,13 @@ function View(canvas, crumbs) {
     if (!made.has(number)) made.set(number, Picture(number));
     if (picture === made.get(number)) return;
     const held = canvas.contains(document.activeElement);
+    const left = picture?.shows.scope;
     picture = made.get(number);
     canvas.replaceChildren(picture.drawing);
     fit();
-    rove(picture.boxes[0]);
-    if (held) focus(picture.boxes[0]);
+    const stop = picture.boxes.find(({ scope }) => scope && scope === left) || picture.boxes[0];
+    rove(stop);
+    if (held) focus(stop);
   }
   function light() {
     show(state.picture.number);
@@ -49,7 +51,7 @@ function View(canvas, crumbs) {
     });
     const fold = node?.folds.at(-1);
     const more = [fold && copiesOf(fold), closed && opener(closed, node)].filter(Boolean);
-    crumbs.replaceChildren(el("ol.way", scope ? places : []), ...more);
+    refill(crumbs, [el("ol.way", scope ? places : []), ...more], () => canvas.querySelector("[tabindex='0']"));
   }
   function copiesOf(fold) {
     const names = folds[fold];
