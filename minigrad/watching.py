@@ -158,10 +158,11 @@ class watch:
         baseline: str | Path | FlowRecord | None = None,
         live: bool = False,
     ) -> None:
-        if not isinstance(every, int) or every < 1:
-            said = f"watch(every=...): every must be a whole number from 1, got {every!r}"
-            raise ArgumentError(said)
-        self.flow = Flow(every)
+        for name, number, least in (("every", every, 1), ("traces", traces, 0)):
+            if not isinstance(number, int | np.integer) or number < least:
+                said = f"{name} must be a whole number from {least}, got {number!r}"
+                raise ArgumentError(f"watch({name}=...): {said}")
+        self.flow = Flow(int(every))
         self._path = path
         self._live = live
         if baseline is not None:

@@ -23,7 +23,7 @@ def named_tensors(model: object) -> dict[str, Tensor]:
 
     Raises: DTypeError for anything else; ArgumentError if there are none.
     """
-    if hasattr(model, "named_parameters"):
+    if hasattr(model, "named_parameters") and not isinstance(model, type):
         found = dict(model.named_parameters())
     elif isinstance(model, Mapping):
         found = dict(model)

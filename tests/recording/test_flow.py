@@ -280,6 +280,9 @@ def test_what_cannot_be_watched_is_refused():
     for refused, error, said in (
         ({"model": ["w"]}, DTypeError, "must be a Module, or Tensors in a list or a dict, got str"),
         ({"model": []}, ArgumentError, "the model has no parameters"),
+        ({"model": type(model)}, DTypeError, "in a list or a dict, got type"),
+        ({"model": model, "traces": -1}, ArgumentError, "traces must be a whole number from 0"),
+        ({"model": model, "traces": "all"}, ArgumentError, "traces must be .* got 'all'"),
         ({"model": model, "every": 0}, ArgumentError, "every must be a whole number from 1, got 0"),
         (
             {"model": model, "reference": {}},

@@ -46,6 +46,17 @@ def test_the_table_has_a_line_for_each_row_and_says_what_was_logged():
     assert all(len(line) <= 70 for line in run().table(width=70).splitlines()[1:])
 
 
+def test_the_table_says_how_a_step_ends_where_none_has():
+    w = mg.tensor([3.0, -4.0], requires_grad=True, name="w")
+    with mg.watch([w], every=np.int64(1)) as flow:
+        for _ in range(2):
+            w.grad = None
+            mg.sum(w * w).backward()
+            w.data -= 0.25 * w.grad
+    assert "flow.log(...) ends each, after the update" in flow.table(width=140)
+    assert "no step has ended" not in run().table(width=140)
+
+
 def test_the_heat_map_is_whole_xml_with_a_title_and_no_name_breaks_out(tmp_path):
     text = run(HOSTILE).draw(tmp_path / "f.svg").read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)

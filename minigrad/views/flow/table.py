@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -36,6 +37,10 @@ HEAD_COLUMNS = (
     Column("rms of scores", right=True, drop=3),
     Column("from the baseline", right=True, drop=1),
 )
+NO_STEP_ENDED = (
+    "no step has ended: without an optimizer of minigrad.optim, flow.log(...) ends each, after the "
+    "update"
+)
 NOTES = {
     "cancels": "cancels to 0 in theory",
     "frozen": "frozen",
@@ -58,6 +63,8 @@ def flow_table(flow: FlowRecord, width: int | None = None) -> str:
     body = [grid(RUN_COLUMNS, rows, wide(width))] if rows and in_training else []
     if flow.requests:
         body += [grid(HEAD_COLUMNS, _heads(flow), wide(width))]
+    if flow.samples and not flow.steps:
+        body += [textwrap.fill(NO_STEP_ENDED, max(wide(width), 20))]
     return finished("\n".join([head, *(body or ["no step was looked at"])]))
 
 
