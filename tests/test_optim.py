@@ -200,15 +200,24 @@ def reloaded(w, optimizer, kind, settings):
     return v, second
 
 
+def reloaded_in_another_order_of_memory(w, optimizer, kind, settings):
+    v = leaf(w.numpy().copy())
+    second, state = kind([v], lr=0.3, **settings), optimizer.state_dict()
+    turned = {name: np.asarray(x, order="F") for name, x in state["kept"]["0"].items()}
+    second.load_state_dict(state | {"kept": {"0": turned | {"count": turned["count"].item()}}})
+    return v, second
+
+
 def copied(w, optimizer, kind, settings):
     return deepcopy((w, optimizer))
 
 
-@pytest.mark.parametrize("again", [reloaded, copied])
+@pytest.mark.parametrize("again", [reloaded, reloaded_in_another_order_of_memory, copied])
 @pytest.mark.parametrize(("kind", "settings"), CASES)
 def test_an_optimizer_loaded_or_copied_goes_on_as_one_that_never_stopped(
-    kind, settings, again, rng
+    kind, settings, again, monkeypatch, rng
 ):
+    monkeypatch.setattr(optim, "ENTRIES_PER_PART", 4)
     w, gradients = leaf(np.ones((3, 5))), rng.normal(size=(6, 3, 5))
     first = kind([w], lr=0.1, **settings)
     moved(first, gradients[:3])
@@ -375,6 +384,13 @@ def test_an_average_is_the_weighted_sum_of_all_weights_so_far_also_when_loaded()
             np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
             assert w.dtype == np.float32
         np.testing.assert_array_equal(w.numpy(), [4.0, -4.0])
+
+
+def test_an_average_is_loaded_by_position_in_whatever_order_the_state_lists_them():
+    average = MovingAverage([leaf([float(i)]) for i in range(11)])
+    other = MovingAverage([leaf([0.0]) for _ in range(11)])
+    other.load_state_dict(dict(sorted(average.state_dict().items())))
+    assert [x.item() for x in other.state_dict().values()] == [*range(11)]
 
 
 # ---------------------------------------------------------------- what is refused

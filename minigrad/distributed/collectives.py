@@ -250,7 +250,7 @@ def scatter(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int 
     """This rank's part of the root's x, which has the same shape everywhere; see `gather`."""
     call = CollectiveCall.of(ranks, x)
     _check_root(root, call, "scatter: ")
-    return reduce_scatter(where(call.ranks.rank == root, x, 0.0), call, axis=axis)
+    return reduce_scatter(_or_zeros(call.ranks.rank == root, x), call, axis=axis)
 
 
 def gather(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int = 0) -> SameArray:
@@ -260,7 +260,12 @@ def gather(x: SameArray, ranks: GivenRanks = None, *, root: int = 0, axis: int =
     """
     call = CollectiveCall.of(ranks, x)
     _check_root(root, call, "gather: ")
-    return where(call.ranks.rank == root, all_gather_apart(x, call, axis=axis), 0.0)
+    return _or_zeros(call.ranks.rank == root, all_gather_apart(x, call, axis=axis))
+
+
+def _or_zeros(is_root: bool, x: SameArray) -> SameArray:
+    """x on the root, zeros of its dtype elsewhere."""
+    return where(is_root, x, np.zeros((), getattr(x, "dtype", float)))
 
 
 # ------------------------------------------------------------------ from and to one rank, in a ring
@@ -285,7 +290,9 @@ def reduce(x, ranks=None, root=0):
     >>> reduce(np.ones(3))
     array([1., 1., 1.])
     """
-    return _sent("reduce", x, ranks, lambda r, x: r.all_reduce(x) * (r.rank == root), root=root)
+    return _sent(
+        "reduce", x, ranks, lambda r, x: _or_zeros(r.rank == root, r.all_reduce(x)), root=root
+    )
 
 
 @collective("<x>^{(r - <by>)}", "<g>^{(r + <by>)}", "ring_shift", "one")

@@ -70,7 +70,7 @@ class MovingAverage:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Go on from what `state_dict` gave; all of it fits, or nothing is changed."""
-        found = [np.array(array) for array in state.values()]
+        found = [np.array(state[key]) for key in sorted(state, key=lambda key: (len(key), key))]
         here, there = ([a.shape for a in arrays] for arrays in (self._averages, found))
         if here != there:
             raise ArgumentError(

@@ -361,7 +361,9 @@ class _ParameterState:
     def load(self, saved: StateDict) -> _ParameterState:
         self.count = saved["count"]
         dtype = self.scratch.dtype
-        self.arrays = {name: np.array(a, dtype) for name, a in saved.items() if name != "count"}
+        self.arrays = {
+            name: np.array(a, dtype, order="C") for name, a in saved.items() if name != "count"
+        }
         return self
 
 

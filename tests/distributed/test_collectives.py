@@ -116,11 +116,19 @@ def test_gradients_of_gradients_agree_with_differences(op, p):
 def test_any_dtype_is_sent_and_comes_back_as_it_is(dtype):
     def step():
         x = np.arange(6).reshape(2, 3).astype(dtype)
-        return [dist.all_reduce(x), dist.all_gather(x), dist.reduce_scatter(x.T[:2])]
+        found = [dist.all_reduce(x), dist.all_gather(x), dist.reduce_scatter(x.T[:2])]
+        return [*found, dist.scatter(x), dist.gather(x)]
 
     for found in dist.run(2, step):
-        assert [y.dtype for y in found] == [np.dtype(dtype)] * 3
+        assert [y.dtype for y in found] == [np.dtype(dtype)] * 5
         np.testing.assert_array_equal(found[0], 2 * np.arange(6).reshape(2, 3))
+
+
+def test_what_is_not_finite_comes_to_the_root_alone():
+    x = np.array([np.inf, np.nan, 1.0])
+    root, other = dist.run(2, lambda: dist.reduce(x))
+    np.testing.assert_array_equal(root, 2 * x)
+    np.testing.assert_array_equal(other, np.zeros(3))
 
 
 test_what_is_refused = refusals(
