@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
@@ -85,10 +86,10 @@ class _OpenRun:
 class Sweeps:
     """Which sweep reached an op last; one `backward()`, or one `mg.grad`, is one sweep.
 
-    Where a later sweep reaches an op again, the numbers of the earlier one are dropped, so that the
-    record has those of one sweep; but a `backward()` adds to the `.grad` that earlier ones left.
-    Where nothing is left of it, as after `zero_grad()`, the numbers of an earlier `backward()` are
-    dropped too.
+    A sweep goes from later ops to earlier ones, and ends at leaves. Where a later sweep reaches an
+    op again, the numbers of the earlier one are dropped, so that the record has those of one sweep;
+    but a `backward()` adds to the `.grad` that earlier ones left. Where nothing is left of it, as
+    after `zero_grad()`, the numbers of an earlier `backward()` are dropped too.
 
     Attributes: number: of the sweep.  leaves: by entry, what each sweep brought, by its number.
     """
@@ -96,8 +97,9 @@ class Sweeps:
     def __init__(self) -> None:
         self.number = 0
         self.leaves: dict[int, dict[int, Any]] = {}
+        self._repeated: dict[int, set[int]] = {}  # by sweep, those in whose place it is
         self._adds = False
-        self._ended = False
+        self._next = 0  # the next op of this sweep was made before this entry
         self._wrote: set[int] = set()  # the sweeps that a `backward()` made
         self._of: dict[int, int] = {}  # by entry
 
@@ -110,29 +112,56 @@ class Sweeps:
         if writes:
             self._wrote.add(self.number)
         self._adds = adds
-        self._ended = False
+        self._next = sys.maxsize
 
     def arrive(self, values: list[int], left: bool) -> set[int]:
         """Leaves come last in a sweep. Returns the numbers of earlier ones that are to be dropped.
 
         Args: values: the entries of one leaf.  left: it has what earlier ones left in its `.grad`.
         """
-        self._ended = True
+        self._next = 0
         brought = {number for value in values for number in self.leaves.get(value, ())}
         before = brought & self._wrote - {self.number}
         return before if self.number in self._wrote and not left else set()
 
     def reach(self, entry: int) -> int | None:
         """This sweep reaches an op; returns the number of an earlier one that is to be dropped."""
-        if self._ended:
+        if entry >= self._next:
             self.begin(writes=False, adds=False)
+        self._next = entry
         before = self._of.get(entry, self.number)
         self._of[entry] = self.number
-        return None if self._adds or before == self.number else before
+        adds = self._adds and not self._wrote.isdisjoint(self._with_repeated({before}))
+        return None if adds or before == self.number else before
 
-    def members(self, numbers: set[int]) -> set[int]:
-        """The ops that sweeps reached last."""
-        return {entry for entry, of in self._of.items() if of in numbers}
+    def repeat(self, number: int) -> None:
+        """This sweep gives an op the same gradient as an earlier one, whose place it takes."""
+        self._repeated.setdefault(self.number, set()).update(self._with_repeated({number}))
+
+    def _with_repeated(self, numbers: set[int]) -> set[int]:
+        """Sweeps, and those in whose place they are."""
+        return numbers.union(*(self._repeated.get(number, ()) for number in numbers))
+
+    def drop(self, numbers: set[int]) -> tuple[set[int], set[int]]:
+        """Sweeps that are dropped with these, and the ops that they reached last."""
+        numbers = self._with_repeated(numbers)
+        for repeated in self._repeated.values():
+            repeated -= numbers
+        return numbers, {entry for entry, of in self._of.items() if of in numbers}
+
+    def replace(self, leaf: int, uses: list[Edge]) -> None:
+        """Of what the sweeps that this one repeats brought to a leaf, keep what it did not reach.
+
+        Args: uses: of the leaf.
+        """
+        brought = self.leaves.setdefault(leaf, {})
+        earlier = self._repeated.get(self.number, set())
+        gone = earlier & brought.keys()
+        for number in gone:
+            del brought[number]
+        for edge in uses if gone else ():
+            if edge.contribution is not None and self._of.get(edge.target) in earlier:
+                brought[min(gone)] = plus(brought.get(min(gone)), edge.contribution)
 
 
 class Recorder(Listener):
@@ -458,7 +487,8 @@ class Recorder(Listener):
 
     def _drop_sweeps(self, numbers: set[int], *reached_again: int) -> None:
         """Drop what earlier sweeps gave, for this one has reached an op or a leaf of theirs too."""
-        gone = self._sweeps.members(numbers).union(reached_again)
+        numbers, gone = self._sweeps.drop(numbers)
+        gone.update(reached_again)
         self.backward_steps = [i for i in self.backward_steps if i not in gone]
         self.roots = [i for i in self.roots if i not in gone]
         leaves = {leaf for leaf, brought in self._sweeps.leaves.items() if brought.keys() & numbers}
@@ -495,7 +525,9 @@ class Recorder(Listener):
         entry = self.entries[known]
         earlier = self._sweeps.reach(known)
         again = earlier is not None and _is_same(entry.gradient, _plain(gradient))
-        if earlier is not None and not again:
+        if earlier is not None and again:
+            self._sweeps.repeat(earlier)
+        elif earlier is not None:
             self._drop_sweeps({earlier}, known)
         if all(edge.contribution is None for edge in self.uses(entry)) and known not in self.roots:
             self.roots.append(known)
@@ -601,7 +633,8 @@ class Recorder(Listener):
         sent = {value: self._open.sent.pop(value) for value in values if value in self._open.sent}
         parts = sent if len(sent) > 1 else {next(iter(sent), known): gradient}
         for value, part in parts.items():
-            brought = self._sweeps.leaves.setdefault(value, {})
+            self._sweeps.replace(value, self.uses(self.entries[value]))
+            brought = self._sweeps.leaves[value]
             before = brought.get(self._sweeps.number)
             brought[self._sweeps.number] = self._sum(before, part)
             entry = self.entries[value]

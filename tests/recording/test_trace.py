@@ -368,6 +368,48 @@ def test_a_leaf_has_the_gradient_that_the_program_has(rng, sweeps, keep):
         np.testing.assert_allclose(t["w"].gradient_rms, rms(w.grad), rtol=1e-12)
 
 
+# what runs over one graph: a backward, or mg.grad of some values
+SEVERAL_SWEEPS = {
+    "grad, backward": ("xw", "."),
+    "backward, grad": (".", "xw"),
+    "grad of all, of one, backward": ("xw", "w", "."),
+    "grad of one, of all, backward": ("w", "xw", "."),
+    "grad of a computed value, twice, backward": ("h", "h", "."),
+    "backward, grad, backward": (".", "w", "."),
+    "backward, grad of a computed value, backward": (".", "h", "."),
+}
+
+
+@pytest.mark.parametrize("sweeps", SEVERAL_SWEEPS.values(), ids=SEVERAL_SWEEPS)
+def test_what_several_sweeps_over_one_graph_found_is_counted_once(rng, sweeps):
+    x, w = (mg.tensor(rng.normal(size=s), requires_grad=True, name=n) for n, s in LEAVES)
+    with mg.trace() as t:
+        h = mg.tanh(x @ w)
+        y = mg.mean(h * h)
+        for sweep in sweeps:
+            if sweep == ".":
+                y.backward(retain_graph=True)
+            else:
+                mg.grad(y, [{"x": x, "w": w, "h": h}[name] for name in sweep], retain_graph=True)
+    for leaf in (x, w):
+        np.testing.assert_allclose(t[leaf.name].gradient, leaf.grad)
+    for entry in t:
+        sent = [edge.contribution for edge in t.uses(entry) if edge.contribution is not None]
+        assert len(sent) == len(t.uses(entry))
+        if sent:
+            np.testing.assert_allclose(sum(sent), entry.gradient)
+    assert t.check(ops=True).ok
+
+
+def test_a_gradient_penalty_in_each_of_two_steps_is_checked_as_it_ran(rng):
+    x, w = (mg.tensor(rng.normal(size=s), requires_grad=True, name=n) for n, s in LEAVES)
+    with mg.trace() as t:
+        for _ in range(2):
+            slopes = mg.grad(mg.mean(mg.tanh(x @ w) ** 3), [x], create_graph=True)
+            mg.sum(slopes[0] ** 2).backward()
+    assert t.check(ops=True).ok
+
+
 def test_a_gradient_of_zero_is_no_cleared_one():
     """Of two layers that begin as zeros one gets nothing, and the other's gradients add up."""
     W, V = (mg.tensor(np.zeros(s), requires_grad=True, name=n) for n, s in LEAVES)
