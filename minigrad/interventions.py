@@ -30,6 +30,8 @@ __all__ = ["ablate", "capture", "record", "replace"]
 
 NewValue: TypeAlias = "Operand | Callable[[Tensor], Operand | None]"
 
+MEAN = object()  # of the examples, as a value
+
 
 @contextmanager
 def _where_made(made: Context) -> Iterator[None]:
@@ -160,7 +162,7 @@ class Replacement(PathIntervention):
         self,
         call: str,
         path: str,
-        value: Any,  # a NewValue
+        value: Any,  # a NewValue, or MEAN
         index: Index = None,
         which: int | None = None,
         of: str | None = None,
@@ -249,7 +251,7 @@ class Replacement(PathIntervention):
         """A copy of an array with the value in its place; None if it stays as it is."""
         index = () if self.index is None else self.index
         old = np.asarray(array[index])
-        value = self.value
+        value = self._mean(Tensor(array))[index] if self.value is MEAN else self.value
         if callable(value):
             value = value(Tensor(np.array(old)))
             if value is None:
@@ -317,6 +319,7 @@ class Replacement(PathIntervention):
             value = value(part)
             if value is None or value is part:
                 return None
+        value = self._mean(tensor)[index] if value is MEAN else value
         fitted = self._fitted(value, old)
         if self.index is None:
             return broadcast_to(fitted, old.shape)
@@ -330,6 +333,15 @@ class Replacement(PathIntervention):
             spread = np.zeros(tensor.shape, old.dtype)
             spread[index] = fitted._data
         return where(chosen, spread, tensor)
+
+    def _mean(self, tensor: Tensor) -> Array:
+        """The mean over the first axis, as a constant."""
+        if tensor.ndim < 1 or len(tensor) < 2:
+            raise ArgumentError(
+                f'{self.shown}: to="mean" is over the first axis, of examples, and shape '
+                f"{tensor.shape} has fewer than two; give the mean as an array"
+            )
+        return np.broadcast_to(tensor._data.mean(axis=0, keepdims=True), tensor.shape)
 
     def _fitted(self, value: Operand, part: Array) -> Tensor:
         """The value as a Tensor that fits the part it replaces; of an array, a copy."""
@@ -395,20 +407,26 @@ def replace(
 def ablate(
     path: str,
     *,
+    to: Operand = 0.0,
     index: Index = None,
     call: int | None = None,
     of: str | None = None,
 ) -> Replacement:
-    """Within `with`, put 0 in place of what a tensor of the run says: see `replace`.
+    """Within `with`, take what a tensor of the run says out of it: see `replace`.
 
-    Args: of: an argument of the op of this path: the one edge of the graph that leads there is cut.
+    Args:
+        to: what stands there instead, 0; or "mean", the mean over the first axis, that of the
+            examples, as a constant; or an array, such as a mean over other data.
+        of: an argument of the op of this path: the one edge of the graph that leads there is cut.
 
     >>> import minigrad as mg
     >>> with mg.ablate("h", index=1):
     ...     mg.exp(mg.tensor([0.0, 5.0])).named("h").numpy()
     array([1., 0.])
     """
-    return Replacement("ablate", path, 0.0, index, call, of)
+    if isinstance(to, str) and to != "mean":
+        raise ArgumentError(f'ablate(to=...): to must be "mean" or a value, got {to!r}')
+    return Replacement("ablate", path, MEAN if isinstance(to, str) else to, index, call, of)
 
 
 # ---------------------------------------------------------------- copies of values and gradients

@@ -256,6 +256,20 @@ def test_a_path_that_is_met_again_is_replaced_again_or_only_at_one_call():
         assert loop() == [2.0, 4.0, 8.0, 1.0, 2.0]
 
 
+def test_ablating_to_the_mean_keeps_what_all_examples_share(rng):
+    model, taken = gpt(), rng.normal(size=(5, 5))
+    with mg.capture("*/A") as before:
+        model(TOKENS)
+    with mg.ablate(A, to="mean", index=np.s_[:, 1]), mg.capture("*/A") as found:
+        model(TOKENS)
+    old, new = before[A].value, found[A].value
+    assert_allclose(new[:, 1], np.broadcast_to(old[:, 1].mean(0), (2, 5, 5)))
+    assert_array_equal(new[:, ::2], old[:, ::2])
+    with mg.ablate(A, to=taken), mg.capture("*/A") as found:
+        model(TOKENS)
+    assert_array_equal(found[A].value, np.broadcast_to(taken, (2, 3, 5, 5)))
+
+
 def test_a_record_keeps_values_and_gradients_as_a_trace_does():
     model = gpt()
     with mg.capture("blocks.*/attention/A") as found:
@@ -294,6 +308,7 @@ REFUSED = {
     "shape": (lambda: mg.replace(A, np.ones(7)), ShapeError, r"\(2, 3, 5, 5\), got shape \(7,\)"),
     "complex": (lambda: mg.replace(A, 1j), DTypeError, "complex128 cannot stand for float64"),
     "text": (lambda: mg.replace(A, "mean"), DTypeError, "a value of <U4 cannot stand"),
+    "to": (lambda: mg.ablate(A, to="zero"), ArgumentError, '"mean" or a value'),
     "path": (lambda: mg.ablate(3), ArgumentError, "non-empty string"),
     "leaf": (lambda: mg.capture("blocks.1/attention/W_O"), ArgumentError, "is a leaf, which no op"),
     "argument": (lambda: mg.ablate("*/scale", of="fact"), ArgumentError, "it has x, factor"),
@@ -301,6 +316,7 @@ REFUSED = {
     "entry": (lambda: mg.ablate("*/scale", of="factor", index=0), ArgumentError, "no entries"),
     "halves": (lambda: mg.replace("*/take", 0.5, of="indices"), DTypeError, "stand for int64"),
     "nothing ran": (lambda: mg.ablate("A"), ArgumentError, "no op ran within"),
+    "one example": (lambda: mg.ablate("one", to="mean"), ArgumentError, "two; give the mean"),
 }
 
 
@@ -315,6 +331,7 @@ def two_of_one_name(model):
 RAN = {
     "twice about no_grad": two_of_one_name,
     "nothing ran": lambda model: None,
+    "one example": lambda model: (mg.tensor([[1.0]]) * 2).named("one").numpy(),
 }
 
 
