@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
-from ...engine.op import Axes
+from ...engine.op import Axes, accumulation_dtype
 from ...engine.sparse import is_basic
 from ...engine.types import Arguments, Array, DType, Kernel
 from ..by_blocks import blocked
@@ -286,6 +286,8 @@ def _reduce(
         total = _sum(x, axes, left)
         if total is not None:
             return total + kwargs["initial"] if "initial" in kwargs else total
+    if ufunc is np.add and wide is None and (wider := accumulation_dtype(x, axis)) is not None:
+        return _reduce(ufunc, x, axis, keepdims, dtype=wider, **kwargs).astype(x.dtype)
     if wide is not None:
         settings["dtype"] = wide
     return apply("reduce", f"np.{ufunc.__name__}.reduce", ufunc.reduce, (x,), settings)
@@ -341,7 +343,7 @@ def apply(
     arrays, settings = substitute((args, kwargs), _concrete)
     out = np.asarray(function(*arrays, **settings))
     if kind == "view" and out.size and not np.may_share_memory(out, source):
-        kind = "copy"  # NumPy's reshape copies where it must
+        kind, out = "copy", np.array(out)  # NumPy's reshape copies where it must, and cuts that
     plain = kind == "elementwise" and text != "spread"
     leader = _leader(program, args, out) if plain else None
     if leader is not None:
@@ -372,7 +374,10 @@ def apply(
         value.strides = out.strides
     if leader is not None:
         program.laid_out[id(value)] = leader.value
-    return _made(Symbol(program, value, out))
+    if kind == "call":  # einsum's "ij->ji" is a view
+        step.shares = any(np.may_share_memory(out, x) for x in flat(arrays))
+    symbol = Symbol(program, value, out)
+    return symbol if step.shares else _made(symbol)
 
 
 def _leader(program: Program, args: Arguments, out: Array) -> Symbol | None:

@@ -238,6 +238,7 @@ KEPT = {
     "a stack of one reduced in another dtype": unchanged(
         lambda w, x: w * x[None, None].sum(-1, dtype=np.float32, keepdims=True)[0, 0]
     ),
+    "cut from a copy": unchanged(lambda w, x: w * (x[:, None] + x[:2]).T.reshape(-1)[:SIZE]),
     "condition": unchanged(lambda w, x: w * 2.0 if x.sum() > SIZE * 0.6 else w * 3.0),
     "made by NumPy": unchanged(
         lambda w, x: w * np.arange(SIZE).astype(float) + np.zeros(SIZE) + np.tri(SIZE)[2]

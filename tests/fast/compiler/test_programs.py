@@ -60,6 +60,44 @@ def test_random_programs_equal_eager(first):
         assert_compiles(step, leaves, *calls, tolerance=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "small"),
+    [
+        (np.float16, (4096, 3), (3,)),
+        (np.float16, (2, 4096, 3), (2, 1, 3)),
+        (np.float32, (2, 30_000, 3), (2, 1, 3)),
+    ],
+)
+def test_gradients_of_what_was_broadcast_lose_no_digits(dtype, shape, small):
+    """A sum of float16 ones that is added up in float16 ends at 2048."""
+    b = mg.tensor(np.zeros(small, dtype), requires_grad=True)
+    x = np.full(shape, 0.1, dtype)
+
+    def step(x):
+        loss = mg.sum(b * x)
+        loss.backward()
+        return loss
+
+    run = assert_compiles(step, [b], *[(x,)] * 3, tolerance=2 * np.finfo(dtype).eps)
+    b.grad = None
+    run(x)
+    wanted = x.astype(np.float64).sum(1 if len(shape) == 3 else 0).reshape(small)
+    np.testing.assert_allclose(b.grad, wanted, rtol=2 * np.finfo(dtype).eps)
+
+
+def test_what_einsum_answers_with_a_view_of_stays_as_it_is():
+    w = mg.tensor(np.random.default_rng(0).normal(size=(5, 5)), requires_grad=True)
+
+    def step(x):
+        y = mg.exp(w * x)
+        turned = mg.einsum("ij->ji", y)
+        for _ in range(3):
+            y = mg.tanh(y) * x
+        return turned.detach(), mg.sum(y * turned).detach()
+
+    assert_compiles(step, [w], *[(np.full((5, 5), k),) for k in (1.0, 0.5, 2.0)])
+
+
 def test_the_first_call_holds_little_more_than_an_eager_one():
     """Arrays that no rule saved die while the step is recorded."""
 
