@@ -131,8 +131,8 @@ def _one_hot(targets: Array, L: Array, axis: int, ignore_index: int | None) -> N
         raise OutOfRangeError(
             f"cross_entropy_loss: targets must lie in [0, {C}), got {classes[wrong][0]}"
         )
-    hot = np.arange(C) == np.where(real, classes, -1)[..., None]
-    return np.moveaxis(hot, -1, axis).astype(L.dtype)
+    hot = np.expand_dims(np.where(real, classes, -1), axis) == _along(np.arange(C), axis, L.ndim)
+    return hot.astype(L.dtype)
 
 
 def _distribution(targets: Array, L: Array, ignore_index: int | None) -> Array:
@@ -146,7 +146,7 @@ def _distribution(targets: Array, L: Array, ignore_index: int | None) -> Array:
     return targets
 
 
-def _along(w: NDArray[np.floating], axis: int, ndim: int) -> NDArray[np.floating]:
+def _along(w: Array, axis: int, ndim: int) -> Array:
     """(C,) as an array that broadcasts along the axis of the classes."""
     shape = [1] * ndim
     shape[axis] = -1

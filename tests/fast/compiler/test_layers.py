@@ -15,6 +15,7 @@ from layers import (
     LSTM,
     BatchNorm,
     Conv2d,
+    CrossEntropyLoss,
     Linear,
     MultiHeadAttention,
     SelfAttention,
@@ -69,6 +70,20 @@ def test_averages_of_a_batch_norm_move_as_they_do_eagerly(rng):
         assert_same(compiled(X), training(eager)(X), 1e-12)
         assert_same(other.state_dict(), eager.state_dict(), 1e-12)
     assert not compiled.reasons
+
+
+@pytest.mark.parametrize(("axis", "settings"), [(-1, {}), (1, {"ignore_index": 0})])
+def test_a_loss_of_classes_is_compiled(axis, settings):
+    logits = mg.tensor(draw(7, 3, 5), requires_grad=True)
+    loss_of = CrossEntropyLoss(axis=axis, **settings)
+    classes = np.arange(7 * 5).reshape(7, 5)[:, : 15 // logits.shape[axis]]
+
+    def step(classes):
+        loss = loss_of(logits, classes)
+        loss.backward()
+        return loss
+
+    assert_compiles(step, [logits], *[(classes * k % 3,) for k in (1, 2, 1)])
 
 
 # ---------------------------------------------------------------- attention
