@@ -26,7 +26,7 @@ import numpy as np
 
 from ...engine.context import current
 from ...engine.errors import CompileWarning
-from ...engine.followed import plain
+from ...engine.followed import Followed
 from ...engine.listener import listen
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Kernel
@@ -77,6 +77,7 @@ class Compiled(Generic[P, R]):
         self.recordings = self.calls = 0
         self.rounding = ""
         self._by_key: dict[Hashable, list[CacheEntry]] = {}
+        self._kinds: set[str] = set()  # of reasons
         self._distrusted = False
         self._name = getattr(step, "__qualname__", type(step).__name__)
         update_wrapper(self, step, updated=())
@@ -194,12 +195,13 @@ class Compiled(Generic[P, R]):
         """Say that and why the step runs eagerly. A warning says so once for each kind of reason
         and each function that a program defines, however often that is made anew and compiled.
         """
-        if reason not in self.reasons:
+        kind = re.sub(r"\d[\d.e+-]*", "", reason)
+        if kind not in self._kinds:  # there may be another number at each call
+            self._kinds.add(kind)
             self.reasons.append(reason)
         defined = getattr(self.step, "__code__", type(self.step))
-        kind = defined, re.sub(r"\d[\d.e+-]*", "", reason)
-        if kind not in warned:
-            warned.add(kind)
+        if (defined, kind) not in warned:
+            warned.add((defined, kind))
             remedy = f"\n  {remedy}" if remedy else ""
             text = f"mg.compile: {self._name} runs eagerly: {reason}{remedy}"
             place = caller()
@@ -208,8 +210,9 @@ class Compiled(Generic[P, R]):
     def _unlike(self) -> str:
         """What keeps the latest program from being used."""
         latest = self.variants[0]
-        for _, name, before, now in latest.found.changes():
-            return f"as {name} was {before!r:.40} and is {now!r:.40}"
+        for holder, name, before, now in latest.found.changes():
+            called = latest.found.called(holder, name)
+            return f"as {called} was {before!r:.40} and is {now!r:.40}"
         return "as the arguments are of other shapes, dtypes or plain values"
 
     # ------------------------------------------------------------------ the first call
@@ -326,10 +329,12 @@ def _note_changes(found: Dependencies, recorder: ProgramRecorder) -> None:
         was_read = recorder.values.known(getattr(before, "_data", before)) is not None
         if value is not None and not was_read and state is not None and name in state:
             holder.changing.add(name)
-            state[name] = plain(now)
-            kept = KeptAttribute(state, name, value, name in found.words)
+            kept = KeptAttribute(state, name, recorder.returned(now), name in found.words)
+            state[name] = recorder.as_eagerly(now)
             recorder.program.keeps.append(kept)
         else:
             remedy = "pass it as an argument, or return the new one"
-            recorder.refuse(f"the step changes {name}", remedy)
+            recorder.refuse(f"the step changes {found.called(holder, name)}", remedy)
+            if isinstance(now, Followed) and isinstance(holder.container, list | dict):
+                holder.container[name] = recorder.as_eagerly(now)
     found.note()

@@ -194,7 +194,7 @@ def _refill(container: Any, parts: Contents) -> None:
 
 def small_bytes(array: object) -> bytes | None:
     """What a small array holds; None for others."""
-    if type(array) is not np.ndarray or array.nbytes > SMALL_BYTES or array.dtype.hasobject:
+    if not isinstance(array, np.ndarray) or array.nbytes > SMALL_BYTES or array.dtype.hasobject:
         return None
     return array.tobytes()
 

@@ -51,7 +51,6 @@ _COLLECTIONS = (list, tuple, dict, set, frozenset, deque)
 _LARGEST = 1000  # entries up to which each entry of a container is compared
 _MOST = 20_000  # objects, after which the walk ends
 Contents: TypeAlias = dict[Any, Any]  # what something holds, by index, key or name
-MISSING = object()  # what a name that holds nothing stands for
 _FOLDERS_OF_PACKAGES = [f"{os.sep}{name}-packages{os.sep}" for name in ("site", "dist")]
 _OWN = ("__code__", "__defaults__", "__kwdefaults__")
 # Not followed: a step seldom runs them, and what they name, a counter of objects say, may change.
@@ -69,6 +68,16 @@ def same(now: object, then: object) -> bool:
     return type(now) is type(then) and isinstance(now, BUILTIN) and repr(now) == repr(then)
 
 
+class _Missing:
+    """What a name that holds nothing stands for."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = _Missing()
+
+
 class Holder:
     """Something that holds others.
 
@@ -78,11 +87,13 @@ class Holder:
         state: the dictionary of an object's attributes, or None.
         counter: an object whose `version` tells that nothing was set, or None.
         function: a function, its cells and the globals that it names; or None.
+        container: a list, dict or the like; or None.
     """
 
     def __init__(self, read: Callable[[], Contents], **more: Any) -> None:
         self._read = read
         self.state, self.counter, self.function = map(more.get, ("state", "counter", "function"))
+        self.container = more.get("container")
         self.changing: set[Hashable] = set()
         self.then = self.read()
 
@@ -140,9 +151,9 @@ class Dependencies:
         return [thing for thing in self.things.values() if isinstance(thing, kind)]
 
     def arrays(self) -> list[Any]:
-        """Every array that was reached, but for those that a Tensor holds: its writes are known."""
-        held = {id(tensor._data) for tensor in self.of(Tensor)}
-        return [array for array in self.of(np.ndarray) if id(array) not in held]
+        """Every array that was reached but those in Tensors' memory: its writes are known."""
+        held = {id(_owner(tensor._data)) for tensor in self.of(Tensor)}
+        return [array for array in self.of(np.ndarray) if id(_owner(array)) not in held]
 
     # ------------------------------------------------------------------ is all as it was?
 
@@ -190,6 +201,12 @@ class Dependencies:
             for change in holder.changes():
                 yield holder, *change
 
+    def called(self, holder: Holder, name: Any) -> object:
+        """What a holder has under this name, as the step's code would write it."""
+        held = holder.container
+        container = None if held is None else self.names.get(id(held))
+        return f"{container}[{name!r}]" if container else name
+
     # ------------------------------------------------------------------ the walk
 
     def _walk(self, things: list[object]) -> None:
@@ -217,7 +234,7 @@ class Dependencies:
         if isinstance(thing, FunctionType):
             return self._of_function(thing)
         if isinstance(thing, _COLLECTIONS):
-            return self._hold(partial(_contents, thing))
+            return self._hold(partial(_contents, thing), container=thing)
         if isinstance(thing, partial):
             return thing.func, thing.args, thing.keywords
         if isinstance(thing, MethodType):
@@ -347,6 +364,13 @@ def _is_closed(kind: type) -> bool:
     if kind is SimpleNamespace or package == "layers":
         return False
     return _is_installed(kind.__module__, getattr(sys.modules.get(package), "__file__", "") or "")
+
+
+def _owner(array: np.ndarray[Any, Any]) -> object:
+    """The array whose memory it is."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _is_optimizer(thing: object) -> bool:

@@ -93,7 +93,7 @@ class ProgramStep:
             None from the start on); "grad", "clear", "assign", "update" (what the step writes).
         text: how the function is written.
         op: the op whose kernel or rule it is part of.  path: where in the model that is.
-        shares: whether its result may share memory with what it was given, for a kernel.
+        shares: whether its result may share memory with what it was given, for a kernel or call.
         several: whether a kernel answers with a tuple.
         key: equal keys, equal results; None if it is to be called each time.
         errors: what it does about floating-point errors, as np.errstate takes it, where that is not
@@ -123,14 +123,14 @@ class ProgramStep:
 
 
 class KeptAttribute(NamedTuple):
-    """An attribute that the step sets to an array: whose, its name and the Value.
+    """An attribute that the step sets to an array or a NumPy number: whose, its name and which.
 
     may_be_read: whether code of the step names it, which may read what it held before.
     """
 
     state: dict[str, Any]
     name: str
-    value: Value
+    value: Value | NewTensor
     may_be_read: bool
 
 
@@ -217,8 +217,8 @@ class Program:
 
     def kept(self) -> list[Value]:
         """The values that outlive the program, other than gradients."""
-        found = [x.value if x.__class__ is NewTensor else x for x in flat(self.result)]
-        found += [kept.value for kept in self.keeps]
+        items = [*flat(self.result), *(kept.value for kept in self.keeps)]
+        found = [x.value if x.__class__ is NewTensor else x for x in items]
         return [v for v in found if v.__class__ is Value]
 
 

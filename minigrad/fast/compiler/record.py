@@ -394,11 +394,12 @@ class ProgramRecorder(OutsideOps, Listener):
         """What is returned, with Values in place of arrays."""
         parts = _parts_of_result(item)
         if parts is None or (is_dataclass(item) and self.values.is_outside(item)):
-            return self._returned(item)
+            return self.returned(item)
         made = {key: self._described(part) for key, part in parts.items()}
         return made_of(item.__class__, made)
 
-    def _returned(self, item: Any) -> Any:
+    def returned(self, item: Any) -> Any:
+        """What the program hands out: a tensor, an array or a plain value."""
         if item.__class__ is Tensor:
             if self.values.is_outside(item):
                 return self.values.existing(item)

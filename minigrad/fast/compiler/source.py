@@ -296,7 +296,7 @@ class SourceWriter(Terms):
         """
         for kept in self.program.keeps:
             target = f"{self.names.bind(kept.state, 'attributes')}[{kept.name!r}]"
-            self.whole.append(f"{target} = {self.text(kept.value)}")
+            self.whole.append(f"{target} = {self._result(kept.value)}")
             if not kept.may_be_read:
                 self.whole.insert(0, f"{target} = None")
         self.whole.append(f"return {self._result(self.program.result)}")

@@ -33,6 +33,7 @@ from .symbol import Symbol, Untraceable
 __all__ = ["Gradients", "OutsideOps", "ValueMap", "form", "is_same_view"]
 
 _AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
+_RETURNED = f"{_AS_ARRAY}; to print or keep a result, return it and look at it after the call"
 
 
 def cut(array: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
@@ -68,7 +69,7 @@ class ValueMap:
         self.names = names
         self.leaves: dict[int, Tensor] = {}
         self.entry_of: Callable[[Array], Value | None] = lambda array: None
-        self._sums: list[tuple[Array, int]] = []  # arrays from outside, and checksums of them
+        self._sums = [(x, _checksum(x)) for x in found.arrays()]  # of arrays from outside
         self._known: dict[int, tuple[ref[Array], Value]] = {}  # by id, while the array lives
         self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
         for tensor in self.tensors():
@@ -405,7 +406,7 @@ class OutsideOps(Follower):
 
     def looked_at(self, use: str) -> None:
         if not self.quiet:
-            self.refuse(f"numbers are taken out of an array ({use})", _AS_ARRAY)
+            self.refuse(f"numbers are taken out of an array ({use})", _RETURNED)
 
     def computed(self, name: str, call: Kernel, args: Any, kwargs: Any) -> Any:
         """What NumPy makes of followed arrays: written down, or computed and reported."""

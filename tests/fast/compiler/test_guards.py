@@ -121,10 +121,39 @@ def test_programs_are_kept_up_to_a_limit_and_then_the_step_runs_eagerly():
     assert len(run.variants) == 8
 
 
+def test_a_number_that_changes_at_each_call_is_one_reason_that_names_it():
+    w, rates = leaf(5), [1.0]
+    run = mg.compile(lambda x: mg.sum(w * x * rates[0]).detach())
+
+    def call(rate):
+        rates[0] = rate
+        agree(run, np.ones(5))
+
+    for n in range(8):
+        call(n + 1.0)
+    with pytest.warns(mg.CompileWarning, match=r"none fits, as rates\[0\] was 8.0 and is 9.0"):
+        call(9.0)
+    call(10.0)
+    assert len(run.reasons) == 1
+
+
 # ---------------------------------------------------------------- what cannot be known runs eagerly
 
 
+def averaging(averages):
+    """A step may keep an average of its weights by hand."""
+
+    def written(w, x):
+        averages[:5] = 0.9 * averages[:5] + w.numpy()
+        return w * x
+
+    return written
+
+
 LOOKING = {
+    "written": averaging(np.zeros(5)),
+    "written where it is large": averaging(np.zeros(4000)),
+    "written into a copy of a tensor's": averaging(mg.zeros(5).numpy().copy()),
     "a mean in another dtype": lambda w, x: w * np.mean(x.numpy(), 0, np.float32),
     "where": lambda w, x: w[: len(np.where(x.numpy() > 0)[0])],
     "item": lambda w, x: w * 2.0 if mg.sum(x).item() > 1 else w * 3.0,
@@ -146,6 +175,33 @@ def test_a_step_that_looks_at_numbers_runs_eagerly(reading):
     assert len(run.reasons) == 1
     assert "test_guards.py:" in run.reasons[0]
     assert run.source.startswith("# runs eagerly")
+
+
+def test_a_container_that_the_step_fills_holds_what_it_does_eagerly():
+    """Also at the first call, which says what it changes."""
+    w, seen = leaf(5), []
+    run = mg.compile(lambda x: seen.append(x * 2.0) or mg.sum(w * x).detach())
+    with pytest.warns(mg.CompileWarning, match=r"the step changes seen\[1\]"):
+        agree(run, np.ones(5))
+    assert [type(x) for x in seen] == [np.ndarray] * 2
+
+
+def test_an_attribute_that_is_set_to_a_number_of_numpy_s_is_a_number():
+    class State:
+        """Of an epoch."""
+
+    w, state = leaf(5), State()
+    state.largest = None
+
+    def step(x):
+        state.largest = x.max()
+        return mg.sum(w * x).detach()
+
+    run = mg.compile(step)
+    for n in range(1, 4):
+        agree(run, np.full(5, float(n)))
+        assert (type(state.largest), state.largest) == (np.float64, n)
+    assert run.reasons == []
 
 
 def test_a_draw_of_python_s_own_generator_is_noticed_at_the_first_call():
