@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, checked_keywords
 
 from .arrays import Array, Mask
 from .attention import MultiHeadAttention
 from .cache import KVCache
 from .feed_forward import ActivationFunction, Dropout, FeedForward, GatedFeedForward
 from .initialisers import Seed, generator
-from .module import Module
+from .module import Module, keywords_of
 from .norm import LayerNorm
 from .renamed import renamed
 
@@ -55,8 +55,10 @@ class BlockOptions:
     @classmethod
     def of(cls, layer: Module, keywords: dict[str, Any]) -> tuple[BlockOptions, dict[str, Any]]:
         """A block's options among its keywords, and the keywords of its attention."""
-        names = {field.name for field in fields(cls)}
-        options = cls(**{name: keywords[name] for name in keywords.keys() & names})
+        names = [field.name for field in fields(cls)]
+        of_attention, _ = keywords_of(MultiHeadAttention)
+        checked_keywords(type(layer).__name__, keywords, dict.fromkeys([*names, *of_attention]))
+        options = cls(**{name: keywords[name] for name in keywords.keys() & {*names}})
         if options.norm_order not in ("pre", "post", "both"):
             raise ArgumentError(
                 f'{type(layer).__name__}: norm_order must be "pre", "post" or "both", '

@@ -119,7 +119,7 @@ def _one_hot(targets: Array, L: Array, axis: int, ignore_index: int | None) -> N
     if classes.shape != shape:
         raise ShapeError(
             f"cross_entropy_loss: targets must have the logits' shape without the classes, "
-            f"{shape}, got {classes.shape}"
+            f"{shape}, got {classes.shape}{_remedy(classes, L.shape, shape)}"
         )
     if classes.dtype.kind not in "iu":
         raise DTypeError(
@@ -135,11 +135,18 @@ def _one_hot(targets: Array, L: Array, axis: int, ignore_index: int | None) -> N
     return hot.astype(L.dtype)
 
 
+def _remedy(targets: Array, full: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to write for integers of another shape than the rows', where that is certain."""
+    if targets.shape == full:
+        return "; a distribution is floats: write targets.astype(float)"
+    return "; write targets[..., 0]" if targets.shape == (*shape, 1) else ""
+
+
 def _distribution(targets: Array, L: Array, ignore_index: int | None) -> Array:
     if targets.shape != L.shape:
         raise ShapeError(
             f"cross_entropy_loss: a target distribution must have the logits' shape {L.shape}, "
-            f"got {targets.shape}"
+            f"got {targets.shape}; of classes write targets.astype(int)"
         )
     if ignore_index is not None:
         raise ArgumentError("cross_entropy_loss: ignore_index needs integer targets")

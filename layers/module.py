@@ -91,7 +91,7 @@ class Module(Parameters):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if kwargs:
-            offered, others = _keywords(cls)  # type: ignore[arg-type]
+            offered, others = keywords_of(cls)  # type: ignore[arg-type]
             if not others or cls.__module__.startswith("layers."):
                 new = {k: v for k, v in kwargs.items() if k not in old_names(cls.__init__)}
                 checked_keywords(cls.__name__, new, offered, others)
@@ -336,7 +336,7 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _keywords(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
+def keywords_of(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
     """The keywords that a layer is made with, and whether its `**` may take others."""
     parameters = [*signature(kind.__init__).parameters.values()][1:]
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]

@@ -81,7 +81,7 @@ class Batches:
             raise ArgumentError("batches(*sequences): a number among them; write batch_size=64")
         if not isinstance(self.batch_size, int | np.integer) or self.batch_size < 1:
             raise ArgumentError(
-                f"batches: batch_size must be an integer from 1 on, got {self.batch_size}"
+                f"batches: batch_size must be an integer from 1 on, got {self.batch_size!r}"
             )
         if self.rng is not None and not isinstance(self.rng, np.random.Generator):
             raise DTypeError(

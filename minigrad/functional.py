@@ -7,7 +7,7 @@ have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from .engine.array_protocol import data_of
 from .engine.context import enable_grad
 from .engine.creation import tensor
-from .engine.errors import GradientError, ShapeError
+from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.listener import Listener, notify
 from .engine.refusals import explained
 from .engine.tensor import Node, Operand, Rules, Tensor, backpropagate, seed_of
@@ -54,6 +54,10 @@ def grad(
     >>> float(mg.grad(first, x))
     12.0
     """
+    if not isinstance(output, Tensor) and callable(output):
+        raise DTypeError("grad(output, inputs): the output is a function; write mg.grad(f(x), x)")
+    if isinstance(inputs, Mapping):
+        raise DTypeError("grad(output, inputs): inputs is a dict; write list(inputs.values())")
     single = isinstance(inputs, Tensor)
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for i, x in enumerate(wanted):

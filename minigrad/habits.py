@@ -10,10 +10,11 @@ classes, `tokens` integers, and `model`, `layer`, `optimizer` and `rng` are what
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
-from typing import NamedTuple
+from inspect import signature
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,10 @@ chunk | mg.split(x, 3, axis=1) | As many equal parts.
 unbind | list(x) | Along the first axis.
 eq, ne, lt, le, gt, ge | x.numpy() > 0 | A comparison is an array of booleans.
 isnan, isfinite, isinf | np.isfinite(x.numpy()) | For the first NaN of a run, with its op: mg.anomaly().
+amax, amin | x.max(axis=1) | NumPy's name; x.min too.
+cat, concat | mg.concatenate([x, x], axis=0) | NumPy's name.
+reciprocal, rsqrt | 1 / x | Or 1 / mg.sqrt(x).
+zero_grad | x.grad = None | Or optimizer.zero_grad().
 grad_fn | x.node | The op that made it, with its edges and what it saved.
 detach_ | x.detach() | The result shares x's memory.
 zero_, fill_, copy_, add_, sub_, mul_, div_, uniform_, normal_, set_ | x.assign_(np.zeros((2, 3))) | The one call that writes in place; within mg.no_grad(), x -= 0.1 writes too.
@@ -63,21 +68,38 @@ cpu, cuda, device | model | Leave it out: every tensor is in the computer's own 
 float, double, half, bfloat16 | model.to(np.float32) | In place, for parameters and what layers cast inputs to.
 weight | layer.W | x W, of shape (d_in, d_out): PyTorch's is the transpose, and from_torch copies it.
 bias | layer.b | None without use_bias.
+W | layers.Conv2d(3, 5, 2).weight | Convolutions and norms call it weight.
+append, add, insert, extend, pop | Sequential(*model, mg.relu) | A new one of the layers that it has.
+fit, train_on_batch | optimizer.step() | Training is a loop of yours: zero_grad(), loss.backward(), step() for each of mg.data.batches.
+predict | model(x) | Within mg.no_grad(), after model.eval().
+summary, count_params | print(model) | Its layers, shapes and numbers of parameters.
+weights, get_weights, variables, trainable_weights, trainable_variables | model.parameters() | Or model.state_dict(), copies of the arrays by name.
+set_weights | model.load_state_dict(model.state_dict()) | Arrays by name.
+trainable | model.freeze() | And model.unfreeze().
 in_features, out_features, input_size, hidden_size | layer.W.shape | (d_in, d_out).
 numel, num_parameters | sum(p.size for p in model.parameters()) | print(model) says it too.
 _cache | layer.cache | X, Q, K, V, A, O, C and the mask of a forward on an array.
 """
 
+OPTIMIZER_HABITS = """
+param_groups | optimizer.lr | A number, to read and to set; parts with settings of their own are optimizer.groups.
+learning_rate | optimizer.lr | To read and to set.
+params | optimizer.parameters | A list of tensors.
+state | optimizer.state_dict() | Copies of all that it keeps.
+minimize, apply_gradients | optimizer.step() | After loss.backward().
+"""
+
 FUNCTION_HABITS = """
 cat, concat | mg.concatenate([x, x], axis=0) | NumPy's name.
 manual_seed, seed, set_seed | layers.seed(0) | For layers made without rng=; dropout and batches take rng=np.random.default_rng(0).
-randn, rand, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal((2, 3))) | NumPy draws, mg.tensor takes the array.
+randn, rand, random, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal((2, 3))) | NumPy draws, mg.tensor takes the array.
 arange, linspace, eye, full, empty, diag, meshgrid | mg.tensor(np.arange(3.0)) | NumPy makes the array, mg.tensor takes it.
+Value, Scalar | mg.tensor(2.0, requires_grad=True) | A tensor of one number.
 zeros_like, ones_like, full_like | mg.zeros(x.shape, dtype=x.dtype) | mg.ones takes a shape too.
 from_numpy, as_tensor, asarray, array, Variable, FloatTensor, DoubleTensor, LongTensor, IntTensor, BoolTensor | mg.tensor(np.ones(3)) | Copies the array and keeps its dtype.
 Parameter, ParameterList, ParameterDict | mg.tensor(np.ones(3), requires_grad=True) | Assigned to a layer's attribute, it is a parameter, also in a list or dict.
 nn | from minigrad import layers | Linear, SelfAttention, LSTM, Conv2d, … stand in layers.
-F | mg.relu(x) | Functions stand in mg itself.
+F, functional | mg.relu(x) | Functions stand in mg itself.
 autograd | mg.grad(mg.sum(x * x), [x]) | Or loss.backward().
 set_grad_enabled, inference_mode, stop_gradient | mg.no_grad() | With `with`, or as a decorator; mg.enable_grad() is the opposite.
 device, set_default_device, get_default_device | mg.tensor(np.ones(3)) | Every tensor is in the computer's own memory.
@@ -85,6 +107,11 @@ set_default_dtype, get_default_dtype, float32, float64, float16, int64 | mg.tens
 mm, bmm, mv, dot, inner | x @ x.T | Batches are multiplied matrix by matrix.
 add_, sub, mul, div, neg, pow, true_divide | x * x | Operators, or mg.multiply and the like.
 clamp | mg.clip(x, 0.0, 1.0) | NumPy's name.
+amax, amin | mg.max(x, axis=1) | NumPy's name; mg.min too.
+log2, log10 | mg.log(x) / np.log(2.0) | By the logarithm of the base.
+tan, sinh, cosh | mg.sin(x) / mg.cos(x) | Written out, by sin, cos and exp.
+logsigmoid, log_sigmoid, LogSigmoid | -mg.softplus(-x) | Written out.
+round, floor, ceil, isnan, isfinite | np.round(x.numpy()) | Of the array: there is no gradient.
 unsqueeze | mg.expand_dims(x, 0) | NumPy's name.
 permute, movedim | mg.transpose(x, (1, 0)) | It takes every axis, as NumPy's does; mg.moveaxis moves one.
 view, flatten | mg.reshape(x, (3, 2)) | Or mg.ravel(x).
@@ -97,7 +124,10 @@ one_hot | np.eye(5)[targets] | mg.cross_entropy takes the classes themselves.
 normalize | x / mg.norm(x, axis=-1, keepdims=True) | Written out.
 embedding | mg.take(x, tokens % 2, axis=0) | Or layers.Embedding(n_tokens, d_model).
 allclose, isclose, equal | np.allclose(x.numpy(), x.numpy()) | np.testing.assert_allclose says where they differ.
-binary_cross_entropy, bce_loss, BCELoss | mg.binary_cross_entropy_with_logits(x, np.ones((2, 3))) | It takes the scores before the sigmoid.
+binary_cross_entropy, bce_loss, bce_with_logits, sigmoid_cross_entropy, BCELoss | mg.binary_cross_entropy_with_logits(x, np.ones((2, 3))) | It takes the scores before the sigmoid.
+mean_squared_error | mg.mse_loss(x, np.ones((2, 3))) | Both of one shape.
+mae_loss, mean_absolute_error, MAELoss | mg.l1_loss(x, np.ones((2, 3))) | Both of one shape.
+cosine_similarity | mg.sum(x * x, axis=-1) / (mg.norm(x, axis=-1) * mg.norm(x, axis=-1)) | Written out.
 interpolate, UpsamplingNearest2d, UpsamplingBilinear2d | mg.upsample(image, scale_factor=2) | mode="bilinear" draws lines; layers.Upsample is the layer.
 conv_transpose, Conv2DTranspose | mg.conv_transpose2d(image, np.ones((3, 5, 2, 2)), stride=2) | layers.ConvTranspose2d(3, 5, 2, 2) is the layer.
 max_pool1d, max_pool2d, avg_pool1d, avg_pool2d | mg.max_pool(image, 2) | mg.avg_pool too; layers.MaxPool2d(2) is the layer.
@@ -109,7 +139,10 @@ vmap | x @ x.T | Ops take leading axes as batches.
 DataLoader, TensorDataset, Dataset | mg.data.batches(np.ones((4, 2)), np.ones(4), batch_size=2, rng=rng) | rng shuffles anew in each epoch.
 pad_sequence | mg.data.pad_sequences([[1, 2, 3], [4]], -1) | batches(..., pad=0) pads each batch.
 Adagrad, Adadelta, RAdam, NAdam, LBFGS, Adamax | mg.optim.Adam(model.parameters(), lr=1e-3) | SGD, RMSprop, Adam and AdamW are offered.
-lr_scheduler, CosineAnnealingLR, StepLR, OneCycleLR, LambdaLR | mg.optim.schedule.cosine(optimizer, 100) | Its step() sets optimizer.lr.
+lr_scheduler, CosineAnnealingLR, LambdaLR | mg.optim.schedule.cosine(optimizer, 100) | Its step() sets optimizer.lr.
+StepLR | mg.optim.schedule.step(optimizer, 30, factor=0.1) | Its step() sets optimizer.lr.
+LinearLR | mg.optim.schedule.linear(optimizer, 100) | Its step() sets optimizer.lr.
+OneCycleLR | mg.optim.schedule.one_cycle(optimizer, 100) | The highest rate is optimizer.lr as it was.
 ReduceLROnPlateau | mg.optim.schedule.plateau(optimizer, patience=5) | Its step(loss) lowers optimizer.lr once the loss stops falling.
 ExponentialLR | mg.optim.schedule.exponential(optimizer, 0.99) | Its step() multiplies optimizer.lr.
 clip_grad_norm_ | mg.optim.clip_grad_norm(model.parameters(), 1.0) | It returns the norm before clipping.
@@ -117,16 +150,18 @@ clip_grad_value_ | mg.optim.clip_grad_value(model.parameters(), 1.0) | Entry by 
 GradScaler, autocast, amp | mg.optim.LossScale(optimizer) | For training in float16.
 EMA, swa_utils, AveragedModel | mg.optim.MovingAverage(model.parameters(), 0.99) | The exponential moving average of weights.
 ModuleList, ModuleDict | [Linear(3, 3), Linear(3, 2)] | A list or dict assigned to an attribute; its layers' parameters are found.
-ReLU | Sequential(Linear(3, 5), mg.relu, Linear(5, 2)) | Functions stand between layers as they are.
+MLP, Neuron | Sequential(Linear(3, 16), mg.tanh, Linear(16, 1)) | Functions stand between layers as they are.
+ReLU, Activation | Sequential(Linear(3, 5), mg.relu, Linear(5, 2)) | Functions stand between layers as they are.
 Tanh, Sigmoid, GELU, SiLU, Softmax, LogSoftmax, LeakyReLU, ELU, Softplus, Mish | Sequential(Linear(3, 5), mg.tanh) | Functions stand between layers as they are: mg.tanh, mg.sigmoid, mg.gelu, mg.silu, mg.softmax, …
-Lambda | Sequential(lambda x: x * 2) | Any function of a tensor is a layer.
+Lambda, Reshape, Permute, Unflatten, Residual | Sequential(lambda x: x * 2) | Any function of a tensor is a layer.
 MultiheadAttention | layers.MultiHeadAttention(8, 2) | d_model and n_heads; it returns one tensor, and (out, weights) with return_weights=True.
 MultiHeadSelfAttention, CausalSelfAttention, causal_self_attention | layers.MultiHeadAttention(8, 2, is_causal=True) | Without is_causal=True, every position sees every other.
 TransformerEncoderLayer | layers.TransformerBlock(8, 2) | Pre-norm unless norm_order="post".
 TransformerEncoder, Transformer | layers.Encoder(2, 8, 2) | n_layers, d_model, n_heads.
 TransformerDecoderLayer | layers.DecoderBlock(8, 2) | Self-attention, attention to a context, feed-forward.
 TransformerDecoder | layers.Decoder(2, 8, 2) | n_layers, d_model, n_heads.
-BatchNorm1d, BatchNorm2d, BatchNorm3d | layers.BatchNorm(3) | One for any number of axes after the channels.
+BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormalization | layers.BatchNorm(3) | One for any number of axes after the channels.
+LayerNormalization | layers.LayerNorm(8) | Over the last axis.
 InstanceNorm1d, InstanceNorm2d, InstanceNorm3d | layers.InstanceNorm(3) | One for any number of axes; use_weight=False, use_bias=False is PyTorch's without affine=True.
 adaptive_avg_pool1d, adaptive_avg_pool2d, GlobalAveragePooling2D | mg.adaptive_avg_pool(image, 1) | layers.AdaptiveAvgPool2d(1) is the layer.
 Dropout1d, Dropout2d, Dropout3d | layers.Dropout(0.1) | Entry by entry.
@@ -134,6 +169,9 @@ Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm,
 Adam, AdamW, RMSprop, SGD, clip_grad_norm, schedule | mg.optim.Adam(model.parameters(), lr=1e-3) | Optimizers stand in mg.optim.
 batches, pad_sequences | mg.data.batches(np.ones((4, 2)), batch_size=2) | It stands in mg.data.
 Dense | Linear(3, 2) | d_in and d_out.
+SimpleRNN | layers.RNN(3, 5) | d_in and d_hidden.
+Bidirectional | layers.LSTM(3, 5, bidirectional=True) | GRU and RNN take it too.
+init, kaiming_normal_, kaiming_uniform_, xavier_normal_, xavier_uniform_ | Linear(3, 2, init="he_normal") | He's is Kaiming's; also he_uniform, xavier_normal, xavier_uniform.
 sinusoidal_position_encoding, positional_encoding, PositionalEncoding, PositionEncoding | layers.sinusoidal_encoding(7, 8) | layers.SinusoidalPosition adds it to X.
 visualize_attention, plot_attention | layers.SelfAttention(8, 4, 4, rng=rng) | Run it within `with mg.trace() as t`, then t.attention(tokens).plot("a.svg").
 causal_mask, generate_square_subsequent_mask | layers.create_causal_mask(5) | True or 0: may attend.
@@ -166,6 +204,10 @@ need_weights | return_weights |
 key, value, memory, encoder_hidden_states | context | Keys and values both come from it
 return_attention, output_attentions | return_weights |
 causal | is_causal |
+norm_first | norm_order | "pre" or "post"
+min, a_min | low |
+max, a_max | high |
+atol, rtol | tolerance |
 dropout_p, dropout_rate, rate | p, dropout |
 input | x, logits |
 target, labels, y_true | targets, target |
@@ -190,7 +232,11 @@ inplace, out | | leave it out: ops never write to their inputs
 training, train | | leave it out: call dropout only while training, or use layers.Dropout with model.eval()
 approximate_, size_average, reduce | reduction |
 reduction, ignore_index, label_smoothing, weight | | layers.cross_entropy_loss(logits, targets, ignore_index=0, reduction="sum") has it, and label_smoothing= and weight=
-proj_size, add_bias_kv, add_zero_attn, padding_mode, track_running_stats | | it is not offered
+start_dim, end_dim | | write x.reshape(len(x), -1), or layers.Flatten()
+activation | | put a function behind the layer: Sequential(Linear(3, 4), mg.relu)
+allow_unused | | leave it out: of an unused input the gradient is zeros
+max_lr | | leave it out: the highest rate is optimizer.lr as it was
+norm_type, padding_idx, proj_size, add_bias_kv, add_zero_attn, padding_mode, track_running_stats | | it is not offered
 set_to_none, closure | | leave it out: zero_grad() sets gradients to None, and step() takes no function
 """
 
@@ -249,15 +295,27 @@ def for_name(name: str, table: str, offered: Iterable[str] = ()) -> str:
     found = _by_name(table).get(name)
     if found is not None:
         return found.remedy
-    functions = getattr(sys.modules.get("minigrad"), "__all__", ())
-    if name in functions:
-        return f"write mg.{name}(x)" if table is TENSOR_HABITS else f"write mg.{name}"
-    if name.removesuffix("_") in functions:
-        return f"write mg.{name[:-1]}(x). Ops never write to their inputs."
+    offers = vars(sys.modules["minigrad"])
+    function: Any = offers.get(name.removesuffix("_"))
+    if getattr(function, "__module__", "").startswith("minigrad.ops"):
+        if name[-1] == "_":
+            return f"write mg.{_call(function)}. Ops never write to their inputs."
+        if table is TENSOR_HABITS:
+            return f"write mg.{_call(function)}"
+    if name in offers["__all__"] and table is not TENSOR_HABITS:
+        return f"write mg.{name}"
     if table is TENSOR_HABITS and hasattr(np.ndarray, name):
         return f"write x.numpy().{name}(…). The array has it; nothing is recorded."
     near = get_close_matches(name, list(offered), n=1, cutoff=0.7)
     return f"the nearest is {near[0]}" if near else ""
+
+
+def _call(function: Callable[..., object]) -> str:
+    """A call of a function of tensors, with what it cannot go without."""
+    parameters = signature(function).parameters.values()
+    needed = [p for p in parameters if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
+    shown = [f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in needed]
+    return f"{function.__name__}({', '.join(shown)})"
 
 
 def tensor_names() -> list[str]:
@@ -297,6 +355,7 @@ def markdown() -> str:
         ("Silent differences", DIFFERENCES),
         ("Tensors", TENSOR_HABITS),
         ("Layers", LAYER_HABITS),
+        ("Optimizers", OPTIMIZER_HABITS),
         ("Functions and classes", FUNCTION_HABITS),
         ("Keywords", KEYWORD_HABITS),
     ):

@@ -136,7 +136,8 @@ def state_of(part: Part, call: str = "save") -> StateDict:
         return dict(deepcopy(part.bit_generator.state))
     if not hasattr(part, "state_dict"):
         raise ArgumentError(
-            f"{call}: a {type(part).__name__} has no state_dict, so it cannot be kept"
+            f"{call}: a {type(part).__name__} has no state_dict, so it cannot be kept; give the "
+            "model itself, and plain values as step= or note="
         )
     state = part.state_dict()
     generators = {path: state_of(generator) for path, generator in _generators(part).items()}

@@ -32,6 +32,11 @@ UNPACKED = {  # how to get several results of a layer, by the name of its one ou
     "O": "layers.scaled_dot_product_attention(Q, K, V) returns (O, A), its output and its weights",
     "H": "recurrent layers return (H, state) when called with return_state=True",
 }
+VALUES_ALONE = {  # of ops that in PyTorch return the indices too
+    "max": "write x.max(axis) and x.argmax(axis), or mg.topk, which gives both",
+    "min": "write x.min(axis) and x.argmin(axis)",
+    "sort": "write mg.sort(x, axis) and mg.argsort(x, axis)",
+}
 
 
 class EntryCount(int):
@@ -262,10 +267,15 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
     def __iter__(self) -> Iterator[Tensor]:
         if self._data.ndim == 0:
             raise ShapeError("iteration over a 0-d tensor")
-        if self.name in UNPACKED and runs(sys._getframe(1), "UNPACK_SEQUENCE"):
+        remedy = UNPACKED.get(self.name or "")
+        frame = sys._getframe(1)
+        if remedy is None and self._node is not None:
+            remedy = VALUES_ALONE.get(self._node.op.name)
+            if remedy and frame.f_code.co_code[frame.f_lasti + 1] == len(self._data):
+                remedy = None  # as many names as entries: these may well be meant
+        if remedy and runs(frame, "UNPACK_SEQUENCE"):
             raise ShapeError(
-                f"unpacking {self.path} {self.shape}: it is one tensor, not several; "
-                f"{UNPACKED[self.name]}"
+                f"unpacking {self.path} {self.shape}: it is one tensor, not several; {remedy}"
             )
         return (self[i] for i in range(len(self._data)))
 

@@ -555,6 +555,11 @@ def op(**declaration: Any) -> Declare:
             raise DeclarationError(
                 f"op {kernel.__name__}: declared twice, first in {before.kernel.__module__}"
             )
+        if not {"tex", "vjp_tex"} <= declaration.keys():
+            raise DeclarationError(
+                f"op {kernel.__name__}: formulas are missing; write "
+                '@mg.op(tex=r"<x>^2", vjp_tex={"x": r"2 <g> <x>"}), with those of your function'
+            )
         made = registry[kernel.__name__] = Op(kernel, **declaration)  # a cell may run twice
         return made  # type: ignore[return-value]
 

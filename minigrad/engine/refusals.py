@@ -162,7 +162,8 @@ def _not_callable_so(
     if unknown is not None:
         return unknown
     text = str(error).partition("() ")[2] or str(error)
-    by_name = [f"{p.name}=" for p in parameters if p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    by_name = [f"{p.name}=" for p in parameters if p.kind is p.KEYWORD_ONLY]
+    by_name += [f"**{p.name}" for p in parameters if p.kind is p.VAR_KEYWORD]
     if "positional argument" in text and "missing" not in text and by_name:
         text += f"; the others go by keyword: {', '.join(by_name)}"
     return DTypeError(f"{shown}: {text}")

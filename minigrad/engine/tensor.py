@@ -362,9 +362,11 @@ def seed_of(call: str, output: Tensor, gradient: Operand | None) -> TensorOrArra
         )
     if gradient is None:
         if output._data.size != 1:
+            remedy = "out.sum().backward() or out.mean().backward(), or give one: "
+            remedy += "out.backward(gradient)" if call == "backward" else "grad_output="
             raise ShapeError(
                 f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
-                "out.sum().backward() or out.mean().backward(), or give one: out.backward(gradient)"
+                f"{remedy}"
             )
         return _unit_gradient(output._data.shape, output._data.dtype)
     if isinstance(gradient, np.ma.MaskedArray):

@@ -14,10 +14,10 @@ import numpy as np
 from .. import habits
 from ..engine.array_protocol import ForeignName, ForeignNames, data_of
 from ..engine.context import current
-from ..engine.errors import DTypeError, GradientError
+from ..engine.errors import DTypeError, GradientError, ShapeError
 from ..engine.op import Op, registry
 from ..engine.tensor import Operand, Tensor, TensorOrArray
-from . import composed
+from . import composed, select
 from .functions import astype
 from .shape import reshape, swapaxes, transpose
 
@@ -28,11 +28,25 @@ __all__ = ["not_recorded", "op_like"]
 _FORMS = {np.shape, np.ndim, np.size, np.result_type, np.iscomplexobj, np.isrealobj}
 _COMPARISONS = {np.allclose, np.array_equal}
 _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
+_WRITTEN_OUT = {  # NumPy's functions that are no op, by ops
+    "average": "mg.mean(x)",
+    "diff": "x[1:] - x[:-1]",
+    "dot": "x @ y",
+    "inner": "x @ y.T",
+    "log10": "mg.log(x) / np.log(10.0)",
+    "log2": "mg.log(x) / np.log(2.0)",
+    "ones_like": "mg.ones(x.shape)",
+    "tan": "mg.sin(x) / mg.cos(x)",
+    "vdot": "mg.sum(x * y)",
+    "zeros_like": "mg.zeros(x.shape)",
+}
 
 
 def op_like(name: str) -> Op | Callable[..., Any] | None:
     """The op, or the function composed of ops, of a NumPy function's name."""
     name = _OTHER_NAMES.get(name, name)
+    if name == "split":
+        return select.split
     if name in composed.__all__:
         composition: Callable[..., Any] = getattr(composed, name)
         return composition
@@ -42,7 +56,9 @@ def op_like(name: str) -> Op | Callable[..., Any] | None:
 def not_recorded(name: str) -> DTypeError:
     """The error of a NumPy function that no op is called for, though one may have its name."""
     remedy = "use x.numpy() to leave the graph"
-    if op_like(name):
+    if name in _WRITTEN_OUT:
+        remedy = f"write {_WRITTEN_OUT[name]}, or {remedy}"
+    elif op_like(name):
         remedy = f"call minigrad.{_OTHER_NAMES.get(name, name)} with its own arguments"
     return DTypeError(f"np.{name} on a Tensor would not be recorded; {remedy}")
 
@@ -54,6 +70,8 @@ def _array_ufunc(
     if {"d->?", "dd->?"}.intersection(ufunc.types):
         return getattr(ufunc, method)(*map(data_of, inputs), **kwargs)
     found = op_like(ufunc.__name__)
+    if any(out.__class__ is np.ndarray for out in kwargs.get("out", ())):
+        raise DTypeError(f"{not_recorded(ufunc.__name__)}, or write a = a + x for a += x")
     if method != "__call__" or found is None or kwargs:
         raise not_recorded(ufunc.__name__)
     return found(*inputs)
@@ -123,6 +141,16 @@ def _spread(method: Op) -> Callable[..., Tensor]:
     return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
 
 
+def _flatten(self: Tensor, *axes: int, **named: Any) -> TensorOrArray:
+    """All entries in one row, as NumPy's method; PyTorch's takes axes."""
+    if axes:
+        raise ShapeError(
+            "x.flatten(): one row of all entries, as NumPy's; write x.reshape(len(x), -1) to keep "
+            "the first axis"
+        )
+    return composed.ravel(self, **named)
+
+
 for _name, _sign, _op in (
     ("add", "+", registry["add"]),
     ("sub", "-", registry["subtract"]),
@@ -146,7 +174,7 @@ _ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
     "argmax": composed.argmax,
     "argmin": composed.argmin,
     "argsort": composed.argsort,
-    "flatten": composed.ravel,
+    "flatten": _flatten,
     "ravel": composed.ravel,
     "reshape": _spread(reshape),
     "transpose": _spread(transpose),
@@ -155,6 +183,6 @@ _ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
 }
 for _name, _attribute in _ATTRIBUTES.items():
     setattr(Tensor, _name, _attribute)
-for _name in {*habits.tensor_names(), *registry, *dir(np.ndarray)}:
+for _name in {*habits.tensor_names(), *registry, *composed.__all__, "split", *dir(np.ndarray)}:
     if _name[0] != "_" and not hasattr(Tensor, _name):
         setattr(ForeignNames, _name, ForeignName(_name))

@@ -74,6 +74,13 @@ def _turned(name, axes):
     return function_at("transpose", axes, name)
 
 
+def _every_axis(x, axes):
+    if axes is None or np.ndim(axes) != 1 or len(axes) == np.ndim(x):
+        return None
+    swap = f"; write x.swapaxes({axes[0]}, {axes[1]}) to swap two" if len(axes) == 2 else ""
+    return f"axes don't match array: it takes all {np.ndim(x)} of x's, got {len(axes)}{swap}"
+
+
 def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(_x(rng, 2, 3, 5))
     yield call(_x(rng, 2, 3, 5), (1, 2, 0))
@@ -87,6 +94,7 @@ def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
     lambda x, axes: _turned("<x>", axes_order(x.ndim, axes)),
     lambda x, axes: _turned("<g>", inverse_order(axes_order(x.ndim, axes))),
     _transpose_samples,
+    requires=_every_axis,
 )
 def transpose(x, axes: Sequence[int] | None = None):
     """Puts the axes in another order, reversed when none is given.

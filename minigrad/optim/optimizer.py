@@ -13,7 +13,7 @@ from typing import Any, SupportsFloat, TypeAlias, TypeVar
 
 import numpy as np
 
-from ..engine.errors import ArgumentError, DTypeError, ShapeError
+from ..engine.errors import ArgumentError, DTypeError, MissingNameError, ShapeError
 from ..engine.listener import Listener, clear_gradients, notify
 from ..engine.tensor import Tensor
 from ..engine.types import Array, DType, StateDict
@@ -111,6 +111,11 @@ class Optimizer:
         super().__setattr__(name, value)
         vars(self)["version"] = self.version + 1
         notify(Listener.setting_written, self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise MissingNameError(
+            f"{type(self).__name__!r} object", name, "OPTIMIZER_HABITS", dir(type(self))
+        )
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value}" for name, value in self._settings().items())

@@ -92,7 +92,7 @@ def checked_parameters(call: str, parameters: object) -> list[Tensor]:
         if not p.requires_grad:
             raise ArgumentError(
                 f"{call}: {_said(p, i)} needs no gradient and would never move; leave it out: "
-                "[p for p in parameters if p.requires_grad]"
+                "[p for p in parameters if p.requires_grad]; or train it: p.requires_grad_()"
             )
         if first.setdefault(id(p), i) != i:
             raise ArgumentError(
