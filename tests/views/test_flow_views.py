@@ -12,6 +12,7 @@ import minigrad as mg
 from layers import Linear
 from minigrad.errors import ArgumentError
 from minigrad.optim import SGD
+from minigrad.watching import Flow
 
 
 def run(name="a", *, nan_at=-1):
@@ -68,6 +69,19 @@ def test_the_heat_map_is_whole_xml_with_a_title_and_no_name_breaks_out(tmp_path)
     assert "gradient rms of 5 rows at 4 steps" in str(described["flow-desc"])
     assert "prefers-color-scheme: dark" in text
     assert "\u202e" not in text
+
+
+def test_two_losses_are_drawn_on_one_scale(tmp_path):
+    """Equal heights are equal losses, and no label stands on another."""
+    flow = Flow(every=1)
+    for step, loss in enumerate((8.0, 4.0, 2.0)):
+        flow.add("logged", {"step": step, "loss": loss, "val_loss": loss / 2})
+    drawn = flow.draw(tmp_path / "losses.svg").read_text()
+    curves = re.findall(r'class="curve curve\d" points="([^"]*)"', drawn)
+    train, val = ([float(p.split(",")[1]) for p in points.split()] for points in curves)
+    assert train[1:] == val[:2]
+    ends = re.findall(r'y="([\d.]+)">(?:val_)?loss<', drawn)
+    assert abs(float(ends[0]) - float(ends[1])) > 10
 
 
 def test_the_same_run_gives_the_same_picture_and_themes_differ(tmp_path):

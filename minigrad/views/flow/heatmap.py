@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import groupby, pairwise
 from math import isfinite, log10
@@ -113,34 +113,45 @@ class _Picture:
     # ------------------------------------------------------------------ the loss
 
     def _loss(self) -> Iterator[str]:
+        """Curves of at most two losses, or else of what was logged, on one scale."""
         names = [name for name in self.flow.log_names if "loss" in name] or self.flow.log_names
-        for i, name in enumerate(names[:2]):
-            points = [(s, x) for s, x in self.flow.logs(name) if isfinite(x)]
-            if points:
-                yield from self._curve(name, points, i)
-
-    def _curve(self, name: str, points: list[tuple[int, float]], i: int) -> Iterator[str]:
-        numbers = [x for _, x in points]
+        logged = {name: self.flow.logs(name) for name in names[:2]}
+        curves = {name: [(s, x) for s, x in logs if isfinite(x)] for name, logs in logged.items()}
+        numbers = [x for points in curves.values() for _, x in points]
+        if not numbers:
+            return
         logs = min(numbers) > 0 and max(numbers) > 20 * min(numbers)
         low, high = (log10(f(numbers)) if logs else f(numbers) for f in (min, max))
-        if i == 0:
-            ends = (max(numbers), ABOVE + 8), (min(numbers), ABOVE + LOSS_HEIGHT)
-            for value, at in ends:
-                yield text(LEFT - 8, at + 3, "muted", sized(value), anchor="end")
-            axes = f"M{LEFT} {ABOVE + 8}V{ABOVE + LOSS_HEIGHT}H{LEFT + PLOT}"
-            yield f'<path class="axis" d="{axes}"/>'
 
         def height(x: float) -> float:
             part = ((log10(x) if logs else x) - low) / (high - low or 1)
             return ABOVE + LOSS_HEIGHT - (LOSS_HEIGHT - 8) * part
 
-        spots = [(self.x(step), height(x)) for step, x in points[:: max(1, len(points) // PLOT)]]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
-        title = f"<title>{escape(one_line(name))}</title>"
-        yield f'<polyline class="curve curve{i}" points="{line}">{title}</polyline>'
-        x, y = spots[-1]
-        shown = f"{one_line(name, 14)}{' (log)' if logs else ''}"
-        yield text(x + 6, y + 3, f"label{i}", shown)
+        for end in dict.fromkeys((max(numbers), min(numbers))):
+            yield text(LEFT - 8, height(end) + 3, "muted", sized(end), anchor="end")
+        axes = f"M{LEFT} {ABOVE + 8}V{ABOVE + LOSS_HEIGHT}H{LEFT + PLOT}"
+        yield f'<path class="axis" d="{axes}"/>'
+        yield from self._curves(curves, height, " (log)" * logs)
+
+    def _curves(
+        self,
+        curves: dict[str, list[tuple[int, float]]],
+        height: Callable[[float], float],
+        scale: str,
+    ) -> Iterator[str]:
+        """Each curve with its name at its end, the names one above the other."""
+        ends = list[tuple[float, float, int, str]]()  # y and x of a curve's last point
+        for i, (name, points) in enumerate(curves.items()):
+            some = points[:: max(1, len(points) // PLOT)]
+            spots = [(self.x(step), height(x)) for step, x in some]
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+            title = f"<title>{escape(one_line(name))}</title>"
+            yield f'<polyline class="curve curve{i}" points="{line}">{title}</polyline>'
+            ends += [(y, x, i, f"{one_line(name, 14)}{scale}") for x, y in spots[-1:]]
+        lowest = float(ABOVE + LOSS_HEIGHT)
+        for y, x, i, shown in sorted(ends, reverse=True):
+            yield text(x + 6, min(y, lowest) + 3, f"label{i}", shown)
+            lowest = min(y, lowest) - CELL_HEIGHT
 
     def x(self, step: int) -> float:
         """The x of a step: between the column of the sample before it and the next."""
@@ -209,7 +220,7 @@ class _Picture:
         for x, kind, label in ((0, "zero", "0"), (54, "alarm", "NaN")):
             yield rect(kind, LEFT + 520 + x, y, 17, 17)
             yield text(LEFT + 541 + x, y + 12, "muted", label)
-        said = "dark names: parameters; grey names: values between layers; blank: no gradient"
+        said = "names in grey: values between layers; others: parameters; blank: no gradient"
         yield text(LEFT, y + 32, "muted", said)
 
     def _findings(self, y: int) -> Iterator[str]:
