@@ -368,11 +368,12 @@ def pad(x, pad_width, constant_values=0, mode="constant"):
     """
     if mode not in PAD_MODES:
         raise ArgumentError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
+    pad_widths(pad_width, np.ndim(x))  # raises
     if mode != "constant":
-        return np.pad(x, pad_widths(pad_width, np.ndim(x)), mode)
+        return np.pad(x, pad_width, mode)
     if np.ndim(constant_values) != 0 or isinstance(constant_values, str):
         raise ArgumentError("constant_values must be one number; a mode goes by keyword, mode=…")
-    return np.pad(x, pad_widths(pad_width, np.ndim(x)), constant_values=constant_values)
+    return np.pad(x, pad_width, constant_values=constant_values)
 
 
 @pad.vjp("x")
@@ -381,5 +382,5 @@ def _(g, x_shape, pad_width, mode):
     widths = pad_widths(pad_width, len(x_shape))
     if mode == "constant":
         return g[tuple(slice(b, b + n) for (b, _), n in zip(widths, x_shape, strict=True))]
-    sources = np.pad(np.arange(prod(x_shape)).reshape(x_shape), widths, mode)
+    sources = np.pad(np.arange(prod(x_shape)).reshape(x_shape), pad_width, mode)
     return scatter_add(g, sources, (prod(x_shape),)).reshape(x_shape)

@@ -156,6 +156,15 @@ def test_the_dtype_of_a_result_does_not_depend_on_its_size(declared, invoke, mon
             assert invoke(declared, inputs, settings).dtype == made.dtype
 
 
+@pytest.mark.only(lambda op: op.overlay is not None)
+def test_large_arrays_may_be_of_the_other_byte_order(declared, invoke):
+    """As files have them that were written on other machines."""
+    given, settings = _large(declared, np.float32)
+    expected = invoke(declared, given, settings)
+    found = invoke(declared, [x.astype(x.dtype.newbyteorder()) for x in given], settings)
+    assert_same(found.astype(np.float32), expected, 1e-5)
+
+
 BESIDE_ONE = {
     "maximum": mg.maximum,
     "minimum": lambda x, one: mg.minimum(one, x),

@@ -160,6 +160,8 @@ AXES_OF_A_NUMBER = {
     "repeat": lambda x: mg.repeat(x, 2, axis=0),
     "take": lambda x: mg.take(x, [0, 0], axis=-1),
     "cumsum": lambda x: 2 * mg.cumsum(x, axis=0),
+    "pad": lambda x: 2 * mg.pad(x, 1),
+    "pad with the edge": lambda x: 2 * mg.pad(x, (1, 2), mode="edge"),
 }
 
 

@@ -164,8 +164,10 @@ def by_rows(view: Array, kernel: Array, images: Array) -> tuple[Array, Array, Ar
 def suits(x: Array, weight: Array, bias: Array | None = None) -> bool:
     """Whether all are plain arrays of one dtype that BLAS takes."""
     given = [x, weight] if bias is None else [x, weight, bias]
-    return x.dtype.char in "fd" and all(
-        one.__class__ is ndarray and one.dtype == x.dtype for one in given
+    return (
+        x.dtype.char in "fd"
+        and x.dtype.isnative
+        and all(one.__class__ is ndarray and one.dtype == x.dtype for one in given)
     )
 
 
