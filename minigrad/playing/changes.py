@@ -164,8 +164,18 @@ class OptimizerStep(Change):
             yield "optimizer.load_state_dict(state)"
         yield "optimizer.step()"
         yield "state = optimizer.state_dict()"
-        yield "for w, e in zip(weights, moved, strict=True):"
-        yield "    changes.append(partial(mg.replace, e.path, w.numpy()))"
+        anchored = any(place.path.startswith("/") for place in self.values)
+        path, calls = (
+            'f"/{e.path}"' if anchored else "e.path",
+            [place.call for place in self.values],
+        )
+        if all(call is None for call in calls):
+            yield "for w, e in zip(weights, moved, strict=True):"
+            yield f"    changes.append(partial(mg.replace, {path}, w.numpy()))"
+        else:
+            yield f"calls = {calls}  # of parameters of one path, in the order of their first use"
+            yield "for w, e, call in zip(weights, moved, calls, strict=True):"
+            yield f"    changes.append(partial(mg.replace, {path}, w.numpy(), call=call))"
 
 
 @dataclass(frozen=True)

@@ -203,8 +203,6 @@ class PlaySession:
         held = any(e.kind == "parameter" for e in learning)
         kind = "parameter" if held else "leaf"
         moved = {address_of(trace, e): e for e in learning if e.kind == kind}
-        if again := next((place.path for place in moved if place.call is not None), ""):
-            raise ArgumentError(f"two parameters have the path {again}: name them apart")
         if not moved:
             raise ArgumentError("no parameter got a gradient in this run, so there is no step")
         weights = {place: tensor(e.value, requires_grad=True) for place, e in moved.items()}

@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 import minigrad as mg
 from layers import Linear
 from minigrad.errors import ArgumentError
+from minigrad.optim import Adam
 from minigrad.playing.run import Source
 from minigrad.playing.session import PlaySession
 from minigrad.views.attention import attentions
@@ -312,6 +313,28 @@ def test_values_of_one_path_are_told_apart_by_their_call(capsys):
     played.step(0.1)
     exec(played.python(), {"steps": steps})
     assert float(capsys.readouterr().out) == played.run.loss
+
+
+def test_a_step_moves_parameters_of_one_path_each_by_its_own_gradient(capsys):
+    """Two layers of no model have one name, and one parameter has the end of their paths."""
+    rng = np.random.default_rng(0)
+    first, second = Linear(3, 2, use_bias=False, rng=rng), Linear(2, 2, use_bias=False, rng=rng)
+    W = mg.tensor(rng.normal(size=(2, 3)), requires_grad=True, name="W")
+    adam = Adam([W, *first.parameters(), *second.parameters()], lr=0.1)  # marks them
+
+    def layers():
+        return mg.sum(mg.tanh(second(mg.tanh(first(W)))))
+
+    played = session(layers)
+    for _ in range(2):
+        played.step(0.1, "Adam")
+    exec(played.python(), {"layers": layers})
+    assert float(capsys.readouterr().out) == played.run.loss
+    for _ in range(2):
+        adam.zero_grad()
+        layers().backward()
+        adam.step()
+    assert layers().item() == pytest.approx(played.run.loss, rel=1e-12)
 
 
 # ---------------------------------------------------------------- served
