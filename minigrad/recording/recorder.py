@@ -197,10 +197,10 @@ class Recorder(Listener):
         self._given_memory: set[int] = set()  # of leaves, which someone may overwrite
         self._overwritten: set[int] = set()  # memory that was
         self._written = writes.latest
-        self._analyzed = (0, 0)  # how many entries and backward steps there were
+        self._analyzed = (0, 0, 0)  # how many entries, backward steps and sweeps there were
         self._settings: Arguments = ()  # of the op that is about to run, if it draws
         self._sweeps = Sweeps()
-        self.earlier: list[tuple[Entry, Array, dict[str, Array]]] = []  # steps of dropped sweeps
+        self.earlier: list[tuple[int, Array, dict[str, Array]]] = []  # steps of dropped sweeps
         self._listening = listen(self)
         self._entered_before = False
 
@@ -494,7 +494,7 @@ class Recorder(Listener):
         leaves = {leaf for leaf, brought in self._sweeps.leaves.items() if brought.keys() & numbers}
         for dropped in (self.entries[i] for i in sorted(gone)):
             if isinstance(dropped.gradient, np.ndarray):
-                self.earlier.append((dropped, dropped.gradient, self.sent(dropped)))
+                self.earlier.append((dropped.id, dropped.gradient, self.sent(dropped)))
             dropped.gradient, dropped.why = None, EARLIER
             for edge in self.into(dropped):
                 if edge.contribution is not None and self.entries[edge.source].op is None:
@@ -639,6 +639,9 @@ class Recorder(Listener):
             brought[self._sweeps.number] = self._sum(before, part)
             entry = self.entries[value]
             entry.gradient, entry.why = self._total(brought), ""
+            if not entry.needs:  # it was frozen at its first use
+                given = id(leaf) in self._open.layer_inputs
+                entry.kind, entry.needs = "input" if given else "leaf", True
 
     def mark_input(self, tensor: Tensor) -> None:
         self._open.layer_inputs[id(tensor)] = tensor

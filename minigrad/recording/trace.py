@@ -132,7 +132,7 @@ class TraceRecord(Recorder):
         return self._checked(check_by_hand(self), ops)
 
     def _checked(self, found: Checks, ops: bool) -> Checks:
-        dropped = [entry.id for entry, _, _ in self.earlier]
+        dropped = [i for i, _, _ in self.earlier]
         ran = [self.entries[i] for i in dict.fromkeys([*self.backward_steps, *dropped])]
         self._measure_steps(ran, ops)
         steps = (r for kind in KINDS.values() for r in self._of_steps(kind, ran, ops))
@@ -148,8 +148,8 @@ class TraceRecord(Recorder):
                 if known is None or (ops and known.ok is None):
                     assert kind.measure is not None
                     entry.note(kind.measure(self, entry))
-        for entry, gradient, sent in self.earlier if ops else ():
-            entry.note(self._checked_step(entry, gradient, sent))
+        for i, gradient, sent in self.earlier if ops else ():
+            self.entries[i].note(self._checked_step(self.entries[i], gradient, sent))
 
     def _of_steps(self, kind: CheckKind, ran: list[Entry], ops: bool) -> list[CheckResult]:
         """The results of the steps that ran; none where none was to be measured."""
@@ -203,7 +203,7 @@ class TraceRecord(Recorder):
             for entry in self.entries
         ]
         calls = {i: call for i, call in self._calls.items() if not call.op.effect}
-        state = vars(self) | {"_open": _OpenRun(), "_calls": calls, "entries": shown, "earlier": []}
+        state = vars(self) | {"_open": _OpenRun(), "_calls": calls, "entries": shown}
         del state["_listening"]
         return state
 
@@ -214,7 +214,7 @@ class TraceRecord(Recorder):
     def analyze(self) -> None:
         """Find what the sizes of gradients mean, once for each state of the record."""
         self._settle()
-        ran = len(self.entries), len(self.backward_steps)
+        ran = len(self.entries), len(self.backward_steps), self._sweeps.number
         if ran != self._analyzed:
             self._analyzed = ran
             went = dict.fromkeys(self.backward_steps)

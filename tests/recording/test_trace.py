@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import SelfAttention
+from layers import Linear, SelfAttention
 from minigrad.errors import DTypeError, GradientError
 from minigrad.recording.record import rms
 from minigrad.recording.trace import TraceRecord
@@ -402,12 +402,40 @@ def test_what_several_sweeps_over_one_graph_found_is_counted_once(rng, sweeps):
 
 
 def test_a_gradient_penalty_in_each_of_two_steps_is_checked_as_it_ran(rng):
+    """So is it in a copy of the record, with the steps of the first sweeps."""
     x, w = (mg.tensor(rng.normal(size=s), requires_grad=True, name=n) for n, s in LEAVES)
     with mg.trace() as t:
         for _ in range(2):
             slopes = mg.grad(mg.mean(mg.tanh(x @ w) ** 3), [x], create_graph=True)
             mg.sum(slopes[0] ** 2).backward()
+    back = pickle.loads(pickle.dumps(t))
     assert t.check(ops=True).ok
+    assert len(back.check(ops=True).steps) == len(t.check(ops=True).steps)
+
+
+def test_a_trace_that_is_looked_at_between_two_sweeps_is_analyzed_anew(rng):
+    """Softmax does not see b, so its gradient is rounding, of which the second sweep has more."""
+    x, b = (mg.tensor(rng.normal(size=s), requires_grad=True, name="b") for s in ((3, 5), ()))
+    with mg.trace() as t:
+        y = mg.sum(mg.softmax(x + b) * rng.normal(size=(3, 5)))
+        y.backward(retain_graph=True)
+        assert t["b"].state == "cancels"
+        x.grad = b.grad = None
+        y.backward(1000.0)
+    assert t["b"].state == "cancels"
+
+
+def test_a_parameter_that_was_frozen_at_its_first_use_is_one_all_the_same(rng):
+    """As in a loop of two models, where one is frozen while the other learns."""
+    layer = Linear(3, 2, rng=rng)
+    with mg.trace() as t:
+        layer.freeze()
+        target = layer(rng.normal(size=(5, 3)))
+        layer.unfreeze()
+        mg.mean((layer(rng.normal(size=(5, 3))) - target) ** 2).backward()
+    assert [(t[name].kind, t[name].needs, t[name].state) for name in "Wb"] == [
+        ("parameter", True, "ok"), ("parameter", True, "ok"),
+    ]  # fmt: skip
 
 
 def test_a_gradient_of_zero_is_no_cleared_one():
