@@ -199,6 +199,12 @@ class DecoderBlock(_Block):
         positions: ArrayLike | None = None,
         cache: KVCache | None = None,
     ) -> mg.Tensor:
+        if context is None:
+            raise ArgumentError(
+                f"{type(self).__name__}: context must be (B, m, d_context), got None; a block "
+                "without one is TransformerBlock(..., is_causal=True)"
+            )
+
         def look_at_context(X: mg.Tensor) -> mg.Tensor:
             of_context = None if cache is None else cache.of_context.of(context)
             return self.cross_attention(X, context_mask, context=context, cache=of_context)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError, checked_keywords
+from minigrad.errors import ArgumentError, ShapeError, checked_keywords, explained
 
 from .arrays import Array, Mask
 from .attention import group_heads, merge_heads, project_heads
@@ -179,6 +179,7 @@ class PerformerAttention(_Kernel):
         self.n_features, self.causal = n_features, is_causal
         self.redraw(self._draw(d_model, n_heads, heads))
 
+    @explained
     def redraw(self, rng: Seed = None) -> None:
         """Draw other features: a new estimate, independent of the last."""
         self.features = orthogonal_features(self.n_features, self.d_k, rng).astype(self.dtype)

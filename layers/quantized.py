@@ -17,6 +17,7 @@ from .attention import Attention
 from .linear import check_sizes
 from .module import Module, named
 from .options import AttentionOption, TokenPositions
+from .parameters import is_parameter
 
 __all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_bytes"]
 
@@ -287,7 +288,7 @@ def _multiplied(model: Module, weights: Collection[int]) -> Iterator[tuple[Modul
         for name, value in vars(module).items():
             if isinstance(value, TrainedQuantizedWeight):
                 yield module, name, value.W
-            elif name in unrounded or not isinstance(value, mg.Tensor):
+            elif name in unrounded or not is_parameter(value):
                 continue
             elif value.ndim == 2 and id(value) in weights:
                 yield module, name, value

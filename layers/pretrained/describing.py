@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from minigrad.errors import ArgumentError
+from minigrad.errors import ArgumentError, explained
 
 from ..layer_costs import CostCounter, copy_of_shapes, kv_cache_bytes
+from ..linear import check_sizes
 from .files import DTYPE_NAMES, Folder, open_folder
 from .loading import read_settings, unfilled
 from .models import Pretrained
@@ -65,6 +66,7 @@ class Checkpoint:
     memory: Memory | None = None
 
 
+@explained
 def describe(
     folder: str | os.PathLike[str],
     tokens: int | None = None,
@@ -138,6 +140,7 @@ def _memory(model: Pretrained, tokens: int | None, batch: int, dtype: np.dtype[A
     table = getattr(model, "position_embedding", None)
     positions = getattr(model, "max_len", None) or (np.inf if table is None else len(table.P))
     n = int(min(512, positions)) if tokens is None else tokens
+    check_sizes("describe", tokens=n, batch=batch)
     if n > positions:
         raise ArgumentError(f"describe: the model has {positions} positions, got tokens={n}")
     weights = sum(p.size * p.dtype.itemsize for p in model.parameters())

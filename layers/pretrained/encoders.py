@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad import Tensor
-from minigrad.errors import ArgumentError, FileError, ShapeError
+from minigrad.errors import ArgumentError, FileError, ShapeError, explained
 
 from ..arrays import Array, Mask
 from ..embedding import Embedding
@@ -127,6 +127,7 @@ class TextEncoder(Pretrained):
         real = (np.asanyarray(tokens) != self.pad).astype(np.intp)
         return self.pad + np.cumsum(real, axis=-1) * real
 
+    @explained
     def logits(self, X: Array) -> Tensor:
         """What the checkpoint's head says of what forward gave.
 
@@ -140,14 +141,17 @@ class TextEncoder(Pretrained):
             return self.classifier(self.pooled(X) if self.of_sentence else X).named("logits")
         return self._part("answer", "head")(X).named("logits")
 
+    @explained
     def next_sentence(self, X: Array) -> Tensor:
         """Logits of: the second segment follows the first, and it does not: (B, 2)."""
         return self._part("follows")(self.pooled(X)).named("logits")
 
+    @explained
     def pooled(self, X: Array) -> Tensor:
         """f(x W + b) of the first token x, for classifiers; BERT's f is tanh: (B, d_model)."""
         return self.pooled_by(self._part("pooler")(X[..., 0, :])).named("pooled")
 
+    @explained
     def sentence(self, tokens: ArrayLike, lengths: ArrayLike | None = None) -> Tensor:
         """One vector for each row of tokens, as the checkpoint's 1_Pooling and modules.json say.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minigrad.errors import ArgumentError, FileError
+from minigrad.errors import ArgumentError, FileError, explained
 
 from ..module import Module
 from ..transformer import LanguageModel
@@ -82,6 +82,7 @@ class Pretrained(Module):
             return ends
         return []
 
+    @explained
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model as it was read: the same files, names and dtypes.
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad import Tensor
+from minigrad.errors import explained
 
 from ..arrays import Array, Mask
 from ..cache import KVCache
@@ -64,10 +65,12 @@ class TextToText(Pretrained):
     def forward(self, tokens: ArrayLike, written: ArrayLike, mask: Mask | None = None) -> Tensor:
         return self.decode(written, self.encode(tokens, mask), mask)
 
+    @explained
     def encode(self, tokens: ArrayLike, mask: Mask | None = None) -> Tensor:
         """The context that the decoder attends to: (B, n, d_model)."""
         return self.encoder(self.embedding(tokens), mask)
 
+    @explained
     def decode(
         self,
         written: ArrayLike,
@@ -80,6 +83,7 @@ class TextToText(Pretrained):
         X = X if self.scale is None else mg.scale(X, self.scale)  # (B, m, d_model)
         return self.embedding.as_linear(X) if self.head is None else self.head(X)
 
+    @explained
     def writer(
         self, rows: Sequence[NDArray[np.integer]]
     ) -> tuple[AnsweringModel, list[NDArray[np.intp]]]:

@@ -6,19 +6,20 @@ The numbers are those that `transformers` computes; test_pretrained_transformers
 import contextlib
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layers import generate, load_pretrained
-from layers.pretrained import families
+from layers.pretrained import describe, families
 from layers.pretrained.config import Config
 from layers.pretrained.files import Folder, Stored, open_folder
 from layers.pretrained.loading import MODELS, _usual_sources
 from layers.pretrained.settings import read as settings_of
-from minigrad.errors import ArgumentError, FileError, MinigradError, ShapeError
-from tests.compare import assert_same
+from minigrad.errors import ArgumentError, DTypeError, FileError, MinigradError, ShapeError
+from tests.compare import assert_same, give_wrong_values
 from tests.layers.test_pretrained import (
     CONFIG,
     D_FF,
@@ -249,6 +250,22 @@ def test_segments_of_an_encoder_without_any_are_refused(tmp_path):
     model = load_pretrained(write_family("distilbert", tmp_path))
     with pytest.raises(ArgumentError, match="has no embedding of segments"):
         model(TOKENS, segments=0 * TOKENS)
+
+
+def test_whatever_a_pretrained_model_is_given_what_it_raises_is_an_error_of_ours(tmp_path):
+    bert = load_pretrained(write_family("bert", tmp_path / "bert"))
+    t5 = load_pretrained(write_family("t5", tmp_path / "t5"))
+    X = bert(TOKENS).numpy()
+    for method in (bert.logits, bert.pooled, bert.next_sentence):
+        give_wrong_values(method, [X])
+    give_wrong_values(bert.sentence, [TOKENS, [5]])
+    give_wrong_values(t5.encode, [TOKENS, None])
+    give_wrong_values(t5.decode, [TOKENS, t5.encode(TOKENS).numpy()])
+    give_wrong_values(t5.writer, [[TOKENS[0]]])
+    give_wrong_values(partial(describe, tmp_path / "bert"), [5, 1, np.float32])
+    for folder in (None, 3):
+        with pytest.raises(DTypeError, match=r"\.save\(folder\): "):
+            t5.save(folder)
 
 
 def test_a_t5_writes_what_its_logits_say(tmp_path):

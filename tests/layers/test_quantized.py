@@ -146,3 +146,17 @@ def test_a_row_that_is_no_number_stays_none(rng):
     x[1, 2] = np.nan
     found = L.QuantizedWeight(rng.normal(size=(7, 5))).product(x, None).numpy()
     np.testing.assert_array_equal(np.isnan(found).T, [[False, True, False]] * 5)
+
+
+def test_a_matrix_that_forward_keeps_is_no_weight(rng):
+    class Attends(L.Module):
+        def __init__(self):
+            self.to_keys = L.Linear(5, 5, rng=rng)
+
+        def forward(self, x):
+            self.keys = self.to_keys(x)
+            return mg.matmul(x, mg.transpose(self.keys)) + mg.matmul(x, self.keys)
+
+    small = L.quantize(Attends(), rng.normal(size=(5, 5)))
+    assert isinstance(small.keys, mg.Tensor)
+    assert isinstance(small.to_keys.W, L.QuantizedWeight)

@@ -123,6 +123,8 @@ OPTIONS = [
     ("TrainedQuantizedWeight: bits must be 2 to 8, got 2.5",
      lambda: L.TrainedQuantizedWeight(mg.tensor(z(3, 2)), 2.5)),
     ("rank must be an integer of at least 1", lambda: L.LowRankWeight(z(3, 2), 0, 1.0)),
+    *(("DecoderBlock: context must be (B, m, d_context), got None", lambda f=f: f(z(B, N, D), None))
+      for f in (L.DecoderBlock(D, H), L.Decoder(2, D, H))),
     ("one of its own for each of 2 blocks, as new_cache() makes them, got 1",
      lambda: L.Encoder(2, D, H)(z(1, N, D), cache=[L.KVCache()] * 2)),
     *(("version: Module counts there how often", f)
