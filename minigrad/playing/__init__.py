@@ -3,9 +3,8 @@
     session    a function, its changes, their undo, and the run that they give
     changes    each change: what it replaces, in words, and as Python
     values     what a page sends, as arguments of a run
-    difference what differs between a run and the one before it
     addresses  paths of a record's entries, as `mg.replace` understands them
-    run        a function that returns a loss, run within a trace
+    run        a function that returns a loss, run within a trace; what differs between two runs
     server     serves the page, and answers its requests
 
 It runs the user's own function each time, within `mg.replace` and `mg.ablate`.

@@ -12,7 +12,7 @@ from ..views.page import assembled, embedded
 from ..views.plain import one_line
 from ..views.serving import Served
 from .changes import arguments_of
-from .difference import alike, differences, moved
+from .run import alike, differences, moved
 from .session import OPTIMIZERS, PlaySession
 from .values import Argument
 
