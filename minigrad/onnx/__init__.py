@@ -90,7 +90,7 @@ def export_onnx(
                 roundings = written(runs, trials.axes, _names_of(function), made, external)
                 if len(runs) < len(trials.runs) and find_spec("onnxruntime") is None:
                     raise trials.error or AssertionError
-                check_model(made, trials.runs, roundings)
+                check_model(made, [*trials.runs, *trials.at_one()], roundings)
                 for file in sorted(Path(beside).iterdir(), reverse=True):  # the model comes last
                     move_into_place(file, target.with_name(file.name), "export_onnx")
             with no_grad():  # so that what layers show of their last call is of these inputs

@@ -186,6 +186,15 @@ class Trials:
             if found:
                 yield self._like(found)
 
+    def at_one(self) -> list[RecordedCall]:
+        """Runs with one length at 1: at which a function may drop an axis, or choose another way.
+
+        They are compared with the model, which is made without them.
+        """
+        given = self.runs[0].sizes
+        runs = [self._quiet_attempt(given | {symbol: 1}) for symbol in given]
+        return [run for run in runs if run is not None]
+
     def _like(self, runs: list[RecordedCall]) -> list[RecordedCall]:
         """The runs with the steps of the first one; why another run differs is kept in `error`."""
         alike = runs[:1]
@@ -238,17 +247,24 @@ class Trials:
         integers = [_array_of(x) for x in self.inputs.values() if _array_of(x).dtype.kind in "iu"]
         if not any(x.size > 1 and x.all() for x in integers):
             return None
-        error = self.error
-        with np.errstate(all="ignore"):
-            run = self.attempt(first.sizes, zeros=True)
-        self.error = error
-        if run is None or not all(np.isfinite(x).all() for x in run.values.values()):
+        run = self._quiet_attempt(first.sizes, zeros=True)
+        if run is None:
             return None
         try:
             check_same_steps(first, run)
         except ArgumentError:
             return None
         return run
+
+    def _quiet_attempt(self, sizes: Sizes, zeros: bool = False) -> RecordedCall | None:
+        """A run that nobody asked for: None too if it answers with NaN, infinities or nothing."""
+        error = self.error
+        with np.errstate(all="ignore"):
+            run = self.attempt(sizes, zeros=zeros)
+        self.error = error
+        if run is None or any(0 in step.out.shape for step in run.steps):
+            return None
+        return run if all(np.isfinite(x).all() for x in run.values.values()) else None
 
     def _is_batch(self, symbol: str) -> bool:
         """Whether it is the first axis of inputs, and of nothing else."""

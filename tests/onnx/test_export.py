@@ -423,6 +423,14 @@ REFUSED = {
         "getitem, at .*, is given other arguments at other sizes",
     ),
     "a rank by a size": (mg.squeeze, "computes another output", {"inputs": [X[:1]]}),
+    "an axis that is dropped at a batch of one": (
+        lambda x: mg.squeeze(mg.sum(x, -1, keepdims=True)),
+        "computes another output .* with {'batch': 1, 'length': 5}",
+    ),
+    "another way at a length of one": (
+        lambda x: mg.exp(x) if x.shape[1] > 1 else mg.tanh(x),
+        "computes another output .* with {'batch': 2, 'length': 1}",
+    ),
     "a loop over a size": (loop, "runs .* with batch 2, length 5, and .*; a loop over a size"),
     "a position by no formula": (lambda x: x[:, x.shape[1].bit_length()], "a number that is 3, 4"),
     "steps of a size": (lambda x: x[:, :: x.shape[1]], "steps that depend on the sizes"),
