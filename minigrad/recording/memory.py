@@ -20,7 +20,8 @@ class ForwardMemory:
         self.sizes: dict[int, int] = {}  # bytes of each array, by the id() of what owns it
         self._made: dict[int, int] = {}  # at which step; absent for what was there before
         self._used: dict[int, int] = {}  # at which step last
-        self._held: dict[int, int] = {}  # bytes that are kept for backward
+        # the parts that are kept for backward, each by its address and bytes
+        self._held: dict[int, set[tuple[int, int]]] = {}
         self._steps = 0
         self.over = False  # a backward step was run
 
@@ -46,9 +47,11 @@ class ForwardMemory:
         if not self.over and key not in self.sizes:
             self.sizes[key] = array.nbytes
             self._made[key] = self._steps if own else 0
-        before = self._held.get(key, 0)
-        self._held[key] = max(before, array.nbytes)
-        return self._held[key] - before
+        whole = array if own else writes.owner(array)
+        parts = self._held.setdefault(key, set())
+        before = min(whole.nbytes, sum(nbytes for _, nbytes in parts))
+        parts.add((array.__array_interface__["data"][0], array.nbytes))
+        return min(whole.nbytes, sum(nbytes for _, nbytes in parts)) - before
 
     @property
     def peak(self) -> int:
