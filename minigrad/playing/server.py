@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any
 
 from ..engine.errors import ArgumentError
+from ..views.data import number
 from ..views.page import assembled, embedded
 from ..views.plain import one_line
 from ..views.serving import Served
@@ -80,7 +81,7 @@ class PlayServer:
             "changes": [one_line(change.said) for change in s.changes],
             "undo": len(s.past),
             "redo": len(s.undone),
-            "loss": [before.loss, s.run.loss],
+            "loss": [number(before.loss), number(s.run.loss)],
             "alike": alike(before, s.run),
             "pictures": pictures,
             "moved": None if alike(before, s.run) else moved(before, s.run),
@@ -141,5 +142,7 @@ def _kind(default: Argument) -> str:
     return "number" if isinstance(default, int | float) else "text"
 
 
-def _typed(value: Argument) -> float | str:
+def _typed(value: Argument) -> float | str | None:
+    if isinstance(value, float):
+        return number(value)
     return " ".join(value) if isinstance(value, list | tuple) else value

@@ -230,7 +230,7 @@ class PlaySession:
 
     def _name(self, entry: Entry, index: tuple[int, ...] | None) -> str:
         name = label_of(self.run.trace, entry)
-        return name if index is None else f"{name}[{', '.join(map(str, index))}]"
+        return f"{name}[{', '.join(map(str, index))}]" if index else name  # a scalar's is ()
 
     @property
     def optimizer(self) -> tuple[str, float]:

@@ -260,6 +260,12 @@ def test_what_a_change_put_there_is_not_changed_itself():
     assert len(played.changes) == 1
 
 
+def test_the_entry_of_a_scalar_is_the_scalar_itself():
+    played = session()
+    played.set_entry(node(played, "loss"), [], 3.0)
+    assert [change.said for change in played.changes] == ["loss = 3"]
+
+
 def test_a_parameter_without_a_name_asks_for_one():
     w = mg.tensor([2.0], requires_grad=True)
     with pytest.raises(ArgumentError, match=r'has no name.*name="..."'):
@@ -349,6 +355,22 @@ def test_a_question_of_the_page_changes_the_run_and_one_of_an_older_page_does_no
         assert status == 200
         assert ("another page has changed this run" in text) == refused
     assert len(server.session.changes) == 1
+    server.close()
+
+
+def test_what_is_not_finite_reaches_the_page():
+    """The loss is NaN from the start, and so it stays with an infinite factor."""
+
+    def broken(factor=1.0):
+        x = mg.tensor([np.nan, 1.0], requires_grad=True, name="x")
+        return mg.sum(x * factor)
+
+    server = mg.play(broken)
+    assert answer_of(server.address)[0] == 200
+    given = {"do": "argument", "name": "factor", "value": "inf", "version": 0}
+    state, _ = server.answer(json.dumps(given).encode()).decode().split("\n")
+    assert json.loads(state)["loss"] == ["nan", "nan"]
+    assert json.loads(state)["arguments"] == [["factor", "inf", "number"]]
     server.close()
 
 

@@ -15,7 +15,8 @@ function heatCard(index, name, stat, caption) {
   const which = el("span.which");
   let matrix = 0;
   const say = (i, j, x) => {
-    reading.textContent = i === null ? "" : `[${indexOf(array, matrix, i, j).join(", ")}]${pooled ? " …" : ""}  ${digits(x)}`;
+    const at = shape.length > 0 && `[${indexOf(array, matrix, i, j).join(", ")}]${pooled ? " …" : ""}`;
+    reading.textContent = i === null ? "" : [at, digits(x)].filter(Boolean).join("  ");
   };
   function show() {
     place.replaceChildren(drawn(array, { matrix, kind, say, width: 280, height: 150, label }));

@@ -52,7 +52,7 @@ function facts(node) {
     ["shape", shapeOf(node)],
     ["dtype", node.dtype],
     ["FLOPs", flops !== undefined && counted(flops)],
-    ["saved", saved && [listed(saved.map(kept)), ` · ${counted(node.saved_bytes || 0)} bytes`]],
+    ["saved", saved && [listed(saved.map(kept)), ` · ${counted(node.saved_bytes || 0)} byte${node.saved_bytes === 1 ? "" : "s"}`]],
     ...Object.entries(node.settings || {}).map(([name, text]) => [name, [settingOf(text)]]),
     ["gradient", stateBadge(node)],
     ["there / here", times("ratio", ratio, 3)],
