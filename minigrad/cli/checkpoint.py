@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from ..engine.errors import ArgumentError, MinigradError
 from ..engine.tensor import Tensor
 from ..playing.run import Guess, Source
 from ..views.model_figures import likeliest, quoted
-from ..views.plain import one_line
+from ..views.plain import of_bytes, one_line
 from .sentence import DEFAULT_TEXT
 
 if TYPE_CHECKING:
@@ -237,13 +238,28 @@ class CheckpointRun:
     # ---------------------------------------------------------------- sizes
 
     def _check_sizes(self, task: Task) -> None:
-        """Raise ArgumentError for a token or a length that is too large."""
+        """Raise ArgumentError for a token, a length or a need of memory that is too large."""
         n_tokens, n = self.settings["n_tokens"], task.ids.shape[1]
         if (largest := max(*task.ids.flat, *task.targets, 0)) >= n_tokens:
             raise ArgumentError(f"token {largest} is beyond the model's {n_tokens:,}")
         context = self.settings.get("max_len") or self.config.get("max_position_embeddings")
         if context and n > context:
             raise ArgumentError(f"--text has {n:,} tokens; the model's context holds {context:,}")
+        needs, has = self._bytes_needed(task), memory()
+        if has and needs > has:
+            raise ArgumentError(
+                f"{n:,} tokens need about {of_bytes(needs)} of memory, this machine has "
+                f"{of_bytes(has)}: give a shorter --text"
+            )
+
+    def _bytes_needed(self, task: Task) -> int:
+        """About how much the run holds: weights, their copies and gradients, and every value."""
+        s, (rows, n) = self.settings, task.ids.shape
+        of_weights = 3 * self.folder.n_entries + 5 * s["n_tokens"] * s["d_model"]
+        of_block = 10 * s["n_heads"] * n * n + n * (28 * s["d_model"] + 8 * s["d_ff"])
+        of_logits = 8 * n * s["n_tokens"] * (task.objective != "similarity")
+        of_text = of_block * s["n_layers"] + of_logits
+        return int(self.dtype.itemsize * (of_weights + rows * of_text))
 
     # ---------------------------------------------------------------- the run
 
@@ -306,6 +322,13 @@ def numbers(option: str, text: str, count: int) -> list[int]:
             raise ArgumentError(f"{option} {part}: the model's tokens are 0 to {count - 1:,}")
         found += range(first, last + 1)
     return found
+
+
+def memory() -> int:
+    """Bytes of this machine's memory; 0 where they cannot be known."""
+    with suppress(AttributeError, OSError, ValueError):
+        return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return 0
 
 
 @contextmanager

@@ -213,6 +213,11 @@ def test_what_cannot_be_is_one_line_before_the_weights_are_read(
     refused(said, "explain", "--model", hub(which), *arguments)
 
 
+def test_more_memory_than_there_is_is_refused(refused, gpt2, monkeypatch):
+    monkeypatch.setattr(checkpoint, "memory", lambda: 1000)
+    refused("6 tokens need about", "explain", "--model", gpt2, "--text", TEXT)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
