@@ -154,7 +154,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        return (self.name or self.op or f"{self.kind} {self.id}") + self.which_value
+        return (self.name or self.op or f"{self.kind} {self.leaf}") + self.which_value
 
     @property
     def leaf(self) -> int:

@@ -281,8 +281,8 @@ class _Folding:
         if single and len({*names}) == len(names) and above + names[0] not in taken:
             return names, True
         called = single and len({*names}) == 1 and len(chain.blocks[0].items) == 1
-        leaves = (self.trace.entries[i] for twins in chain.twins() for i in twins)
-        own = any(leaf.learns for leaf in leaves)
+        twins = ([self.trace.entries[i] for i in one] for one in chain.twins())
+        own = any(one[0].learns and one[0].leaf != one[1].leaf for one in twins)
         word = names[0] if called else "layer" if own else "step"
         base, tries = word, 1
         while f"{above}{base}[0]" in taken:

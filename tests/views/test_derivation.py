@@ -303,6 +303,34 @@ def two_backward_passes_as_those_of_a_sum(rng):
     return loss
 
 
+def _losses_of_a_loop(rng, write):
+    """Four backward passes, the last of them to come; alike, so that most are folded."""
+    layer = layers.Linear(3, 2, rng=rng)
+    optimizer = mg.optim.SGD(layer.parameters(), lr=0.1)
+    X, targets = rng.normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
+
+    def loss():
+        for _ in range(3):
+            mg.cross_entropy(layer(X), targets).backward()
+            if write:
+                optimizer.step()
+        return mg.cross_entropy(layer(X), targets)
+
+    return loss
+
+
+@says(
+    ". 4 backward passes ran in this record", "(8 numbers in all", "`step[0] … step[2]` are alike"
+)
+def gradients_that_a_loop_adds_up(rng):
+    return _losses_of_a_loop(rng, write=False)
+
+
+@says("(8 numbers in all", "`step[0] … step[2]` are alike", "$`W^{(1)}`$, then $`W^{(2)}`$")
+def steps_of_training_that_forget_to_clear_the_gradients(rng):
+    return _losses_of_a_loop(rng, write=True)
+
+
 @says(r"$`L^{(2)} \in \mathbb{R}^{3}`$", r"L &= \sum_{i} H_i")
 def a_leaf_that_is_called_l_beside_the_loss(rng):
     x = leaf(rng, 3, name="L")

@@ -201,6 +201,7 @@ class DerivationPlan:
                 named |= {*users}
         origins = {i: self.detached_from(i) for i in named}
         named |= {origin for origin in origins.values() if origin is not None}
+        named.update(self.roots)  # of which L is the sum, if there are several
         bare = (i for i in named if i not in self.inlined and self.number(i) is None)
         return {i for i in bare if self.detached_from(i) is None}
 
