@@ -14,7 +14,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextvars import ContextVar
-from functools import partial
+from dis import get_instructions
+from functools import lru_cache, partial
 from inspect import getattr_static
 from operator import is_
 from types import (
@@ -283,6 +284,7 @@ class Dependencies:
         words = {name for part in codes for name in part.co_names}
         texts = {x for part in codes for x in part.co_consts if isinstance(x, str)}
         self.words |= words | texts  # getattr and vars() find attributes by strings
+        variables = frozenset().union(*map(_variables, codes))
         spaces = [function.__globals__]
         for space in spaces:  # modules within modules too
             found = [x for word in words if isinstance(x := space.get(word), ModuleType)]
@@ -291,7 +293,12 @@ class Dependencies:
             ]
             spaces += [vars(m) for m in own if all(vars(m) is not known for known in spaces)]
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
-        named = [(space, word) for space in spaces for word in sorted(words) if word in space]
+        named = [
+            (space, word)
+            for space in spaces
+            for word in sorted(variables if space is function.__globals__ else words)
+            if word in space
+        ]
         read = partial(_named, cells, named, function)
         return self._hold(read, function=(function, cells, named))
 
@@ -348,6 +355,13 @@ def _with_nested(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _with_nested(constant)
+
+
+@lru_cache(maxsize=1024)
+def _variables(code: CodeType) -> frozenset[str]:
+    """The global variables that it names; `co_names` has the names of attributes too."""
+    kinds = "_GLOBAL", "_NAME", "_GLOBALS"
+    return frozenset(x.argval for x in get_instructions(code) if x.opname.endswith(kinds))
 
 
 def _is_installed(module: str, file: str) -> bool:

@@ -5,7 +5,7 @@ computes of them outside the ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary, ref
 from zlib import crc32
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor, TensorOrArray
-from ...engine.types import Array, Kernel
+from ...engine.types import Array, DType, Kernel
 from .compare import difference
 from .dependencies import Dependencies
 from .program import (
@@ -32,6 +32,7 @@ from .symbol import Symbol, Untraceable
 
 __all__ = ["Gradients", "OutsideOps", "ValueMap", "form", "is_same_view"]
 
+View: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], DType, int]
 _AS_ARRAY = "write it as an op of minigrad, or pass the number as an argument"
 _RETURNED = f"{_AS_ARRAY}; to print or keep a result, return it and look at it after the call"
 
@@ -53,6 +54,7 @@ class ValueMap:
     Attributes:
         leaves: every Tensor that the program reads or writes and did not make, by id.
         entry_of: gives the Value of what some leaf's `.grad` was at the start.
+        cuts: what the step has cut from arguments, by the entries that it shows.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class ValueMap:
         self.leaves: dict[int, Tensor] = {}
         self.entry_of: Callable[[Array], Value | None] = lambda array: None
         self._sums = [(x, _checksum(x)) for x in found.arrays()]  # of arrays from outside
+        self.cuts: dict[View, list[Value]] = {}
         self._known: dict[int, tuple[ref[Array], Value]] = {}  # by id, while the array lives
         self._whole: dict[int, Tensor] = {}  # the Tensor that an array is the whole of
         for tensor in self.tensors():
@@ -210,11 +213,23 @@ class ValueMap:
             for things in (self._arguments(), self.fixed.values())
         )
         if arguments and len(arguments + others) > 1:
-            self.refuse("an array lies in memory that several arguments share", "pass copies")
+            if others or self._only_one_with_view(array) is None:
+                self.refuse("an array lies in memory that several arguments share", "pass copies")
         return next(iter(arguments + others), None)
+
+    def _only_one_with_view(self, array: Array) -> Value | None:
+        """What shows these very entries of an argument's memory: an argument or what the step has
+        cut from one; None unless that is one Value. Arguments may be windows of one array.
+        """
+        given = [x for x in self._arguments() if isinstance(x, np.ndarray)]
+        found = [self._of_array(x) for x in given if is_same_view(x, array)]
+        found += self.cuts.get(_view_of(array), [])
+        return found[0] if len(set(map(id, found))) == 1 else None
 
     def _cut(self, array: Array, owner: Array) -> Value:
         """An array cut from one that is known: the same cut, whatever that one then holds."""
+        if (same := self._only_one_with_view(array)) is not None:
+            return self.know(array, same)
         base, offset = self._of_array(owner), address(array) - address(owner)
         for held, value in list(self._known.values()):
             if (other := held()) is not None and is_same_view(other, array):
@@ -243,8 +258,11 @@ def _shares(other: object, array: Array) -> bool:
 
 def is_same_view(array: Array, other: Array) -> bool:
     """Whether two arrays show the same entries of the same memory."""
-    shown, shows = ((x.shape, x.strides, x.dtype, address(x)) for x in (array, other))
-    return shown == shows
+    return _view_of(array) == _view_of(other)
+
+
+def _view_of(array: Array) -> View:
+    return array.shape, array.strides, array.dtype, address(array)
 
 
 def _checksum(array: Array) -> int:
@@ -445,6 +463,8 @@ class OutsideOps(Follower):
             if whole.kind == "step" and has_layout(owner, whole):
                 self.values.know(owner, whole)  # it lives as long as what shows it, unlike `array`
         followed = array.view(Followed)
+        if whole.kind == "argument":
+            self.values.cuts.setdefault(_view_of(array), []).append(made.value)
         self.values.know(array, made.value)
         self.values.know(followed, made.value)
         step = made.value.step

@@ -99,6 +99,18 @@ def test_whether_a_graph_is_recorded_and_a_gradient_wanted_are_guards():
     assert run.recordings == 2
 
 
+def test_a_variable_is_no_guard_where_an_attribute_has_its_name():
+    """As `data` of a loop over batches, where the step writes `w.data`."""
+    space = {"mg": mg, "w": leaf(5)}
+    code = "def step(x):\n    loss = mg.sum(w * x)\n    w.data -= 0.1 * x\n    return loss.detach()"
+    exec(compile(code, "script.py", "exec"), space)
+    run = mg.compile(space["step"])
+    for n in range(3):
+        space["data"] = np.full(5, float(n))
+        run(space["data"])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
 def test_an_argument_that_the_step_also_reaches_itself_is_a_guard():
     w = leaf(5)
     run = mg.compile(simple(w))
@@ -282,6 +294,32 @@ def test_tokens_and_those_that_follow_may_be_windows_of_one_array(first):
     for here, there in [(0, 0), (1, 1), (2, 3), (4, 4), (5, 0)]:
         agree(run, tokens[here, :, first], tokens[there, :, -6:], leaves=[W])
     assert (run.recordings, run.reasons) == (1, [])
+
+
+WINDOWS = {  # what the step is given of a table, and what it cuts of that
+    "shifted": (lambda t: (t[:, :-1], t[:, 1:]), lambda x, y: (x, y)),
+    "features and target": (lambda t: (t[:, :-1], t[:, -1]), lambda x, y: (x[:, 2:], y[:, None])),
+    "one cut of the other": (lambda t: (t[:, :-1], t[:, 1:-1]), lambda x, y: (x[:, 1:], y)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_arguments_may_be_windows_of_one_array(name):
+    """Where they show the same entries, one is not taken for the other."""
+    given, used = WINDOWS[name]
+    w, tables = leaf(5), np.random.default_rng(0).normal(size=(6, 4, 8))
+
+    def loss_of(x, y):
+        x, y = used(x, y)
+        return mg.sum(mg.tanh(w[0] - x)) + mg.sum((w[1] - y) ** 2)
+
+    run = mg.compile(backward_of(loss_of))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mg.CompileWarning)
+        for here, there in [(0, 0), (1, 1), (2, 3), (4, 4), (5, 0)]:
+            agree(run, given(tables[here])[0], given(tables[there])[1], leaves=[w])
+    assert run.recordings == 1
+    assert bool(run.reasons) == (name == "one cut of the other")
 
 
 def test_a_step_that_draws_from_a_list_of_batches_runs_eagerly():
