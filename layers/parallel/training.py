@@ -231,6 +231,10 @@ class ShardedOptimizer:
     def lr(self, lr: float) -> None:
         self.optimizer.lr = lr
 
+    @property
+    def steps(self) -> int:
+        return int(self.optimizer.steps)
+
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
 

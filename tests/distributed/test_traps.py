@@ -156,6 +156,21 @@ def test_a_schedule_sets_the_rate_of_a_sharded_optimizer():
     assert dist.run(2, program) == [0.2, 0.2]
 
 
+def test_a_sharded_optimizer_skips_a_step_that_overflows():
+    def program():
+        w = mg.tensor(np.ones(3), requires_grad=True)
+        optimizer = ShardedOptimizer(SGD([w], lr=0.5))
+        scaler = LossScale(optimizer, scale=8.0)
+        for gradient in (1.0, np.inf):
+            optimizer.zero_grad()
+            scaler.backward(mg.sum(w * gradient))
+            scaler.step()
+        return w.numpy().tolist(), repr(scaler)
+
+    said = "LossScale(scale=4): 1 steps taken, 1 skipped"
+    assert dist.run(2, program) == [([0.5] * 3, said)] * 2
+
+
 def test_one_rank_alone_saves_a_sharded_model(tmp_path):
     def program():
         model = sharded()
