@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
-from typing import Any, cast
+from typing import Any
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -109,14 +109,30 @@ class DataParallel:
         if self._reductions % CHECK_EVERY == 0:
             check_alike("DataParallel.reduce()", self.model, self.ranks)
         self._reductions += 1
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        parameters = self.model.parameters()
         if self.ranks.size > 1:
-            self.reduced.note_reduced(parameters)
+            self.reduced.note_reduced([p for p in parameters if p.grad is not None])
         with mg.no_grad():
-            for bucket in _buckets(parameters):
-                flat = np.concatenate([np.ravel(cast(NDArray[Any], p.grad)) for p in bucket])
+            for bucket in _buckets(self._used(parameters)):
+                flat = np.concatenate([np.ravel(_gradient(p)) for p in bucket])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
+
+    def _used(self, parameters: list[mg.Tensor]) -> list[mg.Tensor]:
+        """Parameters that have a gradient on some rank, whose rows may need other layers."""
+        is_used = np.array([p.grad is not None for p in parameters])
+        if self.ranks.size > 1:
+            call = f"DataParallel.reduce() of {len(parameters)} parameters"
+            self.ranks.agree(call, "which of them have a gradient")
+            is_used = self.ranks.all_gather(is_used).any(axis=0)
+        return [p for p, used in zip(parameters, is_used, strict=True) if used]
+
+
+def _gradient(parameter: mg.Tensor) -> NDArray[Any]:
+    """The gradient of this rank's rows: zeros where they do not use the parameter."""
+    if parameter.grad is None:
+        return np.zeros(parameter.shape, parameter.dtype)
+    return np.asarray(parameter.grad)
 
 
 def _as_part(module: Module, path: str) -> Module:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LanguageModel, Linear
+from layers import LanguageModel, Linear, Sequential
 from layers.parallel import (
     DataParallel,
     ShardedOptimizer,
@@ -160,6 +160,23 @@ def test_gradients_of_parts_of_a_batch_may_be_added_up_before_they_are_sent():
     for W, b in dist.run(3, step):
         np.testing.assert_allclose(W, layer.W.grad, rtol=1e-12)
         np.testing.assert_allclose(b, layer.b.grad, rtol=1e-12)
+
+
+def test_a_layer_that_only_some_ranks_use_has_the_gradient_of_those():
+    """Of two alike, each used by one rank, and of a third that none uses."""
+    X = np.random.default_rng(5).normal(size=(6, 3))
+
+    def step():
+        layers = [Linear(3, 2, rng=k) for k in range(3)]
+        parallel = DataParallel(Sequential(*layers))
+        mg.sum(layers[dist.world().rank](parallel.rows(X))).backward()
+        parallel.reduce()
+        return [layer.W.grad for layer in layers]
+
+    for first, second, third in dist.run(2, step):
+        np.testing.assert_allclose(first, X[:3].sum(0)[:, None].repeat(2, 1))
+        np.testing.assert_allclose(second, X[3:].sum(0)[:, None].repeat(2, 1))
+        assert third is None
 
 
 def test_the_state_of_an_optimizer_is_split_among_ranks():
