@@ -24,6 +24,7 @@ from minigrad.errors import explained
 
 from .cost import A100_RIDGE, roofline
 from .embedding import Embedding
+from .linear import check_sizes
 from .module import Module
 
 __all__ = ["LayerCost", "kv_cache_bytes", "layer_cost"]
@@ -84,6 +85,9 @@ def layer_cost(
     >>> cost.backward == 2 * 353280 + (1 + 4) * 800 + 2 * 640, cost.verdict()
     (True, 'memory-bound')
     """
+    check_sizes("layer_cost", batch_size=batch_size, seq_len=seq_len)
+    if context_len is not None:
+        check_sizes("layer_cost", context_len=context_len)
     counter, width = CostCounter(), 0 if input_shape else _width(layer)
     dtype = max((p.dtype for p in layer.parameters()), default=np.dtype(float))
 

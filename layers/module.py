@@ -6,6 +6,7 @@ A layer assigns Tensors and Modules to attributes and writes `forward`; the rest
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 from functools import cache, lru_cache, wraps
 from inspect import signature
@@ -242,6 +243,11 @@ class Module(Parameters):
                 elif self._given_array is None and is_parameter(held):
                     mark_parameter(held)
                     held.name = held.name or path
+        elif value.__class__ in _NOT_WALKED and any(isinstance(x, Module) for x in value):
+            raise DTypeError(
+                f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found, "
+                "so they would not be trained; hold them in a list, a tuple or a dict"
+            )
         super().__setattr__(name, value)
         _set_version(self, self.version + 1)
 
@@ -360,6 +366,7 @@ _ARRAYS = (mg.Tensor, np.ndarray)
 # by class: a tracer is none of these
 _ARRAY_KINDS = (np.ndarray, list, tuple, DATA_VIEW)
 _HOLDERS = (Module, list, tuple, dict)  # of Modules and parameters
+_NOT_WALKED = (set, frozenset, deque, type({}.values()))  # have no paths, or no copy
 
 
 def _without_graph(value: Any) -> Any:

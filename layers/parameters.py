@@ -40,13 +40,13 @@ class Parameters:
 
     def named_modules(self) -> Iterator[tuple[str, Any]]:
         """This module (its path is "") and all below it, each once, with dotted paths."""
-        seen: set[Any] = set()
+        seen: set[int] = set()  # by id: a dataclass has no hash, and may equal another
         stack: list[tuple[str, Any]] = [("", self)]
         while stack:
             path, module = stack.pop()
-            if module in seen:
+            if id(module) in seen:
                 continue
-            seen.add(module)
+            seen.add(id(module))
             yield path, module
             children = [(join_path(path, name), child) for name, child in module.named_children()]
             stack.extend(reversed(children))
@@ -199,16 +199,16 @@ class Parameters:
 
     def __repr__(self) -> str:
         lines: list[str] = []
-        shown: set[Any] = set()
+        shown: set[int] = set()
         stack: list[tuple[str, str, Any]] = [("", "", self)]  # indentation, name, module
         while stack:
             indent, name, module = stack.pop()
             count = sum(parameter.size for parameter in module.parameters())
             lines.append(f"{indent}{name}{type(module).__name__}: {count:,} parameters")
-            if module in shown:
+            if id(module) in shown:
                 lines[-1] += " (shown above)"
                 continue
-            shown.add(module)
+            shown.add(id(module))
             for key, value in own_parameters(module):
                 note = "" if value.dtype == np.float64 else f" {value.dtype}"
                 note += "" if value.requires_grad or key in module.buffers else " frozen"

@@ -64,7 +64,9 @@ class _Cell(Module):
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
         if x.ndim != 2:
             raise ShapeError(f"{type(self).__name__}(x): x must be (B, {self.d_in}), got {x.shape}")
-        first = self.first_state(x.shape[0]) if state is None else self.states_of(state)
+        first = self.first_state(x.shape[0])
+        if state is not None:
+            first = self.states_of(state, type(self).__name__, (x.shape[0], self.d_hidden))
         after = self.step(x, *first)
         return after[0] if self.states == 1 else after
 
@@ -73,10 +75,15 @@ class _Cell(Module):
         zeros = mg.mark_constant(np.zeros((batch, self.d_hidden), self.dtype))
         return (zeros,) * self.states
 
-    def states_of(self, state: Array | Arrays) -> Arrays:
+    def states_of(self, state: Array | Arrays, call: str, shape: tuple[int, ...]) -> Arrays:
         """The states given, as a tuple; arrays are cast to the cell's dtype."""
-        parts = state if isinstance(state, tuple) else (state,)
-        return tuple(as_array(x, self.dtype) for x in parts)
+        given = state if isinstance(state, tuple) else (state,)
+        parts = tuple(as_array(x, self.dtype) for x in given)
+        if len(parts) != self.states or any(np.shape(part) != shape for part in parts):
+            got = ", ".join(str(np.shape(part)) for part in parts)
+            names = "(h, c), each" if self.states == 2 else "h,"
+            raise ShapeError(f"{call}: state must be {names} {shape}, got {got}")
+        return parts
 
     def from_input(self, x: Array, bias: Array | None) -> Array:
         """What the input brings to the gates: x W_ihᵀ + b."""
@@ -285,11 +292,8 @@ class _Recurrent(Module):
         """The state that each cell starts from."""
         if state is None:
             return [cell.first_state(batch) for cell in self.cells]
-        parts, shape = self.cells[0].states_of(state), (len(self.cells), batch, self.d_hidden)
-        if len(parts) != self.cell.states or any(np.shape(part) != shape for part in parts):
-            got = ", ".join(str(np.shape(part)) for part in parts)
-            names = "(h, c), each" if self.cell.states == 2 else "h,"
-            raise ShapeError(f"{type(self).__name__}: state must be {names} {shape}, got {got}")
+        shape = (len(self.cells), batch, self.d_hidden)
+        parts = self.cells[0].states_of(state, type(self).__name__, shape)
         return [tuple([part[k] for part in parts]) for k in range(len(self.cells))]
 
     def _check(self, X: mg.Tensor, mask: Array | None) -> None:

@@ -5,6 +5,7 @@ import gc
 import pickle
 import weakref
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -76,6 +77,22 @@ def test_a_shared_parameter_and_a_shared_module_come_once_and_are_shared_by_a_co
     for model in (tied, copy.deepcopy(tied)):
         paths = [path for path, _ in model.named_parameters()]
         assert paths == ["layers.0.W", "layers.0.b", "layers.1.b"]
+
+
+def test_layers_that_are_equal_dataclasses_are_two(rng):
+    @dataclass
+    class Scale(L.Module):
+        width: int
+
+        def __post_init__(self):
+            self.w = mg.tensor(np.ones(self.width), requires_grad=True)
+
+        def forward(self, x):
+            return x * self.w
+
+    model = L.Sequential(Scale(3), Scale(3))
+    assert [path for path, _ in model.named_parameters()] == ["layers.0.w", "layers.1.w"]
+    assert repr(model).count("Scale: 3 parameters") == 2
 
 
 def test_a_computed_tensor_is_no_parameter(rng):

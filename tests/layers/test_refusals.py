@@ -1,5 +1,7 @@
 """What layers refuse, each with its error and what that says: sizes, shapes, masks, options."""
 
+from collections import deque
+
 import numpy as np
 import pytest
 
@@ -122,6 +124,9 @@ OPTIONS = [
     ("sinusoidal_encoding: d_model must be even, got 5", lambda: L.SinusoidalPosition(5)),
     ("TrainedQuantizedWeight: bits must be 2 to 8, got 2.5",
      lambda: L.TrainedQuantizedWeight(mg.tensor(z(3, 2)), 2.5)),
+    *((f"layer_cost: {name} must be an integer of at least 1, got -2",
+       lambda name=name: L.layer_cost(HEADED, **{name: -2}))
+      for name in ("batch_size", "seq_len", "context_len")),
     ("rank must be an integer of at least 1", lambda: L.LowRankWeight(z(3, 2), 0, 1.0)),
     *(("DecoderBlock: context must be (B, m, d_context), got None", lambda f=f: f(z(B, N, D), None))
       for f in (L.DecoderBlock(D, H), L.Decoder(2, D, H))),
@@ -156,6 +161,9 @@ SHAPES = [
     ("LSTM(X): X must be (B, T, 2)", lambda: L.LSTM(2, 3)(z(1, 4, 5))),
     *(("GRUCell(x): x must be (B, 2), got (", lambda s=s: L.GRUCell(2, 3)(z(*s)))
       for s in [(2,), (2, 2, 2)]),
+    ("LSTMCell: state must be (h, c), each (2, 3), got (2, 3)",
+     lambda: L.LSTMCell(4, 3)(z(2, 4), z(2, 3))),
+    ("RNNCell: state must be h, (2, 3), got (1, 3)", lambda: L.RNNCell(4, 3)(z(2, 4), z(1, 3))),
     ("state must be (h, c), each (1, 1, 3)", lambda: L.LSTM(2, 3)(z(1, 4, 2), state=z(1, 1, 3))),
     ("KVCache: it holds (2, 3, n, 4), got (2, 3, 7, 5); each layer has a cache of its own",
      lambda: filled_cache().append(z(B, 3, N, 5), z(B, 3, N, 4))),
@@ -240,6 +248,9 @@ OTHERS = [
      lambda: filled_cache().append(z(B, 3, 1, 4, dtype=np.float32), z(B, 3, 1, 4))),
     (DTypeError, "KVCache.crop: lengths must be integers, got 2.5",
      lambda: filled_cache().crop(2.5)),
+    *((DTypeError, f"Linear.layers: layers in a {kind.__name__} are not found",
+       lambda kind=kind: setattr(L.Linear(3, 2), "layers", kind([mg.relu, L.Linear(2, 2)])))
+      for kind in (set, deque)),
     *((DTypeError, text, lambda f=f: f(L.Linear(3, 2))) for text, f in [
         ("Linear.load_state_dict(state, strict): ", lambda layer: layer.load_state_dict(None)),
         ("Linear.zero_grad(): got an unexpected keyword argument 'set_to_none'",
