@@ -66,6 +66,9 @@ __all__ = [
 P = ParamSpec("P")
 Axes: TypeAlias = int | tuple[int, ...] | None
 
+_KNOWN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}  # settings to take as is
+PYTHON_NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
+
 
 class Declare(Protocol):
     """A decorator that makes an op of a kernel; the op takes the kernel's parameters."""
@@ -151,25 +154,90 @@ class Op:
         needs_binding = not in_order or inspect.Parameter.empty in self.defaults
         self.arity = -1 if needs_binding else len(self.inputs)  # so many need no binding
 
-    def _refuse_strange_names(self) -> None:
-        known = {*self.signature.parameters}
-        of_a_call = {"out", *known, *(("i",) if self.variadic else ())}
-        if "out" in known:
-            raise DeclarationError(f"op {self.name}: out is the result, and no parameter's name")
-        declared = [("vjp_tex", known, tuple(self.vjp_tex))]
-        if self.flops:
-            declared.append(("flops", of_a_call, parameters_of(self.flops)))
-        for name, formula in {**self.vjp_tex, "tex": self.tex}.items():
-            if callable(formula):
-                declared.append((f"the formula of {name}", of_a_call, parameters_of(formula)))
-        for what, allowed, names in declared:
-            if strange := [name for name in names if name not in allowed]:
-                raise DeclarationError(
-                    f"op {self.name}: {what} names {strange}, which are no parameters"
-                )
-        if not self.inputs or (self.variadic and len(self.inputs) != 1):
-            rule = "variadic=True takes one input" if self.variadic else "vjp_tex names no input"
-            raise DeclarationError(f"op {self.name}: {rule}, got {self.inputs}")
+    def vjp(self, *inputs: str) -> Callable[[Function], Function]:
+        """Declare the backward rule of one input, or of several at once, which gives a tuple."""
+        if self.overlay is not None:
+            self.overlay.plans.clear()
+        return declare_rule(self, self.rules, self.plans, self.auxiliary, inputs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != self.arity:
+            inputs, settings = self._bound(args, kwargs)
+        else:
+            inputs, settings = args, self.defaults
+        for values in (inputs, settings):
+            for value in values:
+                apply = getattr(value, "__apply__", None)  # a Tensor has it
+                if apply is not None:
+                    try:
+                        return apply(self, inputs, settings)
+                    except MinigradError as error:
+                        raise without_our_frames(error) from error.__cause__
+        inputs = tuple([x if x.__class__ in PYTHON_NUMBERS else self.checked(x) for x in inputs])
+        apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
+        if apply is not None:  # a list of Tensors
+            return apply(self, inputs, settings)
+        try:
+            chosen = self.chosen(inputs, settings) or self
+            result = chosen.forward(*inputs, *settings)
+        except EXPLAINED as error:
+            raise self.explain(error, inputs, settings) from self.cause(error)
+        return result[0] if chosen.auxiliary else result
+
+    def _bound(self, args: Arguments, kwargs: dict[str, Any]) -> tuple[Arguments, Arguments]:
+        """The inputs and the settings of a call. Raises: DTypeError for what cannot be either."""
+        try:
+            inputs, settings = self.bind(*args, **kwargs)
+        except TypeError as error:
+            text = str(error).replace("<lambda>()", self.name).replace("<lambda>", self.name)
+            unknown = unknown_keyword(self._called, kwargs, self.signature.parameters)
+            raise unknown or DTypeError(f"{self._called}: {text}") from None
+        if self.variadic and any(value is None for value in inputs):
+            raise DTypeError(f"{self._called}: one of {self.inputs[0]} is None")
+        for value in settings:
+            if value.__class__ not in _KNOWN and (is_foreign(value) or is_masked(value)):
+                self.array(value)  # raises
+        return inputs, settings
+
+    def array(self, value: Any) -> Any:
+        """An input as an array; a list of Tensors as the Tensor that stacks them: see `operand`."""
+        return operand(self._called, value, registry.get("stack"))
+
+    def checked(self, value: Any) -> Any:
+        """An input as the kernel takes it: lists become arrays, all else is left as it is."""
+        if isinstance(value, np.ndarray | np.generic):
+            is_taken = value.dtype.kind in NUMERIC and not is_masked(value)
+        else:
+            is_taken = value.__class__ not in (list, tuple) and not is_foreign(value)
+        return value if is_taken else self.array(value)
+
+    def cause(self, error: Exception) -> Exception | None:
+        """The kernel's error as the cause of a failed call, if a user wrote the kernel."""
+        return None if self.kernel.__module__.startswith("minigrad.") else error
+
+    @property
+    def _called(self) -> str:
+        return f"{self.name}({', '.join(self.signature.parameters)})"
+
+    def input_name(self, i: int) -> str:
+        """The name of the input at position i."""
+        return self.inputs[0 if self.variadic else i]
+
+    def rule_for(self, name: str) -> Rule:
+        """The rule of an input."""
+        if name not in self.rules:
+            raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
+        return self.rules[name]
+
+    def plan(self, key: int) -> Plan:
+        """Make the plan of a key: see `Plan`."""
+        self.plans[key] = plan = Plan(self, key)
+        return plan
+
+    def chosen(self, inputs: Sequence[object], settings: Sequence[object]) -> FasterKernel | None:
+        """The overlay, if it runs on these plain arrays in place of the kernel."""
+        overlay = self.overlay
+        return overlay if overlay is not None and overlay.takes(inputs, settings) else None
 
     # Generated on first use, so that Python itself binds and checks the arguments.
 
@@ -225,95 +293,6 @@ class Op:
     def input_names(self, count: int) -> list[str]:
         """The inputs' names, `arrays0`, `arrays1` … where there may be any number."""
         return [f"{self.inputs[0]}{j}" for j in range(count)] if self.variadic else [*self.inputs]
-
-    def __reduce__(self) -> str:
-        return self.name  # copied and pickled by name, as functions are
-
-    def __repr__(self) -> str:
-        return f"<op {self._called}>"
-
-    def __get__(self, instance: object, owner: type) -> Op | MethodType:
-        return self if instance is None else MethodType(self, instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != self.arity:
-            try:
-                inputs, settings = self.bind(*args, **kwargs)
-            except TypeError as error:
-                text = str(error).replace("<lambda>()", self.name).replace("<lambda>", self.name)
-                unknown = unknown_keyword(self._called, kwargs, self.signature.parameters)
-                raise unknown or DTypeError(f"{self._called}: {text}") from None
-            if self.variadic and any(value is None for value in inputs):
-                raise DTypeError(f"{self._called}: one of {self.inputs[0]} is None")
-            for value in settings:
-                if value.__class__ not in _KNOWN and (is_foreign(value) or is_masked(value)):
-                    self.array(value)
-        else:
-            inputs, settings = args, self.defaults
-        for values in (inputs, settings):
-            for value in values:
-                apply = getattr(value, "__apply__", None)  # a Tensor has it
-                if apply is not None:
-                    try:
-                        return apply(self, inputs, settings)
-                    except MinigradError as error:
-                        raise without_our_frames(error) from error.__cause__
-        inputs = tuple([x if x.__class__ in PYTHON_NUMBERS else self.checked(x) for x in inputs])
-        apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
-        if apply is not None:  # a list of Tensors
-            return apply(self, inputs, settings)
-        try:
-            chosen = self.chosen(inputs, settings) or self
-            result = chosen.forward(*inputs, *settings)
-        except EXPLAINED as error:
-            raise self.explain(error, inputs, settings) from self.cause(error)
-        return result[0] if chosen.auxiliary else result
-
-    def array(self, value: Any) -> Any:
-        """An input as an array; a list of Tensors as the Tensor that stacks them: see `operand`."""
-        return operand(self._called, value, registry.get("stack"))
-
-    def checked(self, value: Any) -> Any:
-        """An input as the kernel takes it: lists become arrays, all else is left as it is."""
-        if isinstance(value, np.ndarray | np.generic):
-            is_taken = value.dtype.kind in NUMERIC and not is_masked(value)
-        else:
-            is_taken = value.__class__ not in (list, tuple) and not is_foreign(value)
-        return value if is_taken else self.array(value)
-
-    def cause(self, error: Exception) -> Exception | None:
-        """The kernel's error as the cause of a failed call, if a user wrote the kernel."""
-        return None if self.kernel.__module__.startswith("minigrad.") else error
-
-    @property
-    def _called(self) -> str:
-        return f"{self.name}({', '.join(self.signature.parameters)})"
-
-    def vjp(self, *inputs: str) -> Callable[[Function], Function]:
-        """Declare the backward rule of one input, or of several at once, which gives a tuple."""
-        if self.overlay is not None:
-            self.overlay.plans.clear()
-        return declare_rule(self, self.rules, self.plans, self.auxiliary, inputs)
-
-    def input_name(self, i: int) -> str:
-        """The name of the input at position i."""
-        return self.inputs[0 if self.variadic else i]
-
-    def rule_for(self, name: str) -> Rule:
-        """The rule of an input."""
-        if name not in self.rules:
-            raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
-        return self.rules[name]
-
-    def plan(self, key: int) -> Plan:
-        """Make the plan of a key: see `Plan`."""
-        self.plans[key] = plan = Plan(self, key)
-        return plan
-
-    def chosen(self, inputs: Sequence[object], settings: Sequence[object]) -> FasterKernel | None:
-        """The overlay, if it runs on these plain arrays in place of the kernel."""
-        overlay = self.overlay
-        return overlay if overlay is not None and overlay.takes(inputs, settings) else None
 
     # ------------------------------------------------------------------ a call's formulas and cost
 
@@ -380,17 +359,122 @@ class Op:
             lines.append(f"  {name} = {shown[:80]}")
         return kind("\n".join(lines))
 
+    def _refuse_strange_names(self) -> None:
+        known = {*self.signature.parameters}
+        of_a_call = {"out", *known, *(("i",) if self.variadic else ())}
+        if "out" in known:
+            raise DeclarationError(f"op {self.name}: out is the result, and no parameter's name")
+        declared = [("vjp_tex", known, tuple(self.vjp_tex))]
+        if self.flops:
+            declared.append(("flops", of_a_call, parameters_of(self.flops)))
+        for name, formula in {**self.vjp_tex, "tex": self.tex}.items():
+            if callable(formula):
+                declared.append((f"the formula of {name}", of_a_call, parameters_of(formula)))
+        for what, allowed, names in declared:
+            if strange := [name for name in names if name not in allowed]:
+                raise DeclarationError(
+                    f"op {self.name}: {what} names {strange}, which are no parameters"
+                )
+        if not self.inputs or (self.variadic and len(self.inputs) != 1):
+            rule = "variadic=True takes one input" if self.variadic else "vjp_tex names no input"
+            raise DeclarationError(f"op {self.name}: {rule}, got {self.inputs}")
 
-_KNOWN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}
-PYTHON_NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
+    def __reduce__(self) -> str:
+        return self.name  # copied and pickled by name, as functions are
+
+    def __repr__(self) -> str:
+        return f"<op {self._called}>"
+
+    def __get__(self, instance: object, owner: type) -> Op | MethodType:
+        return self if instance is None else MethodType(self, instance)
 
 
 registry: dict[str, Op] = {}
 
 
+if TYPE_CHECKING:
+
+    class DeclaredOp(Op, Generic[P]):
+        """An op, called with its kernel's parameters: so type checkers see them."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
+def op(**declaration: Any) -> Declare:
+    r"""Declare an op: the decorated function is its kernel. See the top of this file.
+
+    Args:
+        tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
+            the call, whose parameters name inputs (as shape and dtype), settings
+            and `out`.
+        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
+            the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
+        flops: function of any of the inputs, settings and `out` (shapes and dtypes, no entries) to
+            operations; without it the cost is not known, and no view claims one. What a rule costs
+            is counted by running it (minigrad/recording/shapes.py).
+        samples: function of a Generator to calls that exercise the op, edge cases included.
+        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
+        auxiliary: names of by-products, constant to differentiation, that the kernel returns after
+            the result.
+        variadic: the one input is a sequence of any length.
+        requires: function of the arguments to the rule they break, or None; it is called only when
+            the kernel failed.
+        effect: whether kernel or rules do more than give a result, such as to send it: no call of
+            theirs is dropped, merged with another or moved past another that has an effect.
+        invariance: what change of its inputs leaves the result as it is, such as "a shift of all
+            scores".
+        saturates: where the result hardly changes with the inputs: what to call such entries, as
+            "units dead", and a function of `out` and settings to one truth value for each.
+        straight_through: of a kernel that rounds, the function of inputs and settings whose
+            derivative the rules are in its place; a trace's checks hold them against it.
+        over_time: of an op that runs over the steps of a sequence, the size of the gradient at
+            each step: a function of `g`, `out`, inputs and settings.
+    Raises: DeclarationError for names that are no parameters, or an op of another file's name.
+
+    >>> import numpy as np, minigrad as mg
+    >>> @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
+    ... def cube(x):
+    ...     return x**3
+    >>> @cube.vjp("x")
+    ... def _(g, x):
+    ...     return 3 * g * x**2
+    >>> mg.grad(cube(x := mg.tensor(2.0, requires_grad=True)), x)
+    array(12.)
+    >>> del mg.registry["cube"]
+    """
+
+    if declaration.pop("vjp_flops", None) is not None:
+        warnings.warn(
+            "op: vjp_flops is ignored, leave it out: what a rule costs is counted by running it",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    if "unseen" in declaration:
+        warnings.warn("op: unseen is called invariance", DeprecationWarning, stacklevel=2)
+        declaration["invariance"] = declaration.pop("unseen")
+
+    def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
+        before = registry.get(kernel.__name__)
+        if before is not None and before.kernel.__module__ != kernel.__module__:
+            raise DeclarationError(
+                f"op {kernel.__name__}: declared twice, first in {before.kernel.__module__}"
+            )
+        if not {"tex", "vjp_tex"} <= declaration.keys():
+            raise DeclarationError(
+                f"op {kernel.__name__}: formulas are missing; write "
+                '@mg.op(tex=r"<x>^2", vjp_tex={"x": r"2 <g> <x>"}), with those of your function'
+            )
+        made = registry[kernel.__name__] = Op(kernel, **declaration)  # a cell may run twice
+        return made  # type: ignore[return-value]
+
+    return declare
+
+
 # ------------------------------------------------------------------ dtypes within kernels and rules
+
+FLOAT32 = np.dtype(np.float32)
+FLOAT64 = np.dtype(np.float64)
 
 
 def as_array(x: Any) -> Any:
@@ -485,82 +569,3 @@ def masked(x: Any, mask: Any) -> Any:
     if bits is None or x.__class__ is not np.ndarray:
         return np.where(mask != 0, x, 0)
     return np.asarray(np.multiply(x.view(bits), mask != 0)).view(x.dtype)
-
-
-if TYPE_CHECKING:
-
-    class DeclaredOp(Op, Generic[P]):
-        """An op, called with its kernel's parameters: so type checkers see them."""
-
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-
-
-def op(**declaration: Any) -> Declare:
-    r"""Declare an op: the decorated function is its kernel. See the top of this file.
-
-    Args:
-        tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
-            the call, whose parameters name inputs (as shape and dtype), settings
-            and `out`.
-        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
-            the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
-        flops: function of any of the inputs, settings and `out` (shapes and dtypes, no entries) to
-            operations; without it the cost is not known, and no view claims one. What a rule costs
-            is counted by running it (minigrad/recording/shapes.py).
-        samples: function of a Generator to calls that exercise the op, edge cases included.
-        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
-        auxiliary: names of by-products, constant to differentiation, that the kernel returns after
-            the result.
-        variadic: the one input is a sequence of any length.
-        requires: function of the arguments to the rule they break, or None; it is called only when
-            the kernel failed.
-        effect: whether kernel or rules do more than give a result, such as to send it: no call of
-            theirs is dropped, merged with another or moved past another that has an effect.
-        invariance: what change of its inputs leaves the result as it is, such as "a shift of all
-            scores".
-        saturates: where the result hardly changes with the inputs: what to call such entries, as
-            "units dead", and a function of `out` and settings to one truth value for each.
-        straight_through: of a kernel that rounds, the function of inputs and settings whose
-            derivative the rules are in its place; a trace's checks hold them against it.
-        over_time: of an op that runs over the steps of a sequence, the size of the gradient at
-            each step: a function of `g`, `out`, inputs and settings.
-    Raises: DeclarationError for names that are no parameters, or an op of another file's name.
-
-    >>> import numpy as np, minigrad as mg
-    >>> @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
-    ... def cube(x):
-    ...     return x**3
-    >>> @cube.vjp("x")
-    ... def _(g, x):
-    ...     return 3 * g * x**2
-    >>> mg.grad(cube(x := mg.tensor(2.0, requires_grad=True)), x)
-    array(12.)
-    >>> del mg.registry["cube"]
-    """
-
-    if declaration.pop("vjp_flops", None) is not None:
-        warnings.warn(
-            "op: vjp_flops is ignored, leave it out: what a rule costs is counted by running it",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-
-    if "unseen" in declaration:
-        warnings.warn("op: unseen is called invariance", DeprecationWarning, stacklevel=2)
-        declaration["invariance"] = declaration.pop("unseen")
-
-    def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
-        before = registry.get(kernel.__name__)
-        if before is not None and before.kernel.__module__ != kernel.__module__:
-            raise DeclarationError(
-                f"op {kernel.__name__}: declared twice, first in {before.kernel.__module__}"
-            )
-        if not {"tex", "vjp_tex"} <= declaration.keys():
-            raise DeclarationError(
-                f"op {kernel.__name__}: formulas are missing; write "
-                '@mg.op(tex=r"<x>^2", vjp_tex={"x": r"2 <g> <x>"}), with those of your function'
-            )
-        made = registry[kernel.__name__] = Op(kernel, **declaration)  # a cell may run twice
-        return made  # type: ignore[return-value]
-
-    return declare

@@ -436,8 +436,8 @@ class Node:
     seq: int
     name: str | None
     source: SavedSource | None
-    hooks: dict[int, Hook] | None
-    after: dict[int, NodeHook] | None
+    hooks: dict[int, Hook] | None  # of the result's gradient
+    after: dict[int, NodeHook] | None  # hooks that run after the rules
 
     shape = property(attrgetter("_shape"), doc="The result's shape.")
     dtype = property(attrgetter("_dtype"), doc="The result's dtype.")
@@ -623,7 +623,7 @@ class _Sweep:
         for node in nodes:
             if node.saved is None and node.source is None:
                 if self.targets is not None and useful.isdisjoint(node.edges):
-                    continue
+                    continue  # a target itself, whose rules do not run
                 raise FreedGraphError(
                     f"backward through {node.path} ({node.op.name}, made at {node.place}): "
                     "its saved arrays were freed by an earlier backward; "
@@ -640,7 +640,10 @@ class _Sweep:
             gradient = self.after_hooks(node, node.hooks, gradient)
         targets = self.targets
         if targets is not None:
-            rules = self.wanted_rules(node, gradient, targets)
+            if gradient is not None and node in targets:
+                self.results[node] = gradient if self.run else np.array(gradient)
+            wanted = tuple([edge in self.useful for edge in node.edges])
+            rules = node.plan.partial(wanted, self.textbook) if any(wanted) else None
         if gradient is None or rules is None:
             if not self.retain and targets is None:
                 node.saved = None
@@ -659,15 +662,6 @@ class _Sweep:
         if self.listeners or node.after:
             return self.announced(node, gradient, parts, perf_counter() - start), None
         return parts, None if run is not None else (gradient, saved, parts)
-
-    def wanted_rules(
-        self, node: Node, gradient: Gradient, targets: frozenset[Edge]
-    ) -> Rules | None:
-        """The rules that lead to a target, None if no gradient is wanted further on."""
-        if node in targets:
-            self.results[node] = gradient if self.run else np.array(gradient)
-        wanted = tuple([edge in self.useful for edge in node.edges])
-        return node.plan.partial(wanted, self.textbook) if any(wanted) else None
 
     def accumulate(self, edge: Edge, part: Gradient, rule_call: _RuleCall | None = None) -> None:
         """Add a gradient: the first is borrowed, the second makes a new array, later ones go there.

@@ -104,22 +104,7 @@ def _(g):
 # ---------------------------------------------------------------- scaled dot-product attention
 
 
-class Method(NamedTuple):
-    """A faster way to compute attention, declared by minigrad/fast.
-
-    attend: (q, k, v, mask, is_causal=, scale=, rule=) → O.
-    is_faster: whether "auto" takes it, by the number of scores.
-    form: the name of what runs, by the number of scores.
-    """
-
-    attend: Callable[..., Any]
-    is_faster: Callable[[int], bool]
-    form: Callable[[int], str]
-
-
 _CALL = "scaled_dot_product_attention(q, k, v, mask)"
-
-METHODS: dict[str, Method] = {}  # all but "exact"; the module that declares one adds it
 
 
 @explained
@@ -200,6 +185,25 @@ def attention_weights(
     if mask is not None:
         S = mask_add(S, mask)
     return softmax(S)
+
+
+# ---------------------------------------------------------------- which method runs
+
+
+class Method(NamedTuple):
+    """A faster way to compute attention, declared by minigrad/fast.
+
+    attend: (q, k, v, mask, is_causal=, scale=, rule=) → O.
+    is_faster: whether "auto" takes it, by the number of scores.
+    form: the name of what runs, by the number of scores.
+    """
+
+    attend: Callable[..., Any]
+    is_faster: Callable[[int], bool]
+    form: Callable[[int], str]
+
+
+METHODS: dict[str, Method] = {}  # all but "exact"; the module that declares one adds it
 
 
 def attention_method(

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from ..engine.op import (
     Axes,
     Call,
-    Declare,
     accumulation_dtype,
     call,
     cast_back,
     floating,
+    op,
     widen_half,
 )
 from .notation import axes_of, axis_letters, axis_subscript, entries
 from .reduce import broadcast_tex, reduction, shape_with_ones, sum
-from .samples import Samples
+from .samples import each_of_x
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
-
-
-limits = cache(np.finfo)  # asking NumPy each time takes longer than a small softmax
-
-
-def row_max(x, axis):
-    """The largest entry along the axis, finite in a row of nothing but -inf."""
-    return np.maximum.reduce(x.real, axis=axis, keepdims=True, initial=limits(x.dtype).min)
-
-
-def row_sum(weights, axis):
-    """The sum along the axis, plus the smallest normal number: no row has a sum of 0."""
-    wide = accumulation_dtype(weights, axis)
-    found = np.add.reduce(
-        weights, axis=axis, dtype=wide, keepdims=True, initial=limits(weights.dtype).tiny
-    )
-    return cast_back(found, weights)
 
 
 def _along(x, axis):
@@ -68,17 +50,12 @@ def _saturated(out, axis):
     return (out > 0.99).any(axis=axis) & ((out > 0).sum(axis=axis) > 1)
 
 
-def _of_rows(
-    tex: Callable[..., str], vjp_tex: Callable[..., str], samples: Samples, **declaration: Any
-) -> Declare:
-    """The declaration of softmax or of its logarithm."""
-    return reduction(tex, vjp_tex, 5, samples, invariance="a shift of all scores", **declaration)
-
-
-@_of_rows(
-    lambda x, axis: rf"\operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
-    lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))",
-    _softmax_samples,
+@op(
+    tex=lambda x, axis: rf"\operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
+    vjp_tex={"x": lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))"},
+    flops=each_of_x(5),
+    samples=_softmax_samples,
+    invariance="a shift of all scores",
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis: Axes = -1):
@@ -102,6 +79,23 @@ def _(g, out, axis):
     return out * (g - _sum_kept(widen_half(g) * out, axis))
 
 
+limits = cache(np.finfo)  # asking NumPy each time takes longer than a small softmax
+
+
+def row_max(x, axis):
+    """The largest entry along the axis, finite in a row of nothing but -inf."""
+    return np.maximum.reduce(x.real, axis=axis, keepdims=True, initial=limits(x.dtype).min)
+
+
+def row_sum(weights, axis):
+    """The sum along the axis, plus the smallest normal number: no row has a sum of 0."""
+    wide = accumulation_dtype(weights, axis)
+    found = np.add.reduce(
+        weights, axis=axis, dtype=wide, keepdims=True, initial=limits(weights.dtype).tiny
+    )
+    return cast_back(found, weights)
+
+
 def _sum_kept(x, axis):
     """Σ along the axis, kept at length 1; by `sum` where NumPy alone would lose digits."""
     if accumulation_dtype(x, axis) is None:
@@ -109,10 +103,12 @@ def _sum_kept(x, axis):
     return sum(x, axis, True)
 
 
-@_of_rows(
-    lambda x, axis: rf"\log \operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
-    lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)",
-    lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
+@op(
+    tex=lambda x, axis: rf"\log \operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
+    vjp_tex={"x": lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)"},
+    flops=each_of_x(5),
+    samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
+    invariance="a shift of all scores",
 )
 def log_softmax(x, axis: Axes = -1):
     """Takes the logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.

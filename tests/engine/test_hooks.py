@@ -107,6 +107,15 @@ def test_a_node_hook_may_replace_what_is_sent(x):
     np.testing.assert_allclose(x.grad, [1, 1, 1])
 
 
+def test_a_node_hook_may_stop_what_is_sent(x):
+    """Nothing reaches what came before, a leaf or not."""
+    h = x * 2
+    out = mg.exp(h)
+    out.node.register_hook(lambda parts, g: [None])
+    found = mg.grad(out.sum(), [x, h])
+    np.testing.assert_array_equal(found, np.zeros((2, *x.shape)))
+
+
 def test_only_leaves_keep_a_gradient_unless_asked_and_then_as_the_hooks_left_it(x):
     y, z = x * 2, x * 3
     removed = z.register_hook(lambda g: g * 100)
