@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache, wraps
 from inspect import signature
 from typing import Any, NoReturn, Self, Unpack, get_args, get_origin, get_type_hints
@@ -243,7 +243,7 @@ class Module(Parameters):
                 elif self._given_array is None and is_parameter(held):
                     mark_parameter(held)
                     held.name = held.name or path
-        elif value.__class__ in _NOT_WALKED and any(isinstance(x, Module) for x in value):
+        elif isinstance(value, _NOT_WALKED) and any(isinstance(x, Module) for x in value):
             raise DTypeError(
                 f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found, "
                 "so they would not be trained; hold them in a list, a tuple or a dict"
@@ -366,7 +366,8 @@ _ARRAYS = (mg.Tensor, np.ndarray)
 # by class: a tracer is none of these
 _ARRAY_KINDS = (np.ndarray, list, tuple, DATA_VIEW)
 _HOLDERS = (Module, list, tuple, dict)  # of Modules and parameters
-_NOT_WALKED = (set, frozenset, deque, type({}.values()))  # have no paths, or no copy
+# Layers in these have no paths, or no copy.
+_NOT_WALKED: tuple[type[Iterable[Any]], ...] = (set, frozenset, deque, type({}.values()))
 
 
 def _without_graph(value: Any) -> Any:
