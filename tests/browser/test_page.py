@@ -265,6 +265,23 @@ def test_space_plays_by_steps_or_by_blocks_and_keys_pass_a_block_at_once(opened)
     assert hash_of(view) == f"#forward-{blocks.index('block1') + 1}"
 
 
+def test_the_graph_moves_by_a_drag_that_begins_in_it_and_by_no_other(opened):
+    """A drag that ends beside it is over."""
+    view = opened("stack")
+    view.press(*"+" * 8)
+    place = "[canvas.scrollLeft, canvas.scrollTop]"
+    graph = view.find("#canvas").bounding_box()
+    x, y = graph["x"] + graph["width"] / 2, graph["y"] + graph["height"] / 2
+    places = [view.evaluate(place)]
+    for start, down in ((x, -80), (x + graph["width"], 60)):
+        view.page.mouse.move(start, y)
+        view.page.mouse.down()
+        view.page.mouse.move(x + graph["width"], y + down)
+        view.page.mouse.up()
+        places.append(view.evaluate(place))
+    assert places[0] != places[1] == places[2]
+
+
 def test_every_box_is_reached_and_named_by_keyboard(opened):
     view = opened("multi", width=1000, height=400)  # not all of it in view
     view.find("#canvas [tabindex='0']").focus()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import SelfAttention
 from minigrad.recording.record import rms
 from tests.playing.functions import X, attention, ratio
 
@@ -46,6 +47,22 @@ def enter(view, selector, text):
     view.find(selector).first.fill(text)
     view.find(selector).first.press("Enter")
     wait(view)
+
+
+def test_the_panel_of_attention_stays_where_a_change_leaves_fewer_layers(opened):
+    layers = [SelfAttention(3, 2, 3, rng=np.random.default_rng(i)) for i in range(2)]
+
+    def stack(depth=2):
+        x = mg.tensor(np.eye(3), requires_grad=True, name="x")
+        for layer in layers[:depth]:
+            x = layer(x)
+        return mg.mean(x * x)
+
+    view = opened(stack)
+    view.press("3")
+    view.find(".thumbnail[data-layer='1']").click()
+    enter(view, ".play-keywords input", "1")
+    assert view.find("#panel .attention-head").count() == 1
 
 
 def test_an_edit_is_drawn_as_a_fresh_run_with_that_value_and_undone(opened):

@@ -145,7 +145,8 @@ function showFindings() {
     const go = () => choose({ sample, row: one.row < 0 ? state.row : one.row });
     return button(said, go, { class: "finding", title: "Show where it began" });
   });
-  byId("findings").replaceChildren(...(list.length ? list : [el("p.muted", "Nothing found that needs mending.")]));
+  const nothing = el("p.muted", "Nothing found that needs mending.");
+  refill(byId("findings"), list.length ? list : [nothing], () => byId("range"));
 }
 
 // ---------------------------------------------------------------- choosing
@@ -169,7 +170,8 @@ function showAll() {
   byId("summary").textContent = record.summary;
   byId("range").max = Math.max(0, last());
   const option = (name) => el("option", { value: name, selected: name === state.figure }, name);
-  byId("figure").replaceChildren(...Object.keys(record.figures).map(option));
+  const names = Object.keys(record.figures);
+  if (names.length !== byId("figure").length) byId("figure").replaceChildren(...names.map(option)); // open, it stays so
   showFindings();
   showPicture();
   choose({});

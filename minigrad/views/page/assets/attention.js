@@ -173,6 +173,7 @@ function attentionPanel() {
   if (!all.length) return [panelHead("", "Attention", "There is no attention in this record: no softmax named A.")];
   const batches = Math.max(...all.map(batchesOf));
   const batch = Math.min(chosen.batch, batches - 1);
+  chosen.layer = Math.min(chosen.layer, all.length - 1); // a change of the run may leave fewer
   const attention = all[chosen.layer];
   const own = Math.min(batch, batchesOf(attention) - 1);
   const { decisive_query } = attention;

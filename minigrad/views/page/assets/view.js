@@ -125,10 +125,11 @@ function View(canvas, crumbs) {
   const move = (by) => atBox((one) => focus(picture.boxes[clamp(picture.boxes.indexOf(one) + by, 0, picture.boxes.length - 1)]));
   onKeys(canvas, { ArrowDown: move(1), ArrowUp: move(-1), Enter: atBox(press), " ": atBox(press) });
   let from = null;
-  canvas.addEventListener("pointerdown", (event) => {
+  window.onpointerdown = (event) => {
     const { clientX: x, clientY: y } = event;
-    if (!event.button && event.pointerType === "mouse") from = { x, y, left: canvas.scrollLeft, top: canvas.scrollTop };
-  });
+    const begins = canvas.contains(event.target) && !event.button && event.pointerType === "mouse";
+    from = begins ? { x, y, left: canvas.scrollLeft, top: canvas.scrollTop } : null;
+  };
   window.onpointermove = (event) => {
     if (from && event.buttons)
       canvas.scrollTo({ left: from.left + from.x - event.clientX, top: from.top + from.y - event.clientY, behavior: "instant" });
