@@ -124,7 +124,7 @@ class DataParallel:
         if self.ranks.size > 1:
             call = f"DataParallel.reduce() of {len(parameters)} parameters"
             self.ranks.agree(call, "which of them have a gradient")
-            is_used = self.ranks.all_gather(is_used).any(axis=0)
+            is_used = np.logical_or.reduce(self.ranks.all_gather(is_used))
         return [p for p, used in zip(parameters, is_used, strict=True) if used]
 
 
