@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, ShapeError, explained
+from minigrad.errors import ArgumentError, OutOfRangeError, ShapeError, explained
 
 from .initialisers import Seed, generator, parameter
 from .linear import check_sizes
@@ -99,7 +99,11 @@ class LearnedPosition(Module):
         self, X: mg.Tensor, positions: ArrayLike | None = None, *, offset: int = 0
     ) -> mg.Tensor:
         at = mark_constant(positions_of(X.shape[-2], positions, offset), positions)
-        P = mg.take(self.P, at, axis=0, negative=False).named("P_positions")
+        try:
+            P = mg.take(self.P, at, axis=0, negative=False).named("P_positions")
+        except OutOfRangeError as error:
+            rows = f"LearnedPosition(X): max_len is {len(self.P)}, got {X.shape[-2]} tokens"
+            raise OutOfRangeError(f"{rows}; {error}") from None
         return mg.add(X, P).named("X")
 
 

@@ -122,6 +122,7 @@ def test_a_name_of_habit_in_a_package_meets_what_to_write_also_when_imported(pac
         (lambda x: x.where(x > 0, 0), "write mg.where(condition, a, b)"),
         (lambda x: x.tile(2), "write mg.tile(x, reps)"),
         (lambda x: x.trace(), "write x.numpy().trace"),
+        (lambda x: mg.cross_entropy(x, ["cat", "dog"]), "write np.unique(targets, return_inverse"),
         (lambda x: (x * 2).backward(), "write out.sum().backward()"),
         (lambda x: mg.optim.Adam(Linear(3, 2)), "write model.parameters()"),
         (lambda x: mg.cross_entropy(x, np.eye(3)[[0, 1]]), "write targets.argmax(-1)"),

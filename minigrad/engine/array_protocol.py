@@ -168,6 +168,7 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
             raise GradientError(
                 f"{call}({self.path or 'tensor'}): no other library would record what it does with "
                 "a tensor that requires a gradient; write .numpy() or .detach() to leave the graph"
+                ", mg.stack([a, b]) to make one tensor of several"
             )
         array = read_data(self, whole=True)
         if array is self._data:

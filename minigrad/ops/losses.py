@@ -429,9 +429,9 @@ def check_targets(
             f"{logits.shape[:-1]}{remedy}"
         )
     if targets.dtype.kind not in "iu":
-        raise DTypeError(
-            f"targets must be integers, got {targets.dtype}; write targets.astype(int)"
-        )
+        is_text = targets.dtype.kind in "US"
+        ours = "np.unique(targets, return_inverse=True)[1]" if is_text else "targets.astype(int)"
+        raise DTypeError(f"targets must be integers, got {targets.dtype}; write {ours}")
     if targets.size == 0:
         if empty:
             return

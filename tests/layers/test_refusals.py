@@ -269,6 +269,8 @@ OTHERS = [
     *((DTypeError, "must be real", call)
       for f in (L.SelfAttention(D, 3, 2), heads(D, 2), L.LinearAttention(D, 2))
       for call in (lambda f=f: f(z(N, D) + 1j), lambda f=f: f(z(N, D), context=z(N, D) * 1j))),
+    (OutOfRangeError, "LearnedPosition(X): max_len is 5, got 7 tokens",
+     lambda: L.LearnedPosition(5, 3)(z(7, 3))),
     *((OutOfRangeError, f"must lie in [0, 5), got {k} to {k}",
        lambda k=k: L.Embedding(5, 3)(np.array([k]))) for k in (5, -1)),
     (OutOfRangeError, "targets must lie in [0, 5), got 5", lambda: loss(CLASSES * 0 + 5)),
