@@ -232,7 +232,7 @@ class Compiled(Generic[P, R]):
         objects = [item for _, _, item in places if not isinstance(item, Tensor | np.ndarray)]
         found = Dependencies(self.step, [*objects, *followed.kinds()])
         samples = [small_bytes(x) for x in call.arrays]
-        recorder, place = ProgramRecorder(found, fresh), caller()
+        recorder, place = ProgramRecorder(found, fresh, followed.originals), caller()
         try:
             with listen(recorder):
                 result = self.step(*args, **kwargs)

@@ -15,6 +15,7 @@ from ...engine.context import current
 from ...engine.followed import Followed
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Kernel
+from ...engine.writes import DataView
 from .dependencies import BUILTIN, MISSING, Contents, Dependencies
 from .program import (
     SMALL_BYTES,
@@ -75,8 +76,8 @@ class CallArguments:
 
     def _add(self, item: Any, key: list[Hashable]) -> None:
         kind = item.__class__
-        if kind is np.ndarray:
-            key += kind, item.shape, item.strides, item.dtype
+        if kind is np.ndarray or kind is DataView:
+            key += np.ndarray, item.shape, item.strides, item.dtype
             self.arrays.append(item)
         elif kind is Tensor:
             array, needs = item._data, item._needs
@@ -139,23 +140,29 @@ def place_of(expression: str, container: object, key: object) -> str:
 
 
 class FollowedArguments:
-    """Arguments with Followed views in place of arrays, in copies of the containers."""
+    """Arguments with Followed views in place of arrays, in copies of the containers.
+
+    Attributes:
+        originals: of views and copies, by their ids.
+    """
 
     def __init__(self) -> None:
         self._copies: list[tuple[str, Any, Any, Contents]] = []  # place, original, copy, its parts
-        self._originals: dict[int, Any] = {}  # of copies and views, by their ids
+        self.originals: dict[int, Any] = {}
 
     def follow(self, expression: str, item: Any) -> Any:
         """An argument as the step gets it."""
         if item.__class__ is np.ndarray:
             made = item.view(Followed)
+        elif item.__class__ is DataView:  # which writes into its tensor's array
+            made = (item if item.written is None else item.written).view(Followed)
         elif (parts := argument_parts(item)) is not None:
             held = {k: self.follow(place_of(expression, item, k), x) for k, x in parts.items()}
             made = made_of(item.__class__, held)
             self._copies.append((expression, item, made, held))
         else:
             return item
-        self._originals[id(made)] = item
+        self.originals[id(made)] = item
         return made
 
     def return_changes(self, as_eagerly: Callable[[Any], Any]) -> list[str]:
@@ -174,8 +181,8 @@ class FollowedArguments:
         return [copy.__class__ for _, _, copy, _ in self._copies]
 
     def _original(self, item: Any, as_eagerly: Callable[[Any], Any]) -> Any:
-        if id(item) in self._originals:
-            return self._originals[id(item)]
+        if id(item) in self.originals:
+            return self.originals[id(item)]
         return substitute(item, as_eagerly)
 
 

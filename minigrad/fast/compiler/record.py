@@ -51,14 +51,21 @@ class ProgramRecorder(OutsideOps, Listener):
     Args:
         found: what the step can reach.
         fresh: Tensors and arrays among the arguments: expression, name and thing.
+        originals: the arguments, by the ids of what the step is given in their place.
     Attributes:
         reason, remedy: why the step must run eagerly, or None, and what to do about it.
     """
 
     shows_inputs = False
 
-    def __init__(self, found: Dependencies, fresh: list[tuple[str, str, Tensor | Array]]) -> None:
+    def __init__(
+        self,
+        found: Dependencies,
+        fresh: list[tuple[str, str, Tensor | Array]],
+        originals: dict[int, Any],
+    ) -> None:
         super().__init__()
+        self._originals = originals
         self.program = Program()
         self._found = found
         self.remedy = ""
@@ -379,6 +386,8 @@ class ProgramRecorder(OutsideOps, Listener):
 
     def as_eagerly(self, item: Any) -> Any:
         """What a step holds, as an eager run has it."""
+        if id(item) in self._originals:
+            return self._originals[id(item)]
         return plain(item)[()] if id(item) in self.scalars else plain(item)
 
     def _restored(self, item: Any) -> Any:

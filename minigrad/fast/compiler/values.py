@@ -14,6 +14,7 @@ import numpy as np
 from ...engine.followed import Followed, Follower, plain
 from ...engine.tensor import Tensor, TensorOrArray
 from ...engine.types import Array, DType, Kernel
+from ...engine.writes import DataView
 from .compare import difference
 from .dependencies import Dependencies
 from .program import (
@@ -80,7 +81,8 @@ class ValueMap:
             if other is not tensor and (id(tensor) in fresh or id(other) in fresh):
                 refuse("two tensors share one array", "pass one of them")
         for _, argument in fresh.values():
-            if isinstance(argument, np.ndarray) and argument.__class__ is not np.ndarray:
+            known = np.ndarray, DataView, Tensor
+            if argument.__class__ not in known and isinstance(argument, np.ndarray):
                 refuse(f"an argument is a {type(argument).__name__}", "pass np.asarray of it")
 
     def tensors(self) -> list[Tensor]:

@@ -207,3 +207,8 @@ def test_an_object_that_is_returned_is_that_object():
             assert run(np.ones(2))[1] is thing
             found = run(np.ones(2))[1]
             assert found is thing or thing is numbers
+
+
+def test_an_array_that_is_given_and_returned_is_that_array():
+    run, x = mg.compile(lambda x: (mg.sum(mg.exp(x)), x)), np.ones(2)
+    assert [run(x)[1] is x for _ in range(3)] == [True] * 3

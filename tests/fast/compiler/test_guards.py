@@ -296,6 +296,35 @@ def test_tokens_and_those_that_follow_may_be_windows_of_one_array(first):
     assert (run.recordings, run.reasons) == (1, [])
 
 
+def test_what_numpy_gives_of_a_tensor_is_an_argument_as_other_arrays_are():
+    """As the state of a recurrent step; eager calls and programs return it in different classes."""
+    w = leaf(5)
+
+    def step(h):
+        after = mg.tanh(w * h + 1.0)
+        return after.numpy(), mg.sum(after).detach()
+
+    run, wanted, found = mg.compile(step), np.zeros(5), np.zeros(5)
+    for _ in range(9):
+        wanted, found = step(wanted)[0], run(found)[0]
+        np.testing.assert_array_equal(found, wanted)
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def test_a_step_that_writes_into_the_data_of_a_tensor_does_so_at_each_call():
+    def step(x):
+        x[1:] += 1.0
+        x[0] = 3.0
+        return mg.sum(x)
+
+    x = mg.zeros(3)
+    run = mg.compile(step)
+    with pytest.warns(mg.CompileWarning, match="runs eagerly"):
+        run(x.data)
+    run(x.data)
+    np.testing.assert_array_equal(x.numpy(), [3.0, 2.0, 2.0])
+
+
 WINDOWS = {  # what the step is given of a table, and what it cuts of that
     "shifted": (lambda t: (t[:, :-1], t[:, 1:]), lambda x, y: (x, y)),
     "features and target": (lambda t: (t[:, :-1], t[:, -1]), lambda x, y: (x[:, 2:], y[:, None])),
