@@ -80,6 +80,7 @@ class Target:
             raise ArgumentError(f"{named}, got {one_line(text)}")
         of_file = self.place.endswith(".py") or os.path.basename(self.place) != self.place
         self.path = Path(os.path.abspath(self.place)) if of_file else None
+        self.module: ModuleType | None = None  # the file's, once it has run
         # what comes first on sys.path: the file's folder, or where the command was called
         self.folder = str(self.path.resolve().parent) if self.path else os.getcwd()
 
@@ -120,7 +121,7 @@ class Target:
             raise ArgumentError(f"{place} cannot be read: {error.strerror}") from error
         module = ModuleType(ALIAS)
         module.__file__ = str(path)
-        sys.modules[ALIAS] = module  # where dataclasses, for one, look for it
+        self.module = sys.modules[ALIAS] = module  # where dataclasses, for one, look for it
         exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
         return module
 
@@ -164,6 +165,8 @@ def users_code(target: Target) -> Iterator[None]:
     """
     paths, folder = list(sys.path), os.getcwd()
     sys.path.insert(0, target.folder)
+    if target.module is not None:
+        sys.modules[ALIAS] = target.module
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError):

@@ -53,3 +53,26 @@ def test_the_word_at_the_end_turns_what_it_stands_for(capsys: pytest.CaptureFixt
     with pytest.raises(Exception, match=r"raised KeyError: 'dragon'"):
         played.set_keyword("words", " ".join([*words[:-1], "dragon"]))
     assert program(played, capsys) == played.run.loss
+
+
+def test_a_file_is_there_for_what_its_function_looks_up_in_each_run(tmp_path: Path) -> None:
+    """As dataclasses with annotations that are texts do, and pickle."""
+    file = tmp_path / "settings.py"
+    file.write_text(
+        "from __future__ import annotations\n"
+        "import pickle\n"
+        "from dataclasses import dataclass\n"
+        "import minigrad as mg\n"
+        "class Settings:\n"
+        "    pass\n"
+        "def loss(factor=2.0):\n"
+        "    @dataclass\n"
+        "    class Scale:\n"
+        "        factor: float\n"
+        "    assert pickle.loads(pickle.dumps(Settings))\n"
+        "    x = mg.tensor([3.0], requires_grad=True, name='x')\n"
+        "    return mg.sum(x * Scale(factor).factor)\n"
+    )
+    played = session(f"{file}:loss")
+    played.set_keyword("factor", 5)
+    assert played.run.loss == 15
