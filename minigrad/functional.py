@@ -20,6 +20,7 @@ from .engine.listener import Listener, notify
 from .engine.refusals import explained
 from .engine.tensor import Node, Operand, Rules, Tensor, backpropagate, seed_of
 from .engine.types import Arguments, Array, Gradient
+from .lazy_imports import missing_name
 
 __all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]
 
@@ -228,3 +229,7 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
                 row[i] = found.get(target, 0)
     whole = [row.reshape(output.shape + x.shape) for row, x in zip(rows, leaves, strict=True)]
     return whole[0] if single else whole
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name(__name__, name)

@@ -63,7 +63,10 @@ def test_a_name_of_habit_meets_what_to_write(table, name, row):
         getattr(OBJECTS_OF[table], name)
 
 
-@pytest.mark.parametrize("package", ["minigrad", "layers", "minigrad.optim", "minigrad.data"])
+PACKAGES = ["minigrad", "layers", *(f"minigrad.{name}" for name in ("optim", "data", "functional"))]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_a_name_of_habit_in_a_package_meets_what_to_write_also_when_imported(package):
     module = importlib.import_module(package)
     for _, name, row in (t for t in TYPED if t[0] == "FUNCTION_HABITS"):
