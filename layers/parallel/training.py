@@ -109,23 +109,24 @@ class DataParallel:
         if self._reductions % CHECK_EVERY == 0:
             check_alike("DataParallel.reduce()", self.model, self.ranks)
         self._reductions += 1
-        parameters = self.model.parameters()
-        if self.ranks.size > 1:
-            self.reduced.note_reduced([p for p in parameters if p.grad is not None])
         with mg.no_grad():
-            for bucket in _buckets(self._used(parameters)):
+            for bucket in _buckets(self._used(self.model.parameters())):
                 flat = np.concatenate([np.ravel(_gradient(p)) for p in bucket])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
 
     def _used(self, parameters: list[mg.Tensor]) -> list[mg.Tensor]:
         """Parameters that have a gradient on some rank, whose rows may need other layers."""
-        is_used = np.array([p.grad is not None for p in parameters])
+        used = [p for p in parameters if p.grad is not None]
         if self.ranks.size > 1:
+            self.reduced.refuse_again(used)
             call = f"DataParallel.reduce() of {len(parameters)} parameters"
-            self.ranks.agree(call, "which of them have a gradient")
-            is_used = np.logical_or.reduce(self.ranks.all_gather(is_used))
-        return [p for p, used in zip(parameters, is_used, strict=True) if used]
+            self.ranks.agree(call, "its first exchange, of which parameters have a gradient")
+            own = np.array([p.grad is not None for p in parameters])
+            everywhere = np.logical_or.reduce(self.ranks.all_gather(own))
+            used = [p for p, is_used in zip(parameters, everywhere, strict=True) if is_used]
+            self.reduced.reduced.update(map(id, used))
+        return used
 
 
 def _gradient(parameter: mg.Tensor) -> NDArray[Any]:
@@ -152,14 +153,13 @@ class ReducedCheck(Observer):
         is_known = self.parameters.get(id(parameter)) is parameter
         return is_known and parameter.grad is not None and id(parameter) not in self.reduced
 
-    def note_reduced(self, parameters: list[mg.Tensor]) -> None:
+    def refuse_again(self, parameters: list[mg.Tensor]) -> None:
         if parameters and self.reduced.issuperset(map(id, parameters)):
             raise RankError(
                 "DataParallel.reduce(): the gradients of the reduce() before are still there, and "
                 "would be added up over the ranks again; call reduce() once, after a step's last "
                 "backward, or zero_grad() before the next one"
             )
-        self.reduced.update(map(id, parameters))
 
     def before_update(self, owner: object) -> None:
         if isinstance(owner, Optimizer) and any(map(self._awaits_reduce, owner.parameters)):

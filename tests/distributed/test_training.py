@@ -17,7 +17,7 @@ from layers.parallel import (
 )
 from minigrad import distributed as dist
 from minigrad.errors import ArgumentError, RankError
-from minigrad.optim import AdamW
+from minigrad.optim import SGD, AdamW
 from minigrad.optim import clip_grad_norm as clip_of_one
 
 
@@ -171,6 +171,9 @@ def test_a_layer_that_only_some_ranks_use_has_the_gradient_of_those():
         parallel = DataParallel(Sequential(*layers))
         mg.sum(layers[dist.world().rank](parallel.rows(X))).backward()
         parallel.reduce()
+        with pytest.raises(RankError, match="added up over the ranks again"):
+            parallel.reduce()
+        SGD(parallel.model.parameters(), lr=0.1).step()
         return [layer.W.grad for layer in layers]
 
     for first, second, third in dist.run(2, step):
