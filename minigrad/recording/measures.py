@@ -176,10 +176,11 @@ def heads(weights: Array) -> dict[str, float] | None:
     free = allowed > 1
     found = {"entropy": float((entropy[free] / np.log(allowed[free])).mean())}
     if A.ndim == 4 and A.shape[1] > 1:
-        flat = A.reshape(*A.shape[:2], -1)
-        flat = flat / np.sqrt((flat * flat).sum(axis=-1, keepdims=True))
         h = A.shape[1]
-        found["agreement"] = float(
-            ((flat.sum(axis=1) ** 2).sum(axis=-1) - h).mean() / (h * (h - 1))
-        )
+        flat = A.reshape(len(A), h, -1)
+        flat = flat[flat.any(axis=-1).all(axis=-1)]  # examples of which no head is masked whole
+        flat = flat / np.sqrt((flat * flat).sum(axis=-1, keepdims=True))
+        pairs = ((flat.sum(axis=1) ** 2).sum(axis=-1) - h) / (h * (h - 1))
+        if len(pairs):
+            found["agreement"] = float(pairs.mean())
     return found

@@ -60,6 +60,8 @@ def _places(n: int, m: int) -> Array:
 def head_figures(A: Array, scores: Array | None = None) -> list[dict[str, float]] | None:
     """Figures of each head; None if A's rows are no weights that sum to 1.
 
+    A head of which every row is masked has none.
+
     Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m); scores alike.
 
     >>> [found] = head_figures(np.eye(4))
@@ -77,9 +79,12 @@ def head_figures(A: Array, scores: Array | None = None) -> list[dict[str, float]
     if rows is None or not rows[0].any():
         return None
     allowed, entropy = rows
-    found = []
+    found: list[dict[str, float]] = []
     for head in range(A.shape[1]):
         own, free = A[:, head], allowed[:, head] > 0
+        if not free.any():
+            found.append({})
+            continue
         figures = {
             "entropy": float(entropy[:, head][free].mean()),
             "sparsity": float((own[free] < NEGLIGIBLE_WEIGHT).mean()),
@@ -142,7 +147,7 @@ class RequestWatch:
                 return
             self._first = self._first or path
             if looked_at:
-                self._rows |= {f"{path}[{head}]": row for head, row in enumerate(found)}
+                self._rows |= {f"{path}[{head}]": row for head, row in enumerate(found) if row}
 
     def end(self) -> None:
         """The request is over."""

@@ -189,6 +189,15 @@ def test_heads_of_uniform_weights_agree_and_have_all_the_entropy_that_the_mask_l
     assert (uniform["entropy"], uniform["agreement"]) == pytest.approx((1, 1), abs=1e-6)
 
 
+def test_heads_agree_as_they_do_without_an_example_that_is_masked_whole(rng):
+    layer, x = MultiHeadAttention(8, 2, rng=rng), rng.normal(size=(3, 5, 8))
+    mask = np.arange(3).reshape(3, 1, 1, 1) > 0
+    flow = watched(layer, lambda step: mg.mean(layer(x, mask=np.tile(mask, (1, 1, 5, 5))) ** 2))
+    (masked,) = [row for row in flow.samples[0].rows.values() if "agreement" in row]
+    A = np.stack([one / np.linalg.norm(one) for one in layer.attention_weights[1:].reshape(4, 25)])
+    assert masked["agreement"] == pytest.approx((A[::2] * A[1::2]).sum(axis=-1).mean(), rel=1e-5)
+
+
 def test_a_layer_over_time_has_the_gradients_at_its_first_and_last_step_and_their_count(rng):
     layer, x = RNN(3, 5, rng=rng), rng.normal(size=(2, 7, 3))
     for p in layer.parameters():

@@ -90,6 +90,16 @@ def test_what_is_no_attention_has_no_figures():
     assert head_figures(np.ones(3)) is None
 
 
+def test_a_head_that_is_masked_whole_has_no_row():
+    layer = MultiHeadAttention(12, 3, rng=0)
+    mask = np.ones((1, 3, 7, 7), bool)
+    mask[0, 1] = False
+    with mg.watch(layer, every=1) as flow, mg.no_grad():
+        layer(np.random.default_rng(1).normal(size=(2, 7, 12)), mask=mask)
+    heads = [path[-3:] for path in flow.requests[0].rows]
+    assert heads == ["[0]", "[2]"]
+
+
 def test_divergence_is_symmetric_and_between_0_and_1():
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.1, 0.2, 0.7])
     assert divergence(p, p) == 0.0
