@@ -146,7 +146,7 @@ class Plan:
             if self.op.variadic and need in ("others", self.op.inputs[0]):
                 every = enumerate(self.op.input_names(len(self.kinds)))
                 names += [name for j, name in every if j != i or need != "others"]
-            elif need not in self._told(rule):
+            elif need not in self._not_saved(rule):
                 names.append(need)
         return names
 
@@ -155,14 +155,14 @@ class Plan:
         if self.op.variadic and need in ("others", self.op.inputs[0]):
             every = enumerate(self.op.input_names(len(self.kinds)))
             return tuple_of([n if j != i or need != "others" else "None" for j, n in every])
-        if need not in self._told(rule):
+        if need not in self._not_saved(rule):
             return need
         if need == "i":
             return str(i)
         return repr(tuple(self.op.inputs.index(name) in chosen for name in rule.inputs))
 
-    def _told(self, rule: Rule) -> set[str]:
-        """What a rule may name that is neither an input nor a setting: such a one comes first."""
+    def _not_saved(self, rule: Rule) -> set[str]:
+        """Of `i` and `needed`, those that a rule may name and that name no input or setting."""
         names = {"i"} if self.op.variadic else set()
         names |= {"needed"} if len(rule.inputs) > 1 else set()
         return names.difference(self.op.inputs, self.op.settings)

@@ -193,7 +193,7 @@ def argsort(x: Operand, axis: int | None = -1) -> NDArray[np.intp]:
 def topk(x: Operand, k: int, axis: int = -1) -> tuple[TensorOrArray, NDArray[np.intp]]:
     """The k largest entries along an axis, in descending order, and where they are.
 
-    The gradient of each goes to where it was.
+    NaN comes first, as sort has it last. The gradient of each goes to where it was.
     Raises: ArgumentError for more than there are; ShapeError without such an axis.
 
     >>> topk(np.array([3.0, 1.0, 2.0]), 2)
@@ -204,8 +204,7 @@ def topk(x: Operand, k: int, axis: int = -1) -> tuple[TensorOrArray, NDArray[np.
     k = as_integer(k)
     if not 0 <= k <= length:
         raise ArgumentError(f"topk(x, k): k must lie in [0, {length}], got {k}")
-    entries = as_array(data_of(x))
-    descending = np.invert(entries) if entries.dtype.kind in "bui" else -entries  # -uint8 wraps
-    order = np.argsort(descending, axis=axis, kind="stable")
-    first = np.take(order, np.arange(k), axis=axis)
+    backwards = (slice(None),) * axis + (slice(None, None, -1),)
+    ascending = np.argsort(as_array(data_of(x))[backwards], axis=axis, kind="stable")
+    first = length - 1 - np.take(ascending[backwards], np.arange(k), axis=axis)
     return take_along_axis(x, first, axis), first

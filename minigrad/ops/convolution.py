@@ -437,6 +437,7 @@ def _max_back_tex(size, stride, padding):
 def max_pool(x, size, stride=None, padding=0):
     """Takes the largest entry of each window; of equal ones the first gets the gradient.
 
+    Where a window holds NaN that is the result, and the first NaN gets the gradient.
     Args: size: of a window, along each axis behind (N, C). stride: the size unless given.
         padding: of -inf, on both sides.
     Shapes: x (N, C, length, …) → (N, C, length', …)
@@ -455,7 +456,8 @@ def max_pool(x, size, stride=None, padding=0):
 def _(g, x, out, size, stride, padding):
     """The gradient goes to the largest entry of each window, to the first of equal ones."""
     stride = size if stride is None else stride
-    largest = windows(x, size, stride, padding, fill=-np.inf) == _unpooled(out)
+    columns = windows(x, size, stride, padding, fill=-np.inf)
+    largest = (columns == _unpooled(out)) | (columns != columns)  # only NaN differs from itself
     first = largest & (np.cumsum(largest, axis=1) == 1)
     return add_windows(np.where(first, _unpooled(g), 0), x.shape, size, stride, padding)
 

@@ -2,6 +2,7 @@
 
 Along an axis, each is a product with a small matrix: row i holds the weights of the entries of x in
 entry i of the result. Where an entry is a copy, or a mean of equal windows, there is no matrix.
+An entry that is not finite makes NaN of its whole line in such a product, as 0 times it is NaN.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def upsample(
         or is of other axes; ShapeError without entries, here or in the result.
     Source: as torch.nn.functional.interpolate, but for a scale_factor by which a length stays or
         doubles only as it is rounded down (1.1 of 3, 2.05 of 4): torch then has modes that take 1
-        or 2 in its place.
+        or 2 in its place; and with lines, an entry that is not finite makes NaN of its whole row.
 
     >>> x = np.array([[[1.0, 3.0]]])
     >>> upsample(x, scale_factor=2)
@@ -160,7 +161,8 @@ def adaptive_avg_pool(x: SameArray, size: int | tuple[int | None, ...] | None) -
     Args: size: the lengths of the result, one number or one an axis; None keeps a length.
     Shapes: x (N, C, length, …) → (N, C, length', …)
     Raises: ArgumentError for a size below 1; ShapeError without entries.
-    Source: as torch.nn.functional.adaptive_avg_pool2d.
+    Source: as torch.nn.functional.adaptive_avg_pool2d, but where windows differ in length, an entry
+        that is not finite makes NaN of its whole row.
 
     >>> adaptive_avg_pool(np.array([[[1.0, 2.0, 3.0, 6.0, 8.0]]]), 2)
     array([[[2.        , 5.66666667]]])

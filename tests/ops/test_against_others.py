@@ -166,7 +166,9 @@ def test_a_function_is_pytorchs_at_both_orders(call, arrays, second, agree_with_
     agree_with_torch(lambda *xs: call(mg, *xs), lambda *xs: call(theirs, *xs), arrays, second)
 
 
-@pytest.mark.parametrize("x", [A, np.uint8([[3, 0, 1]]).T, np.int8([[-128, 5, 0]]).T])
+@pytest.mark.parametrize(
+    "x", [A, np.array([[3, np.nan, 1]]).T, np.uint8([[3, 0, 1]]).T, np.int8([[-128, 5, 0]]).T]
+)
 @pytest.mark.parametrize("axis", [0, -2])
 def test_topk_finds_the_places_that_pytorchs_does(x, axis):
     torch = pytest.importorskip("torch")

@@ -109,6 +109,11 @@ def _(g, x, out, size, stride, padding):
                 sent = np.multiply(left.view(bits), taken)
                 target += sent.view(g.dtype)
             left.view(bits)[...] ^= sent
+        if left.any():  # of windows that hold NaN, which equals nothing
+            for image, target in zip(images, targets, strict=True):
+                sent = np.multiply(left.view(bits), np.isnan(image[part]))
+                target += sent.view(g.dtype)
+                left.view(bits)[...] ^= sent
 
     return spread(pools, g, put)
 
