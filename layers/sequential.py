@@ -35,9 +35,10 @@ class Sequential(Module):
     def __init__(self, *layers: Layer, **named: Layer) -> None:
         for name, layer in [*enumerate(layers), *named.items()]:
             if not callable(layer):
+                of, stars = ("dict", "**") if isinstance(layer, dict) else ("list", "*")
                 raise DTypeError(
                     f"Sequential: layer {name} must be a Module or a function, got "
-                    f"{type(layer).__name__}; the layers of a list go by Sequential(*layers)"
+                    f"{type(layer).__name__}; the layers of a {of} go by Sequential({stars}layers)"
                 )
         numbered = {str(k): layer for k, layer in enumerate(layers)}
         self.layers: Any = numbered | named if named else list(layers)

@@ -164,6 +164,10 @@ class LanguageModel(Module):
         dtype: DTypeLike = np.float64,
         **block: Any,
     ) -> None:
+        if output_softcap is not None and not output_softcap >= 0:
+            raise ArgumentError(
+                f"LanguageModel: output_softcap must be more than 0, got {output_softcap}"
+            )
         rng, self.output_softcap = generator(rng), output_softcap
         self.embedding = Embedding(n_tokens, d_model, scaled, rng, dtype)
         self.position_embedding = (

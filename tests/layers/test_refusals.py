@@ -77,6 +77,8 @@ SIZES = [
 ]  # fmt: skip
 
 OPTIONS = [
+    ("LanguageModel: output_softcap must be more than 0, got -1",
+     lambda: L.LanguageModel(5, 6, 3, 1, output_softcap=-1)),
     ("softcap must be more than 0, got 0", lambda: heads(D, H, softcap=0)),
     ("p must lie in [0, 1]", lambda: L.SelfAttention(D, 5, 7, dropout=2)),
     ("use_bias must be a bool or some of", lambda: heads(D, H, use_bias="QX")),
@@ -287,6 +289,8 @@ OTHERS = [
         z(3, 5), z(4, 5), z(4, 5), mask=mg.tensor(z(4), requires_grad=True))),
     (DTypeError, "Sequential: layer 0 must be a Module or a function, got list",
      lambda: L.Sequential([L.Linear(2, 3), mg.relu])),
+    (DTypeError, "the layers of a dict go by Sequential(**layers)",
+     lambda: L.Sequential({"relu": mg.relu})),
     (TypeError, "unexpected keyword argument 'soft_cap'", lambda: heads(D, H, soft_cap=3.0)),
     (TypeError, "positional", lambda: HEADED(z(B, N, D), None, z(B, 5, 11))),
     (ValueError, "n_heads must divide the last axis, got 5 and 12",
