@@ -103,6 +103,18 @@ class Followed(np.ndarray[Any, Any]):
         _report(f".{name}")
         return super().__getattribute__(name)
 
+    def __getattr__(self, name: str) -> Any:
+        """What NumPy's numbers have and arrays lack, as `is_integer`."""
+        return getattr(plain(self)[()], name)
+
+    def __hash__(self) -> int:
+        _report("__hash__")
+        return hash(plain(self)[()])
+
+    def __round__(self, digits: int | None = None) -> Any:
+        _report("__round__")
+        return round(plain(self)[()], digits)
+
     def view(self, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:
             _report(".view")

@@ -171,6 +171,8 @@ LOOKING = {
     "item": lambda w, x: w * 2.0 if mg.sum(x).item() > 1 else w * 3.0,
     "float": lambda w, x: w * float(mg.sum(x)),
     "asarray": lambda w, x: w * np.asarray(mg.exp(x)).max(),
+    "rounded": lambda w, x: w * round(x.numpy().mean(), 1),
+    "hashed": lambda w, x: w * len(set(x.numpy())) * x.numpy()[0].is_integer(),
     "second order": lambda w, x: w * mg.grad(mg.sum(w * w * w), w, create_graph=True),
 }
 
