@@ -1,4 +1,4 @@
-"""Sample calls that several ops share: shapes that broadcast, one entry, none at all, no axes."""
+"""Samples and costs that several ops share: shapes that broadcast, one entry, none, no axes."""
 
 from __future__ import annotations
 
