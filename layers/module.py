@@ -43,7 +43,7 @@ class Module(Parameters):
     Both are found by attribute, in order of assignment; those in lists, tuples and dicts count too,
     as `blocks.0`, of Tensors the leaves that need a gradient. What forward itself assigns is a
     parameter only if it is a leaf that needs a gradient, or a buffer: not what it keeps to look at,
-    nor the array it was given. Assigning names what has no name yet. An array or a number assigned
+    nor what it was given. Assigning names what has no name yet. An array or a number assigned
     over a parameter, or a Tensor that needs no gradient, is written into it; a computed one is
     refused. A call opens the scope of the layer's name and runs `forward`. Modules can be copied
     and pickled; a copy has detached what forward computed and kept.
@@ -240,7 +240,7 @@ class Module(Parameters):
             for path, held in entries_in(name, value):
                 if isinstance(held, Module):
                     held._name = held._name or path
-                elif self._given_array is None and is_parameter(held):
+                elif self._given_array is None and _is_trained(held):
                     mark_parameter(held)
                     held.name = held.name or path
         elif isinstance(value, _NOT_WALKED) and any(isinstance(x, Module) for x in value):
@@ -324,6 +324,9 @@ def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
         for other in others:
             self._refuse_foreign(other)
         mg.mark_input(X, *others)
+        for given in (X, *others):
+            if isinstance(given, mg.Tensor) and given.is_leaf:
+                mark_parameter(given, held=False)
         outer = self._given_array  # of a subclass's forward that called this one
         _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
         try:
@@ -395,6 +398,11 @@ def _refuse_version(kind: type[Module]) -> NoReturn:
 def assigned(parameter: mg.Tensor, value: Any) -> None:
     """Write a value assigned over a parameter into it, cast to its dtype."""
     parameter.assign_(np.asarray(value).astype(parameter.dtype, casting="same_kind", copy=False))
+
+
+def _is_trained(value: Any) -> bool:
+    """Whether it is a leaf that needs a gradient."""
+    return isinstance(value, mg.Tensor) and value.is_leaf and value.requires_grad
 
 
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:

@@ -68,9 +68,8 @@ def tensor(
     made = Tensor(array)
     made.requires_grad = bool(requires_grad)
     shown = any(listener.shows_inputs for listener in current().listeners)
-    if requires_grad == "on demand":
-        made._needs = made._needs if shown else ON_DEMAND
-        made._is_parameter = False
+    if requires_grad == "on demand" and not shown:
+        made._needs = ON_DEMAND
     made.name = name
     notify(Listener.leaf_created, made, given)
     return made

@@ -336,15 +336,18 @@ def _plain_settings(op: Op, settings: Arguments) -> Arguments:
     return tuple(data_of(value) for value in settings)
 
 
-def mark_parameter(tensor: Tensor) -> None:
-    """Say that a module or an optimizer holds this leaf, so that views call it a parameter."""
-    tensor._is_parameter = True
+def mark_parameter(tensor: Tensor, held: bool = True) -> None:
+    """Say that a module or an optimizer holds this leaf, so that views call it a parameter.
+
+    Args: held: False for what is given to a module: data, unless something holds it already.
+    """
+    tensor._is_parameter = held or is_marked_parameter(tensor)
 
 
 def is_marked_parameter(tensor: Tensor, otherwise: bool = False) -> bool:
     """Whether `mark_parameter` was called on it; `otherwise` where nothing is known.
 
-    A leaf with a gradient may be data. That of an array given to a layer is known to be data.
+    A leaf with a gradient may be data, and what was given to a module is.
     """
     return getattr(tensor, "_is_parameter", otherwise)
 

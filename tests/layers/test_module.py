@@ -129,7 +129,7 @@ def test_what_forward_keeps_to_look_at_is_no_parameter():
 
 
 @pytest.mark.parametrize("around", [nullcontext, mg.trace])
-def test_an_array_that_forward_keeps_is_no_parameter(around):
+def test_an_input_that_forward_keeps_is_no_parameter(around):
     class Keeping(L.Module):
         def __init__(self):
             self.linear = L.Linear(3, 2, rng=0)
@@ -139,10 +139,15 @@ def test_an_array_that_forward_keeps_is_no_parameter(around):
             return self.linear(x)
 
     layer = Keeping()
-    with around():
-        layer(np.ones((1, 3)))
-    for kept in (layer, copy.deepcopy(layer)):
-        assert list(kept.state_dict()) == ["linear.W", "linear.b"]
+    leaf = mg.tensor(np.zeros((1, 3)), requires_grad=True)
+    for given in (np.ones((1, 3)), leaf, mg.tensor(np.ones((1, 3)))):
+        with around():
+            layer(given)
+        for kept in (layer, copy.deepcopy(layer)):
+            assert list(kept.state_dict()) == ["linear.W", "linear.b"]
+    np.testing.assert_array_equal(leaf.numpy(), 0)  # the next input is not written into it
+    layer.x = leaf
+    assert list(layer.state_dict()) == ["x", "linear.W", "linear.b"]
 
 
 def test_parameters_in_lists_and_dicts_are_trained_saved_and_frozen(rng):
