@@ -155,11 +155,13 @@ class Sweeps:
         Args: uses: of the leaf.
         """
         brought = self.leaves.setdefault(leaf, {})
-        earlier = self._repeated.get(self.number, set())
+        earlier = self._repeated.get(self.number)
+        if not earlier or earlier.isdisjoint(brought):
+            return
         gone = earlier & brought.keys()
         for number in gone:
             del brought[number]
-        for edge in uses if gone else ():
+        for edge in uses:
             if edge.contribution is not None and self._of.get(edge.target) in earlier:
                 brought[min(gone)] = plus(brought.get(min(gone)), edge.contribution)
 
