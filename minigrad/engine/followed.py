@@ -107,7 +107,7 @@ class Followed(np.ndarray[Any, Any]):
         """What NumPy's numbers have and arrays lack, as `is_integer`."""
         return getattr(plain(self)[()], name)
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         _report("__hash__")
         return hash(plain(self)[()])
 
