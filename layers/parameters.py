@@ -90,7 +90,8 @@ class Parameters:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Write arrays into the parameters of these paths; all fit, or nothing is written.
 
-        Args:   strict: False allows paths to be missing or unexpected; shapes and dtypes must fit.
+        Args:   strict: False allows paths to be missing or unexpected, if one at least is there;
+                shapes and dtypes must fit.
         Raises: ArgumentError that lists everything that does not fit.
 
         >>> from layers import Linear
@@ -278,6 +279,9 @@ def write_state(
     wrong = [f"{path}: missing" for path in leaves if path not in state] if strict else []
     wrong += [f"{path}: unexpected" for path in state if path not in leaves] if strict else []
     fitting = {path: own_array(state[path]) for path in leaves if path in state}
+    if state and leaves and not fitting and not strict:
+        first = next(iter(state))
+        wrong.append(f"none of its paths, such as {first}, is one of {', '.join(leaves)}")
     for path, array in fitting.items():
         for what in ("shape", "dtype"):
             expected, got = getattr(leaves[path], what), getattr(array, what)

@@ -438,6 +438,8 @@ def test_not_strict_allows_missing_and_unexpected_but_no_other_shape(block):
     np.testing.assert_array_equal(block.gain.numpy(), np.full(5, 7.0))
     with pytest.raises(ArgumentError, match="gain: shape"):
         block.load_state_dict({"gain": np.ones(2)}, strict=False)
+    with pytest.raises(ArgumentError, match=r"none of its paths, such as scale, is one of gain"):
+        block.load_state_dict({"scale": np.ones(5)}, strict=False)
 
 
 # ---------------------------------------------------------------- parameters stay where they are
