@@ -6,6 +6,7 @@ function openSearch() {
   byId("query").value = "";
   hits("");
   byId("search").showModal();
+  byId("query").focus(); // wherever the focus was before
 }
 // "step 17" and "17" are steps of each pass; of nodes, those whose own path has the words come first.
 function found(query) {
