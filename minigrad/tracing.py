@@ -49,6 +49,7 @@ class Trace(recording.TraceRecord):
         self.analyze()
         return merge((world() if ranks is None else ranks).collect(self))
 
+    @explained
     def table(self, width: int | None = None, *, times: bool = False, words: bool = False) -> str:
         """The record as text: forward then backward steps, shapes, cost and size of gradients.
 
@@ -60,6 +61,7 @@ class Trace(recording.TraceRecord):
 
         return Text(trace_table(self, width=width, times=times, words=words))
 
+    @explained
     def draw(
         self,
         path: str | Path,
@@ -121,6 +123,7 @@ class Trace(recording.TraceRecord):
         }
         return draw_trace(self, path, **options)
 
+    @explained
     def html(
         self,
         path: str | Path,
@@ -151,6 +154,7 @@ class Trace(recording.TraceRecord):
         options = {"tokens": tokens, "title": title, "arrays": arrays, "scale": scale}
         return write_page(self, path, **options)
 
+    @explained
     def show(self, *, height: int = 720, **options: Any) -> PageCell:
         """The page in a notebook's cell, as the cell's last value; the options are `html`'s.
 
@@ -174,18 +178,21 @@ class Trace(recording.TraceRecord):
         internal |= {"measure_step", "origin", "sent"}
         return sorted({name for name in super().__dir__() if name[0] != "_"} - internal)
 
+    @explained
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
         from .views.derivation import write_derivation
 
         return write_derivation(self, path)
 
+    @explained
     def exercises(self, path: str | Path) -> Path:
         """Write questions on the gradients of this run as a sheet, with the answers at its end."""
         from .views.questions import write_exercises
 
         return write_exercises(self, path)
 
+    @explained
     def attention(self, tokens: Tokens = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
 
@@ -252,9 +259,10 @@ class Trace(recording.TraceRecord):
         if not self.entries:
             return "Trace: nothing recorded yet; run the model within `with mg.trace() as t:`"
         leaves = len(self.entries) - forward
-        back = f"{backward} steps backward" if backward else "no step backward"
+        back = f"{backward or 'no'} step{'s' * (backward > 1)} backward"
         return (
-            f"Trace: {forward} steps forward, {back}, {leaves} leaves\n"
+            f"Trace: {forward} step{'s' * (forward != 1)} forward, {back}, "
+            f"{leaves} {'leaf' if leaves == 1 else 'leaves'}\n"
             't.table() lists them, t.check() holds them against formulas, t.draw("g.svg") and '
             't.html("g.html") show them'
         )

@@ -48,8 +48,8 @@ class Flow(FlowRecord):
     def __repr__(self) -> str:
         names = f", logged: {', '.join(self.log_names)}" if self.logged else ""
         return (
-            f"Flow: {self.steps} steps, {len(self.samples)} looked at, {len(self.rows)} rows"
-            f"{names}\n"
+            f"Flow: {self.steps} step{'s' * (self.steps != 1)}, {len(self.samples)} looked at, "
+            f"{len(self.rows)} row{'s' * (len(self.rows) != 1)}{names}\n"
             'flow.table() lists them, flow.diagnose() says what is odd, flow.draw("f.svg") and '
             'flow.html("f.html") show them'
         )

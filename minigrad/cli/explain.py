@@ -104,6 +104,8 @@ def source_of(arguments: Namespace) -> Source:
 
 
 def _standard_input() -> str:
+    if sys.stdin is None:
+        raise ArgumentError("--text -: standard input is closed")
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:

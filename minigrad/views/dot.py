@@ -205,8 +205,7 @@ class _DotWriter:
         times = fold.times.get(scope, 1)
         name = one_line(fold.name(scope), 2 * labels.WIDEST)
         size, strip = self.look.name - 2, self.model.strips.get(scope)
-        label = _text(name, t.ink, size, bold=True)
-        label += _text(BLANK * (len(name) // LETTERS_PER_BLANK), t.ink, size)
+        label = _name(name, t.ink, size)
         label += _text(f"  ×{times}" if times > 1 else "", t.muted, size, bold=True)
         if strip is not None:
             rows = f'<TR><TD ALIGN="LEFT">{label}</TD></TR>{self.strip(strip)}'
@@ -273,7 +272,7 @@ class _DotWriter:
         ink, muted = (theme.dim, theme.dim) if box.dimmed else (theme.ink, theme.muted)
         name, made = labels.heading(box)
         size -= 2 * (box.kind in ("parameter", "leaf", "constant"))  # names of values are larger
-        head = _text(name, ink, size, bold=True)
+        head = _name(name, ink, size)
         head += _text(f"  {made}" if made else "", muted, size - 1)
         head += _text(f"  ×{box.times}" if box.times > 1 else "", muted, size - 1, bold=True)
         rows = [head + _text(labels.ticks(box), muted, size - 1)]
@@ -290,7 +289,7 @@ class _DotWriter:
     def inner(self, box: Box) -> str:
         """A parameter inside the box of its op: name, shape and gradient beside one another."""
         fill, ink = self.theme.fill(box.kind), self.theme.dim if box.dimmed else self.theme.ink
-        said = self.small(labels.heading(box)[0], ink, bold=True)
+        said = _name(labels.heading(box)[0], ink, self.look.text)
         said += self.small(f" {labels.facts(box)[0].split('  ')[0]} ", self.theme.muted)
         cells = f"<TR><TD>{said}</TD><TD>{self.gradient(box, '')}</TD></TR>"
         return f'{CARD}CELLPADDING="2" BGCOLOR="{fill}">{cells}</TABLE>'
@@ -477,6 +476,12 @@ def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
     body = escape(said).replace("\\", "&#92;&#92;").replace("  ", "&#160; ")
     body = f"<B>{body}</B>" if bold else body
     return f'<FONT COLOR="{colour}" POINT-SIZE="{size}">{body}</FONT>'
+
+
+def _name(said: str, colour: str, size: int) -> str:
+    """A name, and room after it that a wider font than Graphviz's may need."""
+    room = BLANK * (len(said) // LETTERS_PER_BLANK)
+    return _text(said, colour, size, bold=True) + _text(room, colour, size)
 
 
 def _wide(said: str) -> str:

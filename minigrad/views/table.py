@@ -94,15 +94,11 @@ def trace_table(
         title = textwrap.fill(", ".join(filter(None, facts)), width)
         return [paint.bold(title), grid(columns, lines, width)]
 
-    facts = [
-        f"forward: {len(forward)} steps",
-        _cost(trace),
-        rows.time(*(e.seconds for e in forward)),
-    ]
+    facts = [_steps("forward", forward), _cost(trace), rows.time(*(e.seconds for e in forward))]
     parts = titled(facts, FORWARD, [rows.forward(i, e) for i, e in enumerate(forward, 1)])
     if backward:
         spent = rows.time(*(e.backward_seconds or 0.0 for e in backward))
-        facts = [f"backward: {len(backward)} steps", "gradients of what each step made", spent]
+        facts = [_steps("backward", backward), "gradients of what each step made", spent]
         back = [rows.backward(i, e) for i, e in enumerate(backward, 1)]
         parts += ["", *titled(facts, BACKWARD, back)]
     else:
@@ -117,6 +113,10 @@ def trace_table(
     lines += _verdict_lines(measured, paint, width)
     parts += ["", *lines] if lines else []
     return finished("\n".join(parts))
+
+
+def _steps(way: str, entries: Sequence[Entry]) -> str:
+    return f"{way}: {len(entries)} step{'s' * (len(entries) != 1)}"
 
 
 def _verdict_lines(verdicts: Iterable[Verdict], paint: Paint, width: int) -> list[str]:

@@ -66,6 +66,11 @@ def test_standard_input_that_is_no_text_is_refused(refused, monkeypatch):
     refused("--text -: standard input is no text in utf-8", "explain", "--text", "-")
 
 
+def test_standard_input_that_is_closed_is_refused(refused, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    refused("--text -: standard input is closed", "explain", "--text", "-")
+
+
 def test_the_first_thing_to_try_is_said_by_the_command_alone_and_by_its_help(command):
     for arguments in ([], ["--help"], ["explain", "--help"]):
         ran = command(*arguments)

@@ -11,7 +11,7 @@ import pytest
 
 import minigrad as mg
 from layers import Linear
-from minigrad.errors import ArgumentError, MinigradError, MissingDependencyError
+from minigrad.errors import MinigradError, MissingDependencyError
 from minigrad.files import write
 from minigrad.views import draw_trace
 from minigrad.views import picture as rendering
@@ -86,6 +86,15 @@ def test_the_name_of_a_scope_fits_its_frame_in_a_wider_font_too(tmp_path):
     (text,) = (x for x in root.iter(f"{SVG}text") if x.text == name)
     room = max(map(float, found)) - float(text.attrib["x"])
     assert room > 1.1 * helvetica
+
+
+def test_what_follows_a_long_name_has_room_for_a_wider_font_too(tmp_path):
+    name, helvetica = "W" * 20, 9.44 * 20
+    with mg.trace() as t:
+        mg.relu(mg.tensor(2.0, requires_grad=True, name=name)).backward()
+    texts = {x.text: x for x in drawn(t, tmp_path).iter(f"{SVG}text")}
+    start, after = (x.attrib["x"] for text, x in texts.items() if text in (name, "\u00a0 leaf"))
+    assert float(after) - float(start) > 1.05 * helvetica
 
 
 def test_states_and_sizes_are_numpys_own(single, tmp_path):
@@ -282,10 +291,12 @@ NO_FOLDER = "there is no folder .*nowhere.* to write"
         ("html", "g.html", {"arrays": "all"}, "one of pooled, full, none, got 'all'"),
         ("html", "g.html", {"scale": "all"}, "one of run, fixed, got 'all'"),
         ("html", "g.html", {"check": "all"}, "None or 'ops', got 'all'"),
+        ("html", "g.html", {"tokens": 3}, "tokens = 3"),
+        ("draw", "g.svg", {"title": 3}, "title = 3"),
     ],
 )
 def test_what_cannot_be_drawn_or_written_is_refused(single, tmp_path, call, name, options, said):
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(MinigradError, match=said):
         getattr(single, call)(tmp_path / name, **options)
     assert list(tmp_path.iterdir()) == []
 

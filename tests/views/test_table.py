@@ -8,6 +8,7 @@ import pytest
 
 import minigrad as mg
 from layers import Linear
+from minigrad.optim import SGD
 from minigrad.recording.checks import Checks
 from minigrad.views.plain import sized
 from minigrad.views.table import checks_table, trace_table
@@ -129,3 +130,15 @@ def test_times_are_a_column_of_each_steps_own():
     assert any("forward: 2 steps" in line and line.endswith("2.0 ms") for line in lines)
     assert any("backward: 2 steps" in line and line.endswith("10 µs") for line in lines)
     assert "time" not in t.table(160)
+
+
+def test_one_step_is_said_in_the_singular():
+    w = mg.tensor([1.0, 2.0], requires_grad=True, name="w")
+    with mg.watch([w]) as flow, mg.trace() as t:
+        mg.sum(w).backward()
+        SGD([w], lr=0.1).step()
+    assert "forward: 1 step," in t.table(160)
+    assert "backward: 1 step," in t.table(160)
+    assert "Trace: 1 step forward, 1 step backward, 1 leaf\n" in repr(t)
+    assert "1 step, 1 looked at" in flow.table(160)
+    assert "Flow: 1 step, 1 looked at" in repr(flow)

@@ -91,13 +91,13 @@ def _mean_distances(flow: FlowRecord) -> dict[str, NDArray[Any]]:
 
 def summary(flow: FlowRecord) -> str:
     """How many steps, how many looked at, and what was logged first and last."""
-    said = f"{flow.steps} steps, {len(flow.samples)} looked at"
-    if flow.requests:
-        said = (
-            f"{said}; {len(flow.requests)} requests looked at"
-            if flow.steps
-            else (f"{flow.requests[-1].step + 1} requests, {len(flow.requests)} looked at")
-        )
+    steps, seen = flow.steps, len(flow.requests)
+    said = f"{steps} step{'s' * (steps != 1)}, {len(flow.samples)} looked at"
+    if seen and steps:
+        said += f"; {seen} request{'s' * (seen != 1)} looked at"
+    elif seen:
+        requests = flow.requests[-1].step + 1
+        said = f"{requests} request{'s' * (requests != 1)}, {seen} looked at"
     for name in flow.log_names:
         numbers = [x for _, x in flow.logs(name)]
         said += f"; {name} {sized(numbers[0])} → {sized(numbers[-1])}"
