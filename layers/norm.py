@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 
 from .linear import check_sizes
 from .module import Module, named, with_shapes
@@ -30,7 +30,8 @@ class LayerNorm(Module):
         eps: ε.  use_weight, use_bias: without, weight or bias is None.
     Attributes: weight (the paper's g, elsewhere γ), starts at 1; bias (b or β), starts at 0.
     Shapes:  x (..., *shape) → as x
-    Raises:  ShapeError if x does not end in `shape`; ArgumentError for a size below 1.
+    Raises:  ShapeError if x does not end in `shape`; ArgumentError for a size below 1, or an ε
+             that is more than 1.
     Source:  Ba, Kiros, Hinton 2016, arXiv:1607.06450.
 
     >>> LayerNorm(2, eps=0.0)(np.array([[1.0, 3.0]])).numpy()
@@ -48,7 +49,7 @@ class LayerNorm(Module):
         use_weight: bool = True,
     ) -> None:
         self.dtype = np.dtype(dtype)
-        self.shape, self.eps = _checked_shape("LayerNorm", shape), eps
+        self.shape, self.eps = _checked_shape("LayerNorm", shape, eps), eps
         self.weight = _filled(1, self.shape, dtype) if use_weight else None
         self.bias = _filled(0, self.shape, dtype) if use_bias else None
 
@@ -85,7 +86,7 @@ class RMSNorm(Module):
         use_weight: bool = True,
     ) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        self.shape, self.plus_one = _checked_shape("RMSNorm", shape), plus_one
+        self.shape, self.plus_one = _checked_shape("RMSNorm", shape, eps), plus_one
         self._eps = eps
         self.weight = _filled(0 if plus_one else 1, self.shape, dtype) if use_weight else None
 
@@ -237,7 +238,11 @@ def _over_last(
     return named("X_norm", mg.reshape(normalise(mg.reshape(x, lead + width), *flat), x.shape))
 
 
-def _checked_shape(call: str, shape: int | tuple[int, ...]) -> tuple[int, ...]:
+def _checked_shape(call: str, shape: int | tuple[int, ...], eps: float | None) -> tuple[int, ...]:
+    if eps is not None and eps > 1:
+        raise ArgumentError(
+            f"{call}: eps must be at most 1, got {eps}; the lengths of several axes go as one tuple"
+        )
     sizes = shape if isinstance(shape, tuple) else (shape,)
     check_sizes(call, **{f"shape[{i}]": size for i, size in enumerate(sizes)})
     return sizes

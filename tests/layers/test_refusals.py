@@ -61,6 +61,8 @@ SIZES = [
     ("seed: an integer of at least 0, or None, got -1", lambda: L.seed(-1)),
     (f"m {FEW}, got 0", lambda: L.orthogonal_features(0, 3)),
     ("LayerNorm: shape[0] must be an integer", lambda: L.LayerNorm(0)),
+    *(("eps must be at most 1, got 16; the lengths of several axes go as one tuple",
+       lambda norm=norm: norm(3, 16)) for norm in (L.LayerNorm, L.RMSNorm)),
     (f"d_out {FEW}", lambda: L.Conv1d(3, 0, 3)),
     (f"d_hidden {FEW}", lambda: L.GRU(2, 0)),
     (f"{FEW}, got 0", lambda: L.sliding_window_mask(5, 0)),
