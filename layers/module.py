@@ -31,7 +31,7 @@ from minigrad.errors import (
 from minigrad.extend import mark_parameter
 
 from .arrays import Array, SameArray
-from .parameters import DATA_VIEW, Parameters, entries_in, is_parameter, modules_in
+from .parameters import DATA_VIEW, Parameters, held_in, is_parameter, modules_in
 from .renamed import old_names
 
 __all__ = ["Module"]
@@ -237,12 +237,12 @@ class Module(Parameters):
             if value.name is None:
                 value.name = name
         elif isinstance(value, _HOLDERS):
-            for path, held in entries_in(name, value):
-                if isinstance(held, Module):
-                    held._name = held._name or path
-                elif self._given_array is None and _is_trained(held):
-                    mark_parameter(held)
-                    held.name = held.name or path
+            for path, entry in held_in(name, value):
+                if isinstance(entry, Module):
+                    entry._name = entry._name or path
+                elif self._given_array is None and entry.is_leaf and entry.requires_grad:
+                    mark_parameter(entry)
+                    entry.name = entry.name or path
         elif isinstance(value, _NOT_WALKED) and any(isinstance(x, Module) for x in value):
             raise DTypeError(
                 f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found, "
@@ -398,11 +398,6 @@ def _refuse_version(kind: type[Module]) -> NoReturn:
 def assigned(parameter: mg.Tensor, value: Any) -> None:
     """Write a value assigned over a parameter into it, cast to its dtype."""
     parameter.assign_(np.asarray(value).astype(parameter.dtype, casting="same_kind", copy=False))
-
-
-def _is_trained(value: Any) -> bool:
-    """Whether it is a leaf that needs a gradient."""
-    return isinstance(value, mg.Tensor) and value.is_leaf and value.requires_grad
 
 
 def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:

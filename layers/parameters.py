@@ -16,7 +16,7 @@ from minigrad.extend import clear_gradients, is_marked_parameter, mark_parameter
 __all__ = [
     "DATA_VIEW",
     "Parameters",
-    "entries_in",
+    "held_in",
     "is_parameter",
     "modules_in",
     "own_array",
@@ -239,18 +239,26 @@ def is_parameter(value: Any) -> bool:
 
 
 def modules_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The Modules in an attribute's value: itself, or what a list, tuple or dict holds."""
-    return ((path, x) for path, x in entries_in(name, value) if isinstance(x, Parameters))
+    """The Modules in an attribute's value, each with its path."""
+    return ((path, held) for path, held in held_in(name, value) if isinstance(held, Parameters))
 
 
-def entries_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """An attribute's value with its path, or with their own what a list, tuple or dict holds."""
-    if isinstance(value, list | tuple | dict):
+def held_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The Modules and Tensors in an attribute's value: itself, or what a list, tuple or dict holds.
+
+    Each has its path: blocks.0 is the first entry of `blocks`.
+    """
+    if isinstance(value, _HELD):
+        yield name, value
+    elif isinstance(value, _CONTAINERS):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, entry in pairs:
-            yield from entries_in(f"{name}.{key}", entry)
-    else:
-        yield name, value
+            if isinstance(entry, _HELD + _CONTAINERS):  # most entries of a long list are numbers
+                yield from held_in(f"{name}.{key}", entry)
+
+
+_HELD = (Parameters, mg.Tensor)
+_CONTAINERS = (list, tuple, dict)
 
 
 def own_parameters(module: Parameters) -> Iterator[tuple[str, mg.Tensor]]:
@@ -261,14 +269,15 @@ def own_parameters(module: Parameters) -> Iterator[tuple[str, mg.Tensor]]:
     listed: list[tuple[str, mg.Tensor]] = []
     for name, value in vars(module).items():
         if is_parameter(value):
+            mark_parameter(value)  # so that it stays one when it is frozen
             yield name, value
-        elif isinstance(value, list | tuple | dict):
-            listed += [pair for pair in entries_in(name, value) if is_parameter(pair[1])]
+        elif isinstance(value, _CONTAINERS):
+            listed += [pair for pair in held_in(name, value) if is_parameter(pair[1])]
     if listed:
         named = {id(value) for below in module.modules() for value in vars(below).values()}
         for path, value in listed:
             if id(value) not in named:
-                mark_parameter(value)  # so that it stays one when it is frozen
+                mark_parameter(value)
                 yield path, value
 
 

@@ -177,6 +177,20 @@ def test_parameters_in_lists_and_dicts_are_trained_saved_and_frozen(rng):
     np.testing.assert_array_equal(again.weights[0].numpy(), layer.weights[0].numpy() + 1)
 
 
+def test_a_parameter_that_forward_makes_stays_one_when_it_is_frozen():
+    class Lazy(L.Module):
+        w = None
+
+        def forward(self, x):
+            if self.w is None:
+                self.w = mg.tensor(np.ones(x.shape[-1]), requires_grad=True)
+            return x * self.w
+
+    layer = Lazy()
+    layer(np.ones((1, 3)))
+    assert list(layer.freeze().state_dict()) == ["w"]
+
+
 def test_what_forward_keeps_after_it_called_its_super_class_is_no_parameter():
     class Watched(L.Linear):
         def forward(self, x):
