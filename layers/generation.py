@@ -57,7 +57,8 @@ def generate(
             or a TextToText, which reads the tokens and writes an answer.
         tokens: a sequence of integers; or several, of any lengths, which go on side by side.
         max_new: how many tokens to yield at most.
-        temperature: 0 takes the likeliest token; else softmax(logits / temperature) is drawn from.
+        temperature: 0, the default, takes the likeliest token, whatever top_k and top_p are; else
+            softmax(logits / temperature) is drawn from.
         top_k: draw from the k likeliest only.  top_p: from the fewest whose probabilities reach p.
         stop: a token, or several, after which a row ends; the token itself is still yielded. Unless
             given, those that a checkpoint names as its end (`eos_token_id`); () for none.
@@ -96,12 +97,11 @@ def _check_model(model: Module) -> None:
             "encoder only reads it: call it for vectors, and its logits or sentence where it has "
             "them, or load a checkpoint of a language model (...ForCausalLM) or of a T5"
         )
-    kinds = {type(block.attention).__name__: block.attention for block in model.decoder.blocks}
-    for kind, attention in kinds.items():
-        if not hasattr(attention, "window"):
+    for block in model.decoder.blocks:
+        if not hasattr(block.attention, "window"):
             raise ArgumentError(
-                f"generate: a block has a {kind}, and decoding needs attention that takes a "
-                "KVCache, as MultiHeadAttention does"
+                f"generate: a block has a {type(block.attention).__name__}, and decoding needs "
+                "attention that takes a KVCache, as MultiHeadAttention does"
             )
     if "layout" in vars(model):
         raise ArgumentError(
