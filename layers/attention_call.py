@@ -152,10 +152,7 @@ class AttentionCall:
     def _seen(self, n: int, m: int) -> Array | None:
         """The rule as a boolean array; None if it allows all, or if tiles take the rule itself."""
         layer, cache = self.layer, self.earlier
-        i, j = self.i, self.j
         if cache is not None:
-            assert i is not None  # both are set with `earlier`
-            assert j is not None
             if cache.at is not None:
                 if self.rule not in (None, rule_of(layer.causal, layer.window)):
                     raise ArgumentError(
@@ -164,13 +161,11 @@ class AttentionCall:
                     )
                 self.rule = None
                 return cache.visible(layer.window)
-            if cache.ragged:
+            is_relative = self.rule is None or self.rule.relative
+            if cache.ragged or (cache.start and not is_relative):
                 rule, self.rule = self.rule, None
                 return visible_by_row(cache, rule, n, m)
-            if self.rule is not None and not self.rule.relative and cache.start:
-                rule, self.rule = self.rule, None
-                return rule.entries(slice(i[0], i[0] + n), slice(cache.start, cache.start + m))
-            self.rule = self.rule and self.rule.shifted(int(i[0] - j[0]))
+            self.rule = self.rule and self.rule.shifted(len(cache) - n - cache.start)
         queries, keys = slice(0, n), slice(0, m)
         if self.rule is None or self.rule.within(queries, keys) is True:
             self.rule = None

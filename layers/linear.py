@@ -29,6 +29,8 @@ def linear(x: Array, W: Array, b: Array | None = ..., method: str = ...) -> Arra
 def linear(x: Array, W: Array | Module, b: Array | None = None, method: str = "exact") -> Array:
     """x W + b, or x W without a bias, over the last axis of x: one op.
 
+    Args:    method: of the attention layer around it; "tiled" runs a large product on the threads
+             of the tiles.
     Shapes:  x (..., d_in), W (d_in, d_out), b (d_out,) → (..., d_out)
     Raises:  ShapeError if x's last axis is not W's first.
 
