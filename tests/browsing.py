@@ -14,7 +14,7 @@ def record_of(text):
 
 def answer_of(address, method="GET", body=None, **headers):
     """Status and text of a server's answer."""
-    with closing(HTTPConnection(urlsplit(address).netloc, timeout=5)) as line:
+    with closing(HTTPConnection(urlsplit(address).netloc, timeout=60)) as line:
         line.request(method, urlsplit(address).path, body, headers)
         answer = line.getresponse()
         return answer.status, answer.read().decode()

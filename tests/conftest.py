@@ -19,6 +19,9 @@ from tests.compare import assert_same
 
 # Read by PyTorch when it is imported: on busy cores its threads wait longer than they work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What is printed is as for a pipe, whatever terminal the tests run in.
+os.environ["COLUMNS"] = "100"
+os.environ.pop("NO_COLOR", None)
 
 FAST = find_spec("minigrad.fast") is not None and os.environ.get("MINIGRAD_FAST") != "0"
 collect_ignore = [] if FAST else ["fast"]

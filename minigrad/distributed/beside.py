@@ -136,8 +136,9 @@ class SharedFiles:
         self.note = Path(tempfile.gettempdir()) / f"{NOTE_NAME}-{os.getuid()}-{os.getpid()}"
         for old in self.note.parent.glob(f"{NOTE_NAME}-{os.getuid()}-*"):
             if not Path(f"/proc/{old.name.rpartition('-')[2]}").exists():
-                self._unlink(old.read_text(encoding="utf-8").splitlines())
-                old.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # another run has just done it
+                    self._unlink(old.read_text(encoding="utf-8").splitlines())
+                    old.unlink()
 
     def find(self, pids: list[int]) -> None:
         """Note what these processes have mapped."""

@@ -44,18 +44,15 @@ class Served:
         self.rest = rest
         self.token = token_urlsafe(24)
         self.turn = Lock()
-        self._closed = Event()
+        self.closed = Event()
         self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}/{self.token}/"
-        Thread(target=self._serve, name="minigrad-server", daemon=True).start()
-
-    def _serve(self) -> None:
-        with self._server:
-            self._server.serve_forever(poll_interval=0.1)
+        serve = partial(self._server.serve_forever, poll_interval=0.1)
+        Thread(target=serve, name="minigrad-server", daemon=True).start()
 
     def wait(self) -> None:
         """Until it is closed, or interrupted."""
-        while not self._closed.wait(1.0):
+        while not self.closed.wait(1.0):
             pass
 
     def close(self, after: float = 0.0) -> None:
@@ -65,7 +62,8 @@ class Served:
     def _end(self, after: float) -> None:
         time.sleep(after)
         self._server.shutdown()
-        self._closed.set()
+        self._server.server_close()
+        self.closed.set()
 
 
 class _Server(ThreadingHTTPServer):
@@ -118,6 +116,8 @@ class _Answer(BaseHTTPRequestHandler):
             self._answer("POST", self.rfile.read(int(length)))
 
     def _answer(self, method: str, question: bytes) -> None:
+        if self.served.closed.is_set():  # over a line that was open before
+            return
         _, token, name, *_ = [*self.path.split("?")[0].split("/"), "", ""]
         host = self.headers.get("Host", "").partition(":")[0]
         mine = compare_digest(token.encode(), self.served.token.encode()) and host == "127.0.0.1"

@@ -74,7 +74,7 @@ def one_leaves():
 def gone_before_heard():
     """No MPI: the process beside the ranks hears of rank 1 when that is gone and reaped."""
     beside.ABORT_SECONDS = 0
-    alive, gone = (subprocess.Popen(["sleep", n]) for n in ("60", "0"))
+    alive, gone = (subprocess.Popen(["sleep", n]) for n in ("600", "0"))
     gone.wait()
     ear = socket.socket(socket.AF_UNIX)
     ear.bind("")
@@ -89,7 +89,7 @@ def gone_before_heard():
         os._exit(0)
     ear.close()
     lines[0].close()
-    print(f"rank 0 ended by signal {-alive.wait(10)}")
+    print(f"rank 0 ended by signal {-alive.wait(60)}")
 
 
 def one_is_stopped():

@@ -81,12 +81,15 @@ def test_a_rank_that_does_nothing_for_too_long_is_an_error(monkeypatch):
     """The others give up after MINIGRAD_WAIT seconds, which must be a number."""
     import threading
 
-    never = threading.Event()
+    given_up = threading.Event()
 
     def program():
         if dist.world().rank:
-            never.wait(1.0)
-        dist.all_reduce(leaf(name="x"))
+            given_up.wait()
+        try:
+            dist.all_reduce(leaf(name="x"))
+        finally:
+            given_up.set()
 
     monkeypatch.setenv("MINIGRAD_WAIT", "0.1")
     with pytest.raises(RankError, match="nothing of it for"):

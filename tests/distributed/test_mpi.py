@@ -28,7 +28,7 @@ def run(*program, ranks=2, options=(), fails=False, **environment):
     python = [sys.executable, "-m", "mpi4py"]
     command = [MPIEXEC, *options, "-n", str(ranks), *python, *map(str, program)]
     known = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, env=known)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=known)
     text = done.stdout + done.stderr
     assert (done.returncode != 0) == fails, text
     return text

@@ -138,7 +138,7 @@ def at_once(work, each):
 
 def in_threads(work, *each):
     """Work that takes turns at every step, in threads; what each found."""
-    barrier = threading.Barrier(len(each), timeout=20)
+    barrier = threading.Barrier(len(each), timeout=300)
 
     async def turn():
         barrier.wait()
