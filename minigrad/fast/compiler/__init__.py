@@ -38,7 +38,6 @@ from .cache_entry import (
     CacheEntry,
     CallArguments,
     FollowedArguments,
-    argument_parts,
     leaves_of,
     small_bytes,
 )
@@ -221,11 +220,9 @@ class Compiled(Generic[P, R]):
         """Run the step and write its program."""
         named = enumerate(zip(_named(self.step, call.args), call.args, strict=True))
         places = [
-            place
-            for i, (name, item) in named
-            for place in leaves_of(f"args[{i}]", item, name, argument_parts)
+            place for i, (name, item) in named for place in leaves_of(f"args[{i}]", item, name)
         ]
-        places += leaves_of("kwargs", call.kwargs, parts_of=argument_parts)
+        places += leaves_of("kwargs", call.kwargs)
         followed = FollowedArguments()
         args, kwargs = followed.follow("args", call.args), followed.follow("kwargs", call.kwargs)
         fresh = [p for p in places if isinstance(p[2], Tensor | np.ndarray)]
@@ -282,8 +279,10 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     - random draws through a Generator that is given to an op.
 
     All else is frozen at the first call. It may call `backward()`, `assign_`, and what optimizers
-    and schedules offer; returned tensors are leaves. Calls 2, 4, 8, 16 … run both ways and compare.
-    Where they differ, or a step cannot be compiled, it runs eagerly: a CompileWarning says why.
+    and schedules offer; returned tensors are leaves. Calls 2, 4, 8, 16 … run both ways and compare,
+    and so does one that finds an array of the closure or the globals changed (of a large one it
+    looks at some entries). Where they differ, or a step cannot be compiled, it runs eagerly: a
+    CompileWarning says why.
 
     Returns: a `Compiled`, called as the step: `.source`, `.reasons`, `.audit(*args)`.
 

@@ -16,7 +16,7 @@ from ...engine.tensor import Tensor
 from ...engine.types import Array, Kernel
 from ...engine.writes import writes
 from ..memory import release
-from .cache_entry import CacheEntry, CallArguments, argument_parts, leaves_of, small_bytes
+from .cache_entry import CacheEntry, CallArguments, leaves_of, sample
 from .compare import Sketch, difference, sketched, with_moved_digits
 from .dependencies import GENERATORS, generator_state, same, set_generator_state
 from .program import ExistingTensor, Program, flat, root
@@ -156,8 +156,7 @@ class Audit:
         state.grads, state.kept = [], []  # the step may free them
         release()
         arrays = found.arrays()
-        before, updates = list(map(small_bytes, arrays)), _Updates(again=True)
-        held = self._arguments()
+        before, updates = [sample(x).tobytes() for x in arrays], _Updates(again=True)
         try:
             with listen(updates):
                 result = self.step(*self.call.args, **self.call.kwargs)
@@ -171,23 +170,14 @@ class Audit:
         else:
             self._compare(made, wanted)
         changed = [f"{name}, which the step sets" for _, name, _, _ in found.changes()]
-        if before != list(map(small_bytes, arrays)):
+        if before != [sample(x).tobytes() for x in arrays]:
             changed.append("an array that the step writes into")
-        now = self._arguments()
-        if held.keys() != now.keys() or any(now[key] is not x for key, x in held.items()):
+        given, now = self.call, CallArguments(self.call.args, self.call.kwargs)
+        if now.key != given.key or list(map(id, now.arrays)) != list(map(id, given.arrays)):
             changed.append("a container among its arguments, which the step changes")
         if changed:
             self.finding, self.cause = self.finding or changed[0], _STATE
         return result
-
-    def _arguments(self) -> dict[str, object]:
-        """What the containers among the arguments hold."""
-        given = {"args": self.call.args, "kwargs": self.call.kwargs}
-        return {
-            place: item
-            for word, arguments in given.items()
-            for place, _, item in leaves_of(word, arguments, parts_of=argument_parts)
-        }
 
     def _run_program(self, state: _State) -> Outcome | Exception:
         assert self.variant.run is not None

@@ -4,7 +4,6 @@ CallArguments.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 from typing import Any
@@ -14,15 +13,12 @@ import numpy as np
 from ...engine.context import current
 from ...engine.followed import Followed
 from ...engine.tensor import Tensor
-from ...engine.types import Arguments, Kernel
+from ...engine.types import Arguments, Array, Kernel
 from ...engine.writes import DataView
 from .dependencies import BUILTIN, MISSING, Contents, Dependencies
 from .program import (
     SMALL_BYTES,
-    attributes,
-    is_data,
-    is_dataclass,
-    is_namedtuple,
+    data_parts,
     made_of,
     parts_of,
     substitute,
@@ -34,8 +30,8 @@ __all__ = [
     "CacheEntry",
     "CallArguments",
     "FollowedArguments",
-    "argument_parts",
     "leaves_of",
+    "sample",
     "small_bytes",
 ]
 
@@ -90,7 +86,7 @@ class CallArguments:
                 self._add(entry, key)
         elif isinstance(item, BUILTIN):  # as text, 0.0 is not -0.0, and NaN equals itself
             key += kind, repr(item)
-        elif (parts := argument_parts(item)) is not None:
+        elif (parts := data_parts(item)) is not None:
             key += kind, tuple(parts)
             for entry in parts.values():
                 self._add(entry, key)
@@ -98,31 +94,13 @@ class CallArguments:
             key += kind, id(item)
 
 
-def argument_parts(item: object) -> Contents | None:
-    """What a container among the arguments holds; None for anything else.
-
-    A program serves other containers of this kind too. A dataclass must hold arrays, and beside
-    them nothing but plain values: what holds a model or an optimizer is one object from call to
-    call.
-    """
-    kind = item.__class__
-    if kind in (tuple, list, dict, OrderedDict) or is_namedtuple(kind):
-        return parts_of(item)
-    return attributes(item) if is_dataclass(item) and is_data(item) else None
-
-
-def leaves_of(
-    expression: str,
-    item: object,
-    name: str = "",
-    parts_of: Callable[[object], Contents | None] = parts_of,
-) -> Iterator[tuple[str, str, Any]]:
+def leaves_of(expression: str, item: object, name: str = "") -> Iterator[tuple[str, str, Any]]:
     """(expression, name, item) of everything in nested containers, by which the source finds it.
 
     >>> list(leaves_of("args[0]", {"x": 1, "more": [2]}))
     [("args[0]['x']", 'x', 1), ("args[0]['more'][0]", 'more', 2)]
     """
-    parts = parts_of(item)
+    parts = data_parts(item)
     if parts is None:
         yield expression, name, item
         return
@@ -130,7 +108,7 @@ def leaves_of(
     for key, entry in parts.items():
         word = words[key] if words else key
         known = word if isinstance(word, str) else name
-        yield from leaves_of(place_of(expression, item, key), entry, known, parts_of)
+        yield from leaves_of(place_of(expression, item, key), entry, known)
 
 
 def place_of(expression: str, container: object, key: object) -> str:
@@ -156,7 +134,7 @@ class FollowedArguments:
             made = item.view(Followed)
         elif item.__class__ is DataView:  # which writes into its tensor's array
             made = (item if item.written is None else item.written).view(Followed)
-        elif (parts := argument_parts(item)) is not None:
+        elif (parts := data_parts(item)) is not None:
             held = {k: self.follow(place_of(expression, item, k), x) for k, x in parts.items()}
             made = made_of(item.__class__, held)
             self._copies.append((expression, item, made, held))
@@ -193,7 +171,7 @@ def _refill(container: Any, parts: Contents) -> None:
         container.clear()
         container.update(parts)
     else:
-        for name in attributes(container).keys() - parts.keys():
+        for name in (parts_of(container) or {}).keys() - parts.keys():
             object.__delattr__(container, name)
         for name, part in parts.items():
             object.__setattr__(container, name, part)
@@ -204,6 +182,14 @@ def small_bytes(array: object) -> bytes | None:
     if not isinstance(array, np.ndarray) or array.nbytes > SMALL_BYTES or array.dtype.hasobject:
         return None
     return array.tobytes()
+
+
+def sample(array: Array) -> Array:
+    """Entries that tell whether an array was changed: all of a small one, up to 100 of others."""
+    if array.nbytes <= SMALL_BYTES or not array.ndim:
+        return array
+    most = int(64 ** (1 / array.ndim))
+    return array[tuple([slice(None, None, 1 + n // most) for n in array.shape])]
 
 
 class CacheEntry:
@@ -243,7 +229,7 @@ class CacheEntry:
         leaves = {key: x for key, x in recorder.values.leaves.items() if key not in fresh}
         self._leaves = list(leaves.values())
         small: list[tuple[Any, bytes | None]] = [*enumerate(samples)]
-        small += [(x, small_bytes(x)) for x in found.arrays()]
+        small += [(x, x.tobytes()) for x in map(sample, found.arrays())]
         self._unseen = [(where, kept) for where, kept in small if kept is not None]
         self._octave, self.largest = 0, 0.0
         self.has_effects = any(step.kind == "effect" for step in self.program.steps)
@@ -266,8 +252,8 @@ class CacheEntry:
             self.run = first
 
     def has_unaudited_values(self, call: CallArguments) -> bool:
-        """Whether a small array holds other numbers for the first time: they may have been frozen
-        where nobody saw it.
+        """Whether a small array, or a sample of a large one that the step reaches by itself, holds
+        other numbers for the first time: they may have been frozen where nobody saw it.
         """
         octave, arrays = self.calls.bit_length(), call.arrays
         if octave == self._octave or self.has_effects:  # one such audit between calls 2ᵏ and 2ᵏ⁺¹

@@ -33,6 +33,7 @@ import numpy as np
 
 from ...engine.op import Op
 from ...engine.tensor import Tensor
+from ...engine.writes import writes
 
 __all__ = [
     "BUILTIN",
@@ -153,8 +154,8 @@ class Dependencies:
 
     def arrays(self) -> list[Any]:
         """Every array that was reached but those in Tensors' memory: its writes are known."""
-        held = {id(_owner(tensor._data)) for tensor in self.of(Tensor)}
-        return [array for array in self.of(np.ndarray) if id(_owner(array)) not in held]
+        held = {id(writes.owner(tensor._data)) for tensor in self.of(Tensor)}
+        return [array for array in self.of(np.ndarray) if id(writes.owner(array)) not in held]
 
     # ------------------------------------------------------------------ is all as it was?
 
@@ -378,13 +379,6 @@ def _is_closed(kind: type) -> bool:
     if kind is SimpleNamespace or package == "layers":
         return False
     return _is_installed(kind.__module__, getattr(sys.modules.get(package), "__file__", "") or "")
-
-
-def _owner(array: np.ndarray[Any, Any]) -> object:
-    """The array whose memory it is."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _is_optimizer(thing: object) -> bool:

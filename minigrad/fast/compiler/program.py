@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
-from inspect import getattr_static
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Array, DType, Kernel
-from .dependencies import BUILTIN, MISSING, Contents
+from .dependencies import BUILTIN, Contents
 
 __all__ = [
     "EFFECTS",
@@ -31,15 +30,13 @@ __all__ = [
     "ProgramStep",
     "Value",
     "address",
-    "attributes",
     "contiguous",
+    "data_parts",
     "drop_dead",
     "empty_with_layout",
     "flat",
     "has_layout",
-    "is_data",
     "is_dataclass",
-    "is_namedtuple",
     "is_transpose",
     "is_whole",
     "made_of",
@@ -258,28 +255,37 @@ class NewTensor:
 # ---------------------------------------------------------------- containers
 
 
-def parts_of(item: object) -> Contents | None:
+def parts_of(item: Any) -> Contents | None:
     """What a container holds; None for anything else.
 
     >>> parts_of([5, 7]), parts_of({"x": 1}), parts_of("text")
     ({0: 5, 1: 7}, {'x': 1}, None)
     """
-    if isinstance(item, tuple | list):
+    kind = item.__class__
+    if kind in (tuple, list) or _is_namedtuple(kind):
         return dict(enumerate(item))
-    if isinstance(item, dict):
+    if kind in (dict, OrderedDict):
         return dict(item)
-    return attributes(item) if is_dataclass(item) else None
+    return _attributes(item) if is_dataclass(item) else None
+
+
+def data_parts(item: Any) -> Contents | None:
+    """What a container holds that another of this kind may take the place of; None for anything
+    else. A dataclass must hold arrays, and beside them nothing but plain values: one that holds a
+    model or an optimizer is one object from call to call.
+    """
+    return None if is_dataclass(item) and not _is_data(item) else parts_of(item)
 
 
 def made_of(kind: type, parts: Contents) -> Any:
     """A container of this class that holds these parts."""
-    if is_namedtuple(kind):
-        return tuple.__new__(kind, parts.values())
-    if issubclass(kind, tuple | list):
+    if kind in (tuple, list):
         return kind(parts.values())
-    if issubclass(kind, dict):
-        return OrderedDict(parts) if kind is OrderedDict else dict(parts)
-    made = object.__new__(kind)
+    if _is_namedtuple(kind):
+        return tuple.__new__(kind, parts.values())
+    if kind in (dict, OrderedDict):
+        return kind(parts)
+    made: Any = object.__new__(kind)
     for name, part in parts.items():
         object.__setattr__(made, name, part)  # which a frozen one allows too
     return made
@@ -304,25 +310,19 @@ def substitute(item: Any, replace: Callable[[Any], Any]) -> Any:
     return made_of(item.__class__, {key: substitute(x, replace) for key, x in parts.items()})
 
 
-def attributes(item: Any) -> Contents:
+def _attributes(item: Any) -> Contents:
     """A dataclass's fields, and attributes set later; but not what a property computes of them and
     keeps.
     """
     kind = item.__class__
-    found = [(name, getattr(item, name, MISSING)) for name in _fields_of(kind) or ()]
-    held = {name: part for name, part in found if part is not MISSING}
+    held = {name: getattr(item, name) for name in _fields_of(kind) or () if hasattr(item, name)}
     for name, part in getattr(item, "__dict__", {}).items():
-        if name not in held and not _is_computed(kind, name):
+        if name not in held and not isinstance(getattr(kind, name, None), cached_property):
             held[name] = part
     return held
 
 
-def _is_computed(kind: type, name: str) -> bool:
-    """Whether an attribute is what a cached property keeps."""
-    return isinstance(getattr_static(kind, name, None), cached_property)
-
-
-def is_namedtuple(kind: type) -> bool:
+def _is_namedtuple(kind: type) -> bool:
     return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
@@ -342,7 +342,7 @@ def _fields_of(kind: Any) -> list[str] | None:
     return [field.name for field in fields(kind)]
 
 
-def is_data(item: object) -> bool:
+def _is_data(item: object) -> bool:
     """Whether it holds arrays, and beside them only plain values, all without cycles."""
     stack, holds_arrays = [item], False
     seen: set[int] = set()

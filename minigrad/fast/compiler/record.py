@@ -22,19 +22,18 @@ from ...engine.tensor import Node, Tensor, TensorOrArray, backpropagate, order
 from ...engine.types import Arguments, Array, Kernel
 from ...engine.writes import caller
 from .compare import difference
-from .dependencies import GENERATORS, Contents, Dependencies, generator_state, shared_states
+from .dependencies import GENERATORS, Dependencies, generator_state, shared_states
 from .program import (
     NewTensor,
     Program,
     ProgramStep,
     Value,
+    data_parts,
     flat,
-    is_data,
     is_dataclass,
     is_whole,
     made_of,
     nbytes,
-    parts_of,
     root,
     substitute,
     transposed_name,
@@ -392,7 +391,7 @@ class ProgramRecorder(OutsideOps, Listener):
 
     def _restored(self, item: Any) -> Any:
         """What is returned, as an eager run has it: a container in which nothing differs itself."""
-        parts = _parts_of_result(item)
+        parts = data_parts(item)
         if parts is None:
             return self.as_eagerly(item)
         made = {key: self._restored(part) for key, part in parts.items()}
@@ -401,7 +400,7 @@ class ProgramRecorder(OutsideOps, Listener):
 
     def _described(self, item: Any) -> Any:
         """What is returned, with Values in place of arrays."""
-        parts = _parts_of_result(item)
+        parts = data_parts(item)
         if parts is None or (is_dataclass(item) and self.values.is_outside(item)):
             return self.returned(item)
         made = {key: self._described(part) for key, part in parts.items()}
@@ -426,11 +425,6 @@ class ProgramRecorder(OutsideOps, Listener):
             return item
         self.refuse(f"a {type(item).__name__} is returned", "return tensors, arrays or numbers")
         return None
-
-
-def _parts_of_result(item: Any) -> Contents | None:
-    """What a returned container holds; a dataclass must hold arrays and plain values alone."""
-    return parts_of(item) if not is_dataclass(item) or is_data(item) else None
 
 
 def _needed_of(rules: Kernel) -> Kernel:

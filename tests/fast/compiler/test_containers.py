@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -207,6 +207,13 @@ def test_an_object_that_is_returned_is_that_object():
             assert run(np.ones(2))[1] is thing
             found = run(np.ones(2))[1]
             assert found is thing or thing is numbers
+
+
+def test_a_container_of_another_class_is_returned_by_eager_runs():
+    run = mg.compile(lambda x: defaultdict(list, y=mg.exp(x)))
+    with pytest.warns(mg.CompileWarning, match="a defaultdict is returned"):
+        run(np.ones(2))
+    assert [type(run(np.ones(2))) for _ in range(3)] == [defaultdict] * 3
 
 
 def test_an_array_that_is_given_and_returned_is_that_array():

@@ -525,6 +525,18 @@ def test_a_returned_number_that_was_frozen_is_noticed():
         assert run(np.full(SIZE, 2.0))[1] == 2.0
 
 
+@pytest.mark.parametrize("shape", [(SIZE,), (4000 * SIZE,), (3, 7, 1000)])
+def test_what_changed_in_an_array_is_noticed_at_the_next_call(shape):
+    """Which no audit is due at; of large arrays some entries are looked at."""
+    w, state = leaf(0), np.ones(shape)
+    run = mg.compile(lambda: (w * float(state.max())).detach())
+    for _ in range(4):
+        run()
+    state *= 2.0
+    with pytest.warns(mg.CompileWarning, match="call 5 differs .* in what it returns"):
+        assert_same(run().numpy(), 2 * w.numpy())
+
+
 def test_an_audit_on_demand_finds_what_changed():
     w, state = leaf(0), np.ones(SIZE * 4000)
 
