@@ -98,9 +98,9 @@ class Sweeps:
         self.number = 0
         self.leaves: dict[int, dict[int, Any]] = {}
         self._repeated: dict[int, set[int]] = {}  # by sweep, those in whose place it is
-        self._adds = False
+        self._writes = self._adds = False
         self._next = 0  # the next op of this sweep was made before this entry
-        self._wrote: set[int] = set()  # the sweeps that a `backward()` made
+        self._wrote: set[int] = set()  # the sweeps of a `backward()` that came to leaves
         self._of: dict[int, int] = {}  # by entry
 
     def begin(self, *, writes: bool, adds: bool) -> None:
@@ -109,9 +109,7 @@ class Sweeps:
         Args: writes: what it finds goes to `.grad`.  adds: to what earlier ones left in some leaf.
         """
         self.number += 1
-        if writes:
-            self._wrote.add(self.number)
-        self._adds = adds
+        self._writes, self._adds = writes, adds
         self._next = sys.maxsize
 
     def arrive(self, values: list[int], left: bool) -> set[int]:
@@ -120,9 +118,11 @@ class Sweeps:
         Args: values: the entries of one leaf.  left: it has what earlier ones left in its `.grad`.
         """
         self._next = 0
+        if not self._writes:
+            return set()
+        self._wrote.add(self.number)
         brought = {number for value in values for number in self.leaves.get(value, ())}
-        before = brought & self._wrote - {self.number}
-        return before if self.number in self._wrote and not left else set()
+        return set() if left else brought & self._wrote - {self.number}
 
     def reach(self, entry: int) -> int | None:
         """This sweep reaches an op; returns the number of an earlier one that is to be dropped."""
@@ -336,17 +336,20 @@ class Recorder(Listener):
         return self._leaf(owner, scope) if isinstance(owner, Tensor) else origin
 
     def _is_rewritten(self, value: TensorOrArray, known: int) -> bool:
-        """Whether a leaf holds other numbers than at its first use.
+        """Whether a leaf holds other numbers than at its first use, or has another dtype.
 
         So does a batch's buffer, and a parameter after an optimizer's step.
         """
+        entry = self.entries[known]
         if isinstance(value, Tensor):
             value = value._data
+            if entry.op is not None:
+                return False
+            if entry.dtype != dtype_name(value.dtype):
+                return True
             if writes.latest == self._written or writes.when(value) <= self._written:
                 return False
-            if self.entries[known].op is not None:
-                return False
-        held = self.entries[known].value
+        held = entry.value
         if isinstance(held, np.ndarray):
             return not np.array_equal(held, value, equal_nan=value.dtype.kind == "f")
         return str(self._kept(value)) != str(held)

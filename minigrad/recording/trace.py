@@ -102,6 +102,8 @@ class TraceRecord(Recorder):
         """Why an entry has no gradient."""
         if entry.why:
             return entry.why
+        if any(edge.contribution is not None for edge in self.uses(entry)):
+            return "backward ended here"
         return "unreached" if self.backward_steps else "backward not run"
 
     def check(self, ops: bool = False) -> Checks:

@@ -153,6 +153,13 @@ def test_the_state_is_read_off_the_gradient(factor, state, x):
     assert t.explain_missing(t["x"]) != "frozen"
 
 
+def test_a_computed_value_that_grad_names_is_where_backward_ended(x):
+    with mg.trace() as t:
+        h = (x * 2).named("h")
+        mg.grad(mg.sum(mg.tanh(h)), h)
+    assert [t.explain_missing(t[name]) for name in "xh"] == ["unreached", "backward ended here"]
+
+
 def test_why_a_value_has_no_gradient(x):
     frozen = mg.tensor([3.0, 4.0], name="frozen")
     with mg.trace() as t:
@@ -288,6 +295,16 @@ def test_a_leaf_that_is_written_to_between_two_uses_has_an_entry_for_each_value(
     assert t.check(ops=True).ok
 
 
+def test_a_parameter_that_is_cast_between_two_uses_has_an_entry_for_each_dtype(rng):
+    layer = Linear(3, 2, rng=rng)
+    with mg.trace() as t:
+        for dtype in (np.float64, np.float32):
+            mg.sum(layer.to(dtype)(np.ones((5, 3), dtype))).backward()
+    dtypes = [[entry.dtype for entry in t if entry.name == name] for name in "Wb"]
+    assert dtypes == [["float64", "float32"]] * 2
+    assert t["W"].gradient.dtype == layer.W.grad.dtype
+
+
 def test_a_gradient_that_reaches_two_values_of_a_leaf_is_parted_by_their_uses(rng):
     b = mg.tensor(np.zeros(2), requires_grad=True, name="b")
     first, second = rng.normal(size=(2, 3, 2))
@@ -408,6 +425,20 @@ def test_what_several_sweeps_over_one_graph_found_is_counted_once(rng, sweeps):
         if sent:
             np.testing.assert_allclose(sum(sent), entry.gradient)
     assert t.check(ops=True).ok
+
+
+def test_a_backward_that_failed_and_ran_again_is_counted_once(x):
+    with mg.trace() as t:
+        mg.sum(x * x).backward()
+        h = mg.tanh(x)
+        y = mg.sum(h * h).named("y")
+        failing = h.register_hook(lambda gradient: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            y.backward(retain_graph=True)
+        failing.remove()
+        y.backward()
+    assert t["y"].gradient == 1
+    np.testing.assert_allclose(t["x"].gradient, x.grad)
 
 
 def test_a_gradient_penalty_in_each_of_two_steps_is_checked_as_it_ran(rng):
