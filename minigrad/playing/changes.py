@@ -165,10 +165,8 @@ class OptimizerStep(Change):
         yield "optimizer.step()"
         yield "state = optimizer.state_dict()"
         anchored = any(place.path.startswith("/") for place in self.values)
-        path, calls = (
-            'f"/{e.path}"' if anchored else "e.path",
-            [place.call for place in self.values],
-        )
+        path = 'f"/{e.path}"' if anchored else "e.path"
+        calls = [place.call for place in self.values]
         if all(call is None for call in calls):
             yield "for w, e in zip(weights, moved, strict=True):"
             yield f"    changes.append(partial(mg.replace, {path}, w.numpy()))"

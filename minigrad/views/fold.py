@@ -313,18 +313,16 @@ def numbered_scopes(trace: TraceRecord, ops: Sequence[Entry]) -> dict[int, list[
     """
     names = {op.id: parts(op.scope) for op in ops}
     for depth in range(max(map(len, names.values()), default=0)):
+        calls: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Entry]] = {}
+        for op in ops:
+            path = tuple(names[op.id][: depth + 1])
+            if len(path) > depth:
+                calls.setdefault((path, op.calls[: depth + 1]), []).append(op)
         layers: dict[tuple[str, ...], list[set[int]]] = {}  # scope -> the parameters of each
-
-        def call(op: Entry, depth: int = depth) -> tuple[list[str], tuple[int, ...]]:
-            return names[op.id][: depth + 1], op.calls[: depth + 1]
-
-        for (path, _), group in groupby(ops, key=call):
-            if len(path) <= depth:
-                continue
-            inside = list(group)
+        for (path, _), inside in calls.items():
             used = {trace.entries[edge.source] for op in inside for edge in trace.into(op)}
             own = {entry.leaf for entry in used if entry.is_parameter}
-            known = layers.setdefault(tuple(path), [])
+            known = layers.setdefault(path, [])
             same = (n for n, other in enumerate(known) if not own or not other or own & other)
             number = next(same, len(known))
             if number == len(known):

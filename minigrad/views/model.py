@@ -227,7 +227,7 @@ class AnnotatedTrace:
     def _which(self, entry: Entry, among: Sequence[Entry]) -> str:
         """An entry's path among several; among copies of one, its own scopes alone."""
         if len({self.fold.leader(one.id) for one in among}) > 1:
-            return entry.path
+            return self.path_of(entry)
         other = among[-1] if entry is among[0] else among[0]
         own, others = parts(self.fold.path_of(entry.id)), parts(self.fold.path_of(other.id))
         return "/".join(a for a, b in zip(own, others, strict=False) if a != b)

@@ -223,9 +223,19 @@ def test_a_query_is_decisive_if_the_loss_depends_on_it_and_on_no_other(rng, n, r
     assert found.get("decisive_query") == decisive
 
 
+def test_layers_of_one_class_are_told_apart_by_the_names_that_pictures_have(rng):
+    first, second = (SelfAttention(5, 3, 2, rng=rng) for _ in range(2))
+    with mg.trace() as t:
+        mg.mean(second(first(rng.normal(size=(1, 7, 5)))) ** 2).backward()
+    record = record_of(page_html(t))
+    names = ["self_attention", "self_attention (2)"]
+    assert [one["label"] for one in record["attention"]] == names
+    assert [call["scope"] for call in record["chapters"]] == names
+
+
 def test_tokens_are_one_sequence_or_one_for_each_of_the_batch_and_must_fit(multi):
     seven = list("abcdefg")
-    assert record_of(page_html(multi, tokens=seven))["tokens"] == [seven]
+    assert record_of(page_html(multi, tokens=iter(seven)))["tokens"] == [seven]
     assert record_of(page_html(multi, tokens=[seven, seven[::-1]]))["tokens"][1] == seven[::-1]
     for tokens, got in ((["a", "b"], r"1 list\(s\) of \[2\]"), ([seven] * 3, "3 list")):
         with pytest.raises(ArgumentError, match=rf"\[7\] positions, .* of \[1, 2\]; got {got}"):

@@ -82,7 +82,8 @@ class _Picture:
         every = max(1, -(-len(flow.samples) // MOST_STEPS_DRAWN))
         self.samples = flow.samples[::every]
         self.rows = shown_rows(flow, self.findings)
-        shown = [row for row in self.rows if last_note(flow, row.path) != "cancels"]  # rounding
+        # a gradient that cancels is rounding alone, which the colours need not span
+        shown = [row for row in self.rows if last_note(flow, row.path) != "cancels"]
         sizes = [x for row in shown for _, x in flow.series(row.path, "gradient")]
         self.scale = FIXED if scale == "fixed" else Scale.around(sizes)
         self.width = PLOT / max(1, len(self.samples))

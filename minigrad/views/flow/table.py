@@ -105,7 +105,7 @@ def summary(flow: FlowRecord) -> str:
 
 
 def last_note(flow: FlowRecord, path: str) -> str:
-    """What is odd about a row at last: nothing, if it had a gradient since and nothing was."""
+    """The note on a row in the latest sample with a note on it or a gradient other than zero."""
     for sample in reversed(flow.samples):
         if path in sample.notes or sample.rows.get(path, {}).get("gradient"):
             return sample.notes.get(path, "")

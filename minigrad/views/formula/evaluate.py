@@ -409,8 +409,8 @@ class _Evaluation:
         if name in (r"\max", r"\min"):
             if below != EMPTY:
                 raise UnreadableFormulaError(f"the subscript {text(below)} of {text(base)}")
-            larger = np.maximum if name == r"\max" else np.minimum
-            return reduce(partial(_together, larger), map(self.value, parts))
+            chosen = np.maximum if name == r"\max" else np.minimum
+            return reduce(partial(_together, chosen), map(self.value, parts))
         if name not in named.FUNCTIONS:
             raise UnreadableFormulaError(f"the function {text(base) or name}")
         outer = self.call

@@ -57,7 +57,7 @@ def page_content(
     model = AnnotatedTrace(trace, against=against)
     pictures = Pictures(model, scale)
     made = _Content(model, Arrays(arrays), model.scale if scale == "run" else FIXED)
-    attention = attention_of(trace, made.arrays)
+    attention = attention_of(model, made.arrays)
     content = {
         "title": one_line(title or (COMPARED if against is not None else ALONE)),
         **made.graph(),

@@ -128,11 +128,14 @@ def _call(checks: list[CheckResult], model: AnnotatedTrace, formulas: Formulas) 
         if check.ok is False and first_wrong is None:
             first_wrong = [list(steps).index(check.number), len(step["gradients"])]
         step["gradients"].append(_gradient(check, formulas, sizes))
+    scope = checks[0].scope
+    entries = (model.trace.entries[check.step] for check in checks if check.step is not None)
+    named = next((model.scope_of(entry) for entry in entries if entry.scope == scope), scope)
     known = [check.ok for check in checks if check.ok is not None]
     wrong = known.count(False)
     agree = f"✓ {len(known)} of {len(known)} agree" if known else "not measured"
     return {
-        "scope": one_line(checks[0].scope) or "layer",
+        "scope": one_line(named) or "layer",
         "steps": [*steps.values()],
         "first_wrong": first_wrong,
         "tally": f"✗ {wrong} of {len(known)} differ" if wrong else agree,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.linalg import norm
@@ -15,20 +16,21 @@ from ..attention.figures import row_entropy
 from ..attention.record import AttentionWeights, Tokens, attentions, decisive_query
 from ..data import Json, number
 from ..fold import parts
+from ..model import AnnotatedTrace
 from ..plain import one_line
 from .arrays import Arrays
 
 __all__ = ["attention_of", "tokens_of"]
 
 
-def attention_of(trace: TraceRecord, arrays: Arrays) -> list[Json]:
+def attention_of(model: AnnotatedTrace, arrays: Arrays) -> list[Json]:
     """Each attention of the record, with figures for each entry of the batch and each head.
 
     `decisive_query` is the one query that nearly all of the loss's gradient passes through, if
     there is one.
     """
-    found, every = [], attentions(trace)
-    query = decisive_query(trace, every)
+    found, every = [], attentions(model.trace)
+    query = decisive_query(model.trace, every)
     for one in every:
         held = one.entry.value, one.entry.gradient
         value, gradient = (arrays.add(array, one.entry.shape, heads=True) for array in held)
@@ -36,7 +38,8 @@ def attention_of(trace: TraceRecord, arrays: Arrays) -> list[Json]:
         if query is not None and query < len(one.queries):
             made["decisive_query"] = query
         found.append(made)
-    labels = distinct_names([trace.entries[one["node"]].scope or "attention" for one in found])
+    scopes = [model.scope_of(one.entry) or "attention" for one in every]
+    labels = distinct_names(scopes)
     return [one | {"label": one_line(label)} for one, label in zip(found, labels, strict=True)]
 
 
@@ -104,10 +107,9 @@ def tokens_of(tokens: Tokens, trace: TraceRecord, attention: list[Json]) -> list
     """One list of names for each of the batch, or one for all, that fits the attention."""
     if tokens is None:
         return None
-    nested = [names for names in tokens if isinstance(names, list | tuple)]
-    all_nested = 0 < len(nested) == len(tokens)
-    lists = nested if all_nested else [[*tokens]]
-    rows = [[one_line(str(name)) for name in names] for names in lists]
+    given: list[Any] = [*tokens]
+    nested = bool(given) and all(isinstance(names, list | tuple) for names in given)
+    rows = [[one_line(str(name)) for name in names] for names in (given if nested else [given])]
     sizes = {a["keys"] for a in attention} | {a["queries"] for a in attention}
     batches = {1, *(trace.entries[a["node"]].shape[0] for a in attention)}
     got = {len(row) for row in rows}
