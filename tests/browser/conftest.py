@@ -98,7 +98,14 @@ def browser():
 @pytest.fixture(scope="package")
 def window(browser):
     """The window that all tests share: a new one takes longer than most of them."""
-    return browser.new_context().new_page()
+    return new_page(browser)
+
+
+def new_page(browser):
+    """In a context of its own; a slow machine may take its time."""
+    context = browser.new_context()
+    context.set_default_timeout(120_000)
+    return context.new_page()
 
 
 @pytest.fixture
@@ -108,7 +115,7 @@ def open_page(browser, window):
 
     def open_(address, *, offline=True, width=1440, height=900, clock=False, more=(), **media):
         assert not views, "one page for each test"
-        page = browser.new_context().new_page() if clock else window
+        page = new_page(browser) if clock else window
         page.context.set_offline(offline)
         page.set_viewport_size({"width": width, "height": height})
         usual = {"media": "null", "color_scheme": "light", "reduced_motion": "reduce"}
