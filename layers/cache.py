@@ -153,9 +153,9 @@ class KVCache:
             return self._put(K, V)
         new = _constant("KVCache", K, V)
         rows = new[0].shape[0] if new[0].ndim > 2 else 1
-        n = new[0].shape[-2]
         if self.lengths is not None and len(self.lengths) != rows:
             raise ShapeError(f"KVCache: it holds {len(self.lengths)} rows, got {rows}")
+        n = new[0].shape[-2]
         if self.max_len is not None and len(self) + n > self.max_len:
             raise ArgumentError(f"KVCache: max_len is {self.max_len}, got {len(self) + n} tokens")
         self._check_kind(new)

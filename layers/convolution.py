@@ -25,16 +25,17 @@ Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one 
 
 def check_image(layer: Module, x: Array, axes: int, channels: int | None = None) -> None:
     """Raise ShapeError unless x has so many axes behind (N, C), and so many channels if given."""
-    if x.ndim != axes + 2 or channels not in (None, x.shape[1]):
+    shape = np.shape(x)
+    if len(shape) != axes + 2 or channels not in (None, shape[1]):
         lengths = "height, width" if axes == 2 else "length"
         remedy = ""
-        if x.ndim == axes + 2 and x.shape[-1] == channels:
+        if len(shape) == axes + 2 and shape[-1] == channels:
             remedy = "; write mg.moveaxis(x, -1, 1)"
-        elif x.ndim == axes + 1 and channels == 1:
+        elif len(shape) == axes + 1 and channels == 1:
             remedy = "; write x[:, None]"
         raise ShapeError(
             f"{type(layer).__name__}(x): x must be (N, {channels or 'C'}, {lengths}), "
-            f"got {x.shape}{remedy}"
+            f"got {shape}{remedy}"
         )
 
 

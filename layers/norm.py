@@ -214,9 +214,10 @@ class InstanceNorm(Module):
         self.bias = _filled(0, channels, dtype) if use_bias else None
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        if x.ndim < 2 or x.shape[1] != self.channels:
+        shape = np.shape(x)
+        if len(shape) < 2 or shape[1] != self.channels:
             raise ShapeError(
-                f"InstanceNorm(x): x must be (N, {self.channels}, length, …), got {x.shape}"
+                f"InstanceNorm(x): x must be (N, {self.channels}, length, …), got {shape}"
             )
         return mg.instance_norm(x, self.weight, self.bias, self.eps)
 

@@ -288,9 +288,9 @@ def write_state(
     wrong = [f"{path}: missing" for path in leaves if path not in state] if strict else []
     wrong += [f"{path}: unexpected" for path in state if path not in leaves] if strict else []
     fitting = {path: own_array(state[path]) for path in leaves if path in state}
-    if state and leaves and not fitting and not strict:
+    if not strict and leaves and not fitting and len(state):
         first = next(iter(state))
-        wrong.append(f"none of its paths, such as {first}, is one of {', '.join(leaves)}")
+        wrong.append(f"none of its paths, such as {first}, is one of {_some_of(leaves)}")
     for path, array in fitting.items():
         for what in ("shape", "dtype"):
             expected, got = getattr(leaves[path], what), getattr(array, what)
@@ -323,10 +323,13 @@ def paths_matching(call: str, patterns: tuple[str, ...], paths: Mapping[str, Any
     for pattern in patterns:
         matching = {path for path in paths if fnmatchcase(f".{path}.", f"*.{pattern}.*")}
         if not matching:
-            known = ", ".join([*paths][:20]) + (", …" if len(paths) > 20 else "")
-            raise ArgumentError(f"{call}: no path has {pattern!r}; there are {known}")
+            raise ArgumentError(f"{call}: no path has {pattern!r}; there are {_some_of(paths)}")
         found |= matching
     return [path for path in paths if path in found]
+
+
+def _some_of(paths: Mapping[str, Any]) -> str:
+    return ", ".join([*paths][:20]) + (", …" if len(paths) > 20 else "")
 
 
 def _floating(call: str, dtype: DTypeLike) -> np.dtype[Any]:

@@ -62,8 +62,9 @@ class _Cell(Module):
 
     def forward(self, x: mg.Tensor, state: State = None) -> Array | Arrays:
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
-        if x.ndim != 2:
-            raise ShapeError(f"{type(self).__name__}(x): x must be (B, {self.d_in}), got {x.shape}")
+        shape = np.shape(x)
+        if len(shape) != 2:
+            raise ShapeError(f"{type(self).__name__}(x): x must be (B, {self.d_in}), got {shape}")
         first = self.first_state(x.shape[0])
         if state is not None:
             first = self.states_of(state, type(self).__name__, (x.shape[0], self.d_hidden))
@@ -298,9 +299,10 @@ class _Recurrent(Module):
 
     def _check(self, X: mg.Tensor, mask: Array | None) -> None:
         call = f"{type(self).__name__}(X)"
-        if X.ndim not in (2, 3) or X.shape[-1] != self.d_in:
+        shape = np.shape(X)
+        if len(shape) not in (2, 3) or shape[-1] != self.d_in:
             raise ShapeError(
-                f"{call}: X must be (B, T, {self.d_in}) or (T, {self.d_in}), got {X.shape}"
+                f"{call}: X must be (B, T, {self.d_in}) or (T, {self.d_in}), got {shape}"
             )
         if mask is not None and np.shape(mask) != X.shape[:-1]:
             raise ShapeError(f"{call}: mask must be {X.shape[:-1]}, got {np.shape(mask)}")

@@ -163,6 +163,8 @@ SHAPES = [
     ("(N, C, length, …)", lambda: mg.max_pool(z(2, 3), 2)),
     ("(C,) = (4,)", lambda: L.BatchNorm(3)(z(2, 4))),
     ("LSTM(X): X must be (B, T, 2)", lambda: L.LSTM(2, 3)(z(1, 4, 5))),
+    *((f"{type(layer).__name__}({x}): {x} must be (", lambda layer=layer: layer(None))
+      for x, layer in [("x", L.Conv1d(3, 4, 3)), ("x", L.InstanceNorm(4)), ("X", L.GRU(2, 3))]),
     *(("GRUCell(x): x must be (B, 2), got (", lambda s=s: L.GRUCell(2, 3)(z(*s)))
       for s in [(2,), (2, 2, 2)]),
     ("LSTMCell: state must be (h, c), each (2, 3), got (2, 3)",
@@ -394,5 +396,5 @@ def test_a_layer_made_or_called_with_what_python_cannot_use_names_the_call():
         L.Linear(3)
     with pytest.raises(DTypeError, match=r"^Linear\(d_in, (.|\n)*rng = 'a'"):
         L.Linear(3, 2, rng="a")
-    with pytest.raises(DTypeError, match=r"^AdaptiveAvgPool1d\(x\): (.|\n)*x = None"):
-        L.AdaptiveAvgPool1d(2)(None)
+    with pytest.raises(DTypeError, match=r"^Rotary\(x, positions, offset\): (.|\n)*x = None"):
+        L.Rotary(4)(None)
