@@ -50,8 +50,8 @@ def attend(
     Args:
         M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
         options: what else is done to S, A and O (see options.py); `at` has the positions of tokens.
-        at_stage: called with "S_raw", "S" and "S_masked" and these scores; what it gives is used in
-            their place. It names them unless given.
+        at_stage: called with the scores' symbol, "S_raw", "S" or "S_masked", and with the scores;
+            what it returns is used in their place. Unless given, it names them.
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
     """
     S = at_stage("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)

@@ -173,7 +173,7 @@ class KVCache:
         return self.keys, self.values
 
     def _check_kind(self, new: list[NDArray[Any]]) -> None:
-        """Raise an error for keys and values that are none of this cache's layer."""
+        """Raise an error for keys and values of another layer, or of another dtype."""
         for store, x in zip(self._stores, new, strict=False):
             if x.dtype != store.dtype:
                 raise DTypeError(

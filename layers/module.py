@@ -369,7 +369,7 @@ _ARRAYS = (mg.Tensor, np.ndarray)
 # by class: a tracer is none of these
 _ARRAY_KINDS = (np.ndarray, list, tuple, DATA_VIEW)
 _HOLDERS = (Module, list, tuple, dict)  # of Modules and parameters
-# Layers in these have no paths, or no copy.
+# Layers in these would have no paths, or could not be copied.
 _NOT_WALKED: tuple[type[Iterable[Any]], ...] = (set, frozenset, deque, type({}.values()))
 
 

@@ -264,7 +264,7 @@ _CONTAINERS = (list, tuple, dict)
 def own_parameters(module: Parameters) -> Iterator[tuple[str, mg.Tensor]]:
     """The parameters and buffers of a module itself, by attribute.
 
-    A list, tuple or dict holds parameters too, but not those that a layer has by a name of its own.
+    Those in a list, tuple or dict count too, unless it, or a layer below, has them as an attribute.
     """
     listed: list[tuple[str, mg.Tensor]] = []
     for name, value in vars(module).items():

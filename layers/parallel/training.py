@@ -141,9 +141,7 @@ def _as_part(module: Module, path: str) -> Module:
 
 
 class ReducedCheck(Observer):
-    """Refuses an optimizer's step on gradients that were not reduced over the ranks, and to reduce
-    gradients again that were.
-    """
+    """Refuses a step on gradients that were not reduced over the ranks, and a second reduction."""
 
     def __init__(self, parameters: list[mg.Tensor]) -> None:
         self.parameters = WeakValueDictionary({id(p): p for p in parameters})
