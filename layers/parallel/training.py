@@ -62,10 +62,14 @@ class DataParallel:
     whole batch: rows must be along the first axis.
     """
 
+    # A compiled step depends on what is in __dict__, and not on these counts.
+    __slots__ = ("__dict__", "__weakref__", "_reductions", "_weights")
+
     def __init__(self, model: Module, ranks: Ranks | None = None) -> None:
         self.model = model
         self.ranks = ranks or dist.world()
         self.weight = 1.0
+        self._weights: set[float] = set()  # since the last reduce()
         self._reductions = 0
         for path, module in model.named_modules():
             if isinstance(module, BatchNorm) and self.ranks.size > 1:
@@ -85,6 +89,7 @@ class DataParallel:
         own = bounds(n, self.ranks)[self.ranks.rank]
         self._look_for_cleared()
         self.weight = (own.stop - own.start) / n
+        self._weights.add(self.weight)
         own = own if self.weight else slice(0, 1)
         for module in self.model.modules():
             if isinstance(module, PartDropout):
@@ -92,7 +97,10 @@ class DataParallel:
         return x[own]
 
     def mean(self, loss: mg.Tensor) -> mg.Tensor:
-        """A mean over this rank's rows as its share in the mean over all; shares add up."""
+        """A mean over this rank's rows as its share in the mean over all; shares add up.
+
+        The rows are those that `rows` gave last.
+        """
         self._look_for_cleared()
         return mg.scale(loss, self.weight)
 
@@ -104,8 +112,10 @@ class DataParallel:
     def reduce(self) -> None:
         """Add up the gradients of all ranks, in buckets: once a step, after its last backward.
 
-        Raises: RankError if they are those of an earlier reduce(), and would be added up again.
+        Raises: RankError if they are those of an earlier reduce(), and would be added up again; if
+            they are those of a row of weight 0, whose loss was not given to `mean`.
         """
+        self._refuse_spare_rows()
         if self._reductions % CHECK_EVERY == 0:
             check_alike("DataParallel.reduce()", self.model, self.ranks)
         self._reductions += 1
@@ -114,6 +124,15 @@ class DataParallel:
                 flat = np.concatenate([np.ravel(_gradient(p)) for p in bucket])
                 for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
                     p.grad = part
+
+    def _refuse_spare_rows(self) -> None:
+        own = [p.grad for p in self.model.parameters() if p.grad is not None]
+        if self._weights == {0.0} and any(np.any(np.abs(g) > 0) for g in own):
+            raise RankError(
+                "DataParallel.reduce(): there are fewer rows than ranks, so this rank's loss is of "
+                "a row that another rank has too; call mean(loss), or leave its part of a sum out"
+            )
+        self._weights.clear()
 
     def _used(self, parameters: list[mg.Tensor]) -> list[mg.Tensor]:
         """Parameters that have a gradient on some rank, whose rows may need other layers."""
@@ -125,7 +144,7 @@ class DataParallel:
             own = np.array([p.grad is not None for p in parameters])
             everywhere = np.logical_or.reduce(self.ranks.all_gather(own))
             used = [p for p, is_used in zip(parameters, everywhere, strict=True) if is_used]
-            self.reduced.reduced.update(map(id, used))
+            self.reduced.gradients_summed(used)
         return used
 
 
@@ -143,16 +162,21 @@ def _as_part(module: Module, path: str) -> Module:
 class ReducedCheck(Observer):
     """Refuses a step on gradients that were not reduced over the ranks, and a second reduction."""
 
+    __slots__ = ("_summed",)
+
     def __init__(self, parameters: list[mg.Tensor]) -> None:
         self.parameters = WeakValueDictionary({id(p): p for p in parameters})
-        self.reduced: set[int] = set()  # ids of parameters, until a step or until they are cleared
+        self._summed: set[int] = set()  # ids of parameters, until their gradients are cleared
 
     def _awaits_reduce(self, parameter: mg.Tensor) -> bool:
         is_known = self.parameters.get(id(parameter)) is parameter
-        return is_known and parameter.grad is not None and id(parameter) not in self.reduced
+        return is_known and parameter.grad is not None and id(parameter) not in self._summed
+
+    def gradients_summed(self, parameters: Sequence[mg.Tensor]) -> None:
+        self._summed.update(map(id, parameters))
 
     def refuse_again(self, parameters: list[mg.Tensor]) -> None:
-        if parameters and self.reduced.issuperset(map(id, parameters)):
+        if parameters and self._summed.issuperset(map(id, parameters)):
             raise RankError(
                 "DataParallel.reduce(): the gradients of the reduce() before are still there, and "
                 "would be added up over the ranks again; call reduce() once, after a step's last "
@@ -166,12 +190,8 @@ class ReducedCheck(Observer):
                 "reduce() of the DataParallel before it"
             )
 
-    def after_update(self, owner: object) -> None:
-        if isinstance(owner, Optimizer):
-            self.gradients_cleared(owner.parameters)
-
     def gradients_cleared(self, parameters: Sequence[mg.Tensor]) -> None:
-        self.reduced.difference_update(map(id, parameters))
+        self._summed.difference_update(map(id, parameters))
 
 
 def _buckets(parameters: list[mg.Tensor]) -> Iterator[list[mg.Tensor]]:

@@ -213,7 +213,7 @@ class Observer:
         """The owner has updated."""
 
     def gradients_cleared(self, parameters: Sequence[Tensor]) -> None:
-        """The gradients of these parameters were forgotten, outside of compiled steps."""
+        """The gradients of these parameters were forgotten."""
 
 
 observers: list[Observer] = []

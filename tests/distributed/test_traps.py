@@ -32,14 +32,16 @@ def sharded():
     return shard(LanguageModel(11, 12, 4, 1, max_len=8, rng=0))
 
 
-def train(forget=None, skip=None):
-    """Three steps, of which one forgets to add gradients up; the optimizer skips another."""
+def train(forget=None, skip=None, keep=None):
+    """Three steps, of which one forgets to add gradients up; the optimizer skips another, and one
+    adds to the gradients of the step before.
+    """
     model = Linear(3, 2, rng=0)
     parallel = DataParallel(model)
     optimizers = [SGD([p], lr=0.1) for p in model.parameters()]
     for step in range(3):
         loss = parallel.mean(model(parallel.rows(np.ones((4, 3)))).sum())
-        for optimizer in optimizers:
+        for optimizer in optimizers if step != keep else ():
             optimizer.zero_grad()
         loss.backward()
         if step != forget:
@@ -86,6 +88,23 @@ def overflow(**ranks):
     return scaler.skipped, scaler.scale
 
 
+def compiled_backward():
+    """Nine steps of which the compiled part clears the gradients."""
+    model = Linear(3, 2, rng=0)
+    parallel, optimizer = DataParallel(model), SGD(model.parameters(), lr=0.1)
+
+    @mg.compile
+    def backward(x):
+        optimizer.zero_grad()
+        parallel.mean(mg.mean(model(x))).backward()
+
+    for _ in range(9):
+        backward(parallel.rows(np.ones((4, 3))))
+        parallel.reduce()
+        optimizer.step()
+    return optimizer.steps, backward.recordings, backward.reasons
+
+
 def loss_of(token):
     return split_cross_entropy(sharded()(np.array([[1, 2]])), np.array([[1, token]]))
 
@@ -101,7 +120,9 @@ TRAPS = [
     (another_seed_on_each_rank, RankError, OTHER_SEED),
     (lambda: train(1), RankError, r"SGD\.step\(\).*this rank's rows; call reduce\(\)"),
     (lambda: train(forget=1, skip=0), RankError, r"rows; call reduce\(\)"),
+    (lambda: train(keep=1), RankError, "added up over the ranks again"),
     (lambda: reduce_every_part(np.ones((2, 4, 3))), RankError, r"added up over the ranks again"),
+    (lambda: reduce_every_part(np.ones((1, 1, 3))), RankError, r"a row that another rank has"),
     (lambda: clip_of_one(sharded().parameters(), 1.0),
      ArgumentError, r"call layers\.parallel\.clip_grad_norm\(model, max_norm\)"),
     (lambda: clip_grad_norm(Linear(3, 2, rng=0), 1.0),
@@ -125,8 +146,14 @@ def test_what_is_wrong_on_many_ranks_is_refused(program, error, said):
 def test_the_same_programs_without_the_mistake_run():
     assert dist.run(2, train) == [3, 3]
     assert dist.run(2, train, None, 1) == [2, 2]
+    assert dist.run(2, lambda: reduce_every_part(np.ones((1, 2, 3)))) == [None] * 2
     where_one_overflows_all_skip = dist.run(2, lambda: overflow(ranks=dist.world()))
     assert where_one_overflows_all_skip == [(1, 2.0**11)] * 2
+
+
+@pytest.mark.needs_fast("it compiles a step")
+def test_gradients_that_a_compiled_step_cleared_are_added_up_anew():
+    assert dist.run(2, compiled_backward) == [(9, 1, [])] * 2
 
 
 def test_dropout_in_a_sequential_draws_what_one_process_draws():

@@ -87,7 +87,7 @@ class _State:
         ids = {id(existing.tensor) for existing in assigned}
         places = any(existing.expression is not None for existing in assigned)
         written = [t for t in self.tensors if id(t) in ids or (places and t._node is None)]
-        forgotten = {id(existing.tensor) for existing in program.targets("forget")}
+        forgotten = {id(x.tensor) for leaves in program.targets("forget") for x in leaves}
         self.grads = [(t, t.grad) for t in self.tensors if id(t) not in forgotten]
         self.data = [(t, t._data.copy()) for t in [*moved, *written]]
         self.drawn = [(g, generator_state(g)) for g in variant.found.of(GENERATORS)]

@@ -86,7 +86,7 @@ class ProgramStep:
         kind: "elementwise", "reduce", "matmul" or "copy" (these can write into an array that is
             there already), "view" (its result shares its first argument's memory), "call" (a NumPy
             function), "kernel" (an op's kernel or rule, whole), "effect" (a kernel that does more
-            than compute), "check" (a guard: a condition on the numbers); "forget" (a `.grad` is
+            than compute), "check" (a guard: a condition on the numbers); "forget" (`.grad`s are
             None from the start on); "grad", "clear", "assign", "update" (what the step writes).
         text: how the function is written.
         op: the op whose kernel or rule it is part of.  path: where in the model that is.

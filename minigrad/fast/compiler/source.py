@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.listener import Listener, notify
+from ...engine.listener import Listener, clear_gradients, notify
 from ...engine.tensor import Tensor
 from ...engine.types import Array, Kernel
 from ...engine.writes import SourceLocation, writes
@@ -276,6 +276,11 @@ class SourceWriter(Terms):
     def _clear(self, step: ProgramStep) -> None:
         self.whole.append(f"{self.tensor(*step.args)}.grad = None")
 
+    def _forget(self, step: ProgramStep) -> None:
+        leaves = ", ".join(map(self.tensor, *step.args))
+        clear = self.names.bind(clear_gradients, "clear_gradients")
+        self.whole.append(f"{clear}([{leaves}])")
+
     def _assign(self, step: ProgramStep) -> None:
         target, value = (self.text(v) for v in step.args[1:3])
         noted = self.names.bind(partial(writes.note, place=self.where), "written")
@@ -344,7 +349,7 @@ _WRITERS: dict[str, Callable[[SourceWriter, ProgramStep], None]] = {
     "check": SourceWriter._check,
     "grad": SourceWriter._grad,
     "clear": SourceWriter._clear,
-    "forget": SourceWriter._clear,
+    "forget": SourceWriter._forget,
     "assign": SourceWriter._assign,
     "update": SourceWriter._update,
 }

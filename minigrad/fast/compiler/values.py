@@ -341,11 +341,14 @@ class Gradients:
 
         What `.grad` was at the start does not matter then, not even whether there was any.
         """
+        forgotten = []
         for leaf in parameters:
             held = self._held.get(id(leaf))
             if held is not None and held.is_untouched and not held.settled:
                 held.set_to, held.settled = None, True
-                self.values.program.write("forget", self.values.depend_on(leaf))
+                forgotten.append(self.values.depend_on(leaf))
+        if forgotten:
+            self.values.program.write("forget", forgotten)
 
     def entry(self, array: Array) -> Value | None:
         """The Value of an array that was some leaf's `.grad` at the start."""
