@@ -24,6 +24,7 @@ from ..views.attention import (
     rollout,
 )
 from ..views.attention.record import AttentionWeights, decisive_query
+from ..views.model import AnnotatedTrace
 from ..views.page.heads import distinct_names
 from ..views.plain import one_line
 from ..views.terminal import Column, Paint, grid, share_bar
@@ -53,9 +54,13 @@ def attention_report(
             f"{', '.join(map(str, sizes))} positions: name each of them"
         )
     words = tokens[0] if tokens else []
+    model = AnnotatedTrace(trace, fold=False)
     named = [
         replace(
-            weights, queries=_fitting(words, weights.queries), keys=_fitting(words, weights.keys)
+            weights,
+            path=model.path_of(weights.entry),
+            queries=_fitting(words, weights.queries),
+            keys=_fitting(words, weights.keys),
         )
         for weights in found
     ]
@@ -76,12 +81,17 @@ def _short(paths: Sequence[str]) -> list[str]:
     """
     scopes = [path.rpartition("/")[0] or path for path in paths]
     short = [scopes[0].rpartition("/")[2]] if len(scopes) == 1 else distinct_names(scopes)
+    return _by_call(short)
+
+
+def _by_call(names: Sequence[str]) -> list[str]:
+    """The names, each another: of a layer that is called again with the number of the call."""
     calls: Counter[str] = Counter()
-    names = []
-    for name in short:
+    found = []
+    for name in names:
         calls[name] += 1
-        names.append(f"{name}, call {calls[name]}" if calls[name] > 1 else name)
-    return names
+        found.append(f"{name}, call {calls[name]}" if calls[name] > 1 else name)
+    return found
 
 
 @dataclass
@@ -183,5 +193,7 @@ class AttentionReport:
         by_key = {name: values.tolist() for name, values in self.columns().items()}
         data: dict[str, Any] = {"query": self.query, "by_key": by_key}
         if sum(layer.A.size for layer in self.found) <= MOST_ENTRIES:
-            data["weights"] = {layer.path: layer.A.tolist() for layer in self.found}
+            paths = _by_call([layer.path for layer in self.found])
+            pairs = zip(paths, self.found, strict=True)
+            data["weights"] = {path: layer.A.tolist() for path, layer in pairs}
         return data

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Encoder
+from layers import Encoder, SelfAttention
 from minigrad.cli.attention_report import attention_report
 from minigrad.errors import ArgumentError
 from minigrad.views.attention import gradient_times_attention
@@ -152,6 +152,17 @@ def test_what_lowers_the_loss_is_added_up_over_the_layers(rng):
     first, second = (gradient_times_attention(x.A, -x.dA) for x in report.found)
     lowers = report.columns()["lowers the loss"]  # the mean over all queries
     np.testing.assert_allclose(lowers, (first + second).mean(axis=0))
+
+
+def test_layers_of_one_class_and_calls_of_one_layer_are_told_apart(rng):
+    first, second = (SelfAttention(5, 3, 2, rng=rng) for _ in range(2))
+    with mg.trace() as t:
+        mg.mean(second(first(first(rng.normal(size=(1, 7, 5))))) ** 2).backward()
+    data = attention_report(t, None, "three").to_dict()
+    paths = ["self_attention/A", "self_attention/A, call 2", "self_attention (2)/A"]
+    assert [*data["weights"]] == paths
+    names = ["self_attention", "self_attention, call 2", "self_attention (2)"]
+    assert [*data["by_key"]][:3] == names
 
 
 def test_attention_between_texts_of_other_lengths_is_shown_head_by_head(own):
