@@ -530,11 +530,7 @@ def backpropagate(
         parts, rule_call = sweep.run_rules(node, gradient)
         for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is not None:  # as it is where no gradient is wanted
-                try:
-                    fits = part.shape == edge._shape and part.dtype is edge._dtype
-                except AttributeError:  # a number or a list
-                    fits = False
-                if not fits:
+                if getattr(part, "shape", None) != edge._shape or part.dtype is not edge._dtype:
                     part = unbroadcast(part, edge, node)
                 sweep.accumulate(edge, part, rule_call)
         del rule_call  # what the node saved is free before the next one runs

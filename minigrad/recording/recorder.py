@@ -487,8 +487,9 @@ class Recorder(Listener):
     def _has_gradient(self, leaf: int) -> bool:
         """Whether the `.grad` of a leaf still has what earlier sweeps left there, if only zeros."""
         gradient = getattr(self._open.owners[leaf], "grad", None)
-        was_zero = not self.entries[leaf].gradient_rms
-        return gradient is not None and (was_zero or bool(np.any(gradient)))
+        if gradient is None:
+            return False
+        return not self.entries[leaf].gradient_rms or bool(np.any(gradient))
 
     def _drop_sweeps(self, numbers: set[int], *reached_again: int) -> None:
         """Drop what earlier sweeps gave, for this one has reached an op or a leaf of theirs too."""
@@ -632,7 +633,8 @@ class Recorder(Listener):
         if known is None:
             return
         values = self._open.values.get(known, [known])
-        left = any(self._has_gradient(value) for value in values if value in self._sweeps.leaves)
+        reached = (value for value in values if value in self._sweeps.leaves)
+        left = leaf.grad is not None and any(map(self._has_gradient, reached))
         if earlier := self._sweeps.arrive(values, left):
             self._drop_sweeps(earlier)
         sent = {value: self._open.sent.pop(value) for value in values if value in self._open.sent}
