@@ -22,25 +22,16 @@ from inspect import signature
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-import numpy as np
-
 from ...engine.context import current
 from ...engine.errors import CompileWarning
 from ...engine.followed import Followed
 from ...engine.listener import listen
-from ...engine.tensor import Tensor
 from ...engine.types import Arguments, Kernel
 from ...engine.writes import SourceLocation, caller
 from ..memory import release
 from ..threads import one_threaded_blas
 from .audit import Audit
-from .cache_entry import (
-    CacheEntry,
-    CallArguments,
-    FollowedArguments,
-    leaves_of,
-    small_bytes,
-)
+from .cache_entry import CacheEntry, CallArguments, FollowedArguments, small_bytes
 from .dependencies import Dependencies
 from .partition import find_partition, has_threads
 from .program import KeptAttribute, drop_dead
@@ -218,21 +209,13 @@ class Compiled(Generic[P, R]):
 
     def _record(self, call: CallArguments) -> Any:
         """Run the step and write its program."""
-        named = enumerate(zip(_named(self.step, call.args), call.args, strict=True))
-        places = [
-            place for i, (name, item) in named for place in leaves_of(f"args[{i}]", item, name)
-        ]
-        places += leaves_of("kwargs", call.kwargs)
-        followed = FollowedArguments()
-        args, kwargs = followed.follow("args", call.args), followed.follow("kwargs", call.kwargs)
-        fresh = [p for p in places if isinstance(p[2], Tensor | np.ndarray)]
-        objects = [item for _, _, item in places if not isinstance(item, Tensor | np.ndarray)]
-        found = Dependencies(self.step, [*objects, *followed.kinds()])
+        followed = FollowedArguments(_named(self.step, call.args), call)
+        found = Dependencies(self.step, followed.others)
         samples = [small_bytes(x) for x in call.arrays]
-        recorder, place = ProgramRecorder(found, fresh, followed.originals), caller()
+        recorder, place = ProgramRecorder(found, followed.arrays, followed.originals), caller()
         try:
             with listen(recorder):
-                result = self.step(*args, **kwargs)
+                result = self.step(*followed.args, **followed.kwargs)
                 result = recorder.finish(result)
         finally:
             for changed in followed.return_changes(recorder.as_eagerly):
@@ -287,6 +270,7 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     Returns: a `Compiled`, called as the step: `.source`, `.reasons`, `.audit(*args)`.
 
     >>> import minigrad as mg
+    >>> import numpy as np
     >>> w = mg.tensor([1.0, 2.0], requires_grad=True, name="w")
     >>> @mg.compile
     ... def step(x):

@@ -114,7 +114,7 @@ class _State:
     def outcome(self, result: object) -> Outcome:
         """What is there now, by what it is called: copies, sketches of what is large."""
         found = {
-            place: sketched(_bare(item)) for place, _, item in leaves_of("what it returns", result)
+            place: sketched(_bare(item)) for place, item in leaves_of("what it returns", result)
         }
         for i, tensor in enumerate(self.tensors):
             name = tensor.name or f"tensor {i}"

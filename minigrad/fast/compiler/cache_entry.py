@@ -21,7 +21,6 @@ from .program import (
     data_parts,
     made_of,
     parts_of,
-    substitute,
 )
 from .record import ProgramRecorder
 from .values import form
@@ -94,52 +93,63 @@ class CallArguments:
             key += kind, id(item)
 
 
-def leaves_of(expression: str, item: object, name: str = "") -> Iterator[tuple[str, str, Any]]:
-    """(expression, name, item) of everything in nested containers, by which the source finds it.
+def leaves_of(expression: str, item: object) -> Iterator[tuple[str, Any]]:
+    """(expression, item) of everything in nested containers, by which it is found.
 
     >>> list(leaves_of("args[0]", {"x": 1, "more": [2]}))
-    [("args[0]['x']", 'x', 1), ("args[0]['more'][0]", 'more', 2)]
+    [("args[0]['x']", 1), ("args[0]['more'][0]", 2)]
     """
     parts = data_parts(item)
     if parts is None:
-        yield expression, name, item
+        yield expression, item
         return
-    words = getattr(item.__class__, "_fields", ()) if isinstance(item, tuple) else ()
-    for key, entry in parts.items():
-        word = words[key] if words else key
-        known = word if isinstance(word, str) else name
-        yield from leaves_of(place_of(expression, item, key), entry, known)
+    for key, part in parts.items():
+        yield from leaves_of(place_of(expression, item, key), part)
 
 
 def place_of(expression: str, container: object, key: object) -> str:
     """How the source finds one part of a container."""
-    indexed = isinstance(container, tuple | list | dict)
+    indexed = container.__class__ in (tuple, list) or isinstance(container, dict)
     return f"{expression}[{key!r}]" if indexed else f"{expression}.{key}"
 
 
 class FollowedArguments:
     """Arguments with Followed views in place of arrays, in copies of the containers.
 
+    Args: names: what the step calls each of `call.args`.
     Attributes:
+        args, kwargs: what the step gets.
+        arrays: the Tensors and arrays: how the source finds each, its name, and the thing itself.
+        others: what else there is, and the containers' classes, whose methods the step may call.
         originals: of views and copies, by their ids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: list[str], call: CallArguments) -> None:
         self._copies: list[tuple[str, Any, Any, Contents]] = []  # place, original, copy, its parts
+        self.arrays: list[tuple[str, str, Tensor | Array]] = []
+        self.others: list[object] = []
         self.originals: dict[int, Any] = {}
+        named = enumerate(zip(names, call.args, strict=True))
+        self.args = [self._follow(f"args[{i}]", item, name) for i, (name, item) in named]
+        self.kwargs = self._follow("kwargs", call.kwargs)
 
-    def follow(self, expression: str, item: Any) -> Any:
-        """An argument as the step gets it."""
-        if item.__class__ is np.ndarray:
-            made = item.view(Followed)
-        elif item.__class__ is DataView:  # which writes into its tensor's array
-            made = (item if item.written is None else item.written).view(Followed)
-        elif (parts := data_parts(item)) is not None:
-            held = {k: self.follow(place_of(expression, item, k), x) for k, x in parts.items()}
+    def _follow(self, expression: str, item: Any, name: str = "") -> Any:
+        """An argument, or part of one, as the step gets it."""
+        made = item
+        parts = data_parts(item)
+        if parts is not None:
+            self.others.append(item.__class__)
+            held = {}
+            for key, part in parts.items():
+                word = key if isinstance(key, str) else name
+                held[key] = self._follow(place_of(expression, item, key), part, word)
             made = made_of(item.__class__, held)
             self._copies.append((expression, item, made, held))
+        elif isinstance(item, Tensor | np.ndarray):
+            self.arrays.append((expression, name, item))
+            made = _as_followed(item)
         else:
-            return item
+            self.others.append(item)
         self.originals[id(made)] = item
         return made
 
@@ -151,17 +161,15 @@ class FollowedArguments:
             names = [k for k in {**then, **now} if now.get(k, MISSING) is not then.get(k, MISSING)]
             if names:
                 changed.append(place_of(place, original, names[0]))
-                _refill(original, {key: self._original(x, as_eagerly) for key, x in now.items()})
+                _refill(original, {key: as_eagerly(part) for key, part in now.items()})
         return changed
 
-    def kinds(self) -> list[type]:
-        """The classes of the containers, whose methods the step may call."""
-        return [copy.__class__ for _, _, copy, _ in self._copies]
 
-    def _original(self, item: Any, as_eagerly: Callable[[Any], Any]) -> Any:
-        if id(item) in self.originals:
-            return self.originals[id(item)]
-        return substitute(item, as_eagerly)
+def _as_followed(item: Any) -> Any:
+    """A Followed view of an array; a Tensor, or an array of a class of its own, as it is."""
+    if item.__class__ is DataView and item.written is not None:  # it writes into its tensor's array
+        item = item.written
+    return item.view(Followed) if item.__class__ in (np.ndarray, DataView) else item
 
 
 def _refill(container: Any, parts: Contents) -> None:

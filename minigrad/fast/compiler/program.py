@@ -262,10 +262,12 @@ def parts_of(item: Any) -> Contents | None:
     ({0: 5, 1: 7}, {'x': 1}, None)
     """
     kind = item.__class__
-    if kind in (tuple, list) or _is_namedtuple(kind):
+    if kind in (tuple, list):
         return dict(enumerate(item))
     if kind in (dict, OrderedDict):
         return dict(item)
+    if _is_namedtuple(kind):
+        return dict(zip(kind._fields, item, strict=True))
     return _attributes(item) if is_dataclass(item) else None
 
 

@@ -361,7 +361,7 @@ class ProgramRecorder(OutsideOps, Listener):
         self._name_values()
         if self.reason is None:
             self.program.result = self._described(result)
-        return self._restored(result)
+        return self.as_eagerly(result)
 
     def clear(self) -> None:
         """Cut the cycles that would keep the run's arrays until Python collects its garbage."""
@@ -384,17 +384,15 @@ class ProgramRecorder(OutsideOps, Listener):
         self.refuse("random numbers are drawn outside the ops", remedy)
 
     def as_eagerly(self, item: Any) -> Any:
-        """What a step holds, as an eager run has it."""
+        """What a step holds or returns, as an eager run has it: a container in which nothing
+        differs is itself.
+        """
         if id(item) in self._originals:
             return self._originals[id(item)]
-        return plain(item)[()] if id(item) in self.scalars else plain(item)
-
-    def _restored(self, item: Any) -> Any:
-        """What is returned, as an eager run has it: a container in which nothing differs itself."""
         parts = data_parts(item)
         if parts is None:
-            return self.as_eagerly(item)
-        made = {key: self._restored(part) for key, part in parts.items()}
+            return plain(item)[()] if id(item) in self.scalars else plain(item)
+        made = {key: self.as_eagerly(part) for key, part in parts.items()}
         alike = all(made[key] is part for key, part in parts.items())
         return item if alike else made_of(item.__class__, made)
 
