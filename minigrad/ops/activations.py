@@ -293,9 +293,9 @@ def elu(x, alpha: float = 1.0):
 
 
 @elu.vjp("x")
-def _(g, x, out, alpha):
+def _(g, x, alpha):
     """The gradient passes above zero, and below it is multiplied by a slope that falls to zero."""
-    return np.where(x <= 0, g * (out + alpha), g)
+    return np.where(x <= 0, g * (alpha * np.exp(np.minimum(x, 0))), g)
 
 
 # ---------------------------------------------------------------- glu

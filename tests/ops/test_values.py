@@ -60,6 +60,7 @@ def test_far_out_nothing_overflows():
     x = np.array([-1e4, -40.0, 40.0, 1e4])
     np.testing.assert_allclose(mg.softplus(x), [0, np.exp(-40), 40, 1e4], rtol=1e-14)
     np.testing.assert_allclose(mg.elu(x), [-1, -1, 40, 1e4])
+    np.testing.assert_allclose(slope(mg.elu, x), [0, np.exp(-40), 1, 1], rtol=1e-14)
     with np.errstate(over="ignore"):  # of the cube
         tails = slope(lambda x: mg.gelu(x, "tanh"), [-1e110, 1e110])
     np.testing.assert_array_equal(tails, [0, 1])
