@@ -33,6 +33,7 @@ LONG_ROWS = {
     "einsum": lambda x: mg.einsum("ij->j", x.reshape(-1, 2) * 0.01),
     "avg_pool": lambda x: mg.avg_pool(x[None], 5000),
     "avg_pool of windows that overlap": lambda x: mg.avg_pool(x[None], 2500, stride=1),
+    "max_pool of windows that overlap": lambda x: mg.max_pool(x[None], 2500, stride=1),
     "take": lambda x: mg.take(x[:, 7], np.zeros(5000, int)),
     "scatter_add": lambda x: mg.scatter_add(x[0] * 0.01, np.zeros(5000, int), (2,)),
     "repeat": lambda x: mg.repeat(x[:, :3], 5000, axis=0),

@@ -94,6 +94,7 @@ def spread(pools: Pools, g: Array, put: Callable[[slice, list[Array]], None]) ->
 @max_pool.fast.vjp("x")
 def _(g, x, out, size, stride, padding):
     pools = Pools(x.shape, size, stride, padding)
+    g = g if pools.disjoint else widen_half(g)
     whole, bits = pools.padded(x, -np.inf), f"i{g.itemsize}"
     images = [whole[at] for at in pools.entries]
 
