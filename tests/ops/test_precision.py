@@ -139,3 +139,13 @@ def test_norms_are_right_at_every_scale(name, dtype, scale, rng):
     for a, b in zip(found, exact, strict=True):
         bound = tolerance * np.abs(b).max() + tiny
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=bound)
+
+
+@pytest.mark.needs_fast("compile")
+@pytest.mark.parametrize("number", [1.1, 1e5, 1e10])
+def test_layer_norm_of_a_row_of_one_number_is_zero(number):
+    """In a sum of 768 equal float32 numbers, up to 20 units in the last place are rounded off."""
+    rows = mg.tensor(np.full((7, 768), number, np.float32))
+    compiled = mg.compile(lambda x: mg.layer_norm(x, None, None))
+    for normed in (lambda x: mg.layer_norm(x, None, None), compiled, compiled):
+        np.testing.assert_array_equal(normed(rows).data, 0)
