@@ -70,7 +70,7 @@ def _added(x, index, shape):
 def _scattered(g: Gradient, index: Index, shape: tuple[int, ...]) -> Gradient:
     plain = g.__class__ is ndarray or isinstance(g, np.generic)
     is_narrow = g.dtype.char == "e"  # of which many repeats are added up in float32
-    if plain and (is_basic(index) or not is_narrow):
+    if plain and (not is_narrow or is_basic(index)):
         return SparseGradient(g, index, shape)
     return _added(g, index, shape)
 
