@@ -289,7 +289,7 @@ def elu(x, alpha: float = 1.0):
     array([-0.6321,  2.    ])
     """
     x = floating(x)
-    return cast_back(np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), x)
+    return cast_back(np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0)), x)
 
 
 @elu.vjp("x")
