@@ -325,18 +325,14 @@ def scaled_frequencies(
     short, long = (np.asarray(entry(name)) for name in ("short_factor", "long_factor"))
     own = sqrt(1 + log(factor) / log(length)) if factor > 1 else 1.0
     amplitude = entry("attention_factor", default=own)
-    return partial(_short_or_long, theta, short, long, length), amplitude
+    return partial(_short_or_long, theta / short, theta / long, length), amplitude
 
 
 def _short_or_long(
-    theta: NDArray[np.float64],
-    short: NDArray[Any],
-    long: NDArray[Any],
-    length: int,
-    positions: int,
+    short: NDArray[np.float64], long: NDArray[np.float64], length: int, positions: int
 ) -> NDArray[np.float64]:
-    """Frequencies stretched by one list of factors up to `length` positions, by another beyond."""
-    return theta / (long if positions > length else short)
+    """The frequencies for up to `length` positions, or those for more."""
+    return long if positions > length else short
 
 
 def _yarn_ratio(factor: float, scaling: Mapping[str, Any]) -> float:

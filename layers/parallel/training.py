@@ -121,8 +121,11 @@ class DataParallel:
         self._reductions += 1
         with mg.no_grad():
             for bucket in _buckets(self._used(self.model.parameters())):
-                flat = np.concatenate([np.ravel(_gradient(p)) for p in bucket])
-                for p, part in _cut(bucket, dist.all_reduce(flat, self.ranks)):
+                parts = [  # zeros of what this rank's rows do not use
+                    np.zeros(p.size, p.dtype) if p.grad is None else np.ravel(p.grad)
+                    for p in bucket
+                ]
+                for p, part in _cut(bucket, dist.all_reduce(np.concatenate(parts), self.ranks)):
                     p.grad = part
 
     def _refuse_spare_rows(self) -> None:
@@ -146,13 +149,6 @@ class DataParallel:
             used = [p for p, is_used in zip(parameters, everywhere, strict=True) if is_used]
             self.reduced.gradients_summed(used)
         return used
-
-
-def _gradient(parameter: mg.Tensor) -> NDArray[Any]:
-    """The gradient of this rank's rows: zeros where they do not use the parameter."""
-    if parameter.grad is None:
-        return np.zeros(parameter.shape, parameter.dtype)
-    return np.asarray(parameter.grad)
 
 
 def _as_part(module: Module, path: str) -> Module:
