@@ -131,7 +131,7 @@ class DataView(np.ndarray[Any, Any]):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Arguments = (), **settings: Any
     ) -> Any:
-        """On plain arrays; of `np.add.at(x.data, ...)`, to which no array is read-only, a write."""
+        """Runs on plain arrays. `np.add.at(x.data, ...)` is a write: it ignores read-only flags."""
         if method == "at" and inputs[0] is self and self.written is not None:
             notify(Listener.memory_overwritten, self.written)
             ufunc.at(self.written, *inputs[1:])
