@@ -226,13 +226,14 @@ class Module(Parameters):
         if name == "version":
             _refuse_version(type(self))
         held: Any = self.__dict__.get(name)
-        if is_parameter(held) and _is_written_into(held, name, value, self):
+        is_held = is_parameter(held) or (name in self.buffers and isinstance(held, mg.Tensor))
+        if is_held and _is_written_into(held, name, value, self):
             assigned(held, value)
             return
         if isinstance(value, mg.Tensor):
-            if name in self.buffers and not value.is_leaf:
-                value = value.detach()
-            if self._given_array is None or name in self.buffers:
+            if name in self.buffers:
+                value = value if value.is_leaf else value.detach()
+            elif self._given_array is None:
                 mark_parameter(value)
             if value.name is None:
                 value.name = name

@@ -230,7 +230,7 @@ class ParameterList(list[mg.Tensor]):
 
 
 def is_parameter(value: Any) -> bool:
-    """Whether an attribute's value is a parameter, frozen ones too, or a buffer."""
+    """Whether an attribute's value is a parameter, frozen ones too."""
     return (
         isinstance(value, mg.Tensor)
         and value.is_leaf
@@ -268,7 +268,9 @@ def own_parameters(module: Parameters) -> Iterator[tuple[str, mg.Tensor]]:
     """
     listed: list[tuple[str, mg.Tensor]] = []
     for name, value in vars(module).items():
-        if is_parameter(value):
+        if name in module.buffers and isinstance(value, mg.Tensor):
+            yield name, value
+        elif is_parameter(value):
             mark_parameter(value)  # so that it stays one when it is frozen
             yield name, value
         elif isinstance(value, _CONTAINERS):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear
+from layers import BatchNorm, Linear
 from minigrad.errors import MinigradError, MissingDependencyError
 from minigrad.files import write
 from minigrad.views import draw_trace
@@ -127,13 +127,13 @@ def test_every_state_and_every_reason_is_told(tmp_path):
         assert said in table
 
 
-def test_a_frozen_parameter_is_a_parameter_in_picture_and_table(tmp_path):
+def test_a_frozen_parameter_is_a_parameter_in_picture_and_table_and_a_buffer_is_none(tmp_path):
     frozen, given = Linear(3, 2, rng=0), mg.tensor(np.ones((5, 3)), name="given")
     frozen.freeze()
     with mg.trace() as t:
-        mg.sum(frozen(given) * mg.ones(2, requires_grad=True)).backward()
+        mg.sum(BatchNorm(2)(frozen(given))).backward()
     nodes = groups(drawn(t, tmp_path), "node")
-    for name, role in (("W", "parameter"), ("given", "input")):
+    for name, role in (("W", "parameter"), ("given", "input"), ("running_mean", "input")):
         (entry,) = (e for e in t if e.name == name)
         assert nodes[f"n{entry.id}"].attrib["class"].split()[1:] == [role, "none", "dim"]
         assert re.search(rf"{name} +{role} .*frozen", t.table(200))
