@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from .fast.compiler import compile as compile
     from .fast.tiles import tiled_attention as tiled_attention
     from .interventions import *
-    from .onnx import export_onnx as export_onnx
     from .playing import *
     from .recording.shapes import FlopCounter as FlopCounter
     from .recording.shapes import ShapeTensor as ShapeTensor
@@ -65,7 +64,6 @@ _LATER = {
     "check": "compare gradcheck",
     "data": "",
     "interventions": "ablate capture record replace",
-    "onnx": "export_onnx",
     "optim": "",
     "playing": "play",
     "saving": "load save",

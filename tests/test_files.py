@@ -6,7 +6,6 @@ import stat
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import minigrad as mg
@@ -29,11 +28,6 @@ def save(path, trace):
     mg.save(path, model=Linear(3, 2, rng=0), step=3)
 
 
-def export(path, trace):
-    pytest.importorskip("onnx")
-    mg.export_onnx(Linear(3, 2, rng=0), [np.zeros((2, 3))], path)
-
-
 def watched(path, trace):
     w = mg.tensor([1.0], requires_grad=True, name="w")
     with mg.watch([w], path=path):
@@ -45,7 +39,6 @@ WRITERS = {
     "picture": (lambda path, trace: trace.draw(path), "graph.dot"),
     "page": (lambda path, trace: trace.html(path), "page.html"),
     "derivation": (lambda path, trace: trace.derivation(path), "derivation.md"),
-    "onnx": (export, "model.onnx"),
     "flow": (watched, "flow.jsonl"),
     "bytes": (lambda path, trace: files.write(path, b"new"), "any.bin"),
 }

@@ -5,12 +5,10 @@ import re
 import sys
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 import layers
 import minigrad
-from minigrad.errors import MissingDependencyError
 from tests.process import python
 
 
@@ -38,7 +36,7 @@ def test_names_that_come_later_are_those_that_their_modules_list(package):
     """Or imports from a module would find what the package does not offer."""
     for module, names in package._LATER.items():
         listed = getattr(importlib.import_module(f"{package.__name__}.{module}"), "__all__", [])
-        if names and module in ("onnx", "pretrained", "fast.compiler", "views.formula.check"):
+        if names and module in ("pretrained", "fast.compiler", "views.formula.check"):
             assert set(names.split()) <= {*listed}
         elif names:
             assert sorted(names.split()) == sorted(listed), module
@@ -83,9 +81,3 @@ def test_layers_have_a_name_that_a_file_of_the_users_does_not_hide(tmp_path):
     assert in_a_fresh_interpreter(code.format(folder=str(tmp_path))).split("\n") == [
         "(2, 3) False", "1", "1",
     ]  # fmt: skip
-
-
-def test_without_onnx_the_error_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("minigrad.onnx.find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "minigrad\[onnx\]"'):
-        minigrad.export_onnx(minigrad.tanh, [np.ones(3)], tmp_path / "m.onnx")

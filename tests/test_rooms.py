@@ -14,7 +14,7 @@ import minigrad
 from tests.process import python
 
 ROOT = Path(minigrad.__file__).parents[1]
-ROOMS = ["fast", "views", "onnx", "distributed", "optim", "cli", "playing", "recording"]
+ROOMS = ["fast", "views", "distributed", "optim", "cli", "playing", "recording"]
 PROGRAM = """
 import numpy as np
 import minigrad as mg

@@ -1,6 +1,4 @@
-"""The guide's code runs as tests; some of it needs minigrad/fast, or onnxruntime."""
-
-from importlib.util import find_spec
+"""The guide's code runs as tests; some of it needs minigrad/fast."""
 
 import pytest
 
@@ -9,8 +7,6 @@ import minigrad as mg
 MISSING = {}
 if mg.compile.__module__.endswith("without_fast"):
     MISSING["compile.md"] = "needs minigrad/fast: it compiles"
-if not all(map(find_spec, ("onnx", "onnxruntime"))):
-    MISSING["elsewhere.md"] = "needs onnx and onnxruntime"
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,6 @@
 """Followed: a view of an array that reports what NumPy computes of it outside the ops.
 
-While compile or an ONNX export records a run, the run's array arguments and what `.data` and
+While compile records a run, the run's array arguments and what `.data` and
 `.numpy()` return are Followed views. Each NumPy call on one goes to a `Follower`, which may record
 it as a step, and which returns its result. Without a Follower, a Followed array is as any array.
 """

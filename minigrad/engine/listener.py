@@ -1,6 +1,6 @@
 """Listener: who is notified of what a run does, one method for each event.
 
-A trace, a watch, a compiled step, a checkpoint and an ONNX export are listeners. The engine
+A trace, a watch, a compiled step and a checkpoint are listeners. The engine
 notifies those that `listen` put into the surroundings, and knows none of them.
 """
 
