@@ -1,6 +1,6 @@
 """A GPT of characters learns the text of Python's own help, writes some, and can be taken up again.
 
-    python examples/char_gpt.py --watch flow.html      train, write, show the gradient over training
+    python examples/char_gpt.py --watch flow.svg       train, write, show the gradient over training
     python examples/char_gpt.py --run gpt.npz          keep the run there; again: go on from there
 
 The text ships with Python (`pydoc_data.topics`, half a million characters). The loss is the mean
@@ -98,7 +98,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help=f"{QUICK} steps")
     arguments.add_argument("--steps", type=int, default=STEPS)
     arguments.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")
-    arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
+    arguments.add_argument("--watch", metavar="FILE.svg", help="a heat map of training")
     options = arguments.parse_args()
     steps = QUICK if options.quick else options.steps
     run = Run(steps)
@@ -107,7 +107,7 @@ def main() -> None:
     with mg.watch(run.model, every=10) as flow:
         run.train(steps, flow, options.run)
     if options.watch:
-        print("the gradient over training:", flow.html(options.watch))
+        print("the gradient over training:", flow.draw(options.watch))
     print(run.write("The import statement", 200, np.random.default_rng(0)))
     loss = run.test_loss()
     print(f"loss of text never seen after {steps} steps: {loss:.2f} (guessing: 4.6)")

@@ -1,7 +1,7 @@
 """Handwritten digits, read by three small models: a multilayer perceptron, a convolutional network,
 a vision transformer.
 
-    python examples/digits.py --watch flow.html        the gradient over the training of each
+    python examples/digits.py --watch flow.svg         the gradient over the training of each
 
 The images are 8×8 pixels of 16 greys: 1,797 of the "Optical Recognition of Handwritten Digits" of
 the UCI repository (E. Alpaydin & C. Kaynak, 1998, doi:10.24432/C50P49, CC BY 4.0); see digits.md.
@@ -109,7 +109,7 @@ def train(model: Module, epochs: int, watch: str | None) -> float:
                 flow.log(loss=loss)
             bar.set_postfix(loss=float(loss), refresh=False)
     if watch:
-        print("  the gradient over training:", flow.html(watch))
+        print("  the gradient over training:", flow.draw(watch))
     return accuracy(model, X_test, y_test)
 
 
@@ -118,7 +118,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     arguments.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
-    arguments.add_argument("--watch", metavar="FILE.html", help="a page of the flow over training")
+    arguments.add_argument("--watch", metavar="FILE.svg", help="a heat map of training")
     options = arguments.parse_args()
     for kind, goal, epochs in (MLP, 0.97, 20), (CNN, 0.98, 8), (ViT, 0.96, 16):
         model = kind(np.random.default_rng(0))

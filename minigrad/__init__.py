@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from .recording.shapes import ShapeTensor as ShapeTensor
     from .saving import *
     from .tracing import *
-    from .views.formula.check import check_formula as check_formula
     from .views.notebook import module_bundle as module_bundle
     from .views.notebook import parameters_bundle as parameters_bundle
     from .watching import *
@@ -68,7 +67,6 @@ _LATER = {
     "playing": "play",
     "saving": "load save",
     "tracing": "Trace draw trace",
-    "views.formula.check": "check_formula",
     "watching": "watch",
     "fast.compiler" if _FAST else "without_fast": "compile",
 }

@@ -15,12 +15,8 @@ from .recording.checks import Checks
 
 if TYPE_CHECKING:
     from .distributed import Ranks
-    from .engine.types import Index
-    from .recording.gradients import Which
     from .views.attention import Attentions
     from .views.attention.record import Tokens
-    from .views.attribution import Attribution
-    from .views.comparison import Comparison
     from .views.data import Json
     from .views.notebook import PageCell
 
@@ -186,13 +182,6 @@ class Trace(recording.TraceRecord):
         return write_derivation(self, path)
 
     @explained
-    def exercises(self, path: str | Path) -> Path:
-        """Write questions on the gradients of this run as a sheet, with the answers at its end."""
-        from .views.questions import write_exercises
-
-        return write_exercises(self, path)
-
-    @explained
     def attention(self, tokens: Tokens = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
 
@@ -203,50 +192,6 @@ class Trace(recording.TraceRecord):
         from .views.attention import attentions
 
         return attentions(self, tokens)
-
-    def attribute(
-        self, output: Which | tuple[Which, Index], of: Which | None = None
-    ) -> Attribution:
-        """What each token, head of attention and residual branch contributed to one number.
-
-        To first order: gradient × value. The record is enough: no backward need have run, and the
-        run may have been within `no_grad()`. Sums are set beside the number itself, which they
-        equal only where all in between is linear; softmax, norms and activations are not.
-
-        Args:
-            output: a Tensor of the run with one entry, or its path; or a pair of either and an
-                index, such as `(logits, (0, -1, 7))`.
-            of: the value whose gradient × input by position is shown, as a Tensor or a path; where
-                tokens become vectors unless given.
-        Returns: `positions`, `heads`, `branches`, `left`, `table()`, `to_dict()`.
-        Raises: ArgumentError if these name no value of the run, or more than one; or if the record
-            kept no arrays.
-
-        >>> import numpy as np, minigrad as mg
-        >>> x = mg.tensor([[1.0, 2.0], [3.0, 4.0]], name="x")
-        >>> with mg.trace() as t:
-        ...     y = mg.sum(x * np.array([[1.0, 1.0], [10.0, 0.0]])).named("y")
-        >>> t.attribute("y", of=x).positions
-        array([ 3., 30.])
-        """
-        from .recording.attribution import explain
-        from .views.attribution import Attribution
-
-        return Attribution(**vars(explain(self, output, of)))
-
-    def compare(self, other: Trace) -> Comparison:
-        """This run beside another, path by path: print it for a table, or `.draw(path)` it.
-
-        So before and after training, of two initialisations, with and without a residual. Ratios
-        are of the other's gradients over this one's.
-
-        Raises: DTypeError unless `other` is a Trace.
-        """
-        from .views.comparison import Comparison
-
-        if not isinstance(other, recording.TraceRecord):
-            raise DTypeError(f"compare(other): other must be a Trace, got {type(other).__name__}")
-        return Comparison(self, other)
 
     def to_dict(self, times: bool = False) -> Json:
         """The record as plain data, no arrays; the same for the same program, but for times."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, SupportsFloat, TypeAlias
+from typing import Protocol, SupportsFloat, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +18,6 @@ from .recording.findings import Findings
 from .recording.flow import FlowRecord
 from .recording.sampler import Sampler
 from .tracing import Trace
-
-if TYPE_CHECKING:
-    from .views.notebook import PageCell
 
 __all__ = ["watch"]
 
@@ -43,15 +40,13 @@ class Flow(FlowRecord):
     """
 
     sampler: Sampler | None = None
-    address = ""  # of the page, while it is served
 
     def __repr__(self) -> str:
         names = f", logged: {', '.join(self.log_names)}" if self.logged else ""
         return (
             f"Flow: {self.steps} step{'s' * (self.steps != 1)}, {len(self.samples)} looked at, "
             f"{len(self.rows)} row{'s' * (len(self.rows) != 1)}{names}\n"
-            'flow.table() lists them, flow.diagnose() says what is odd, flow.draw("f.svg") and '
-            'flow.html("f.html") show them'
+            'flow.table() and flow.draw("f.svg") show them, flow.diagnose() says what is odd'
         )
 
     def log(self, **numbers: SupportsFloat) -> None:
@@ -90,25 +85,6 @@ class Flow(FlowRecord):
 
         return draw_flow(self, path, theme=theme, scale=scale)
 
-    def html(self, path: str | Path, *, title: str | None = None) -> Path:
-        """Write a page to scrub through the run: one file, no network.
-
-        A click on a cell shows its figures and histograms beside those of another step; findings
-        lead to where they began; the graphs of the steps whose traces were kept open in it.
-
-        Raises: ArgumentError if the folder is missing.
-        """
-        from .views.flow.page import write_flow
-
-        return write_flow(self, path, title=title)
-
-    def show(self, *, height: int = 720, title: str | None = None) -> PageCell:
-        """The page in a notebook's cell, as the cell's last value; `html` says what it has."""
-        from .views.flow.page import flow_html
-        from .views.notebook import PageCell
-
-        return PageCell(flow_html(self, title=title), height)
-
     _repr_mimebundle_ = in_a_notebook("flow_bundle")
 
 
@@ -128,8 +104,6 @@ class watch:
         reference: a model or state dict that drift is measured from; the weights at the start.
         baseline: a Flow, or the file that `flow.save` wrote: attention under `no_grad` is compared
             with its, and `flow.diagnose()` says which head moved, by how much, since when.
-        live: serve the page while training runs, on this machine alone, at `flow.address`, which
-            is printed; its readers can neither slow nor stop the training.
     Raises: DTypeError for what is no model; ArgumentError for other arguments that do not fit.
 
     >>> import minigrad as mg
@@ -156,7 +130,6 @@ class watch:
         traces: int = 3,
         reference: Watched | Mapping[str, ArrayLike] | None = None,
         baseline: str | Path | FlowRecord | None = None,
-        live: bool = False,
     ) -> None:
         for name, number, least in (("every", every, 1), ("traces", traces, 0)):
             if not isinstance(number, int | np.integer) or number < least:
@@ -164,7 +137,6 @@ class watch:
                 raise ArgumentError(f"watch({name}=...): {said}")
         self.flow = Flow(int(every))
         self._path = path
-        self._live = live
         if baseline is not None:
             given = baseline if isinstance(baseline, FlowRecord) else Flow.read(baseline)
             if not given.requests:
@@ -183,23 +155,13 @@ class watch:
         self._surroundings = use_context(current())  # a copy, in which listeners may change
         self._surroundings.__enter__()
         self.flow.sampler = self._sampler
-        if self._live:
-            self._serve()
         self._sampler.start(current())
         return self.flow
-
-    def _serve(self) -> None:
-        from .views.flow.live import Live
-
-        self._server = Live(self.flow)
-        self.flow.address = self._server.address
 
     def __exit__(self, *exception: object) -> None:
         self._sampler.stop()
         self._surroundings.__exit__(*exception)
         self.flow.end_file()
-        if self._live:
-            self._server.close()
 
 
 def _one(name: str, value: object) -> float:

@@ -11,7 +11,6 @@ from layers import LanguageModel, MultiHeadAttention
 from minigrad.engine.context import current
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from minigrad.optim import SGD
-from minigrad.recording.gradients import find_scalar, gradients_of
 
 TOKENS = np.array([[3, 1, 4, 1, 5], [2, 7, 1, 8, 2]])
 A = "blocks.1/attention/A"
@@ -115,13 +114,12 @@ def test_a_checkpoint_runs_again_with_the_same_values():
 def test_a_trace_shows_what_was_put_in_under_the_name(within):
     model = gpt()
     with mg.trace() as t, within(), mg.replace(A, np.eye(5)):
-        logits = model(TOKENS)
+        model(TOKENS)
     assert_array_equal(
         t[A].value if A in t else t["language_model/decoder/" + A].value[0, 0], np.eye(5)
     )
     (edge,) = t.uses(t["language_model/decoder/" + A])
     assert t[edge.target].name == "O"
-    assert t.attribute((logits, (0, -1, 7))).heads[1].path.endswith(A)
     assert [e.name for e in t.entries if e.op == "softmax"] == ["A", None]
 
 
@@ -134,15 +132,6 @@ def test_a_trace_tells_the_ops_of_a_replacement_from_those_of_the_run():
     assert ("multiply", True) in ran
 
 
-def test_attribution_goes_through_the_function_that_was_put_in():
-    with mg.no_grad(), mg.trace() as t, mg.replace("h", lambda h: h * h, index=1):
-        y = mg.sum((mg.tensor([[1.0, 3.0], [1.0, 5.0]]) * 2.0).named("h")).named("y")
-    assert y.item() == 112.0
-    entry, *_, seed = find_scalar(t, y, "")
-    old = t.forward_steps[0]
-    assert_array_equal(gradients_of(t, entry, seed)[old], [[1.0, 1.0], [4.0, 20.0]])
-
-
 def test_a_replaced_run_is_checked_step_by_step_but_not_against_a_formula_it_left():
     model = gpt()
     with mg.trace() as t, mg.replace(A, lambda A: A * 0.5, index=np.s_[:, 1]):
@@ -151,7 +140,6 @@ def test_a_replaced_run_is_checked_step_by_step_but_not_against_a_formula_it_lef
     assert checks.ok
     attention = {check.scope for check in checks if check.scope.endswith("attention")}
     assert {scope.split("/")[2] for scope in attention} == {"blocks.0"}
-    assert t.compare(t)
 
 
 @pytest.mark.needs_fast("compile")

@@ -80,8 +80,6 @@ def _explain_options(command: ArgumentParser) -> None:
     add("--depth", type=_size, metavar="N", help="draw boxes nested deeper than N as one node each")
     pasted = "write the page as <iframe> and as <script> too, for slides and web pages"
     add("--embed", action="store_true", help=pasted)
-    sheet = "write questions on the gradients of the run there too, with answers at the end"
-    add("--exercises", metavar="FILE.md", help=sheet)
     everything = "show all steps, tokens and heads, however many"
     add("--all", action="store_true", help=everything)
 

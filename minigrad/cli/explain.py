@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ArgumentError
-from ..files import resolve
 from ..playing.run import Run, Source
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
@@ -30,15 +29,10 @@ def run(arguments: Namespace) -> int:
     if not arguments.out:
         raise ArgumentError("--out needs the name of a folder")
     out, source = Path(arguments.out), source_of(arguments)
-    sheet = arguments.exercises
-    if sheet is not None and Path(sheet).absolute().parent != out.absolute():
-        resolve(sheet, "exercises")  # raises before the work where it cannot be written
     with staged(out) as folder:
         with redirect_stdout(sys.stderr if arguments.json else sys.stdout):
             report = run_source(source)
         undrawn = report.write(folder, arguments.theme, arguments.depth, arguments.embed)
-    if sheet is not None:
-        report.trace.exercises(sheet)
     if arguments.json:
         show(report.record())
         if undrawn:
@@ -51,8 +45,6 @@ def run(arguments: Namespace) -> int:
             for name, what in every.items()
             if name not in missing
         ]
-        if sheet is not None:
-            written.append(f"wrote {one_line(sheet)}: questions, answers at the end")
         files = "\n".join(wrapped(line, width) for line in [*[undrawn] * bool(undrawn), *written])
         show(finished("\n\n".join([*report.parts(width, arguments.all), files])))
     return 0 if report.succeeded() and not undrawn else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,25 +11,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ..engine.errors import ArgumentError, MissingDependencyError
+from ..engine.errors import MissingDependencyError
 from ..files import write
 from ..playing.run import Run, Source, run_loss
 from ..recording.checks import Checks
-from ..recording.record import Entry
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.labels import Verdict, by_hand, by_step, by_value
-from ..views.model_figures import (
-    MOVES,
-    Figures,
-    block_table,
-    by_block,
-    by_head,
-    by_token,
-    guess_table,
-    head_table,
-    token_table,
-)
 from ..views.page import write_page
 from ..views.page.embed import frame, script
 from ..views.plain import one_line
@@ -55,14 +42,6 @@ EMBEDDED = {
 }
 MOST_STEPS_PRINTED = 60  # of a table that is shown without being asked for
 MOST_HEADS_DRAWN = 8
-BLOCK_SCOPE = re.compile(r"(^|/)blocks\.\d+")
-BY_TOKEN = "X is the vector that the token enters as; ∂L/∂X · X is what the loss does as it grows"
-GUESSED = ". Guessed: the probability that the model gave the token after those before it"
-BY_BLOCK = "X is what the block hands on; of what attention and feed-forward add, F, ∂L/∂F · F"
-BY_HEAD = (
-    "5.1 is head 1 of block 5, both from 0. How much of its weight goes to such keys, beyond an "
-    f"even spread, from 0.5 on; {MOVES}: which weights move the loss most"
-)
 
 
 def run_source(source: Source) -> Report:
@@ -102,15 +81,11 @@ class Report:
     def parts(self, width: int, everything: bool) -> Iterator[str]:
         """Paragraphs of the report."""
         yield textwrap.fill(self._summary(), width)
-        for table in self._guesses:
-            yield table.text(width, everything)
         if self.attention:
             yield from self.attention.parts(width, everything)
         elif self.source.tokens:
             hidden = self._opaque or "no weights named A whose rows sum to 1"
             yield textwrap.fill(f"attention: none is seen in this run: {hidden}", width)
-        for table in self._structure:
-            yield table.text(width, everything)
         steps, checks = len(self.trace.forward_steps), self.checks
         if everything or steps <= MOST_STEPS_PRINTED:
             yield self.trace.table(width)
@@ -143,50 +118,6 @@ class Report:
         calls = (self.trace.call_of(entry) for entry in self.trace if entry.op)
         return next((call.op.opaque_reason for call in calls if call and call.op.opaque_reason), "")
 
-    @cached_property
-    def _figures(self) -> dict[str, Any]:
-        """Gradients by token, block and head, if this is a stack of blocks."""
-        has_blocks = any(BLOCK_SCOPE.search(entry.scope) for entry in self.trace)
-        if self.run.place is None or not has_blocks:  # the record may lack the returned loss
-            return {}
-        try:
-            found = self.trace.attribute(self.run.place)
-        except ArgumentError:  # no token becomes a vector in this run, or no arrays were kept
-            return {}
-        ids, tokens = self.source.ids, self.source.tokens
-        texts = [[t for t in row if t != "(padding)"] for row in tokens or ()]
-        figures: dict[str, Any] = {"by_block": by_block(self.trace, found, [*map(len, texts)])}
-        if tokens is not None and ids is not None:
-            figures["by_token"] = by_token(self.trace, found, texts, ids, self.source.logits())
-            figures["by_head"] = by_head(self.trace, found, texts, ids, self._heads_over_text)
-        return figures
-
-    def _heads_over_text(self, attention: Entry) -> list[int]:
-        """The heads of an attention whose queries and keys are the text's own."""
-        ids, (*lead, queries, keys) = self.source.ids, attention.shape
-        over_text = ids is not None and queries == keys == ids.shape[1]
-        heads = lead[-1] if len(lead) > 1 else 1
-        return [*range(heads)] if over_text and BLOCK_SCOPE.search(attention.scope) else []
-
-    @property
-    def _guesses(self) -> list[Figures]:
-        return [guess_table(place, best) for place, best in self.source.guesses()]
-
-    @cached_property
-    def _structure(self) -> list[Figures]:
-        """Tables of the gradients by token, block and head."""
-        figures, tables = self._figures, list[Figures]()
-        hint = BY_TOKEN + GUESSED * (self.source.logits() is not None)
-        texts = figures.get("by_token", ())
-        for k, text in enumerate(texts, 1):
-            title = "gradient by token" + f" of text {k}" * (len(texts) > 1)
-            tables.append(token_table(title, hint, text))
-        if figures:
-            tables.append(block_table("gradient by block", BY_BLOCK, figures["by_block"]))
-        if heads := figures.get("by_head"):
-            tables.append(head_table("heads by what they look at", BY_HEAD, heads))
-        return tables
-
     def _checked(self, checks: Checks, width: int, everything: bool) -> Iterator[str]:
         """The hand-derived steps: of many layers the first that is wrong; and the verdicts."""
         wrong = checks.first_wrong
@@ -206,14 +137,6 @@ class Report:
     def record(self) -> str:
         """The trace and what is known besides, under "explain", as JSON."""
         known = self.source.known | {"loss": self.run.loss, "backward_inside": self.run.inside}
-        if guesses := self.source.guesses():
-            known["guesses"] = dict(guesses)
-        figures = self._figures
-        if "by_token" in figures:
-            known["by_token"] = [[t._asdict() for t in text] for text in figures["by_token"]]
-            known["by_head"] = figures["by_head"]
-        if "by_block" in figures:
-            known["by_block"] = [block._asdict() for block in figures["by_block"]]
         if self.attention:
             known["attention"] = self.attention.to_dict()
         data = trace_to_dict(self.trace) | {"explain": _finite(known)}
@@ -242,12 +165,11 @@ class Report:
         return one_line(" / ".join(" ".join(text) for text in self.source.tokens or ()), 120)
 
     def page_options(self) -> dict[str, Any]:
-        """What the page shows beside the record: a title, names of positions, tables."""
+        """What the page shows beside the record: a title and names of positions."""
         title = self.source.title
         if self.source.facts[:1] == [f'on "{self._words}"']:  # the title of a function has no words
             title += f": {self._words}"
-        tables = [table.to_dict() for table in (*self._guesses, *self._structure)]
-        return {"tokens": self.source.tokens, "title": title, "tables": tables}
+        return {"tokens": self.source.tokens, "title": title}
 
 
 def _verdict(checks: Checks, width: int) -> str:

@@ -28,7 +28,6 @@ from .table import trace_table
 __all__ = [
     "PageCell",
     "checks_bundle",
-    "comparison_bundle",
     "findings_bundle",
     "flow_bundle",
     "module_bundle",
@@ -118,14 +117,6 @@ def checks_bundle(checks: Checks) -> dict[str, str]:
         f"<div>{_text(one, SENTENCE_LENGTH)}</div>" for one in said or ["nothing checked"]
     )
     return _bundle(str(checks), verdict, _table(heads, rows) if rows else "")
-
-
-def comparison_bundle(compared: Any) -> dict[str, str]:
-    """A row for each gradient that is in both runs."""
-    rows = [(r.path, r.op, sized(r.here), sized(r.there), sized(r.ratio)) for r in compared.rows]
-    heads = ("path", "op", "here", "there", "there / here")
-    summary = f"<div>{_text(compared.summary, SENTENCE_LENGTH)}</div>"
-    return _bundle(str(compared), summary, _table(heads, rows))
 
 
 def findings_bundle(findings: Findings) -> dict[str, str]:

@@ -13,7 +13,6 @@ import minigrad as mg
 from layers import Linear, SelfAttention, create_causal_mask
 from minigrad.recording.record import rms
 from minigrad.views.page import write_page
-from minigrad.views.questions import questions
 from tests.planted import wrong_rules
 from tests.views import conftest as graphs
 
@@ -678,38 +677,3 @@ FAINT = """() => {
   }
   return faint;
 }"""
-
-
-# ---------------------------------------------------------------- predict, then reveal
-
-
-def test_a_gradient_is_shown_once_it_was_guessed_by_keyboard_alone(opened):
-    view = opened("self")
-    asked = questions(view.trace)
-    number = next(i for i, one in enumerate(asked) if len(one.parts) == 2 and one.number > 1)
-    first, second = asked[number], asked[number + 1]
-    view.step(f"#backward-{first.number}")
-    sent = view.find("[data-kind=sent]")
-    assert sent.count() > 0
-    view.press("p")
-    assert sent.count() == 0
-    assert first.asks in view.text(".quiz")
-    view.find(".hint-of summary").press("Enter")
-    assert view.find(".hint-of math").first.is_visible()
-    for i, part in enumerate(first.parts):
-        view.find(f".quiz [name=part{i}]").first.focus()
-        view.press("Space", *["ArrowDown"] * part.right)
-    view.press("Enter")
-    assert sent.count() > 0
-    right = first.parts[0].choices[first.parts[0].right]
-    for said in (f"✓ Right. It is {right}", first.answer):
-        assert said in view.text(".quiz")
-    assert view.text("#predict") == "Predict 2/2"
-    view.press("Enter")  # the next step has the focus
-    for i, part in enumerate(second.parts):
-        view.find(f".quiz [name=part{i}]").nth((part.right + 1) % 3).check()
-    view.find(".quiz [type=submit]").press("Enter")
-    assert "Not so." in view.text(".quiz")
-    assert view.text("#predict") == f"Predict 2/{2 + len(second.parts)}"
-    view.press("p")
-    assert view.find(".quiz").count() == 0

@@ -38,8 +38,6 @@ WRONG = [
     (["explain", "--text", "a " * 5000], "has 5000 tokens; with 4 heads at most 512"),
     (["explain", "--d-model", "1" + "0" * 30, "--heads", "1"], "weights; at most"),
     (["explain", "--target", "cat"], "--target goes with --model alone"),
-    (["explain", "--exercises", "none/q.md"], "there is no folder 'none' to write 'q.md' into"),
-    (["explain", "--exercises", ""], "'.' is a folder; name a file in it"),
     (["explain", "--hat"], "unrecognized arguments: --hat"),
     (["ops", "sofmax"], "no op is named 'sofmax'; did you mean softmax"),
     (["ops", "qqqqqq"], "no op is named 'qqqqqq'; `minigrad ops` lists all"),

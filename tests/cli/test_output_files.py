@@ -51,13 +51,6 @@ def test_a_folder_that_is_there_keeps_its_other_files_and_the_page_may_be_pasted
     assert script.count("</script>") == 1
 
 
-def test_exercises_are_written_where_they_are_asked_for(command, tmp_path):
-    ran = command("explain", "self-attention", "--out", "x", "--exercises", "sheet.md")
-    assert (ran.status, "wrote sheet.md" in ran.out) == (0, True)
-    asked, answers = (tmp_path / "sheet.md").read_text().split("## Answers")
-    assert asked.count("sends a gradient to") == answers.count("\n") - 3 > 10
-
-
 @pytest.mark.parametrize(
     ("owner", "view", "lost"),
     [

@@ -153,32 +153,6 @@ def test_the_fixed_scale_is_the_same_on_every_page(single):
     assert (bounds["fixed"][0], bounds["fixed"][-1]) == (-8, 4)
 
 
-def test_a_page_of_two_runs_has_the_ratio_of_each_gradient(single, tmp_path):
-    other = conftest.attention()
-    compared = single.compare(other)
-    record = record_of(compared.html(tmp_path / "both.html").read_text(encoding="utf-8"))
-    assert record["compared"]
-    found = [node["ratio"] for node in record["nodes"] if "ratio" in node]
-    wanted = [ratio for e in single.entries if (ratio := compared.ratio(e)) is not None]
-    assert found == wanted
-    assert record["title"].startswith("Two runs")
-
-
-def test_a_gradient_that_one_run_alone_has_gets_no_colour(tmp_path):
-    def run(further):
-        x, w = (mg.tensor([1.0, 2.0], requires_grad=True, name=n) for n in "xw")
-        with mg.trace() as t:
-            y = (x * x).named("y")
-            mg.sum(y * w if further else y).backward()
-        return t
-
-    compared = run(True).compare(run(False))
-    record = record_of(compared.html(tmp_path / "both.html").read_text(encoding="utf-8"))
-    bins = {node["name"]: node.get("bin") for node in record["nodes"] if "name" in node}
-    assert bins["w"] is None
-    assert bins["x"] is not None
-
-
 # ---------------------------------------------------------------- chapters
 
 

@@ -32,7 +32,7 @@ __all__ = ["assembled", "embedded", "page_content", "page_html", "write_page"]
 SCRIPTS = [
     f"page/assets/{name}.js"
     for name in (
-        "dom theme record maths heatmap card picture view timeline step predict overview chapters "
+        "dom theme record maths heatmap card picture view timeline step overview chapters "
         "tokens attention search keys playing main"
     ).split()
 ]

@@ -17,7 +17,6 @@ from ..fold import prefixes
 from ..labels import mark, of_kind, reasons, words
 from ..model import STATES, AnnotatedTrace
 from ..plain import bare, capital, one_line, one_of
-from ..questions import GradientQuestion, questions
 from ..repeats import repeats
 from .arrays import ARRAY_KINDS, Arrays
 from .formulas import Formulas, chapters, symbols
@@ -74,7 +73,6 @@ def page_content(
         "formulas": made.formulas.trees,
         "sentences": [*made.sentences],
         "arrays": made.arrays.packed(),
-        "questions": [] if against else [*map(_question, questions(trace, model.fold))],
         "kept": ARRAY_KINDS[arrays].said,
         "tables": list(tables),
         "compared": against is not None,
@@ -103,11 +101,6 @@ def _kinds(checks: Checks) -> Iterator[Json]:
                 "chapters": kind.name == BY_HAND,
                 "heading": heading.format(**found),
             }
-
-
-def _question(one: GradientQuestion) -> Json:
-    made = {name: getattr(one, name) for name in ("asks", "answer", "step", "number", "edge")}
-    return made | {"parts": [list(part) for part in one.parts], "value": number(one.value)}
 
 
 def _check(entry: Entry, check: CheckResult) -> Json:

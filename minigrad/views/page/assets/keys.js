@@ -21,7 +21,6 @@ const keys = [
   ["+", "+ − 0", "larger, smaller, fit", () => view.zoom(1.2)],
   ["-", "", "", () => view.zoom(1 / 1.2)],
   ["0", "", "", () => view.fit()],
-  ["p", "p", "predict each gradient before it is shown", () => record.questions.length && setPredicting(!quiz.on)],
   ["t", "t", "light, dark, auto", nextTheme],
   ["?", "?", "these keys", () => byId("help").showModal()],
 ];

@@ -101,7 +101,6 @@ function render() {
   byId("first").disabled = byId("previous").disabled = state.at === 0;
   byId("last").disabled = byId("next").disabled = state.at === steps.length - 1;
   view.light();
-  byId("predict").textContent = quiz.on ? `Predict ${right()}/${asked()}` : "Predict";
   renderPanel();
   const hash = step.phase === "overview" ? "#overview" : `#${step.phase}-${step.number}`;
   const hosted = location.protocol === "about:"; // in a frame, which has no address of its own
@@ -114,7 +113,7 @@ function stepPanel() {
     return node.op ? forwardPanel(node, steps[stepOf.forward.get(node.id)] || step) : leafPanel(node);
   }
   if (hides(step)) return step.phase === "overview" ? askingWhole(step) : askingPanel(nodes[step.node], step);
-  if (step.phase === "overview") return [answerOf(step), ...overviewPanel()];
+  if (step.phase === "overview") return overviewPanel();
   return (step.phase === "forward" ? forwardPanel : backwardPanel)(nodes[step.node], step);
 }
 const WIDE = ".rule, .formula, .forward-of, .shapes, .cells, .head-grid"; // scrolled by keyboard where too wide
@@ -187,7 +186,6 @@ function begin(at = fromHash(), chosenNode = null) {
   showHeading();
   makeTabs();
   listKeys();
-  byId("predict").hidden = record.questions.length === 0;
   drawLegend(byId("legend"));
   listenToControls();
   listenToPanel();

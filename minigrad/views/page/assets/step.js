@@ -119,7 +119,6 @@ function backwardPanel(node, step) {
   const not = node.into.filter((edge) => edge.sent === undefined).map((edge) => nodes[edge.source]);
   return [
     passHead(node, step, "Backward"),
-    answerOf(step),
     ...checksOf(node),
     byHand(step.at),
     el("div.rules", sent.map((edge) => ruleOf(node, edge))),
