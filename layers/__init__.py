@@ -47,14 +47,11 @@ if TYPE_CHECKING:
     from .low_rank import *
     from .norm import *
     from .pooling import *
-    from .pretrained import load_pretrained as load_pretrained
-    from .pretrained import load_state as load_state
     from .recurrent import *
     from .relative import *
     from .rotary import *
     from .sequential import *
     from .sparse import *
-    from .torch_names import *
     from .transformer import *
 
 _LATER = {
@@ -74,7 +71,6 @@ _LATER = {
     "rotary_frequencies scaled_frequencies yarn_amplitude yarn_frequencies",
     "sequential": "Sequential",
     "sparse": "big_bird_mask dilated_mask global_mask sliding_window_mask",
-    "torch_names": "from_torch to_torch",
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
     "initialisers": "INITIALISERS init_weights seed",
@@ -82,7 +78,6 @@ _LATER = {
     "pooling": "AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d Flatten MaxPool1d "
     "MaxPool2d Upsample",
     "generation": "generate",
-    "pretrained": "load_pretrained load_state",
     "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss L1Loss MSELoss NLLLoss "
     "SmoothL1Loss cross_entropy_loss",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from .initialisers import Seed, generator
 from .linear import check_sizes
 from .mask import padded_rows
 from .module import Module
-
-if TYPE_CHECKING:
-    from .pretrained.text_to_text import AnsweringModel
 
 __all__ = ["generate"]
 
@@ -82,10 +79,7 @@ def generate(
     stop = getattr(model, "end_tokens", ()) if stop is None else stop
     ends = [stop] if isinstance(stop, int | np.integer) else list(stop)
     _check_tokens(model, rows, ends, max_new)
-    writer: Module | AnsweringModel = model
-    if hasattr(model, "writer"):  # a TextToText: it reads these tokens, and writes others
-        writer, rows = model.writer(rows)
-    steps = _continued(writer, rows, max_new, draw, ends)
+    steps = _continued(model, rows, max_new, draw, ends)
     return (int(step[0]) for step in steps) if is_single else steps
 
 
@@ -94,8 +88,7 @@ def _check_model(model: Module) -> None:
     if not hasattr(getattr(model, "decoder", None), "blocks"):
         raise ArgumentError(
             f"generate: {type(model).__name__} has no decoder.blocks, so it writes no text; an "
-            "encoder only reads it: call it for vectors, and its logits or sentence where it has "
-            "them, or load a checkpoint of a language model (...ForCausalLM) or of a T5"
+            "encoder only reads it"
         )
     for block in model.decoder.blocks:
         if not hasattr(block.attention, "window"):
@@ -130,7 +123,7 @@ def _check_tokens(model: Module, rows: list[NDArray[Any]], stop: list[int], max_
 
 
 def _continued(
-    model: Module | AnsweringModel,
+    model: Module,
     rows: list[NDArray[Any]],
     max_new: int,
     draw: Draw,
@@ -155,7 +148,7 @@ def _continued(
             model._sessions["last"] = session
 
 
-def _session(model: Module | AnsweringModel, rows: int, columns: int) -> DecodingSession:
+def _session(model: Module, rows: int, columns: int) -> DecodingSession:
     """The session that an earlier call left behind, if its size and form are those needed; or a
     new one.
 
@@ -169,7 +162,7 @@ def _session(model: Module | AnsweringModel, rows: int, columns: int) -> Decodin
     return DecodingSession(model, size)
 
 
-def _form(model: Module | AnsweringModel) -> list[tuple[Module, int | None, list[tuple[int, ...]]]]:
+def _form(model: Module) -> list[tuple[Module, int | None, list[tuple[int, ...]]]]:
     """What caches are made for: the attention layers, their windows and sizes. What else changes in
     a model is followed by the compiled step itself.
     """
@@ -183,9 +176,7 @@ class DecodingSession:
     size: rows, columns of the caches, the model's dtype.
     """
 
-    def __init__(
-        self, model: Module | AnsweringModel, size: tuple[int, int, np.dtype[Any] | None]
-    ) -> None:
+    def __init__(self, model: Module, size: tuple[int, int, np.dtype[Any] | None]) -> None:
         self.model = model
         self.size = size
         self.form = _form(model)

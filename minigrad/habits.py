@@ -66,7 +66,7 @@ children | [child for _, child in model.named_children()] | Each with its name.
 apply | [layer.requires_grad_(False) for layer in model.modules()] | A loop over all modules.
 cpu, cuda, device | model | Leave it out: every tensor is in the computer's own memory.
 float, double, half, bfloat16 | model.to(np.float32) | In place, for parameters and what layers cast inputs to.
-weight | layer.W | x W, of shape (d_in, d_out): PyTorch's is the transpose, and from_torch copies it.
+weight | layer.W | x W, of shape (d_in, d_out): PyTorch's is the transpose.
 bias | layer.b | None without use_bias.
 W | layers.Conv2d(3, 5, 2).weight | Convolutions and norms call it weight.
 append, add, insert, extend, pop | Sequential(*model, mg.relu) | A new one of the layers that it has.
@@ -251,7 +251,7 @@ out, weights = attention(x, x, x) | layers.SelfAttention(8, 4, 4)(words, return_
 values, indices = x.max(1) | x.max(axis=1), x.argmax(axis=1) | Each by itself; mg.topk gives both.
 x.std(), x.var() divide by n - 1 | mg.std(x, ddof=1), mg.var(x, ddof=1) | NumPy's: by n unless ddof says otherwise.
 parameter groups that spare biases and norms the weight decay | mg.optim.AdamW(model.parameters(), weight_decay=0.1, no_decay=True) | Those of fewer than two axes; or a rule: no_decay=lambda p: p.name == "b".
-nn.Linear keeps W as (out, in) | Linear(3, 2).W.shape | (d_in, d_out): x W, not x Wᵀ; layers.from_torch copies it.
+nn.Linear keeps W as (out, in) | Linear(3, 2).W.shape | (d_in, d_out): x W, not x Wᵀ: transpose PyTorch's weights.
 classes at axis 1 in cross_entropy | layers.cross_entropy_loss(image, targets[:, None, None] % 3 * np.ones((1, 4, 4), int), axis=1) | Classes are the last axis unless axis= says otherwise.
 x += y writes into x | x = x * 2 | It makes a new tensor, as x = x + y does; only within mg.no_grad() does it write, into a leaf.
 x.grad.zero_() | optimizer.zero_grad() | x.grad is an array or None.

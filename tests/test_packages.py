@@ -36,7 +36,7 @@ def test_names_that_come_later_are_those_that_their_modules_list(package):
     """Or imports from a module would find what the package does not offer."""
     for module, names in package._LATER.items():
         listed = getattr(importlib.import_module(f"{package.__name__}.{module}"), "__all__", [])
-        if names and module in ("pretrained", "fast.compiler"):
+        if names and module == "fast.compiler":
             assert set(names.split()) <= {*listed}
         elif names:
             assert sorted(names.split()) == sorted(listed), module
@@ -67,11 +67,11 @@ def test_layers_have_a_name_that_a_file_of_the_users_does_not_hide(tmp_path):
     code = (
         "import sys\n"
         "sys.path.insert(0, {folder!r})\n"
-        "import minigrad.layers.pretrained.files as files\n"
+        "import minigrad.layers.rotary\n"
         "from minigrad.layers import Linear\n"
         "import layers\n"
         "print(Linear(2, 3, rng=0).W.shape, getattr(layers, 'Linear', None) is Linear)\n"
-        "print(sum(m.endswith('layers.pretrained.files') for m in {{*map(str, sys.modules)}}))\n"
+        "print(sum(m.endswith('layers.rotary') for m in {{*map(str, sys.modules)}}))\n"
         "print(len({{id(m) for n, m in sys.modules.items() if n.endswith('layers.linear')}}))\n"
     )
     assert in_a_fresh_interpreter(code.format(folder=str(tmp_path))).split("\n") == [

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..views.colors import THEMES
-from . import catalogue, check, explain, models
+from . import catalogue, check, explain
 from .output import show
 from .sentence import DEFAULT_TEXT, MULTI_HEAD, SELF_ATTENTION
 
@@ -51,12 +51,7 @@ def _source_options(command: ArgumentParser) -> None:
     )
     masks = "a token sees itself and those before it; it predicts the next"
     add("what", nargs="?", type=_what, metavar="WHAT", help=what)
-    model = "a checkpoint of Hugging Face's format, with its tokenizer.json: run that instead"
-    add("--model", metavar="FOLDER", help=model)
     add("--text", help=f"the sentence, or - for standard input (default: {DEFAULT_TEXT!r})")
-    add("--tokens", metavar="IDS", help="with --model: 1,2,3 in place of --text")
-    target = "with --model: the token to come next, or at [MASK]; or a sentence to compare with"
-    add("--target", metavar="TEXT", help=target)
     heads = f"heads, {MULTI_HEAD} only; must divide --d-model (default: 4)"
     add("--heads", **number, help=heads)
     add("--d-model", **number, help="width of the embeddings (default: 32)")
@@ -66,7 +61,7 @@ def _source_options(command: ArgumentParser) -> None:
     bias = f"(default: in {SELF_ATTENTION} only)"
     add("--bias", action=BooleanOptionalAction, help=bias)
     add("--seed", type=_seed, metavar="N", help="draws the weights (default: 0)")
-    add("--dtype", choices=["float32", "float64"], help="(default: float64; of --model float32)")
+    add("--dtype", choices=["float32", "float64"], help="(default: float64)")
 
 
 def _explain_options(command: ArgumentParser) -> None:
@@ -80,7 +75,7 @@ def _explain_options(command: ArgumentParser) -> None:
     add("--depth", type=_size, metavar="N", help="draw boxes nested deeper than N as one node each")
     pasted = "write the page as <iframe> and as <script> too, for slides and web pages"
     add("--embed", action="store_true", help=pasted)
-    everything = "show all steps, tokens and heads, however many"
+    everything = "show all steps and heads, however many"
     add("--all", action="store_true", help=everything)
 
 
@@ -97,17 +92,6 @@ def _check_options(command: ArgumentParser) -> None:
     add("--order", type=int, choices=[1, 2], default=2, help=second)
     samples = "draws the samples (default: %(default)s)"
     add("--seed", type=_seed, default=0, metavar="N", help=samples)
-
-
-def _models_options(command: ArgumentParser) -> None:
-    add = command.add_argument
-    number: dict[str, Any] = {"type": _size, "metavar": "N"}
-    add("folder", metavar="FOLDER", help="with config.json and *.safetensors")
-    add("--tokens", **number, help="of the pass whose memory is told (default: 512)")
-    add("--batch", **number, default=1, help="rows of so many tokens (default: %(default)s)")
-    add("--dtype", choices=["float16", "float32", "float64"], default="float32",
-        help="of the loaded model (default: %(default)s)")  # fmt: skip
-    add("--json", action="store_true", help="as JSON")
 
 
 def _what(text: str) -> str:
@@ -137,9 +121,9 @@ COMMANDS = {
     "explain": (
         explain.run,
         _explain_options,
-        "show each step's gradient, of your own function, a checkpoint or an attention layer",
-        "Run a function that returns a loss, forward and backward: your own, a checkpoint's on a "
-        "text, or that of an attention layer on a sentence. It shows what attention looked at, "
+        "show each step's gradient, of your own function or of an attention layer",
+        "Run a function that returns a loss, forward and backward: your own, "
+        "or that of an attention layer on a sentence. It shows what attention looked at, "
         "every gradient beside the formula derived by hand where there is one, the graph as a "
         f"picture, a page to step through, and the derivation written out. First: {FIRST_COMMAND}",
     ),
@@ -161,13 +145,5 @@ COMMANDS = {
         "Hold each op's gradient against a numeric derivative and its formulas against its code, "
         "and each layer's gradient against formulas derived by hand. The exit status is 1 if one "
         "disagrees.",
-    ),
-    "models": (
-        models.run,
-        _models_options,
-        "show what is in a checkpoint before loading it",
-        "Family, sizes, parameters by part, dtypes, memory, and what load_pretrained would not "
-        "take or not use, from config.json and the headers alone. The exit status is 1 if it would "
-        "refuse the checkpoint.",
     ),
 }

@@ -22,8 +22,6 @@ from .sentence import DEFAULTS, LAYER_DEFAULTS, MULTI_HEAD, Settings, sentence
 
 __all__ = ["play", "run", "session_of"]
 
-OF_CHECKPOINTS = ("text", "dtype", "tokens", "target")
-
 
 def run(arguments: Namespace) -> int:
     if not arguments.out:
@@ -71,24 +69,18 @@ def session_of(arguments: Namespace) -> PlaySession:
 
 
 def source_of(arguments: Namespace) -> Source:
-    """A checkpoint, a user's function, or a sentence through a layer. Raises: ArgumentError."""
-    what, model = arguments.what or MULTI_HEAD, arguments.model
+    """A user's function, or a sentence through a layer. Raises: ArgumentError."""
+    what = arguments.what or MULTI_HEAD
     if arguments.text == "-":
         arguments.text = _standard_input()
-    if model is not None and arguments.what:
-        raise ArgumentError(f"--model runs a checkpoint and does not go with {what}")
     layers = [*DEFAULTS, *(name for own in LAYER_DEFAULTS.values() for name in own)]
-    options = {name: getattr(arguments, name) for name in [*layers, "tokens", "target"]}
+    options = {name: getattr(arguments, name) for name in layers}
     options = {name: value for name, value in options.items() if value is not None}
-    own = own_function(what) if model is None and ":" in what else None
+    own = own_function(what) if ":" in what else None
     of_layer = [*DEFAULTS, *LAYER_DEFAULTS.get(what, ())] if own is None else []
     for name in options:
-        if name not in (of_layer if model is None else OF_CHECKPOINTS):
-            raise ArgumentError(_refusal(name, layers, what, own, model))
-    if model is not None:
-        from .checkpoint import checkpoint
-
-        return checkpoint(model, **options)
+        if name not in of_layer:
+            raise ArgumentError(_refusal(name, what, own))
     if own:
         return own
     settings: dict[str, Any] = DEFAULTS | LAYER_DEFAULTS[what] | options
@@ -104,12 +96,9 @@ def _standard_input() -> str:
         raise ArgumentError(f"--text -: standard input is no text in {error.encoding}") from error
 
 
-def _refusal(name: str, layers: list[str], what: str, own: Source | None, model: str | None) -> str:
+def _refusal(name: str, what: str, own: Source | None) -> str:
     option = "--" + name.replace("_", "-")
-    if name not in layers:
-        return f"{option} goes with --model alone"
-    if own or model is not None:
-        with_ = own.title if own else "--model"
-        return f"{option} is for the two layers and does not go with {with_}"
+    if own:
+        return f"{option} is for the two layers and does not go with {own.title}"
     why = "it has one head" if name == "heads" else "its heads are d_model / heads wide"
     return f"{option} does not go with {what}: {why}"

@@ -18,9 +18,7 @@ from ..tracing import Trace
 from .addresses import keys_of
 from .values import Argument
 
-__all__ = ["Guess", "Run", "Source", "alike", "differences", "moved", "run_loss"]
-
-Guess = tuple[str, list[tuple[str, float]]]  # a place, and tokens with their probabilities
+__all__ = ["Run", "Source", "alike", "differences", "moved", "run_loss"]
 
 
 @dataclass
@@ -34,11 +32,8 @@ class Source:
         facts: what the title leaves unsaid, said beside the loss.
         known: what trace.json holds besides the record, as plain data.
         around: a context of the run, which explains errors of the user's own code.
-        guesses: what was guessed where, once it ran.
-        ids: the tokens' numbers, (B, n).
         python: statements that define the function, as a program of one's own would have them.
         name: what they call it.
-        logits: once it ran, those of each next token, (B, n, n_tokens), if it guesses them.
     """
 
     load: Callable[[], Callable[..., Tensor]]
@@ -47,9 +42,6 @@ class Source:
     facts: list[str] = field(default_factory=list)
     known: dict[str, Any] = field(default_factory=dict)
     around: Callable[[], AbstractContextManager[None]] = nullcontext
-    guesses: Callable[[], list[Guess]] = list
-    ids: Array | None = None
-    logits: Callable[[], Array | None] = lambda: None
     python: str = ""
     name: str = "run"
 

@@ -37,7 +37,6 @@ WRONG = [
     (["explain", "model.py:loss", "--seed", "0"], "--seed is for the two layers"),
     (["explain", "--text", "a " * 5000], "has 5000 tokens; with 4 heads at most 512"),
     (["explain", "--d-model", "1" + "0" * 30, "--heads", "1"], "weights; at most"),
-    (["explain", "--target", "cat"], "--target goes with --model alone"),
     (["explain", "--hat"], "unrecognized arguments: --hat"),
     (["ops", "sofmax"], "no op is named 'sofmax'; did you mean softmax"),
     (["ops", "qqqqqq"], "no op is named 'qqqqqq'; `minigrad ops` lists all"),

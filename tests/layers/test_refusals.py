@@ -269,7 +269,6 @@ OTHERS = [
          lambda layer: layer.backward()),
         ("Cannot cast array data from dtype('complex128')",
          lambda layer: setattr(layer, "W", z(3, 2) * 1j)),
-        ("\n  model = Linear: 8 parameters W", lambda layer: L.load_state(layer, None)),
     ]),
     (DTypeError, "tokens must be integers, got float64", lambda: L.Embedding(5, 3)(z(1))),
     *((DTypeError, "must be real", call)
@@ -366,7 +365,6 @@ RUN = (
     (lambda K, V: filled_cache().append(K, V), z(B, 3, 1, 4), z(B, 3, 1, 4)),
     (L.KernelState().append, z(B, 3, 1, 4), z(B, 3, 1, 4)),
     (L.Encoder(1, D, H).forward, z(1, N, D), None), (L.Sequential(mg.relu).__getitem__, 0),
-    (L.load_pretrained, "nowhere"), (L.load_state, L.Linear(3, 2), {"W": z(3, 2)}, {}),
 )  # fmt: skip
 
 

@@ -1,30 +1,30 @@
-"""Layers beside PyTorch's: the state of ours in theirs, and our gradients by their names."""
+"""Recurrent layers beside PyTorch's: the weights of ours in theirs, and our gradients by name."""
 
-import copy
+import re
 
-from layers import to_torch
 from tests.compare import assert_same
+
+
+def torch_name(layer, path):
+    """cells.3.weight_ih of a bidirectional layer is weight_ih_l1_reverse."""
+    number, name = re.fullmatch(r"cells\.(\d+)\.(\w+)", path).groups()
+    k, backward = divmod(int(number), layer.n_directions)
+    return f"{name}_l{k}" + "_reverse" * backward
 
 
 def filled(module, layer):
     """A PyTorch module, in float64, that computes what the layer does."""
     import torch
 
-    state = {key: torch.from_numpy(array) for key, array in to_torch(layer).items()}
+    state = {torch_name(layer, path): torch.from_numpy(p.numpy().copy())
+             for path, p in layer.named_parameters()}  # fmt: skip
     module.double().load_state_dict(state)
     return module
 
 
-def gradients_of(layer):
-    """The gradients of a layer by PyTorch's names."""
-    twin = copy.deepcopy(layer)
-    for path, p in layer.named_parameters():
-        dict(twin.named_parameters())[path].assign_(p.grad)
-    return to_torch(twin)
-
-
 def assert_same_gradients(layer, module, tolerance=1e-9):
     """That every parameter has the gradient of its twin."""
-    found = gradients_of(layer)
-    for key, p in module.named_parameters():
-        assert_same(found[key], p.grad, tolerance, key)
+    theirs = dict(module.named_parameters())
+    for path, p in layer.named_parameters():
+        name = torch_name(layer, path)
+        assert_same(p.grad, theirs[name].grad, tolerance, name)
