@@ -1,0 +1,164 @@
+"""Calls that cannot be made: each gets an error of ours, which says the call, the rule, the shapes.
+
+A row is a call, its error, and what the message must say, in this order.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layers
+import minigrad as mg
+from minigrad import optim
+from minigrad.data import batches
+
+
+def ones(*shape, dtype=float):
+    return np.ones(shape, dtype)
+
+
+def leaf(*shape):
+    return mg.tensor(np.ones(shape), requires_grad=True)
+
+
+def twice(backward):
+    """Go backward twice: the second time through a graph that was freed."""
+    backward()
+    backward()
+
+
+def overwritten():
+    """A loss whose x was overwritten after it was saved."""
+    x = leaf(3)
+    loss = (x * x).sum()
+    x.assign_(np.zeros(3))
+    return loss
+
+
+SHAPES = [
+    ("mg.add(ones(2, 3), ones(5, 3))", "add(a, b)", "broadcast", "(2, 3)", "(5, 3)"),
+    ("ones(2, 7, 11) @ mg.tensor(ones(2, 13, 5))", "matmul(a, b): a's last axis must equal b's",
+     "got 11 != 13", "a: (2, 7, 11)", "b: (2, 13, 5)"),
+    ("mg.matmul(ones(2, 3, 5), ones(7, 5, 3))", "matmul(a, b)", "batch axes", "2 and 7"),
+    ("mg.tensor(3.0) @ ones(2)", "matmul(a, b)", "at least one axis", "a: ()", "b: (2,)"),
+    ("mg.linear(ones(2, 5), ones(3, 7), ones(7))", "linear(x, W, b",
+     "x's last axis must equal W's first, got 5 != 3", "x: (2, 5)", "W: (3, 7)"),
+    ("mg.einsum('ij,jk->ik', ones(2, 3), ones(5, 7))", "einsum(", "(2, 3)", "(5, 7)"),
+    ("X.reshape(7, 2)", "reshape(x, shape)", "size 30", "x: (2, 3, 5)"),
+    ("X.transpose(0, 1)", "transpose(x, axes)", "all 3", "got 2", "write x.swapaxes(0, 1)"),
+    ("mg.broadcast_to(X, (3, 5))", "broadcast_to(x, shape)", "(2, 3, 5)", "(3, 5)"),
+    ("mg.squeeze(X, 0)", "squeeze(x, axis)", "(2, 3, 5)"),
+    ("mg.concatenate([X, ones(2, 3)])", "concatenate(", "(2, 3, 5)", "(2, 3)"),
+    ("mg.stack([X, ones(2, 3)])", "stack(", "same shape"),
+    ("mg.sum(X, axis=3)", "sum(x, axis", "axis 3 is out of bounds", "(2, 3, 5)"),
+    ("mg.max(ones(0, 3), axis=0)", "max(x, axis", "zero-size", "(0, 3)"),
+    ("mg.softmax(X, axis=3)", "softmax(x, axis", "axis 3 is out of bounds", "(2, 3, 5)"),
+    ("mg.mask_add(ones(2, 5, 5), ones(5, 3, dtype=bool))", "mask_add(scores, mask)", "5 and 3"),
+    ("mg.layer_norm(X, ones(3), None)", "layer_norm(x, weight, bias", "(5,), got (3,)"),
+    ("mg.mse_loss(ones(3), ones(3, 1))", "mse_loss(x, target", "one shape", "(3,)", "(3, 1)"),
+    ("mg.cross_entropy(ones(3, 5), [0, 1])", "cross_entropy(logits, targets", "(2,)", "(3,)"),
+    ("mg.conv2d(ones(1, 3, 5, 5), ones(4, 2, 3, 3))", "conv2d(x, weight", "(4, 2, 3, 3)"),
+    ("mg.conv2d(ones(1, 3, 2, 9), ones(4, 3, 3, 3))", "(3, 3)", "do not fit", "(2, 9)"),
+    ("mg.max_pool(ones(2, 3), 2)", "max_pool(x, size", "(N, C, length", "got (2, 3)"),
+    ("X.assign_(ones(2))", "assign_(array)", "(2, 3, 5), got (2,)"),
+    ("leaf(3).backward()", "backward", "(3,)", ".sum().backward()"),
+    ("(leaf(3) * 1.0).backward(ones(2))", "backward", "(2,)", "(3,)"),
+    ("float(X)", "item()", "one entry", "got shape (2, 3, 5)"),
+    ("layers.Linear(3, 2, rng=0)(ones(5, 7))", "got 7 != 3", "x: (5, 7)", "W: (3, 2)"),
+    ("head(ones(2, 5, 7))", "SelfAttention(X", "8", "got (2, 5, 7)"),
+    ("heads(ones(2, 5, 7))", "MultiHeadAttention(X", "8", "got (2, 5, 7)"),
+    ("layers.LayerNorm(7)(ones(2, 3, 5))", "(7,)", "(2, 3, 5)"),
+    ("layers.Conv2d(3, 4, 3, rng=0)(ones(2, 5, 7, 7))", "3", "got (2, 5, 7, 7)"),
+    ("layers.LSTM(2, 3, rng=0)(ones(1, 4, 5))", "LSTM(X", "2", "got (1, 4, 5)"),
+    ("batches(ones(3, 2), ones(5), batch_size=2)", "batches(", "one length", "[3, 5]"),
+]  # fmt: skip
+MASKS = [
+    ("ShapeError", "head(ones(2, 7, 8), ones(5, 7, 7))", "mask must broadcast to the scores",
+     "scores: (2, 7, 7)", "mask: (5, 7, 7)"),
+    ("ShapeError", "head(ones(2, 7, 8), ones(2, 7, dtype=bool))", "padding_mask(", "(2, 7)"),
+    ("ShapeError", "head(ones(7, 7, 8), np.eye(7, k=1, dtype=bool))", "mask (7, 7) may be one",
+     "padding_mask(mask)"),
+    ("DTypeError", "head(ones(2, 7, 8), np.tri(7, dtype=int))", "True = may attend", "int64"),
+    ("ArgumentError", "head(ones(2, 7, 8), np.full((7, 7), np.nan))", "NaN or +inf"),
+    ("ArgumentError", "layers.padding_mask([1, 5], 3)", "padding_mask(lengths)", "0 to 3"),
+    ("ShapeError", "layers.combined_mask(ones(3, 3, dtype=bool), ones(2, 5, dtype=bool))",
+     "combined_mask(causal, padding)", "causal: (3, 3)", "padding: (2, 5)"),
+    ("DTypeError", "layers.create_causal_mask(2.5)", "create_causal_mask", "integer, got 2.5"),
+]  # fmt: skip
+VALUES = [
+    ("DTypeError", "mg.tensor([[1.0, 2.0], [3.0]])", "tensor(data)", "array of numbers"),
+    ("DTypeError", "mg.tensor(np.array(['2020-01-01'], 'datetime64[D]'))", "numeric, got datetime"),
+    ("DTypeError", "mg.add(np.array([None]), X)", "add(a, b)", "object"),
+    ("DTypeError", "mg.add(np.ma.masked_array([1.0], [True]), X)", "masked array"),
+    ("GradientError", "mg.tensor([leaf(2), leaf(2)])", "tensor(data)", "mg.stack"),
+    ("DTypeError", "mg.cross_entropy(ones(1, 5), [0.0])", "targets must be integers, got float64"),
+    ("OutOfRangeError", "mg.cross_entropy(ones(3, 5), [0, 1, 5])", "[0, 5), got 5"),
+    ("OutOfRangeError", "mg.take(X, [5], axis=2)", "take(x, indices", "5", "axis 2 with size 5"),
+    ("OutOfRangeError", "X[0, 3]", "getitem(x, index)", "index 3", "axis 1 with size 3"),
+    ("ArgumentError", "mg.split(X, 2, axis=2)", "split(", "axis 2", "5", "multiple of 2"),
+    ("ArgumentError", "mg.dropout(X, 1.5, rng)", "dropout(x, p, rng)", "[0, 1], got 1.5"),
+    ("DTypeError", "mg.dropout(X, 0.5, 0)", "np.random.Generator, got int", "default_rng(seed)"),
+    ("GradientError", "mg.tensor(1.0).backward()", "requires no gradient"),
+    ("FreedGraphError", "twice((leaf(3) ** 2).sum().backward)", "freed", "retain_graph=True"),
+    ("OverwrittenError", "overwritten().backward()", "(3,) was overwritten after it was saved"),
+    ("ArgumentError", "layers.Linear(0, 2)", "Linear", "d_in", "at least 1, got 0"),
+    ("ArgumentError", "layers.MultiHeadAttention(8, 3)", "n_heads must divide d_model"),
+    ("OutOfRangeError", "layers.Embedding(11, 3, rng=0)([11])", "[0, 11)", "11"),
+    ("ArgumentError", "optim.SGD([], lr=0.1)", "SGD(parameters)", "no parameters"),
+    ("DTypeError", "optim.Adam([ones(2)])", "Adam(parameters)", "leaf Tensor"),
+]
+NAMES = [
+    ("mg.cat", "module 'minigrad' has no attribute 'cat'", "mg.concatenate"),
+    ("X.permute", "'Tensor' object has no attribute 'permute'", "transpose"),
+    ("layers.Linear(3, 2, rng=0).weight", "'Linear' object has no attribute 'weight'"),
+]
+FILES = [
+    ("FileError", "mg.load(folder / 'missing.npz')", "no such file", "missing.npz"),
+    ("FileError", "mg.load(folder / 'notes.npz')", "notes.npz is damaged, or no file of minigrad"),
+    ("FileError", "mg.load(folder / 'half.npz')", "half.npz is damaged, or no file of minigrad"),
+    ("ArgumentError", "mg.load(folder / 'linear.npz', model=layers.Linear(3, 3, rng=0))",
+     "nothing was loaded", "W", "(3, 3)", "(3, 2)"),
+    ("ArgumentError", "mg.load(folder / 'linear.npz', optimizer=optim.SGD([leaf(2)], lr=0.1))",
+     "nothing was loaded", "optimizer", "not in the file"),
+    ("ArgumentError", "mg.save(folder / 'x.npz', model=3)", "save", "int", "state_dict"),
+    ("ArgumentError", "layers.Linear(3, 2, rng=0).load_state_dict({'W': ones(3, 2)})",
+     "nothing was written", "b", "missing"),
+]  # fmt: skip
+ROWS = [
+    *(("ShapeError", *row) for row in SHAPES),
+    *MASKS,
+    *VALUES,
+    *(("MissingNameError", *row) for row in NAMES),
+    *FILES,
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of a Linear(3, 2), the half of it, and one that holds something else."""
+    folder = tmp_path_factory.mktemp("files")
+    whole = Path(mg.save(folder / "linear.npz", model=layers.Linear(3, 2, rng=0))).read_bytes()
+    (folder / "half.npz").write_bytes(whole[: len(whole) // 2])
+    (folder / "notes.npz").write_text("buy milk")
+    return folder
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
+def test_the_error_says_the_call_the_rule_and_the_shapes(row, folder, rng):
+    name, call, *words = row
+    there = {"X": mg.tensor(ones(2, 3, 5)), "folder": folder, "rng": rng}
+    there |= {"optim": optim, "batches": batches}
+    there["head"] = layers.SelfAttention(8, 4, 3, rng=0)
+    there["heads"] = layers.MultiHeadAttention(8, 2, rng=0)
+    with pytest.raises(getattr(mg.errors, name)) as caught:
+        eval(call, globals() | there)
+    said, start = str(caught.value), 0
+    for word in words:
+        assert word in said[start:], f"{word!r} is missing after {said[:start]!r} in {said!r}"
+        start = said.index(word, start) + len(word)
+
+
+def test_the_table_has_sixty_calls_and_none_twice():
+    calls = [row[1] for row in ROWS]
+    assert len(calls) == len(set(calls)) >= 60
