@@ -9,10 +9,8 @@ Sections:
              NumPy we could write by hand, in one interleaved run
   ops        single ops beside PyTorch's: wall and CPU time, and memory
   nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
-  precision  what float32 loses in results and gradients, beside PyTorch, in eps
 
-Beside these there are programs of their own, `python -m benchmarks.NAME`: training, watching,
-playing, findings, ranks, encoders, generation.
+Training steps of whole models are a program of their own, `python -m benchmarks.training`.
 
 Every peer works in a process of its own, all idle but one. Its answers, output and every gradient,
 are held against a float64 reference before it is timed: a wrong one is named and not timed. Figures

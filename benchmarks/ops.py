@@ -90,7 +90,6 @@ def _build(title: str) -> tuple[list[Any], float]:
 
     _step = step
     answer = step()
-    _release()
     peak = memory.growth(step)
     return [x if x.__class__ is np.ndarray else x.detach().numpy() for x in answer], peak
 
@@ -100,12 +99,6 @@ def _sample(seconds: float) -> Times:
     found = least(_step, seconds)
     sleep(REST)
     return found
-
-
-def _release() -> None:
-    """Give back what minigrad keeps to use again."""
-    if _engine.__name__ == "minigrad" and "minigrad.fast.memory" in sys.modules:
-        sys.modules["minigrad.fast.memory"].release()
 
 
 # ---------------------------------------------------------------- both

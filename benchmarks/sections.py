@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from .cases import CHAINS, QUICK, TABLE, Case, Chain
 from .ops import measure_ops
-from .precision import measure_precision
 from .processes import PeerError
 from .remote import Remote
 from .report import Report, cell, number
@@ -19,7 +18,6 @@ __all__ = [
     "SECTIONS",
     "Options",
     "nodes",
-    "precision",
     "say",
     "single_ops",
     "table",
@@ -109,17 +107,10 @@ def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
     return measure_ops(titles, options.path, rounds, 0.05 if options.quick else 0.15, say)
 
 
-def precision(remotes: Sequence[Remote], options: Options) -> Report:
-    """What float32 loses, op by op."""
-    say("precision")
-    return measure_precision()
-
-
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
     "ops": single_ops,
     "nodes": nodes,
-    "precision": precision,
 }
 
 

@@ -11,7 +11,7 @@ import minigrad as mg
 from layers import LSTM, Conv2d, LanguageModel, Linear, MaxPool2d, Module, Sequential
 from minigrad.optim import Adam
 
-from .generation_peers import torch_forward, torch_logits, torch_parameters
+from .torch_gpt import torch_forward, torch_logits, torch_parameters
 
 __all__ = ["CASES", "Case", "step_of"]
 

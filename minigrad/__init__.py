@@ -8,8 +8,6 @@ array([2., 4.])
 """
 
 from importlib import import_module as _import_module
-from importlib.util import find_spec as _find_spec
-from os import environ as _environ
 from typing import TYPE_CHECKING
 
 from . import errors as errors
@@ -54,9 +52,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_FAST = _environ.get("MINIGRAD_FAST", "1") != "0" and _find_spec("minigrad.fast") is not None
-if _FAST:
-    _import_module("minigrad.fast")
+_import_module("minigrad.fast")
 
 _LATER = {
     "best": "Best",
@@ -68,16 +64,13 @@ _LATER = {
     "saving": "load save",
     "tracing": "Trace draw trace",
     "watching": "watch",
-    "fast.compiler" if _FAST else "without_fast": "compile",
+    "fast.compiler": "compile",
 }
 _UNLISTED = {
     "views.notebook": "module_bundle parameters_bundle",
     "fast.tiles": "attend_block attend_block_backward tiled_attention",
     "recording.shapes": "FlopCounter ShapeTensor",
 }
-if not _FAST:
-    _LATER["without_fast"] += " tiled_attention"
-    del _UNLISTED["fast.tiles"]
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER, without=extend.__all__)
     __all__ += ["data", "errors", "extend", "mask_rules", "masks", "optim"]

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,15 +21,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What is printed is as for a pipe, whatever terminal the tests run in.
 os.environ["COLUMNS"] = "100"
 os.environ.pop("NO_COLOR", None)
-
-FAST = find_spec("minigrad.fast") is not None and os.environ.get("MINIGRAD_FAST") != "0"
-collect_ignore = [] if FAST else ["fast"]
-
-
-def pytest_runtest_setup(item):
-    mark = item.get_closest_marker("needs_fast")
-    if mark and not FAST:
-        pytest.skip(f"needs minigrad/fast: {mark.args[0]}")
 
 
 @pytest.fixture(autouse=True)

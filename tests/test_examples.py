@@ -19,9 +19,7 @@ SLOW = {"char_gpt", "digits", "induction_heads", "summarizer"}
 
 
 def marks(path):
-    needs_fast = re.search(r'mg\.compile|"tiled"', path.read_text("utf-8"))
-    fast = [pytest.mark.needs_fast("it compiles, or runs in tiles")] if needs_fast else []
-    return fast + [pytest.mark.slow] * (path.stem in SLOW)
+    return [pytest.mark.slow] * (path.stem in SLOW)
 
 
 EXAMPLES = [

@@ -142,7 +142,6 @@ def test_a_replaced_run_is_checked_step_by_step_but_not_against_a_formula_it_lef
     assert {scope.split("/")[2] for scope in attention} == {"blocks.0"}
 
 
-@pytest.mark.needs_fast("compile")
 def test_compiled_steps_run_eagerly_within_and_refuse_it_inside():
     model = gpt()
     optimizer = SGD(model.parameters(), lr=0.0)
@@ -350,7 +349,6 @@ def test_a_name_that_comes_after_the_first_use_is_an_error(around):
     assert y.item() == 0
 
 
-@pytest.mark.needs_fast("tiles")
 def test_weights_that_tiles_never_hold_are_an_error_that_names_the_method():
     layer = MultiHeadAttention(6, 3, method="tiled", rng=0)
     with pytest.raises(ArgumentError, match='no A; method="exact" has'), mg.ablate("A"):

@@ -70,9 +70,7 @@ def test_the_scale_doubles_after_an_interval_without_overflow_up_to_the_largest(
     assert seen == [4, 8, 8, 16, 16, 16, 16, 16]
 
 
-@pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.needs_fast("compile"))]
-)
+@pytest.mark.parametrize("compiled", [False, True])
 def test_after_a_step_that_was_left_out_gradients_are_divided_by_the_scale_again(compiled):
     """Whether they were cleared since or not."""
     w = mg.tensor([1.0, 2.0], requires_grad=True)
@@ -103,9 +101,7 @@ def test_an_overflow_that_no_scale_can_mend_raises():
         LossScale(SGD([w], lr=1.0), scale=0.5)
 
 
-@pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.needs_fast("compile"))]
-)
+@pytest.mark.parametrize("compiled", [False, True])
 def test_a_float16_model_learns_as_its_float32_twin(compiled, rng):
     X, target = rng.normal(size=(61, 7)), rng.normal(size=(7, 3))
     losses = {}

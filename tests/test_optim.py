@@ -158,7 +158,6 @@ def test_a_subclass_has_its_own_update():
     np.testing.assert_array_equal(w.numpy(), [2.5, -4.5])
 
 
-@pytest.mark.needs_fast("the step is compiled")
 @pytest.mark.parametrize("decays_first", [True, False])
 def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(decays_first):
     """Also at a call that is compared, after lr was set by hand."""

@@ -96,8 +96,8 @@ LIMITS = [
     (an_op, "", 3),  # its declaration, op, tensor
     (the_traversal, "minigrad/engine/", 2),  # tensor and op
     (attention_with_a_causal_mask, "layers/", 5),
-    pytest.param(its_first_call, "minigrad/fast/compiler/", 12, marks=NEEDS_COMPILER),  # goal 10
-    pytest.param(a_later_call, "minigrad/fast/compiler/", 5, marks=NEEDS_COMPILER),
+    pytest.param(its_first_call, "minigrad/fast/compiler/", 12),  # goal 10
+    pytest.param(a_later_call, "minigrad/fast/compiler/", 5),
     (a_picture, "minigrad/views/", 8),
 ]
 

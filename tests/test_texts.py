@@ -13,7 +13,6 @@ from minigrad import habits
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "examples/guide/from_the_texts.md").read_text("utf-8")
 ROWS = [line for line in PAGE.splitlines() if re.match(r"\| .* `[^`]+` \|$", line)]
-TILED = pytest.mark.needs_fast("attention in tiles")
 SETUP = "".join(example.source for example in doctest.DocTestParser().get_examples(PAGE))
 
 
@@ -28,11 +27,7 @@ def test_there_is_a_row_for_each_item():
     assert len(ROWS) > 90
 
 
-@pytest.mark.parametrize(
-    "row",
-    [pytest.param(row, marks=[TILED] if "tiled" in row else []) for row in ROWS],
-    ids=lambda row: row.split("|")[1].strip(),
-)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
 def test_the_right_side_runs_and_holds(row, names, capsys):
     cell = row.split(" | ")[-1].removesuffix(" |")
     for code in re.findall(r"`([^`]+)`", cell):

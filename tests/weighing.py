@@ -5,16 +5,12 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.conftest import FAST
-
 
 def release() -> None:
     """Memory that is kept to be used again goes back to the system."""
-    if FAST:
-        from minigrad.fast import memory, threads
+    from minigrad.fast import threads
 
-        threads._idle.clear()
-        memory.release()
+    threads._idle.clear()
 
 
 @contextmanager

@@ -1,13 +1,14 @@
-"""What is only there to be faster: delete this folder, or set MINIGRAD_FAST=0, and all else works.
+"""What is only there to be faster: with MINIGRAD_FAST=0 in the environment, all else works as well.
 
-Importing it puts overlays on ops, brings attention in tiles, and quicker sums where the engine adds
-up.
+Importing it puts overlays on ops, brings attention in tiles, and tells the C library to keep freed
+memory for the next step (see memory.py).
 """
 
-from ..engine import tensor
-from . import overlay, overlays, tiles
-from .blas_sums import sum_over
+from os import environ
 
-tensor.sum_over = sum_over
+if environ.get("MINIGRAD_FAST") != "0":
+    from . import overlays as overlays
+    from . import tiles as tiles
+    from .memory import keep_freed_memory
 
-__all__ = ["overlay", "overlays", "tiles"]
+    keep_freed_memory()

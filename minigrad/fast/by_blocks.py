@@ -13,10 +13,10 @@ from numpy import ndarray
 
 from ..engine.op import Op
 from .limits import LIMITS
-from .memory import empty, empty_as
+from .memory import empty_as
 from .threads import in_slices
 
-__all__ = ["blocked", "by_blocks", "by_rows"]
+__all__ = ["blocked", "by_blocks"]
 
 
 def by_blocks(*ops: Op) -> None:
@@ -42,7 +42,7 @@ def blocked(function: Callable[..., Any]) -> Callable[..., Any]:
         given = tuple([np.asarray(x) if isinstance(x, ndarray) else x for x in given])
         arrays = [x for x in given if x.__class__ is ndarray]
         large = [x for x in arrays if x.size > 1]
-        if not large or large[0].nbytes < LIMITS.reuse_bytes:
+        if not large or large[0].nbytes < LIMITS.large_bytes:
             return _written(function(*given), out)
         if any(x.ndim > large[0].ndim for x in arrays):  # the result has more axes too
             return _written(function(*given), out)
@@ -76,7 +76,7 @@ def _gathered(
     nothing = on(slice(0, 0))
     several = nothing.__class__ is tuple
     results = nothing if several else (nothing,)
-    made = [make(x) if make else empty((count, *x.shape[1:]), x.dtype) for x in results]
+    made = [make(x) if make else np.empty((count, *x.shape[1:]), x.dtype) for x in results]
     rows = [_in_memory_order(x, x) if make else x for x in made]
 
     def work(part: slice) -> None:
@@ -104,44 +104,3 @@ def _in_memory_order(x: Any, like: Any) -> Any:
     order = np.argsort([-abs(step) for step in like.strides], kind="stable")
     turned = x.transpose(order)
     return turned.reshape(-1) if turned.flags.c_contiguous else None
-
-
-# ---------------------------------------------------------------- along the last axis
-
-
-def by_rows(*ops: Op) -> None:
-    """Run ops along one axis a few rows at a time, where it is the last of several."""
-    for op in ops:
-        op.fast(above=LIMITS.small_entries, when=_along_rows, auxiliary=op.auxiliary)(op.kernel)
-        overlay = op.fast
-        overlay.forward = overlay.kernel = _rowwise(op.flat(op.kernel), op.inputs + op.settings)
-        for name, rule in op.rules.items():
-            function = _rowwise(rule.function, ("g", *rule.needs))
-            overlay.rules[name] = rule._replace(function=function)
-
-
-def _along_rows(x: Any, axis: Any = None, *_: Any) -> bool:
-    return x.ndim > 1 and axis.__class__ is int and axis in (-1, x.ndim - 1)
-
-
-def _rowwise(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """The function on slices of its arrays' first axis; shapes it is given are cut as they are."""
-
-    def rowwise(*given: Any) -> Any:
-        if any(x.__class__ is not ndarray for x in given if hasattr(x, "dtype")):
-            return function(*given)
-
-        def on(part: slice) -> Any:
-            cut: list[Any] = []
-            for name, x in zip(names, given, strict=False):
-                if x.__class__ is ndarray:
-                    cut.append(x[part])
-                else:
-                    shape = name.endswith("_shape")
-                    cut.append((part.stop - part.start, *x[1:]) if shape else x)
-            return function(*cut)
-
-        large = max((x for x in given if x.__class__ is ndarray), key=lambda x: x.size)
-        return _gathered(on, len(large), large.size)
-
-    return rowwise

@@ -14,19 +14,15 @@ __all__ = ["LIMITS", "Limits"]
 class Limits:
     """Sizes measured on two cores with 1 MiB of cache each.
 
-    Read a field where it is used (`LIMITS.reuse_bytes`), never into a constant of a module: so a
+    Read a field where it is used (`LIMITS.large_bytes`), never into a constant of a module: so a
     test changes it for all of `fast/` at once.
 
-    >>> with LIMITS.changed(reuse_bytes=1):
-    ...     LIMITS.reuse_bytes
+    >>> with LIMITS.changed(large_bytes=1):
+    ...     LIMITS.large_bytes
     1
-    >>> LIMITS.reuse_bytes
+    >>> LIMITS.large_bytes
     131072
     """
-
-    # memory
-    reuse_bytes: int = 1 << 17  # arrays from so many bytes on use the pool's memory
-    idle_bytes: int = 32 << 20  # so much memory may be idle, whatever is in use
 
     # arrays
     small_entries: int = 1 << 12  # with fewer entries, NumPy's plain expression is the fastest
@@ -52,12 +48,8 @@ class Limits:
     weights_bytes: int = 26 << 20  # weights kept for backward: recomputing all takes 1/5 longer
 
     # compiled steps
-    lent_bytes: int = 1 << 15  # returned arrays from so many bytes on use the pool's
+    large_bytes: int = 1 << 17  # arrays from so many bytes on are worth a buffer
     short_entries: int = 1024  # up to here a call costs more than what it computes
-    split_seconds: float = 1e-3  # a program that takes so long may run in parts
-    split_share: float = 0.85  # of that time, if they then take at most so much of it
-    phase_seconds: float = 120e-6  # to start and end the parts
-    turn_seconds: float = 15e-6  # and for each step in parts, which wait for each other to let go
 
     @contextmanager
     def changed(self, **values: Any) -> Iterator[None]:

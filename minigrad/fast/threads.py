@@ -23,7 +23,6 @@ from numpy.typing import DTypeLike
 
 from ..engine.types import Array
 from .limits import LIMITS
-from .memory import empty
 
 __all__ = ["Scratch", "in_slices", "is_inside", "one_threaded_blas", "product", "run", "scratch"]
 
@@ -137,7 +136,7 @@ class Scratch:
         size = prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory.get(name)
         if memory is None or memory.nbytes < size:
-            memory = self._memory[name] = empty((size,), np.uint8)
+            memory = self._memory[name] = np.empty((size,), np.uint8)
         return np.ndarray(shape, dtype, buffer=memory)
 
     @property
@@ -315,10 +314,10 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
             return np.matmul(a, b, out)
         dtype = np.result_type(a, b)
         if inner >= LIMITS.long_sum * max(rows, columns):
-            sums = empty((threads, rows, columns), dtype)
+            sums = np.empty((threads, rows, columns), dtype)
             _share(inner, threads, lambda i, part: np.matmul(a[:, part], b[part], out=sums[i]))
             return sums.sum(axis=0, out=out)
-        out = empty((rows, columns), dtype) if out is None else out
+        out = np.empty((rows, columns), dtype) if out is None else out
         if rows >= columns:
             _share(rows, threads, lambda _, part: np.matmul(a[part], b, out=out[part]))
         else:

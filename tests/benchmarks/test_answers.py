@@ -19,12 +19,7 @@ SMALL = [
     Gpt("gpt", "", layers=2, d_model=6, heads=2, n=5, B=3, vocabulary=11),
 ]
 PEERS = everyone(str(ROOT))
-NAMES = [
-    pytest.param(name, marks=pytest.mark.needs_fast("compiled, or in tiles"))
-    if name in ("compiled", "tiled", "compiled-tiled")
-    else name
-    for name in PEERS
-]
+NAMES = [*PEERS]
 
 
 @pytest.mark.parametrize("name", NAMES)

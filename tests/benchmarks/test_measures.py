@@ -70,7 +70,6 @@ def test_an_op_is_timed_beside_pytorch():
     assert float(figures[-1]) > 0
 
 
-@pytest.mark.needs_fast("one of them is compiled")
 @pytest.mark.parametrize("name", ["mlp", "cnn", "lstm"])
 def test_losses_are_pytorchs_eager_and_compiled(name):
     pytest.importorskip("torch")

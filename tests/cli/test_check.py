@@ -39,7 +39,6 @@ def test_a_rule_wrong_by_a_twentieth_of_a_percent_is_found(command, plant):
     assert ran.out.splitlines()[-1] == "1 of 2 ops disagree: softmax"
 
 
-@pytest.mark.needs_fast("an overlay's rule is wrong")
 def test_a_wrong_rule_of_an_overlay_is_found_where_the_declared_one_is_right(command, monkeypatch):
     overlay = registry["softmax"].overlay
     right = overlay.rules["x"]

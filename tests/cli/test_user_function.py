@@ -179,7 +179,6 @@ def test_attention_between_texts_of_other_lengths_is_shown_head_by_head(own):
     assert record()["explain"]["attention"]["by_key"] == {}
 
 
-@pytest.mark.needs_fast("attention runs in tiles")
 def test_attention_that_is_not_seen_says_why(own):
     code = """
         def tiled():

@@ -126,13 +126,11 @@ def test_one_rank_alone_is_told_how_to_start_several():
     assert "one rank alone has nothing to share" in run(EXAMPLE, ranks=1, fails=True)
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_compiled_steps_make_the_same_collectives_on_every_rank():
     """Also those whose result a rank does not read, and in the calls that run both ways."""
     run(PROGRAMS, "compiled_steps")
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_a_step_compiled_on_one_rank_alone_is_an_error_with_its_remedy():
     text = run(PROGRAMS, "compiled_on_one_rank", fails=True)
     assert "of () float64, again, to compare" in text

@@ -151,7 +151,6 @@ def test_the_same_programs_without_the_mistake_run():
     assert where_one_overflows_all_skip == [(1, 2.0**11)] * 2
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_gradients_that_a_compiled_step_cleared_are_added_up_anew():
     assert dist.run(2, compiled_backward) == [(9, 1, [])] * 2
 

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.fast.blas_sums import column_sums, sum_over
 from minigrad.fast.limits import LIMITS
-from minigrad.fast.memory import release
 from minigrad.fast.overlays.elementwise import normal_cdf_of
-from minigrad.fast.overlays.select import add_at
 from tests.compare import assert_same
 
 HAS_OVERLAY = pytest.mark.only(lambda x: getattr(x, "op", x).overlay is not None)
@@ -21,20 +18,19 @@ HAS_OVERLAY = pytest.mark.only(lambda x: getattr(x, "op", x).overlay is not None
 
 @pytest.fixture
 def always(monkeypatch):
-    """Overlays run on arrays of any size, and their results lie in memory that is used again."""
+    """Overlays run on arrays of any size."""
     for op in mg.registry.values():
         if op.overlay is not None:
             monkeypatch.setattr(op.overlay, "above", 0)
     with LIMITS.changed(
         small_entries=0,
-        reuse_bytes=1,
+        large_bytes=1,
         patch_entries=99,
         threaded_macs=0,
         cached_entries=50,
         block_entries=50,
     ):
         yield
-    release()
 
 
 def run(invoke, op, tensors, settings, u, overlay):
@@ -204,69 +200,6 @@ def test_special_entries_go_through_both_alike(declared, invoke, always):
         compare(invoke, declared, make, settings, np.ones(out.shape))
 
 
-# ---------------------------------------------------------------- softmax
-
-softmax = mg.softmax.overlay.kernel  # however many entries there are
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("other", [-1e4, -100, -39, -9, 0, 9, 39, 41, 88, 1e4])
-def test_softmax_of_few_rows_is_right_beside_a_row_of_any_size(rng, dtype, other):
-    x = rng.normal(size=(2, 3, 5)).astype(dtype)
-    x[1, 2] += dtype(other)
-    with np.errstate(all="raise", under="ignore"):
-        found = softmax(x)
-    less = x.astype(np.longdouble) - x.max(-1, keepdims=True).astype(np.longdouble)
-    expected = np.exp(less) / np.exp(less).sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, expected.astype(dtype), rtol=8 * float(np.finfo(dtype).eps))
-    assert found.dtype == dtype
-
-
-@pytest.fixture(params=[np.float32, np.float64])
-def many_rows(request, rng):
-    """Rows enough to be gone through in blocks, their scores small but for a few rows."""
-    x = rng.normal(size=(3, 41, 47)).astype(request.param)
-    x[0, 1], x[0, 3], x[1, 5, 7], x[1, 9], x[2, 40] = -200, 300, 1000, -1e30, -np.inf
-    x[2, 7, 1:] = -np.inf
-    return x
-
-
-def row_by_row(op, *arrays):
-    """The op on one row after the other: too few entries to be treated as many."""
-    rows = (op(*given) for given in zip(*(a.reshape(-1, a.shape[-1]) for a in arrays), strict=True))
-    return np.reshape(list(rows), arrays[0].shape)
-
-
-@pytest.mark.parametrize("offset", [0, -50, 50, -300, 300, np.nan, np.inf])
-def test_softmax_of_many_rows_is_that_of_each_row_whatever_the_size_of_the_scores(
-    many_rows, offset
-):
-    """One entry that is no number spoils its row and no other."""
-    x = many_rows + many_rows.dtype.type(offset if np.isfinite(offset) else 0)
-    if not np.isfinite(offset):
-        x[1, 2, 3] = offset
-    with np.errstate(all="raise", under="ignore", invalid="ignore"):
-        found, expected = softmax(x), row_by_row(mg.softmax.kernel, x)
-    assert found.dtype == x.dtype
-    assert found.flags.c_contiguous
-    np.testing.assert_allclose(found, expected, rtol=400 * np.finfo(x.dtype).eps, atol=0)
-    assert np.isnan(found).any() == (not np.isfinite(offset))
-    np.testing.assert_array_equal(found[2, 40], np.zeros(47))
-    np.testing.assert_array_equal(found[2, 7], np.eye(47)[0])
-
-
-def test_the_gradient_of_softmax_of_many_rows_is_that_of_each_row(many_rows, rng):
-    g = rng.normal(size=many_rows.shape).astype(many_rows.dtype)
-
-    def gradient(x, g):
-        leaf = mg.tensor(x, requires_grad=True)
-        return mg.grad(mg.softmax(leaf), leaf, g)
-
-    found, eps = gradient(many_rows, g), np.finfo(many_rows.dtype).eps
-    assert_same(found, row_by_row(gradient, many_rows, g), 400 * eps)
-    assert not found[2, 40].any()
-
-
 # ---------------------------------------------------------------- Φ and gelu
 
 
@@ -306,54 +239,6 @@ def test_exact_gelu_of_many_entries_is_the_c_librarys():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-# ---------------------------------------------------------------- products of stacks
-
-LAYOUTS = {
-    "as it is": lambda x: x,
-    "heads within rows": lambda x: np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2),
-    "turned": lambda x: np.ascontiguousarray(x.mT).mT,
-    "turned, heads within rows": lambda x: np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(
-        0, 2, 3, 1
-    ),
-    "cut from something wider": lambda x: np.concatenate([x, x], -1)[..., : x.shape[-1]],
-    "backward": lambda x: x[:, ::-1, ::-1, ::-1].copy()[:, ::-1, ::-1, ::-1],
-    "rows repeated": lambda x: np.broadcast_to(x[:, :1], x.shape),
-    "rows of nothing but one entry": lambda x: np.broadcast_to(x[..., :1], x.shape),
-}
-
-
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("second", LAYOUTS)
-@pytest.mark.parametrize("first", LAYOUTS)
-def test_stacks_are_multiplied_however_they_lie(first, second, many, rng):
-    A = LAYOUTS[first](rng.normal(size=(2, 3, 5, 7)))
-    B = LAYOUTS[second](rng.normal(size=(2, 3, 7, 4)))
-    a, b = mg.tensor(A, requires_grad=True), mg.tensor(B, requires_grad=True)
-    a._data, b._data = A, B  # not the copies that tensor() lays out anew
-    with LIMITS.changed(small_entries=0 if many else 1 << 12):
-        out = a @ b
-        u = rng.normal(size=out.shape)
-        out.backward(u)
-    for found, expected in [(out.data, A @ B), (a.grad, u @ B.mT), (b.grad, A.mT @ u)]:
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
-
-
-def test_heads_that_were_split_are_merged_without_a_copy_both_ways(rng):
-    """A product lies as the values that it averages do, and a gradient as what it is of."""
-    x = mg.tensor(rng.normal(size=(2, 50, 3 * 16)), requires_grad=True)
-    V = x.reshape(2, 50, 3, 16).transpose(0, 2, 1, 3)
-    A = mg.tensor(rng.uniform(size=(2, 3, 50, 50)), requires_grad=True)
-    O = A @ V
-    merged = O.transpose(0, 2, 1, 3).reshape(2, 50, 3 * 16)
-    assert np.shares_memory(merged.data, O.data)
-    (dV,) = mg.grad(merged, [V], rng.normal(size=merged.shape))
-    assert dV.transpose(0, 2, 1, 3).flags.c_contiguous
-    K_T = V.mT
-    S = V @ K_T
-    (dK_T,) = mg.grad(S, [K_T], rng.normal(size=S.shape))
-    assert dK_T.transpose(0, 3, 1, 2).flags.c_contiguous
-
-
 # ---------------------------------------------------------------- entries by blocks
 
 ORDERS = {
@@ -370,42 +255,6 @@ def test_entries_by_blocks_may_lie_in_any_order(first, second, rng):
     found = mg.maximum(ORDERS[first](x), ORDERS[second](y))
     np.testing.assert_array_equal(found, np.maximum(x, y))
     np.testing.assert_array_equal(mg.relu(ORDERS[first](x)), np.maximum(x, 0))
-
-
-# ---------------------------------------------------------------- sums by BLAS
-
-
-def forms(rng):
-    x = rng.normal(size=(3, 5, 7))
-    yield from (x, x[0], x[0, 0], x.transpose(2, 0, 1), x[:, ::2, ::-1])
-    yield from (x.astype(np.float32), x.astype(np.float16), np.arange(30).reshape(2, 3, 5))
-    yield from (np.zeros((0, 5)), np.zeros((5, 0)), rng.normal(size=(2, LIMITS.summed_rows + 3, 2)))
-
-
-def test_column_sums_are_numpys_and_lose_less(rng):
-    for x in forms(rng):
-        rounding = {2: 2e-3, 4: 1e-6}.get(x.itemsize, 1e-12)
-        for axes in range(x.ndim):
-            expected = x.sum(axis=tuple(range(axes)))
-            found = sum_over(x, tuple(range(axes)))
-            np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
-            assert found.shape == expected.shape
-    x = rng.normal(size=(1 << 14, 8)).astype(np.float32)
-    exact = x.astype(np.float64).sum(axis=0)
-    assert np.abs(column_sums(x) - exact).max() < np.abs(x.sum(axis=0) - exact).max()
-
-
-@pytest.mark.parametrize("repeated", [False, True])
-@pytest.mark.parametrize("rows", [7, 5000])
-def test_rows_are_added_however_often_an_index_names_them(rows, repeated, rng):
-    """Rows that are as many as the index names, or fewer, which are repeated."""
-    columns = 600 if repeated else 30
-    index, values = rng.integers(-rows, rows, (20, 11)), rng.normal(size=(20, 11, columns))
-    values = values[:, :1] if repeated else values
-    found, expected = np.zeros((2, rows, columns))
-    add_at(found, index, values)
-    np.add.at(expected, index, values)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 # ---------------------------------------------------------------- convolution

@@ -164,7 +164,7 @@ L.seed(None)
 def kinds(*tables, without=("dropout",)):
     """A test for each kind of these tables; attention in tiles needs what brings it."""
     return pytest.mark.parametrize("name", [
-        pytest.param(name, marks=pytest.mark.needs_fast("tiles")) if "tiles" in name else name
+        name
         for table in tables for name in table if not any(word in name for word in without)
     ])  # fmt: skip
 

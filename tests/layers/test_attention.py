@@ -157,7 +157,6 @@ def test_the_second_argument_is_the_mask_whatever_it_holds(rng):
     assert np.abs(layer(X, context=Y).numpy() - layer(X, Y).numpy()).max() > 1e-3
 
 
-@pytest.mark.needs_fast("it empties the memory that is used again")
 def test_scores_are_let_go_of_once_the_next_are_there():
     """Of S_raw, S, S_masked and A there are two at a time, and in the end A, which is saved."""
     n = 512

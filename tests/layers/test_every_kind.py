@@ -66,7 +66,6 @@ def test_gradients_of_a_layer_agree_with_differences_along_a_direction(rng, name
     np.testing.assert_allclose(found, numeric, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.needs_fast("the step is compiled")
 @kinds(*EVERY, without=("dropout", "tiles"))
 def test_a_layer_compiles_to_a_program_and_to_its_own_results(rng, name):
     layer, *inputs = drawn(rng, name)

@@ -90,7 +90,6 @@ def test_a_computed_tensor_cannot_be_frozen(mlp):
         mg.tensor(np.arange(3)).requires_grad_()
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_a_compiled_step_notices_what_was_frozen_and_thawed(mlp):
     def step(x):
         mlp.zero_grad()
@@ -111,7 +110,6 @@ def test_a_compiled_step_notices_what_was_frozen_and_thawed(mlp):
                     assert_same(gradient, p.grad)
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_two_networks_frozen_in_turn_within_a_step_train_compiled_as_eagerly():
     maker, judge = L.Linear(3, 3, rng=0), L.Linear(3, 1, rng=1)
     first, second = SGD(maker.parameters(), 0.1), SGD(judge.parameters(), 0.1)
@@ -216,7 +214,6 @@ def test_a_moving_average_goes_on_with_a_cast_model(mlp):
         assert mlp[0].W.dtype == np.float32
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_a_compiled_step_is_recorded_anew_for_a_cast_model(mlp):
     compiled = mg.compile(lambda x: mlp(x).detach())
     x = np.ones((4, 3))

@@ -69,7 +69,6 @@ def test_the_likeliest_tokens_are_those_of_the_whole_sequence(kind, rng):
     np.testing.assert_array_equal(np.stack(list(generate(model, rows, 17)), axis=1), expected)
 
 
-@pytest.mark.needs_fast("it counts how often a compiled step runs in Python")
 def test_a_decoding_step_compiles_once(rng, monkeypatch):
     model, calls = model_of("learned positions", rng), []
     forward = type(model).forward
@@ -80,7 +79,6 @@ def test_a_decoding_step_compiles_once(rng, monkeypatch):
     assert len(calls) == 1 + 1 + 4  # the prompt, the step, and what checks calls 2, 4, 8 and 16
 
 
-@pytest.mark.needs_fast("it looks at the program")
 def test_angles_and_masks_are_made_once_for_all_layers(rng):
     model = model_of("a window", rng)
     list(generate(model, [3, 1], 4))
@@ -88,7 +86,6 @@ def test_angles_and_masks_are_made_once_for_all_layers(rng):
     assert [source.count(f"np.{name}(") for name in ("cos", "sin", "where")] == [1, 1, 1]
 
 
-@pytest.mark.needs_fast("it counts programs")
 def test_a_later_call_of_the_same_size_takes_the_program_of_an_earlier_one(rng):
     model = model_of("rotary, grouped", rng)
     expected = {n: one_by_one(model, range(n), 5) for n in (3, 4)}
@@ -165,7 +162,6 @@ def test_a_copy_of_a_model_generates_by_itself(rng):
     assert list(generate(copied, [3, 1], 5)) == expected
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_angles_that_depend_on_the_length_run_eagerly_and_say_so(rng):
     model = model_of("dynamic angles", rng)
     tokens = generate(model, [3, 1, 4], 3)

@@ -133,7 +133,6 @@ def test_adapters_are_saved_alone_with_their_scale(tmp_path):
         mg.load(path, adapters=L.lora(language_model(), 2))
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_a_compiled_step_gives_adapters_the_gradients_of_an_eager_one():
     model = language_model()
     adapters = L.lora(model, 2, alpha=4, rng=0)

@@ -134,7 +134,6 @@ def test_every_query_sees_itself_and_causal_ones_nothing_later(name):
         assert not np.triu(mask, 1).any()
 
 
-@pytest.mark.needs_fast("attention in tiles")
 @pytest.mark.parametrize("name", SPARSE)
 def test_in_tiles_every_pattern_gives_what_the_exact_form_gives(rng, name):
     X, mask = rng.normal(size=(2, LONG, 12)), SPARSE[name](LONG)
@@ -155,7 +154,7 @@ def X(rng):
 
 
 def in_tiles(make):
-    return pytest.param(make, marks=pytest.mark.needs_fast("attention in tiles"))
+    return make
 
 
 LAYERS = [
@@ -263,7 +262,6 @@ def test_the_functions_warn_of_it_too(rng, attention):
         attention(X, blocked)
 
 
-@pytest.mark.needs_fast("the step is compiled")
 def test_a_compiled_step_knows_its_causal_mask_too(X):
     layer, mask = LAYERS[1](), L.create_causal_mask(N)
     step = mg.compile(lambda x: layer(x, mask).detach())
@@ -291,7 +289,6 @@ def test_a_rule_may_stand_for_a_mask(rng, make):
     assert_same(make(is_causal=True)(X, rule), make()(X, (rule & mask_rules.Causal()).array(N, N)))
 
 
-@pytest.mark.needs_fast("tiles take a rule as it is")
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
     n = 8192
@@ -301,7 +298,6 @@ def test_a_window_in_tiles_makes_no_array_of_queries_and_keys(rng, causal):
     assert weigh(lambda: layer(X).sum().backward())[1] < n * n  # not even one byte a pair
 
 
-@pytest.mark.needs_fast("tiles take a rule as it is")
 def test_a_window_in_tiles_is_the_exact_one_after_a_cache_too(rng):
     exact, tiled = (
         L.MultiHeadAttention(D, 2, rng=0, window=3, is_causal=True, method=method)

@@ -563,9 +563,7 @@ def test_an_arrays_gradient_is_computed_only_where_it_is_asked_for(plant):
 # ---------------------------------------------------------------- token ids
 
 
-@pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.needs_fast("the step is compiled"))]
-)
+@pytest.mark.parametrize("compiled", [False, True])
 def test_a_token_that_is_no_row_is_refused_at_every_call(compiled):
     """A negative one would train a row from the end."""
     embedding = L.Embedding(5, 3, rng=0)

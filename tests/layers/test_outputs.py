@@ -37,7 +37,6 @@ def test_return_weights_gives_the_recorded_weights_beside_the_same_output(make, 
     assert np.abs(slope).max() > 0
 
 
-@pytest.mark.needs_fast("attention in tiles")
 def test_weights_are_refused_where_tiles_hold_none_and_make_auto_exact(make, X):
     with pytest.raises(ArgumentError, match=r'return_weights=True .* method="tiled" never holds'):
         make(method="tiled")(X, return_weights=True)
@@ -120,14 +119,12 @@ def test_intermediates_of_a_tensor_that_nobody_asked_to_keep_are_refused_with_th
     assert not [r for r in gc.get_referrers(kept) if isinstance(r, dict) and "kept_A" in r]
 
 
-@pytest.mark.needs_fast("the step is compiled")
 def test_a_step_is_compiled_though_the_layer_kept_arrays_before(make, X):
     layer = make()
     layer(X)
     assert_compiles(lambda x: layer(x).sum().detach(), [], *[(mg.tensor(X),)] * 3)
 
 
-@pytest.mark.needs_fast("the step is compiled")
 def test_a_compiled_step_keeps_the_intermediates_of_its_own_call(make, X):
     layer = make()
     layer.keep_intermediates = True

@@ -79,7 +79,6 @@ def test_a_trace_shows_quantized_products_and_claims_no_steps_of_their_weights(r
     assert t.check().measured == []
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_quantized_weights_are_buffers_saved_and_loaded_also_under_a_compiled_step(rng, tmp_path):
     x = rng.normal(size=(5, 31))
     first, second = (L.quantize(L.Linear(31, 7, rng=seed), x) for seed in (0, 1))
@@ -132,7 +131,6 @@ def test_a_model_trained_for_integers_computes_what_they_will(rng, bits, scores)
         assert "attention.rounding.step" in small.state_dict()
 
 
-@pytest.mark.needs_fast("it compiles a step")
 def test_a_compiled_step_of_training_for_integers_is_the_eager_one(rng):
     """Its scales are those of each call, not of the first."""
     X = rng.normal(size=(5, 31))

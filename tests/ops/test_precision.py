@@ -99,7 +99,6 @@ def test_sums_over_many_rows_lose_no_digits(name, rng):
         np.testing.assert_allclose(a, b, rtol=0, atol=bound)
 
 
-@pytest.mark.needs_fast("compile")
 @pytest.mark.parametrize("name", ["sum", "mean", "var", "logsumexp"])
 def test_a_compiled_sum_of_a_transpose_is_the_eager_one_to_rounding(name, rng):
     x = mg.tensor(rng.normal(0.5, 1.0, (20_000, 3)).astype(np.float32))
@@ -141,7 +140,6 @@ def test_norms_are_right_at_every_scale(name, dtype, scale, rng):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=bound)
 
 
-@pytest.mark.needs_fast("compile")
 @pytest.mark.parametrize("number", [1.1, 1e5, 1e10])
 def test_layer_norm_of_a_row_of_one_number_is_zero(number):
     """In a sum of 768 equal float32 numbers, up to 20 units in the last place are rounded off."""

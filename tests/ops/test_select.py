@@ -85,7 +85,6 @@ def test_split_is_numpys(cut, axis, rng):
         np.testing.assert_allclose(mg.grad(total, leaf), np.ones((3, 6)))
 
 
-@pytest.mark.needs_fast("gradients of slices are added in place")
 def test_what_slices_send_back_is_added_in_one_array(rng, monkeypatch):
     made, onto = [], sparse.SparseGradient.onto
 

@@ -51,9 +51,7 @@ def vector(name, *entries):
     return mg.tensor([*entries], requires_grad=True, name=name)
 
 
-@pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.needs_fast("compile"))]
-)
+@pytest.mark.parametrize("compiled", [False, True])
 def test_watching_changes_no_bit_of_an_eager_run_and_counts_every_step(compiled):
     """A compiled step that is looked at runs eagerly: there the weights agree to rounding."""
     alone, other = Run(compiled), Run(compiled)

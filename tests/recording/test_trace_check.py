@@ -107,9 +107,7 @@ def test_check_without_backward_is_an_error(x, w):
         t.check()
 
 
-@pytest.mark.parametrize(
-    "method", ["exact", pytest.param("tiled", marks=pytest.mark.needs_fast("it is tiled"))]
-)
+@pytest.mark.parametrize("method", ["exact", "tiled"])
 def test_a_step_whose_gradients_are_all_zero_agrees_though_the_engines_are_rounding(method):
     """Rows that are the same: each key is worth the same, so no query or key has a gradient."""
     layer = MultiHeadAttention(4, 2, method=method, rng=0)

@@ -133,7 +133,6 @@ def test_a_run_shows_its_page_in_a_frame(trained):
     assert "<title>minigrad</title>" in shown.page
 
 
-@pytest.mark.needs_fast("compile")
 def test_a_compiled_step_shows_its_program_folded():
     step = mg.compile(lambda x: mg.sum(x * x))
     step(np.ones(3))

@@ -221,7 +221,6 @@ def tiled(rng, mask=None, frozen="", **settings):
 CAUSAL = r"\mathrm{softmax}_{j \le i}(\tfrac{1}{\sqrt{3}}\, Q K^\top)"
 
 
-@pytest.mark.needs_fast("attention in tiles")
 @pytest.mark.parametrize(
     ("settings", "said", "unsaid"),
     [
@@ -250,7 +249,6 @@ def test_attention_in_tiles_says_which_keys_a_query_sees(rng, settings, said, un
     assert not any(part in text for part in unsaid)
 
 
-@pytest.mark.needs_fast("attention in tiles")
 def test_each_sign_of_a_rule_is_defined_once_in_its_step(rng):
     back = tiled(rng, is_causal=True).split("## Backward")[1]
     assert back.count(r"\bar S &= A \odot") == back.count("A &= ") == 1

@@ -57,7 +57,6 @@ def test_a_result_says_what_it_is_in_a_few_lines(shown, name):
     assert "array(" not in text
 
 
-@pytest.mark.needs_fast("compile is part of it")
 def test_a_compiled_step_and_its_program_say_what_they_are():
     compiled = mg.compile(lambda a: mg.sum(a * a))
     compiled(np.ones(3))

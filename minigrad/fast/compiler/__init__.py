@@ -28,12 +28,11 @@ from ...engine.followed import Followed
 from ...engine.listener import listen
 from ...engine.types import Arguments, Kernel
 from ...engine.writes import SourceLocation, caller
-from ..memory import release
 from ..threads import one_threaded_blas
 from .audit import Audit
 from .cache_entry import CacheEntry, CallArguments, FollowedArguments, small_bytes
 from .dependencies import Dependencies
-from .partition import find_partition, has_threads
+from .partition import Unsplit, has_threads
 from .program import KeptAttribute, drop_dead
 from .record import ProgramRecorder
 from .source import GuardFailed, write
@@ -166,7 +165,6 @@ class Compiled(Generic[P, R]):
         try:
             return audit.run()
         finally:
-            release()
             variant.note_news(call)
             if audit.rounding:
                 self.rounding = f"call {self.calls} differs by rounding in {audit.rounding}"
@@ -221,7 +219,6 @@ class Compiled(Generic[P, R]):
             for changed in followed.return_changes(recorder.as_eagerly):
                 recorder.refuse(f"the step changes {changed}", "return the new one")
             recorder.gradients.release()
-            release()
         self.recordings += 1
         _note_changes(found, recorder)
         variant = CacheEntry(found, recorder, call, samples)
@@ -240,9 +237,9 @@ class Compiled(Generic[P, R]):
         program = variant.program
         try:
             drop_dead(program)
-            partition = find_partition(program)
+            partition = Unsplit()
             build, source = write(program, self._name, place, partition)
-            whole = not partition.phases and not has_threads(program)
+            whole = not has_threads(program)
             variant.write(build if whole else partial(_on_one_blas_thread, build), source)
         except Exception as error:  # the step itself ran: a fault of ours must not stop it
             variant.reason = f"the program cannot be written: {error!r}"

@@ -15,7 +15,6 @@ from ...engine.listener import Listener, listen
 from ...engine.tensor import Tensor
 from ...engine.types import Array, Kernel
 from ...engine.writes import writes
-from ..memory import release
 from .cache_entry import CacheEntry, CallArguments, leaves_of, sample
 from .compare import Sketch, difference, sketched, with_moved_digits
 from .dependencies import GENERATORS, generator_state, same, set_generator_state
@@ -154,7 +153,6 @@ class Audit:
         self.variant.release()  # the program's arrays, before the step makes its own
         state.restore()
         state.grads, state.kept = [], []  # the step may free them
-        release()
         arrays = found.arrays()
         before, updates = [sample(x).tobytes() for x in arrays], _Updates(again=True)
         try:

@@ -51,7 +51,7 @@ class Buffers:
         found: dict[int, list[Value]] = {}
         for step in self.program.steps:
             for out in step.outs if step.kind != "view" else ():
-                large = nbytes(out) >= LIMITS.reuse_bytes and out.dtype != object
+                large = nbytes(out) >= LIMITS.large_bytes and out.dtype != object
                 known = self.arrays.get(id(out))
                 if large and known is not None and known.kind == "fresh":
                     if id(out) not in self.handed and id(out) in self._last:

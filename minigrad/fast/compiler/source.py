@@ -21,7 +21,7 @@ from ...engine.writes import SourceLocation, writes
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import product
-from .partition import Parts, Unsplit, has_threads
+from .partition import Unsplit, has_threads
 from .program import (
     ExistingTensor,
     NewTensor,
@@ -133,13 +133,13 @@ class SourceWriter(Terms):
             self.part.append(f"{name} = {memory}, {self.dtype(out.dtype)})")
             return name
         like = self.program.laid_out.get(id(out))
-        if like is not None and nbytes(out) >= LIMITS.reuse_bytes:
+        if like is not None and nbytes(out) >= LIMITS.large_bytes:
             given = f"{self.text(like)}, {out.shape}, {self.dtype(out.dtype)}"
             name = self.name(out)
             self.bound(out, name)
             self.lines.append(f"{name} = {self.names.bind(empty_as, 'empty_as')}({given})")
             return name
-        small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LIMITS.lent_bytes
+        small = self.buffers.arrays[id(out)].kind == "fresh" and nbytes(out) < LIMITS.large_bytes
         return None if small or like is not None else self.text(out)
 
     def _into(self, step: ProgramStep) -> None:
@@ -232,7 +232,7 @@ class SourceWriter(Terms):
         units = self.partition.units
         if self._in_parts is None:
             self._in_parts = self.names.fresh("in_parts")
-            made = f"{self.names.bind(Parts, 'Parts')}({units}, {self.partition.count})"
+            made = ""
             self.once.append(f"{self._in_parts} = {made}")
         parts = self._in_parts
         part, names = self.names.fresh("part"), "".join(f"{self.names.of(v)}, " for v in self._sums)

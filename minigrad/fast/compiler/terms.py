@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ...engine.writes import SourceLocation
-from ..limits import LIMITS
-from ..memory import empty
 from .buffers import Buffers
 from .partition import Unsplit
 from .program import (
@@ -25,7 +23,6 @@ from .program import (
     ProgramStep,
     Value,
     is_transpose,
-    nbytes,
     root,
     transposed_name,
 )
@@ -131,9 +128,7 @@ class Terms:
         kind, slot = self.buffers.arrays[id(value)]
         if id(value) in self.buffers.over:  # the very array: NumPy looks whether others overlap
             return self.text(self.buffers.over[id(value)])
-        large = nbytes(value) >= (LIMITS.lent_bytes if kind == "fresh" else LIMITS.reuse_bytes)
-        allocate = self.names.bind(empty, "empty") if large else "np.empty"
-        made = f"{allocate}({value.shape}, {self.dtype(value.dtype)})"
+        made = f"np.empty({value.shape}, {self.dtype(value.dtype)})"
         if kind == "fresh":
             return made
         known, first = self._memory.setdefault(slot, ("", value))

@@ -6,13 +6,10 @@ BLAS, and keep by-products so that backward need not compute them again.
 
 # ruff: noqa: F401
 from . import (
-    along_rows,
     channel_norms,
     convolution,
     elementwise,
     norms,
     pooling,
-    products,
     recurrent,
-    select,
 )

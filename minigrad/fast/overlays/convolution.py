@@ -23,9 +23,7 @@ from ...ops.convolution import (
     per_axis,
     places_of,
 )
-from ..blas_sums import column_sums
 from ..limits import LIMITS
-from ..memory import empty
 from ..patches import (
     FEW_CHANNELS,
     SUM_COUNT,
@@ -48,7 +46,7 @@ def channels_last(x: Array) -> Array:
 def empty_images(shape: tuple[int, ...], dtype: DType) -> Array:
     """An array (N, C, …) with channels last in memory."""
     N, C, *lengths = shape
-    return np.moveaxis(empty((N, *lengths, C), dtype), -1, 1)
+    return np.moveaxis(np.empty((N, *lengths, C), dtype), -1, 1)
 
 
 def axes_of(
@@ -255,7 +253,7 @@ def window_products(g, x, weight_shape, stride, padding, dilation, groups):
 @conv2d.fast.vjp("bias")
 def _(g):
     rows = np.ascontiguousarray(channels_last(g))
-    return column_sums(rows.reshape(-1, rows.shape[3]))
+    return np.einsum("ri->i", rows.reshape(-1, rows.shape[3]))
 
 
 # ---------------------------------------------------------------- transposed convolution

@@ -12,7 +12,6 @@ import numpy as np
 from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.products import as_rows
 from ..limits import LIMITS
-from ..memory import empty
 from ..overlay import of_one_dtype
 from ..threads import in_slices
 
@@ -113,7 +112,7 @@ def _backward(
 def _forward_by_rows(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -> Any:
     if x.__class__ is not np.ndarray:  # as compile follows it
         return _forward(x, weight, bias, eps, centre)
-    out = empty(x.shape, x.dtype)
+    out = np.empty(x.shape, x.dtype)
     rows, made = as_rows(x), as_rows(out)
     kept = [np.empty((*x.shape[:-1], 1), x.dtype) for _ in range(1 + centre)]
     of_rows = [as_rows(values) for values in kept]
@@ -130,7 +129,7 @@ def _forward_by_rows(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -
 def _backward_by_rows(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, needed: Any) -> Any:
     if x.__class__ is not np.ndarray:
         return _backward(g, x, weight, mean, inverse, needed)
-    d_x = empty(x.shape, x.dtype)
+    d_x = np.empty(x.shape, x.dtype)
     rows, gradients, made, inverses = map(as_rows, (x, g, d_x, inverse))
     means = None if mean is None else as_rows(mean)
     sums: dict[int, Any] = {}  # of ∂w, by the first row

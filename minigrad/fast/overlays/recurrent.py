@@ -12,7 +12,6 @@ import numpy as np
 from ...engine.types import Array, DType
 from ...ops.recurrent import check_steps, lstm
 from ..limits import LIMITS
-from ..memory import empty
 
 
 def logistic_in_place(x: Array) -> None:
@@ -39,10 +38,10 @@ def _(X, W_ih, W_hh, b, h, c, mask=None):
     check_steps(X, W_ih, W_hh, 4, mask, h, c)
     (T, B, d), H = X.shape, W_hh.shape[1]
     dtype = np.result_type(*[x for x in (X, W_ih, W_hh, b, h, c) if x is not None])
-    W, states = _beside(W_ih, W_hh, b, dtype), empty((T + 2, d + H + 1, B), dtype)
+    W, states = _beside(W_ih, W_hh, b, dtype), np.empty((T + 2, d + H + 1, B), dtype)
     states[:T, :d], states[:, -1] = np.swapaxes(X, 1, 2), 1
-    cells, shown = empty((T + 1, H, B), dtype), empty((T, H, B), dtype)
-    gates, c_n = empty((T, 4 * H, B), dtype), np.empty((H, B), dtype)
+    cells, shown = np.empty((T + 1, H, B), dtype), np.empty((T, H, B), dtype)
+    gates, c_n = np.empty((T, 4 * H, B), dtype), np.empty((H, B), dtype)
     states[0, d:-1], cells[0] = h.T, c.T
     with np.errstate(over="ignore"):
         for t in range(T):
@@ -76,7 +75,7 @@ def _(g, X_shape, b, mask, needed, W, gates, shown, states, cells):
     d_c = g[T].copy()
     from_h = np.empty((H, B), dtype)
     back = W[:, first:-1].T.copy()
-    d_states = empty((T + 1, len(back), B), dtype)
+    d_states = np.empty((T + 1, len(back), B), dtype)
     d_states[T] = 0
     for t in reversed(range(T)):
         d_h = d_states[t + 1, d - first :]
@@ -102,7 +101,7 @@ def _(g, X_shape, b, mask, needed, W, gates, shown, states, cells):
 
 def _slopes(gates: Array, shown: Array, cells: Array) -> Array:
     """∂h/∂z of o, ∂c/∂z of i, f and n."""
-    slopes = empty(gates.shape, gates.dtype)
+    slopes = np.empty(gates.shape, gates.dtype)
     np.subtract(1, gates[:, :3], slopes[:, :3])
     slopes[:, :3] *= gates[:, :3]
     np.multiply(gates[:, 3], gates[:, 3], slopes[:, 3])

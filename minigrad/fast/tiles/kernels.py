@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...engine.types import Array, DType
-from ..memory import empty, empty_as
+from ..memory import empty_as
 from ..threads import Scratch, run
 from .mask_tiles import TILE_KEYS, Tile, rule_to_add, to_add
 from .schedule import HeadGroup, Heads, TileSchedule, WorkTile, length, within
@@ -43,9 +43,9 @@ def forward(schedule: TileSchedule, threads: int, store_bytes: int) -> Saved:
     rows = (*schedule.lead, schedule.n)
     saved = Saved(
         empty_as(schedule.q, (*rows, schedule.d_v)),  # laid out as q is: merging heads is a view
-        empty(rows, schedule.dtype),
-        empty(rows, schedule.dtype),
-        empty((schedule.stored,), schedule.dtype) if schedule.stored else None,
+        np.empty(rows, schedule.dtype),
+        np.empty(rows, schedule.dtype),
+        np.empty((schedule.stored,), schedule.dtype) if schedule.stored else None,
     )
     work = [(group, k) for group in schedule.groups for k in range(len(group.query_blocks))]
     work.sort(key=lambda item: item[1], reverse=True)  # under a causal mask, the longest first

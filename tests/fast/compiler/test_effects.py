@@ -57,27 +57,6 @@ def test_effects_are_neither_dropped_nor_merged_nor_reordered(say):
     assert (run.recordings, run.reasons) == (1, [])
 
 
-@pytest.mark.usefixtures("in_parts")
-def test_effects_never_run_in_parts(say):
-    w = mg.tensor(np.ones((5, 3)), requires_grad=True)
-    told_by = {}
-    for speak in (False, True):
-
-        @mg.compile
-        def step(x, speak=speak):
-            y = mg.tanh(x @ w)
-            loss = mg.sum(mg.tanh(say(y, "y") if speak else y))
-            loss.backward()
-            return loss
-
-        for _ in range(3):
-            step(np.ones((6, 5)))
-        told_by[speak] = "def part" in step.source
-        assert not step.reasons
-    assert told_by == {False: True, True: False}
-    assert len(told) == 2 * 4  # the second call runs both ways
-
-
 def test_an_error_after_an_effect_does_not_run_it_again(say):
     w = mg.tensor(np.ones((7, 3)), requires_grad=True)
 

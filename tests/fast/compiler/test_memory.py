@@ -8,9 +8,7 @@ import pytest
 import minigrad as mg
 from layers import Linear, MultiHeadAttention, Sequential
 from minigrad.optim import SGD, Adam
-from tests.weighing import release, weighing
-
-pytestmark = pytest.mark.needs_fast("it weighs compiled steps")
+from tests.weighing import weighing
 
 
 def mlp():
@@ -42,7 +40,6 @@ def weighed(make, compiled):
     step = mg.compile(step) if compiled else step
     with weighing():
         step(x)
-        release()
         first = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         for _ in range(8):
@@ -66,7 +63,6 @@ def test_no_array_of_the_recorded_run_waits_for_the_garbage_collector():
     with weighing():
         run(np.float64(2.0))
         w.grad = None
-        release()
         assert tracemalloc.get_traced_memory()[0] < w.data.nbytes
 
 
