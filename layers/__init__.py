@@ -65,7 +65,7 @@ _LATER = {
     "layer_costs": "LayerCost kv_cache_bytes layer_cost",
     "layout": "Layout LayoutRow attend_per_head explain_layout per_head_weights",
     "low_rank": "Adapters LowRankWeight lora",
-    "norm": "BatchNorm GroupNorm InstanceNorm LayerNorm RMSNorm",
+    "norm": "BatchNorm GroupNorm LayerNorm RMSNorm",
     "relative": "ALiBi RelativePosition T5Bias TransformerXLPosition alibi_slopes t5_bucket",
     "rotary": "Rotary apply_rotary llama3_frequencies ntk_frequencies rotary_angles "
     "rotary_frequencies scaled_frequencies yarn_amplitude yarn_frequencies",
@@ -74,12 +74,10 @@ _LATER = {
     "transformer": "Decoder Encoder LanguageModel",
     "recurrent": "GRU LSTM RNN GRUCell LSTMCell RNNCell",
     "initialisers": "INITIALISERS init_weights seed",
-    "convolution": "Conv1d Conv2d ConvTranspose1d ConvTranspose2d",
-    "pooling": "AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d Flatten MaxPool1d "
-    "MaxPool2d Upsample",
+    "convolution": "Conv1d Conv2d",
+    "pooling": "AvgPool1d AvgPool2d Flatten MaxPool1d MaxPool2d",
     "generation": "generate",
-    "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss KLDivLoss L1Loss MSELoss NLLLoss "
-    "SmoothL1Loss cross_entropy_loss",
+    "losses": "BCEWithLogitsLoss CrossEntropyLoss HuberLoss L1Loss MSELoss cross_entropy_loss",
 }
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER)

@@ -18,7 +18,7 @@ from .linear import check_sizes
 from .module import Module
 from .renamed import renamed
 
-__all__ = ["Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d"]
+__all__ = ["Conv1d", "Conv2d"]
 
 Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one each
 
@@ -140,58 +140,3 @@ class Conv2d(_Convolving):
     """
 
     convolve, axes = mg.conv2d, 2
-
-
-class _Transposed(_Convolution):
-    """What ConvTranspose1d and ConvTranspose2d share."""
-
-    def __init__(
-        self,
-        d_in: int,
-        d_out: int,
-        size: Lengths,
-        stride: Lengths = 1,
-        padding: Lengths = 0,
-        output_padding: Lengths = 0,
-        groups: int = 1,
-        use_bias: bool = True,
-        dilation: Lengths = 1,
-        rng: Seed = None,
-        dtype: DTypeLike = np.float64,
-        *,
-        init: Initialiser = "he_normal",
-    ) -> None:
-        self.settings = dict(stride=stride, padding=padding, output_padding=output_padding)
-        self.settings |= dict(groups=groups, dilation=dilation)
-        self._draw(d_in, d_out, size, use_bias, rng, dtype, init, transposed=True)
-
-
-class ConvTranspose1d(_Transposed):
-    """A transposed convolution over sequences, which grow; see ConvTranspose2d.
-
-    Shapes:  x (N, C, length) → (N, O, length')
-
-    >>> ConvTranspose1d(3, 5, 2, stride=2, rng=0)(np.zeros((2, 3, 7))).shape
-    (2, 5, 14)
-    """
-
-    convolve, axes = mg.conv_transpose1d, 1
-
-
-class ConvTranspose2d(_Transposed):
-    """A transposed convolution over images:  y_{n,o,si+k,sj+l} = Σ w_{c,o,k,l} x_{n,c,i,j} + b_o.
-
-    The layer that undoes what a Conv2d of the same settings does to the shape, as the decoder of an
-    autoencoder or a U-Net needs.
-
-    Args:    as Conv2d, in PyTorch's order; output_padding: so much is kept behind, to reach lengths
-             that the stride skips; below the stride.
-    Attributes: weight (C, O / groups, K, L), bias (O,), as in PyTorch.
-    Shapes:  x (N, C, height, width) → (N, O, height', width'), as mg.conv_transpose2d says
-    Raises:  as Conv2d.
-
-    >>> ConvTranspose2d(5, 3, 3, stride=2, padding=1, rng=0)(np.zeros((2, 5, 4, 4))).shape
-    (2, 3, 7, 7)
-    """
-
-    convolve, axes = mg.conv_transpose2d, 2

@@ -12,11 +12,11 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .initialisers import Seed, generator, parameter
+from .initialisers import Seed, generator
 from .linear import check_sizes, draw_affine, linear
 from .module import Module
 
-__all__ = ["GLU", "Dropout", "FeedForward", "GatedFeedForward", "Identity", "PReLU"]
+__all__ = ["Dropout", "FeedForward", "GatedFeedForward", "Identity"]
 
 ActivationFunction: TypeAlias = Callable[[mg.Tensor], mg.Tensor]
 
@@ -112,51 +112,6 @@ class GatedFeedForward(Module):
         H = linear(X, self.V, self.c).named("H")  # (..., d_ff)
         F = mg.multiply(G, H).named("F")  # (..., d_ff)
         return linear(F, self.W_2, self.b_2).named("out")  # (..., d_model)   eq. (6)
-
-
-class GLU(Module):
-    """The first half of x along an axis, gated by the second:  out = a ⊙ σ(b).
-
-    GatedFeedForward is the layer with the two maps before it.
-
-    Shapes:  x (..., 2 n, ...) → (..., n, ...)
-    Raises:  ShapeError if the axis is not of even length.
-    Source:  Dauphin et al. 2016, arXiv:1612.08083.
-
-    >>> GLU()(np.array([[1.0, 2.0, 0.0, 0.0]])).numpy()
-    array([[0.5, 1. ]])
-    """
-
-    def __init__(self, axis: int = -1) -> None:
-        self.axis = axis
-
-    def forward(self, x: mg.Tensor) -> mg.Tensor:
-        return mg.glu(x, self.axis)
-
-
-class PReLU(Module):
-    """x above 0, and below it a multiple that is learned:  out = max(x, 0) + weight · min(x, 0).
-
-    Args:    channels: one weight for all entries, or one for each channel of x (N, C, …).
-             start: what the weights begin as.
-    Attributes: weight (channels,)
-    Shapes:  x (N, C, …) → as x
-    Raises:  ShapeError if x does not have so many channels; ArgumentError for a size below 1.
-    Source:  He et al. 2015, arXiv:1502.01852.
-
-    >>> PReLU()(np.array([-1.0, 2.0])).numpy()
-    array([-0.25,  2.  ])
-    """
-
-    def __init__(
-        self, channels: int = 1, start: float = 0.25, dtype: DTypeLike = np.float64
-    ) -> None:
-        check_sizes("PReLU", channels=channels)
-        self.dtype = np.dtype(dtype)
-        self.weight = parameter(np.full(channels, start), dtype)
-
-    def forward(self, x: mg.Tensor) -> mg.Tensor:
-        return mg.prelu(x, self.weight)
 
 
 class Identity(Module):

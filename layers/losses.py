@@ -21,11 +21,8 @@ __all__ = [
     "BCEWithLogitsLoss",
     "CrossEntropyLoss",
     "HuberLoss",
-    "KLDivLoss",
     "L1Loss",
     "MSELoss",
-    "NLLLoss",
-    "SmoothL1Loss",
     "cross_entropy_loss",
 ]
 
@@ -204,17 +201,6 @@ class L1Loss(_Loss):
     function = mg.l1_loss
 
 
-class SmoothL1Loss(_Loss):
-    """mg.smooth_l1_loss as a layer, with its settings.
-
-    >>> import numpy as np
-    >>> SmoothL1Loss(beta=2.0)(np.array([3.0]), np.zeros(1)).item()
-    2.0
-    """
-
-    function = mg.smooth_l1_loss
-
-
 class HuberLoss(_Loss):
     """mg.huber_loss as a layer, with its settings.
 
@@ -224,17 +210,6 @@ class HuberLoss(_Loss):
     """
 
     function = mg.huber_loss
-
-
-class NLLLoss(_Loss):
-    """mg.nll_loss as a layer, with its settings.
-
-    >>> import numpy as np
-    >>> NLLLoss()(np.array([[-1.0, -2.0]]), np.array([1])).item()
-    2.0
-    """
-
-    function = mg.nll_loss
 
 
 class CrossEntropyLoss(_Loss):
@@ -257,14 +232,3 @@ class BCEWithLogitsLoss(_Loss):
     """
 
     function = mg.binary_cross_entropy_with_logits
-
-
-class KLDivLoss(_Loss):
-    """mg.kl_div as a layer, with its settings.
-
-    >>> import numpy as np
-    >>> KLDivLoss(log_target=True)(np.zeros(2), np.zeros(2)).item()
-    0.0
-    """
-
-    function = mg.kl_div

@@ -17,7 +17,7 @@ from .linear import check_sizes
 from .module import Module, named, with_shapes
 from .renamed import renamed
 
-__all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
+__all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):
@@ -181,45 +181,6 @@ class GroupNorm(Module):
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
         return mg.group_norm(x, self.groups, self.weight, self.bias, self.eps)
-
-
-class InstanceNorm(Module):
-    """Each channel of each example normalised over its places by itself; scaled by channel.
-
-    Args:    channels: C.  eps: ε.  use_weight, use_bias: without, weight or bias is None (in
-             PyTorch both are, unless affine=True).
-    Attributes: weight starts at 1, bias at 0.
-    Shapes:  x (N, C, length, …) → as x
-    Raises:  ShapeError if x does not fit, or has one entry a channel.
-    Source:  Ulyanov et al. 2016, arXiv:1607.08022.
-
-    >>> InstanceNorm(2)(np.array([[[1.0, 3.0], [5.0, 9.0]]])).numpy().round(3)
-    array([[[-1.,  1.],
-            [-1.,  1.]]])
-    """
-
-    def __init__(
-        self,
-        channels: int,
-        eps: float = 1e-5,
-        dtype: DTypeLike = np.float64,
-        *,
-        use_weight: bool = True,
-        use_bias: bool = True,
-    ) -> None:
-        check_sizes("InstanceNorm", channels=channels)
-        self.dtype = np.dtype(dtype)
-        self.channels, self.eps = channels, eps
-        self.weight = _filled(1, channels, dtype) if use_weight else None
-        self.bias = _filled(0, channels, dtype) if use_bias else None
-
-    def forward(self, x: mg.Tensor) -> mg.Tensor:
-        shape = np.shape(x)
-        if len(shape) < 2 or shape[1] != self.channels:
-            raise ShapeError(
-                f"InstanceNorm(x): x must be (N, {self.channels}, length, …), got {shape}"
-            )
-        return mg.instance_norm(x, self.weight, self.bias, self.eps)
 
 
 def _over_last(

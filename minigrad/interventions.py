@@ -63,7 +63,7 @@ class PathIntervention(Listener):
         self._leaves: set[str] = set()  # paths of all named leaves
         # tensors whose path does not match
         self._passed: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
-        self._others: dict[str, str] = {}  # paths that do not match, and what their ops hide
+        self._others: set[str] = set()  # paths that do not match
         self._last: Context | None = None  # the call in which a path matched last
         self._listening = listen(self)
         self._listening.__enter__()
@@ -87,9 +87,8 @@ class PathIntervention(Listener):
                 f"{self.shown}: that is a leaf, which no op made; write to it by assign_, or call "
                 "the model with another"
             )
-        hidden = next((f"; {why}" for why in self._others.values() if why), "")
         why = nearest(self.path, self._others) if self._others else "; no op ran within"
-        raise ArgumentError(f"{self.shown}: no {self.wanted} of the run has this path{why}{hidden}")
+        raise ArgumentError(f"{self.shown}: no {self.wanted} of the run has this path{why}")
 
     def forward(
         self, op: Op, inputs: Arguments, settings: Arguments, output: Tensor, seconds: float
@@ -113,7 +112,7 @@ class PathIntervention(Listener):
         if matches(self.path, path):
             self.first_use(tensor, path, made)
         else:
-            self._others[path] = op.opaque_reason
+            self._others.add(path)
             self._passed[id(tensor)] = tensor
 
     def tensor_named(self, tensor: Tensor) -> None:
@@ -194,7 +193,7 @@ class Replacement(PathIntervention):
             return
         self._used[id(leaf)] = leaf
         if not matches(self.path, path):
-            self._others[path] = ""
+            self._others.add(path)
         elif self._is_chosen(path):
             array = leaf._data
             with _where_made(current()):
@@ -218,7 +217,7 @@ class Replacement(PathIntervention):
         made = current()
         path = _path(made.scope, op.name)
         if not matches(self.path, path):
-            self._others[path] = ""
+            self._others.add(path)
             return inputs, settings
         names = [*op.input_names(len(inputs)), *op.settings]
         if self.of not in names:

@@ -84,7 +84,7 @@ class Report:
         if self.attention:
             yield from self.attention.parts(width, everything)
         elif self.source.tokens:
-            hidden = self._opaque or "no weights named A whose rows sum to 1"
+            hidden = "no weights named A whose rows sum to 1"
             yield textwrap.fill(f"attention: none is seen in this run: {hidden}", width)
         steps, checks = len(self.trace.forward_steps), self.checks
         if everything or steps <= MOST_STEPS_PRINTED:
@@ -112,11 +112,6 @@ class Report:
         loss = f"loss {self.run.loss:.6g}"
         return f"{self.source.title}: {loss}; {steps}, {back}; {numbers}{facts}"
 
-    @property
-    def _opaque(self) -> str:
-        """Why attention in this run has no weights to look at, if an op says so."""
-        calls = (self.trace.call_of(entry) for entry in self.trace if entry.op)
-        return next((call.op.opaque_reason for call in calls if call and call.op.opaque_reason), "")
 
     def _checked(self, checks: Checks, width: int, everything: bool) -> Iterator[str]:
         """The hand-derived steps: of many layers the first that is wrong; and the verdicts."""

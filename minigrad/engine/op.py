@@ -132,11 +132,8 @@ class Op:
     variadic: bool = False
     requires: Callable[..., str | None] | None = None
     effect: bool = False
-    invariance: str = ""
     saturates: tuple[str, Kernel] | None = None
-    straight_through: Kernel | None = None
-    over_time: Kernel | None = None
-    opaque_reason: str = field(default="", init=False)  # why its own steps are not seen
+    kinks: Kernel | None = None
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.kernel)
@@ -421,14 +418,11 @@ def op(**declaration: Any) -> Declare:
             the kernel failed.
         effect: whether kernel or rules do more than give a result, such as to send it: no call of
             theirs is dropped, merged with another or moved past another that has an effect.
-        invariance: what change of its inputs leaves the result as it is, such as "a shift of all
-            scores".
         saturates: where the result hardly changes with the inputs: what to call such entries, as
             "units dead", and a function of `out` and settings to one truth value for each.
-        straight_through: of a kernel that rounds, the function of inputs and settings whose
-            derivative the rules are in its place; a trace's checks hold them against it.
-        over_time: of an op that runs over the steps of a sequence, the size of the gradient at
-            each step: a function of `g`, `out`, inputs and settings.
+        kinks: where the op has no derivative, so that the rule is a convention: a function of any
+            of the inputs, settings and `out` to one truth value for each entry of `out`, or for
+            all. Checks leave these out.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
     >>> import numpy as np, minigrad as mg
@@ -442,17 +436,6 @@ def op(**declaration: Any) -> Declare:
     array(12.)
     >>> del mg.registry["cube"]
     """
-
-    if declaration.pop("vjp_flops", None) is not None:
-        warnings.warn(
-            "op: vjp_flops is ignored, leave it out: what a rule costs is counted by running it",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-
-    if "unseen" in declaration:
-        warnings.warn("op: unseen is called invariance", DeprecationWarning, stacklevel=2)
-        declaration["invariance"] = declaration.pop("unseen")
 
     def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
         before = registry.get(kernel.__name__)

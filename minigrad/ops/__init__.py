@@ -10,7 +10,6 @@ from .activations import *
 from .arithmetic import *
 from .attention import *
 from .composed import *
-from .conv_transpose import *
 from .convolution import *
 from .dropout import *
 from .functions import *
@@ -20,7 +19,6 @@ from .products import *
 from .rearrange import *
 from .recurrent import *
 from .reduce import *
-from .resampling import *
 from .select import *
 from .shape import *
 from .softmax import *

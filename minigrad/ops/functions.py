@@ -25,7 +25,6 @@ __all__ = [
     "cos",
     "erf",
     "exp",
-    "expm1",
     "fake_quantize",
     "log",
     "log1p",
@@ -120,22 +119,6 @@ def log1p(x):
 def _(g, x):
     """The gradient is divided by one more than the input."""
     return g / (1 + x)
-
-
-@elementwise(r"e^{<x>} - 1", r"<g> \odot (<out> + 1)", 1)
-def expm1(x):
-    """Takes one from the exponential of each entry: y = e^x - 1, exact for small x too.
-
-    >>> expm1(np.array([0.0, 1e-20]))
-    array([0.e+00, 1.e-20])
-    """
-    return np.expm1(x)
-
-
-@expm1.vjp("x")
-def _(g, out):
-    """The gradient is multiplied by one more than the result."""
-    return g * (out + 1)
 
 
 @elementwise(r"<x>^{\circ 2}", r"2 <g> \odot <x>", 1)
@@ -382,17 +365,13 @@ def _largest(scale, bits):
     return (_top(bits) + 0.5) * as_array(scale)
 
 
-def _clipped(x, scale, bits):
-    return np.clip(x, -_largest(scale, bits), _largest(scale, bits))
-
-
 @elementwise(
     _quantize_tex,
     _quantize_vjp_tex,
     4,
     samples=_quantize_samples,
     analytic=False,
-    straight_through=_clipped,
+    kinks=lambda: True,
 )
 def fake_quantize(x, scale, bits=8):
     """Rounds each entry to what an integer of few bits can hold: y = s · clip(round(x / s)).

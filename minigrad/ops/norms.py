@@ -6,7 +6,6 @@ squares of 1e60, those of 300 in float16 of 90000, which neither dtype can hold.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from operator import index as as_integer
 
@@ -22,7 +21,7 @@ from .notation import letters
 from .samples import each_of_x
 from .shape import reshape
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+__all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 
 
 def row_mean(x):
@@ -93,7 +92,6 @@ def _layer_norm_flops(x, weight, bias):
     },
     flops=_layer_norm_flops,
     samples=_samples,
-    invariance="a shift of a row",
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Gives each row mean 0 and variance 1, then scales and shifts it.
@@ -346,31 +344,3 @@ def group_norm(
     y = reshape(layer_norm(rows, None, None, eps), x.shape)
     y = y if weight is None else multiply(y, by_channel(weight, x))
     return y if bias is None else add(y, by_channel(bias, x))
-
-
-@explained
-def instance_norm(
-    x: SameArray,
-    weight: TensorOrArray | None = None,
-    bias: TensorOrArray | None = None,
-    eps: float = 1e-5,
-) -> SameArray:
-    """Each channel of each example normalised over its places; then scaled by channel.
-
-    It is group_norm with as many groups as channels.
-
-    Shapes: x (N, C, length, …), weight, bias (C,) or None → as x.
-    Raises: ShapeError where these do not fit, or where a channel is one entry, which is its mean.
-    Source: Ulyanov et al. 2016, arXiv:1607.08022.
-
-    >>> instance_norm(np.array([[[1.0, 3.0], [5.0, 9.0]]]), eps=1e-12)[0]
-    array([[-1.,  1.],
-           [-1.,  1.]])
-    """
-    shape = np.shape(x)
-    if len(shape) < 3 or math.prod(shape[2:]) == 1:
-        raise ShapeError(
-            f"instance_norm: x must be (N, C, length, …) with more than one place, got {shape}: "
-            "a channel of one entry would always be 0"
-        )
-    return group_norm(x, shape[1], weight, bias, eps)

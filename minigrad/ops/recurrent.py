@@ -88,21 +88,6 @@ def back_through(step, T, *gradients):
     return np.stack(parts), gradients
 
 
-EXAMPLES_OVER_TIME = 4  # so many show how gradients go through time
-
-
-def _few(x):
-    """The first examples of (T, B, …), in float64 so that no gradient underflows; or None."""
-    if x is None or x.dtype == np.bool_:
-        return None if x is None else x[:, :EXAMPLES_OVER_TIME]
-    return x[:, :EXAMPLES_OVER_TIME].astype(np.float64)
-
-
-def _sizes(found):
-    """‖∂L/∂z_t‖ of each step."""
-    return np.sqrt(np.square(found[0]).sum(axis=(1, 2)))
-
-
 def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator[Call]]:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
         mask = np.array([[True, True], [True, False], [True, False]])
@@ -179,9 +164,6 @@ def _to_past(mask: Shaped | None, t: str, gates: str = r"\bar z") -> str:
     vjp_tex=_vjp_tex(_rnn_back, b=r"\textstyle\sum_t \bar z_t", h=lambda mask: _to_past(mask, "1")),
     flops=_cost(3),
     samples=_samples(1, 1),
-    over_time=lambda g, out, W_hh, mask: _sizes(
-        _rnn_gradients(_few(g), _few(out), W_hh, _few(mask))
-    ),
 )
 def rnn(X, W_ih, W_hh, b, h, mask=None):
     """Runs a simple recurrent network over all steps: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
@@ -266,11 +248,6 @@ def _gru_to_past(mask: Shaped | None, t: str) -> str:
     ),
     flops=_cost(22),
     samples=_samples(3, 1, biases=2),
-    over_time=lambda g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask: _sizes(
-        _gru_gradients(
-            _few(g), _few(out), _few(X), W_ih, W_hh, b_ih, b_hh, h[:EXAMPLES_OVER_TIME], _few(mask)
-        )
-    ),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
     """Runs a gated recurrent unit over all time steps: h_t = (1 - z_t) n_t + z_t h_{t-1}.
@@ -382,19 +359,6 @@ def _state_to_memory(mask: Shaped | None, t: str) -> str:
     ),
     flops=_cost(26),
     samples=_samples(4, 2),
-    over_time=lambda g, out, X, W_ih, W_hh, b, h, c, mask: _sizes(
-        _lstm_gradients(
-            _few(g),
-            _few(out),
-            _few(X),
-            W_ih,
-            W_hh,
-            b,
-            h[:EXAMPLES_OVER_TIME],
-            c[:EXAMPLES_OVER_TIME],
-            _few(mask),
-        )
-    ),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):
     """Runs a long short-term memory over all steps: h = o tanh c_t, c_t = f c_{t-1} + i n.

@@ -55,7 +55,6 @@ def _saturated(out, axis):
     vjp_tex={"x": lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))"},
     flops=each_of_x(5),
     samples=_softmax_samples,
-    invariance="a shift of all scores",
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis: Axes = -1):
@@ -108,7 +107,6 @@ def _sum_kept(x, axis):
     vjp_tex={"x": lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)"},
     flops=each_of_x(5),
     samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
-    invariance="a shift of all scores",
 )
 def log_softmax(x, axis: Axes = -1):
     """Takes the logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.

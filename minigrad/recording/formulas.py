@@ -57,11 +57,14 @@ class Invocation:
         out = self.op.forward(*inputs, *self._fresh_settings())
         return np.asarray(out[0] if self.op.auxiliary else out)
 
-    def differentiated(self, inputs: Sequence[Any]) -> Array:
-        """The function whose derivative the rules are: the kernel, or what they take for it."""
-        if self.op.straight_through is None:
-            return self.run(inputs)
-        return np.asarray(self.op.straight_through(*inputs, *self._fresh_settings()))
+    def kinks(self, inputs: Sequence[Any]) -> Array | None:
+        """Where the result has no derivative, as the op declares it; None if nowhere."""
+        if self.op.kinks is None:
+            return None
+        names = (*self.op.inputs, *self.op.settings, "out")
+        known = dict(zip(names, (*inputs, *self.settings, self.run(inputs)), strict=True))
+        found = np.asarray(self.op.call_by_name(self.op.kinks, **known))
+        return found if found.any() else None
 
     def slope(
         self, inputs: Sequence[Any], toward: Mapping[int, Array], step: float = 1e-14

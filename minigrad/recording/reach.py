@@ -10,8 +10,7 @@ nothing), where one of several stacked values gets its slice, and where it reach
 A gradient that is zero in theory consists of rounding, and does not vanish. To find such gradients
 a value is moved in a random direction, and the ops that it reaches are run again, each with its own
 kernel. If every path ends at an op whose result does not move, the gradient is zero because of
-those ops; what they declare as their invariance is the reason in words. A value that is used only
-for such values has a gradient of zero for the same reason.
+those ops. A value that is used only for such values has a gradient of zero for the same reason.
 """
 
 from __future__ import annotations
@@ -226,26 +225,21 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
             return ""
         waiting, seen = [*waiting, *ahead], seen | ahead
     ops = dict.fromkeys(call.op for one in reasons if (call := trace.call_of(one)) is not None)
-    unseen = [f"{op.name} does not see {op.invariance or 'it'}" for op in ops]
+    unseen = [f"{op.name} does not see it" for op in ops]
     return ", ".join(unseen)
 
 
 def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | None:
     """How an op's result moves with its inputs, by the complex step; None if that cannot be had.
 
-    Of an op that takes no complex numbers it is the difference that the whole move makes, and only
-    if the op declares an invariance: a move that its result does not see makes no difference.
     """
     call = trace.call_of(entry)
-    if call is None or not (call.op.analytic or call.op.invariance):
+    if call is None or not call.op.analytic:
         return None
     inputs = trace.inputs_of(call)
     toward = {i: moves[k] for i, k in enumerate(call.sources) if k in moves}
     try:
         with np.errstate(all="ignore"):
-            if call.op.analytic:
-                return call.slope(inputs, toward)
-            moved = [x + toward[i] if i in toward else x for i, x in enumerate(inputs)]
-            return call.run(moved) - call.run(inputs)
+            return call.slope(inputs, toward)
     except (*EXPLAINED, MinigradError):  # a user's op may refuse complex numbers
         return None

@@ -177,7 +177,7 @@ def _gives_weights(call: OpCall) -> bool:
 
 def _is_shown(op: Op, entry: Entry, beyond: str, takes: bool) -> bool:
     """Whether a value has a row. beyond: the next one's scope. takes: it takes a parameter."""
-    if "axis" not in op.settings and (op.saturates or op.over_time):
+    if "axis" not in op.settings and op.saturates:
         return True
     own = entry.scope
     ends_scope = bool(own) and beyond != own and not beyond.startswith(f"{own}/")
@@ -203,25 +203,9 @@ def _figures(value: _Value, call: OpCall, gradient: Array | None, scale: float) 
         figures |= heads(array) or {}
     if gradient is not None:
         figures["gradient"] = unmasked_rms(gradient) / scale
-        if op.over_time is not None:
-            figures |= _over_time(call, gradient)
     if value.row.saturates:
         share = saturation(op, array, call.settings)
         figures |= {} if share is None else {"saturated": share}
     if value.count:
         figures["count"] = float(value.count)
     return figures
-
-
-def _over_time(call: OpCall, gradient: Array) -> dict[str, float]:
-    """Sizes of the gradient at the first and the last time that have one, and how many times."""
-    op, given = call.op, map(array_of, (*call.inputs, *call.settings))
-    known = dict(zip((*op.inputs, *op.settings), given, strict=True))
-    assert op.over_time is not None
-    with np.errstate(all="ignore"):
-        sizes = op.call_by_name(op.over_time, g=gradient, out=call.output._data, **known)
-    times = np.flatnonzero(sizes)
-    if len(times) < 2:
-        return {}
-    first, last = (float(sizes[i]) for i in (times[0], times[-1]))
-    return {"first": first, "last": last, "count": float(times[-1] - times[0] + 1)}

@@ -159,7 +159,6 @@ def _v_tex(q: Any, is_causal: bool, scale: float | None, rule: MaskRule | None) 
     analytic=False,
     auxiliary=("schedule", "row_max", "row_sum", "weights"),
     requires=_misfit,
-    invariance="a shift of all keys",
 )
 def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rule=None):
     """Averages values by how well queries meet keys, in tiles: softmax(q kᵀ · scale + mask) v.
@@ -201,7 +200,6 @@ def tiled_attention(q, k, v, mask=None, is_causal=False, scale=None, keep=0, rul
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
 
 
-tiled_attention.opaque_reason = 'attention in tiles has no scores and no A; method="exact" has'
 tiled_attention.threaded = _has_threads  # type: ignore[attr-defined]  # compile reads it
 
 
