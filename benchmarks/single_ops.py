@@ -130,7 +130,6 @@ _EVERY = [
     SingleOp("var", (LARGE,), _call("var", axis=0), _call("var", dim=0, correction=0)),
     SingleOp("max", (LARGE,), _call("max", axis=-1), _call("amax", dim=-1)),
     SingleOp("cumsum", (LARGE,), _call("cumsum", axis=-1), _call("cumsum", dim=-1)),
-    SingleOp("sort", (LARGE,), _call("sort"), lambda torch, x: x.sort(stable=True, dim=-1).values),
     _both("add", LARGE, LARGE),
     _both("multiply", LARGE, LARGE),
     SingleOp("divide", (LARGE, LARGE), _call("divide"), _call("divide"), positive=True),

@@ -128,8 +128,6 @@ binary_cross_entropy, bce_loss, bce_with_logits, sigmoid_cross_entropy, BCELoss 
 mean_squared_error | mg.mse_loss(x, np.ones((2, 3))) | Both of one shape.
 mae_loss, mean_absolute_error, MAELoss | mg.l1_loss(x, np.ones((2, 3))) | Both of one shape.
 cosine_similarity | mg.sum(x * x, axis=-1) / (mg.norm(x, axis=-1) * mg.norm(x, axis=-1)) | Written out.
-interpolate, UpsamplingNearest2d, UpsamplingBilinear2d | mg.upsample(image, scale_factor=2) | mode="bilinear" draws lines; layers.Upsample is the layer.
-conv_transpose, Conv2DTranspose | mg.conv_transpose2d(image, np.ones((3, 5, 2, 2)), stride=2) | layers.ConvTranspose2d(3, 5, 2, 2) is the layer.
 max_pool1d, max_pool2d, avg_pool1d, avg_pool2d | mg.max_pool(image, 2) | mg.avg_pool too; layers.MaxPool2d(2) is the layer.
 sdpa, flash_attention | mg.scaled_dot_product_attention(q, q, q, is_causal=True) | method="tiled" needs O(n) memory.
 jit | mg.compile(lambda a: mg.sum(a * a)) | It checks itself against the eager step.
@@ -162,10 +160,8 @@ TransformerDecoderLayer | layers.DecoderBlock(8, 2) | Self-attention, attention 
 TransformerDecoder | layers.Decoder(2, 8, 2) | n_layers, d_model, n_heads.
 BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormalization | layers.BatchNorm(3) | One for any number of axes after the channels.
 LayerNormalization | layers.LayerNorm(8) | Over the last axis.
-InstanceNorm1d, InstanceNorm2d, InstanceNorm3d | layers.InstanceNorm(3) | One for any number of axes; use_weight=False, use_bias=False is PyTorch's without affine=True.
-adaptive_avg_pool1d, adaptive_avg_pool2d, GlobalAveragePooling2D | mg.adaptive_avg_pool(image, 1) | layers.AdaptiveAvgPool2d(1) is the layer.
 Dropout1d, Dropout2d, Dropout3d | layers.Dropout(0.1) | Entry by entry.
-Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder, CrossEntropyLoss, cross_entropy_loss, L1Loss, SmoothL1Loss, MSELoss, HuberLoss, ConvTranspose1d, ConvTranspose2d, Upsample, AdaptiveAvgPool1d, AdaptiveAvgPool2d, InstanceNorm, PReLU, GLU, Identity | from minigrad import layers | Layers stand in layers.
+Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder, CrossEntropyLoss, cross_entropy_loss, L1Loss, MSELoss, HuberLoss, Identity | from minigrad import layers | Layers stand in layers.
 Adam, AdamW, RMSprop, SGD, clip_grad_norm, schedule | mg.optim.Adam(model.parameters(), lr=1e-3) | Optimizers stand in mg.optim.
 batches, pad_sequences | mg.data.batches(np.ones((4, 2)), batch_size=2) | It stands in mg.data.
 Dense | Linear(3, 2) | d_in and d_out.
@@ -243,12 +239,12 @@ set_to_none, closure | | leave it out: zero_grad() sets gradients to None, and s
 DIFFERENCES = """
 a boolean mask of nn.MultiheadAttention or nn.Transformer, True = blocked | layers.MultiHeadAttention(8, 2)(words, mask=~blocked) | True: may attend, as in F.scaled_dot_product_attention; padding_mask(real) makes one of real tokens.
 x.transpose(0, 1) swaps two axes | x.swapaxes(0, 1) | x.transpose(0, 1) is NumPy's: the order of all axes.
-x.repeat(2, 3) tiles | mg.tile(x, (2, 3)) | x.repeat(2, axis=0) is NumPy's: each entry twice.
+x.repeat(2, 3) tiles | mg.concatenate([x, x], axis=0) | x.repeat(2, axis=0) is NumPy's: each entry twice.
 torch.split(x, 2) gives parts of two | mg.split(x, 3, axis=1) | As many parts, as np.split.
 torch.tensor([1.0]) is float32 | mg.tensor(np.float32([1.0])) | Numbers and lists become float64, arrays keep their dtype.
 out, state = lstm(x) | layers.LSTM(3, 5)(words[..., :3], return_state=True) | Without return_state=True it returns H alone; unpacking that is refused.
 out, weights = attention(x, x, x) | layers.SelfAttention(8, 4, 4)(words, return_weights=True) | One X for queries, keys and values; context= is for others.
-values, indices = x.max(1) | x.max(axis=1), x.argmax(axis=1) | Each by itself; mg.topk gives both.
+values, indices = x.max(1) | x.max(axis=1), x.argmax(axis=1) | Each by itself.
 x.std(), x.var() divide by n - 1 | mg.std(x, ddof=1), mg.var(x, ddof=1) | NumPy's: by n unless ddof says otherwise.
 parameter groups that spare biases and norms the weight decay | mg.optim.AdamW(model.parameters(), weight_decay=0.1, no_decay=True) | Those of fewer than two axes; or a rule: no_decay=lambda p: p.name == "b".
 nn.Linear keeps W as (out, in) | Linear(3, 2).W.shape | (d_in, d_out): x W, not x Wᵀ: transpose PyTorch's weights.

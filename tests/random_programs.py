@@ -61,7 +61,6 @@ def _along_axes(rng: np.random.Generator, x: mg.Tensor) -> list[Callable[..., An
         lambda f, x, y: f.stack((x, x * x), axis),
         lambda f, x, y: f.split(x, [1], axis)[0],
         lambda f, x, y: f.transpose(x, order),
-        lambda f, x, y: f.flip(x, axis),
         lambda f, x, y: f.reshape(x, x.shape[::-1]),
         lambda f, x, y: x[row],
         lambda f, x, y: x[..., 1:],

@@ -112,7 +112,6 @@ class Report:
         loss = f"loss {self.run.loss:.6g}"
         return f"{self.source.title}: {loss}; {steps}, {back}; {numbers}{facts}"
 
-
     def _checked(self, checks: Checks, width: int, everything: bool) -> Iterator[str]:
         """The hand-derived steps: of many layers the first that is wrong; and the verdicts."""
         wrong = checks.first_wrong

@@ -33,9 +33,9 @@ UNPACKED = {  # how to get several results of a layer, by the name of its one ou
     "H": "recurrent layers return (H, state) when called with return_state=True",
 }
 VALUES_ALONE = {  # of ops that in PyTorch return the indices too
-    "max": "write x.max(axis) and x.argmax(axis), or mg.topk, which gives both",
+    "max": "write x.max(axis) and x.argmax(axis)",
     "min": "write x.min(axis) and x.argmin(axis)",
-    "sort": "write mg.sort(x, axis) and mg.argsort(x, axis)",
+    "sort": "write mg.take_along_axis(x, np.argsort(x.numpy(), axis), axis)",
 }
 
 
@@ -309,7 +309,6 @@ class ArrayProtocol(ForeignNames, metaclass=NamedClass):
 
         def abs(self) -> Tensor: ...
         def argmax(self, axis: int | None = None, keepdims: bool = False) -> Array: ...
-        def argsort(self, axis: int | None = -1) -> Array: ...
         def astype(self, dtype: DTypeLike) -> Tensor: ...
         def clip(self, low: Operand | None = None, high: Operand | None = None) -> Tensor: ...
         def cumsum(self, axis: int | None = None) -> Tensor: ...

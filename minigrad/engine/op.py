@@ -28,9 +28,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias

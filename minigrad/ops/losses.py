@@ -171,7 +171,7 @@ def huber_loss(x: SameArray, target: TensorOrArray, delta: float = 1.0) -> SameA
         raise ArgumentError(f"huber_loss: delta must be above 0, got {delta}")
     _refuse_broadcast("huber_loss", x, target)
     away = subtract(x, target)
-    near = clip(away, -delta, delta)
+    near = clip(away, -float(delta), float(delta))
     return mean(multiply(near, subtract(away, scale(near, 0.5))))
 
 

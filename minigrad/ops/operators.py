@@ -173,7 +173,6 @@ _ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
     "__array_function__": _array_function,
     "argmax": composed.argmax,
     "argmin": composed.argmin,
-    "argsort": composed.argsort,
     "flatten": _flatten,
     "ravel": composed.ravel,
     "reshape": _spread(reshape),

@@ -230,9 +230,7 @@ def _why_unseen(trace: Recorder, leaf: Entry) -> str:
 
 
 def _move(trace: Recorder, entry: Entry, moves: dict[int, Array]) -> Array | None:
-    """How an op's result moves with its inputs, by the complex step; None if that cannot be had.
-
-    """
+    """How an op's result moves with its inputs, by the complex step; None if that cannot be had."""
     call = trace.call_of(entry)
     if call is None or not call.op.analytic:
         return None

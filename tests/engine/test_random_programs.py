@@ -25,9 +25,6 @@ class Torch:
     def split(self, x, cuts, axis):
         return torch.tensor_split(x, cuts, axis)
 
-    def flip(self, x, axis):
-        return torch.flip(x, (axis,))
-
     def layer_norm(self, x, weight, bias):
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias)
 

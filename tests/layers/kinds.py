@@ -146,17 +146,7 @@ OF_ARRAYS = {
         ),
         (5, 1, 8, 8),
     ),
-    "convolution transposed": (L.ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, rng=0), (2, 4, 5, 6)),
-    "convolution transposed, plain": (L.ConvTranspose1d(4, 6, 3, 2, use_bias=False), (2, 4, 5)),
     "batch norm, evaluated": (L.BatchNorm(4).eval(), (2, 4, 5, 6)),
-    "instance norm": (L.InstanceNorm(4), (2, 4, 5)),
-    "instance norm, plain": (L.InstanceNorm(4, use_weight=False, use_bias=False), (2, 4, 5)),
-    "half a gate": (L.GLU(1), (2, 4, 5)),
-    "leaky": (L.PReLU(4), (2, 4, 5)),
-    "to fewer pixels": (
-        L.Sequential(L.AvgPool2d((2, 3), 1, 1), L.AdaptiveAvgPool2d((2, None))), (2, 4, 5, 6),
-    ),
-    "to more pixels": (L.Upsample((7, 9), mode="bilinear"), (2, 4, 5, 6)),
 }  # fmt: skip
 L.seed(None)
 

@@ -64,18 +64,10 @@ def test_far_out_nothing_overflows():
     with np.errstate(over="ignore"):  # of the cube
         tails = slope(lambda x: mg.gelu(x, "tanh"), [-1e110, 1e110])
     np.testing.assert_array_equal(tails, [0, 1])
-    halves = mg.tensor([1e200, 800.0], requires_grad=True)
-    gradient = mg.grad(mg.glu(halves), halves, np.array([1e200]))
-    np.testing.assert_array_equal(gradient, [1e200, 0])
     loss = mg.binary_cross_entropy_with_logits(x, np.zeros(4), reduction="none")
     np.testing.assert_allclose(loss, mg.softplus(x))
     yes = mg.binary_cross_entropy_with_logits(x, np.ones(4), "none", pos_weight=3.0)
     np.testing.assert_allclose(yes, 3 * mg.softplus(-x))
-    np.testing.assert_array_equal(mg.kl_div(np.array([-INF, 0.0]), np.array([0.0, 1.0])), 0.0)
-    logs = np.array([-INF, -INF, 0.0]), np.array([-INF, -INF, 0.0])
-    np.testing.assert_array_equal(mg.kl_div(*logs, log_target=True), 0.0)
-    gradients = slope(lambda x, t: mg.kl_div(x, t, "sum", log_target=True), *logs)
-    np.testing.assert_array_equal(gradients, [[0, 0, -1], [0, 0, 1]])
 
 
 def test_clip_passes_inside_and_at_its_ends_which_may_be_arrays():
@@ -173,8 +165,6 @@ def test_a_number_has_an_axis_where_numpy_gives_it_one(name):
 
 def test_settings_may_be_lists():
     x = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    rolled = slope(lambda x: mg.roll(x, [1, 2], axis=(0, 1)) * np.arange(6.0).reshape(2, 3), x)
-    np.testing.assert_array_equal(rolled, [[5, 3, 4], [2, 0, 1]])
     quantized = slope(lambda x: mg.fake_quantize(x, [0.1, 0.1, 3.0], bits=4), x)
     np.testing.assert_array_equal(quantized, [[0, 0, 1], [0, 0, 1]])
 
@@ -297,7 +287,6 @@ DTYPES = [
     (lambda x: mg.leaky_relu(x, np.float64(0.5)), np.float32),
     (lambda x: mg.elu(x, np.float64(0.5)), np.float32),
     (lambda x: mg.huber_loss(x, NARROW, np.float64(0.5)), np.float32),
-    (lambda x: mg.smooth_l1_loss(x, NARROW, np.float64(0.5)), np.float32),
     (lambda x: mg.mask_add(x, np.ones(3, bool)), np.float32),
     (lambda x: mg.mask_add(x, np.zeros(3)), np.float32),
     (lambda x: mg.linear(x, NARROW.T, np.zeros(2, np.float32)), np.float32),

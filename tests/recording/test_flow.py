@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import RNN, Linear, MultiHeadAttention, Sequential
+from layers import Linear, MultiHeadAttention, Sequential
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, clip_grad_norm
 from minigrad.recording.measures import cosine, saturation
@@ -194,17 +194,6 @@ def test_heads_agree_as_they_do_without_an_example_that_is_masked_whole(rng):
     (masked,) = [row for row in flow.samples[0].rows.values() if "agreement" in row]
     A = np.stack([one / np.linalg.norm(one) for one in layer.attention_weights[1:].reshape(4, 25)])
     assert masked["agreement"] == pytest.approx((A[::2] * A[1::2]).sum(axis=-1).mean(), rel=1e-5)
-
-
-def test_a_layer_over_time_has_the_gradients_at_its_first_and_last_step_and_their_count(rng):
-    layer, x = RNN(3, 5, rng=rng), rng.normal(size=(2, 7, 3))
-    for p in layer.parameters():
-        p.assign_(p.numpy() * (p.shape != (5, 5)))  # nothing goes from one state to the next
-    sizes = np.sqrt(((1 - layer(x).numpy() ** 2) ** 2).sum(axis=(0, 2)))  # of tanh's slopes
-    flow = watched(layer, lambda step: mg.sum(layer(x)[:, 2:6]))  # the update moves W_hh off zero
-    (row,) = [row for row in flow.samples[0].rows.values() if "first" in row]
-    assert row["count"] == 4
-    assert (row["first"], row["last"]) == pytest.approx((sizes[2], sizes[5]))
 
 
 def test_a_value_that_shares_memory_with_a_weight_has_the_figures_from_before_the_update():

