@@ -17,15 +17,12 @@ import numpy as np
 import minigrad as mg
 from layers import (
     Encoder,
-    FeedForward,
     Linear,
     SelfAttention,
     Sequential,
     create_causal_mask,
     lora,
 )
-from layers.parallel import shard
-from minigrad import distributed as dist
 from minigrad.optim import SGD
 
 
@@ -153,19 +150,6 @@ def training(path: Path) -> int:
     return path.read_text(encoding="utf-8").count("/W<")
 
 
-def many_machines(path: Path) -> int:
-    """A feed-forward layer of which each of two ranks holds half, as the first sees it."""
-
-    def program() -> mg.Trace:
-        model = shard(FeedForward(8, 16, rng=0), dist.world())
-        x = np.random.default_rng(0).normal(size=(5, 8))
-        with mg.trace() as t:
-            mg.mean(model(mg.tensor(x, requires_grad=True, name="x")) ** 2).named("loss").backward()
-        return t
-
-    return drawn(dist.run(2, program)[0], path, expected=12)
-
-
 # ------------------------------------------------ what "it" stands for
 
 LETTER, SENTENCE = 8.4, 150  # width of a letter; height of a sentence
@@ -262,7 +246,6 @@ PICTURES = {
     "your_own_op": your_own_op,
     "fine_tuning": fine_tuning,
     "training": training,
-    "many_machines": many_machines,
 }
 
 

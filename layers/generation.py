@@ -96,11 +96,6 @@ def _check_model(model: Module) -> None:
                 f"generate: a block has a {type(block.attention).__name__}, and decoding needs "
                 "attention that takes a KVCache, as MultiHeadAttention does"
             )
-    if "layout" in vars(model):
-        raise ArgumentError(
-            "generate: the model holds this rank's part of the logits; gather(model, like) of "
-            "layers.parallel makes an ordinary one of it"
-        )
 
 
 def _check_tokens(model: Module, rows: list[NDArray[Any]], stop: list[int], max_new: int) -> None:

@@ -48,8 +48,6 @@ class NonFiniteWatch(Listener):
     An output may have -inf if an operand has -inf or is boolean, because masks are made so.
     """
 
-    compares_ranks = True
-
     def __init__(self) -> None:
         self.quiet = np.errstate(all="ignore")  # the error says more than NumPy's warning
         self.rules: WeakKeyDictionary[Node, list[str]] = WeakKeyDictionary()  # their formulas

@@ -14,7 +14,6 @@ from .recording import trace as recording
 from .recording.checks import Checks
 
 if TYPE_CHECKING:
-    from .distributed import Ranks
     from .views.attention import Attentions
     from .views.attention.record import Tokens
     from .views.data import Json
@@ -33,17 +32,6 @@ class Trace(recording.TraceRecord):
     >>> [(entry.label, entry.gradient_rms) for entry in t if entry.op]
     [('multiply', 1.0), ('sum', 1.0)]
     """
-
-    def of_all_ranks(self, ranks: Ranks | None = None) -> Trace:
-        """The records of all ranks as one, on every rank; each calls it after its own trace.
-
-        Args: ranks: those of `minigrad.distributed`, all unless given.
-        """
-        from .distributed import world
-        from .recording.ranks import merge
-
-        self.analyze()
-        return merge((world() if ranks is None else ranks).collect(self))
 
     @explained
     def table(self, width: int | None = None, *, times: bool = False, words: bool = False) -> str:

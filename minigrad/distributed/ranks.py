@@ -1,69 +1,94 @@
-"""Ranks: who takes part in a collective, and what identifies one call.
-
-Arrays travel in two ways: over MPI (over_mpi.py), and between threads of one program (threads.py),
-which is for tests and for looking.
-"""
+"""Ranks: the processes that mpiexec started, and what they send each other."""
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType
-from typing import TypeVar
+import os
+import sys
+import zlib
+from functools import cache
+from time import sleep
+from traceback import format_exception
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.context import current
-from ..engine.errors import ArgumentError
+from ..engine.errors import MissingDependencyError, RankError
 from ..engine.types import Array
-from ..engine.writes import SourceLocation, caller
 
-__all__ = ["WORLD", "CollectiveCall", "Ranks"]
+if TYPE_CHECKING:
+    from mpi4py.MPI import Intracomm
 
-T = TypeVar("T")
+__all__ = ["Ranks", "world"]
+
+STARTED_BY = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")  # set by mpiexec
 
 
 class Ranks:
-    """A group of p ranks, seen by one of them: collectives on whole arrays in C order.
-
-    Each kind of group says how ranks agree, collect and split; MPI does the rest faster.
+    """A group of p processes, seen by one of them: collectives on whole arrays in C order.
 
     Attributes: rank: which of them this is.  size: how many there are.
     """
 
-    rank: int
-    size: int
+    def __init__(self, comm: Intracomm | None = None) -> None:
+        self.comm: Any = comm
+        self.rank, self.size = (0, 1) if comm is None else (comm.rank, comm.size)
 
-    def agree(self, text: str, place: str) -> None:
-        """Return once every rank has said the same text. Raises: RankError where one does not."""
-        raise NotImplementedError
+    def agree(self, text: str) -> None:
+        """Return once every rank is about to do this. Raises: RankError on all, unless they are."""
+        if self.size > 1:
+            own, found = np.array([zlib.crc32(text.encode())]), np.empty(self.size, np.int64)
+            self.comm.Allgather(own, found)
+            if (found != own).any():
+                lines = [f"rank {rank}: {other}" for rank, other in enumerate(self._texts(text))]
+                raise RankError(
+                    "every rank must make the same collectives in the same order, backward too\n  "
+                    + "\n  ".join(lines)
+                )
 
-    def collect(self, value: T) -> list[T]:
-        """What each rank gave: small things of any kind."""
-        raise NotImplementedError
+    def _texts(self, text: str) -> list[str]:
+        found: list[str] = self.comm.allgather(text)
+        return found
 
     def split(self, color: int) -> Ranks:
         """The group of those ranks that give this color, in the same order."""
-        raise NotImplementedError
+        if self.comm is None:
+            return self
+        self.agree("split")
+        return Ranks(self.comm.Split(color, self.rank))
 
     def all_reduce(self, x: Array) -> Array:
-        return _sum(self.collect(x))
+        """The sum over all ranks, the same bits on each."""
+        if self.comm is None:
+            return x.copy()
+        wide = _summable(x)
+        out = np.empty_like(wide)
+        self.comm.Allreduce(wide, out)
+        return out.astype(x.dtype, copy=False)
 
     def all_gather(self, x: Array) -> Array:
         """(p, *x.shape)"""
-        return np.stack(self.collect(x))
+        if self.comm is None:
+            return x[None].copy()
+        out = np.empty((self.size, *x.shape), x.dtype)
+        self.comm.Allgather(_bytes(x), _bytes(out))
+        return out
 
     def reduce_scatter(self, x: Array) -> Array:
         """Of x (p, ...) the sum over ranks of part r, on rank r."""
-        return _sum([parts[self.rank] for parts in self.collect(x)])
+        if self.comm is None:
+            return x[0].copy()
+        wide = _summable(x)
+        out = np.empty(x.shape[1:], wide.dtype)
+        self.comm.Reduce_scatter_block(wide, out)
+        return out.astype(x.dtype, copy=False)
 
     def broadcast(self, x: Array, root: int) -> Array:
-        return self.collect(x)[root].copy()
-
-    def shift(self, x: Array, by: int) -> Array:
-        """The x of the rank that stands `by` before this one, in a ring."""
-        return self.collect(x)[(self.rank - by) % self.size].copy()
+        """The root's array, on every rank."""
+        out = x.copy()
+        if self.comm is not None:
+            self.comm.Bcast(_bytes(out), root)
+        return out
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}>"
@@ -72,61 +97,53 @@ class Ranks:
         return self  # whoever copies a model stays in the same group
 
 
-def _sum(parts: list[Array]) -> Array:
-    """In the order of ranks, so that each gets the same bits; of float16 in float32."""
-    first = parts[0].astype(np.float32 if parts[0].dtype == np.float16 else parts[0].dtype)
-    return sum(parts[1:], first).astype(parts[0].dtype)
+@cache
+def world() -> Ranks:
+    """All ranks of this program: those that mpiexec started, or one alone.
 
-
-WORLD: ContextVar[Ranks | None] = ContextVar("minigrad.ranks", default=None)
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class CollectiveCall:
-    """Of one call of a collective: its ranks, its tensor's name, its line.
-
-    A rule calls its collective with the CollectiveCall of the forward call, turned `back`.
+    >>> world()
+    <rank 0 of 1>
     """
-
-    ranks: Ranks
-    label: str
-    place: str
-
-    size = property(lambda self: self.ranks.size)
-
-    def __repr__(self) -> str:
-        return repr(self.ranks)
-
-    @classmethod
-    def of(cls, ranks: Ranks | CollectiveCall | None, x: object) -> CollectiveCall:
-        """That of a call with x; what is a CollectiveCall already stays."""
-        if isinstance(ranks, cls):
-            return ranks
-        from . import world
-
-        ranks = world() if ranks is None else ranks
-        if not isinstance(ranks, Ranks):
-            raise ArgumentError(f"ranks must be a group of ranks or None, got {ranks!r}")
-        place = caller()
-        label = getattr(x, "path", "") or current().scope
-        return cls(ranks, label, _shown(place.code, place.offset))
-
-    def back(self, op: str) -> CollectiveCall:
-        """That of what the rule of `op` sends."""
-        return CollectiveCall(
-            self.ranks, f"gradient of {self.label}", f"{self.place}, backward of {op}"
+    started = max(int(os.environ.get(name, "0")) for name in STARTED_BY)
+    if not started and "mpi4py" not in sys.modules:
+        return Ranks()
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise MissingDependencyError(
+            'several ranks need mpi4py and an MPI: pip install "minigrad[mpi]"'
+        ) from error
+    if started > 1 and MPI.COMM_WORLD.size == 1:
+        raise RankError(
+            f"mpiexec started {started} processes, but each sees one rank: this mpiexec belongs to "
+            f"another MPI than mpi4py, which has {MPI.Get_library_version().splitlines()[0]!r}; "
+            "run the mpiexec beside this Python"
         )
-
-    def agree(self, op: str, x: Array, settings: dict[str, int]) -> None:
-        """Compare with the other ranks: op, name, shape, dtype and settings."""
-        if self.size > 1:
-            more = "".join(f", {name}={value}" for name, value in settings.items())
-            repeated = any(listener.repeats_step for listener in current().listeners)
-            again = ", again, to compare" if repeated else ""
-            text = f"{op}({self.label}{more}) of {x.shape} {x.dtype}{again}"
-            self.ranks.agree(text, self.place)
+    if MPI.COMM_WORLD.size == 1:
+        return Ranks()
+    _end_all_on_error(MPI.COMM_WORLD)
+    return Ranks(MPI.COMM_WORLD)
 
 
-@lru_cache(maxsize=4096)
-def _shown(code: CodeType, offset: int) -> str:
-    return str(SourceLocation(code, offset))
+def _end_all_on_error(comm: Intracomm) -> None:
+    """An error that nothing catches on this rank ends all, which would wait for it for ever."""
+
+    def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        said = f"rank {comm.rank} of {comm.size} ends all ranks:\n"
+        sys.stderr.write(said + "".join(format_exception(kind, error, trace)))
+        sys.stderr.flush()
+        sleep(0.2)  # what was printed may still be on its way to mpiexec
+        comm.Abort(1)
+
+    sys.excepthook = ended
+
+
+def _bytes(x: Array) -> Array:
+    """An array's memory as bytes: MPI, which only moves them, need not know the dtype."""
+    return x.reshape(-1).view(np.uint8)
+
+
+def _summable(x: Array) -> Array:
+    """An array of a dtype that MPI can add: of float16 in float32, of booleans in integers."""
+    wide = {"e": np.float32, "?": np.int32}.get(x.dtype.char)
+    return x if wide is None else x.astype(wide)

@@ -41,14 +41,10 @@ class Listener:
     Attributes:
         shows_inputs: gradients are computed also for inputs made with requires_grad="on demand".
         changes_values: it puts other values into a run, and so into a checkpoint's second run too.
-        repeats_step: it runs a step a second time, to compare.
-        compares_ranks: collectives compare what must be the same on every rank.
     """
 
     shows_inputs = True
     changes_values = False
-    repeats_step = False
-    compares_ranks = False
 
     # ------------------------------------------------------------------ ops and gradients
 

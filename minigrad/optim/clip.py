@@ -51,8 +51,8 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     found = checked_parameters("clip_grad_norm(parameters, max_norm)", parameters)
     if any(map(is_part, found)):
         raise ArgumentError(
-            "clip_grad_norm(parameters, max_norm): these are this rank's part of a model, and the "
-            "norm is that of the whole; call layers.parallel.clip_grad_norm(model, max_norm)"
+            "clip_grad_norm(parameters, max_norm): these are this rank's part of a model, of "
+            "which a norm says nothing; clip before the model is split, or not at all"
         )
     return _clip_norm(found, _positive("clip_grad_norm", "max_norm", max_norm))
 

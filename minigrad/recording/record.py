@@ -265,7 +265,6 @@ class Edge:
     target: int
     input: str
     contribution: Any = None  # the gradient that this use sent back
-    crosses: str = ""  # the bytes that are sent from one rank to another
 
     @property
     def contribution_rms(self) -> float | None:

@@ -217,11 +217,8 @@ class _Folding:
         self.fold = Fold(trace)
         self.outer: set[str] = set()  # scopes as the program has them
         ops = [entry for entry in trace.entries if entry.op is not None]
-        ranked = any(edge.crosses for edge in trace.edges)
-        if ranked:  # ranks take turns
-            ops.sort(key=lambda op: op.scope.partition("/")[0])
         names = numbered_scopes(trace, ops)
-        pending: list[tuple[str, int, list[Entry], bool]] = [("", 0, ops, chained and not ranked)]
+        pending: list[tuple[str, int, list[Entry], bool]] = [("", 0, ops, chained)]
         for path, depth, inside, seeks in pending:
             items = items_of(trace, inside, depth)
             found = chains(trace, items, self.fold.members, without) if seeks else items

@@ -139,12 +139,7 @@ def gains(model: AnnotatedTrace, line: Line) -> str:
 
 
 def line_label(line: Line, summed: bool) -> list[str]:
-    """The copy to which a line leads, how often, and the size of a term of a sum.
-
-    For a line to another rank, what is sent along it.
-    """
-    if line.edges[0].crosses:
-        return [line.edges[0].crosses]
+    """The copy to which a line leads, how often, and the size of a term of a sum."""
     said = _copies(line)
     return [*said, ranged(line.sent)] if line.sent and (summed or line.link.step) else said
 

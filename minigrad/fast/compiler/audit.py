@@ -42,15 +42,14 @@ def _gradient(tensor: Tensor) -> Array | Sketch | None:
 
 
 class _Updates(Listener):
-    """Notes the gradients and settings that each update finds, in the first run or again.
+    """Notes the gradients and settings that each update finds, in the first run or the second.
 
     Args: skipped: the optimizers whose updates are noted and not made.
     """
 
-    def __init__(self, again: bool = False, skipped: Collection[object] = ()) -> None:
+    def __init__(self, skipped: Collection[object] = ()) -> None:
         self.found: Outcome = {}
         self._count, self._skipped = 0, skipped
-        self.repeats_step = again
 
     def replaces_update(self, owner: object) -> bool:
         skips = any(owner is one for one in self._skipped)
@@ -154,7 +153,7 @@ class Audit:
         state.restore()
         state.grads, state.kept = [], []  # the step may free them
         arrays = found.arrays()
-        before, updates = [sample(x).tobytes() for x in arrays], _Updates(again=True)
+        before, updates = [sample(x).tobytes() for x in arrays], _Updates()
         try:
             with listen(updates):
                 result = self.step(*self.call.args, **self.call.kwargs)
