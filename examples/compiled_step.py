@@ -50,7 +50,7 @@ def main() -> None:
     eager, _ = gradients(compiled=False)
     compiled, source = gradients(compiled=True)
     print(source)
-    worst = max(mg.compare(*pair).relative for pair in zip(compiled, eager, strict=True))
+    worst = max(np.abs(a - b).max() for a, b in zip(compiled, eager, strict=True))
     print(f"{len(eager)} gradients as the eager step's: largest difference {worst:.0e}")
     assert "# backward of self_attention/A" in source
     assert len(eager) == 5

@@ -10,8 +10,6 @@ reach, and token 1 lies at its edge.
 FLOPs grow as n² d for attention, k n d² for each layer of convolutions, and n d² for a recurrent
 network. A stack of convolutions needs (n − 1) / (k − 1) layers before y_n sees x_1 at all; one
 layer less and the gradient is zero, which is asserted.
-
-    python examples/distant_token.py gradient.png      the gradient over distance, as a plot
 """
 
 import argparse
@@ -137,23 +135,6 @@ def show(rows: dict[int, dict[str, Row]]) -> None:
         print(line.rstrip())
 
 
-def plot(rows: dict[str, Row], path: str) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SystemExit("the plot needs matplotlib: pip install 'minigrad[plot]'") from error
-    figure = Figure((6, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, row in rows.items():
-        axes.semilogy(np.arange(100), row.gradient[::-1], label=name)
-    axes.set(
-        xlabel="distance n − j", ylabel="‖∂y_n/∂x_j‖", title="What of a token reaches the last one"
-    )
-    axes.legend()
-    figure.savefig(path)
-    print("the gradient over distance:", path)
-
-
 def check(rows: dict[int, dict[str, Row]]) -> None:
     """A path that stays, one that grows as n / (k − 1), and one that grows as n."""
     for n in LENGTHS:
@@ -174,15 +155,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("plot", nargs="?", metavar="GRADIENT.png", help="plot it, by matplotlib")
     parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
-    path = parser.parse_args().plot
-
+    parser.parse_args()
     rows = {n: {name: measured(make(n), n) for name, make in KINDS.items()} for n in LENGTHS}
     show(rows)
     check(rows)
-    if path:
-        plot(rows[100], path)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from layers import (
     SelfAttention,
     Sequential,
     create_causal_mask,
-    lora,
 )
 from minigrad.optim import SGD
 
@@ -115,20 +114,6 @@ def your_own_op(path: Path) -> int:
         return drawn(t, path, expected=3)
     finally:
         del mg.registry["swish"]
-
-
-def fine_tuning(path: Path) -> int:
-    """A layer with a low-rank adapter: the matrix is frozen, the two narrow ones learn."""
-    rng = np.random.default_rng(0)
-    model = Sequential(Linear(8, 6, use_bias=False, rng=rng))
-    adapters = lora(model, rank=2, alpha=4, targets="*", rng=rng)
-    for p in adapters.parameters():
-        p.assign_(rng.normal(size=p.shape))  # B begins at zero, and would let nothing through
-    x = mg.tensor(rng.normal(size=(5, 8)), name="x")
-    with mg.trace() as t:
-        mg.mean(model(x) ** 2).named("loss").backward()
-    t.draw(path, saved=False)
-    return sum(entry.gradient is not None for entry in t.entries)
 
 
 def training(path: Path) -> int:
@@ -244,7 +229,6 @@ PICTURES = {
     "one_page": one_page,
     "first_model": first_model,
     "your_own_op": your_own_op,
-    "fine_tuning": fine_tuning,
     "training": training,
 }
 

@@ -150,14 +150,14 @@ class Seen:
     """One run of a sentence, forward and backward: what both layers looked at, and why."""
 
     def __init__(self, function) -> None:
-        with mg.capture("read/A") as read, mg.capture("point/A") as point:
+        with mg.trace() as t:
             loss = function()
             loss.backward()
         self.loss = loss.item()
         self.words = function.tokens
-        self.read = read["*/A"].value[0]  # (n, n)
-        self.point = point["*/A"].value[0]  # (n, n)
-        self.slope = read["*/A"].gradient[0]  # (n, n)
+        self.read = t["read/A"].value[0]  # (n, n)
+        self.slope = t["read/A"].gradient[0]  # (n, n)
+        self.point = t["point/A"].value[0]  # (n, n)
 
 
 def show_attention(seen: list[Seen]) -> None:
@@ -194,12 +194,11 @@ def show_reason(seen: list[Seen]) -> None:
 
 def show_cut() -> None:
     """Without the edge from "it" to the adjective, both sentences have one answer."""
-    cut = {"path": "read/A", "index": np.s_[:, IT, ADJECTIVE]}
-    with mg.no_grad():
-        with mg.ablate(**cut):
-            leads = [tired().item(), -wide().item()]
-        with mg.ablate(**cut):
-            right, _ = answers(MODEL)
+    keep = np.ones((LENGTH, LENGTH))
+    keep[IT, ADJECTIVE] = 0.0
+    with mg.no_grad(), mg.replace("read/A", lambda A: A * keep):
+        leads = [tired().item(), -wide().item()]
+        right, _ = answers(MODEL)
     print('\nThe edge from "it" to the adjective is cut. By how much the street is then ahead:')
     print(f"{leads[0]:+.2f} for tired, {leads[1]:+.2f} for wide; {right:.0%} of the test is right.")
     assert abs(leads[0] - leads[1]) < 0.1

@@ -3,7 +3,6 @@
 The pictures of README and guide are what `python examples/picture.py examples/pictures/` draws.
 """
 
-import json
 import re
 import runpy
 from contextlib import chdir
@@ -40,24 +39,8 @@ def test_the_example_runs_and_its_assertions_hold(path, capsys, monkeypatch):
 
 def test_each_example_has_its_line_in_the_readme_of_examples():
     text = (ROOT / "examples/README.md").read_text("utf-8")
-    scripts = {
-        path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")
-    }
+    scripts = {path.name for path in (ROOT / "examples").glob("*.py")}
     assert set(re.findall(r"^\| \[([\w.]+)\]\(\1\) \| \d+ \|", text, re.MULTILINE)) == scripts
-
-
-def test_the_notebook_runs_from_top_to_bottom_and_its_assertions_hold(capsys):
-    """Its cells are executed in order; each that prints is shipped with what it printed."""
-    notebook = json.loads((ROOT / "examples/attention_patterns.ipynb").read_text("utf-8"))
-    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    namespace = {}
-    with chdir(ROOT / "examples"):
-        for number, cell in enumerate(cells, 1):
-            exec(compile("".join(cell["source"]), f"<cell {number}>", "exec"), namespace)
-            printed = any(output["output_type"] == "stream" for output in cell["outputs"])
-            assert bool(capsys.readouterr().out) == printed
-            assert cell["execution_count"] == number
-    assert sum("assert" in "".join(cell["source"]) for cell in cells) >= 5
 
 
 @pytest.fixture(scope="module")
