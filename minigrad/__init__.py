@@ -31,12 +31,10 @@ from .lazy_imports import public_names as _public_names
 from .ops import *
 from .ops import mask_rules as mask_rules
 from .ops import masks as masks
-from .recompute import *
 
 if TYPE_CHECKING:
     from . import data as data
     from . import optim as optim
-    from .best import *
     from .check import *
     from .fast.compiler import compile as compile
     from .fast.tiles import tiled_attention as tiled_attention
@@ -55,7 +53,6 @@ __version__ = "0.1.0"
 _import_module("minigrad.fast")
 
 _LATER = {
-    "best": "Best",
     "check": "compare gradcheck",
     "data": "",
     "interventions": "ablate capture record replace",

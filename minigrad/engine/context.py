@@ -142,7 +142,7 @@ class scope(ContextChange):
 
 
 class use_context(ContextChange):
-    """Within, the surroundings are those of `context`, as in the second run of `checkpoint`."""
+    """Within, the surroundings are those of `context`."""
 
     __slots__ = ("context",)
 

@@ -1,6 +1,6 @@
 """Listener: who is notified of what a run does, one method for each event.
 
-A trace, a watch, a compiled step and a checkpoint are listeners. The engine
+A trace, a watch and a compiled step are listeners. The engine
 notifies those that `listen` put into the surroundings, and knows none of them.
 """
 
@@ -40,7 +40,7 @@ class Listener:
 
     Attributes:
         shows_inputs: gradients are computed also for inputs made with requires_grad="on demand".
-        changes_values: it puts other values into a run, and so into a checkpoint's second run too.
+        changes_values: it puts other values into a run.
     """
 
     shows_inputs = True
@@ -153,14 +153,6 @@ class Listener:
     def replaces_update(self, owner: object) -> bool:
         """Whether the update that a compiled step is about to repeat is to be left out."""
         return False
-
-    # ------------------------------------------------------------------ effects
-
-    def effect_repeated(self) -> tuple[Any] | None:
-        """An effect, such as sending, is about to happen; in a tuple, its result if it must not."""
-
-    def effect_finished(self, result: object) -> None:
-        """An effect happened, or a listener gave its result in its place."""
 
     def refuse(self, reason: str, remedy: str = "") -> None:
         """The run does what no recorded program could repeat; `remedy` says what to do about it."""

@@ -20,7 +20,7 @@ from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from types import CodeType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -159,7 +159,7 @@ class Tensor(ArrayProtocol):
             node._dtype = out.dtype
             node.scope = context.scope
             node.code, node.offset = frame.f_code, frame.f_lasti
-            node.name = node.source = node.hooks = node.after = None
+            node.name = node.hooks = node.after = None
             result = Tensor(out, node, plan.needs)
         else:
             result = Tensor(out)
@@ -405,12 +405,6 @@ def add_gradients(results: dict[Tensor, Gradient]) -> None:
 # ------------------------------------------------------------------ nodes
 
 
-class SavedSource(Protocol):
-    """What can bring back the arrays that a node saved, as `checkpoint` does by a second run."""
-
-    def recover(self, node: Node, /) -> Arguments: ...
-
-
 class Node:
     """One op that ran, and what its backward needs. `Tensor.__apply__` fills it in.
 
@@ -419,12 +413,11 @@ class Node:
             it is.
         saved: what the rules named; None once backward has used it.
         seq: number in the order of creation.  scope, name: its place in the model, and its name.
-        source: what can bring `saved` back, or None.
     """
 
     __slots__ = (
         "__weakref__", "_dtype", "_shape", "after", "code", "edges", "hooks", "name", "offset",
-        "plan", "saved", "scope", "seq", "settings", "source",
+        "plan", "saved", "scope", "seq", "settings",
     )  # fmt: skip
 
     plan: Plan
@@ -438,7 +431,6 @@ class Node:
     offset: int
     seq: int
     name: str | None
-    source: SavedSource | None
     hooks: dict[int, Hook] | None  # of the result's gradient
     after: dict[int, NodeHook] | None  # hooks that run after the rules
 
@@ -620,7 +612,7 @@ class _Sweep:
                     useful.add(node)
             nodes = [node for node in nodes if node in useful]
         for node in nodes:
-            if node.saved is None and node.source is None:
+            if node.saved is None:
                 if self.targets is not None and useful.isdisjoint(node.edges):
                     continue  # a target itself, whose rules do not run
                 raise FreedGraphError(
@@ -648,16 +640,14 @@ class _Sweep:
                 node.saved = None
             return (), None
         saved = node.saved
-        if saved is None:
-            assert node.source is not None  # see useful_of
-            saved = node.source.recover(node)
+        assert saved is not None  # see useful_of
         if writes.latest > node.seq:
             writes.check(node, saved)
         start = perf_counter() if self.listeners else 0.0
         run = self.run
         parts = rules(gradient, saved) if run is None else run(node, rules, gradient, saved)
         if not self.retain:
-            node.saved = node.source = None
+            node.saved = None
         if self.listeners or node.after:
             return self.announced(node, gradient, parts, perf_counter() - start), None
         return parts, None if run is not None else (gradient, saved, parts)

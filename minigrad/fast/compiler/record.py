@@ -225,8 +225,6 @@ class ProgramRecorder(OutsideOps, Listener):
             start = Symbol(self.program, self.values.value_of(seed), seed)
         if self.reason is not None:
             return None
-        runs_again = any(node.source is not None for node in nodes)  # what a checkpoint ran
-        attributes = list(self._found.changes()) if runs_again else []
         self.quiet = True
         try:
             take = self._nodes.__getitem__ if retain else self._nodes.pop
@@ -235,9 +233,6 @@ class ProgramRecorder(OutsideOps, Listener):
             return backpropagate(seeds, retain=retain, targets=targets, run=run)
         finally:
             self.quiet = False
-            for holder, name, _, value in attributes:  # set again, to arrays that are not followed
-                if holder.state is not None and name in holder.state:
-                    holder.state[name] = value
 
     def _run_rules(
         self,
@@ -410,7 +405,7 @@ class ProgramRecorder(OutsideOps, Listener):
             if self.values.is_outside(item):
                 return self.values.existing(item)
             node = item._node
-            if node is not None and not (node.saved is None and node.source is None):
+            if node is not None and node.saved is not None:
                 why = "a returned tensor still waits for its backward"
                 self.refuse(why, "call backward within the step, or return x.detach()")
             if node is None and item._needs:

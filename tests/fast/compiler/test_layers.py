@@ -103,19 +103,11 @@ ATTENTION = {
 
 
 @pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize(
-    ("kind", "mask", "checkpointed"),
-    [
-        *((kind, mask, False) for kind in ATTENTION for mask in MASKS),
-        *((kind, "causal", True) for kind in ATTENTION),
-    ],
-)
-def test_attention_equals_eager(kind, mask, checkpointed):
+@pytest.mark.parametrize(("kind", "mask"), [(kind, mask) for kind in ATTENTION for mask in MASKS])
+def test_attention_equals_eager(kind, mask):
     x = mg.tensor(draw(2, N, 6), requires_grad=True, name="X")
     layer = ATTENTION[kind](rng=0, method="exact")
     model = partial(layer, mask=MASKS[mask])
-    if checkpointed:
-        model = partial(mg.checkpoint, model)
     step = training(model, draw(2, N, 6, seed=1)[..., : layer.W_O.shape[1]])
     leaves = [x, *layer.parameters()]
     assert_compiles(step, leaves, *[(x,)] * 3, kept=lambda: [layer.attention_weights.copy()])

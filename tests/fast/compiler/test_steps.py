@@ -94,26 +94,6 @@ def also_returned(m, x):
     return gradient
 
 
-def checkpointed(m, x):
-    loss = mg.sum(mg.checkpoint(lambda w: mg.tanh(w * x), m.w))
-    loss.backward()
-    return loss
-
-
-def averaged_in_a_checkpoint(m, x):
-    """As BatchNorm keeps what it averages; backward runs the function again."""
-
-    def averaged(w):
-        y = mg.tanh(w * x)
-        with mg.no_grad():
-            m.last.assign_(m.last.data * 0.9 + mg.mean(y, axis=0).data * 0.1)
-        return y
-
-    loss = mg.sum(mg.checkpoint(averaged, m.w))
-    loss.backward()
-    return loss
-
-
 def recurrent(m, x):
     h, c = np.zeros((1, 5)), np.zeros((1, 5))
     for t in range(4):
@@ -282,8 +262,8 @@ def decoding(m, x):
 
 
 STEPS = [
-    twice, two_losses, seeded, alike, also_returned, checkpointed,
-    averaged_in_a_checkpoint, recurrent, rows_taken_many_times,
+    twice, two_losses, seeded, alike, also_returned,
+    recurrent, rows_taken_many_times,
     picked_by_a_list, turned_twice, turned_and_flattened,
     of_stacks(lambda q, k, v: mg.scale((q @ k.mT)[::-1], 0.5)),
     of_stacks(lambda q, k, v: mg.softmax(mg.scale((q @ k.mT)[::-1], 0.5)) @ v),
