@@ -98,7 +98,7 @@ def _recorded(node: Node, rules: Rules, gradient: Gradient, saved: Arguments) ->
     """Run a node's rules on Tensors, so that they are recorded themselves."""
     plan = node.plan
     lifted = []
-    for name, value in zip(plan.names, saved, strict=True):
+    for name, value in zip(plan.saves, saved, strict=True):
         position = plan.input_of(name)
         if name == "out":
             value = Tensor(value, node, plan.needs)

@@ -18,7 +18,16 @@ from .types import Function
 if TYPE_CHECKING:
     from .listener import Listener
 
-__all__ = ["Context", "ContextChange", "current", "enable_grad", "no_grad", "scope", "use_context"]
+__all__ = [
+    "Context",
+    "ContextChange",
+    "current",
+    "enable_grad",
+    "no_grad",
+    "observe",
+    "scope",
+    "use_context",
+]
 
 
 @dataclass(slots=True, eq=False)
@@ -139,6 +148,18 @@ class scope(ContextChange):
     def _changed(self, now: Context) -> Context:
         path = f"{now.scope}/{self.name}" if now.scope else self.name
         return Context(now.recording, path, now.listeners, now)
+
+
+class observe(ContextChange):
+    """Within, `observer` is told of every op and every backward step."""
+
+    __slots__ = ("observer",)
+
+    def __init__(self, observer: Listener) -> None:
+        self.observer = observer
+
+    def _changed(self, now: Context) -> Context:
+        return Context(now.recording, now.scope, (*now.listeners, self.observer), now)
 
 
 class use_context(ContextChange):

@@ -64,8 +64,12 @@ class Listener:
         settings: Arguments,
         output: Tensor,
         seconds: float,
-    ) -> None:
-        """An op ran; `output` is its Tensor, whose node is None when nothing was recorded."""
+    ) -> Tensor | None:
+        """An op ran; `output` is its Tensor, whose node is None when nothing was recorded.
+
+        A Tensor that is returned takes its place.
+        """
+        return None
 
     def backward(
         self, node: Node, gradient: TensorOrArray, contributions: list[Gradient], seconds: float
@@ -91,8 +95,9 @@ class Listener:
     def leaf_created(self, leaf: Tensor, data: object) -> None:
         """`tensor(data)` made this leaf, which holds a copy of data."""
 
-    def tensor_named(self, tensor: Tensor) -> None:
-        """A tensor was given a name."""
+    def tensor_named(self, tensor: Tensor) -> Tensor | None:
+        """A tensor was given a name. A Tensor that is returned takes its place."""
+        return None
 
     def tensor_used(self, values: Sequence[object]) -> None:
         """An op, a backward or a reader is about to use these tensors: their names are final."""

@@ -57,9 +57,14 @@ class Plan:
     """
 
     __slots__ = (
-        "_partial", "auxiliary", "backward", "forward", "kernel", "kinds", "names", "needed",
-        "needs", "op", "overlay", "source",
+        "_partial", "auxiliary", "backward", "forward", "kernel", "kinds", "needed", "needs", "op",
+        "overlay", "saves", "source",
     )  # fmt: skip
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the inputs that need a gradient."""
+        return tuple(map(self.op.input_name, self.needed))
 
     def __init__(self, op: Op, key: int, overlay: FasterKernel | None = None) -> None:
         self.op = op
@@ -72,7 +77,7 @@ class Plan:
         self.auxiliary = overlay.auxiliary if overlay else op.auxiliary
         rules = [(self._rule(i, textbook), i) for textbook in (False, True) for i in self.needed]
         saved = [name for rule, i in rules for name in self._saved_by(rule, i)]
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(saved))
+        self.saves: tuple[str, ...] = tuple(dict.fromkeys(saved))
         self._partial: dict[tuple[tuple[bool, ...], bool], Callable[..., tuple[Gradient, ...]]] = {}
         self.source = ""
         self.forward: Callable[..., tuple[Any, Arguments]] = self._generate_forward()
@@ -101,7 +106,7 @@ class Plan:
             f"{', '.join(['out', *self.auxiliary])} = _kernel({called})",
             "if out.__class__ is not _ndarray:",
             "    out = _asarray(out)",
-            f"return out, {tuple_of([self._origin(name, inputs) for name in self.names])}",
+            f"return out, {tuple_of([self._origin(name, inputs) for name in self.saves])}",
         ]
         known = {"_ndarray": np.ndarray, "_asarray": np.asarray, "_shape": np.shape}
         return self._define(
@@ -126,7 +131,7 @@ class Plan:
                 line = f"{', '.join('d_' + n for n in rule.inputs)} = {name}({arguments})"
                 lines += [] if line in lines else [line]
                 results.append(f"d_{self.op.inputs[i]}")
-        unpack = [f"({', '.join(self.names)},) = saved"] if self.names else []
+        unpack = [f"({', '.join(self.saves)},) = saved"] if self.saves else []
         body = [*unpack, *lines, f"return {tuple_of(results)}"]
         return self._define("backward", ["g", "saved"], body, namespace)
 

@@ -166,7 +166,8 @@ class Tensor(ArrayProtocol):
         if context.listeners:
             seconds = perf_counter() - start
             for listener in context.listeners:
-                listener.forward(op, inputs, settings, result, seconds)
+                other = listener.forward(op, inputs, settings, result, seconds)
+                result = result if other is None else other
         return result
 
     # ------------------------------------------------------------------ attributes
@@ -196,6 +197,8 @@ class Tensor(ArrayProtocol):
         return self
 
     node = property(attrgetter("_node"), doc="The Node that made it, None for a leaf.")
+    needs = property(attrgetter("_needs"), doc="0 if it needs no gradient, 2 if only on demand.")
+    hooks = property(attrgetter("_hooks"), doc="What was registered, or None.")
     shape = property(attrgetter("_data.shape"), doc="The array's shape.")
     dtype = property(attrgetter("_data.dtype"), doc="The array's dtype.")
     ndim = property(attrgetter("_data.ndim"), doc="Number of axes.")
@@ -230,9 +233,11 @@ class Tensor(ArrayProtocol):
         self._name = name
         if self._node is not None:
             self._node.name = name
-        if current().listeners:
-            notify(Listener.tensor_named, self)
-        return self
+        named = self
+        for listener in current().listeners:
+            other = listener.tensor_named(named)
+            named = named if other is None else other
+        return named
 
     @property
     def path(self) -> str:
@@ -437,6 +442,7 @@ class Node:
     shape = property(attrgetter("_shape"), doc="The result's shape.")
     dtype = property(attrgetter("_dtype"), doc="The result's dtype.")
     op = property(attrgetter("plan.op"), doc="The Op that ran.")
+    number = property(attrgetter("seq"), doc="In the order of creation.")
 
     @property
     def path(self) -> str:

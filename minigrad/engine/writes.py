@@ -101,7 +101,7 @@ class _Writes:
 
     def check(self, node: Node, saved: Arguments) -> None:
         """Raise OverwrittenError if anything that `node` saved was written after it was made."""
-        for name, value in zip(node.plan.names, saved, strict=True):
+        for name, value in zip(node.plan.saves, saved, strict=True):
             self.check_since(node.seq, node, name, value)
 
     def check_since(self, began: int, node: Node, name: str, value: object) -> None:

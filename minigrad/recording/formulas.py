@@ -115,7 +115,7 @@ def facts_of_node(node: Node, shown: dict[str, str]) -> Declaration:
     """
     op, plan = node.op, node.plan
     names = op.input_names(len(plan.kinds))
-    known: dict[str, Any] = dict(zip(plan.names, node.saved or (), strict=False))
+    known: dict[str, Any] = dict(zip(plan.saves, node.saved or (), strict=False))
     known |= {names[i]: edge for i, edge in zip(plan.needed, node.edges, strict=True)}
     inputs = tuple([known.get(name, _Unknown()) for name in names])
     try:

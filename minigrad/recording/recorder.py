@@ -472,7 +472,7 @@ class Recorder(Listener):
 
     def _note_saved(self, entry: Entry, node: Node, sources: dict[str, int | None]) -> None:
         """Note what an op saved; bytes that an earlier op saved are counted there."""
-        for name, value in zip(node.plan.names, node.saved or (), strict=False):
+        for name, value in zip(node.plan.saves, node.saved or (), strict=False):
             if isinstance(value, np.ndarray):
                 source = entry.id if name == "out" else sources.get(name)
                 entry.saved.append((name, source))
@@ -561,7 +561,7 @@ class Recorder(Listener):
 
     def _note_fault(self, entry: Entry, node: Node) -> None:
         """Note if a plain array that the rules of an op take was written to after it ran."""
-        call, taken = self.call_of(entry), {*node.plan.names, *node.op.settings}
+        call, taken = self.call_of(entry), {*node.plan.saves, *node.op.settings}
         if call is None or (self.keep == "summaries" and not self.checks_ops):
             return
         for edge in self.into(entry):

@@ -101,7 +101,7 @@ class FlopCounter:
         known |= dict(zip(op.auxiliary, by_products, strict=True))
         plan = plan_of(op, needs)
         g = ShapeTensor(out.shape, out.dtype, counter)
-        found = plan.backward(g, tuple([known[name] for name in plan.names]))
+        found = plan.backward(g, tuple([known[name] for name in plan.saves]))
         return RuleCost(counter.flops, tuple([np.shape(gradient) for gradient in found]))
 
     def names_saved(self, op: Op, needs: tuple[bool, ...]) -> tuple[str, ...]:

@@ -142,9 +142,9 @@ def test_a_node_saves_exactly_what_the_rules_of_its_needed_inputs_name(case, inv
         node = out.node
         assert node.plan.needed == needed
         assert len(node.edges) == len(needed)
-        assert len(node.plan.names) == len(set(node.plan.names)) == len(node.saved)
-        assert set(node.plan.names) == _named_by_rules(node.plan, len(tensors))
-        for name, value in zip(node.plan.names, node.saved, strict=True):
+        assert len(node.plan.saves) == len(set(node.plan.saves)) == len(node.saved)
+        assert set(node.plan.saves) == _named_by_rules(node.plan, len(tensors))
+        for name, value in zip(node.plan.saves, node.saved, strict=True):
             position = node.plan.input_of(name)
             if name == "out":
                 assert value is out._data

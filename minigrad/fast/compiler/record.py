@@ -123,7 +123,7 @@ class ProgramRecorder(OutsideOps, Listener):
         if made is None:
             saved: dict[str, Any] = {}
             if node is not None:
-                saved.update(zip(node.plan.names, node.saved or (), strict=False))
+                saved.update(zip(node.plan.saves, node.saved or (), strict=False))
             arrays = [array, *map(saved.get, auxiliary)]
             step = ProgramStep("kernel", op.name, kernel, given, several=bool(auxiliary))
             made = self._record_whole(op, step, arrays)
@@ -135,7 +135,7 @@ class ProgramRecorder(OutsideOps, Listener):
             held = dict(zip(names, given, strict=True))
             held["out"] = Symbol(self.program, value, array)
             held |= dict(zip(auxiliary, made[1:], strict=False))
-            kept = node.plan.names  # nothing else is kept until the backward
+            kept = node.plan.saves  # nothing else is kept until the backward
             self._nodes[node] = {name: held[name] for name in kept if name in held}
         self._names.append((node if node is not None else output, "", value))
 
@@ -244,7 +244,7 @@ class ProgramRecorder(OutsideOps, Listener):
     ) -> list[Symbol | None]:
         """A node's rules on arrays, and the same on Symbols."""
         self._names.append((node, "d_", gradient.value))
-        known, names = take(node), node.plan.names
+        known, names = take(node), node.plan.saves
         arguments = tuple(known.get(name, v) for name, v in zip(names, saved, strict=True))
         self.program.op, self.program.path = f"d_{node.op.name}", f"backward of {node.path}"
         args, op = (gradient, arguments), node.op
