@@ -23,7 +23,7 @@ def test_files_and_folders_that_are_named_are_there():
 
 def test_it_is_short():
     lines = README.splitlines()
-    assert len(lines) <= 160
+    assert len(lines) <= 120
     assert not [x for x in lines if len(x) > 100 and not x.startswith("python3 -m venv")]
 
 
