@@ -1,13 +1,13 @@
-"""A GPT of characters learns the text of Python's own help, writes some, and can be taken up again.
+"""A GPT of characters learns the text of Python's own help: 2.0 nats a character, guessing has 4.6.
 
-    python examples/char_gpt.py --watch flow.svg       train, write, show the gradient over training
     python examples/char_gpt.py --run gpt.npz          keep the run there; again: go on from there
 
 The text ships with Python (`pydoc_data.topics`, half a million characters). The loss is the mean
--log p of the next character; guessing all characters alike would give log 97 = 4.6.
+-log p of the next character, on text that it never saw.
 """
 
 import argparse
+from itertools import chain, repeat
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -21,97 +21,73 @@ from minigrad.optim import AdamW, clip_grad_norm, schedule
 
 TEXT = "\n".join(topics[name] for name in sorted(topics))
 CHARACTERS = sorted(set(TEXT))
+NUMBER = {character: i for i, character in enumerate(CHARACTERS)}
 LENGTH, BATCH, STEPS, QUICK = 64, 16, 600, 60
 
 
-def encode(text: str) -> np.ndarray:
-    number = {c: i for i, c in enumerate(CHARACTERS)}
-    return np.array([number[c] for c in text])
+def windows(text: str) -> np.ndarray:
+    """(N, LENGTH + 1) numbers of characters, side by side."""
+    n = len(text) // (LENGTH + 1)
+    tokens = np.array([NUMBER[character] for character in text[: n * (LENGTH + 1)]])
+    return tokens.reshape(n, LENGTH + 1)
 
 
-class Run:
-    """What a training run is made of; `parts` is what goes into its file."""
-
-    def __init__(self, steps: int) -> None:
-        tokens = encode(TEXT)
-        cut = len(tokens) * 9 // 10 // (LENGTH + 1) * (LENGTH + 1)
-        learn, self.test = tokens[:cut].reshape(-1, LENGTH + 1), tokens[cut:]
-        self.model = LanguageModel(
-            len(CHARACTERS), d_model=64, n_heads=4, n_layers=2, max_len=LENGTH,
-            rng=np.random.default_rng(0), dtype=np.float32,
-        )  # fmt: skip
-        self.optimizer = AdamW(self.model.parameters(), lr=4e-3)
-        self.decay = schedule.cosine(self.optimizer, steps=steps, warmup=steps // 10, end=0.05)
-        self.data = batches(learn, batch_size=BATCH, rng=np.random.default_rng(0), drop_last=True)
-        self.parts = {"model": self.model, "optimizer": self.optimizer}
-        self.parts |= {"decay": self.decay, "data": self.data}
-        self.step = mg.compile(self._step)
-
-    def _step(self, tokens: np.ndarray) -> mg.Tensor:
-        self.optimizer.zero_grad()
-        logits = self.model(tokens[:, :-1])  # (B, n, 97)
-        loss = mg.cross_entropy(logits.reshape(-1, len(CHARACTERS)), tokens[:, 1:].reshape(-1))
-        loss.backward()
-        clip_grad_norm(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.decay.step()
-        return loss
-
-    def forever(self):
-        while True:
-            yield from self.data
-
-    def train(self, steps: int, flow: mg.watch, kept: Path | None) -> None:
-        following = self.forever()
-        bar = tqdm(range(self.optimizer.steps, steps), "char_gpt")
-        for t in bar:
-            loss = self.step(next(following)).item()
-            flow.log(loss=loss)
-            bar.set_postfix(loss=float(loss), refresh=False)
-            if kept and (t + 1) % 100 == 0:
-                mg.save(kept, **self.parts, step=t + 1)
-
-    def test_loss(self) -> float:
-        """On text never seen, in windows side by side."""
-        n = len(self.test) // (LENGTH + 1)
-        windows = self.test[: n * (LENGTH + 1)].reshape(n, LENGTH + 1)[:200]
-        with mg.no_grad():
-            logits = self.model(windows[:, :-1])
-            wanted = windows[:, 1:].reshape(-1)
-            return mg.cross_entropy(logits.reshape(len(wanted), -1), wanted).item()
-
-    def write(self, start: str, count: int, rng: np.random.Generator) -> str:
-        """The start, continued: each character drawn by the model's probabilities, at 0.7."""
-        text = start
-        with mg.no_grad():
-            for _ in range(count):
-                window = encode(text[-LENGTH:])[None]
-                logits = self.model(window).numpy()[0, -1].astype(float)
-                text += CHARACTERS[rng.choice(len(logits), p=mg.softmax(logits / 0.7))]
-        return text
+def written(model: LanguageModel, start: str, count: int, rng: np.random.Generator) -> str:
+    """The start, continued: each character drawn by the model's probabilities, at 0.7."""
+    text = start
+    with mg.no_grad():
+        for _ in range(count):
+            tokens = np.array([[NUMBER[character] for character in text[-LENGTH:]]])
+            logits = model(tokens).numpy()[0, -1].astype(float)
+            text += CHARACTERS[rng.choice(len(logits), p=mg.softmax(logits / 0.7))]
+    return text
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--quick", action="store_true", help=f"{QUICK} steps")
-    arguments.add_argument("--steps", type=int, default=STEPS)
-    arguments.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")
-    arguments.add_argument("--watch", metavar="FILE.svg", help="a heat map of training")
-    options = arguments.parse_args()
-    steps = QUICK if options.quick else options.steps
-    run = Run(steps)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} steps, not {STEPS}")
+    parser.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")
+    options = parser.parse_args()
+    steps = QUICK if options.quick else STEPS
+
+    learn, test = windows(TEXT[: len(TEXT) * 9 // 10]), windows(TEXT[len(TEXT) * 9 // 10 :])
+    rng = np.random.default_rng(0)
+    model = LanguageModel(
+        len(CHARACTERS), d_model=64, n_heads=4, n_layers=2, max_len=LENGTH, rng=rng,
+        dtype=np.float32,
+    )  # fmt: skip
+    optimizer = AdamW(model.parameters(), lr=4e-3)
+    decay = schedule.cosine(optimizer, steps=steps, warmup=steps // 10, end=0.05)
+    data = batches(learn, batch_size=BATCH, rng=rng, drop_last=True)
+    parts = {"model": model, "optimizer": optimizer, "decay": decay, "data": data}
+    done = 0
     if options.run and options.run.exists():
-        print(f"taken up after step {mg.load(options.run, **run.parts)['step']}")
-    with mg.watch(run.model, every=10) as flow:
-        run.train(steps, flow, options.run)
-    if options.watch:
-        print("the gradient over training:", flow.draw(options.watch))
-    print(run.write("The import statement", 200, np.random.default_rng(0)))
-    loss = run.test_loss()
+        done = mg.load(options.run, **parts)["step"]
+        print(f"taken up after step {done}")
+
+    @mg.compile
+    def step(tokens: np.ndarray) -> mg.Tensor:
+        optimizer.zero_grad()
+        loss = mg.cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])  # of (B, n, 97)
+        loss.backward()
+        clip_grad_norm(model.parameters(), 1.0)
+        optimizer.step()
+        decay.step()
+        return loss
+
+    following = chain.from_iterable(repeat(data))  # epoch after epoch
+    bar = tqdm(range(done + 1, steps + 1), "char_gpt")
+    for t in bar:
+        bar.set_postfix(loss=step(next(following)).item(), refresh=False)
+        if options.run and t % 100 == 0:
+            mg.save(options.run, **parts, step=t)
+    print(written(model, "The import statement", 200, rng))
+    with mg.no_grad():
+        loss = mg.cross_entropy(model(test[:200, :-1]), test[:200, 1:]).item()
     print(f"loss of text never seen after {steps} steps: {loss:.2f} (guessing: 4.6)")
-    assert loss < (3.4 if steps < STEPS else 2.1)
+    assert loss < (3.4 if options.quick else 2.1)
 
 
 if __name__ == "__main__":

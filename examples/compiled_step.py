@@ -13,8 +13,6 @@ Each of these is a line or a few of what is printed. Then the same step runs eag
 gradient must agree.
 """
 
-import argparse
-
 import numpy as np
 
 import minigrad as mg
@@ -42,11 +40,6 @@ def gradients(compiled: bool) -> tuple[list[np.ndarray], str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
-    parser.parse_args()
     eager, _ = gradients(compiled=False)
     compiled, source = gradients(compiled=True)
     print(source)

@@ -1,8 +1,6 @@
 """Handwritten digits, read by three small models: a multilayer perceptron, a convolutional network,
 a vision transformer.
 
-    python examples/digits.py --watch flow.svg         the gradient over the training of each
-
 The images are 8×8 pixels of 16 greys: 1,797 of the "Optical Recognition of Handwritten Digits" of
 the UCI repository (E. Alpaydin & C. Kaynak, 1998, doi:10.24432/C50P49, CC BY 4.0); see digits.md.
 """
@@ -84,7 +82,7 @@ def accuracy(model: Module, X: np.ndarray, y: np.ndarray) -> float:
     return float((found == y).mean())
 
 
-def train(model: Module, epochs: int, watch: str | None) -> float:
+def train(model: Module, epochs: int) -> float:
     """The share of right answers on images never seen."""
     X, y, X_test, y_test = images()
     data = batches(X, y, batch_size=32, rng=np.random.default_rng(1))
@@ -101,35 +99,28 @@ def train(model: Module, epochs: int, watch: str | None) -> float:
         decay.step()
         return loss
 
-    with mg.watch(model, every=20) as flow:
-        bar = tqdm(range(epochs), type(model).__name__)
-        for _ in bar:
-            for x, digit in data:
-                loss = step(x, digit)
-                flow.log(loss=loss)
-            bar.set_postfix(loss=float(loss), refresh=False)
-    if watch:
-        print("  the gradient over training:", flow.draw(watch))
+    bar = tqdm(range(epochs), type(model).__name__)
+    for _ in bar:
+        for x, digit in data:
+            loss = step(x, digit)
+        bar.set_postfix(loss=loss.item(), refresh=False)
     return accuracy(model, X_test, y_test)
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
-    arguments.add_argument("--watch", metavar="FILE.svg", help="a heat map of training")
-    options = arguments.parse_args()
+    parser.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
+    quick = parser.parse_args().quick
     for kind, goal, epochs in (MLP, 0.97, 20), (CNN, 0.98, 8), (ViT, 0.96, 16):
         model = kind(np.random.default_rng(0))
-        suffix = f".{kind.__name__.lower()}.html"
-        page = options.watch and str(Path(options.watch).with_suffix(suffix))
-        found = train(model, 4 if options.quick else epochs, page)
+        found = train(model, 4 if quick else epochs)
         size = sum(p.size for p in model.parameters())
         print(
             f"{kind.__name__:4} {size:7,} numbers   {found:.1%} of 450 digits never seen are right"
         )
-        assert found >= (0.75 if options.quick else goal)
+        assert found >= (0.75 if quick else goal)
 
 
 if __name__ == "__main__":

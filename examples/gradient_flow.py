@@ -8,7 +8,6 @@ The rms over all rows hides this: a few rows whose two best keys happen to be cl
 carry it. So the row in the middle is asked: half of all tokens get even less than it.
 """
 
-import argparse
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,11 +40,6 @@ def through_softmax(factor: float) -> Flow:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
-    parser.parse_args()
     bare, scaled = through_softmax(1.0), through_softmax(1 / np.sqrt(D_K))
     print("scores      variance  top weight  rms of ∂L/∂S  middle row")
     for name, flow in (("q·k", bare), ("q·k/√d_k", scaled)):

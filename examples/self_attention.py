@@ -6,8 +6,6 @@ Then the same numbers through the layer, with identity projections, and its grad
 formulas derived by hand.
 """
 
-import argparse
-
 import numpy as np
 
 import minigrad as mg
@@ -19,11 +17,6 @@ V = np.array([[[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]])  # (1, 2, 3)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
-    parser.parse_args()
     q, k, v = (mg.tensor(x, requires_grad=True) for x in (Q, K, V))
     S = mg.scale(q @ k.mT, 1 / np.sqrt(3))  # (1, 2, 2)
     A = mg.softmax(S)  # (1, 2, 2)   rows sum to 1

@@ -5,8 +5,6 @@ the entries has to change. Then each head is computed by itself, from its own co
 and W_V and its own rows of W_O, and all of them added up are the layer's output.
 """
 
-import argparse
-
 import numpy as np
 
 from layers import MultiHeadAttention, merge_heads, scaled_dot_product_attention, split_heads
@@ -32,11 +30,6 @@ def one_head(layer: MultiHeadAttention, X: np.ndarray, head: int) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
-    parser.parse_args()
     X = np.random.default_rng(0).normal(size=(B, N, D))
     print(f"{'':26}{'shape':15}{'strides in bytes':19}")
     parts = X.reshape(B, N, HEADS, WIDTH)
