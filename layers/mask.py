@@ -110,7 +110,10 @@ def padded_rows(
     rows: Sequence[NDArray[np.integer]],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of tokens as one array, filled up with zeros behind each, and their lengths."""
-    return mg.data.pad_sequences(rows).astype(np.intp), np.array([len(row) for row in rows])
+    lengths = np.array([len(row) for row in rows])
+    padded = np.zeros((len(rows), lengths.max()), np.intp)
+    padded[np.arange(lengths.max()) < lengths[:, None]] = np.concatenate(rows)
+    return padded, lengths
 
 
 @overload

@@ -81,14 +81,6 @@ numel, num_parameters | sum(p.size for p in model.parameters()) | print(model) s
 _cache | layer.cache | X, Q, K, V, A, O, C and the mask of a forward on an array.
 """
 
-OPTIMIZER_HABITS = """
-param_groups | optimizer.lr | A number, to read and to set; parts with settings of their own are optimizer.groups.
-learning_rate | optimizer.lr | To read and to set.
-params | optimizer.parameters | A list of tensors.
-state | optimizer.state_dict() | Copies of all that it keeps.
-minimize, apply_gradients | optimizer.step() | After loss.backward().
-"""
-
 FUNCTION_HABITS = """
 cat, concat | mg.concatenate([x, x], axis=0) | NumPy's name.
 manual_seed, seed, set_seed | layers.seed(0) | For layers made without rng=; dropout and batches take rng=np.random.default_rng(0).
@@ -135,18 +127,12 @@ value_and_grad, GradientTape | mg.grad(mg.sum(x * x), [x]) | Or loss.backward(),
 jacrev, jacfwd, hessian | mg.jacobian(mg.square, x.detach()) | mg.hvp, mg.vjp and mg.jvp go without the whole matrix.
 vmap | x @ x.T | Ops take leading axes as batches.
 DataLoader, TensorDataset, Dataset | mg.data.batches(np.ones((4, 2)), np.ones(4), batch_size=2, rng=rng) | rng shuffles anew in each epoch.
-pad_sequence | mg.data.pad_sequences([[1, 2, 3], [4]], -1) | batches(..., pad=0) pads each batch.
 Adagrad, Adadelta, RAdam, NAdam, LBFGS, Adamax | mg.optim.Adam(model.parameters(), lr=1e-3) | SGD, RMSprop, Adam and AdamW are offered.
 lr_scheduler, CosineAnnealingLR, LambdaLR | mg.optim.schedule.cosine(optimizer, 100) | Its step() sets optimizer.lr.
 StepLR | mg.optim.schedule.step(optimizer, 30, factor=0.1) | Its step() sets optimizer.lr.
 LinearLR | mg.optim.schedule.linear(optimizer, 100) | Its step() sets optimizer.lr.
-OneCycleLR | mg.optim.schedule.one_cycle(optimizer, 100) | The highest rate is optimizer.lr as it was.
-ReduceLROnPlateau | mg.optim.schedule.plateau(optimizer, patience=5) | Its step(loss) lowers optimizer.lr once the loss stops falling.
-ExponentialLR | mg.optim.schedule.exponential(optimizer, 0.99) | Its step() multiplies optimizer.lr.
 clip_grad_norm_ | mg.optim.clip_grad_norm(model.parameters(), 1.0) | It returns the norm before clipping.
-clip_grad_value_ | mg.optim.clip_grad_value(model.parameters(), 1.0) | Entry by entry.
 GradScaler, autocast, amp | mg.optim.LossScale(optimizer) | For training in float16.
-EMA, swa_utils, AveragedModel | mg.optim.MovingAverage(model.parameters(), 0.99) | The exponential moving average of weights.
 ModuleList, ModuleDict | [Linear(3, 3), Linear(3, 2)] | A list or dict assigned to an attribute; its layers' parameters are found.
 MLP, Neuron | Sequential(Linear(3, 16), mg.tanh, Linear(16, 1)) | Functions stand between layers as they are.
 ReLU, Activation | Sequential(Linear(3, 5), mg.relu, Linear(5, 2)) | Functions stand between layers as they are.
@@ -163,7 +149,7 @@ LayerNormalization | layers.LayerNorm(8) | Over the last axis.
 Dropout1d, Dropout2d, Dropout3d | layers.Dropout(0.1) | Entry by entry.
 Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder, CrossEntropyLoss, cross_entropy_loss, L1Loss, MSELoss, HuberLoss, Identity | from minigrad import layers | Layers stand in layers.
 Adam, AdamW, RMSprop, SGD, clip_grad_norm, schedule | mg.optim.Adam(model.parameters(), lr=1e-3) | Optimizers stand in mg.optim.
-batches, pad_sequences | mg.data.batches(np.ones((4, 2)), batch_size=2) | It stands in mg.data.
+batches | mg.data.batches(np.ones((4, 2)), batch_size=2) | It stands in mg.data.
 Dense | Linear(3, 2) | d_in and d_out.
 SimpleRNN | layers.RNN(3, 5) | d_in and d_hidden.
 Bidirectional | layers.LSTM(3, 5, bidirectional=True) | GRU and RNN take it too.
@@ -246,7 +232,7 @@ out, state = lstm(x) | layers.LSTM(3, 5)(words[..., :3], return_state=True) | Wi
 out, weights = attention(x, x, x) | layers.SelfAttention(8, 4, 4)(words, return_weights=True) | One X for queries, keys and values; context= is for others.
 values, indices = x.max(1) | x.max(axis=1), x.argmax(axis=1) | Each by itself.
 x.std(), x.var() divide by n - 1 | mg.std(x, ddof=1), mg.var(x, ddof=1) | NumPy's: by n unless ddof says otherwise.
-parameter groups that spare biases and norms the weight decay | mg.optim.AdamW(model.parameters(), weight_decay=0.1, no_decay=True) | Those of fewer than two axes; or a rule: no_decay=lambda p: p.name == "b".
+parameter groups that spare biases and norms the weight decay | mg.optim.AdamW([{"parameters": [layer.W]}, {"parameters": [layer.b], "weight_decay": 0.0}]) | Dicts of parameters and the settings that differ.
 nn.Linear keeps W as (out, in) | Linear(3, 2).W.shape | (d_in, d_out): x W, not x Wᵀ: transpose PyTorch's weights.
 classes at axis 1 in cross_entropy | layers.cross_entropy_loss(image, targets[:, None, None] % 3 * np.ones((1, 4, 4), int), axis=1) | Classes are the last axis unless axis= says otherwise.
 x += y writes into x | x = x * 2 | It makes a new tensor, as x = x + y does; only within mg.no_grad() does it write, into a leaf.
@@ -351,7 +337,6 @@ def markdown() -> str:
         ("Silent differences", DIFFERENCES),
         ("Tensors", TENSOR_HABITS),
         ("Layers", LAYER_HABITS),
-        ("Optimizers", OPTIMIZER_HABITS),
         ("Functions and classes", FUNCTION_HABITS),
         ("Keywords", KEYWORD_HABITS),
     ):

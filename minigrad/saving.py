@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import deepcopy
-from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError
-from .engine.refusals import explained
 from .engine.types import Array, StateDict
-from .files import is_special, make_folder, open_regular, resolve, writing
+from .optim import Optimizer
 
 __all__ = ["load", "save"]
 
@@ -36,26 +35,22 @@ class HasState(Protocol):
 Part: TypeAlias = HasState | np.random.Generator
 PlainData: TypeAlias = Any  # numbers, text, arrays, and lists and dicts of them
 
-FILE_VERSION = 1
+FILE_VERSION = 2
 JSON_NAME = "minigrad.json"  # the name of the JSON text among the arrays
 ARRAY_KEY = "minigrad.array"  # stands in that text where an array is
 
 
-@explained
 def save(
     path: str | os.PathLike[str],
     *,
     step: PlainData = None,
     note: PlainData = None,
-    keep: int = 2,
     **parts: Part | None,
 ) -> Path:
     """Write a training run into one file; a kill at any moment leaves the one before it whole.
 
-    The file is written under another name, flushed to the disk, then renamed. What `path` held
-    becomes `path.1`, that one `path.2`, up to `keep` files. A run that is loaded ends in the same
-    bits as one that was never stopped; with a compiled step, whose first call runs eagerly, it ends
-    in the same numbers to rounding.
+    A run that is loaded ends in the same bits as one that was never stopped. What an optimizer
+    keeps goes by the names of its parameters, where their model is saved and loaded with it.
 
     Args:
         parts: model=, optimizer=, schedule=, data=, rng=, or any name: generators, and whatever has
@@ -71,9 +66,9 @@ def save(
     ...     print(load(path, model=Linear(3, 2))["step"])
     7
     """
-    if keep < 1:
-        raise ArgumentError(f"save: keep must be at least 1, got {keep}")
-    states = {name: state_of(part) for name, part in parts.items() if part is not None}
+    given = {name: part for name, part in parts.items() if part is not None}
+    paths = _paths(given)
+    states = {name: _state_of(part, paths, "save") for name, part in given.items()}
     arrays: dict[str, Array] = {}
     about = {
         "minigrad": FILE_VERSION,
@@ -83,54 +78,53 @@ def save(
     }
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     path = Path(path)
-    make_folder(path.parent, "save")
-    target = resolve(path, "save")
-    kept = [] if is_special(target) else _names(target, keep)
-    for name in kept:
-        resolve(name, "save")  # an older file's name may be a folder
-    with writing(target, "save", sync=True, before=lambda: _shift(kept)) as file:
+    with suppress(OSError, ValueError):  # then `writing` says why
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path, "save", sync=True) as file:
         np.savez(file, **{JSON_NAME: text}, **arrays)  # type: ignore[arg-type]
-    if kept:
-        _sync_folder(target.parent)
     return path
 
 
-@explained
 def load(path: str | os.PathLike[str], **parts: Part | None) -> StateDict:
     """Put a saved run back into the parts given by name; all of it fits, or nothing is changed.
 
-    Where the file is damaged, or is none of ours, the one saved before it is used, with a warning.
-
-    Returns: "step" and "note" as they were saved, "path" of the file that was read, and the states
-        of parts that were not asked for.
-    Raises: FileError if no file can be read; ArgumentError that lists all that does not fit.
+    Returns: "step" and "note" as they were saved, and the states of parts that were not asked for.
+    Raises: FileError if the file cannot be read; ArgumentError that lists all that does not fit.
     """
-    found, about = _newest(Path(path))
+    about = _read(Path(path))
     states = about["parts"]
     wanted = {name: part for name, part in parts.items() if part is not None}
-    before = {name: state_of(part, "load") for name, part in wanted.items()}
+    paths = _paths(wanted)
+    before = {name: _state_of(part, paths, "load") for name, part in wanted.items()}
     wrong = [f"{name}: not in the file" for name in wanted if name not in states]
-    for name, part in wanted.items():
-        if name in states:
-            try:
-                restore(part, states[name])
-            except KeyError as error:
-                wrong.append(f"{name}: its state in the file has no {error}; save the run anew")
-            except Exception as error:  # whatever a part of a user's own raises
-                wrong.append(f"{name}: {_said(error)}")
+    for name in wanted.keys() & states:
+        try:
+            _restore(wanted[name], states[name], paths)
+        except Exception as error:  # whatever a part of a user's own raises
+            wrong.append(f"{name}: {error or type(error).__name__}")
     if wrong:
         for name, part in wanted.items():
             with suppress(Exception):  # listed above
-                restore(part, before[name])
-        raise ArgumentError("\n  ".join([f"load: nothing was loaded from {found}", *wrong]))
+                _restore(part, before[name], paths)
+        lines = [f"load: nothing was loaded from {path}", *sorted(wrong)]
+        raise ArgumentError("\n  ".join(lines))
     rest = {name: state for name, state in states.items() if name not in wanted}
-    return {"step": about["step"], "note": about["note"], "path": found} | rest
+    return {"step": about["step"], "note": about["note"]} | rest
 
 
 # ---------------------------------------------------------------- states
 
 
-def state_of(part: Part, call: str = "save") -> StateDict:
+def _paths(parts: Mapping[str, Part]) -> dict[int, str]:
+    """By id, the path of each parameter of the models among the parts."""
+    return {
+        id(p): f"{name}.{path}"
+        for name, part in parts.items()
+        for path, p in getattr(part, "named_parameters", dict)()
+    }
+
+
+def _state_of(part: Part, paths: Mapping[int, str], call: str) -> StateDict:
     """The arrays and plain values of a part, nested."""
     if isinstance(part, np.random.Generator):
         return dict(deepcopy(part.bit_generator.state))
@@ -139,21 +133,41 @@ def state_of(part: Part, call: str = "save") -> StateDict:
             f"{call}: a {type(part).__name__} has no state_dict, so it cannot be kept; give the "
             "model itself, and plain values as step= or note="
         )
-    state = part.state_dict()
-    generators = {path: state_of(generator) for path, generator in _generators(part).items()}
-    return {"state": state} | ({"generators": generators} if generators else {})
+    state = {"state": part.state_dict()}
+    if isinstance(part, Optimizer):
+        state["paths"] = [paths.get(id(p)) for p in part.parameters]
+    if generators := _generators(part):
+        state["generators"] = {k: _state_of(x, paths, call) for k, x in generators.items()}
+    return state
 
 
-def restore(part: Part, state: StateDict) -> None:
+def _restore(part: Part, state: StateDict, paths: Mapping[int, str]) -> None:
     if isinstance(part, np.random.Generator):
         part.bit_generator.state = state
         return
     generators, saved = _generators(part), state.get("generators", {})
     if set(generators) != set(saved):
         raise ArgumentError(f"generators: {sorted(generators)} here, {sorted(saved)} in the file")
-    part.load_state_dict(state["state"])
+    own = state["state"]
+    if isinstance(part, Optimizer):
+        own = _in_order(own, state.get("paths", []), [paths.get(id(p)) for p in part.parameters])
+    part.load_state_dict(own)
     for path, generator in generators.items():
-        restore(generator, saved[path])
+        _restore(generator, saved[path], paths)
+
+
+def _in_order(state: StateDict, saved: list[str | None], here: list[str | None]) -> StateDict:
+    """An optimizer's state with what was kept for each parameter in this order of their paths.
+
+    Where the paths of some are not known, it is left in the order of the positions.
+    """
+    if None in saved or None in here or not saved:
+        return state
+    if set(saved) != set(here):
+        only_here, only_there = sorted({*here} - {*saved}), sorted({*saved} - {*here})  # type: ignore[type-var]
+        raise ArgumentError(f"parameters: only here {only_here}, only in the file {only_there}")
+    records = dict(zip(saved, state["parameters"], strict=True))
+    return state | {"parameters": [records[path] for path in here]}
 
 
 def _generators(part: Part) -> dict[str, np.random.Generator]:
@@ -169,19 +183,18 @@ def _generators(part: Part) -> dict[str, np.random.Generator]:
 
 def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> PlainData:
     """Nested plain values for JSON; each array goes into `arrays`, and its name stands for it."""
+    name = path.removeprefix("/")
     if isinstance(value, Mapping):
         if len({*map(str, value)}) < len(value) or ARRAY_KEY in value:
             raise ArgumentError(
-                f"save: keys of {path.removeprefix('/')} are kept as text, of which {[*value]} has "
-                f"some twice, or {ARRAY_KEY!r}, which stands for an array"
+                f"save: keys of {name} are kept as text, of which {[*value]} has some twice, or "
+                f"{ARRAY_KEY!r}, which stands for an array"
             )
         return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_arrays(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
-    if hasattr(value, "__apply__"):  # a Tensor, in the state of a user's own class
-        value = value.numpy()
+    value = value.numpy() if hasattr(value, "__apply__") else value  # a Tensor in someone's state
     if isinstance(value, np.ndarray):
-        name = path.removeprefix("/")
         if value.dtype.hasobject:
             raise ArgumentError(
                 f"save: {name} is an array of Python objects, which would have to be pickled; "
@@ -193,109 +206,101 @@ def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> Pl
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | int | float):
         raise ArgumentError(
-            f"save: {path.removeprefix('/')} is a {type(value).__name__}, which a file cannot keep;"
-            " write numbers, text, arrays, or lists and dicts of them"
+            f"save: {name} is a {type(value).__name__}, which a file cannot keep; write numbers, "
+            "text, arrays, or lists and dicts of them"
         )
     return value
-
-
-# ---------------------------------------------------------------- files
-
-
-def _newest(path: Path) -> tuple[Path, StateDict]:
-    """The newest file that can be read: its path, and what it holds."""
-    newest, *older = _names(Path(os.path.realpath(path)) if path.is_symlink() else path, 1000)
-    first: FileError | None = None
-    for candidate in (newest, *takewhile(Path.exists, older)):
-        try:
-            about = _read(candidate)
-        except FileError as error:
-            first = first or error
-            continue
-        if first is not None:
-            warnings.warn(f"{first}; {candidate} is used instead", stacklevel=3)
-        return candidate, about
-    assert first is not None
-    raise first
 
 
 def _read(path: Path) -> StateDict:
     """The content of one file, whose checksums the zip format tests. Raises: FileError."""
 
     def with_array(entry: dict[str, Any]) -> Any:
-        if set(entry) != {ARRAY_KEY}:
-            return entry
-        name = entry[ARRAY_KEY]
-        if name not in arrays:
-            raise FileError(
-                f"{path} has lost the array {name!r}, which its own list names: something else "
-                "than minigrad has written to it; take an older copy, or save the run anew"
-            )
-        return arrays[name]
+        return arrays[entry[ARRAY_KEY]] if ARRAY_KEY in entry else entry
 
     try:
-        with open_regular(path) as file, np.load(file, allow_pickle=False) as archive:
+        if not path.is_file() and path.exists():  # a pipe would be waited for
+            raise FileError(f"load: {path} is no regular file")
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         about: StateDict = json.loads(arrays.pop(JSON_NAME).tobytes(), object_hook=with_array)
-        known = about["minigrad"]
-        if known == FILE_VERSION:
-            parts = dict(about["parts"])
-            about = {"step": about["step"], "note": about["note"], "parts": parts}
+        version, *_ = (about[name] for name in ("minigrad", "step", "note", "parts"))
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error
-    except FileError as error:
-        raise FileError(f"load: {error}") from None
+    except FileError:
+        raise
     except Exception as error:  # of zip, zlib, NumPy or JSON: each means a damaged file
-        why = f"is damaged, or no file of minigrad: {_why(error)}"
-        raise FileError(f"load: {path} {why}") from error
-    if known != FILE_VERSION:
-        raise FileError(f"load: {path} is of version {known}; this minigrad reads {FILE_VERSION}")
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        if "pickle" in why:  # in place of NumPy's advice to unpickle
+            why = "Python objects are never unpickled, as that could run any program"
+        raise FileError(f"load: {path} is damaged, or no file of minigrad: {why}") from error
+    if version != FILE_VERSION:
+        raise FileError(f"load: {path} is of version {version}; this minigrad reads {FILE_VERSION}")
     return about
 
 
-def _why(error: Exception) -> str:
-    """The error's text; in place of NumPy's advice to unpickle, why that is never done."""
-    if "pickle" in str(error):
-        return "it holds Python objects, which are never unpickled, as that could run any program"
-    return f"it has no {error}" if isinstance(error, KeyError) else _said(error)
+# ---------------------------------------------------------------- the one writer of files
 
 
-def _names(target: Path, keep: int) -> list[Path]:
-    """The newest file's name and those of the older ones, newest first."""
-    return [target, *(target.with_name(f"{target.name}.{i}") for i in range(1, keep))]
+def target_of(path: str | os.PathLike[str], call: str) -> Path:
+    """Where a write to `path` goes: where a symbolic link points, else the path itself.
 
-
-def _shift(names: list[Path]) -> None:
-    """Rename each file to the next older name; the newest stays until it is replaced.
-
-    Another process that saves the same run may remove or make a file in between.
+    Raises: ArgumentError, naming the call, for a folder, a device or a pipe, where there is no
+        folder to write into, and for a name that no file can have.
     """
-    for newer, older in reversed(list(pairwise(names[1:]))):
-        with suppress(FileNotFoundError):
-            os.replace(newer, older)
-    if len(names) < 2:
-        return
-    with suppress(FileNotFoundError, FileExistsError):
-        names[1].unlink(missing_ok=True)
-        try:
-            os.link(names[0], names[1])
-        except (FileNotFoundError, FileExistsError):
-            raise
-        except OSError:  # a file system without links
-            os.replace(names[0], names[1])
+    try:
+        target = Path(os.path.realpath(path))
+        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
+    except PermissionError as error:
+        raise ArgumentError(f"{call}: {str(path)!r}: {error.strerror}") from None
+    except (OSError, ValueError):  # too long, a NUL
+        name = Path(path).name
+        shown = name if len(name) <= 60 else name[:60] + "…"
+        raise ArgumentError(f"{call}: no file can be named {shown!r}") from None
+    if stat.S_ISDIR(mode):
+        raise ArgumentError(f"{call}: {str(path)!r} is a folder; name a file in it")
+    if not stat.S_ISREG(mode):
+        raise ArgumentError(f"{call}: {str(path)!r} is a device or a pipe; name a file")
+    if not target.parent.is_dir():
+        folder = str(Path(path).parent)
+        raise ArgumentError(f"{call}: there is no folder {folder!r} to write {target.name!r} into")
+    return target
 
 
-def _sync_folder(folder: Path) -> None:
-    """Write the new names to the disk too, where the system lets a folder be opened."""
+@contextmanager
+def writing(path: str | os.PathLike[str], call: str, *, sync: bool = False) -> Iterator[IO[bytes]]:
+    """A file to write to, which takes the place of `path`, with its mode, once all is written.
+
+    Each writer has an unfinished file of its own, so that two of one path never share one.
+
+    Args: sync: write it to the disk before it takes the place.
+    Raises: as `target_of`; OSError, as of a full disk.
+    """
+    target = target_of(path, call)
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    unfinished = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.unfinished")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
+        with open(os.open(unfinished, flags, 0o666 if mode is None else mode), "wb") as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        if mode is not None:
+            unfinished.chmod(mode)
+        os.replace(unfinished, target)
     finally:
-        os.close(handle)
+        unfinished.unlink(missing_ok=True)
 
 
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def write(path: str | os.PathLike[str], content: str | bytes, call: str = "draw") -> Path:
+    """Write a file so that it is there whole or not at all. Returns: the path.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write(f"{folder}/notes.md", "Q = X W_Q").read_text()
+    'Q = X W_Q'
+    """
+    with writing(path, call) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return Path(path)

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.data import batches, pad_sequences
+from minigrad.data import batches
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from tests.compare import refusals
 
 X = np.arange(22).reshape(11, 2)
-RAGGED = [[1], [2, 3, 4], [5, 6], [7, 8, 9, 10]]
 
 
 def test_an_epoch_gives_every_example_once_and_pairs_stay_together(rng):
@@ -35,61 +34,41 @@ def test_each_epoch_has_an_order_of_its_own_and_the_same_seed_the_same():
 def test_the_last_batch_is_kept_or_dropped_and_len_counts_it(drop_last, sizes):
     data = batches(X, batch_size=4, drop_last=drop_last)
     assert [len(x) for x in data] == sizes
-    assert len(data) == len(sizes)
-    assert data.epoch == 1
+    assert (len(data), data.epoch) == (len(sizes), 1)
 
 
-def test_tensors_and_other_sequences_are_taken():
-    data = batches(mg.tensor(X), ["abc"[i % 3] for i in range(11)], range(11), batch_size=3)
-    x, words, numbers = next(iter(data))
+class Column:
+    """A column of a table, as pandas has it after its rows were shuffled: labels, not positions."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, label):
+        return {2: "a", 0: "b", 1: "c"}[label]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(["a", "b", "c"])
+
+
+def test_tensors_columns_and_other_sequences_are_taken_by_position():
+    ragged = [[1], [2, 3], [4, 5]]
+    given = mg.tensor(X[:3]), ["a", "b", "c"], range(3), Column(), ragged
+    x, words, numbers, column, lists = next(iter(batches(*given, batch_size=3)))
     np.testing.assert_array_equal(x, X[:3])
-    assert words == ["a", "b", "c"]
     np.testing.assert_array_equal(numbers, [0, 1, 2])
-
-
-def test_a_column_of_a_table_is_taken_by_position_and_not_by_label():
-    class Column:
-        """As pandas has it, after its rows were shuffled."""
-
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, label):
-            return {2: "a", 0: "b", 1: "c"}[label]
-
-        def to_numpy(self):
-            return np.array(["a", "b", "c"])
-
-    (found,) = batches(Column(), batch_size=3)
-    assert found.tolist() == ["a", "b", "c"]
+    assert words == column.tolist() == ["a", "b", "c"]
+    assert lists == ragged
 
 
 def test_a_loop_within_another_over_the_same_batches_leaves_it_alone(rng):
     """As where the accuracy on the training data is measured during an epoch."""
-    data = batches(X, batch_size=4, rng=rng)
-    outer = []
+    data, outer = batches(X, batch_size=4, rng=rng), []
     for x in data:
         outer += x[:, 0].tolist()
         assert sorted(row for y in data for row in y[:, 0].tolist()) == X[:, 0].tolist()
         assert len(outer) <= len(X)
     assert sorted(outer) == X[:, 0].tolist()
     assert data.epoch == 4
-
-
-def test_ragged_examples_are_filled_up_to_the_longest_of_their_batch():
-    first, second = batches(RAGGED, batch_size=2, pad=-1)
-    np.testing.assert_array_equal(first, [[1, -1, -1], [2, 3, 4]])
-    np.testing.assert_array_equal(second, [[5, 6, -1, -1], [7, 8, 9, 10]])
-
-
-def test_padding_keeps_later_axes_and_the_dtype():
-    padded = pad_sequences([np.ones((2, 3), np.float32), np.ones((1, 3), np.float32)])
-    assert (padded.shape, padded.dtype) == ((2, 2, 3), np.float32)
-    np.testing.assert_array_equal(padded[1, 1], np.zeros(3))
-    assert pad_sequences([np.ones((2, 3))]).shape == (1, 2, 3)
-    assert pad_sequences([]).shape == (0, 0)
-    np.testing.assert_array_equal(pad_sequences([[1, 2], [3]], -0.5), [[1, 2], [3, -0.5]])
-    np.testing.assert_array_equal(pad_sequences([[1, 2], [3]], np.nan), [[1, 2], [3, np.nan]])
 
 
 def run(data, stop):
@@ -127,11 +106,9 @@ test_what_is_refused = refusals(
     (lambda: batches(X, batch_size=2, rng=0), DTypeError, r"rng must be a Generator, got 0"),
     (lambda: batches(X, 64, batch_size=2),
      ArgumentError, "a number among them; write batch_size=64"),
+    (lambda: batches(np.ma.masked_equal(X, 3), batch_size=2), DTypeError, r"write x\.filled"),
     (lambda: batches(batch_size=2), ArgumentError, "got none"),
     (lambda: load_state_of(X[:5]), ArgumentError, "batches of 11 examples, the state of 5"),
     (lambda: load_state_of(X, rng=np.random.default_rng(0)),
      ArgumentError, "only one of batches and state has an rng"),
-    (lambda: next(iter(batches(RAGGED, batch_size=2))), ShapeError, "give pad= to fill them up"),
-    (lambda: pad_sequences([np.ones((2, 3)), np.ones((2, 4))]),
-     ShapeError, "only the first axis may differ"),
 )  # fmt: skip

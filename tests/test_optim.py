@@ -1,4 +1,4 @@
-"""Optimizers follow PyTorch's updates."""
+"""Optimizers follow PyTorch's updates; schedules, clipping and float16 what they say."""
 
 from copy import deepcopy
 
@@ -6,34 +6,21 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, OverwrittenError, ShapeError
-from minigrad.optim import (
-    SGD,
-    Adam,
-    AdamW,
-    LossScale,
-    MovingAverage,
-    RMSprop,
-    clip_grad_norm,
-    clip_grad_value,
-    schedule,
-)
+from layers import Linear
+from minigrad.errors import ArgumentError, DTypeError, GradientError, OverwrittenError, ShapeError
+from minigrad.optim import SGD, Adam, AdamW, LossScale, RMSprop, clip_grad_norm, schedule
 from minigrad.optim import optimizer as optim
 from tests.compare import assert_same, refusals
 
 CASES = [
     (SGD, {}),
-    (SGD, {"momentum": 0.9}),
-    (SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    (SGD, {"momentum": 0.9, "weight_decay": 0.01}),
     (Adam, {}),
     (Adam, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
-    (AdamW, {}),
     (AdamW, {"weight_decay": 0.1}),
-    (RMSprop, {}),
-    (RMSprop, {"alpha": 0.9, "momentum": 0.8, "weight_decay": 0.01}),
-    (RMSprop, {"eps": 1e-3, "centered": True}),
-    (RMSprop, {"momentum": 0.8, "centered": True, "weight_decay": 0.01}),
+    (RMSprop, {"alpha": 0.9, "weight_decay": 0.01}),
 ]
+each_case = pytest.mark.parametrize(("kind", "settings"), CASES)
 
 
 def leaf(values, **named):
@@ -50,36 +37,17 @@ def moved(optimizer, gradients):
 # ---------------------------------------------------------------- steps, and groups
 
 
-def biases_and_norms(p):
-    return p.name == "b" or p.ndim < 2
-
-
-@pytest.mark.parametrize(
-    "grouped",
-    [None, "groups", True, biases_and_norms],
-    ids=["alone", "groups", "no_decay", "chosen"],
-)
-@pytest.mark.parametrize(("kind", "settings"), CASES)
-def test_steps_equal_pytorchs(kind, settings, grouped, rng):
-    """Of two parameters in one group; in groups; with biases that spare themselves the decay."""
+@pytest.mark.parametrize("own", [[{}], [{"lr": 0.02, "weight_decay": 0.1}, {"weight_decay": 0.0}]])
+@each_case
+def test_steps_equal_pytorchs_in_one_group_and_in_two(kind, settings, own, rng):
     torch = pytest.importorskip("torch")
-    ours = [leaf(rng.normal(size=(3, 5))), leaf(rng.normal(size=7), name="b"), leaf(np.ones(3))]
+    ours = [leaf(rng.normal(size=(3, 5))), leaf(rng.normal(size=7)), leaf(np.ones(3))]
     theirs = [torch.tensor(p.numpy(), requires_grad=True) for p in ours]
-    settings = settings | ({"weight_decay": 0.3} if callable(grouped) or grouped is True else {})
-    own = [{}, {"weight_decay": 0.0}]
-    if grouped == "groups":
-        own = [{"lr": 0.02, "weight_decay": 0.1}, {"weight_decay": 0.0}]
-    parts = [theirs] if grouped is None else [theirs[:1], theirs[1:]]
-    reference = getattr(torch.optim, kind.__name__)(
-        [{"params": part} | more for part, more in zip(parts, own, strict=False)],
-        lr=0.03,
-        **settings,
-    )
-    given = ours
-    if grouped == "groups":
-        given = [{"parameters": ours[:1]} | own[0], {"parameters": ours[1:]} | own[1]]
-    spared = {} if grouped in (None, "groups") else {"no_decay": grouped}
-    optimizer = kind(given, lr=0.03, **settings, **spared)
+    cuts = [slice(None)] if len(own) == 1 else [slice(0, 1), slice(1, 3)]
+    parts = [{"params": theirs[cut]} | more for cut, more in zip(cuts, own, strict=True)]
+    reference = getattr(torch.optim, kind.__name__)(parts, lr=0.03, **settings)
+    groups = [{"parameters": ours[cut]} | more for cut, more in zip(cuts, own, strict=True)]
+    optimizer = kind(ours if len(own) == 1 else groups, lr=0.03, **settings)
     for _ in range(20):
         for p, t in zip(ours[:2], theirs, strict=False):  # the third has no gradient
             p.grad = rng.normal(size=p.shape)
@@ -90,17 +58,20 @@ def test_steps_equal_pytorchs(kind, settings, grouped, rng):
     np.testing.assert_array_equal(ours[2].numpy(), np.ones(3))
 
 
-def test_a_group_keeps_its_own_weight_decay_and_its_rate_in_proportion():
-    W, b = leaf(np.ones((2, 3))), leaf(np.ones(3))
-    groups = [{"parameters": [W, b], "weight_decay": 0.2, "lr": 0.1}]
-    (group,) = AdamW(groups, lr=0.2, no_decay=True).groups
-    assert group.settings == {"weight_decay": 0.2}
-    first = AdamW([{"parameters": [W, b], "lr": 0.1}], lr=0.2, no_decay=True)
-    assert (first.groups[1].lr_scale, first.groups[1].settings) == (0.5, {"weight_decay": 0.0})
-    other = AdamW([W, b], lr=0.3, weight_decay=0.1, no_decay=True)
-    other.load_state_dict(first.state_dict())
-    assert [group.lr_scale for group in other.groups] == [0.5, 0.5]
-    assert [group.settings for group in other.groups] == [{}, {"weight_decay": 0.0}]
+def test_a_groups_rate_stays_in_proportion_and_is_loaded_with_its_settings():
+    def groups():
+        first = {"parameters": [leaf(np.ones((2, 3)))], "weight_decay": 0.2}
+        return [first, {"parameters": [leaf(np.ones(3))], "lr": 0.1}]
+
+    one, other = AdamW(groups(), lr=0.2), AdamW(groups(), lr=0.4)
+    other.load_state_dict(one.state_dict())
+    for optimizer in (one, other):
+        assert [group.lr_scale for group in optimizer.groups] == [1.0, 0.5]
+        assert [group.settings for group in optimizer.groups] == [{"weight_decay": 0.2}, {}]
+    one.lr = 0.4
+    one.parameters[1].grad = np.ones(3)
+    one.step()
+    np.testing.assert_allclose(one.parameters[1].numpy(), 0.8 * (1 - 0.2 * 0.01 / 0.8), rtol=1e-7)
 
 
 def test_a_step_makes_older_graphs_refuse_to_run_backward():
@@ -112,27 +83,26 @@ def test_a_step_makes_older_graphs_refuse_to_run_backward():
 
 
 def test_a_step_that_fails_has_moved_nothing():
-    v, w = leaf([1.0]), leaf([1.0, 2.0])
+    v, w = leaf([1.0]), leaf([1.0, 2.0], name="w")
     v.grad, w.grad = np.ones(1), np.ones(3)
     optimizer = SGD([v, w], lr=0.1)
-    with pytest.raises(ShapeError):
+    with pytest.raises(ShapeError, match=r"w has shape \(2,\), its gradient \(3,\)"):
         optimizer.step()
     assert (v.item(), optimizer.steps) == (1.0, 0)
 
 
 def test_an_optimizer_shows_its_settings():
-    said = "SGD(lr=0.1, momentum=0.9, weight_decay=0.0, nesterov=False): 1 parameter of 6 numbers"
-    assert repr(SGD([leaf(np.ones((2, 3)))], 0.1, 0.9)) == f"{said}, 0 steps taken"
+    said = "SGD(lr=0.1, momentum=0.9, weight_decay=0.0): 1 parameter of 6 numbers, 0 steps taken"
+    assert repr(SGD([leaf(np.ones((2, 3)))], 0.1, 0.9)) == said
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize(("kind", "settings"), CASES)
+@each_case
 def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(
     kind, settings, order, monkeypatch, rng
 ):
     """Parts of 4 entries of 35 that lie in order; of others, the whole at once."""
-    start, gradients = rng.normal(size=(5, 7)), rng.normal(size=(3, 5, 7))
-    ends = []
+    start, gradients, ends = rng.normal(size=(5, 7)), rng.normal(size=(3, 5, 7)), []
     for part in (4, 1 << 17):
         monkeypatch.setattr(optim, "ENTRIES_PER_PART", part)
         w = leaf(np.asarray(start, order=order))
@@ -140,9 +110,6 @@ def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(
         ends.append(w.data)
     np.testing.assert_array_equal(*ends)
     assert not np.array_equal(ends[0], start)
-
-
-# ---------------------------------------------------------------- subclasses and compiled steps
 
 
 class SignedSGD(SGD):
@@ -158,24 +125,21 @@ def test_a_subclass_has_its_own_update():
     np.testing.assert_array_equal(w.numpy(), [2.5, -4.5])
 
 
-@pytest.mark.parametrize("decays_first", [True, False])
-def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(decays_first):
-    """Also at a call that is compared, after lr was set by hand."""
+def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly():
+    """Also after lr was set by hand."""
     ends = []
     for compiled in (True, False):
         w = leaf([3.0, -5.0])
         optimizer = Adam([w], lr=0.1)
         decay = schedule.cosine(optimizer, steps=8, warmup=2)
-        average = MovingAverage([w], decay=0.5)
 
-        def step(x, w=w, optimizer=optimizer, decay=decay, average=average):
+        def step(x, w=w, optimizer=optimizer, decay=decay):
             optimizer.zero_grad()
             loss = mg.sum(w * w * x)
             loss.backward()
             norm = clip_grad_norm([w], 1.0)
-            updates = [decay, average, optimizer]
-            for one in updates if decays_first else reversed(updates):
-                one.step()
+            optimizer.step()
+            decay.step()
             return loss, norm
 
         step, norms = mg.compile(step) if compiled else step, []
@@ -183,8 +147,7 @@ def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(
             if call == 7:
                 optimizer.lr = 0.4
             norms.append(step(np.ones(2))[1].item())
-        with average.weights():
-            ends.append([norms, [optimizer.lr], w.numpy().tolist()])
+        ends.append([norms, [optimizer.lr], w.numpy().tolist()])
     for one, other in zip(*ends, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
@@ -192,19 +155,18 @@ def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(
 # ---------------------------------------------------------------- what is kept
 
 
-def reloaded(w, optimizer, kind, settings):
-    v = leaf(w.numpy().copy())
+def reloaded(w, optimizer, kind, settings, order="C"):
+    v, state = leaf(w.numpy().copy()), optimizer.state_dict()
     second = kind([v], lr=0.3, **settings)
-    second.load_state_dict(optimizer.state_dict())
+    (record,) = state["parameters"]
+    for name, x in record["kept"].items():
+        record["kept"][name] = x if name == "count" else np.asarray(x, order=order)
+    second.load_state_dict(state)
     return v, second
 
 
 def reloaded_in_another_order_of_memory(w, optimizer, kind, settings):
-    v = leaf(w.numpy().copy())
-    second, state = kind([v], lr=0.3, **settings), optimizer.state_dict()
-    turned = {name: np.asarray(x, order="F") for name, x in state["kept"]["0"].items()}
-    second.load_state_dict(state | {"kept": {"0": turned | {"count": turned["count"].item()}}})
-    return v, second
+    return reloaded(w, optimizer, kind, settings, "F")
 
 
 def copied(w, optimizer, kind, settings):
@@ -212,7 +174,7 @@ def copied(w, optimizer, kind, settings):
 
 
 @pytest.mark.parametrize("again", [reloaded, reloaded_in_another_order_of_memory, copied])
-@pytest.mark.parametrize(("kind", "settings"), CASES)
+@each_case
 def test_an_optimizer_loaded_or_copied_goes_on_as_one_that_never_stopped(
     kind, settings, again, monkeypatch, rng
 ):
@@ -228,13 +190,16 @@ def test_an_optimizer_loaded_or_copied_goes_on_as_one_that_never_stopped(
 
 
 def test_a_state_that_does_not_fit_is_refused_whole():
-    optimizer, other = SGD([leaf([1.0])], lr=0.5), Adam([leaf(np.ones((2, 3)))], lr=0.1)
+    optimizer = SGD([leaf([1.0], name="W")], lr=0.5)
+    other = Adam([leaf(np.ones((2, 3)), name="b"), leaf([1.0])], lr=0.1)
     with pytest.raises(ArgumentError) as error:
         optimizer.load_state_dict(other.state_dict())
-    assert str(error.value).splitlines() == [
+    assert [line.partition("; ")[0] for line in str(error.value).splitlines()] == [
         "load_state_dict(state): nothing was loaded, for SGD",
         "  kind: Adam in the state",
+        "  parameters: 1 here, 2 in the state",
         "  parameter 0: shape (1,) here, (2, 3) in the state",
+        "  parameter 0: W here, b in the state",
     ]
     assert optimizer.lr == 0.5
 
@@ -269,15 +234,9 @@ def test_gradients_that_are_small_or_not_finite_are_told_by_their_norm_and_kept(
 # ---------------------------------------------------------------- schedules
 
 
-def made(schedule_of, lr=0.5):
-    """An optimizer and a schedule of it."""
-    optimizer = SGD([leaf([1.0])], lr=lr)
-    return optimizer, schedule_of(optimizer)
-
-
 def rates(schedule_of, steps):
-    optimizer, one = made(schedule_of)
-    found = []
+    optimizer = SGD([leaf([1.0])], lr=0.5)
+    one, found = schedule_of(optimizer), []
     for _ in range(steps):
         found.append(optimizer.lr)
         one.step()
@@ -289,10 +248,6 @@ TORCHS = {
     "linear": (lambda o: schedule.linear(o, steps=20, end=0.25), "LinearLR",
                {"start_factor": 1.0, "end_factor": 0.25, "total_iters": 20}),
     "step": (lambda o: schedule.step(o, 7, 0.3), "StepLR", {"step_size": 7, "gamma": 0.3}),
-    "step to 0": (lambda o: schedule.step(o, 7, 0.0), "StepLR", {"step_size": 7, "gamma": 0.0}),
-    "exponential": (lambda o: schedule.exponential(o, 0.9), "ExponentialLR", {"gamma": 0.9}),
-    "one_cycle": (lambda o: schedule.one_cycle(o, steps=20), "OneCycleLR",
-                  {"max_lr": 0.5, "total_steps": 20, "cycle_momentum": False}),
 }  # fmt: skip
 
 
@@ -302,53 +257,14 @@ def test_a_schedule_gives_the_learning_rates_of_pytorchs(name):
     ours, theirs, settings = TORCHS[name]
     reference = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
     one, expected = getattr(torch.optim.lr_scheduler, theirs)(reference, **settings), []
-    for i in range(20):
+    for _ in range(20):
         expected.append(reference.param_groups[0]["lr"])
         reference.step()
-        if i < 19:
-            one.step()
+        one.step()
     np.testing.assert_allclose(rates(ours, 20), expected, rtol=1e-9, atol=1e-15)
 
 
-PLATEAUS = [
-    {},
-    {"mode": "max"},
-    {"patience": 2, "factor": 0.5, "cooldown": 3, "threshold": 0.1},
-    {"patience": 0, "factor": 0.3, "end": 0.01},
-]
-
-
-@pytest.mark.parametrize("settings", PLATEAUS)
-def test_on_a_plateau_the_learning_rate_falls_as_pytorchs_does_also_when_loaded(settings):
-    torch = pytest.importorskip("torch")
-    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
-    known = {k: v for k, v in settings.items() if k != "end"}
-    known |= {"min_lr": settings.get("end", 0.0) * 0.5}
-    wanted = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **known)
-    ours, found = made(lambda o: schedule.plateau(o, **settings))
-    losses = np.cumsum(np.random.default_rng(3).normal(size=60)) / 3 + 4
-    for n, loss in enumerate(losses):
-        if n == 30:
-            state = found.state_dict()
-            ours, found = made(lambda o: schedule.plateau(o, **settings))
-            found.load_state_dict(state)
-        found.step(mg.tensor(loss) if n % 2 else loss)
-        wanted.step(loss)
-        np.testing.assert_allclose(ours.lr, theirs.param_groups[0]["lr"], rtol=1e-12)
-    assert ours.lr < 0.5
-
-
-@pytest.mark.parametrize(("mode", "sign"), [("min", -1.0), ("max", -1.0), ("max", 1.0)])
-def test_a_loss_below_zero_that_stays_is_a_plateau_too(mode, sign):
-    """There PyTorch takes an equal loss for a better one."""
-    optimizer, waiting = made(lambda o: schedule.plateau(o, patience=1, mode=mode))
-    for _ in range(3):
-        waiting.step(sign * 5.0)
-    assert optimizer.lr == 0.05
-
-
 WARM = {
-    "constant": lambda o: schedule.constant(o, warmup=4),
     "cosine": lambda o: schedule.cosine(o, steps=20, warmup=4, end=0.1),
     "linear": lambda o: schedule.linear(o, steps=20, warmup=4, end=0.1),
     "step": lambda o: schedule.step(o, every=3, warmup=4),
@@ -360,36 +276,105 @@ def test_a_warm_up_rises_evenly_to_the_highest_rate_and_what_follows_ends_where_
     found = rates(WARM[name], 30)
     np.testing.assert_allclose(found[:5], [0.125, 0.25, 0.375, 0.5, 0.5])
     assert max(found) == 0.5
-    assert all(rate >= 0 for rate in found)
-    if name in ("cosine", "linear"):
-        np.testing.assert_allclose(found[20:], 0.05)
+    np.testing.assert_allclose(found[20:], 0.05 if name != "step" else found[20:])
 
 
-# ---------------------------------------------------------------- averages
+# ---------------------------------------------------------------- float16
 
 
-def test_an_average_is_the_weighted_sum_of_all_weights_so_far_also_when_loaded():
-    w = leaf(np.float32([1.0, 2.0]))
-    average = MovingAverage([w], decay=0.75)
-    expected = w.numpy().copy()
-    for i in range(5):
-        w.assign_(np.float32([i, -i]))
-        average.step()
-        expected = 0.75 * expected + 0.25 * w.numpy()
-    other = MovingAverage([w], decay=0.5)
-    other.load_state_dict(average.state_dict())
-    for one in (average, other):
-        with one.weights():
-            np.testing.assert_allclose(w.numpy(), expected, rtol=1e-6)
-            assert w.dtype == np.float32
-        np.testing.assert_array_equal(w.numpy(), [4.0, -4.0])
+def half(values):
+    return leaf(np.float16(values))
 
 
-def test_an_average_is_loaded_by_position_in_whatever_order_the_state_lists_them():
-    average = MovingAverage([leaf([float(i)]) for i in range(11)])
-    other = MovingAverage([leaf([0.0]) for _ in range(11)])
-    other.load_state_dict(dict(sorted(average.state_dict().items())))
-    assert [x.item() for x in other.state_dict().values()] == [*range(11)]
+@pytest.mark.parametrize("kind", [SGD, Adam])
+def test_a_thousand_steps_too_small_for_float16_move_a_float16_weight(kind):
+    """Also where the optimizer was loaded on the way: the copies of the weights are its state."""
+    w = half([1.0])
+    optimizer = kind([w], lr=1e-4)
+    moved(optimizer, [np.float16([1.0])] * 500)
+    other = kind([w], lr=1e-4)
+    other.load_state_dict(optimizer.state_dict())
+    moved(other, [np.float16([1.0])] * 500)
+    np.testing.assert_allclose(w.numpy(), [0.9], atol=1e-3)
+
+
+def test_a_float16_weight_written_between_steps_goes_on_from_what_was_written():
+    w = half([1.0, 2.0])
+    optimizer = SGD([w], lr=0.5)
+    moved(optimizer, [np.float16([1.0, 1.0])])
+    w.assign_(np.float16([4.0, 1.5]))
+    optimizer.step()
+    np.testing.assert_array_equal(w.numpy(), [3.5, 1.0])
+
+
+def test_an_overflow_skips_the_step_and_halves_the_scale():
+    w = half([100.0])
+    scaler = LossScale(SGD([w], lr=1.0), scale=2.0**12)
+    with np.errstate(over="ignore"):
+        scaler.backward((w * w).sum())
+        scaler.step()
+    assert w.numpy()[0] == 100
+    assert (scaler.scale, scaler.skipped) == (2.0**11, 1)
+
+
+def test_the_scale_doubles_after_an_interval_without_overflow_up_to_the_largest():
+    w, seen = half([1.0]), []
+    scaler = LossScale(SGD([w], lr=0.0), scale=4.0, interval=2, largest=16.0)
+    for _ in range(8):
+        w.grad = None
+        scaler.backward((w * w).sum())
+        scaler.step()
+        seen.append(scaler.scale)
+    assert seen == [4, 8, 8, 16, 16, 16, 16, 16]
+    other = LossScale(SGD([w], lr=0.0))
+    other.load_state_dict(scaler.state_dict())
+    assert (other.scale, other.skipped) == (16, 0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_that_were_unscaled_are_scaled_again_before_more_are_added(compiled):
+    """Whether they were cleared since or not."""
+    w = leaf([1.0, 2.0])
+    scaler = LossScale(SGD([w], lr=1.0), scale=4.0)
+
+    def backward(x):
+        scaler.backward(mg.sum(w * x))
+        scaler.unscale()
+
+    run = mg.compile(backward) if compiled else backward
+    for x in (np.array([1.0, 5.0]), np.array([3.0, 7.0])):
+        run(x)
+        np.testing.assert_array_equal(w.grad, x)
+        w.grad = None
+    run(np.array([1.0, 5.0]))
+    run(np.array([3.0, 7.0]))
+    np.testing.assert_array_equal(w.grad, [4.0, 12.0])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_float16_model_learns_as_its_float32_twin(compiled, rng):
+    X, target = rng.normal(size=(61, 7)), rng.normal(size=(7, 3))
+    losses = {}
+    for dtype in (np.float32, np.float16):
+        model = Linear(7, 3, rng=0, dtype=dtype)
+        optimizer = Adam(model.parameters(), lr=0.05)
+        scaler = LossScale(optimizer, scale=2.0**8, interval=50)
+
+        def step(x, y, model=model, scaler=scaler, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = mg.mean((model(x) - y) ** 2)
+            scaler.backward(loss)
+            scaler.unscale()
+            clip_grad_norm(model.parameters(), 5.0)
+            scaler.step()
+            return loss
+
+        run = mg.compile(step) if compiled else step
+        x, y = X.astype(dtype), (X @ target).astype(dtype)
+        losses[dtype] = [float(run(x, y).item()) for _ in range(120)]
+        assert scaler.scale == 2.0**10
+    np.testing.assert_allclose(losses[np.float16], losses[np.float32], atol=2e-2)
+    assert losses[np.float16][-1] < 0.05
 
 
 # ---------------------------------------------------------------- what is refused
@@ -397,51 +382,29 @@ def test_an_average_is_loaded_by_position_in_whatever_order_the_state_lists_them
 W = leaf([[1.0, 2.0]], name="W")
 
 
-def step_with_a_gradient_of(shape):
-    w = leaf([1.0, 2.0], name="w")
-    w.grad = np.ones(shape)
-    SGD([w]).step()
-
-
-def lacking(name):
-    """The state of an Adam that has moved once, without this entry."""
-    v = leaf([1.0])
-    v.grad = np.ones(1)
-    other = Adam([v])
-    other.step()
-    state = other.state_dict()
-    del state["kept"]["0"][name]
-    other.load_state_dict(state)
+def overflow_that_no_scale_can_mend():
+    w = half([1.0])
+    w.grad = np.float16([np.inf])
+    LossScale(SGD([w], lr=1.0), scale=1.0).step()
 
 
 test_what_is_refused = refusals(
     (lambda: SGD([W], lr=-1), ArgumentError, "lr must be at least 0, got -1"),
-    (lambda: step_with_a_gradient_of(3), ShapeError, r"w has shape \(2,\), its gradient \(3,\)"),
     *((lambda make=make: make(SGD([W]), steps=5, warmup=5), ArgumentError,
-       "steps must exceed warmup, got 5 and 5")
-      for make in (schedule.cosine, schedule.linear, schedule.one_cycle)),
+       "steps must exceed warmup, got 5 and 5") for make in (schedule.cosine, schedule.linear)),
     (lambda: schedule.step(SGD([W]), every=0), ArgumentError, "every must be at least 1"),
-    (lambda: schedule.exponential(SGD([W]), -0.1), ArgumentError,
-     "factor must be at least 0, got -0.1"),
-    (lambda: SGD([W], nesterov=True), ArgumentError, "nesterov needs a momentum"),
+    (lambda: schedule.step(SGD([W]), 3, warmup=-1), ArgumentError, "warmup must be at least 0"),
+    (lambda: schedule.linear(W, 9), DTypeError, "optimizer must be one of minigrad.optim"),
     (lambda: Adam([W], betas=(0.9, 1.0)), ArgumentError, r"betas must lie in \[0, 1\)"),
+    (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"alpha must lie in \[0, 1\)"),
     (lambda: Adam([]), ArgumentError, "got no parameters"),
-    (lambda: Adam([W], lr="1e-3"), DTypeError, "got '1e-3'; write lr=float"),
+    (lambda: Adam([W], lr="1e-3"), DTypeError, "lr must be a number, got '1e-3'"),
     (lambda: Adam([W * 2]), DTypeError, "each must be a leaf Tensor"),
+    (lambda: Adam([Linear(3, 2)]), DTypeError, r"write model\.parameters\(\)"),
     (lambda: Adam(W), DTypeError, r"must be a list of Tensors, got a Tensor; write \[w\]"),
     (lambda: Adam(3), DTypeError, r"got a int; write model\.parameters\(\)"),
-    (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"alpha must lie in \[0, 1\)"),
-    (lambda: AdamW([W], no_decay="bias"), DTypeError, "write no_decay=lambda p: p.ndim < 2"),
-    (lambda: schedule.plateau(W), DTypeError, "the first argument is an optimizer"),
-    (lambda: schedule.plateau(SGD([W])).step([1.0, 2.0]), DTypeError, r"one number, got \[1.0,"),
-    (lambda: schedule.plateau(SGD([W])).step(mg.tensor([1.0, 2.0])), DTypeError, "one number"),
-    (lambda: schedule.plateau(SGD([W]), mode="up"), ArgumentError, 'must be "min" or "max"'),
-    (lambda: schedule.plateau(SGD([W]), factor=2.0), ArgumentError, "0 <= factor < 1"),
-    (lambda: schedule.plateau(SGD([W])).load_state_dict({"lr": 1.0}), ArgumentError,
-     "no state of a Plateau: it has no best, waited, resting, lowest"),
-    (lambda: LossScale(SGD([W])).load_state_dict({}), ArgumentError, "no state of a LossScale: it"),
-    (lambda: schedule.constant(SGD([W])).load_state_dict({}), ArgumentError, "it has no lr, steps"),
-    (lambda: schedule.constant(W), DTypeError, "the first argument is an optimizer, got a Tensor"),
+    (lambda: Adam({"w": W}), DTypeError, r"got a dict; write parameters\.values\(\)"),
+    (lambda: Adam({"parameters": [W]}), DTypeError, r"got a dict; write \[\{...\}\]"),
     (lambda: SGD([mg.tensor([1.0])]), ArgumentError, r"parameter 0 of shape .* needs no gradient"),
     (lambda: SGD([{"parameters": [W], "momentun": 0.9}]),
      ArgumentError, "has no setting 'momentun'; it has lr, momentum,"),
@@ -449,13 +412,10 @@ test_what_is_refused = refusals(
     (lambda: SGD([{"parameters": [W], "weight_decay": -1}]),
      ArgumentError, "weight_decay must be at least 0, got -1"),
     (lambda: SGD([W, leaf([1.0]), W]), ArgumentError,
-     r"SGD\(parameters\): parameter 0 \(W\) of shape \(1, 2\) comes again at 2"),
-    (lambda: SGD([{"parameters": [W]}, {"parameters": [W]}]), ArgumentError, "comes again"),
-    *((lambda name=name: lacking(name), ArgumentError, f"parameter 0: the state has no {name}")
-      for name in ("square", "count")),
+     r"SGD\(parameters\): parameter 2 \(W\) of shape \(1, 2\) is parameter 0 too"),
+    (lambda: SGD([{"parameters": [W]}, {"parameters": [W]}]), ArgumentError, "is parameter 0 too"),
     (lambda: SGD([W]).load_state_dict({"lr": 3}), ArgumentError, "no state of an optimizer"),
-    (lambda: MovingAverage([W]).load_state_dict({"0": np.ones(3)}), ArgumentError, "has shapes"),
-    (lambda: MovingAverage([W], decay=1.0), ArgumentError, r"decay must lie in \[0, 1\), got 1"),
     (lambda: clip_grad_norm([W], 0), ArgumentError, "max_norm must be above 0, got 0"),
-    (lambda: clip_grad_value([W], -1), ArgumentError, "max_value must be above 0, got -1"),
+    (lambda: LossScale(SGD([W]), scale=0.5), ArgumentError, "scale <= largest"),
+    (overflow_that_no_scale_can_mend, GradientError, r"mg\.anomaly"),
 )  # fmt: skip

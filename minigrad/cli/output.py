@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..engine.errors import ArgumentError
-from ..files import is_special, move_into_place
+from ..saving import target_of, write
 from ..views.formula.tree import GREEK
 from ..views.plain import one_line
 
@@ -87,13 +87,12 @@ def staged(out: Path) -> Iterator[Path]:
         yield Path(place.name)
         new = sorted(Path(place.name).iterdir())
         for file in new:  # all that can be known beforehand, so that no file moves alone
-            if (out / file.name).is_dir() or is_special(out / file.name):
-                what = "folder" if (out / file.name).is_dir() else "device or a pipe"
-                raise ArgumentError(f"--out {one_line(str(out))}: {file.name} is a {what} there")
+            if out.exists():
+                target_of(out / file.name, "--out")
         with _refusals(out):
             out.mkdir(parents=True, exist_ok=True)
             for file in new:
-                move_into_place(file, out / file.name, "--out")
+                write(out / file.name, file.read_bytes(), "--out")
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import MissingDependencyError
-from ..files import write
 from ..playing.run import Run, Source, run_loss
 from ..recording.checks import Checks
+from ..saving import write
 from ..tracing import Trace
 from ..views.data import number, trace_to_dict
 from ..views.labels import Verdict, by_hand, by_step, by_value

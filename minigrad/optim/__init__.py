@@ -1,37 +1,17 @@
-"""Training: optimizers, learning rate schedules, clipping of gradients, averages of weights.
+"""Training: optimizers, schedules of the learning rate, clipping of gradients, float16.
 
+optimizer   parameter groups, what is kept for each parameter, and the step
 algorithms  SGD, RMSprop, Adam, AdamW
-optimizer   what they share: parameter groups, weight decay; what they keep, saved and loaded
-clip        clip_grad_norm, clip_grad_value
-schedule    constant, linear, cosine, step, exponential, one_cycle, plateau: set `optimizer.lr`
-average     MovingAverage: the exponential moving average of weights
+clip        clip_grad_norm
+schedule    cosine, linear, step: set `optimizer.lr`
 loss_scale  LossScale: training in float16
 """
 
-from typing import Any
-
-from ..lazy_imports import missing_name
-from . import schedule
-from .algorithms import SGD, Adam, AdamW, RMSprop
-from .average import MovingAverage
-from .clip import clip_grad_norm, clip_grad_value
-from .loss_scale import LossScale
-from .optimizer import Group, Optimizer
-
-__all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "Group",
-    "LossScale",
-    "MovingAverage",
-    "Optimizer",
-    "RMSprop",
-    "clip_grad_norm",
-    "clip_grad_value",
-    "schedule",
-]
-
-
-def __getattr__(name: str) -> Any:
-    raise missing_name(__name__, name)
+from . import schedule as schedule
+from .algorithms import SGD as SGD
+from .algorithms import Adam as Adam
+from .algorithms import AdamW as AdamW
+from .algorithms import RMSprop as RMSprop
+from .clip import clip_grad_norm as clip_grad_norm
+from .loss_scale import LossScale as LossScale
+from .optimizer import Optimizer as Optimizer

@@ -9,19 +9,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.refusals import explained
 from ..engine.tensor import Tensor
 from ..engine.types import Array
-from .updates import checked_parameters, update
+from .optimizer import checked_parameters, update
 
-__all__ = ["clip_grad_norm", "clip_grad_value", "is_part", "mark_parts"]
+__all__ = ["clip_grad_norm"]
 
 _parts: WeakValueDictionary[int, Tensor] = WeakValueDictionary()  # of models spread over ranks
-
-
-def is_part(parameter: Tensor) -> bool:
-    """Whether `mark_parts` was called with this parameter."""
-    return _parts.get(id(parameter)) is parameter
 
 
 def mark_parts(parameters: Iterable[Tensor]) -> None:
@@ -29,7 +23,6 @@ def mark_parts(parameters: Iterable[Tensor]) -> None:
     _parts.update({id(p): p for p in parameters})
 
 
-@explained
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale all gradients by one factor, so that their common norm is at most `max_norm`.
 
@@ -49,46 +42,25 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     (10.0, [3.0, 4.0])
     """
     found = checked_parameters("clip_grad_norm(parameters, max_norm)", parameters)
-    if any(map(is_part, found)):
+    if any(_parts.get(id(p)) is p for p in found):
         raise ArgumentError(
-            "clip_grad_norm(parameters, max_norm): these are this rank's part of a model, of "
-            "which a norm says nothing; clip before the model is split, or not at all"
+            "clip_grad_norm(parameters, max_norm): these are this rank's part of a model, and the "
+            "norm is that of the whole"
         )
-    return _clip_norm(found, _positive("clip_grad_norm", "max_norm", max_norm))
+    if not max_norm > 0:
+        raise ArgumentError(f"clip_grad_norm: max_norm must be above 0, got {max_norm}")
+    return _clip(found, max_norm)
 
 
-@explained
-def clip_grad_value(parameters: Iterable[Tensor], max_value: float) -> None:
-    """Cut each entry of each gradient to [-max_value, max_value].
-
-    >>> import minigrad as mg
-    >>> w = mg.tensor([3.0, -0.1], requires_grad=True)
-    >>> (w * w).sum().backward()
-    >>> clip_grad_value([w], max_value=0.5)
-    >>> w.grad
-    array([ 0.5, -0.2])
-    """
-    found = checked_parameters("clip_grad_value(parameters, max_value)", parameters)
-    _clip_value(found, _positive("clip_grad_value", "max_value", max_value))
-
-
-def _clip_norm(parameters: list[Tensor], max_norm: float) -> Tensor:
-    with update(None, partial(_clip_norm, parameters, max_norm)) as result:
+def _clip(parameters: list[Tensor], max_norm: float) -> Tensor:
+    with update(None, partial(_clip, parameters, max_norm)) as result:
         norm = _norm([np.asarray(p.grad) for p in parameters if p.grad is not None])
-        result.append(Tensor(np.array(norm)))
+        result.append(found := Tensor(np.array(norm)))
         if max_norm < norm < np.inf:
-            factor = float(max_norm) / norm
             for p in parameters:
                 if p.grad is not None:
-                    p.grad = np.asarray(p.grad * factor)
-    return result[0]  # type: ignore[return-value]
-
-
-def _clip_value(parameters: list[Tensor], max_value: float) -> None:
-    with update(None, partial(_clip_value, parameters, max_value)):
-        for p in parameters:
-            if p.grad is not None:
-                p.grad = np.asarray(np.clip(p.grad, -max_value, max_value))
+                    p.grad = np.asarray(p.grad * (float(max_norm) / norm))
+    return found
 
 
 def _norm(gradients: list[Array]) -> float:
@@ -111,9 +83,3 @@ def _sum_of_squares(gradients: list[Array], unit: float) -> float:
         flat = flat / unit if unit != 1.0 else flat
         total += float(flat.dot(flat))
     return total
-
-
-def _positive(call: str, name: str, value: float) -> float:
-    if not value > 0:
-        raise ArgumentError(f"{call}: {name} must be above 0, got {value}")
-    return value

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from ..engine.errors import ArgumentError
-from ..files import append, write
+from ..saving import target_of, write
 
 if TYPE_CHECKING:
     from .trace import TraceRecord
@@ -219,7 +219,7 @@ class FlowRecord:
 
     def begin_file(self, path: str | Path) -> None:
         """From now on, write each part as a line of JSON; earlier lines stay as they are."""
-        self.file = append(path, "watch")
+        self.file = target_of(path, "watch").open("a", encoding="utf-8")
         self._write("every", lambda: self.every)
 
     def end_file(self) -> None:

@@ -17,12 +17,11 @@ import numpy as np
 from ..anomaly import check_part, check_result
 from ..engine.context import Context, current
 from ..engine.errors import NonFiniteError
-from ..engine.listener import Listener
+from ..engine.listener import Listener, Observer, observers
 from ..engine.op import Op
 from ..engine.tensor import Node, Tensor, TensorOrArray
 from ..engine.types import Arguments, Gradient
 from ..optim.loss_scale import LossScale
-from ..optim.updates import Observer, observers
 from .flow import FlowRecord, FlowRow, Sample
 from .formulas import array_of
 from .measures import changes, cosine, subsample, unmasked_rms

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
-from ..files import write
 from ..recording.trace import TraceRecord
+from ..saving import write
 from .colors import AUTO, DARK, LIGHT
 from .dot import Dot, trace_dot
 from .plain import asset

@@ -86,7 +86,9 @@ def test_a_link_in_the_folder_is_followed_and_a_pipe_there_refused_before_any_fi
     (tmp_path / "out" / "graph.svg").unlink()
     os.mkfifo(tmp_path / "out" / "graph.svg")
     page = (tmp_path / "out" / "explain.html").stat().st_mtime_ns
-    refused("--out out: graph.svg is a device or a pipe there\n", "explain", "--out", "out")
+    refused(
+        "--out: 'out/graph.svg' is a device or a pipe; name a file\n", "explain", "--out", "out"
+    )
     assert (tmp_path / "out" / "explain.html").stat().st_mtime_ns == page
 
 
@@ -98,7 +100,7 @@ def test_a_link_in_the_folder_is_followed_and_a_pipe_there_refused_before_any_fi
     [
         ("file", "--out file: is a file, or lies below one; a folder is needed"),
         ("file/deeper", "--out file/deeper: is a file, or lies below one; a folder is needed"),
-        ("folder", "--out folder: trace.json is a folder there"),
+        ("folder", "--out: 'folder/trace.json' is a folder; name a file in it"),
         ("/proc/none/explained", "--out /proc/none/explained: "),
         ("", "--out needs the name of a folder"),
         ("a\0b", "--out a\\x00b: "),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...engine.errors import ArgumentError, MissingDependencyError
-from ...files import write
+from ...saving import write
 from ..plain import one_line, sized
 from .matrices import Grid
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...files import write
 from ...recording.trace import TraceRecord
+from ...saving import write
 from .markdown import notation
 from .sections import Sections
 

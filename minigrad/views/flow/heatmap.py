@@ -10,10 +10,10 @@ from pathlib import Path
 from textwrap import TextWrapper
 
 from ...engine.errors import ArgumentError
-from ...files import write
 from ...recording.diagnose import diagnose
 from ...recording.findings import Findings
 from ...recording.flow import FlowRecord, FlowRow
+from ...saving import write
 from ..colors import AUTO, BINS, DARK, FIXED, LIGHT, SCALES, THEMES, Scale, Theme, ink_on
 from ..data import Json
 from ..plain import filled, one_line, one_of, sized

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...files import write
 from ...recording.trace import TraceRecord
+from ...saving import write
 from ..data import Json
 from ..plain import asset
 from .content import page_content

@@ -274,8 +274,8 @@ STEPS = [
     clipped_by_hand, clipped_on_condition, clipped_in_place,
     assigned, written_by_rows, partial(written_by_rows, turned=True), decoding,
 ]  # fmt: skip
-NESTEROV = partial(SGD, momentum=0.9, nesterov=True, weight_decay=0.01)
-TRAINED = [(trained, kind) for kind in (SGD, NESTEROV, Adam, AdamW, OfOnesOwn)]
+MOMENTUM = partial(SGD, momentum=0.9)
+TRAINED = [(trained, kind) for kind in (SGD, MOMENTUM, Adam, AdamW, OfOnesOwn)]
 
 
 @pytest.mark.parametrize(
