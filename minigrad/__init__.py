@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from . import errors as errors
 from . import extend as extend
 from .anomaly import *
+from .autodiff import *
 from .engine.context import enable_grad as enable_grad
 from .engine.context import no_grad as no_grad
 from .engine.context import scope as scope
@@ -24,7 +25,6 @@ from .engine.errors import MaskWarning as MaskWarning
 from .engine.op import op as op
 from .engine.tensor import Tensor as Tensor
 from .extend import *
-from .functional import *
 from .lazy_imports import in_a_notebook as _in_a_notebook
 from .lazy_imports import lazy_imports as _lazy_imports
 from .lazy_imports import public_names as _public_names

@@ -60,7 +60,7 @@ def test_a_name_of_habit_meets_what_to_write(table, name, row):
         getattr(OBJECTS_OF[table], name)
 
 
-PACKAGES = ["minigrad", "layers", "minigrad.functional"]
+PACKAGES = ["minigrad", "layers", "minigrad.autodiff"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

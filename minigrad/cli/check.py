@@ -175,14 +175,14 @@ def _measure_op(result: CheckOutcome, where: str, sample: _Sample, order: int, s
         except Exception as error:
             result.broke(f"{where}: order {now}", error)
             return
-        result.method = report.method
+        result.method = report.method or result.method
         result.measured += report.entries
-        result.note(report.error)
-        if not report.ok:
+        result.note(report.difference)
+        if not report.ok and not report.why:
             result.failures.append(
-                f"{where}: order {now}, worst at {sample.named(report.entry)}: engine "
-                f"{report.engine:.9g}, numeric {report.numeric:.9g}, relative error "
-                f"{report.error:.1e}"
+                f"{where}: order {now}, worst at {sample.named(report.where)}: engine "
+                f"{report.measured:.9g}, numeric {report.expected:.9g}, relative error "
+                f"{report.difference:.1e}"
             )
             return
 

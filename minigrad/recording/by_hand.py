@@ -121,11 +121,11 @@ def _compared(claim: _Claim) -> Iterator[CheckResult]:
             measured = claim.engine(symbol)
             figures: dict[str, Any] = {"why": "had nothing to be measured against"}
             if measured is not None:
-                gap = compare(measured, formula, largest, getattr(step, "scale", 0.0))
+                gap = compare(measured, formula, largest)
                 figures = {
-                    "measured": gap.engine,
-                    "expected": gap.formula,
-                    "difference": gap.relative,
+                    "measured": gap.measured,
+                    "expected": gap.expected,
+                    "difference": gap.difference,
                     "tolerance": gap.tolerance,
                     "index": gap.index,
                 }

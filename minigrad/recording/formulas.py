@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ..autodiff import grad
 from ..engine.context import Context, use_context
 from ..engine.errors import DeclarationError
 from ..engine.op import Op, Shaped
 from ..engine.tensor import Node, Tensor
 from ..engine.types import Arguments, Array
-from ..functional import grad
 from .record import Declaration
 
 __all__ = ["UNOBSERVED", "Invocation", "array_of", "facts_of_node", "first_sentence"]

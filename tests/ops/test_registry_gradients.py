@@ -19,7 +19,10 @@ def test_gradcheck_agrees_at_first_and_second_order(case, invoke):
             inputs[i] = x
         return invoke(case.op, inputs, case.settings)
 
-    report = mg.gradcheck(f, [case.inputs[i] for i in case.free], order=2)
+    free = [case.inputs[i] for i in case.free]
+    if not any(x.size for x in free):
+        return
+    report = mg.gradcheck(f, free, order=2)
     assert report.order == 2
     assert report.method == ("complex step" if case.op.analytic else "central differences")
     assert not report.kinks

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from minigrad.files import write
 
 import minigrad as mg
 from layers import BatchNorm, Linear
 from minigrad.errors import MinigradError, MissingDependencyError
-from minigrad.files import write
 from minigrad.views import draw_trace
 from minigrad.views import picture as rendering
 from minigrad.views.colors import DARK, LIGHT

@@ -17,7 +17,6 @@ from .engine.context import enable_grad
 from .engine.creation import tensor
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.listener import Listener, notify
-from .engine.refusals import explained
 from .engine.tensor import Node, Operand, Rules, Tensor, backpropagate, seed_of
 from .engine.types import Arguments, Array, Gradient
 from .lazy_imports import missing_name
@@ -28,7 +27,6 @@ Inputs: TypeAlias = "Operand | Sequence[Operand]"  # one input of a function, or
 Gradients: TypeAlias = Any  # an array or a Tensor, or a list of them, as the inputs are
 
 
-@explained
 def grad(
     output: Tensor,
     inputs: Tensor | Sequence[Tensor],
@@ -146,7 +144,6 @@ def grad_or_zeros(
     return [np.zeros(x.shape, x.dtype) for x in inputs]
 
 
-@explained
 def vjp(
     f: Callable[..., Tensor], inputs: Inputs, grad_output: Operand | None = None
 ) -> tuple[Array, Gradients]:
@@ -165,7 +162,6 @@ def vjp(
     return output.numpy(), gradients[0] if single else gradients
 
 
-@explained
 def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Array, Array]:
     """f(inputs), and ∂f/∂inputs · tangents: forward mode, as the vjp of a vjp.
 
@@ -187,7 +183,6 @@ def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Arr
     return output.numpy(), grad_or_zeros(linear, [u])[0]
 
 
-@explained
 def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Array, Gradients]:
     """f(inputs), one entry, and ∂²f/∂inputs² · vectors, without the matrix.
 
@@ -206,7 +201,6 @@ def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Arra
     return output.numpy(), products[0] if single else products
 
 
-@explained
 def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
     """∂f/∂inputs whole, of shape f.shape + input.shape: one backward pass for each entry of f.
 
