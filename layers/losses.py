@@ -224,11 +224,11 @@ class CrossEntropyLoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """mg.binary_cross_entropy_with_logits as a layer, with its settings: reduction, pos_weight.
+    """mg.bce_with_logits as a layer, with its settings: reduction, pos_weight.
 
     >>> import numpy as np
     >>> round(BCEWithLogitsLoss()(np.zeros(2), np.ones(2)).item(), 4)
     0.6931
     """
 
-    function = mg.binary_cross_entropy_with_logits
+    function = mg.bce_with_logits

@@ -116,7 +116,7 @@ one_hot | np.eye(5)[targets] | mg.cross_entropy takes the classes themselves.
 normalize | x / mg.norm(x, axis=-1, keepdims=True) | Written out.
 embedding | mg.take(x, tokens % 2, axis=0) | Or layers.Embedding(n_tokens, d_model).
 allclose, isclose, equal | np.allclose(x.numpy(), x.numpy()) | np.testing.assert_allclose says where they differ.
-binary_cross_entropy, bce_loss, bce_with_logits, sigmoid_cross_entropy, BCELoss | mg.binary_cross_entropy_with_logits(x, np.ones((2, 3))) | It takes the scores before the sigmoid.
+binary_cross_entropy, bce_loss, sigmoid_cross_entropy, BCELoss | mg.bce_with_logits(x, np.ones((2, 3))) | It takes the scores before the sigmoid.
 mean_squared_error | mg.mse_loss(x, np.ones((2, 3))) | Both of one shape.
 mae_loss, mean_absolute_error, MAELoss | mg.l1_loss(x, np.ones((2, 3))) | Both of one shape.
 cosine_similarity | mg.sum(x * x, axis=-1) / (mg.norm(x, axis=-1) * mg.norm(x, axis=-1)) | Written out.

@@ -30,7 +30,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property, lru_cache, update_wrapper
+from functools import cached_property, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
 
@@ -49,16 +49,9 @@ __all__ = [
     "Op",
     "Plan",
     "Shaped",
-    "accumulation_dtype",
-    "as_array",
     "call",
-    "cast_back",
-    "floating",
-    "masked",
     "op",
     "registry",
-    "widen",
-    "widen_half",
 ]
 
 
@@ -451,103 +444,3 @@ def op(**declaration: Any) -> Declare:
         return made  # type: ignore[return-value]
 
     return declare
-
-
-# ------------------------------------------------------------------ dtypes within kernels and rules
-
-FLOAT32 = np.dtype(np.float32)
-FLOAT64 = np.dtype(np.float64)
-
-
-def as_array(x: Any) -> Any:
-    """x as an array; a Tensor, or whatever else has a dtype, stays what it is."""
-    return x if hasattr(x, "dtype") else np.asarray(x)
-
-
-def floating(x: Any) -> Any:
-    """x with entries of a floating dtype: integers become float64, complex numbers stay."""
-    x = as_array(x)
-    return x if x.dtype.kind in "fc" else x.astype(np.float64)
-
-
-def widen_half(x: Any) -> Any:
-    """float16 as float32, because a sum of float16 ones ends at 2048; other dtypes as they are."""
-    return x.astype(np.float32) if x.dtype.char == "e" else x
-
-
-def widen(x: Any) -> Any:
-    """float16 as float32 and float32 as float64, in which no square overflows or vanishes."""
-    wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
-    return x if wide is None else x.astype(wide)
-
-
-def accumulation_dtype(x: Any, axis: Any = None) -> Any:
-    """The dtype in which entries of x are added up, None for their own.
-
-    float16 is added up in float32. So is float32 in float64, unless the last axis is summed and its
-    entries lie one after the other: there NumPy adds in pairs. Elsewhere it adds one entry after
-    the other, and would lose one digit for each factor of ten in their number.
-    """
-    kind = x.dtype.char
-    if kind == "f":
-        last = (-1, x.ndim - 1)
-        one = axis is None or np.ndim(axis) == 0
-        if axis is not None and not (axis in last if one else any(k in last for k in axis)):
-            return FLOAT64
-        if x.size <= ONE_BY_ONE or not hasattr(x, "strides"):  # a shape alone, as in costs
-            return None
-        if one and x.flags.c_contiguous:
-            return None
-        return FLOAT64 if _sums_one_by_one(x.shape, x.strides, axis) > ONE_BY_ONE else None
-    return FLOAT32 if kind == "e" else None
-
-
-ONE_BY_ONE = 1024  # so many float32 numbers added one after the other lose a digit at most
-
-
-@lru_cache(maxsize=1024)
-def _sums_one_by_one(shape: tuple[int, ...], strides: tuple[int, ...], axis: Any) -> int:
-    """How many sums of entries that lie one after the other NumPy adds up one after the other."""
-    ndim = len(shape)
-    axes = range(ndim) if axis is None else [k % ndim for k in np.atleast_1d(axis)]
-    summed = [k in axes for k in range(ndim)]
-    by_distance = sorted(zip(map(abs, strides), shape, summed, strict=True))
-    count, end = 1, 0
-    for distance, n, is_summed in by_distance:
-        if n > 1 and is_summed and end in (0, distance):
-            end = distance * n  # it goes on where the axis before ended
-        elif n > 1:
-            end = -1
-            count *= n if is_summed else 1
-    return count
-
-
-def cast_back(y: Any, x: Any) -> Any:
-    """y in the dtype of x, from which it was computed in a wider one."""
-    return y if y.dtype == x.dtype else y.astype(x.dtype)
-
-
-_BITS: dict[DType, DType] = {
-    np.dtype(real): np.dtype(whole)
-    for real, whole in ((np.float16, np.int16), (np.float32, np.int32), (np.float64, np.int64))
-}
-
-
-def masked(x: Any, mask: Any) -> Any:
-    """x where the mask is not 0, and 0 elsewhere, as np.where(mask, x, 0): the bits of x times 1
-    or 0.
-
-    np.where branches at each entry. Where the mask follows random signs, half of the branches are
-    guessed wrong, and it takes fifteen times as long.
-
-    >>> masked(np.array([1.0, np.inf, np.nan]), np.array([True, False, False]))
-    array([1., 0., 0.])
-    """
-    if x.__class__ is not np.ndarray or mask.__class__ is not np.ndarray:
-        for value in (x, mask):
-            if hasattr(value, "elementwise"):  # a symbol of compile, which records the call
-                return value.elementwise(masked, x, mask)
-    bits = _BITS.get(x.dtype) if x.size > 256 else None  # of fewer, np.where takes less time
-    if bits is None or x.__class__ is not np.ndarray:
-        return np.where(mask != 0, x, 0)
-    return np.asarray(np.multiply(x.view(bits), mask != 0)).view(x.dtype)

@@ -9,14 +9,13 @@ from ..lazy_imports import public_names as _public_names
 from .activations import *
 from .arithmetic import *
 from .attention import *
-from .composed import *
 from .convolution import *
 from .dropout import *
 from .functions import *
 from .losses import *
+from .masks import *
 from .norms import *
 from .products import *
-from .rearrange import *
 from .recurrent import *
 from .reduce import *
 from .select import *

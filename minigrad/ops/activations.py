@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, as_array, call, cast_back, floating, masked, op
-from .functions import OFF_ZERO, WIDE_INPUTS, elementwise, normal_cdf, normal_pdf
+from ..engine.op import Call, call, op
+from .dtypes import as_array, cast_back, floating, masked
+from .functions import OFF_ZERO, WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
 from .samples import Samples
 
 __all__ = [
@@ -217,6 +218,7 @@ def tanh_cdf(x):
     1,
     samples=OFF_ZERO,
     analytic=False,
+    kinks=at_zero,
     saturates=("units dead", _dead_units),
 )
 def relu(x):
@@ -250,6 +252,7 @@ def _bent(**setting: float) -> Samples:
     1,
     samples=_bent(negative_slope=0.3),
     analytic=False,
+    kinks=at_zero,
 )
 def leaky_relu(x, negative_slope: float = 0.01):
     """Keeps each entry above 0 and makes the others small: times a slope, which holds at 0 too.
@@ -275,6 +278,7 @@ def _(g, x, negative_slope):
     3,
     samples=_bent(alpha=0.3),
     analytic=False,
+    kinks=lambda x, alpha: at_zero(x) & (alpha != 1),
 )
 def elu(x, alpha: float = 1.0):
     """Keeps each entry above 0 and bends the others down to a floor: α (e^x - 1), of slope α at 0.

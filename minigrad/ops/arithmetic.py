@@ -6,12 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Declare, floating, masked, op
+from ..engine.errors import ArgumentError
+from ..engine.op import Declare, call, op
 from ..engine.tensor import Operand
+from .dtypes import floating, masked
 from .functions import elementwise
 from .samples import Samples, each, pairs
 
-__all__ = ["add", "divide", "maximum", "minimum", "multiply", "negative", "power", "subtract"]
+__all__ = [
+    "add",
+    "divide",
+    "maximum",
+    "minimum",
+    "multiply",
+    "negative",
+    "power",
+    "scale",
+    "subtract",
+]
 
 
 def broadcastable(a: Operand, b: Operand, *settings: object) -> str | None:
@@ -145,6 +157,31 @@ def _(g):
     return -g
 
 
+@elementwise(
+    r"<factor>\, <x>",
+    r"<factor>\, <g>",
+    1,
+    samples=lambda rng: (call(rng.uniform(-2, 2, s), 0.5) for s in [(2, 3, 5), (), (0, 3)]),
+)
+def scale(x, factor):
+    """Multiplies every entry by one number: y = factor · x, as attention's scores by 1/√d_k.
+
+    Raises: ArgumentError unless the factor is one number.
+
+    >>> scale(np.array([2.0, 4.0]), 0.5)
+    array([1., 2.])
+    """
+    if factor.__class__ is not float and np.ndim(factor) != 0:
+        raise ArgumentError(f"factor must be one number, got shape {np.shape(factor)}")
+    return np.multiply(x, float(factor))
+
+
+@scale.vjp("x")
+def _(g, factor):
+    """The gradient is multiplied by the same number."""
+    return g * float(factor)
+
+
 @of_two(
     r"<a>^{\circ <b>}",
     (r"<g> \odot <b> \odot <a>^{\circ (<b> - 1)}", r"<g> \odot <out> \odot \log <a>"),
@@ -184,7 +221,13 @@ def _extreme(name: str, beyond: str) -> Declare:
         return rf"<g> \odot ([<{own}> {beyond} <{other}>] + \tfrac12 [<a> = <b>])"
 
     slopes = slope("a", "b"), slope("b", "a")
-    return of_two(rf"\{name}(<a>, <b>)", slopes, samples=pairs(gap=0.01), analytic=False)
+    return of_two(
+        rf"\{name}(<a>, <b>)",
+        slopes,
+        samples=pairs(gap=0.01),
+        analytic=False,
+        kinks=lambda a, b: np.equal(a, b),
+    )
 
 
 @_extreme("max", ">")

@@ -7,7 +7,7 @@ Each is the rule of the other. The batch is the last axis, so that long runs of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, as_array, call, cast_back, floating, op, widen_half
+from ..engine.op import Call, call, op
+from .dtypes import as_array, cast_back, floating, widen_half
 from .reduce import mean
 from .samples import Samples, each_of_x, no_flops
 
@@ -94,6 +95,13 @@ def _places(shape, size, stride, padding, dilation):
 # ---------------------------------------------------------------- windows
 
 
+def _of_size(formula: str) -> Callable[..., str]:
+    """A formula in which @ stands for the settings of the windows."""
+    return lambda size, stride, padding, dilation: formula.replace(
+        "@", f"_{{k={size},s={stride},p={padding},d={dilation}}}"
+    )
+
+
 def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
     x = rng.uniform(-2, 2, (2, 3, 5, 7))
     yield call(x, (2, 3))
@@ -103,8 +111,8 @@ def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{windows}_{<size>}(<x>)",
-    vjp_tex={"x": r"\operatorname{addwindows}_{<size>}(<g>)"},
+    tex=_of_size(r"\operatorname{windows}@(<x>)"),
+    vjp_tex={"x": _of_size(r"\operatorname{addwindows}@(<g>)")},
     flops=no_flops,
     samples=_windows_samples,
 )
@@ -149,8 +157,8 @@ def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=r"\operatorname{addwindows}_{<size>}(<x>)",
-    vjp_tex={"x": r"\operatorname{windows}_{<size>}(<g>)"},
+    tex=_of_size(r"\operatorname{addwindows}@(<x>)"),
+    vjp_tex={"x": _of_size(r"\operatorname{windows}@(<g>)")},
     flops=each_of_x(1),
     samples=_add_samples,
 )
@@ -209,93 +217,21 @@ def convolved(n, x, weight, bias, stride, padding, dilation, groups):
 
 
 def check_shapes(n, x, weight, bias, groups):
-    check_axes(n, x, weight, "O, C / groups")
+    """Raise ShapeError unless the input, the weights and the bias fit together over n axes."""
+    if x.ndim != n + 2 or weight.ndim != n + 2:
+        axes = "length" if n == 1 else "height, width"
+        raise ShapeError(
+            f"x must be (N, C, {axes}) and weight (O, C / groups, {axes}), got {x.shape} and "
+            f"{weight.shape}"
+        )
     O, C = len(weight), x.shape[1]
     if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:
         raise ShapeError(
             f"weight must be (O, C / groups, …) with groups dividing both, got O = {O}, C = {C}, "
             f"groups = {groups} and weight {weight.shape}"
         )
-    check_bias(bias, O)
-
-
-def check_axes(n, x, weight, channels):
-    """Raise ShapeError unless x is (N, C, …) and the weight (channels, …), both of n axes more."""
-    if x.ndim != n + 2 or weight.ndim != n + 2:
-        axes = "length" if n == 1 else "height, width"
-        raise ShapeError(
-            f"x must be (N, C, {axes}) and weight ({channels}, {axes}), got {x.shape} and "
-            f"{weight.shape}"
-        )
-
-
-def check_bias(bias, O):
     if bias is not None and np.shape(bias) != (O,):
         raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
-
-
-def entry_place(stride: PerAxis, padding: PerAxis | str, dilation: PerAxis) -> str:
-    """The position of entry k of window i."""
-
-    def multiple(n: PerAxis, letter: str) -> str:
-        return letter if np.all(np.equal(n, 1)) else f"{n} {letter}"
-
-    less = "p" if padding == "same" else padding
-    absent = padding == "valid" or (padding != "same" and not np.any(padding))
-    return f"{multiple(stride, 'i')} + {multiple(dilation, 'k')}" + ("" if absent else f" - {less}")
-
-
-def _same(weight, padding, dilation):
-    """p where the padding keeps the lengths: the zeros before the first entry."""
-    if padding != "same":
-        return ""
-    lengths = weight.shape[2:]
-    before = [
-        d * (k - 1) // 2
-        for k, d in zip(lengths, np.broadcast_to(dilation, len(lengths)), strict=True)
-    ]
-    alike = len(set(before)) == 1
-    return rf", \quad p = {before[0] if alike else tuple(map(int, before))}"
-
-
-def group_channel(own: str, count: int, other: str, share: int, groups: int) -> str:
-    """A channel from its number within a group, of `count`, and from one of the group's others.
-
-    Args: share: how many of the others a group has.
-    """
-    if groups == 1:
-        return own
-    group = other if share == 1 else rf"\operatorname{{floor}}(\tfrac{{{other}}}{{{share}}})"
-    return f"{own} + {group}" if count == 1 else f"{own} + {count} {group}"
-
-
-def _channel(weight, groups):
-    """The channel of x that entry c of the weights of o reads: those of o's group."""
-    return group_channel("c", weight.shape[1], "o", weight.shape[0] // groups, groups)
-
-
-def _tex(weight, bias, stride, padding, dilation, groups):
-    read = f"{_channel(weight, groups)},{entry_place(stride, padding, dilation)}"
-    terms = rf"\sum_{{c,k}} <weight>_{{o,c,k}} \odot <x>_{{n,{read}}}"
-    return terms + (" + <bias>_o" if bias is not None else "") + _same(weight, padding, dilation)
-
-
-def _x_tex(weight, stride, padding, dilation, groups):
-    terms = r"<weight>_{o,c,k} \odot <g>_{n,o,i}"
-    at = rf"[m = {entry_place(stride, padding, dilation)}]" + _same(weight, padding, dilation)
-    if groups == 1:
-        return rf"\sum_{{o,k,i}} {terms} \odot {at}"
-    return rf"\sum_{{o,c,k,i}} {terms} \odot [d = {_channel(weight, groups)}] \odot {at}"
-
-
-def _weight_tex(weight, stride, padding, dilation, groups):
-    read = f"{_channel(weight, groups)},{entry_place(stride, padding, dilation)}"
-    return rf"\sum_{{n,i}} <g>_{{n,o,i}} \odot <x>_{{n,{read}}}" + _same(weight, padding, dilation)
-
-
-def bias_tex(weight):
-    places = ",".join("ij"[: weight.ndim - 2])
-    return rf"\sum_{{n,{places}}} <g>_{{n,o,{places}}}"
 
 
 def _flops(weight, bias, out):
@@ -315,9 +251,25 @@ def _samples(n: int) -> Samples:
     return samples
 
 
-_CONVOLUTION: dict[str, Any] = {
-    "tex": _tex,
-    "vjp_tex": {"x": _x_tex, "weight": _weight_tex, "bias": bias_tex},
+def _bias_tex(weight):
+    places = ",".join(map(str, (0, *range(2, weight.ndim))))
+    return rf"\operatorname{{sum}}_{{{places}}}(<g>)"
+
+
+def _by_windows(formula: str) -> Callable[..., str]:
+    """A formula in which @ stands for the settings of the windows."""
+    return lambda stride, padding, dilation: formula.replace(
+        "@", f"_{{s={stride},p={padding},d={dilation}}}"
+    )
+
+
+_CONVOLUTION: dict[str, Any] = {  # of matrices, one for each group
+    "tex": _by_windows(r"<weight> \operatorname{windows}@(<x>) + <bias>"),
+    "vjp_tex": {
+        "x": _by_windows(r"\operatorname{addwindows}@(<weight>^\top <g>)"),
+        "weight": _by_windows(r"<g> \operatorname{windows}@(<x>)^\top"),
+        "bias": _bias_tex,
+    },
     "flops": _flops,
 }
 
@@ -412,24 +364,23 @@ def _window_entries(x, out, size):
     return out.size * prod(per_axis(size, x.ndim - 2, "size"))
 
 
-def _window_tex(size, stride, padding):
-    """The position of entry k of window i; windows do not overlap unless a stride is given."""
-    return entry_place(size if stride is None else stride, padding, 1)
+def _by_pools(formula: str) -> Callable[..., str]:
+    """The same; windows do not overlap unless a stride is given."""
 
+    def tex(size: Any, stride: Any, padding: Any) -> str:
+        return formula.replace("@", f"_{{k={size},s={stride or size},p={padding}}}")
 
-def _max_tex(size, stride, padding):
-    return rf"\max_{{k < <size>}} <x>_{{n,c,{_window_tex(size, stride, padding)}}}"
-
-
-def _max_back_tex(size, stride, padding):
-    at = _window_tex(size, stride, padding)
-    largest = rf"\operatorname{{first}}_{{k < <size>}}([<x>_{{n,c,{at}}} = <out>_{{n,c,i}}])"
-    return rf"\sum_{{i,k}} <g>_{{n,c,i}} \odot {largest} \odot [m = {at}]"
+    return tex
 
 
 @op(
-    tex=_max_tex,
-    vjp_tex={"x": _max_back_tex},
+    tex=_by_pools(r"\operatorname{max}_k(\operatorname{windows}@(<x>))"),
+    vjp_tex={
+        "x": _by_pools(
+            r"\operatorname{addwindows}@(<g> \odot \operatorname{first}_k([w = <out>])),"
+            r" \quad w = \operatorname{windows}@(<x>)"
+        )
+    },
     flops=_window_entries,
     samples=_pool_samples,
     analytic=False,
@@ -462,17 +413,17 @@ def _(g, x, out, size, stride, padding):
     return add_windows(np.where(first, _unpooled(g), 0), x.shape, size, stride, padding)
 
 
-def _mean_tex(size, stride, padding):
-    at = _window_tex(size, stride, padding)
-    return rf"\operatorname{{mean}}_{{k < <size>}} <x>_{{n,c,{at}}}"
-
-
-def _mean_back_tex(size, stride, padding):
-    at = _window_tex(size, stride, padding)
-    return rf"\operatorname{{mean}}_{{k < <size>}} \sum_{{i}} <g>_{{n,c,i}} \odot [m = {at}]"
-
-
-@op(tex=_mean_tex, vjp_tex={"x": _mean_back_tex}, flops=_window_entries, samples=_pool_samples)
+@op(
+    tex=_by_pools(r"\operatorname{mean}_k(\operatorname{windows}@(<x>))"),
+    vjp_tex={
+        "x": _by_pools(
+            r"\operatorname{addwindows}@(\tfrac1K \operatorname{each}_k(<g>)),"
+            r" \quad K = \prod <size>"
+        )
+    },
+    flops=_window_entries,
+    samples=_pool_samples,
+)
 def avg_pool(x, size, stride=None, padding=0):
     """Averages each window, padding of zeros included.
 

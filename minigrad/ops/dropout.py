@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, as_array, call, masked, op
+from ..engine.op import Call, call, op
+from .dtypes import as_array, masked
 from .samples import each_of_x
 
 __all__ = ["dropout"]
@@ -19,21 +20,16 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 def factor(p: float) -> float:
-    """What a kept entry is multiplied by."""
+    """What a kept entry is multiplied by; nothing is kept at p = 1."""
     return 1 / (1 - float(p)) if p < 1 else 0.0
 
 
-_KEEP = r"[\text{keep}], \quad \text{keep} = \text{the entries that were kept}"
-
-
-def _of(value):
-    """Nothing is kept at p = 1, and nothing divided by 0."""
-
-    def formula(p):
+def _of(value: str) -> Callable[..., str]:
+    def tex(p: float) -> str:
         scale = r"\tfrac{1}{1 - <p>}\, " if p < 1 else ""
-        return rf"{scale}{value} \odot {_KEEP}"
+        return rf"{scale}{value} \odot [\text{{keep}}]"
 
-    return formula
+    return tex
 
 
 @op(

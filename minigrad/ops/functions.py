@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, Declare, as_array, call, floating, masked, op
+from ..engine.op import Call, Declare, call, op
+from .dtypes import as_array, cast_back, floating, masked, widen_half
 from .samples import Samples, away_from, each, unary
 
 __all__ = [
@@ -52,6 +53,11 @@ def elementwise(
 POSITIVE = unary(0.5, 3.0)  # where roots and logarithms are
 WIDE_INPUTS = unary(-3.0, 3.0)  # where functions with two flat ends bend
 OFF_ZERO = unary(kink=0.0)  # away from 0
+
+
+def at_zero(x):
+    """The kink of functions that bend, or jump, at 0."""
+    return np.equal(x, 0)
 
 
 # ---------------------------------------------------------------- exponentials, roots and waves
@@ -172,11 +178,78 @@ def _(g, x):
 # ---------------------------------------------------------------- the normal distribution
 
 
+# (4 + a) e^(a²/2) Φ(-a) for a ≥ 0, as a polynomial in t = (a - 4) / (a + 4), lowest power first:
+# the interpolant at 60 Chebyshev points, worked out in 50 digits and cut where less than 1e-17 is
+# lost.
+TAIL = (
+    0.7552851304157515, -0.6078966419718923, 0.3871374007422149, -0.18652185795963658,
+    0.060396574890917876, -0.007540188967386313, -0.003479692367047974, 0.0016308184674099088,
+    0.00013334430941183256, -0.0002310950173627743, -1.9082463514145713e-06,
+    3.514511190283765e-05, 7.166587641195121e-07, -5.9216110459239795e-06, -6.298367338492369e-07,
+    1.0247851016552774e-06, 2.724629695114587e-07, -1.5977396142239217e-07, -8.68664701599789e-08,
+    1.784492777298142e-08, 2.1427603843452348e-08, -5.873626764987198e-10, -3.730645081868368e-09,
+    -1.1997782031253095e-10, 3.403312308649495e-10,
+)  # fmt: skip
+# the same in ten Chebyshev polynomials, which is all that float32 can tell
+SHORT_TAIL = (
+    0.7552851271355856, -0.6078964038146355, 0.3871375629108491, -0.18652671087172498,
+    0.060395295869956914, -0.007512231381751565, -0.0034761678949089218, 0.0015637868988265602,
+    0.00012932568134075276, -0.0001573205695845843,
+)  # fmt: skip
+BLOCK = 1 << 14  # entries that stay in a core's cache through all passes over them
+GAUSS = 0.3989422804014327  # 1/√(2π)
+
+
+def normal_pdf(x):
+    """φ(x), the slope of Φ."""
+    return GAUSS * np.exp(-0.5 * x * x)
+
+
+def normal_tail(a):
+    """Φ(-a) for a ≥ 0, small ones included."""
+    double = a.dtype == np.float64
+    terms = TAIL if double else SHORT_TAIL
+    over = a + 4
+    t = (a - 4) / over
+    tail = t * terms[-1]
+    for term in terms[-2:0:-1]:
+        tail += term
+        tail *= t
+    tail += terms[0]
+    tail /= over
+    short = a.astype(np.float32).astype(a.dtype)  # whose square is exact
+    if double:
+        tail *= np.exp(-0.5 * (a - short) * (a + short))
+    tail *= np.exp(-0.5 * short * short)
+    return tail
+
+
+@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, samples=WIDE_INPUTS, analytic=False)
+def normal_cdf(x):
+    """Gives how much of a normal distribution lies below each entry: Φ(x) = (1 + erf(x/√2)) / 2.
+
+    Right to 6 ulp, small tails included; in float32 to 5e-6 of each entry, and to 2e-7 in all.
+
+    >>> normal_cdf(np.array([-40.0, 0.0, 1.0])).round(4)
+    array([0.    , 0.5   , 0.8413])
+    """
+    x = floating(x)
+    wide, y = np.ravel(widen_half(x)), np.empty(x.size, x.dtype)
+    for start in range(0, x.size, BLOCK):
+        part = wide[start : start + BLOCK]
+        tail = normal_tail(np.minimum(np.abs(part), 40))  # beyond, Φ(-a) is 0
+        y[start : start + BLOCK] = np.abs((part >= 0) - tail)  # tail, or 1 - tail
+    return y.reshape(x.shape)
+
+
+@normal_cdf.vjp("x")
+def _(g, x):
+    """The gradient is multiplied by the density of the normal distribution at the input."""
+    return g * normal_pdf(x)
+
+
 ERF_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
-
-
-def _each_by_itself(function, x):
-    return np.array([function(entry) for entry in np.ravel(x).tolist()], x.dtype).reshape(x.shape)
+ERF_SERIES = [ERF_SLOPE * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(20)]
 
 
 @elementwise(
@@ -191,7 +264,13 @@ def erf(x):
     >>> erf(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8427])
     """
-    return _each_by_itself(math.erf, floating(x))
+    x = floating(x)
+    wide = x.astype(np.float64)
+    size = np.abs(wide)
+    small = np.minimum(size, 1)
+    near = small * np.polynomial.polynomial.polyval(small * small, ERF_SERIES)
+    far = 1 - 2 * normal_tail(np.minimum(math.sqrt(2) * size, 40))
+    return cast_back(np.copysign(np.where(size < 1, near, far), wide), x)
 
 
 @erf.vjp("x")
@@ -200,34 +279,17 @@ def _(g, x):
     return ERF_SLOPE * g * np.exp(-x * x)
 
 
-GAUSS = 0.3989422804014327  # 1/√(2π)
-
-
-@elementwise(r"\Phi(<x>)", r"<g> \odot \varphi(<x>)", 7, samples=WIDE_INPUTS, analytic=False)
-def normal_cdf(x):
-    """Gives how much of a normal distribution lies below each entry: Φ(x) = (1 + erf(x/√2)) / 2.
-
-    >>> normal_cdf(np.array([0.0, 1.0])).round(4)
-    array([0.5   , 0.8413])
-    """
-    return _each_by_itself(lambda entry: 0.5 * math.erfc(-math.sqrt(0.5) * entry), floating(x))
-
-
-@normal_cdf.vjp("x")
-def _(g, x):
-    """The gradient is multiplied by the density of the normal distribution at the input."""
-    return g * normal_pdf(x)
-
-
-def normal_pdf(x):
-    """φ(x), the slope of Φ."""
-    return GAUSS * np.exp(-0.5 * x * x)
-
-
 # ---------------------------------------------------------------- kinks and steps
 
 
-@elementwise(r"|<x>|", r"<g> \odot \operatorname{sign}(<x>)", 1, samples=OFF_ZERO, analytic=False)
+@elementwise(
+    r"|<x>|",
+    r"<g> \odot \operatorname{sign}(<x>)",
+    1,
+    samples=OFF_ZERO,
+    analytic=False,
+    kinks=at_zero,
+)
 def abs(x):
     """Drops the sign of each entry: y = |x|. Its gradient at 0 is 0.
 
@@ -243,7 +305,14 @@ def _(g, x):
     return masked(g, np.logical_not(x <= 0)) - masked(g, x < 0)
 
 
-@elementwise(r"\operatorname{sign}(<x>)", r"0\, <g>", 1, samples=OFF_ZERO, analytic=False)
+@elementwise(
+    r"\operatorname{sign}(<x>)",
+    r"0\, <g>",
+    1,
+    samples=OFF_ZERO,
+    analytic=False,
+    kinks=at_zero,
+)
 def sign(x):
     """Gives -1, 0 or 1 as each entry is below, at or above 0; its gradient is 0 everywhere.
 
@@ -283,14 +352,23 @@ def _clip_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(away_from(1.0, rng.uniform(-2, 2, (3, 5))), high=np.ones(5))
 
 
-@elementwise(_clip_tex, _clip_vjp_tex, 1, samples=_clip_samples, analytic=False)
+@elementwise(
+    _clip_tex,
+    _clip_vjp_tex,
+    1,
+    samples=_clip_samples,
+    analytic=False,
+    kinks=lambda x, low, high: np.equal(x, low) | np.equal(x, high),
+)
 def clip(x, low=None, high=None):
     """Moves each entry into a range: [low, high]; None leaves a side open. Slope 1 up to the ends.
 
     >>> clip(np.array([-3.0, 0.5, 3.0]), -1.0, 1.0)
     array([-1. ,  0.5,  1. ])
     """
-    return np.clip(x, low, high)
+    x = as_array(x)
+    y = np.clip(x, low, high)
+    return cast_back(y, x) if x.dtype.kind == "f" else y
 
 
 @clip.vjp("x")

@@ -1,4 +1,4 @@
-"""Losses: of two arrays entry by entry, averaged or added up; and of scores and their classes."""
+"""Losses: of two arrays entry by entry, averaged; and of scores and their classes."""
 
 from __future__ import annotations
 
@@ -6,46 +6,26 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, Declare, Shaped, as_array, call, cast_back, floating, op, widen_half
+from ..engine.op import Call, call, op
 from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
-from .arithmetic import multiply, subtract
-from .attention import scale
+from .arithmetic import multiply, scale, subtract
+from .dtypes import as_array, cast_back, floating, widen_half
 from .functions import abs, clip
 from .reduce import mean
-from .samples import each_of_x
+from .samples import Samples, each_of_x
 from .softmax import log_softmax, softmax
 
-__all__ = [
-    "binary_cross_entropy_with_logits",
-    "cross_entropy",
-    "huber_loss",
-    "l1_loss",
-    "mse_loss",
-]
+__all__ = ["bce_with_logits", "cross_entropy", "huber_loss", "l1_loss", "mse_loss"]
 
 
-def reduced(terms, reduction):
-    """The mean of the terms, their sum, or the terms themselves.
-
-    Raises: ArgumentError for another name; ShapeError for a mean over nothing.
-    """
-    if reduction not in ("mean", "sum", "none", "batchmean"):
-        raise ArgumentError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
-    if reduction == "none":
-        return terms
-    if terms.size == 0 and reduction != "sum":
+def averaged(terms):
+    """The mean of all terms.  Raises: ShapeError where there are none."""
+    if terms.size == 0:
         raise ShapeError("a mean over nothing: there must be at least one entry")
-    return cast_back(widen_half(terms).sum() * share(terms, reduction), terms)
-
-
-def share(x, reduction):
-    """The weight of each term in the loss."""
-    counts = {"mean": x.size, "batchmean": x.shape[0] if x.ndim else 1}
-    return 1 / counts[reduction] if reduction in counts else 1.0
+    return cast_back(np.mean(widen_half(terms)), terms)
 
 
 def check_alike(x, target):
@@ -56,71 +36,25 @@ def check_alike(x, target):
     return x, target
 
 
-def _tex(terms: str, where: str = "") -> Callable[..., str]:
-    """The terms under the sign of their reduction, and the definitions of their symbols."""
-
-    def tex(x, reduction):
-        signs = {"mean": r"\operatorname{mean}", "sum": r"\textstyle\sum"}
-        signs["batchmean"] = r"\tfrac1N \textstyle\sum"
-        body = f"{signs[reduction]}({terms})" if reduction in signs else terms
-        return body + where + _count(x, reduction)
-
-    return tex
-
-
-def _count(x: Shaped, reduction: str) -> str:
-    """What N is."""
-    return rf", \quad N = {x.shape[0] if x.ndim else 1}" if reduction == "batchmean" else ""
-
-
-def _vjp_tex(slope: str, where: str = "") -> Callable[..., str]:
-    """The slope of a term, times the gradient of the loss and the term's share."""
-
-    def tex(x, reduction):
-        parts = {"mean": rf"\tfrac{{1}}{{{x.size}}} ", "batchmean": r"\tfrac1N "}
-        share = parts.get(reduction, "")
-        return rf"{share}<g> \odot ({slope}){where}{_count(x, reduction)}"
-
-    return tex
-
-
-def _pairs(low: float, high: float) -> Callable[..., Iterator[Call]]:
-    """Calls with x within ±3 and targets in [low, high], for each reduction."""
-
+def _pairs(low: float) -> Samples:
     def samples(rng: np.random.Generator) -> Iterator[Call]:
-        for reduction in ("mean", "sum", "none"):
-            x, target = rng.uniform(-3, 3, (3, 5)), rng.uniform(low, high, (3, 5))
-            yield call(x, target, reduction=reduction)
+        yield call(rng.uniform(-3, 3, (3, 5)), rng.uniform(low, 1, (3, 5)))
         yield call(np.asarray(0.5), np.asarray(0.25))
-        yield call(np.zeros((0, 3)), np.zeros((0, 3)), reduction="sum")
 
     return samples
 
 
-def entry_loss(
-    term: str, slopes: tuple[str, str], cost: int, *, where: str = "", **declaration: Any
-) -> Declare:
-    """Declare a loss of x and target.
-
-    Args: term, slopes: formulas of a term and of its slopes in both; where: of their symbols.
-    """
-    names = ("x", "target")
-    return op(
-        tex=_tex(term, where),
-        vjp_tex={n: _vjp_tex(slope, where) for n, slope in zip(names, slopes, strict=True)},
-        flops=each_of_x(cost),
-        **declaration,
-    )
-
-
-@entry_loss(
-    r"(<x> - <target>)^{\circ 2}",
-    (r"2 (<x> - <target>)", r"2 (<target> - <x>)"),
-    3,
-    samples=_pairs(-2.0, 2.0),
+@op(
+    tex=r"\operatorname{mean}((<x> - <target>)^{\circ 2})",
+    vjp_tex={
+        "x": lambda x: rf"\tfrac{{2}}{{{x.size}}} <g> \odot (<x> - <target>)",
+        "target": lambda x: rf"\tfrac{{2}}{{{x.size}}} <g> \odot (<target> - <x>)",
+    },
+    flops=each_of_x(3),
+    samples=_pairs(-1.0),
 )
-def mse_loss(x, target, reduction: str = "mean"):
-    """Squares the difference from the target: (x - t)², as mean, as sum, or each ("none").
+def mse_loss(x, target):
+    """Averages the squared differences from the target: mean (x - t)².
 
     Raises: ShapeError unless both have one shape.
 
@@ -128,24 +62,61 @@ def mse_loss(x, target, reduction: str = "mean"):
     np.float64(2.0)
     """
     x, target = check_alike(x, target)
-    return reduced((x - target) ** 2, reduction)
+    return averaged((x - target) ** 2)
 
 
 @mse_loss.vjp("x")
-def _(g, x, target, reduction):
+def _(g, x, target):
     """The gradient is multiplied by twice the difference from the target, averaged alike."""
-    return 2 * share(x, reduction) * g * (x - target)
+    return 2 / x.size * g * (x - target)
 
 
 @mse_loss.vjp("target")
-def _(g, x, target, reduction):
+def _(g, x, target):
     """The gradient is that of the input with its sign turned, as only the difference counts."""
-    return 2 * share(x, reduction) * g * (target - x)
+    return 2 / x.size * g * (target - x)
 
 
-def _refuse_broadcast(call: str, x: Any, target: Any) -> None:
+@op(
+    tex=r"\operatorname{mean}(\log(1 + e^{<x>}) - <target> \odot <x>)",
+    vjp_tex={
+        "x": lambda x: rf"\tfrac{{1}}{{{x.size}}} <g> \odot (\sigma(<x>) - <target>)",
+        "target": lambda x: rf"-\tfrac{{1}}{{{x.size}}} <g> \odot <x>",
+    },
+    flops=each_of_x(7),
+    samples=_pairs(0.0),
+)
+def bce_with_logits(x, target):
+    """Averages how wrong scores of yes or no are: mean of -t log σ(x) - (1 - t) log(1 - σ(x)).
+
+    Args: target: t, the probability of yes.  Raises: ShapeError unless both have one shape.
+
+    >>> bce_with_logits(np.array([0.0, 800.0]), np.array([1.0, 1.0])).round(4)
+    np.float64(0.3466)
+    """
+    x, target = check_alike(x, target)
+    return averaged(softplus(x) - x * target)
+
+
+@bce_with_logits.vjp("x")
+def _(g, x, target):
+    """The gradient is multiplied by the probability less the target, averaged as the loss is."""
+    return 1 / x.size * g * (sigmoid(x) - target)
+
+
+@bce_with_logits.vjp("target")
+def _(g, x):
+    """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
+    return -1 / x.size * g * x
+
+
+# ---------------------------------------------------------------- composed of other ops
+
+
+def _difference(call: str, x: SameArray, target: TensorOrArray) -> SameArray:
     if np.shape(x) != np.shape(target):
         raise ShapeError(f"{call}: both must have one shape, got {np.shape(x)}, {np.shape(target)}")
+    return subtract(x, target)
 
 
 def l1_loss(x: SameArray, target: TensorOrArray) -> SameArray:
@@ -154,8 +125,7 @@ def l1_loss(x: SameArray, target: TensorOrArray) -> SameArray:
     >>> l1_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
     np.float64(1.0)
     """
-    _refuse_broadcast("l1_loss", x, target)
-    return mean(abs(subtract(x, target)))
+    return mean(abs(_difference("l1_loss(x, target)", x, target)))
 
 
 def huber_loss(x: SameArray, target: TensorOrArray, delta: float = 1.0) -> SameArray:
@@ -168,100 +138,10 @@ def huber_loss(x: SameArray, target: TensorOrArray, delta: float = 1.0) -> SameA
     np.float64(1.3125)
     """
     if not delta > 0:
-        raise ArgumentError(f"huber_loss: delta must be above 0, got {delta}")
-    _refuse_broadcast("huber_loss", x, target)
-    away = subtract(x, target)
-    near = clip(away, -float(delta), float(delta))
+        raise ArgumentError(f"huber_loss(x, target, delta): delta must be above 0, got {delta}")
+    away = _difference("huber_loss(x, target, delta)", x, target)
+    near = clip(away, -delta, delta)
     return mean(multiply(near, subtract(away, scale(near, 0.5))))
-
-
-# ---------------------------------------------------------------- yes or no
-
-
-def _bce_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield from _pairs(0.0, 1.0)(rng)
-    x, target = rng.uniform(-3, 3, (3, 5)), rng.uniform(0, 1, (3, 5))
-    yield call(x, target, pos_weight=rng.uniform(0.5, 3, 5))
-    yield call(x, target, "sum", 2.5)
-
-
-_LIKELIER = r", \quad w = 1 + (<pos_weight> - 1) \odot <target>"
-
-
-def _bce_tex(x, reduction, pos_weight):
-    if pos_weight is None:
-        return _tex(r"\log(1 + e^{<x>}) - <target> \odot <x>")(x, reduction)
-    return _tex(r"(1 - <target>) \odot <x> + w \odot \log(1 + e^{-<x>})", _LIKELIER)(x, reduction)
-
-
-def _bce_x_tex(x, reduction, pos_weight):
-    if pos_weight is None:
-        return _vjp_tex(r"\sigma(<x>) - <target>")(x, reduction)
-    return _vjp_tex(r"1 - <target> - w \odot \sigma(-<x>)", _LIKELIER)(x, reduction)
-
-
-def _bce_target_tex(x, reduction, pos_weight):
-    more = r" + (<pos_weight> - 1) \odot \log(1 + e^{-<x>})" if pos_weight is not None else ""
-    return _vjp_tex("-<x>" + more)(x, reduction)
-
-
-def _bce_flops(x, pos_weight):
-    return (7 if pos_weight is None else 11) * x.size
-
-
-@op(
-    tex=_bce_tex,
-    vjp_tex={"x": _bce_x_tex, "target": _bce_target_tex},
-    flops=_bce_flops,
-    samples=_bce_samples,
-)
-def binary_cross_entropy_with_logits(x, target, reduction="mean", pos_weight=None):
-    """Measures how wrong scores of yes or no are: -p t log σ(x) - (1 - t) log(1 - σ(x)).
-
-    Args: target: t, the probability of yes. pos_weight: p, what a yes counts for beside a no: 1
-        unless given, or an array that broadcasts against x, such as one for each class.
-    Raises: ShapeError unless both have one shape, and where pos_weight does not broadcast to it.
-
-    >>> binary_cross_entropy_with_logits(np.array([0.0, 800.0]), np.array([1.0, 1.0])).round(4)
-    np.float64(0.3466)
-    """
-    x, target = check_alike(x, target)
-    if pos_weight is None:
-        return reduced(softplus(x) - x * target, reduction)
-    p = _weights_of_yes(pos_weight, x)
-    return reduced((1 - target) * x + (1 + (p - 1) * target) * softplus(-x), reduction)
-
-
-def _weights_of_yes(pos_weight, x):
-    """The weight of a yes, in the dtype of x.  Raises: ShapeError unless it broadcasts to x."""
-    p = as_array(pos_weight)
-    try:
-        fits = np.broadcast_shapes(p.shape, x.shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(f"pos_weight must broadcast to x's shape {x.shape}, got {p.shape}")
-    return p.astype(x.dtype)
-
-
-@binary_cross_entropy_with_logits.vjp("x")
-def _(g, x, target, reduction, pos_weight):
-    """The gradient is multiplied by the probability less the target; a yes counts by its weight."""
-    target = floating(target)
-    if pos_weight is None:
-        return share(x, reduction) * g * (sigmoid(x) - target)
-    w = 1 + (_weights_of_yes(pos_weight, x) - 1) * target
-    return share(x, reduction) * g * (1 - target - w * sigmoid(-x))
-
-
-@binary_cross_entropy_with_logits.vjp("target")
-def _(g, x, reduction, pos_weight):
-    """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
-    x = floating(x)
-    if pos_weight is None:
-        return share(x, reduction) * -g * x
-    p = _weights_of_yes(pos_weight, x)
-    return share(x, reduction) * g * ((p - 1) * softplus(-x) - x)
 
 
 # ---------------------------------------------------------------- classes
@@ -269,26 +149,41 @@ def _(g, x, reduction, pos_weight):
 
 def _class_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(rng.uniform(-2, 2, (3, 5)), np.array([0, 4, 2]))
-    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)))
+    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)), label_smoothing=0.3)
     yield call(rng.uniform(-2, 2, 5), np.array(3))
     yield call(rng.uniform(-2, 2, (3, 5)) * 800, np.array([0, 4, 2]))
+    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(-1, 5, (2, 3)), ignore_index=-1)
+    yield call(rng.uniform(-2, 2, (3, 5)), rng.dirichlet(np.ones(5), 3))
 
 
-def check_targets(
-    logits: NDArray[np.floating], targets: NDArray[np.integer], empty: bool = False
-) -> None:
-    """Raise unless each row of the logits has one target, a class; `empty` allows no rows."""
-    if np.ndim(logits) < 1:
-        raise ShapeError(
-            f"logits need a last axis, one entry a class, got shape {np.shape(logits)}; "
-            f"targets {targets.shape}"
-        )
+def wanted(logits, targets, ignore_index, label_smoothing):
+    """The probabilities p that the logits should give, and how many rows count.
+
+    Booleans, where p is 1 at one class of each row that counts; zeros in a row that is ignored.
+    Raises: ShapeError, DTypeError, OutOfRangeError or ArgumentError where the targets do not fit.
+    """
+    targets, classes = as_array(targets), logits.shape[-1]
+    if not 0 <= label_smoothing <= 1:
+        raise ArgumentError(f"label_smoothing must lie in [0, 1], got {label_smoothing}")
+    if targets.shape == logits.shape and targets.dtype.kind == "f":
+        p, counted = targets.astype(logits.dtype, copy=False), np.ones((*targets.shape[:-1], 1))
+    else:
+        counted = check_classes(logits, targets, ignore_index)[..., None]
+        p = np.arange(classes) == targets[..., None]
+        p = p if ignore_index is None else p & counted
+    if not counted.any():
+        raise ShapeError("a mean over no rows; at least one must count")
+    if label_smoothing:
+        p = ((1 - label_smoothing) * p + label_smoothing / classes * counted).astype(logits.dtype)
+    return p, np.count_nonzero(counted)
+
+
+def check_classes(logits, targets, ignore_index):
+    """Which rows count, of targets that are classes."""
     if targets.shape != logits.shape[:-1]:
-        remedy = ""
-        if targets.shape == logits.shape:  # one-hot, or a distribution
-            remedy = "; write targets.argmax(-1), or layers.cross_entropy_loss for distributions"
-        elif targets.shape == (*logits.shape[:-1], 1):
-            remedy = "; write targets[..., 0]"
+        remedy = "; write targets[..., 0]" if targets.shape == (*logits.shape[:-1], 1) else ""
+        if targets.shape == logits.shape:
+            remedy = "; write targets.argmax(-1), or targets.astype(float) for probabilities"
         raise ShapeError(
             f"targets {targets.shape} must have logits' shape without its last axis, "
             f"{logits.shape[:-1]}{remedy}"
@@ -297,51 +192,76 @@ def check_targets(
         is_text = targets.dtype.kind in "US"
         ours = "np.unique(targets, return_inverse=True)[1]" if is_text else "targets.astype(int)"
         raise DTypeError(f"targets must be integers, got {targets.dtype}; write {ours}")
-    if targets.size == 0:
-        if empty:
-            return
-        raise ShapeError("a mean over no rows; logits need at least one")
-    lowest = targets.min()
-    highest = targets.max()
-    classes = logits.shape[-1]
-    if lowest < 0 or highest >= classes:
-        worst = lowest if lowest < 0 else highest
+    counted = np.ones(targets.shape, bool) if ignore_index is None else targets != ignore_index
+    seen, classes = targets[counted], logits.shape[-1]
+    if seen.size and (seen.min() < 0 or seen.max() >= classes):
+        worst = seen.min() if seen.min() < 0 else seen.max()
         raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")
+    return counted
+
+
+def _targets_tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: float) -> str:
+    """What p and N are."""
+    classes, rows = logits.shape[-1], logits.size // max(logits.shape[-1], 1)
+    given = np.shape(targets) == logits.shape
+    p = "<targets>" if given else r"\operatorname{onehot}(<targets>)"
+    if label_smoothing:
+        p = rf"(1 - <label_smoothing>) {p} + \tfrac{{1}}{{{classes}}} <label_smoothing>"
+    if ignore_index is None:
+        return rf", \quad p = {p}, \quad N = {rows}"
+    counts = r"[<targets> \ne <ignore_index>]"
+    p = rf"({p}) \odot \operatorname{{column}}({counts})"
+    return rf", \quad p = {p}, \quad N = \operatorname{{sum}}({counts})"
+
+
+def _with_targets(formula: str) -> Callable[..., str]:
+    def tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: float) -> str:
+        return formula + _targets_tex(logits, targets, ignore_index, label_smoothing)
+
+    return tex
 
 
 @op(
-    tex=r"-\operatorname{mean}_i \log \operatorname{softmax}(<logits>)_{i, t_i},"
-    r" \quad t = <targets>",
+    tex=_with_targets(
+        r"-\tfrac1N \operatorname{sum}(p \odot \log \operatorname{softmax}(<logits>))"
+    ),
     vjp_tex={
-        "logits": lambda logits: (
-            r"\tfrac1N <g> \odot (\operatorname{softmax}(<logits>)"
-            rf" - \operatorname{{onehot}}(<targets>)), \quad N = {logits.size // logits.shape[-1]}"
+        "logits": _with_targets(
+            r"\tfrac1N <g> \odot (s \odot \operatorname{rowsum}(p) - p),"
+            r" \quad s = \operatorname{softmax}(<logits>)"
         )
     },
     flops=lambda logits: 5 * np.size(logits),
     samples=_class_samples,
 )
-def cross_entropy(logits, targets):
+def cross_entropy(logits, targets, ignore_index=None, label_smoothing=0.0):
     """Measures how little probability the scores give to the targets, averaged over rows.
 
-        -mean_i log softmax(logits)_{i, t_i}.
+        -1/N Σ_i Σ_c p_ic log softmax(logits)_ic, where p is 1 at the target and 0 elsewhere.
 
-    Shapes: logits (..., C), targets (...) of integers in [0, C) → ().
-    Raises: ShapeError, DTypeError or OutOfRangeError where the targets do not fit; ShapeError
-        without rows.
+    Args: targets: classes, or probabilities p of logits' shape; constants. ignore_index: of rows
+        that do not count. label_smoothing: the share of p that is spread evenly over all classes.
+    Shapes: logits (..., C), targets (...) of integers in [0, C), or (..., C) of floats → ().
+    Raises: ShapeError, DTypeError, OutOfRangeError or ArgumentError where the targets do not fit;
+        ShapeError where no row counts.
 
     >>> cross_entropy(np.zeros((2, 4)), np.array([1, 3])).round(4)
     np.float64(1.3863)
     """
-    logits, targets = floating(logits), as_array(targets)
-    check_targets(logits, targets)
-    picked = np.take_along_axis(log_softmax(widen_half(logits)), targets[..., None], axis=-1)
-    return cast_back(-np.mean(picked), logits)
+    logits = floating(logits)
+    if logits.ndim < 1:
+        raise ShapeError("logits need a last axis, one entry a class, got shape ()")
+    p, n = wanted(logits, targets, ignore_index, label_smoothing)
+    scores = log_softmax(widen_half(logits))
+    terms = scores[p] if p.dtype == np.bool_ else p[p != 0] * scores[p != 0]  # no 0 times -inf
+    return cast_back(-np.sum(terms) / n, logits)
 
 
 @cross_entropy.vjp("logits")
-def _(g, logits, targets):
+def _(g, logits, targets, ignore_index, label_smoothing):
     """Each row gets its softmax less one at the target, times the gradient over the row count."""
-    targets = as_array(targets)
-    one_hot = np.arange(logits.shape[-1]) == targets[..., None]
-    return (softmax(logits) - one_hot) * (widen_half(g) / targets.size)
+    p, n = wanted(logits, targets, ignore_index, label_smoothing)
+    weights = softmax(logits)
+    if ignore_index is not None or p.dtype != np.bool_:
+        weights = weights * p.sum(axis=-1, keepdims=True)  # which is 0 in a row that is ignored
+    return (weights - p) * (widen_half(g) / n)

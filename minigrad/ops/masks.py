@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,10 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, MaskWarning, ShapeError
+from ..engine.op import Call, call, op
 from ..engine.tensor import Operand, Tensor, TensorOrArray
 from ..engine.writes import writes
+from .arithmetic import broadcastable
+from .dtypes import as_array, cast_back, floating
+from .samples import each
 
-__all__ = ["check_mask", "check_meaning", "is_of_pairs"]
+__all__ = ["mask_add"]
 
 BLOCKED = -746.0  # from here down, exp(M) is 0 in float64 too
 SMALL = 1 << 12  # so many entries of a mask are read anew at each call
@@ -151,3 +156,56 @@ def _blocks_itself(mask: NDArray[Any]) -> bool:
     """Whether no query sees its own key, though keys are seen."""
     seen = _is_open(mask)
     return not seen.diagonal(axis1=-2, axis2=-1).any() and bool(seen.any())
+
+
+# ---------------------------------------------------------------- a mask is added to scores
+
+
+def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
+    scores = rng.uniform(-2, 2, (2, 3, 5, 5))
+    yield call(scores, np.tril(np.ones((5, 5), bool)))
+    yield call(scores, rng.uniform(-1, 1, (5, 5)))
+    yield call(scores, rng.uniform(-1, 1, (2, 1, 1, 5)))
+    yield call(np.zeros((0, 5)), np.ones(5, bool))
+
+
+@op(
+    tex=r"<scores> + <mask>",
+    vjp_tex={"scores": r"<g>", "mask": r"<g>"},
+    flops=each(1),
+    samples=_mask_samples,
+    requires=broadcastable,
+)
+def mask_add(scores, mask):
+    """Adds a mask to scores before softmax: y = scores + mask.
+
+    Args: mask: boolean (True = may attend) or floats to add (0 / -inf), broadcast against the
+        scores.
+    Raises: DTypeError for an integer mask, which could mean either; ArgumentError if it holds NaN
+        or +inf, or floats that are all 0 or 1, which were meant as booleans.
+
+    >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
+    array([  1., -inf])
+    """
+    scores, mask = floating(scores), as_array(mask)
+    check_mask(mask)
+    total = scores + in_dtype_of(scores, mask)
+    return total if mask.dtype.kind == "c" else cast_back(total, scores)
+
+
+def in_dtype_of(scores, mask):
+    """What is added to the scores, in their dtype: a wider mask would make wider scores."""
+    dtype = np.real(scores).dtype if scores.dtype.kind == "c" else scores.dtype
+    if mask.dtype.kind == "b":
+        return np.where(mask, *np.array([0, -np.inf], dtype))
+    if mask.dtype.kind != "f" or mask.dtype == dtype:
+        return mask
+    with np.errstate(over="ignore"):  # -1e9 is -inf to float16, and means it
+        return mask.astype(dtype)
+
+
+@mask_add.vjp("scores")
+@mask_add.vjp("mask")
+def _(g):
+    """The gradient passes unchanged to the scores and to the mask."""
+    return g

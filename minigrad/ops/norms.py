@@ -6,27 +6,22 @@ squares of 1e60, those of 300 in float16 of 90000, which neither dtype can hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from operator import index as as_integer
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, Shaped, as_array, call, cast_back, floating, op, widen
-from ..engine.refusals import explained
+from ..engine.op import Call, call, op
 from ..engine.tensor import Operand, SameArray, TensorOrArray
 from . import reduce
 from .arithmetic import add, multiply
-from .notation import letters
+from .dtypes import as_array, cast_back, floating, widen
+from .notation import below
 from .samples import each_of_x
 from .shape import reshape
 
 __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
-
-
-def row_mean(x):
-    """The mean of each row, kept at length 1."""
-    return np.mean(x, axis=-1, keepdims=True)
 
 
 def standardized(x, axes, eps, mean=None, var=None):
@@ -44,6 +39,14 @@ def less_what_moves(g_hat, x_hat, inverse, average):
     return inverse * (g_hat - average(g_hat) - x_hat * average(g_hat * x_hat))
 
 
+# ---------------------------------------------------------------- rows
+
+
+def row_mean(x):
+    """The mean of each row, kept at length 1."""
+    return np.mean(x, axis=-1, keepdims=True)
+
+
 def check_parameters(x: Operand, weight: Operand | None, bias: Operand | None = None) -> None:
     """Raise ShapeError unless x has rows, and weight and bias, if given, are of a row's shape."""
     if np.ndim(x) == 0:
@@ -56,20 +59,20 @@ def check_parameters(x: Operand, weight: Operand | None, bias: Operand | None = 
             )
 
 
-def _samples(rng: np.random.Generator) -> Iterator[Call]:
-    x = rng.uniform(-2, 2, (2, 3, 5))
-    w, b = rng.uniform(0.5, 1.5, 5), rng.uniform(-1, 1, 5)
-    yield call(x, w, b)
-    yield call(x, w, b, eps=0.1)
-    yield call(x[0, 0], w, b)
-    yield call(x, None, None)
-    yield call(np.zeros((0, 5)), w, b)
+def _row_samples(parameters: int) -> Callable[[np.random.Generator], Iterator[Call]]:
+    def samples(rng: np.random.Generator) -> Iterator[Call]:
+        x, given = rng.uniform(-2, 2, (2, 3, 5)), rng.uniform(0.5, 1.5, (parameters, 5))
+        yield call(x, *given)
+        yield call(x, *given, eps=0.1)
+        yield call(x[0, 0], *given)
+        yield call(x, *[None] * parameters)
+        yield call(np.zeros((0, 5)), *given)
 
+    return samples
 
-# ---------------------------------------------------------------- layer_norm
 
 _ROWS = (
-    r"\quad \hat x = \tfrac{1}{\sigma} (<x> - \mu),"
+    r", \quad \hat x = \tfrac{1}{\sigma} (<x> - \mu),"
     r" \quad \sigma = \sqrt{\operatorname{rowvar}(<x>) + <eps>},"
     r" \quad \mu = \operatorname{rowmean}(<x>)"
 )
@@ -82,16 +85,16 @@ def _layer_norm_flops(x, weight, bias):
 
 
 @op(
-    tex=rf"\hat x \odot <weight> + <bias>, {_ROWS}",
+    tex=r"\hat x \odot <weight> + <bias>" + _ROWS,
     vjp_tex={
         "x": r"\tfrac{1}{\sigma} (\hat g - \operatorname{rowmean}(\hat g)"
         r" - \hat x \odot \operatorname{rowmean}(\hat g \odot \hat x)),"
-        rf" \quad \hat g = <g> \odot <weight>, {_ROWS}",
-        "weight": rf"<g> \odot \hat x, {_ROWS}",
-        "bias": r"<g>",
+        r" \quad \hat g = <g> \odot <weight>" + _ROWS,
+        "weight": r"<g> \odot \hat x" + _ROWS,
+        "bias": "<g>",
     },
     flops=_layer_norm_flops,
-    samples=_samples,
+    samples=_row_samples(2),
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Gives each row mean 0 and variance 1, then scales and shifts it.
@@ -129,25 +132,20 @@ def _(g):
     return g
 
 
-# ---------------------------------------------------------------- rms_norm
-
-_ROOT = r"\quad r = \sqrt{\operatorname{rowmean}(<x>^{\circ 2}) + <eps>}"
-
-
-def _rms_norm_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for sample in _samples(rng):
-        yield call(*sample.args[:2], **sample.kwargs)
+_ROOT = (
+    r", \quad \hat x = \tfrac1r <x>, \quad r = \sqrt{\operatorname{rowmean}(<x>^{\circ 2}) + <eps>}"
+)
 
 
 @op(
-    tex=rf"\tfrac1r <x> \odot <weight>, {_ROOT}",
+    tex=r"\hat x \odot <weight>" + _ROOT,
     vjp_tex={
         "x": r"\tfrac1r (\hat g - \hat x \odot \operatorname{rowmean}(\hat g \odot \hat x)),"
-        rf" \quad \hat g = <g> \odot <weight>, \quad \hat x = \tfrac1r <x>, {_ROOT}",
-        "weight": rf"<g> \odot \hat x, \quad \hat x = \tfrac1r <x>, {_ROOT}",
+        r" \quad \hat g = <g> \odot <weight>" + _ROOT,
+        "weight": r"<g> \odot \hat x" + _ROOT,
     },
     flops=each_of_x(5),
-    samples=_rms_norm_samples,
+    samples=_row_samples(1),
 )
 def rms_norm(x, weight, eps=1e-5):
     """Divides each row by its root mean square, and scales it: x / r ⊙ weight, r² = mean(x²) + ε.
@@ -198,7 +196,8 @@ def by_channel(v, x):
     return v if v is None else reshape(v, (-1, *[1] * (x.ndim - 2)))
 
 
-def _standardized_channels(x, mean, var, eps):
+def _channels(x, mean, var, eps):
+    """x̂ and 1 / σ of each channel."""
     return standardized(x, statistics_axes(x), eps, by_channel(mean, x), by_channel(var, x))
 
 
@@ -206,72 +205,56 @@ def check_channels(x: Operand, *parameters: Operand | None) -> None:
     """Raise ShapeError unless x has channels, and each parameter, if given, one entry for each."""
     if np.ndim(x) < 2:
         raise ShapeError(f"x must be (N, C, …), got {np.shape(x)}")
+    width = np.shape(x)[1:2]
     for value in parameters:
-        if value is not None and np.shape(value) != (np.shape(x)[1],):
+        if value is not None and np.shape(value) != width:
             raise ShapeError(
-                f"weight, bias, mean and var must be (C,) = {(np.shape(x)[1],)}, "
-                f"got {np.shape(value)}"
+                f"weight, bias, mean and var must be (C,) = {width}, got {np.shape(value)}"
             )
 
 
 def _channel_samples(rng: np.random.Generator) -> Iterator[Call]:
     x = rng.uniform(-2, 2, (2, 3, 5))
-    w = rng.uniform(0.5, 1.5, 3)
-    b = rng.uniform(-1, 1, 3)
+    w, b = rng.uniform(0.5, 1.5, 3), rng.uniform(-1, 1, 3)
     yield call(x, w, b)
     yield call(x[..., 0], None, None, eps=0.1)
     yield call(x, w, b, rng.uniform(-1, 1, 3), rng.uniform(0.5, 1.5, 3))
     yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
 
 
-def _channel_letters(x: Shaped) -> tuple[str, str, str]:
-    """The letters of the channels, of all other axes, and of all axes."""
-    known = letters(x.ndim)
-    others = [letter for axis, letter in enumerate(known) if axis != 1]
-    return known[1], ",".join(others), ",".join(known)
+def by_channels(formula: str) -> Callable[..., str]:
+    """A formula in which weight, bias, mean and var stand for one number a channel, and @ for the
+    axes of each channel; and what x̂, σ and μ are.
+    """
+
+    def tex(x: Any, mean: Any) -> str:
+        at = below(x.ndim, statistics_axes(x))
+        own = rf"\operatorname{{var}}{at}(<x>)", rf"\operatorname{{mean}}{at}(<x>)"
+        variance, mu = own if mean is None else ("<var>", "<mean>")
+        what = (
+            rf", \quad \hat x = \tfrac{{1}}{{\sigma}} (<x> - \mu),"
+            rf" \quad \sigma = \sqrt{{{variance} + <eps>}}, \quad \mu = {mu}"
+        )
+        return formula.replace("@", at) + what
+
+    return tex
 
 
-def _norm_tex(x: Shaped, mean: Shaped | None, var: Shaped | None) -> str:
-    """What x̂, σ and μ are."""
-    channel, others, _ = _channel_letters(x)
-    mu = rf"\operatorname{{mean}}_{{{others}}}(<x>)" if mean is None else f"<mean>_{channel}"
-    square = rf"\operatorname{{var}}_{{{others}}}(<x>)" if var is None else f"<var>_{channel}"
-    centred = r"\hat x = \tfrac{1}{\sigma} (<x> - \mu)"
-    return rf"\quad {centred}, \quad \sigma = \sqrt{{{square} + <eps>}}, \quad \mu = {mu}"
-
-
-def _batch_norm_tex(x, weight, bias, mean, var):
-    channel = _channel_letters(x)[0]
-    scaled = rf"\hat x \odot <weight>_{channel}" if weight is not None else r"\hat x"
-    shifted = rf" + <bias>_{channel}" if bias is not None else ""
-    return rf"{scaled}{shifted}, {_norm_tex(x, mean, var)}"
-
-
-def _x_tex(x, weight, mean, var):
-    channel, others, _ = _channel_letters(x)
-    came = rf"<g> \odot <weight>_{channel}" if weight is not None else "<g>"
-    given = rf"\quad \hat g = {came}, {_norm_tex(x, mean, var)}"
-    if mean is not None:
-        return rf"\tfrac{{1}}{{\sigma}} \hat g, {given}"
-    averaged = rf"\operatorname{{mean}}_{{{others}}}"
-    along = rf"\hat x \odot {averaged}(\hat g \odot \hat x)"
-    return rf"\tfrac{{1}}{{\sigma}} (\hat g - {averaged}(\hat g) - {along}), {given}"
-
-
-def _weight_tex(x, mean, var):
-    _, others, whole = _channel_letters(x)
-    summed = rf"\sum_{{{others}}} (<g> \odot \hat x)_{{{whole}}}"
-    return rf"{summed}, {_norm_tex(x, mean, var)}"
-
-
-def _bias_tex(x):
-    _, others, whole = _channel_letters(x)
-    return rf"\sum_{{{others}}} <g>_{{{whole}}}"
+_G_HAT = r", \quad \hat g = <g> \odot <weight>"
+_IN_TRAINING = by_channels(
+    r"\tfrac{1}{\sigma} (\hat g - \operatorname{mean}@(\hat g)"
+    r" - \hat x \odot \operatorname{mean}@(\hat g \odot \hat x))" + _G_HAT
+)
+_IN_EVALUATION = by_channels(r"\tfrac{1}{\sigma} \hat g" + _G_HAT)
 
 
 @op(
-    tex=_batch_norm_tex,
-    vjp_tex={"x": _x_tex, "weight": _weight_tex, "bias": _bias_tex},
+    tex=by_channels(r"\hat x \odot <weight> + <bias>"),
+    vjp_tex={
+        "x": lambda x, mean: (_IN_TRAINING if mean is None else _IN_EVALUATION)(x, mean),
+        "weight": by_channels(r"\operatorname{sum}@(<g> \odot \hat x)"),
+        "bias": lambda x: rf"\operatorname{{sum}}{below(x.ndim, statistics_axes(x))}(<g>)",
+    },
     flops=lambda x, mean: (8 if mean is None else 4) * np.size(x),
     samples=_channel_samples,
 )
@@ -290,7 +273,7 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     check_channels(x, weight, bias, mean, var)
     if (mean is None) != (var is None):
         raise ArgumentError("mean and var go together: the batch's own, or both given")
-    y, _ = _standardized_channels(x, mean, var, eps)
+    y, _ = _channels(x, mean, var, eps)
     y = y if weight is None else y * by_channel(weight, x)
     return y if bias is None else y + by_channel(bias, x)
 
@@ -298,7 +281,7 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
 @batch_norm.vjp("x")
 def _(g, x, weight, mean, var, eps):
     """The scaled gradient is divided by the deviation, less what moves the batch's statistics."""
-    x_hat, inverse = _standardized_channels(x, mean, var, eps)
+    x_hat, inverse = _channels(x, mean, var, eps)
     g_hat = g if weight is None else g * by_channel(weight, x)
     if mean is not None:
         return g_hat * inverse
@@ -309,7 +292,7 @@ def _(g, x, weight, mean, var, eps):
 @batch_norm.vjp("weight")
 def _(g, x, mean, var, eps):
     """The gradient is multiplied by the normalised channel, and summed."""
-    return reduce.sum(g * _standardized_channels(x, mean, var, eps)[0], statistics_axes(x))
+    return reduce.sum(g * _channels(x, mean, var, eps)[0], statistics_axes(x))
 
 
 @batch_norm.vjp("bias")
@@ -318,7 +301,6 @@ def _(g):
     return reduce.sum(g, statistics_axes(g))
 
 
-@explained
 def group_norm(
     x: SameArray,
     groups: int,
@@ -336,9 +318,8 @@ def group_norm(
     array([[-1.,  1.,  0.,  0.]])
     """
     x = as_array(x)
-    groups = as_integer(groups)
     check_channels(x, weight, bias)
-    if groups < 1 or x.shape[1] % groups:
+    if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
         raise ArgumentError(f"group_norm: groups must divide C = {x.shape[1]}, got {groups}")
     rows = reshape(x, (x.shape[0], groups, -1))
     y = reshape(layer_norm(rows, None, None, eps), x.shape)

@@ -1,7 +1,7 @@
-r"""Pieces of formulas for declarations whose text depends on the call: axes, indices, shapes.
+r"""Pieces of formulas that depend on a call: its axes, an index, a shape.
 
-A formula names the axes of an array by letters: b for a batch, h for heads, i and j for the last
-two. `x` is what a formula is given of an input: its shape and dtype, or an array that has them.
+An axis is written as NumPy counts it, from 0: `\operatorname{sum}_{0,2}(x)`. Without a subscript a
+sum is over all axes, and a softmax along the last.
 """
 
 from __future__ import annotations
@@ -11,73 +11,39 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Axes, Shaped
-
-__all__ = [
-    "along",
-    "axes_of",
-    "axis_letters",
-    "axis_subscript",
-    "entries",
-    "function_at",
-    "index",
-    "letters",
-    "repeated",
-    "reshaped",
-    "shape_product",
-    "span",
-]
+__all__ = ["axes_of", "below", "function_at", "index", "shape_product"]
 
 LISTED = 6  # integers of a list that are written out
 
 
-def letters(ndim: int) -> list[str]:
-    """The letters that index an array's axes.
+def axes_of(ndim: int, axis: Any = None) -> tuple[int, ...]:
+    """The axes that a setting names, counted from 0; all of them for None.
 
-    A fifth is g, of what is grouped: heads that share keys, or chunks of a sequence.
-
-    >>> letters(3), letters(5), letters(6)[-1]
-    (['b', 'i', 'j'], ['b', 'h', 'g', 'i', 'j'], 'i_6')
+    >>> axes_of(3), axes_of(3, (-1, 0))
+    ((0, 1, 2), (0, 2))
     """
-    usual = ["", "i", "ij", "bij", "bhij", "bhgij"]
-    return list(usual[ndim]) if ndim < len(usual) else [f"i_{k}" for k in range(1, ndim + 1)]
-
-
-def axes_of(x: Shaped, axis: Axes | list[int] = None) -> list[int]:
-    """The axes of x that a setting names, counted from 0; all of them for None."""
     if axis is None:
-        return list(range(x.ndim))
+        return tuple(range(ndim))
     named = axis if isinstance(axis, tuple | list) else (axis,)
-    return sorted(int(a) % x.ndim for a in named) if x.ndim else []
+    return tuple(sorted(int(a) % ndim for a in named)) if ndim else ()
 
 
-def axis_letters(x: Shaped, axis: Axes) -> str:
-    """The letters of the axes that a setting names.
+def below(ndim: int, axis: Any) -> str:
+    """A subscript of these axes; none for None.
 
-    >>> axis_letters(np.ones((2, 3, 5)), (0, -1))
-    'b,j'
+    >>> below(3, (0, -1)), below(3, None)
+    ('_{0,2}', '')
     """
-    known = letters(x.ndim)
-    return ",".join(known[k] for k in axes_of(x, axis))
+    return "" if axis is None else f"_{{{','.join(map(str, axes_of(ndim, axis)))}}}"
 
 
-def axis_subscript(x: Shaped, axis: Axes = None) -> str:
-    """A subscript of these letters; none where the setting names all axes.
+def function_at(name: str, ndim: int, axis: Any, *what: str) -> str:
+    r"""The formula of a function along some axes, or of all.
 
-    >>> axis_subscript(np.ones((2, 3)), 0), axis_subscript(np.ones((2, 3)))
-    ('_{i}', '')
+    >>> function_at("sum", 3, -1, "<x>"), function_at("sum", 3, None, "<x>")
+    ('\\operatorname{sum}_{2}(<x>)', '\\operatorname{sum}(<x>)')
     """
-    axes = axes_of(x, axis)
-    return f"_{{{axis_letters(x, axis)}}}" if axes and len(axes) < x.ndim else ""
-
-
-def entries(x: Shaped) -> str:
-    """The subscript of one entry; none for a scalar.
-
-    >>> entries(np.ones((2, 3)))
-    '_{i,j}'
-    """
-    return f"_{{{','.join(letters(x.ndim))}}}" if x.ndim else ""
+    return rf"\operatorname{{{name}}}{below(ndim, axis)}({', '.join(what)})"
 
 
 def shape_product(shape: Sequence[int]) -> str:
@@ -89,61 +55,8 @@ def shape_product(shape: Sequence[int]) -> str:
     return r" \times ".join(map(str, shape)) or "1"
 
 
-def reshaped(shape: Sequence[int], what: str) -> str:
-    r"""The formula of entries in another shape.
-
-    >>> reshaped((2, 7), "<x>")
-    '\\operatorname{reshape}_{2 \\times 7}(<x>)'
-    """
-    return rf"\operatorname{{reshape}}_{{{shape_product(shape)}}}({what})"
-
-
-def function_at(name: str, axes: Sequence[int], what: str) -> str:
-    r"""The formula of a function along some axes, by their positions; without them, of all.
-
-    >>> function_at("flip", [0, 2], "<x>"), function_at("flip", [], "<x>")
-    ('\\operatorname{flip}_{0,2}(<x>)', '\\operatorname{flip}(<x>)')
-    """
-    below = f"_{{{','.join(map(str, axes))}}}" if axes else ""
-    return rf"\operatorname{{{name}}}{below}({what})"
-
-
-def repeated(shape: Sequence[int], whole: Sequence[int]) -> list[int]:
-    """The axes along which a shape is repeated to fill the whole; a length of 1 repeats nothing.
-
-    >>> repeated((3, 1), (2, 3, 5))
-    [0, 2]
-    """
-    padded = (*[0] * (len(whole) - len(shape)), *shape)
-    return [k for k, (n, m) in enumerate(zip(padded, whole, strict=True)) if n != m != 1]
-
-
-# ---------------------------------------------------------------- indices
-
-
-def along(axis: int, ndim: int, part: str) -> str:
-    r"""The index of a part along one axis.
-
-    >>> along(1, 3, "2"), along(2, 3, "2"), along(0, 3, "2")
-    ('{:}, 2', '\\ldots, 2', '2')
-    """
-    if ndim > 1 and axis % ndim == ndim - 1:
-        return rf"\ldots, {part}"
-    return ", ".join(["{:}"] * (axis % ndim) + [part])
-
-
-def span(start: int | None, stop: int | None, step: int | None = None) -> str:
-    r"""A slice.
-
-    >>> span(0, 2), span(2, 4), span(None, None, -1)
-    ('{:}2', '2{:}4', '{:}{:}-1')
-    """
-    end = "" if stop is None else stop
-    return f"{start or ''}{{:}}{end}" + (f"{{:}}{step}" if step else "")
-
-
 def index(value: Any) -> str:
-    r"""An index as it stands in brackets; of an array in it, the shape.
+    r"""An index as it stands in brackets; of a long array in it, the shape.
 
     >>> index((..., slice(None, 2))), index(-1)
     ('\\ldots, {:}2', '-1')
@@ -160,7 +73,8 @@ def _part(value: Any) -> str:
     if value is Ellipsis:
         return r"\ldots"
     if isinstance(value, slice):
-        return span(value.start, value.stop, value.step)
+        bounds = ["" if n is None else str(n) for n in (value.start or None, value.stop)]
+        return "{:}".join(bounds) + (f"{{:}}{value.step}" if value.step else "")
     if isinstance(value, list | tuple) and len(value) <= LISTED and np.ndim(value) == 1:
         return f"[{', '.join(map(str, value))}]"
     if np.ndim(value) == 0 and not isinstance(value, np.ndarray):

@@ -17,7 +17,7 @@ from ..engine.context import current
 from ..engine.errors import DTypeError, GradientError, ShapeError
 from ..engine.op import Op, registry
 from ..engine.tensor import Operand, Tensor, TensorOrArray
-from . import composed, select
+from . import select, shape
 from .functions import astype
 from .shape import reshape, swapaxes, transpose
 
@@ -45,11 +45,10 @@ _WRITTEN_OUT = {  # NumPy's functions that are no op, by ops
 def op_like(name: str) -> Op | Callable[..., Any] | None:
     """The op, or the function composed of ops, of a NumPy function's name."""
     name = _OTHER_NAMES.get(name, name)
-    if name == "split":
-        return select.split
-    if name in composed.__all__:
-        composition: Callable[..., Any] = getattr(composed, name)
-        return composition
+    for module in (select, shape):
+        if name in module.__all__:
+            found: Op | Callable[..., Any] = getattr(module, name)
+            return found
     return registry.get(name)
 
 
@@ -148,7 +147,7 @@ def _flatten(self: Tensor, *axes: int, **named: Any) -> TensorOrArray:
             "x.flatten(): one row of all entries, as NumPy's; write x.reshape(len(x), -1) to keep "
             "the first axis"
         )
-    return composed.ravel(self, **named)
+    return shape.ravel(self, **named)
 
 
 for _name, _sign, _op in (
@@ -163,18 +162,22 @@ for _name, _sign, _op in (
     setattr(Tensor, f"__r{_name}__", _reflected(_op))
     setattr(Tensor, f"__i{_name}__", _in_place(_op, _sign))
 
-_OPS_AS_METHODS = "abs astype clip cumsum exp log log_softmax max mean min prod relu repeat sigmoid"
-_OPS_AS_METHODS += " softmax sqrt squeeze std sum swapaxes take tanh var"
+_OPS_AS_METHODS = (
+    "abs astype clip cumsum exp log log_softmax max mean min prod relu sigmoid softmax"
+)
+_OPS_AS_METHODS += " softmax sqrt std sum swapaxes take tanh var"
 _ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
     "__neg__": registry["negative"],
     "__abs__": registry["abs"],
     "__getitem__": registry["getitem"],
     "__array_ufunc__": _array_ufunc,
     "__array_function__": _array_function,
-    "argmax": composed.argmax,
-    "argmin": composed.argmin,
+    "argmax": select.argmax,
+    "argmin": select.argmin,
     "flatten": _flatten,
-    "ravel": composed.ravel,
+    "ravel": shape.ravel,
+    "repeat": select.repeat,
+    "squeeze": shape.squeeze,
     "reshape": _spread(reshape),
     "transpose": _spread(transpose),
     "T": property(lambda self: transpose(self)),
@@ -182,6 +185,6 @@ _ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
 }
 for _name, _attribute in _ATTRIBUTES.items():
     setattr(Tensor, _name, _attribute)
-for _name in {*habits.tensor_names(), *registry, *composed.__all__, "split", *dir(np.ndarray)}:
+for _name in {*habits.tensor_names(), *registry, *select.__all__, *shape.__all__, *dir(np.ndarray)}:
     if _name[0] != "_" and not hasattr(Tensor, _name):
         setattr(ForeignNames, _name, ForeignName(_name))

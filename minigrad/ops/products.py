@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, accumulation_dtype, as_array, call, op
+from ..engine.op import op
 from ..engine.tensor import Operand
+from .dtypes import accumulation_dtype, as_array
+from .samples import of_shapes
 
 __all__ = ["einsum", "linear", "matmul"]
 
@@ -18,17 +20,6 @@ __all__ = ["einsum", "linear", "matmul"]
 def as_rows(x):
     """All axes but the last as one: (..., d) → (rows, d)."""
     return x.reshape((prod(x.shape[:-1]), x.shape[-1]))
-
-
-def _matmul_samples(rng: np.random.Generator) -> Iterator[Call]:
-    shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-        ((3, 5), (5, 7)), ((2, 3, 5), (5, 7)), ((2, 3, 5), (2, 5, 7)), ((3, 5), (2, 5, 7)),
-        ((2, 1, 3, 5), (7, 5, 2)), ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 7)),
-        ((5,), (2, 5, 7)), ((2, 3, 5), (5,)), ((0, 5), (5, 7)), ((3, 0), (0, 7)),
-        ((1, 3, 5), (2, 5, 7)),
-    ]  # fmt: skip
-    for a, b in shapes:
-        yield call(rng.uniform(-1, 1, a), rng.uniform(-1, 1, b))
 
 
 def _inner_axes(a: Operand, b: Operand) -> str | None:
@@ -53,9 +44,13 @@ def _inner_axes(a: Operand, b: Operand) -> str | None:
     tex=r"<a> <b>",
     vjp_tex={"a": r"<g> <b>^\top", "b": r"<a>^\top <g>"},
     flops=lambda a, out: 2 * out.size * np.shape(a)[-1],
-    samples=_matmul_samples,
+    samples=of_shapes(
+        ([3, 5], [5, 7]), ([2, 3, 5], [5, 7]), ([2, 3, 5], [2, 5, 7]), ([3, 5], [2, 5, 7]),
+        ([2, 1, 3, 5], [7, 5, 2]), ([5], [5]), ([3, 5], [5]), ([5], [5, 7]), ([5], [2, 5, 7]),
+        ([2, 3, 5], [5]), ([0, 5], [5, 7]), ([3, 0], [0, 7]), ([1, 3, 5], [2, 5, 7]),
+    ),
     requires=_inner_axes,
-)
+)  # fmt: skip
 def matmul(a, b):
     """Multiplies matrices, rows by columns: y_ij = Σ_k a_ik b_kj; axes before these broadcast.
 
@@ -93,19 +88,7 @@ def _(g, a, b_shape):
 # ---------------------------------------------------------------- linear
 
 
-def _linear_samples(rng: np.random.Generator) -> Iterator[Call]:
-    def draw(*shape: int) -> NDArray[np.float64]:
-        return rng.uniform(-1, 1, shape)
-
-    yield call(draw(3, 5), draw(5, 7), draw(7))
-    yield call(draw(2, 3, 5), draw(5, 7), draw(7))
-    yield call(draw(2, 3, 5), draw(5, 7))
-    yield call(draw(5), draw(5, 7), draw(7))
-    yield call(draw(0, 5), draw(5, 7), draw(7))
-    yield call(draw(2, 3, 5), draw(5, 7), draw(7), shared=True)
-
-
-def check_inner(x: Operand, W: Operand, b: Operand | None = None, *settings: object) -> str | None:
+def _affine(x: Operand, W: Operand, b: Operand | None = None, *settings: object) -> str | None:
     """The rule of linear that the shapes break, in words."""
     if np.ndim(W) != 2:
         return f"W must have two axes, got {np.ndim(W)}"
@@ -121,9 +104,12 @@ def check_inner(x: Operand, W: Operand, b: Operand | None = None, *settings: obj
     tex=r"<x> <W> + <b>",
     vjp_tex={"x": r"<g> <W>^\top", "W": r"<x>^\top <g>", "b": r"<g>"},
     flops=lambda x, b, out: 2 * out.size * np.shape(x)[-1] + (0 if b is None else out.size),
-    samples=_linear_samples,
-    requires=check_inner,
-)
+    samples=of_shapes(
+        ([3, 5], [5, 7], [7]), ([2, 3, 5], [5, 7], [7]), ([2, 3, 5], [5, 7]), ([5], [5, 7], [7]),
+        ([0, 5], [5, 7], [7]), ([2, 3, 5], [5, 7], [7], True),
+    ),
+    requires=_affine,
+)  # fmt: skip
 def linear(x, W, b=None, shared=False):
     """Multiplies each row by the weights and adds the bias if there is one: x W + b.
 
@@ -136,7 +122,7 @@ def linear(x, W, b=None, shared=False):
     array([[11.5]])
     """
     if np.ndim(W) != 2 or (b is not None and np.shape(b) != W.shape[1:]):  # would broadcast
-        raise ShapeError(check_inner(x, W, b))
+        raise ShapeError(_affine(x, W, b))
     return np.matmul(x, W) if b is None else np.matmul(x, W) + b
 
 
@@ -160,29 +146,7 @@ def _(g):
 
 # ---------------------------------------------------------------- einsum
 
-UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-def _einsum_samples(rng: np.random.Generator) -> Iterator[Call]:
-    def draw(*shape: int) -> NDArray[np.float64]:
-        return rng.uniform(-1, 1, shape)
-
-    yield call("ij,jk->ik", draw(2, 3), draw(3, 5))
-    yield call("bnd,dk->bnk", draw(2, 3, 5), draw(5, 7))
-    yield call("bnd,bnk->dk", draw(2, 3, 5), draw(2, 3, 7))
-    yield call("ij->ji", draw(2, 3))
-    yield call("ij,jk", draw(2, 3), draw(3, 5))
-    yield call("ij->j", draw(2, 3))
-    yield call("ii->i", draw(3, 3))
-    yield call("ii", draw(3, 3))
-    yield call("iij,j->i", draw(3, 3, 2), draw(2))
-    yield call("i,j->", draw(2), draw(3))
-    yield call("...ij,...jk->...ik", draw(7, 2, 3), draw(3, 5))
-    yield call("i...,i->...", draw(3, 2, 5), draw(3))
-    yield call("ij,jk,kl->il", draw(2, 3), draw(3, 5), draw(5, 2))
-    yield call("ij,ij->ij", draw(1, 3), draw(2, 3))
-    yield call(",i->i", draw(), draw(3))
-    yield call("ij,jk->ik", draw(0, 3), draw(3, 5))
+LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
@@ -194,20 +158,17 @@ def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
         raise ArgumentError(
             f"subscripts {subscripts!r} name {len(terms)} operands, got {len(ndims)}"
         )
-    spare = [c for c in UPPER + UPPER.lower() if c not in text]
-    widths = [
-        n - len(t.replace("...", "")) if "..." in t else 0
-        for t, n in zip(terms, ndims, strict=True)
-    ]
-    dots = "".join(spare[: max(widths, default=0)])
+    pairs = zip(terms, ndims, strict=True)
+    widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in pairs]
+    dots = "".join([c for c in LABELS if c not in text][: max(widths)])
     full = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
     if not arrow:
-        joined = left.replace(",", "").replace("...", "")
-        right = dots + "".join(sorted(c for c in set(joined) if joined.count(c) == 1))
+        named = left.replace(",", "").replace("...", "")
+        right = dots + "".join(sorted(c for c in {*named} if named.count(c) == 1))
     return full, right.replace("...", dots)
 
 
-def label_sizes(terms: list[str], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+def label_sizes(terms: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """How long each label's axis is; a length of 1 is repeated."""
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
@@ -215,8 +176,9 @@ def label_sizes(terms: list[str], shapes: Sequence[tuple[int, ...]]) -> dict[str
     return sizes
 
 
-def cost(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> int:
+def _flops(subscripts: str, operands: Sequence[Any]) -> int:
     """For every combination of labels, one operation an operand."""
+    shapes = [np.shape(x) for x in operands]
     terms, _ = explicit(subscripts, tuple(map(len, shapes)))
     return len(shapes) * prod(label_sizes(terms, shapes).values())
 
@@ -228,13 +190,11 @@ def returning(
     ones or unit matrices; and the shapes of these factors.
     """
     terms, out = explicit(subscripts, tuple(map(len, shapes)))
-    whole = label_sizes(terms, shapes)
-    found = {c: whole[c] for c in out}  # how long each label is, other than in operand i
     others = [j for j in range(len(terms)) if j != i]
-    for j in others:
-        sizes = zip(terms[j], shapes[j], strict=True)
-        found |= {c: n for c, n in sizes if n != 1 or c not in found}
-    spare = (c for c in UPPER.lower()[::-1] + UPPER[::-1] if c not in "".join(terms))
+    whole = label_sizes(terms, shapes)
+    found = label_sizes([terms[j] for j in others], [shapes[j] for j in others])
+    found |= {c: whole[c] for c in out}  # how long each label is, other than in operand i
+    spare = (c for c in LABELS[::-1] if c not in "".join(terms))
     factors: list[tuple[str, tuple[int, ...]]] = []
     target = ""
     for label, n in zip(terms[i], shapes[i], strict=True):
@@ -248,43 +208,34 @@ def returning(
     return f"{','.join(left)}->{target}", [shape for _, shape in factors]
 
 
-def _shapes(operands: Sequence[Operand]) -> list[tuple[int, ...]]:
-    return [np.shape(x) for x in operands]
+def _call_tex(subscripts: str, names: Sequence[str]) -> str:
+    arrow = subscripts.replace("->", r" \to ").replace("...", r"\ldots ")
+    return rf"\operatorname{{einsum}}_{{{arrow}}}({', '.join(names)})"
 
 
-def _written(subscripts: str) -> tuple[list[str], str]:
-    """The labels as they were written; an implied output is worked out."""
-    left, arrow, right = subscripts.replace(" ", "").partition("->")
-    plain = left.replace(",", "").replace("...", "")
-    once = "".join(sorted(c for c in {*plain} if plain.count(c) == 1))
-    return left.split(","), right if arrow else "..." * ("..." in left) + once
+def _einsum_tex(subscripts: str, operands: Sequence[Any]) -> str:
+    return _call_tex(subscripts, [f"<operands{j}>" for j in range(len(operands))])
 
 
-def _call_tex(terms: list[str], target: str, names: list[str]) -> str:
-    below = rf"{','.join(terms)} \to {target or '1'}".replace("...", r"\ldots ")
-    return rf"\operatorname{{einsum}}_{{{below}}}({', '.join(names)})"
-
-
-def _einsum_tex(subscripts, operands):
-    terms, out = _written(subscripts)
-    return _call_tex(terms, out, [f"<operands{j}>" for j in range(len(operands))])
-
-
-def _einsum_vjp_tex(subscripts, operands, i):
-    """The gradient in the place of operand i, and the output's labels in the place of its."""
-    terms, out = _written(subscripts)
-    others = [j for j in range(len(operands)) if j != i]
-    names = ["<g>", *(f"<operands{j}>" for j in others)]
-    return _call_tex([out, *(terms[j] for j in others)], terms[i], names)
+def _einsum_vjp_tex(subscripts: str, operands: Sequence[Any], i: int) -> str:
+    back, factors = returning(subscripts, [np.shape(x) for x in operands], i)
+    names = ["<g>", *(f"<operands{j}>" for j in range(len(operands)) if j != i)]
+    return _call_tex(back, names + ["I" if len(shape) > 1 else "1" for shape in factors])
 
 
 @op(
     tex=_einsum_tex,
     vjp_tex={"operands": _einsum_vjp_tex},
-    flops=lambda subscripts, operands: cost(subscripts, _shapes(operands)),
-    samples=_einsum_samples,
+    flops=_flops,
+    samples=of_shapes(
+        ("ij,jk->ik", [2, 3], [3, 5]), ("bnd,bnk->dk", [2, 3, 5], [2, 3, 7]), ("ij->ji", [2, 3]),
+        ("ij,jk", [2, 3], [3, 5]), ("ij->j", [2, 3]), ("ii", [3, 3]), ("i,j->", [2], [3]),
+        ("iij,j->i", [3, 3, 2], [2]), ("...ij,...jk->...ik", [7, 2, 3], [3, 5]),
+        ("i...,i->...", [3, 2, 5], [3]), ("ij,jk,kl->il", [2, 3], [3, 5], [5, 2]),
+        ("ij,ij->ij", [1, 3], [2, 3]), (",i->i", [], [3]), ("ij,jk->ik", [0, 3], [3, 5]),
+    ),
     variadic=True,
-)
+)  # fmt: skip
 def einsum(subscripts, *operands):
     """Sums products of entries by Einstein's convention: subscripts as np.einsum takes them.
 
@@ -304,16 +255,9 @@ def einsum(subscripts, *operands):
         wide = accumulation_dtype(as_array(x), summed) if summed else None
         if wide is not None:
             return np.einsum(where, x, dtype=wide).astype(x.dtype)
-    added = _without_booleans(operands)
-    return np.einsum(where, *added, optimize=len(operands) > 1)
-
-
-def _without_booleans(operands):
-    """Booleans beside numbers as numbers: NumPy may sum one alone, and a sum of True is True."""
-    if not any(getattr(x, "dtype", None) == np.bool_ for x in operands):
-        return operands
-    dtype = np.result_type(*operands)
-    return [np.asarray(x, dtype) for x in operands]
+    dtype = np.result_type(*operands)  # of booleans beside numbers NumPy may sum one alone
+    numbers = [np.asarray(x, dtype) if as_array(x).dtype == np.bool_ else x for x in operands]
+    return np.einsum(where, *numbers, optimize=len(operands) > 1)
 
 
 @einsum.vjp("operands")

@@ -10,20 +10,20 @@ for each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
-from ..engine.op import Call, Shaped, call, op, widen_half
+from ..engine.op import Call, call, op
 from .activations import sigmoid
+from .dtypes import widen_half
 from .products import as_rows, linear
 from .select import split
 
 __all__ = ["gru", "lstm", "rnn"]
-
-MaskFormula: TypeAlias = Callable[[Shaped | None], str]  # by the mask, or None
 
 
 def check_steps(X, W_ih, W_hh, gates, mask, *states):
@@ -109,59 +109,48 @@ def _cost(per_entry: int) -> Callable[..., int]:
     return cost
 
 
-_Z = r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>"
-
-
-def _where(mask: Shaped | None, new: str, old: str) -> str:
-    """One formula where the mask is True at step t, and another elsewhere."""
-    return new if mask is None else rf"(<mask>_t ? {new} : {old})"
-
-
-def _vjp_tex(
-    back: MaskFormula, a: str = r"\bar z", p: str = r"\bar z", **others: str | MaskFormula
-) -> dict[str, MaskFormula]:
-    """The formulas of a rule: of the gradients of X and of both weights, and of the others.
-
-    Args: back: from the mask, the definitions of the symbols in the formulas.
-        a, p: the gradients of the gates' two terms, X W_ihᵀ + b and h_{t-1} W_hhᵀ.
+def _over_time(formula: str, **terms: str) -> Callable[..., str]:
+    """A formula and definitions of its terms at step t. In [[new|old]], the first is where the
+    mask is True at step t, and the second elsewhere.
     """
-    bodies = {
+    text = r", \quad ".join([formula, *(f"{name} = {term}" for name, term in terms.items())])
+
+    def tex(mask: Any) -> str:
+        given = r"\1" if mask is None else r"(<mask>_t ? \1 : \2)"
+        return re.sub(r"\[\[(.*?)\|(.*?)\]\]", given, text)
+
+    return tex
+
+
+def _rules(terms: dict[str, str], a: str, p: str, **others: str) -> dict[str, Callable[..., str]]:
+    """The formulas of a rule, of which a and p are the gradients of X W_ihᵀ + b and h W_hhᵀ."""
+    every = {
         "X": f"{a} <W_ih>",
-        "W_ih": rf"\textstyle\sum_t {a}_t^\top <X>_t",
-        "W_hh": rf"\textstyle\sum_t {p}_t^\top h_{{t-1}}",
+        "W_ih": rf"\textstyle\sum_t {a}^\top <X>_t",
+        "W_hh": rf"\textstyle\sum_t {p}^\top h_{{t-1}}",
     }
+    return {name: _over_time(formula, **terms) for name, formula in (every | others).items()}
 
-    def formula(body: str | MaskFormula) -> MaskFormula:
-        return lambda mask: f"{body(mask) if callable(body) else body}, {back(mask)}"
 
-    return {name: formula(body) for name, body in (bodies | others).items()}
+_Z = {"z_t": r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>", "h_0": "<h>"}
 
 
 # ---------------------------------------------------------------- rnn
 
 
-def _rnn(mask):
-    h = _where(mask, r"\tanh z_t", "h_{t-1}")
-    return rf"\quad h_t = {h}, \quad z_t = {_Z}, \quad h_0 = <h>"
-
-
-def _rnn_back(mask):
-    z = _where(mask, r"\bar h_t \odot (1 - h_t^{\circ 2})", "0")
-    return (
-        rf"\quad \bar z_t = {z}, \quad \bar h_{{t-1}} = <g>_{{t-1}} + {_to_past(mask, 't')},"
-        rf" \quad \bar h_T = <g>_T, {_rnn(mask)}"
-    )
-
-
-def _to_past(mask: Shaped | None, t: str, gates: str = r"\bar z") -> str:
-    """The formula of the gradient of the state before step t: by the gates, and as carried."""
-    carried = "" if mask is None else rf" + (<mask>_{t} ? 0 : \bar h_{t})"
-    return rf"{gates}_{t} <W_hh>{carried}"
+_RNN = {"h_t": r"[[\tanh z_t|h_{t-1}]]"} | _Z
+_RNN_BACK = {
+    r"\bar z_t": r"[[\bar h_t \odot (1 - h_t^{\circ 2})|0]]",
+    r"\bar h_{t-1}": r"<g>_{t-1} + [[\bar z_t <W_hh>|\bar h_t]]",
+    r"\bar h_T": "<g>_T",
+} | _RNN
 
 
 @op(
-    tex=lambda mask: f"h, {_rnn(mask)}",
-    vjp_tex=_vjp_tex(_rnn_back, b=r"\textstyle\sum_t \bar z_t", h=lambda mask: _to_past(mask, "1")),
+    tex=_over_time("h_t", **_RNN),
+    vjp_tex=_rules(
+        _RNN_BACK, r"\bar z_t", r"\bar z_t", b=r"\textstyle\sum_t \bar z_t", h=r"\bar h_0"
+    ),
     flops=_cost(3),
     samples=_samples(1, 1),
 )
@@ -208,43 +197,35 @@ def _(g, out, X, W_ih, W_hh, h, mask):
 # ---------------------------------------------------------------- gru
 
 
-def _gru(mask):
-    h = _where(mask, r"(1 - z_t) \odot n_t + z_t \odot h_{t-1}", "h_{t-1}")
-    return (
-        rf"\quad h_t = {h}, \quad n_t = \tanh(a^n_t + r_t \odot p^n_t),"
-        r" \quad r_t = \sigma(a^r_t + p^r_t), \quad z_t = \sigma(a^z_t + p^z_t),"
-        r" \quad (a^r_t, a^z_t, a^n_t) = <X>_t <W_ih>^\top + <b_ih>,"
-        r" \quad (p^r_t, p^z_t, p^n_t) = h_{t-1} <W_hh>^\top + <b_hh>, \quad h_0 = <h>"
-    )
-
-
-def _gru_back(mask):
-    came, past = _where(mask, r"\bar h_t", "0"), _gru_to_past(mask, "t")
-    return (
-        r"\quad \bar a_t = (\bar r_t, \bar z_t, \bar n_t),"
-        r" \quad \bar p_t = (\bar r_t, \bar z_t, \bar n_t \odot r_t),"
-        rf" \quad \bar n_t = {came} \odot (1 - z_t) \odot (1 - n_t^{{\circ 2}}),"
-        rf" \quad \bar z_t = {came} \odot (h_{{t-1}} - n_t) \odot z_t \odot (1 - z_t),"
-        r" \quad \bar r_t = \bar n_t \odot p^n_t \odot r_t \odot (1 - r_t),"
-        rf" \quad \bar h_{{t-1}} = <g>_{{t-1}} + {past}, \quad \bar h_T = <g>_T, {_gru(mask)}"
-    )
-
-
-def _gru_to_past(mask: Shaped | None, t: str) -> str:
-    stays = rf"\bar h_{t} \odot z_{t}"
-    stays = stays if mask is None else rf"(<mask>_{t} ? {stays} : 0)"
-    return f"{stays} + " + _to_past(mask, t, r"\bar p")
+_GRU = {
+    "h_t": r"[[(1 - z_t) \odot n_t + z_t \odot h_{t-1}|h_{t-1}]]",
+    "n_t": r"\tanh(a^n_t + r_t \odot p^n_t)",
+    "r_t": r"\sigma(a^r_t + p^r_t)",
+    "z_t": r"\sigma(a^z_t + p^z_t)",
+    "(a^r_t, a^z_t, a^n_t)": r"<X>_t <W_ih>^\top + <b_ih>",
+    "(p^r_t, p^z_t, p^n_t)": r"h_{t-1} <W_hh>^\top + <b_hh>",
+    "h_0": "<h>",
+}
+_GRU_BACK = {
+    r"\bar a_t": r"(\bar r_t, \bar z_t, \bar n_t)",
+    r"\bar p_t": r"(\bar r_t, \bar z_t, \bar n_t \odot r_t)",
+    r"\bar n_t": r"[[\bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2})|0]]",
+    r"\bar z_t": r"[[\bar h_t \odot (h_{t-1} - n_t) \odot z_t \odot (1 - z_t)|0]]",
+    r"\bar r_t": r"\bar n_t \odot p^n_t \odot r_t \odot (1 - r_t)",
+    r"\bar h_{t-1}": r"<g>_{t-1} + [[\bar h_t \odot z_t + \bar p_t <W_hh>|\bar h_t]]",
+    r"\bar h_T": "<g>_T",
+} | _GRU
 
 
 @op(
-    tex=lambda mask: f"h, {_gru(mask)}",
-    vjp_tex=_vjp_tex(
-        _gru_back,
-        a=r"\bar a",
-        p=r"\bar p",
+    tex=_over_time("h_t", **_GRU),
+    vjp_tex=_rules(
+        _GRU_BACK,
+        r"\bar a_t",
+        r"\bar p_t",
         b_ih=r"\textstyle\sum_t \bar a_t",
         b_hh=r"\textstyle\sum_t \bar p_t",
-        h=lambda mask: _gru_to_past(mask, "1"),
+        h=r"\bar h_0",
     ),
     flops=_cost(22),
     samples=_samples(3, 1, biases=2),
@@ -312,50 +293,34 @@ def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
 # ---------------------------------------------------------------- lstm
 
 
-def _lstm(mask):
-    h = _where(mask, r"o_t \odot \tanh c_t", "h_{t-1}")
-    c = _where(mask, r"f_t \odot c_{t-1} + i_t \odot n_t", "c_{t-1}")
-    return (
-        rf"\quad h_t = {h}, \quad c_t = {c},"
-        rf" \quad (i_t, f_t, n_t, o_t) = (\sigma, \sigma, \tanh, \sigma)(z_t), \quad z_t = {_Z},"
-        r" \quad h_0 = <h>, \quad c_0 = <c>"
-    )
-
-
-def _lstm_back(mask):
-    c_bar, h_bar = _where(mask, r"\bar c_t", "0"), _where(mask, r"\bar h_t", "0")
-    return (
-        rf"\quad \bar z_t = ({c_bar} \odot n_t \odot i_t \odot (1 - i_t),"
-        rf" {c_bar} \odot c_{{t-1}} \odot f_t \odot (1 - f_t),"
-        rf" {c_bar} \odot i_t \odot (1 - n_t^{{\circ 2}}),"
-        rf" {h_bar} \odot \tanh c_t \odot o_t \odot (1 - o_t)),"
-        rf" \quad \bar h_{{t-1}} = <g>_{{t-1}} + {_to_past(mask, 't')},"
-        rf" \quad \bar c_{{t-1}} = {_memory_to_past(mask, 't')} + {_state_to_memory(mask, 't-1')},"
-        r" \quad \bar h_T = <g>_T,"
-        rf" \quad \bar c_T = <g>_{{T+1}} + {_state_to_memory(mask, 'T')}, {_lstm(mask)}"
-    )
-
-
-def _memory_to_past(mask: Shaped | None, t: str) -> str:
-    """The formula of the gradient of the cell state before step t."""
-    forgets = rf"\bar c_{t} \odot f_{t}"
-    return forgets if mask is None else rf"(<mask>_{t} ? {forgets} : \bar c_{t})"
-
-
-def _state_to_memory(mask: Shaped | None, t: str) -> str:
-    """The formula of the gradient that h_t sends back to the cell state c_t."""
-    t = f"{{{t}}}"
-    back = rf"\bar h_{t} \odot o_{t} \odot (1 - \tanh^2 c_{t})"
-    return back if mask is None else rf"(<mask>_{t} ? {back} : 0)"
+_LSTM = {
+    "h_t": r"[[o_t \odot \tanh c_t|h_{t-1}]]",
+    "c_t": r"[[f_t \odot c_{t-1} + i_t \odot n_t|c_{t-1}]]",
+    "(i_t, f_t, n_t, o_t)": r"(\sigma, \sigma, \tanh, \sigma)(z_t)",
+    "c_0": "<c>",
+} | _Z
+_LSTM_BACK = {
+    r"\bar z_t": r"[[(\tilde c_t \odot n_t \odot i_t \odot (1 - i_t),"
+    r" \tilde c_t \odot c_{t-1} \odot f_t \odot (1 - f_t),"
+    r" \tilde c_t \odot i_t \odot (1 - n_t^{\circ 2}),"
+    r" \bar h_t \odot \tanh c_t \odot o_t \odot (1 - o_t))|0]]",
+    r"\tilde c_t": r"\bar c_t + \bar h_t \odot o_t \odot (1 - (\tanh c_t)^{\circ 2})",
+    r"\bar h_{t-1}": r"<g>_{t-1} + [[\bar z_t <W_hh>|\bar h_t]]",
+    r"\bar c_{t-1}": r"[[\tilde c_t \odot f_t|\bar c_t]]",
+    r"\bar h_T": "<g>_T",
+    r"\bar c_T": "<g>_{T+1}",
+} | _LSTM
 
 
 @op(
-    tex=lambda mask: rf"(h_1, \ldots, h_T, c_T), {_lstm(mask)}",
-    vjp_tex=_vjp_tex(
-        _lstm_back,
+    tex=_over_time(r"(h_1, \ldots, h_T, c_T)", **_LSTM),
+    vjp_tex=_rules(
+        _LSTM_BACK,
+        r"\bar z_t",
+        r"\bar z_t",
         b=r"\textstyle\sum_t \bar z_t",
-        h=lambda mask: _to_past(mask, "1"),
-        c=lambda mask: _memory_to_past(mask, "1"),
+        h=r"\bar h_0",
+        c=r"\bar c_0",
     ),
     flops=_cost(26),
     samples=_samples(4, 2),

@@ -9,39 +9,26 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import (
-    Axes,
-    Call,
-    Declare,
-    Shaped,
-    accumulation_dtype,
-    as_array,
-    call,
-    cast_back,
-    floating,
-    masked,
-    op,
-    widen,
-    widen_half,
-)
-from .notation import axes_of, axis_letters, axis_subscript, entries, letters, reshaped
-from .samples import Samples, each_of_x, reductions
+from ..engine.op import Axes, Call, Declare, call, op
+from .dtypes import accumulation_dtype, as_array, cast_back, floating, masked, widen, widen_half
+from .notation import axes_of, below, function_at
+from .samples import Samples, each_of_x, of_shapes, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
 
 
 def shape_with_ones(shape: tuple[int, ...], axis: Axes) -> tuple[int, ...]:
     """The shape with the reduced axes at length 1."""
-    if axis is None:
-        return (1,) * len(shape)
-    named: Any = (axis,) if np.ndim(axis) == 0 else axis
-    reduced = {a % len(shape) for a in named} if shape else ()
-    return tuple(1 if i in reduced else n for i, n in enumerate(shape))
+    if axis.__class__ is int:
+        axis %= len(shape) or 1
+        return shape and (*shape[:axis], 1, *shape[axis + 1 :])
+    reduced = axes_of(len(shape), axis)
+    return tuple([1 if k in reduced else n for k, n in enumerate(shape)])
 
 
 def count(shape: tuple[int, ...], axis: Axes) -> int:
     """How many entries are reduced to one."""
-    return math.prod(n for n, k in zip(shape, shape_with_ones(shape, axis), strict=True) if k == 1)
+    return math.prod([shape[k] for k in axes_of(len(shape), axis)])
 
 
 def reduction(
@@ -61,40 +48,25 @@ def reduction(
     )
 
 
-# ---------------------------------------------------------------- formulas of reductions
+def named(name: str) -> Callable[..., str]:
+    """The formula of a function of x along its axes."""
+    return lambda x, axis: function_at(name, x.ndim, axis, "<x>")
 
 
-def sign_tex(sign: str) -> Callable[..., str]:
-    """The formula of a sum or product: one sign before the entries."""
-    return lambda x, axis: (
-        rf"{sign}_{{{axis_letters(x, axis)}}} <x>{entries(x)}" if axes_of(x, axis) else "<x>"
-    )
+def with_axes(formula: str) -> Callable[..., str]:
+    """A formula in which @ stands for the subscript of the axes, and n for how many are reduced."""
 
-
-def function_tex(function: str, space: str = " ") -> Callable[..., str]:
-    """A function of x over some of its axes, or of all of x."""
-
-    def tex(x, axis):
-        where = axis_subscript(x, axis)
-        return f"{function}{where}{space}<x>{entries(x)}" if where else f"{function}(<x>)"
+    def tex(x: Any, axis: Axes) -> str:
+        found = formula.replace("@", below(x.ndim, axis))
+        return found + (rf", \quad n = {count(x.shape, axis)}" if "{n" in formula else "")
 
     return tex
-
-
-def broadcast_tex(x: Shaped, axis: Axes, what: str = "<g>") -> str:
-    """The formula of a result's gradient, broadcast to the entries that were reduced."""
-    return rf"\operatorname{{broadcast}}{axis_subscript(x, axis)}({what})"
-
-
-def centred_tex(x: Shaped, axis: Axes) -> str:
-    """x less its mean."""
-    return rf"(<x> - \operatorname{{mean}}{axis_subscript(x, axis)}(<x>))"
 
 
 # ---------------------------------------------------------------- sum, mean
 
 
-@reduction(sign_tex(r"\sum"), lambda x, axis: broadcast_tex(x, axis), 1)
+@reduction(named("sum"), with_axes(r"\operatorname{broadcast}@(<g>)"), 1)
 def sum(x, axis: Axes = None, keepdims: bool = False):
     """Adds up the entries over an axis, several, or all.
 
@@ -114,11 +86,7 @@ def _(g, x_shape, axis):
     return np.broadcast_to(g.reshape(shape_with_ones(x_shape, axis)), x_shape)
 
 
-@reduction(
-    function_tex(r"\operatorname{mean}", r"\, "),
-    lambda x, axis: rf"\tfrac1n {broadcast_tex(x, axis)}, \quad n = {count(x.shape, axis)}",
-    1,
-)
+@reduction(named("mean"), with_axes(r"\tfrac{1}{n} \operatorname{broadcast}@(<g>)"), 1)
 def mean(x, axis: Axes = None, keepdims: bool = False):
     """Averages the entries over an axis, several, or all.
 
@@ -141,32 +109,26 @@ def _(g, x_shape, axis):
 
 # ---------------------------------------------------------------- var, std
 
-
-def _var_tex(x, axis, ddof):
-    if ddof:
-        squares = rf"{centred_tex(x, axis)}^{{\circ 2}}"
-        total = rf"\sum_{{{axis_letters(x, axis)}}} {squares}"
-        return rf"\tfrac{{1}}{{n - <ddof>}} {total}, \quad n = {count(x.shape, axis)}"
-    return function_tex(r"\operatorname{var}", r"\, ")(x, axis)
+_MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>))"
+_VARIANCE = r"\tfrac{1}{n - <ddof>} \operatorname{sum}@((<x> - \mu)^{\circ 2})"
 
 
-def _var_vjp_tex(x, axis, ddof):
-    n = "n - <ddof>" if ddof else "n"
-    back = rf"\tfrac{{2}}{{{n}}} {broadcast_tex(x, axis)} \odot {centred_tex(x, axis)}"
-    return rf"{back}, \quad n = {count(x.shape, axis)}"
-
-
-def _var_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield from reductions(rng)
+def _spread_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from (s for s in reductions(rng) if np.ndim(s.args[0]))  # one entry has no spread
     yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
 
 
-def _centred(x, axis):
+def centred(x, axis):
     """x less its mean; float16 in float32."""
     return widen_half(x) - mean(widen_half(x), axis, True)
 
 
-@reduction(_var_tex, _var_vjp_tex, 4, _var_samples)
+@reduction(
+    with_axes(_VARIANCE + _MU),
+    with_axes(r"\tfrac{2}{n - <ddof>} \operatorname{broadcast}@(<g>) \odot (<x> - \mu)" + _MU),
+    4,
+    _spread_samples,
+)
 def var(x, axis=None, ddof=0, keepdims=False):
     """Takes the variance over an axis, several, or all: Σ (x - mean(x))² / (n - ddof).
 
@@ -179,8 +141,8 @@ def var(x, axis=None, ddof=0, keepdims=False):
     n = count(x.shape, axis)
     if not n - ddof > 0:
         raise ArgumentError(f"n - ddof must be above 0, got n = {n} and ddof = {ddof}")
-    centred = _centred(x, axis)
-    total = sum(centred * centred, axis, keepdims) / (n - ddof)
+    away = centred(x, axis)
+    total = sum(away * away, axis, keepdims) / (n - ddof)
     return total.astype(x.dtype) if x.dtype.char == "e" else total
 
 
@@ -188,30 +150,18 @@ def var(x, axis=None, ddof=0, keepdims=False):
 def _(g, x, axis, ddof):
     """The gradient is multiplied by twice each difference from the mean, then averaged alike."""
     share = 2 / (count(x.shape, axis) - ddof)
-    return g.reshape(shape_with_ones(x.shape, axis)) * share * _centred(x, axis)
-
-
-def _std_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for sample in reductions(rng):
-        if np.ndim(sample.args[0]):  # one entry has no spread
-            yield sample
-    yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
-
-
-def _std_vjp_tex(x, axis, ddof):
-    n = count(x.shape, axis) - ddof
-    slope = broadcast_tex(x, axis, r"<g> \oslash <out>")
-    return rf"\tfrac1n {slope} \odot {centred_tex(x, axis)}, \quad n = {n}"
+    return g.reshape(shape_with_ones(x.shape, axis)) * share * centred(x, axis)
 
 
 @reduction(
-    lambda x, axis, ddof: (
-        rf"\sqrt{{\tfrac1n \sum_{{{axis_letters(x, axis)}}} {centred_tex(x, axis)}^{{\circ 2}}}},"
-        rf" \quad n = {count(x.shape, axis) - ddof}"
+    with_axes(rf"\sqrt{{{_VARIANCE}}}" + _MU),
+    with_axes(
+        r"\tfrac{1}{n - <ddof>} \operatorname{broadcast}@(<g> \oslash <out>) \odot (<x> - \mu)"
+        + _MU
     ),
-    _std_vjp_tex,
     lambda x, out: 4 * x.size + out.size,
-    _std_samples,
+    _spread_samples,
+    kinks=lambda out: np.equal(out, 0),
 )
 def std(x, axis=None, ddof=0, keepdims=False):
     """Takes the standard deviation over an axis, several, or all: the root of `var`.
@@ -228,18 +178,19 @@ def std(x, axis=None, ddof=0, keepdims=False):
 @std.vjp("x")
 def _(g, x, out, axis, ddof):
     """The gradient is multiplied by the difference from the mean, over the deviation, averaged."""
-    shape = shape_with_ones(x.shape, axis)
     slope = widen_half(g) / np.where(out == 0, 1, out) / (count(x.shape, axis) - ddof)
-    return np.where(out == 0, 0, slope).reshape(shape) * _centred(x, axis)
+    kept = np.where(out == 0, 0, slope).reshape(shape_with_ones(x.shape, axis))
+    return kept * centred(x, axis)
 
 
 # ---------------------------------------------------------------- norm
 
 
 @reduction(
-    lambda x, axis: rf"\sqrt{{\sum_{{{axis_letters(x, axis)}}} <x>{entries(x)}^{{\circ 2}}}}",
-    lambda x, axis: broadcast_tex(x, axis, r"<g> \oslash <out>") + r" \odot <x>",
+    with_axes(r"\sqrt{\operatorname{sum}@(<x>^{\circ 2})}"),
+    with_axes(r"\operatorname{broadcast}@(<g> \oslash <out>) \odot <x>"),
     lambda x, out: 2 * x.size + out.size,
+    kinks=lambda out: np.equal(out, 0),
 )
 def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
     """Takes the Euclidean length over an axis, several, or all: √Σ x². At 0 its gradient is 0.
@@ -258,8 +209,7 @@ def norm(x, ord=None, axis: Axes = None, keepdims: bool = False):
             "write abs(x).sum(axis) or abs(x).max(axis)"
         )
     wide = widen(x)
-    total = (wide * wide).sum(axis=axis, keepdims=keepdims)
-    return cast_back(np.sqrt(total), x)
+    return cast_back(np.sqrt((wide * wide).sum(axis=axis, keepdims=keepdims)), x)
 
 
 @norm.vjp("x")
@@ -281,20 +231,12 @@ def _prod_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)), axis=1)
 
 
-def _others_tex(x, axis):
-    if not axes_of(x, axis):
-        return "<g>"
-    known, reduced = letters(x.ndim), axes_of(x, axis)
-    primed = [f"{name}'" if k in reduced else name for k, name in enumerate(known)]
-    other = ",".join(primed[k] for k in reduced)
-    this = axis_letters(x, axis)
-    if len(reduced) > 1:
-        other, this = f"({other})", f"({this})"
-    others = rf"\prod_{{{other} \ne {this}}} <x>_{{{','.join(primed)}}}"
-    return rf"{broadcast_tex(x, axis)} \odot {others}"
-
-
-@reduction(sign_tex(r"\prod"), _others_tex, 1, _prod_samples)
+@reduction(
+    named("prod"),
+    with_axes(r"\operatorname{broadcast}@(<g>) \odot \operatorname{prod\,of\,others}@(<x>)"),
+    1,
+    _prod_samples,
+)
 def prod(x, axis: Axes = None, keepdims: bool = False):
     """Multiplies all entries over an axis, several, or all.
 
@@ -304,7 +246,7 @@ def prod(x, axis: Axes = None, keepdims: bool = False):
     return np.prod(x, axis=axis, keepdims=keepdims)
 
 
-def _products_of_others(rows):
+def products_of_others(rows):
     """For each entry of a row, the product of all the others, without a division by it.
 
     Entries are taken in pairs: the others of an entry are its partner and all other pairs.
@@ -315,7 +257,7 @@ def _products_of_others(rows):
     if n % 2:
         rows = np.concatenate([rows, np.ones((m, 1), rows.dtype)], axis=1)
     pairs = rows.reshape((m, (n + 1) // 2, 2))
-    other_pairs = _products_of_others(pairs[:, :, 0] * pairs[:, :, 1])
+    other_pairs = products_of_others(pairs[:, :, 0] * pairs[:, :, 1])
     others = np.expand_dims(other_pairs, 2) * pairs[:, :, ::-1]
     return others.reshape(rows.shape)[:, :n]
 
@@ -323,25 +265,33 @@ def _products_of_others(rows):
 @prod.vjp("x")
 def _(g, x, axis):
     """The gradient is multiplied by the product of all the other entries."""
-    shape = shape_with_ones(x.shape, axis)
-    reduced = tuple(axes_of(x, axis))
-    rest = tuple(k for k in range(x.ndim) if k not in reduced)
-    n, order = count(x.shape, axis), rest + reduced
-    rows = np.transpose(x, order).reshape((x.size // n if n else 0, n))
-    others = _products_of_others(rows)
-    back = tuple(order.index(k) for k in range(x.ndim))
-    others = np.transpose(others.reshape([x.shape[k] for k in order]), back)
-    return g.reshape(shape) * others
+    reduced, n = axes_of(x.ndim, axis), count(x.shape, axis)
+    order = (*[k for k in range(x.ndim) if k not in reduced], *reduced)
+    turned = np.transpose(x, order)  # the entries of each product last
+    others = products_of_others(turned.reshape((x.size // n if n else 0, n)))
+    others = np.transpose(others.reshape(turned.shape), [order.index(k) for k in range(x.ndim)])
+    return g.reshape(shape_with_ones(x.shape, axis)) * others
 
 
 # ---------------------------------------------------------------- max, min
 
+_TIES = (
+    r"\operatorname{broadcast}@(<g> \oslash \operatorname{sum}@(t)) \odot t,"
+    r" \quad t = [<x> = \operatorname{broadcast}@(<out>)]"
+)
 
-def _shares_of_ties(x, axis):
-    return rf"<g> \odot [<x> = <out>] \oslash \#{axis_subscript(x, axis)}[<x> = <out>]"
+
+def taken(x, out, axis):
+    """Which entries are the one that was taken; where it is NaN, the NaNs."""
+    return (x == out.reshape(shape_with_ones(x.shape, axis))) | (x != x)
 
 
-@reduction(function_tex(r"\max"), _shares_of_ties, 1, analytic=False)
+def _ties(x: Any, out: Any, axis: Axes) -> Any:
+    found = taken(as_array(x), as_array(out), axis).sum(axis=axis) > 1
+    return found.reshape(np.shape(out))
+
+
+@reduction(named("max"), with_axes(_TIES), 1, analytic=False, kinks=_ties)
 def max(x, axis: Axes = None, keepdims: bool = False):
     """Takes the largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -353,7 +303,7 @@ def max(x, axis: Axes = None, keepdims: bool = False):
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(function_tex(r"\min"), _shares_of_ties, 1, analytic=False)
+@reduction(named("min"), with_axes(_TIES), 1, analytic=False, kinks=_ties)
 def min(x, axis: Axes = None, keepdims: bool = False):
     """Takes the smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -369,45 +319,20 @@ def min(x, axis: Axes = None, keepdims: bool = False):
 @min.vjp("x")
 def _(g, x, out, axis):
     """The gradient goes to the entry that was taken, and in even shares to equal ones."""
-    g, shape = widen_half(g), shape_with_ones(x.shape, axis)
-    taken = (x == out.reshape(shape)) | (x != x)  # only NaN differs from itself
-    ties = np.sum(taken, axis=axis, dtype=g.dtype).reshape(shape)
-    return masked(g.reshape(shape) / ties, taken)
+    g, shape, found = widen_half(g), shape_with_ones(x.shape, axis), taken(x, out, axis)
+    ties = np.sum(found, axis=axis, dtype=g.dtype).reshape(shape)
+    return masked(g.reshape(shape) / ties, found)
 
 
 # ---------------------------------------------------------------- the running sum
 
 
-def _cumsum_tex(x, axis):
-    if x.ndim != 1 and axis is None:
-        flat = reshaped((x.size,), "<x>")
-        return rf"\sum_{{k' \le k}} {flat}_{{k'}}" if x.ndim else "<x>"
-    return _running("<x>", x, axis, r"\le")
-
-
-def _cumsum_vjp_tex(x, axis):
-    if x.ndim != 1 and axis is None:
-        return reshaped(x.shape, r"\sum_{k' \ge k} <g>_{k'}")
-    return _running("<g>", x, axis, r"\ge")
-
-
-def _running(name, x, axis, sign):
-    """The formula of a running sum along one axis, from its start (≤) or its end (≥)."""
-    known, k = letters(x.ndim), (axis or 0) % x.ndim
-    moved = ",".join(f"{c}'" if i == k else c for i, c in enumerate(known))
-    return rf"\sum_{{{known[k]}' {sign} {known[k]}}} {name}_{{{moved}}}"
-
-
-def _cumsum_samples(rng: np.random.Generator) -> Iterator[Call]:
-    x = rng.uniform(-2, 2, (2, 3, 5))
-    yield call(x, axis=1)
-    yield call(x)
-    yield call(x, axis=-1)
-    yield call(np.asarray(1.5))
-    yield call(np.zeros((0, 3)), axis=1)
-
-
-@reduction(_cumsum_tex, _cumsum_vjp_tex, 1, _cumsum_samples)
+@reduction(
+    named("cumsum"),
+    lambda x, axis: function_at(r"cumsum\,from\,the\,end", x.ndim, axis, "<g>"),
+    1,
+    of_shapes(([2, 3, 5], 1), ([2, 3, 5],), ([2, 3, 5], -1), ([],), ([0, 3], 1)),
+)
 def cumsum(x, axis=None):
     """Adds entries up along an axis, with each sum on the way; without one, of the flattened array.
 

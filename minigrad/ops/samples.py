@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.op import Call, call
 
-Samples: TypeAlias = "Callable[[np.random.Generator], Iterator[Call]]"  # numpy.random loads slowly
+Rng: TypeAlias = "np.random.Generator"
+Samples: TypeAlias = "Callable[[Rng], Iterator[Call]]"  # numpy.random loads slowly
 
 
 def away_from(kink: float, x: NDArray[np.float64], margin: float = 0.1) -> NDArray[np.float64]:
@@ -21,7 +22,7 @@ def away_from(kink: float, x: NDArray[np.float64], margin: float = 0.1) -> NDArr
 def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Samples:
     """Calls of one input drawn from [low, high], away from the kink if there is one."""
 
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+    def samples(rng: Rng) -> Iterator[Call]:
         for shape in [(2, 3, 5), (7,), (), (0, 3), (1, 1)]:
             x = np.asarray(rng.uniform(low, high, shape))
             yield call(x if kink is None else away_from(kink, x))
@@ -32,7 +33,7 @@ def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Sa
 def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
     """Calls of two inputs that broadcast; entries that are combined differ by a gap at least."""
 
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+    def samples(rng: Rng) -> Iterator[Call]:
         shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
             ((3, 5), (3, 5)), ((2, 3, 5), (5,)), ((3, 1), (1, 5)), ((5,), (2, 3, 1)),
             ((3, 5), ()), ((), ()), ((0, 3), (3,)), ((1,), (0,)),
@@ -48,16 +49,25 @@ def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
     return samples
 
 
-def reductions(rng: np.random.Generator) -> Iterator[Call]:
+def reductions(rng: Rng) -> Iterator[Call]:
     """Calls of one input with axis and keepdims, all entries distinct."""
     x = rng.permutation(np.linspace(-2.0, 2.0, 30)).reshape(2, 3, 5)
-    yield call(x)
-    for axis in (0, -1, (0, 2), (1, -1, 0)):
-        yield call(x, axis=axis)
-        yield call(x, axis=axis, keepdims=True)
-    yield call(x, keepdims=True)
+    for keepdims in (False, True):
+        for axis in (None, 0, -1, (0, 2), (1, -1, 0)):
+            yield call(x, axis=axis, keepdims=keepdims)
     yield call(np.asarray(1.5))
     yield call(np.zeros((0, 3)), axis=1)
+
+
+def of_shapes(*calls: tuple[Any, ...]) -> Samples:
+    """Calls in which a shape, written as a list, stands for an array of random entries."""
+
+    def samples(rng: Rng) -> Iterator[Call]:
+        for values in calls:
+            drawn = [rng.uniform(-1, 1, tuple(v)) if isinstance(v, list) else v for v in values]
+            yield call(*[np.asarray(v) if isinstance(v, float) else v for v in drawn])
+
+    return samples
 
 
 # ---------------------------------------------------------------- what several ops cost

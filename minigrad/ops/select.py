@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from operator import index as as_integer
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..engine.array_protocol import data_of
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, Declare, as_array, call, cast_back, masked, op, widen_half
-from ..engine.refusals import explained
-from ..engine.tensor import SameArray
-from .notation import along, reshaped
+from ..engine.op import Call, call, op
+from ..engine.sparse import SparseGradient, is_basic
+from ..engine.tensor import Operand, SameArray, TensorOrArray
+from .dtypes import as_array, cast_back, masked, widen_half
+from .notation import function_at
 from .notation import index as index_tex
-from .samples import Samples, each_of_x, no_flops, pairs
+from .samples import each_of_x, no_flops, pairs
+from .shape import moving
 
-__all__ = ["getitem", "scatter_add", "split", "take", "where"]
-
-
-def moving(
-    tex: str | Callable[..., str],
-    vjp_tex: str | Callable[..., str],
-    samples: Samples,
-    *,
-    name: str = "x",
-    **declaration: Any,
-) -> Declare:
-    """Declare an op that puts the entries of its one input elsewhere and computes nothing."""
-    return op(tex=tex, vjp_tex={name: vjp_tex}, flops=no_flops, samples=samples, **declaration)
-
-
-def _at(name, index):
-    """An index as written in a formula, in which an array is a symbol."""
-    return f"<{name}>" if isinstance(index, np.ndarray) else index_tex(index)
+__all__ = [
+    "argmax",
+    "argmin",
+    "getitem",
+    "repeat",
+    "scatter_add",
+    "split",
+    "take",
+    "take_along_axis",
+    "where",
+]
 
 
-def _scatter(at: str, what: str = "<g>") -> str:
-    return rf"\operatorname{{scatter}}_{{{at}}}({what})"
+def _at(index: Any) -> str:
+    """An index as it stands in a formula, in which an array is a symbol."""
+    return "<index>" if isinstance(index, np.ndarray) else index_tex(index)
 
 
 def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -51,14 +49,13 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, np.array([0, 2, 0]))
     yield call(x, ([0, 0, 2], slice(None), [1, 1, 3]))
     yield call(x, x > 0)
-    yield call(x, np.array([True, False, True]))
     yield call(x, (slice(0, 0),))
     yield call(np.asarray(1.5), ())
 
 
 @moving(
-    lambda index: f"<x>[{_at('index', index)}]",
-    lambda index: _scatter(_at("index", index)),
+    lambda index: f"<x>[{_at(index)}]",
+    lambda index: rf"\operatorname{{scatter}}_{{{_at(index)}}}(<g>)",
     _getitem_samples,
 )
 def getitem(x, index):
@@ -75,7 +72,14 @@ def getitem(x, index):
 @getitem.vjp("x")
 def _(g, x_shape, index):
     """The gradient goes back to where entries were picked, and adds up if one was picked twice."""
-    return scatter_add(g, index, x_shape)
+    return put_back(g, index, x_shape)
+
+
+def put_back(g, index, shape):
+    """Zeros of a shape with g added at an index; of n slices, there are no n arrays of zeros."""
+    if g.__class__ is np.ndarray and (g.dtype.char != "e" or is_basic(index)):
+        return SparseGradient(g, index, shape)
+    return scatter_add(g, index, shape)
 
 
 def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -86,8 +90,8 @@ def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=lambda index: _scatter(_at("index", index), "<x>"),
-    vjp_tex={"x": lambda index: f"<g>[{_at('index', index)}]"},
+    tex=lambda index: rf"\operatorname{{scatter}}_{{{_at(index)}}}(<x>)",
+    vjp_tex={"x": lambda index: f"<g>[{_at(index)}]"},
     flops=each_of_x(1),
     samples=_scatter_samples,
 )
@@ -110,24 +114,14 @@ def _(g, index):
     return g[index]
 
 
-# ---------------------------------------------------------------- take
+# ---------------------------------------------------------------- by integers, along an axis
 
 
-def _take_tex(x, indices, axis):
-    if axis is None or not x.ndim:
-        return f"{reshaped((x.size,), '<x>')}[{_at('indices', indices)}]"
-    return f"<x>[{_taken(x, indices, axis)}]"
-
-
-def _take_vjp_tex(x, indices, axis):
-    if axis is None or not x.ndim:
-        return reshaped(x.shape, _scatter(_at("indices", indices)))
-    return _scatter(_taken(x, indices, axis))
-
-
-def _taken(x, indices, axis):
-    at = _at("indices", indices)
-    return along(axis, x.ndim, at) if axis % x.ndim else at
+def _integers(indices: Any) -> Any:
+    indices = as_array(indices)
+    if indices.dtype.kind not in "iu" and indices.size:
+        raise DTypeError(f"indices must be integers, got {indices.dtype}")
+    return indices.astype(np.intp, copy=False)
 
 
 def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -139,7 +133,11 @@ def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x, np.zeros((0,), int), axis=0, negative=False)
 
 
-@moving(_take_tex, _take_vjp_tex, _take_samples)
+@moving(
+    lambda x, axis: function_at("take", x.ndim, axis, "<x>", "<indices>"),
+    lambda x, axis: function_at("scatter", x.ndim, axis, "<g>", "<indices>"),
+    _take_samples,
+)
 def take(x, indices, axis=None, negative=True):
     """Looks up entries at integer indices along an axis, or of the flattened array.
 
@@ -151,70 +149,66 @@ def take(x, indices, axis=None, negative=True):
            [1., 2.],
            [3., 4.]])
     """
-    indices = as_array(indices)
-    if indices.dtype.kind not in "iu" and indices.size:
-        raise DTypeError(f"indices must be integers, got {indices.dtype}")
+    indices = _integers(indices)
     if not negative and indices.size:
         n = np.size(x) if axis is None else np.shape(x)[axis]
         if indices.min() < 0 or indices.max() >= n:
             raise OutOfRangeError(
                 f"indices must lie in [0, {n}), got {indices.min()} to {indices.max()}"
             )
-    return np.take(x, indices.astype(np.intp, copy=False), axis=axis)
+    return np.take(x, indices, axis=axis)
 
 
 @take.vjp("x")
 def _(g, x_shape, indices, axis):
     """The gradient goes back to the entries looked up, and adds up where one was taken twice."""
-    indices = as_array(indices).astype(np.intp)
     if axis is None or not x_shape:  # NumPy takes a number for a row of one entry
-        return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
-    return scatter_add(g, (slice(None),) * (axis % len(x_shape)) + (indices,), x_shape)
+        return scatter_add(g, _integers(indices), (prod(x_shape),)).reshape(x_shape)
+    before = (slice(None),) * (axis % len(x_shape))
+    return put_back(g, (*before, _integers(indices)), x_shape)
 
 
-# ---------------------------------------------------------------- split
+def _along_samples(rng: np.random.Generator) -> Iterator[Call]:
+    x = rng.uniform(-2, 2, (3, 5))
+    yield call(x, rng.integers(0, 5, (3, 2)), 1)
+    yield call(x, rng.integers(-3, 3, (4, 5)), axis=0)
+    yield call(x, np.array([14, 0, 14]), axis=None)
+    yield call(x, np.zeros((3, 0), int), axis=1)
 
 
-@explained
-def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[SameArray]:
-    """Parts of an array along an axis: so many equal ones, or cut at these indices.
+@moving(
+    lambda x, axis: function_at("pick", x.ndim, axis, "<x>", "<indices>"),
+    lambda x, axis: function_at("unpick", x.ndim, axis, "<g>", "<indices>"),
+    _along_samples,
+)
+def take_along_axis(x, indices, axis: int = -1):
+    """Picks entries in each row by indices of its own; with axis=None, of the flattened array.
 
-    Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis;
-        DTypeError for anything but integers.
+    Raises: DTypeError unless the indices are integers; OutOfRangeError outside the axis.
 
-    >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
-    [(2, 2), (2, 2), (2, 2)]
+    >>> take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
+    array([[2.],
+           [3.]])
     """
-    whole: Any = x if hasattr(x, "__apply__") else getitem.array(x)
-    shape, ndim = whole.shape, whole.ndim
-    try:
-        axis = as_integer(axis)
-        one = np.ndim(indices_or_sections) == 0
-        listed: Any = [indices_or_sections] if one else indices_or_sections
-        cuts = [as_integer(c) for c in listed]
-    except TypeError as error:
-        raise DTypeError(f"split(x, sections, axis): {error}") from None
-    if not -ndim <= axis < ndim:
-        raise ShapeError(f"split(x, sections): axis {axis} is out of bounds for shape {shape}")
-    length = shape[axis]
-    if one:
-        (sections,) = cuts
-        if sections < 1 or length % sections:
-            raise ArgumentError(
-                f"split(x, sections): axis {axis} has {length} entries, "
-                f"not a multiple of {sections}"
-            )
-        cuts = [length // sections * k for k in range(1, sections)]
-    lead = (slice(None),) * (axis % ndim)
-    return [whole[(*lead, slice(a, b))] for a, b in pairwise([0, *cuts, length])]
+    return np.take_along_axis(as_array(x), _integers(indices), axis)
 
 
-# ---------------------------------------------------------------- where
+@take_along_axis.vjp("x")
+def _(g, x_shape, indices, axis):
+    """The gradient goes back to the places that each row picked, and is zero elsewhere."""
+    indices = _integers(indices)
+    if axis is None:
+        return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
+    places = [*np.ogrid[tuple(map(slice, x_shape))]]
+    places[axis] = indices
+    return put_back(g, tuple(places), x_shape)
+
+
+# ---------------------------------------------------------------- by a condition
 
 
 def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
-    for sample in pairs()(rng):
-        a, b = sample.args
+    for (a, b), _ in pairs()(rng):
         shape = np.broadcast_shapes(np.shape(a), np.shape(b))
         yield call(rng.uniform(size=shape) < 0.5, a, b)
     yield call(np.array([True, False, True]), rng.uniform(size=(2, 1)), 0.0)
@@ -247,3 +241,80 @@ def _(g, condition):
 def _(g, condition):
     """The gradient passes where the condition does not hold and stops elsewhere."""
     return masked(g, np.logical_not(condition))
+
+
+# ---------------------------------------------------------------- composed of these
+
+
+def repeat(x: Operand, repeats: int | Sequence[int], axis: int | None = None) -> TensorOrArray:
+    """Each entry so many times along an axis; without one, of the flattened array.
+
+    Raises: ShapeError without such an axis, or for as many numbers as it has no entries.
+
+    >>> repeat(np.array([1.0, 2.0]), 2)
+    array([1., 1., 2., 2.])
+    """
+    shape = np.shape(x)
+    try:
+        places = np.arange(np.size(x) if axis is None or not shape else shape[axis])
+        return take(x, np.repeat(places, repeats), axis)
+    except (IndexError, ValueError, TypeError) as error:
+        raise ShapeError(f"repeat(x, repeats, axis): {error}") from None
+
+
+def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[SameArray]:
+    """Parts of an array along an axis: so many equal ones, or cut at these indices.
+
+    Raises: ArgumentError if the axis does not divide evenly; ShapeError without such an axis;
+        DTypeError for anything but integers.
+
+    >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    whole: Any = x if hasattr(x, "__apply__") else getitem.array(x)
+    try:
+        axis = as_integer(axis)
+        one = np.ndim(indices_or_sections) == 0
+        listed: Any = [indices_or_sections] if one else indices_or_sections
+        cuts = [as_integer(cut) for cut in listed]
+    except TypeError as error:
+        raise DTypeError(f"split(x, sections, axis): {error}") from None
+    if not -whole.ndim <= axis < whole.ndim:
+        raise ShapeError(
+            f"split(x, sections): axis {axis} is out of bounds for shape {whole.shape}"
+        )
+    length = whole.shape[axis]
+    if one:
+        if cuts[0] < 1 or length % cuts[0]:
+            raise ArgumentError(
+                f"split(x, sections): axis {axis} has {length} entries, not a multiple of {cuts[0]}"
+            )
+        cuts = [length // cuts[0] * k for k in range(1, cuts[0])]
+    before = (slice(None),) * (axis % whole.ndim)
+    return [whole[(*before, slice(a, b))] for a, b in pairwise([0, *cuts, length])]
+
+
+def _where_is(name: str, x: Operand, axis: int | None, keepdims: bool) -> NDArray[np.intp]:
+    try:
+        found: NDArray[np.intp] = getattr(np, name)(data_of(x), axis=axis, keepdims=keepdims)
+        return found
+    except (ValueError, IndexError, TypeError) as error:
+        raise ShapeError(f"{name}(x, axis, keepdims): {error}") from None
+
+
+def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArray[np.intp]:
+    """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
+
+    >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    array([1, 0])
+    """
+    return _where_is("argmax", x, axis, keepdims)
+
+
+def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArray[np.intp]:
+    """Where the smallest entry is, along an axis or in the flattened array. No gradient flows.
+
+    >>> argmin(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
+    array([0, 1])
+    """
+    return _where_is("argmin", x, axis, keepdims)

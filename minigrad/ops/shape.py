@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.typing import ArrayLike
 
-from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Axes, Call, as_array, call
-from .notation import along, axes_of, function_at, letters, reshaped, shape_product, span
-from .select import moving, scatter_add
+from ..engine.errors import ArgumentError, DTypeError, ShapeError
+from ..engine.op import Call, Declare, call, op
+from ..engine.tensor import Operand, TensorOrArray
+from .dtypes import as_array
+from .notation import below, function_at, index, shape_product
+from .samples import Rng, Samples, no_flops, of_shapes
 
 __all__ = [
     "broadcast_to",
     "concatenate",
     "expand_dims",
+    "moveaxis",
     "pad",
+    "ravel",
     "reshape",
     "squeeze",
     "stack",
@@ -27,22 +33,31 @@ __all__ = [
 ]
 
 
-def _x(rng: np.random.Generator, *shape: int) -> NDArray[np.float64]:
-    return np.asarray(rng.uniform(-2, 2, shape))
+def moving(
+    tex: str | Callable[..., str],
+    vjp_tex: str | Callable[..., str],
+    samples: Samples,
+    *,
+    name: str = "x",
+    **declaration: Any,
+) -> Declare:
+    """Declare an op that puts the entries of its one input elsewhere and computes nothing."""
+    return op(tex=tex, vjp_tex={name: vjp_tex}, flops=no_flops, samples=samples, **declaration)
 
 
-def _reshape_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 2, 3, 5), (6, 5))
-    yield call(_x(rng, 2, 3, 5), (-1,))
-    yield call(_x(rng, 6), (2, -1))
-    yield call(_x(rng), (1, 1))
-    yield call(_x(rng, 1), ())
-    yield call(_x(rng, 0, 3), (3, 0))
+def reshaped(shape: Sequence[int], what: str) -> str:
+    """The formula of entries in another shape."""
+    return rf"\operatorname{{reshape}}_{{{shape_product(shape)}}}({what})"
 
 
 @moving(
-    lambda out: reshaped(out.shape, "<x>"), lambda x: reshaped(x.shape, "<g>"), _reshape_samples
-)
+    lambda out: reshaped(out.shape, "<x>"),
+    lambda x: reshaped(x.shape, "<g>"),
+    of_shapes(
+        ([2, 3, 5], (6, 5)), ([2, 3, 5], (-1,)), ([6], (2, -1)), ([], (1, 1)), ([1], ()),
+        ([0, 3], (3, 0)),
+    ),
+)  # fmt: skip
 def reshape(x, shape: int | Sequence[int]):
     """Gives the same entries in another shape, in row-major order; one -1 is worked out.
 
@@ -58,42 +73,33 @@ def _(g, x_shape):
     return g.reshape(x_shape)
 
 
-def axes_order(ndim: int, axes: Sequence[int] | None) -> list[int]:
-    """The old position of each new axis."""
-    return list(range(ndim))[::-1] if axes is None else [int(axis) % ndim for axis in axes]
+# ---------------------------------------------------------------- axes in another order
 
 
-def inverse_order(axes: list[int]) -> tuple[int, ...]:
-    """The new position of each old axis."""
-    return tuple(axes.index(k) for k in range(len(axes)))
+def inverse_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """The order that undoes one."""
+    order = range(ndim)[::-1] if axes is None else [int(k) % ndim for k in axes]
+    return tuple(np.argsort(order).tolist())
 
 
-def _turned(name, axes):
-    if list(axes) == [1, 0]:
-        return rf"{name}^\top"
-    return function_at("transpose", axes, name)
+def _transposed(of: str, x: Any, axes: Sequence[int] | None) -> str:
+    if axes is None:
+        return rf"{of}^\top" if x.ndim == 2 else rf"\operatorname{{transpose}}({of})"
+    numbers = ",".join(str(int(k) % x.ndim) for k in axes)
+    return rf"\operatorname{{transpose}}_{{{numbers}}}({of})"
 
 
-def _every_axis(x, axes):
+def _every_axis(x: Operand, axes: Any) -> str | None:
     if axes is None or np.ndim(axes) != 1 or len(axes) == np.ndim(x):
         return None
     swap = f"; write x.swapaxes({axes[0]}, {axes[1]}) to swap two" if len(axes) == 2 else ""
     return f"axes don't match array: it takes all {np.ndim(x)} of x's, got {len(axes)}{swap}"
 
 
-def _transpose_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 2, 3, 5))
-    yield call(_x(rng, 2, 3, 5), (1, 2, 0))
-    yield call(_x(rng, 2, 3, 5), (0, -1, 1))
-    yield call(_x(rng, 3))
-    yield call(_x(rng))
-    yield call(_x(rng, 0, 3))
-
-
 @moving(
-    lambda x, axes: _turned("<x>", axes_order(x.ndim, axes)),
-    lambda x, axes: _turned("<g>", inverse_order(axes_order(x.ndim, axes))),
-    _transpose_samples,
+    lambda x, axes: _transposed("<x>", x, axes),
+    lambda x, axes: _transposed("<g>", x, axes if axes is None else inverse_order(axes, x.ndim)),
+    of_shapes(([2, 3, 5],), ([2, 3, 5], (1, 2, 0)), ([2, 3, 5], (0, -1, 1)), ([],), ([0, 3],)),
     requires=_every_axis,
 )
 def transpose(x, axes: Sequence[int] | None = None):
@@ -108,28 +114,23 @@ def transpose(x, axes: Sequence[int] | None = None):
 @transpose.vjp("x")
 def _(g, axes):
     """The axes of the gradient are put back in the order of the input's."""
-    return np.transpose(g, inverse_order(axes_order(g.ndim, axes)))
+    return np.transpose(g, inverse_order(axes, g.ndim))
 
 
-def _swapped(name, x, axis1, axis2):
+def _swapped(of: str) -> Callable[..., str]:
     """The transpose of each matrix, if these are the last two axes."""
-    first, second = sorted((axis1 % x.ndim, axis2 % x.ndim))
-    if (first, second) == (x.ndim - 2, x.ndim - 1):
-        return rf"{name}^\top"
-    return function_at("swap", (first, second), name)
 
+    def tex(x: Any, axis1: int, axis2: int) -> str:
+        matrices = {axis1 % x.ndim, axis2 % x.ndim} == {x.ndim - 2, x.ndim - 1}
+        return rf"{of}^\top" if matrices else function_at("swap", x.ndim, (axis1, axis2), of)
 
-def _swapaxes_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 2, 3, 5), -1, -2)
-    yield call(_x(rng, 2, 3), 0, 1)
-    yield call(_x(rng, 3), 0, 0)
-    yield call(_x(rng, 0, 3), 0, 1)
+    return tex
 
 
 @moving(
-    lambda x, axis1, axis2: _swapped("<x>", x, axis1, axis2),
-    lambda x, axis1, axis2: _swapped("<g>", x, axis1, axis2),
-    _swapaxes_samples,
+    _swapped("<x>"),
+    _swapped("<g>"),
+    of_shapes(([2, 3, 5], -1, -2), ([2, 3], 0, 1), ([2, 3, 5], 0, 2), ([0, 3], 0, 1)),
 )
 def swapaxes(x, axis1: int, axis2: int):
     """Exchanges two axes; of the last two, this is the transpose of each matrix.
@@ -146,78 +147,13 @@ def _(g, axis1, axis2):
     return g.swapaxes(axis1, axis2)
 
 
-def _expand_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 3, 5), 1)
-    yield call(_x(rng, 3, 5), (0, -1))
-    yield call(_x(rng), 0)
-    yield call(_x(rng, 0), -1)
-
-
-@moving(
-    lambda out, axis: function_at("expand", axes_of(out, axis), "<x>"),
-    lambda out, axis: function_at("squeeze", axes_of(out, axis), "<g>"),
-    _expand_samples,
-)
-def expand_dims(x, axis: int | tuple[int, ...]):
-    """Adds axes of length 1 at these positions of the result.
-
-    >>> expand_dims(np.zeros((3, 5)), (0, -1)).shape
-    (1, 3, 5, 1)
-    """
-    return np.expand_dims(x, axis)
-
-
-@expand_dims.vjp("x")
-def _(g, x_shape):
-    """The new axes of length 1 are taken out of the gradient."""
-    return g.reshape(x_shape)
-
-
-def _dropped(x, axis):
-    """The axes of length 1 that `squeeze` drops."""
-    return axes_of(x, axis) if axis is not None else [k for k, n in enumerate(x.shape) if n == 1]
-
-
-def _squeeze_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 1, 3, 1, 5))
-    yield call(_x(rng, 1, 3, 1, 5), 2)
-    yield call(_x(rng, 1, 3, 1, 5), (0, -2))
-    yield call(_x(rng))
-    yield call(_x(rng, 1, 0))
-
-
-@moving(
-    lambda x, axis: function_at("squeeze", _dropped(x, axis), "<x>"),
-    lambda x, axis: function_at("expand", _dropped(x, axis), "<g>"),
-    _squeeze_samples,
-)
-def squeeze(x, axis: Axes = None):
-    """Drops axes of length 1: the given ones, or all.
-
-    >>> squeeze(np.zeros((1, 3, 1)), 0).shape
-    (3, 1)
-    """
-    return np.squeeze(x, axis)
-
-
-@squeeze.vjp("x")
-def _(g, x_shape):
-    """The dropped axes of length 1 are put back into the gradient."""
-    return g.reshape(x_shape)
-
-
-def _broadcast_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 3, 1), (2, 3, 5))
-    yield call(_x(rng, 5), (3, 5))
-    yield call(_x(rng), (2, 3))
-    yield call(_x(rng, 3), (3,))
-    yield call(_x(rng, 1, 3), (0, 3))
+# ---------------------------------------------------------------- more entries
 
 
 @moving(
     lambda out: rf"\operatorname{{broadcast}}_{{{shape_product(out.shape)}}}(<x>)",
-    r"<g>",
-    _broadcast_samples,
+    "<g>",
+    of_shapes(([3, 1], (2, 3, 5)), ([5], (3, 5)), ([], (2, 3)), ([3], (3,)), ([1, 3], (0, 3))),
 )
 def broadcast_to(x, shape: int | Sequence[int]):
     """Repeats the array along new axes and axes of length 1, without copying.
@@ -234,36 +170,84 @@ def _(g):
     return g  # the edge rule sums over the axes that were broadcast
 
 
+def pad_widths(pad_width: ArrayLike, ndim: int) -> list[tuple[int, int]]:
+    """NumPy's shorthand for pad widths, as one pair an axis."""
+    widths = np.asarray(pad_width)
+    if widths.dtype.kind not in "iu":
+        raise DTypeError(f"pad_width must be integers, got {widths.dtype}")
+    return [(int(before), int(after)) for before, after in np.broadcast_to(widths, (ndim, 2))]
+
+
+def _pad_tex(x: Any, pad_width: ArrayLike) -> str:
+    widths = ", ".join(f"{a}{{+}}{b}" for a, b in pad_widths(pad_width, x.ndim))
+    return rf"\operatorname{{pad}}_{{{widths}}}(<x>, <constant_values>)"
+
+
+def _inside(shape: Sequence[int], pad_width: ArrayLike) -> tuple[slice, ...]:
+    """The index of what lies within the border."""
+    pairs = zip(pad_widths(pad_width, len(shape)), shape, strict=True)
+    return tuple(slice(before, before + n) for (before, _), n in pairs)
+
+
+@moving(
+    _pad_tex,
+    lambda x, pad_width: f"<g>[{index(_inside(x.shape, pad_width))}]",
+    of_shapes(([2, 3], 1), ([2, 3], ((0, 2), (1, 0))), ([3], (2, 1), -1.0), ([0], 1)),
+)
+def pad(x, pad_width, constant_values=0):
+    """Puts a border of one number around the array, as np.pad does.
+
+    >>> pad(np.ones(2), (1, 2))
+    array([0., 1., 1., 0., 0.])
+    """
+    pad_widths(pad_width, np.ndim(x))  # raises
+    if np.ndim(constant_values) != 0 or isinstance(constant_values, str):
+        raise ArgumentError("constant_values must be one number")
+    return np.pad(x, pad_width, constant_values=constant_values)
+
+
+@pad.vjp("x")
+def _(g, x_shape, pad_width):
+    """The border of the gradient is cut off."""
+    return g[_inside(x_shape, pad_width)]
+
+
 # ---------------------------------------------------------------- several arrays
 
 
-def part_bounds(arrays_shape: Sequence[tuple[int, ...]], axis: int | None) -> list[tuple[int, int]]:
-    """Where the entries of each array begin and end along the axis that they are joined along."""
+def _part(arrays_shape: Sequence[tuple[int, ...]], axis: int | None, i: int) -> tuple[slice, ...]:
+    """The index of array i in what several were joined to."""
     sizes = [prod(shape) if axis is None else shape[axis] for shape in arrays_shape]
-    return [(end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
+    end = [*accumulate(sizes)][i]
+    before = (axis or 0) % max(len(arrays_shape[i]), 1)
+    return (*[slice(None)] * before, slice(end - sizes[i], end))
 
 
-def _concatenate_tex(out, axis):
-    along_axis = "" if axis is None else f"_{{{letters(out.ndim)[axis]}}}"
-    return rf"\operatorname{{concat}}{along_axis}(<arrays>)"
+def _part_tex(i: int, arrays: Any, axis: int | None) -> str:
+    taken = f"<g>[{index(_part([x.shape for x in arrays], axis, i))}]"
+    return taken if axis is not None else reshaped(arrays[i].shape, taken)
 
 
-def _concatenate_vjp_tex(i, arrays, axis, out):
-    part = span(*part_bounds([x.shape for x in arrays], axis)[i])
-    taken = f"<g>[{along(axis or 0, out.ndim, part)}]"
-    if axis is not None:
-        return taken
-    return reshaped(arrays[i].shape, taken)
+def _lists(*calls: tuple[Any, ...]) -> Samples:
+    """Calls with a list of arrays of these shapes, and settings."""
+
+    def samples(rng: Rng) -> Iterator[Call]:
+        for shapes, settings in calls:
+            yield call([np.asarray(rng.uniform(-1, 1, shape)) for shape in shapes], **settings)
+
+    return samples
 
 
-def _concatenate_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call((_x(rng, 2, 3), _x(rng, 5, 3)))
-    yield call([_x(rng, 2, 3), _x(rng, 2, 1), _x(rng, 2, 0)], axis=-1)
-    yield call((_x(rng, 3),), axis=0)
-    yield call((_x(rng, 2, 3), _x(rng)), axis=None)
-
-
-@moving(_concatenate_tex, _concatenate_vjp_tex, _concatenate_samples, name="arrays", variadic=True)
+@moving(
+    lambda out, axis: rf"\operatorname{{concat}}{below(out.ndim, axis)}(<arrays>)",
+    _part_tex,
+    _lists(
+        ([(2, 3), (5, 3)], {}), ([(2, 3), (2, 1), (2, 0)], {"axis": -1}),
+        ([(2, 3), ()], {"axis": None}),
+    ),
+    name="arrays",
+    variadic=True,
+)  # fmt: skip
 def concatenate(arrays, axis=0):
     """Joins a sequence of arrays along an axis they already have; with axis=None, flattened first.
 
@@ -276,25 +260,23 @@ def concatenate(arrays, axis=0):
 @concatenate.vjp("arrays")
 def _(g, i, arrays_shape, axis):
     """Each array gets the part of the gradient that lies where it was put."""
-    start, stop = part_bounds(arrays_shape, axis)[i]
-    whole = (slice(None),) * ((axis or 0) % g.ndim)
-    return g[(*whole, slice(start, stop))].reshape(arrays_shape[i])
+    return g[_part(arrays_shape, axis, i)].reshape(arrays_shape[i])
 
 
-def _stack_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call((_x(rng, 2, 3), _x(rng, 2, 3)))
-    yield call([_x(rng, 2, 3), _x(rng, 2, 3), _x(rng, 2, 3)], axis=-1)
-    yield call((_x(rng), _x(rng)))
-    yield call((_x(rng, 0),), axis=1)
+def _slice(ndim: int, axis: int, i: int) -> tuple[Any, ...]:
+    return (*[slice(None)] * (axis % ndim), i)
 
 
 @moving(
-    lambda out, axis: rf"\operatorname{{stack}}_{{{letters(out.ndim)[axis]}}}(<arrays>)",
-    lambda out, axis, i: f"<g>[{along(axis, out.ndim, str(i))}]",
-    _stack_samples,
+    lambda out, axis: rf"\operatorname{{stack}}{below(out.ndim, axis)}(<arrays>)",
+    lambda out, axis, i: f"<g>[{index(_slice(out.ndim, axis, i))}]",
+    _lists(
+        ([(2, 3), (2, 3)], {}), ([(2, 3), (2, 3), (2, 3)], {"axis": -1}), ([(), ()], {}),
+        ([(0,)], {"axis": 1}),
+    ),
     name="arrays",
     variadic=True,
-)
+)  # fmt: skip
 def stack(arrays, axis: int = 0):
     """Lays a sequence of arrays of one shape one behind the other, along a new axis.
 
@@ -307,80 +289,71 @@ def stack(arrays, axis: int = 0):
 @stack.vjp("arrays")
 def _(g, i, axis):
     """Each array gets its own slice of the gradient along the new axis."""
-    return g[(slice(None),) * (axis % g.ndim) + (i,)]
+    return g[_slice(g.ndim, axis, i)]
 
 
-def _pad_samples(rng: np.random.Generator) -> Iterator[Call]:
-    yield call(_x(rng, 2, 3), 1)
-    yield call(_x(rng, 2, 3), ((0, 2), (1, 0)))
-    yield call(_x(rng, 3), (2, 1), constant_values=-1.0)
-    yield call(_x(rng, 0), 1)
-    for mode in PAD_MODES[1:]:
-        yield call(_x(rng, 3, 5), ((1, 2), (0, 4)), mode=mode)
+# ---------------------------------------------------------------- composed of these
 
 
-PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+def _axes(call: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes counted from 0.  Raises: ShapeError for one that is not there, or not a number."""
+    try:
+        return normalize_axis_tuple(axis, ndim)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ShapeError(f"{call}: {error}") from None
 
 
-def pad_widths(pad_width: ArrayLike, ndim: int) -> list[tuple[int, int]]:
-    """NumPy's shorthand for pad widths, as one pair an axis."""
-    widths = np.asarray(pad_width)
-    if widths.dtype.kind not in "iu":
-        raise DTypeError(f"pad_width must be integers, got {widths.dtype}")
-    pairs = np.broadcast_to(widths, (ndim, 2))
-    return [(int(before), int(after)) for before, after in pairs]
+def ravel(x: Operand) -> TensorOrArray:
+    """All entries in one row.
 
-
-def _widths_tex(pad_width: ArrayLike, ndim: int) -> str:
-    return ", ".join(f"{before}{{+}}{after}" for before, after in pad_widths(pad_width, ndim))
-
-
-def _pad_tex(x, pad_width, mode, constant_values):
-    filling = ", <constant_values>" if constant_values else ""
-    filling = filling if mode == "constant" else rf", \text{{{mode}}}"
-    return rf"\operatorname{{pad}}_{{{_widths_tex(pad_width, x.ndim)}}}(<x>{filling})"
-
-
-def _pad_vjp_tex(x, pad_width, mode):
-    if mode != "constant":
-        return (
-            rf"\operatorname{{scatter}}_{{{_widths_tex(pad_width, x.ndim)}}}(<g>, \text{{{mode}}})"
-        )
-    inside = [
-        span(before, before + n) if before + after else "{:}"
-        for (before, after), n in zip(pad_widths(pad_width, x.ndim), x.shape, strict=True)
-    ]
-    return f"<g>[{', '.join(inside)}]"
-
-
-@moving(_pad_tex, _pad_vjp_tex, _pad_samples)
-def pad(x, pad_width, constant_values=0, mode="constant"):
-    """Puts a border around the array: of a constant or of its own entries, as np.pad does.
-
-    Args: mode, by keyword: "constant"; "edge", the outermost entry; "reflect", as in a mirror on
-        it; "symmetric", as in a mirror behind it; "wrap", from the other side.
-    Raises: ArgumentError for another mode.
-
-    >>> pad(np.ones(2), (1, 2))
-    array([0., 1., 1., 0., 0.])
-    >>> pad(np.array([1.0, 2.0, 3.0]), 2, mode="reflect")
-    array([3., 2., 1., 2., 3., 2., 1.])
+    >>> ravel(np.ones((2, 3))).shape
+    (6,)
     """
-    if mode not in PAD_MODES:
-        raise ArgumentError(f"mode must be one of {', '.join(PAD_MODES)}, got {mode!r}")
-    pad_widths(pad_width, np.ndim(x))  # raises
-    if mode != "constant":
-        return np.pad(x, pad_width, mode)
-    if np.ndim(constant_values) != 0 or isinstance(constant_values, str):
-        raise ArgumentError("constant_values must be one number; a mode goes by keyword, mode=…")
-    return np.pad(x, pad_width, constant_values=constant_values)
+    return reshape(x, (-1,))
 
 
-@pad.vjp("x")
-def _(g, x_shape, pad_width, mode):
-    """The border of the gradient is cut off, or goes to the entries that the border repeats."""
-    widths = pad_widths(pad_width, len(x_shape))
-    if mode == "constant":
-        return g[tuple(slice(b, b + n) for (b, _), n in zip(widths, x_shape, strict=True))]
-    sources = np.pad(np.arange(prod(x_shape)).reshape(x_shape), pad_width, mode)
-    return scatter_add(g, sources, (prod(x_shape),)).reshape(x_shape)
+def expand_dims(x: Operand, axis: int | Sequence[int]) -> TensorOrArray:
+    """With axes of length 1 at these positions of the result.  Raises: ShapeError.
+
+    >>> expand_dims(np.zeros((3, 5)), (0, -1)).shape
+    (1, 3, 5, 1)
+    """
+    ndim = np.ndim(x) + np.size(axis)
+    added, lengths = _axes("expand_dims(x, axis)", axis, ndim), iter(np.shape(x))
+    return reshape(x, tuple([1 if k in added else next(lengths) for k in range(ndim)]))
+
+
+def squeeze(x: Operand, axis: int | Sequence[int] | None = None) -> TensorOrArray:
+    """Without axes of length 1: without these, or without any.
+
+    Raises: ShapeError for an axis that is longer, or not there.
+
+    >>> squeeze(np.zeros((1, 3, 1)), 0).shape
+    (3, 1)
+    """
+    shape = np.shape(x)
+    ones = [k for k, n in enumerate(shape) if n == 1]
+    dropped = ones if axis is None else _axes("squeeze(x, axis)", axis, len(shape))
+    if not {*dropped} <= {*ones}:
+        raise ShapeError(f"squeeze(x, axis): axis {axis} of x {shape} is not of length 1")
+    return reshape(x, tuple([n for k, n in enumerate(shape) if k not in dropped]))
+
+
+def moveaxis(
+    x: Operand, source: int | Sequence[int], destination: int | Sequence[int]
+) -> TensorOrArray:
+    """Axes moved to other positions; the rest stay in order.
+
+    Raises: ShapeError for axes that x has not, or of which there are not as many.
+
+    >>> moveaxis(np.zeros((2, 3, 5)), 0, -1).shape
+    (3, 5, 2)
+    """
+    call, ndim = "moveaxis(x, source, destination)", np.ndim(x)
+    moved, places = _axes(call, source, ndim), _axes(call, destination, ndim)
+    if len(moved) != len(places):
+        raise ShapeError(f"{call}: as many axes as places, got {source} and {destination}")
+    order = [k for k in range(ndim) if k not in moved]
+    for place, axis in sorted(zip(places, moved, strict=True)):
+        order.insert(place, axis)
+    return transpose(x, order)

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from ..engine.op import (
-    Axes,
-    Call,
-    accumulation_dtype,
-    call,
-    cast_back,
-    floating,
-    op,
-    widen_half,
-)
-from .notation import axes_of, axis_letters, axis_subscript, entries
-from .reduce import broadcast_tex, reduction, shape_with_ones, sum
+from ..engine.op import Axes, Call, call, op
+from .dtypes import accumulation_dtype, cast_back, floating, widen_half
+from .notation import axes_of, below
+from .reduce import named, reduction, shape_with_ones, sum, with_axes
 from .samples import each_of_x
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
-
-
-def _along(x, axis):
-    """A subscript for the axes, and the sum over them. No subscript means the last axis."""
-    if not x.ndim or axes_of(x, axis) == [x.ndim - 1]:
-        return "", r"\operatorname{rowsum}"
-    return rf"_{{{axis_letters(x, axis)}}}", rf"\operatorname{{sum}}_{{{axis_letters(x, axis)}}}"
 
 
 def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
@@ -36,13 +22,30 @@ def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
     for axis in (-1, 0, (1, 2), None):
         yield call(x, axis=axis)
     yield call(x[0] * 800)
-    masked = x.copy()
-    masked[0, :, 2:] = -np.inf
-    masked[1, 1] = -np.inf  # a row with nothing to attend to
-    yield call(masked)
     yield call(np.asarray(1.5), axis=None)
     yield call(np.zeros((3, 0)))
     yield call(np.zeros((0, 3)))
+
+
+def _masked_samples(rng: np.random.Generator) -> Iterator[Call]:
+    yield from _softmax_samples(rng)
+    x = rng.uniform(-3, 3, (2, 3, 5))
+    x[0, :, 2:] = -np.inf
+    x[1, 1] = -np.inf  # a row with nothing to attend to
+    yield call(x)
+
+
+def by_rows(formula: str) -> Callable[..., str]:
+    """A formula of rows; along other axes than the last, sums are over these."""
+
+    def tex(x: Any, axis: Axes) -> str:
+        axes = axes_of(x.ndim, axis)
+        if axes in ((), (x.ndim - 1,)):
+            return formula
+        at = below(x.ndim, axes)
+        return formula.replace("softmax}", f"softmax}}{at}").replace("rowsum}", f"sum}}{at}")
+
+    return tex
 
 
 def _saturated(out, axis):
@@ -51,10 +54,10 @@ def _saturated(out, axis):
 
 
 @op(
-    tex=lambda x, axis: rf"\operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
-    vjp_tex={"x": lambda x, axis: rf"<out> \odot (<g> - {_along(x, axis)[1]}(<g> \odot <out>))"},
+    tex=by_rows(r"\operatorname{softmax}(<x>)"),
+    vjp_tex={"x": by_rows(r"<out> \odot (<g> - \operatorname{rowsum}(<g> \odot <out>))")},
     flops=each_of_x(5),
-    samples=_softmax_samples,
+    samples=_masked_samples,
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis: Axes = -1):
@@ -88,10 +91,8 @@ def row_max(x, axis):
 
 def row_sum(weights, axis):
     """The sum along the axis, plus the smallest normal number: no row has a sum of 0."""
-    wide = accumulation_dtype(weights, axis)
-    found = np.add.reduce(
-        weights, axis=axis, dtype=wide, keepdims=True, initial=limits(weights.dtype).tiny
-    )
+    wide, tiny = accumulation_dtype(weights, axis), limits(weights.dtype).tiny
+    found = np.add.reduce(weights, axis=axis, dtype=wide, keepdims=True, initial=tiny)
     return cast_back(found, weights)
 
 
@@ -103,10 +104,10 @@ def _sum_kept(x, axis):
 
 
 @op(
-    tex=lambda x, axis: rf"\log \operatorname{{softmax}}{_along(x, axis)[0]}(<x>)",
-    vjp_tex={"x": lambda x, axis: rf"<g> - e^{{<out>}} \odot {_along(x, axis)[1]}(<g>)"},
+    tex=by_rows(r"\log \operatorname{softmax}(<x>)"),
+    vjp_tex={"x": by_rows(r"<g> - e^{<out>} \odot \operatorname{rowsum}(<g>)")},
     flops=each_of_x(5),
-    samples=lambda rng: (s for s in _softmax_samples(rng) if np.isfinite(s.args[0]).all()),
+    samples=_softmax_samples,
 )
 def log_softmax(x, axis: Axes = -1):
     """Takes the logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
@@ -125,18 +126,11 @@ def _(g, out, axis):
     return g - np.exp(out) * sum(widen_half(g), axis, True)
 
 
-def _logsumexp_tex(x, axis):
-    axes = axis_letters(x, axis)
-    return rf"\log \sum_{{{axes}}} e^{{<x>{entries(x)}}}" if axes else "<x>"
-
-
-def _logsumexp_vjp_tex(x, axis):
-    g = broadcast_tex(x, axis) if axis_subscript(x, axis) else "<g>"
-    below = f"_{{{axis_letters(x, axis)}}}" if x.ndim > 1 else ""
-    return rf"{g} \odot \operatorname{{softmax}}{below}(<x>)"
-
-
-@reduction(_logsumexp_tex, _logsumexp_vjp_tex, 4)
+@reduction(
+    named("logsumexp"),
+    with_axes(r"\operatorname{broadcast}@(<g>) \odot e^{<x> - \operatorname{broadcast}@(<out>)}"),
+    4,
+)
 def logsumexp(x, axis=None, keepdims=False):
     """Takes the logarithm of summed exponentials over an axis, several, or all: log Σ e^x.
 

@@ -6,13 +6,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..ops.notation import letters, repeated
 from ..recording.record import Edge, Entry
 from ..recording.trace import TraceRecord
 from .formula import Formula, parse
 from .formula.tree import TRANSPOSE, items_of, keeps_shape
 
 __all__ = ["Repeats", "in_product", "repeats", "stack_letters"]
+
+
+def letters(ndim: int) -> list[str]:
+    """The letters that index an array's axes; a fifth is g, of what is grouped.
+
+    >>> letters(3), letters(5), letters(6)[-1]
+    (['b', 'i', 'j'], ['b', 'h', 'g', 'i', 'j'], 'i_6')
+    """
+    usual = ["", "i", "ij", "bij", "bhij", "bhgij"]
+    return list(usual[ndim]) if ndim < len(usual) else [f"i_{k}" for k in range(1, ndim + 1)]
+
+
+def repeated(shape: tuple[int, ...], whole: tuple[int, ...]) -> list[int]:
+    """The axes along which a shape is repeated to fill the whole; a length of 1 repeats nothing.
+
+    >>> repeated((3, 1), (2, 3, 5))
+    [0, 2]
+    """
+    padded = (*[0] * (len(whole) - len(shape)), *shape)
+    return [k for k, (n, m) in enumerate(zip(padded, whole, strict=True)) if n != m != 1]
 
 
 class Repeats(NamedTuple):

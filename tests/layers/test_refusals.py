@@ -121,7 +121,6 @@ OPTIONS = [
     ("a mask can hide them, not weigh them", lambda: L.linformer_attention(
         z(3, 5), z(4, 5), z(4, 5), z(2, 4), z(2, 4), mask=np.full(4, 0.5))),
     ("nothing has been cached yet", lambda: L.KVCache().keys),
-    ("MSELoss: settings are reduction, got reducton", lambda: L.MSELoss(reducton="sum")),
     ("quantize: bits must be 2 to 8, got 9", lambda: L.quantize(L.Linear(3, 2), z(1, 3), bits=9)),
     ("must give the shape (3, 2), gave (2,)", lambda: L.Linear(3, 2, init=lambda rng, shape: z(2))),
     ("sinusoidal_encoding: d_model must be even, got 5", lambda: L.SinusoidalPosition(5)),

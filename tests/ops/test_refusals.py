@@ -43,13 +43,12 @@ REFUSED = {
         (lambda: mg.transpose(X, (0, 0, 1)), "repeated axis"),
         (lambda: mg.swapaxes(X, 0, 3), "axis2: " + AXIS_3),
         (lambda: mg.expand_dims(X, 5), "axis 5 is out of bounds"),
-        (lambda: mg.squeeze(X, 0), "cannot select an axis"),
         (lambda: mg.broadcast_to(X, (3, 5)), "more dimensions"),
         (lambda: mg.concatenate([X, X[0]]), "arrays[0]: (2, 3, 5)"),
         (lambda: mg.concatenate([]), "at least one array"),
         (lambda: mg.stack([X, X[:, :1]]), "have the same shape"),
         (lambda: mg.pad(X, -1), "negative"),
-        (lambda: mg.pad(X, (1, 2, 3)), "pad(x, pad_width, constant_values, mode)"),
+        (lambda: mg.pad(X, (1, 2, 3)), "pad(x, pad_width, constant_values)"),
         (lambda: mg.take(X, [0], axis=3), AXIS_3),
         (lambda: mg.split(X, 1, 3), AXIS_3),
         (lambda: mg.split(ones(), 1, 3), AXIS_3),
@@ -95,19 +94,15 @@ REFUSED = {
         (lambda: mg.rms_norm(3.0, None), "at least one axis"),
         *((lambda s=s, t=t: mg.cross_entropy(ones(*s), t), text) for s, t, text in [
             ((3, 5), [0, 1], "targets (2,) must have logits' shape without its last axis, (3,)"),
-            ((3, 5), np.eye(3, 5), "targets (3, 5) must have"),
+            ((3, 5), np.eye(3, 5, dtype=int), "targets (3, 5) must have"),
             ((), 0, "logits need a last axis, one entry a class, got shape ()"),
-            ((0, 5), np.zeros(0, int), "a mean over no rows; logits need at least one"),
+            ((0, 5), np.zeros(0, int), "a mean over no rows; at least one must count"),
         ]),
         (lambda: mg.mse_loss(ones(3), ones(3, 1)), "one shape, got (3,)"),
         (lambda: mg.mse_loss(ones(0), ones(0)), "a mean over nothing"),
-        (lambda: mg.binary_cross_entropy_with_logits(ones(3, 5), ones(3, 5), pos_weight=ones(3)),
-         "pos_weight must broadcast to x's shape (3, 5), got (3,)"),
         (lambda: mg.conv1d(ones(4, 8, 30, 30), ones(8, 8, 3, 3)), "x must be (N, C, length)"),
     ],
     DTypeError: [
-        (lambda: mg.group_norm(X, 1.5), "groups = 1.5"),
-        (lambda: mg.moveaxis(X, None, 0), "source = None"),
         (lambda: mg.tensor(X, dtype=2.5), "Cannot interpret '2.5' as a data type"),
         (lambda: mg.rnn(ones(1, 2, 1), ones(1, 1), ones(1, 1), None, ones(2, 1), [[True, True]]),
          "mask must be boolean, got list"),
@@ -138,7 +133,6 @@ REFUSED = {
         (lambda: mg.var(X[0, 0, :1], ddof=1),
          "n - ddof must be above 0, got n = 1 and ddof = 1"),
         (lambda: mg.pad(X, 1, (1.0, 2.0)), "constant_values must be one number"),
-        (lambda: mg.pad(X, 1, mode="mirror"), "constant, edge, reflect, symmetric, wrap"),
         *((lambda n=n: mg.split(X, n, axis=1), "axis 1 has 3 entries, not a multiple of")
           for n in (0, -1, 4)),
         (lambda: mg.norm(X[0], 2), "ord must be None, or 2 along one axis"),
@@ -153,7 +147,6 @@ REFUSED = {
         *((lambda m=m: mg.mask_add(ones(3, 3), np.array([0.0, m, -np.inf])),
            "mask holds NaN or +inf") for m in (np.nan, np.inf)),
         (lambda: mg.scaled_dot_product_attention(X, X, X, method="flash"), "'flash'"),
-        (lambda: mg.mse_loss(X, X, reduction="avg"), "got 'avg'"),
         (lambda: mg.huber_loss(X, X, delta=0.0), "delta must be above 0"),
     ],
     OutOfRangeError: [
@@ -221,10 +214,10 @@ def test_no_bare_error_of_python_or_numpy_comes_through(call, recorded):
 
 
 COMPOSED = {
-    mg.ravel: (X,), mg.moveaxis: (X, 0, 1),
+    mg.ravel: (X,),
     mg.argmax: (X, 1, True),
-    mg.argmin: (X, 1, True), mg.split: (X, 3, 1),
-    mg.group_norm: (X, 1, ones(3), ones(3), 1e-5),
+    mg.argmin: (X, 1, True),
+
     mg.scaled_dot_product_attention: (X, X, X, np.eye(3) > 0),
     mg.tensor: (X, False, "x", float), mg.ones: (2, 3), mg.zeros: ((2, 3),),
     mg.vjp: (mg.sum, (X,), 1.0), mg.jacobian: (mg.exp, (X[0, 0],)),
@@ -257,7 +250,7 @@ def test_an_error_of_a_function_that_is_called_for_its_user_stays_as_it_is():
 
 def test_lists_are_taken_for_arrays():
     q = [[1.0, 2.0], [3.0, 4.0]]
-    for function, rest in ((mg.scaled_dot_product_attention, (q, q)), (mg.group_norm, (1,))):
+    for function, rest in [(mg.scaled_dot_product_attention, (q, q))]:
         expected = function(np.array(q), *map(np.asarray, rest))
         np.testing.assert_array_equal(function(q, *rest), expected)
     assert mg.dropout(2.5, 0.0, RNG) == 2.5

@@ -62,15 +62,7 @@ def test_a_call_has_a_cost_and_formulas_that_name_only_what_it_has(case, invoke)
             assert plain.count(opened) == plain.count(closed), formula
 
 
-def test_the_formulas_of_squeeze_name_the_axes_that_it_drops():
-    x = np.zeros((1, 3, 1))
-    for axis, named in ((None, "0,2"), (2, "2")):
-        tex, rules = mg.squeeze.formulas((x,), (axis,), np.squeeze(x, axis))
-        assert tex == rf"\operatorname{{squeeze}}_{{{named}}}(<x>)"
-        assert rules["x"] == rf"\operatorname{{expand}}_{{{named}}}(<g>)"
-
-
-@pytest.mark.only(lambda op: op.name != "cross_entropy")
+@pytest.mark.only(lambda op: "loss" not in op.kernel.__module__)
 def test_an_op_has_a_sample_without_entries(declared):
     """All but the mean over no rows, which does not exist."""
     sizes = []
@@ -102,9 +94,9 @@ def test_on_plain_arrays_an_op_gives_plain_numpy_equal_to_the_recorded_result(ca
 
 
 NUMPYS = set(
-    "abs add broadcast_to clip concatenate cos cumsum divide einsum exp expand_dims "
-    "log log1p matmul max maximum mean min minimum multiply negative pad power prod repeat reshape "
-    "sign sin sqrt square squeeze stack std subtract sum swapaxes take take_along_axis "
+    "abs add broadcast_to clip concatenate cos cumsum divide einsum exp "
+    "log log1p matmul max maximum mean min minimum multiply negative pad power prod reshape "
+    "sign sin sqrt square stack std subtract sum swapaxes take take_along_axis "
     "tanh transpose var where".split()
 )
 
@@ -124,8 +116,10 @@ def _by_numpy(op, inputs, given):
         return theirs(*inputs, settings["low"], settings["high"])
     if op.variadic:
         return theirs(inputs, **settings)
-    if op.name == "pad" and settings["mode"] != "constant":
-        return theirs(*inputs, settings["pad_width"], mode=settings["mode"])
+    if op.name == "pad":
+        return theirs(
+            *inputs, settings["pad_width"], **{"constant_values": settings["constant_values"]}
+        )
     if op.name == "take":
         return theirs(*inputs, settings["indices"], settings["axis"])
     if op.name == "where":

@@ -16,7 +16,7 @@ def test_the_bias_of_keys_is_zero_in_theory_and_the_record_says_why(dtype, rng):
         mg.mean(layer(x) ** 2).backward()
     states = {e.name: e.state for e in t if e.kind == "parameter"}
     assert {name for name, state in states.items() if state == "cancels"} == {"b_K"}
-    assert t["b_K"].why == "softmax does not see a shift of all scores"
+    assert t["b_K"].why == "softmax does not see it"
     assert "zero in theory, as softmax does not see" in " ".join(t.table(200).split())
 
 

@@ -27,9 +27,3 @@ def test_a_large_product_is_counted_and_not_computed():
 def test_a_function_that_no_op_stands_for_is_refused_not_counted_as_nothing():
     with pytest.raises(DTypeError, match=r"np\.fix"):
         np.fix(ShapeTensor((3,), float, FlopCounter()))
-
-
-def test_a_declared_cost_of_a_rule_is_ignored_with_a_warning():
-    declaration = {"tex": "<x>", "vjp_tex": {"x": "<g>"}, "vjp_flops": {"x": lambda x: x.size}}
-    with pytest.warns(DeprecationWarning, match="vjp_flops is ignored"):
-        mg.op(**declaration)

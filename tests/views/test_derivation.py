@@ -142,21 +142,6 @@ def which_matrices_share_a_factor(rng):
     return lambda: mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2)
 
 
-@says(
-    "$`b_1`$ is repeated along $`i`$: each of its entries is used 11 times, so 11 terms add.",
-    r"H_1 &= x W_1 &&",
-    r"H_2 &= H_1 + b_1 &&",
-    r"\tfrac1N\, (\mathrm{softmax}(\mathrm{logits}) - \mathrm{onehot}(t))",
-    "Here $`N = 11`$.",
-    r"\hat x &= \tfrac{1}{\sigma}\, (",
-    r"\mu &= \mathrm{rowmean}(",
-    "$`x`$ (frozen), $`t`$ (constant)",
-    never=[r"\frac{\partial L}{\partial \mathrm{logits}} = \tfrac1N\, \left"],
-)
-def the_signs_of_layer_norm_and_cross_entropy_and_a_broadcast_bias(rng):
-    return of_mlp(rng)
-
-
 def a_row(rng, *shape):
     layer, x = layers.Linear(3, 5, rng=rng), leaf(rng, *shape, name="x")
     return lambda: mg.mean(layer(x) ** 2)
@@ -267,21 +252,6 @@ def several_constants_without_names_by_numbers(rng):
 
 
 @says(
-    r"\max_{j} \left(\mathrm{detach}(y)\right)_{i,j}",
-    "$`\\mathrm{detach}(x)`$ is $`x`$ as a constant",
-    never=[r"y^{("],
-)
-def what_is_detached_as_what_it_was(rng):
-    x = leaf(rng, 2, 3, name="x")
-
-    def loss():
-        y = mg.exp(x).named("y")
-        return mg.sum(y - mg.max(y.detach(), axis=-1, keepdims=True))
-
-    return loss
-
-
-@says(
     " numbers in all):\n",
     "\n  - in `transformer_block/attention`: $`W_Q \\in",
     "\n  - in `transformer_block/feed_forward`: $`W_1 \\in",
@@ -329,12 +299,6 @@ def gradients_that_a_loop_adds_up(rng):
 @says("(8 numbers in all", "`step[0] … step[2]` are alike", "$`W^{(1)}`$, then $`W^{(2)}`$")
 def steps_of_training_that_forget_to_clear_the_gradients(rng):
     return _losses_of_a_loop(rng, write=True)
-
-
-@says(r"$`L^{(2)} \in \mathbb{R}^{3}`$", r"L &= \sum_{i} H_i")
-def a_leaf_that_is_called_l_beside_the_loss(rng):
-    x = leaf(rng, 3, name="L")
-    return lambda: mg.sum(x * 2.0)
 
 
 @says(r"c + \mathrm{detach}(c)", never=[r"\mathrm{detach} +"])

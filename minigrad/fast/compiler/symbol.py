@@ -21,9 +21,10 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
-from ...engine.op import Axes, accumulation_dtype
+from ...engine.op import Axes
 from ...engine.sparse import is_basic
 from ...engine.types import Arguments, Array, DType, Kernel
+from ...ops.dtypes import accumulation_dtype
 from ..by_blocks import blocked
 from ..limits import LIMITS
 from ..memory import empty_as

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.op import cast_back, floating
 from ...ops.activations import (
     TANH_CUBE,
     TANH_SCALE,
@@ -19,6 +18,7 @@ from ...ops.activations import (
     tanh_cdf,
 )
 from ...ops.arithmetic import maximum, minimum, power
+from ...ops.dtypes import cast_back, floating
 from ...ops.functions import abs, clip, normal_cdf, normal_pdf
 from ...ops.select import where
 from ..by_blocks import by_blocks

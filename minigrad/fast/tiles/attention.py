@@ -21,7 +21,8 @@ from ...engine.errors import ShapeError
 from ...engine.op import Call, call, op
 from ...engine.tensor import Tensor
 from ...engine.types import Array
-from ...ops.attention import METHODS, Method, attention_weights, scale
+from ...ops.arithmetic import scale
+from ...ops.attention import METHODS, Method, attention_weights
 from ...ops.mask_rules import MaskRule, Window
 from ...ops.masks import check_meaning
 from ...ops.products import matmul
