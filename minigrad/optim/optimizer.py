@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.listener import Listener, clear_gradients, notify, observers
 from ..engine.tensor import Tensor, mark_parameter
-from ..engine.types import Array, StateDict
+from ..engine.types import Array, DType, StateDict
 from ..engine.writes import caller, writes
 
 __all__ = ["Group", "Optimizer"]
@@ -247,7 +247,8 @@ class Optimizer:
         """Move one parameter. Of float16, arrays and a copy of the weights are kept in float32:
         squares would soon be 0 or infinite, and a small step added to float16 would be lost.
         """
-        w, dtype = p._data, np.result_type(p.dtype, np.float32)
+        w = p._data
+        dtype = _wide(w.dtype)
         if w.dtype != dtype:
             w = kept.setdefault("weights", w.astype(dtype))
             np.copyto(w, p._data, where=w.astype(p.dtype) != p._data)  # what others wrote
@@ -280,6 +281,11 @@ class Optimizer:
             for i in range(0, w.size, ENTRIES_PER_PART):
                 part = [x[i : i + ENTRIES_PER_PART] for x in flat]
                 yield scratch[: len(part[0])], *part
+
+
+@cache
+def _wide(dtype: DType) -> DType:
+    return np.result_type(dtype, np.float32)
 
 
 # ---------------------------------------------------------------- what clipping shares
