@@ -19,6 +19,7 @@ from layers import (
 )
 from layers.parallel import average_gradients, shard
 from minigrad import distributed as dist
+from minigrad.errors import MinigradError
 from minigrad.optim import SGD, clip_grad_norm
 
 WORLD = dist.world()
@@ -155,46 +156,45 @@ def training():
     close(unused.layers[0].b_2.grad, np.full(3, 1 / P))
 
 
+def part_of_a_feed_forward():
+    part = shard(FeedForward(3, 4, rng=0))
+    part(np.ones(3)).sum().backward()
+    return part.parameters()
+
+
+REFUSED = {
+    "other shapes": lambda: dist.all_reduce(np.ones(3 + RANK)),
+    "other collectives": lambda: (dist.all_reduce if RANK else dist.broadcast)(np.ones(3)),
+    "other weights": lambda: shard(FeedForward(3, 4, rng=RANK)),
+    "clipped alone": lambda: clip_grad_norm(part_of_a_feed_forward(), 1.0),
+    "heads": lambda: shard(MultiHeadAttention(9, 3, rng=0)),
+    "hidden entries": lambda: shard(FeedForward(3, 5, rng=0)),
+    "a bias by heads": lambda: shard(MultiHeadAttention(8, 4, rng=0, position=ALiBi(4))),
+    "nothing to split": lambda: shard(Linear(3, 4, rng=0)),
+    "statistics": lambda: average_gradients(Sequential(Linear(3, 4, rng=0), BatchNorm(4))),
+    "uneven parts": lambda: dist.reduce_scatter(np.ones((3, 4))),
+    "no such root": lambda: dist.broadcast(np.ones(3), root=2),
+}
+
+
+def refusals():
+    """What is refused is refused on every rank, and the next collective finds all of them."""
+    for name, call in REFUSED.items():
+        try:
+            call()
+        except MinigradError as error:
+            if RANK == 0:
+                print(f"{name}: {type(error).__name__}: {error}", flush=True)
+        dist.all_reduce(np.ones(1))
+
+
 def one_raises():
     if RANK == 1:
         raise ValueError("a bad batch")
     dist.all_reduce(np.ones(3))
 
 
-def one_differs():
-    dist.all_reduce(np.ones(3 + RANK))
-
-
-def another_collective():
-    (dist.all_reduce if RANK else dist.broadcast)(np.ones(3))
-
-
-def other_weights():
-    shard(FeedForward(3, 4, rng=RANK))
-
-
-def clipped_alone():
-    part = shard(FeedForward(3, 4, rng=0))
-    part(np.ones(3)).sum().backward()
-    clip_grad_norm(part.parameters(), 1.0)
-
-
-def uneven():
-    shard(MultiHeadAttention(9, 3, rng=0))
-
-
-def another_bias():
-    shard(MultiHeadAttention(8, 4, rng=0, position=ALiBi(4)))
-
-
-def nothing_to_split():
-    shard(Linear(3, 4, rng=0))
-
-
-def own_statistics():
-    average_gradients(Sequential(Linear(3, 4, rng=0), BatchNorm(4)))
-
-
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
-    print(f"rank {RANK} has ended well", flush=True)
+    for claim in sys.argv[1:]:
+        globals()[claim]()
+        print(f"rank {RANK}: {claim}", flush=True)
