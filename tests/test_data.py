@@ -34,7 +34,7 @@ def test_each_epoch_has_an_order_of_its_own_and_the_same_seed_the_same():
 def test_the_last_batch_is_kept_or_dropped_and_len_counts_it(drop_last, sizes):
     data = batches(X, batch_size=4, drop_last=drop_last)
     assert [len(x) for x in data] == sizes
-    assert (len(data), data.epoch) == (len(sizes), 1)
+    assert (len(data), data.epoch, data.position) == (len(sizes), 1, 0)
 
 
 class Column:

@@ -348,7 +348,10 @@ def test_gradients_that_were_unscaled_are_scaled_again_before_more_are_added(com
         w.grad = None
     run(np.array([1.0, 5.0]))
     run(np.array([3.0, 7.0]))
+    scaler.unscale()  # which was done already
     np.testing.assert_array_equal(w.grad, [4.0, 12.0])
+    scaler.step()
+    np.testing.assert_array_equal(w.numpy(), [-3.0, -10.0])
 
 
 @pytest.mark.parametrize("compiled", [False, True])
