@@ -91,9 +91,8 @@ def a_picture() -> Any:
     return lambda: t.draw("g.svg")
 
 
-NEEDS_COMPILER = pytest.mark.needs_fast("compiled steps")
 LIMITS = [
-    (an_op, "", 3),  # its declaration, op, tensor
+    (an_op, "", 4),  # its declaration, dtypes, op, tensor
     (the_traversal, "minigrad/engine/", 2),  # tensor and op
     (attention_with_a_causal_mask, "layers/", 5),
     pytest.param(its_first_call, "minigrad/fast/compiler/", 12),  # goal 10
