@@ -1,357 +1,364 @@
-"""Attention, written as the paper writes it: the formula, one head of it, and many."""
+"""Attention as the paper writes it: the formula, one head of it, and many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import sqrt
-from typing import Any, Unpack
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import GradientError, explained
+from minigrad.errors import ArgumentError, GradientError, ShapeError
 
-from .arrays import Array, Mask, SameArray
-from .attention_call import AttentionCall
-from .cache import ContextCache, KVCache
-from .hand_derived import Step, multi_head_steps, self_attention_steps
-from .initialisers import Seed, generator
-from .linear import Weight, check_sizes, linear
-from .module import Module, as_array, named
-from .options import (
-    AttentionOption,
-    DropWeights,
-    Norms,
-    Options,
-    SoftCap,
-    draw_weights,
-    set_heads,
-    set_options,
-)
-from .renamed import renamed
+from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
+from .cache import KVCache
+from .hand_derived import attention_steps
+from .masks import Mask, Positions, Rule, check_square, fit, joined
+from .module import Array, Module, SameArray, as_array, named
+from .positions import Position
 
-__all__ = ["MultiHeadAttention", "SelfAttention", "merge_heads", "split_heads"]
+__all__ = [
+    "MultiHeadAttention",
+    "SelfAttention",
+    "attend",
+    "merge_heads",
+    "scaled_dot_product_attention",
+    "split_heads",
+]
+
+Attended: TypeAlias = tuple[Any, Any, Any]  # O, the weights A or None, the mask or None
 
 
 def attend(
     Q: SameArray,
     K: Array,
     V: Array,
-    M: Array | None = None,
+    mask: Mask | None = None,
     *,
-    scale: float | None = None,
-    options: Sequence[AttentionOption] = (),
-    at: Any = None,
-    at_stage: Callable[[str, Array], Array] = named,
-) -> tuple[SameArray, SameArray]:
+    drop: Callable[[Any], Any] | None = None,
+    rounded: Callable[[Any], Any] | None = None,
+    return_scores: bool = False,
+) -> tuple[SameArray, ...]:
     """O = A V,    A = softmax(S + M),    S = Q Kᵀ / √d_k: the output and the weights.
 
     Args:
-        M: a mask, as `fit_mask` makes it.  scale: in place of 1/√d_k.
-        options: what else is done to S, A and O (see options.py); `at` has the positions of tokens.
-        at_stage: called with the scores' symbol, "S_raw", "S" or "S_masked", and with the scores;
-            what it returns is used in their place. Unless given, it names them.
+        mask: M, True (may attend) or floats to add, broadcastable to S; or a rule of positions.
+        drop: what drops weights in training.  rounded: what S passes through (see quantized.py).
+        return_scores: return (O, A, S).
     Shapes: Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → O (..., n, d_v), A (..., n, m)
+    Raises: ShapeError for a mask that does not broadcast to S.
+    Source: Vaswani et al. 2017, eq. (1), arXiv:1706.03762.
+
+    >>> Q = K = V = np.eye(2)
+    >>> O, A = attend(Q, K, V, mask=np.tri(2, dtype=bool))
+    >>> A.round(2)
+    array([[1.  , 0.  ],
+           [0.33, 0.67]])
     """
-    S = at_stage("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
-    scale = 1 / sqrt(Q.shape[-1]) if scale is None else scale
-    S = at_stage("S", mg.scale(S, scale))  # (..., n, m)   eq. (1)
-    for option in options:
-        S = option.scores(S, Q, K, at)  # (..., n, m)
-    if M is not None:
-        S = at_stage("S_masked", mg.mask_add(S, M))  # (..., n, m)
-    A = dropped = named("A", mg.softmax(S))  # (..., n, m)   rows sum to 1
-    for option in options:
-        dropped = option.weights(dropped)  # (..., n, m)
-    O = named("O", mg.matmul(dropped, V))  # (..., n, d_v)
-    for option in options:
-        O = option.values(O, dropped, at)  # (..., n, d_v)
-    return O, A
+    S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
+    S = named("S", mg.scale(S_raw, 1 / sqrt(Q.shape[-1])))  # (..., n, m)   eq. (1)
+    R = S if rounded is None else named("S_rounded", rounded(S))
+    S_masked = R if mask is None else named("S_masked", mg.mask_add(R, fit(mask, S.shape)))
+    A = named("A", mg.softmax(S_masked))  # rows sum to 1; a row that sees no key is 0
+    P = A if drop is None else named("A_dropped", drop(A))
+    O = named("O", mg.matmul(P, V))  # (..., n, d_v)
+    return (O, A, S) if return_scores else (O, A)
 
 
-def attend_in_tiles(
-    Q: mg.Tensor, K: Array, V: Array, M: Array | None, call: AttentionCall
-) -> mg.Tensor:
-    """softmax(Q Kᵀ / √d_k + M) V as one node, whose memory grows with n; there are no weights.
+def scaled_dot_product_attention(
+    Q: Array | ArrayLike,
+    K: Array | ArrayLike,
+    V: Array | ArrayLike,
+    mask: Mask | None = None,
+    *,
+    return_scores: bool = False,
+) -> tuple[Any, ...]:
+    """`attend` under the name it has in texts: (O, A), or (O, A, S).
 
-    A key-value head serves its group of query heads as a view. The call's rule hides keys, as M.
+    Raises: ShapeError for what does not fit, or for a mask (n, n) of n sequences that may be one of
+        padding.
+
+    >>> O, A = scaled_dot_product_attention(np.zeros((1, 2, 2)), np.eye(2)[None], np.eye(2)[None])
+    >>> O[0, 0]
+    array([0.5, 0.5])
     """
-    lead, layer = Q.shape[:-1], call.layer
-    group = layer.n_heads // layer.n_kv_heads
-    if group > 1:
-        Q = group_heads(Q, group)
-        K = mg.expand_dims(K, -3)
-        V = mg.expand_dims(V, -3)
-        M = M if M is None or M.ndim < 3 else group_heads(M, group)
-    O: Any = mg.scaled_dot_product_attention(
-        Q, K, V, M, scale=layer.scale, rule=call.rule, method="tiled"
-    )
-    return named("O", mg.reshape(O, (*lead, O.shape[-1])) if group > 1 else O)  # (..., n, d_v)
+    Q, K, V = as_array(Q), as_array(K), as_array(V)
+    call = "scaled_dot_product_attention"
+    if min(Q.ndim, K.ndim, V.ndim) < 2:
+        raise ShapeError(f"{call}: each is (..., n, d), got {Q.shape}, {K.shape}, {V.shape}")
+    check_square(call, mask, Q.shape[:-2][:1], Q.shape[-2])
+    return attend(Q, K, V, mask, return_scores=return_scores)
 
 
 class Attention(Module):
-    """The forward of one head and of many, and what is kept of the last one.
+    """What one head and many keep of the last call.
 
-    A subclass defines how X is projected, and how the heads' outputs are merged.
-
-    Attributes:
-        attention_weights: A; None after attention in tiles, where no A exists.
-        cache: the arrays of the last forward on an array.
-        keep_intermediates: set it True, and a forward on a Tensor keeps them too.
+    Attributes: attention_weights: A, (B, n, m) or (B, h, n, m); None after tiles, where no A exists.
     """
 
-    attention_weights: NDArray[np.floating] | None
-    keep_intermediates = False
-    kept_X: Array | None = None
-    rounding: AttentionOption | None = None  # of the scores: see quantized.py
-    n_heads = n_kv_heads = 1
-    many_heads = False  # whether Q, K, V and A have an axis of heads
-    W_O: Weight | None
-    b_O: mg.Tensor | None
-    steps: Callable[..., list[Step]]  # the backward steps derived by hand
-    project: Callable[[mg.Tensor, AttentionCall], tuple[mg.Tensor, Array, Array]]
-    merge: Callable[[mg.Tensor], mg.Tensor]
-
-    def forward(
-        self,
-        X: mg.Tensor,
-        mask: Mask | None = None,
-        *,
-        context: Array | None = None,
-        positions: ArrayLike | None = None,
-        cache: KVCache | ContextCache | None = None,
-        return_weights: bool = False,
-    ) -> mg.Tensor | tuple[mg.Tensor, mg.Tensor | None]:
-        call = AttentionCall(self, X, mask, context, positions, cache, return_weights)
-        Q, K, V = self.project(X, call)  # (..., n, d_k), (..., m, d_k), (..., m, d_v)
-        Q, K, V = call.prepare(Q, K, V)  # as options and cache change them
-        O, A = self._attend(Q, K, V, call.mask(Q, K), call)  # (..., n, d_v), (..., n, m)
-        C = self.merge(O)  # (B, n, h·d_v)
-        out = O  # (B, n, d_v)
-        if self.W_O is not None:
-            out = named("out", linear(C, self.W_O, self.b_O, call.method))  # (B, n, d_model)
-        call.keep(Q=Q, K=K, V=V, A=A, O=O, C=C)
-        return (out, A) if return_weights else out
-
-    def _attend(
-        self, Q: mg.Tensor, K: Array, V: Array, M: Array | None, call: AttentionCall
-    ) -> tuple[mg.Tensor, mg.Tensor | None]:
-        if call.method != "exact":
-            return attend_in_tiles(Q, K, V, M, call), None
-        group = self.n_heads // self.n_kv_heads  # query heads of one key-value head
-        K, V = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, m, d_k or d_v)
-        return attend(Q, K, V, M, scale=self.scale, options=call.options, at=call)
+    attention_weights: NDArray[Any] | None = None
+    kept_X: NDArray[Any] | None = None
+    symbols: ClassVar[str] = "XQKVAO"
 
     @property
-    def options(self) -> list[AttentionOption]:
-        """What changes this layer's attention beside its formula, in the order in which it acts."""
-        options = (
-            None if self.q_norm is None else Norms(self.q_norm, self.k_norm),
-            self.position,
-            None if self.softcap is None else SoftCap(self.softcap),
-            self.rounding,
-            None if self.drop is None else DropWeights(self.drop),
-        )
-        return [option for option in options if option is not None]
+    def cache(self) -> dict[str, NDArray[Any] | None]:
+        """X, Q, K, V, A, O, the mask, and C of many heads, of the last call, as arrays.
 
-    @property
-    def cache(self) -> dict[str, NDArray[np.generic] | None]:
-        """X, Q, K, V, A, O, C (the heads' outputs side by side) and mask of the last forward.
-
-        Arrays, without a graph. Q and K are those whose products the scores are; A is None in
-        tiles, mask where there was none.
-        Raises: GradientError unless that forward was given an array, or `keep_intermediates` was
-            set before it.
+        Raises: GradientError unless that call was given an array.
         """
-        if self.keep_intermediates and self.kept_X is not None:
-            return {s: getattr(self, f"kept_{s}", None) for s in (*"XQKVAOC", "mask")}
-        if self._kept is None:
+        if self.kept_X is None:
             raise GradientError(
-                f"{type(self).__name__}.cache: a forward on a Tensor keeps nothing alive; call the "
-                "layer on an array, or set layer.keep_intermediates = True before"
+                f"{type(self).__name__}.cache: a call on a Tensor keeps nothing alive; call the "
+                "layer on an array"
             )
-        return self._kept
+        return {symbol: getattr(self, f"kept_{symbol}") for symbol in (*self.symbols, "mask")}
 
-    intermediates = cache
+    def keep(self, A: Array | None, **found: Array | None) -> None:
+        """Note what the last call made; past Module.__setattr__, which is for what a layer is."""
+        vars(self)["attention_weights"] = A.numpy() if isinstance(A, mg.Tensor) else A
+        for symbol, x in (found | {"A": A}).items():
+            x = x if self._given_array else None
+            vars(self)[f"kept_{symbol}"] = x.numpy() if isinstance(x, mg.Tensor) else x
 
 
 class SelfAttention(Attention):
-    """Scaled dot-product attention of a sequence with itself, or with a context.
+    """One head: each token attends to every token of its sequence.
 
-        softmax(Q Kᵀ / √d_k + M) V W_O + b_O
+        out = softmax(Q Kᵀ / √d_k + M) V W_O + b_O
         with  Q = X W_Q + b_Q,    K = X W_K + b_K,    V = X W_V + b_V
 
-    With a context Y, keys and values come from it: K = Y W_K + b_K, V = Y W_V + b_V
-    (cross-attention). Call it as layer(X), layer(X, mask) or layer(X, mask, context=Y); with
-    return_weights=True it gives (out, A).
+    `forward` takes arrays too, `backward(grad_output)` then returns ∂L/∂X, and the gradients are
+    grad_W_Q and so on. What else attention can have, MultiHeadAttention(d_model, 1) has for one head.
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
-        use_bias: without, b_Q, b_K, b_V and b_O are None; or which to have, as "QKV". By default
-            one head has them, as in the formula above, and many heads have none.
+        use_bias: without, every b is None.  project_out: without, out is O, and there is no W_O.
+        mask: a rule of positions that always holds, as `causal`.
         rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
-        project_out: False leaves out W_O and b_O, and gives O itself.
-        options: see Options.
-    Attributes: W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O; attention_weights, intermediates: see
-             Attention.
-    Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
-    Shapes:  X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, m) or a mask rule,
-             context (B, m, d_context), positions (n,) or (B, n) → out as X, or (B, n, d_v) without
-             W_O; m is n without a context
-    Raises:  ShapeError if X, the context or the mask does not fit, or a mask (n, n) could be (B, n)
-             too; ArgumentError for a size below 1 or an option out of its range.
-    Source:  Vaswani et al. 2017, section 3.2.1, arXiv:1706.03762.
+    Call:   layer(X, mask=None, return_weights=False) → out, or (out, A).
+    Shapes: X (B, n, d_model) or (n, d_model), mask broadcastable to (B, n, n) → as X
+    Raises: ShapeError if X or the mask does not fit, or a mask (n, n) of n sequences may be one of
+        padding; ArgumentError for a size below 1.
+    Source: Vaswani et al. 2017, section 3.2.1, arXiv:1706.03762.
 
-    >>> layer = SelfAttention(d_model=5, d_k=2, d_v=3, rng=np.random.default_rng(0))
-    >>> layer(np.zeros((1, 7, 5))).shape
+    >>> SelfAttention(d_model=5, d_k=2, d_v=3, rng=0)(np.zeros((1, 7, 5))).shape
     (1, 7, 5)
     """
 
-    steps = staticmethod(self_attention_steps)
+    products: ClassVar[tuple[str, ...]] = ("W_Q", "W_K", "W_V", "W_O")
 
-    @renamed("causal")
     def __init__(
         self,
         d_model: int,
         d_k: int,
         d_v: int,
-        use_bias: bool | str = True,
+        use_bias: bool = True,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
         project_out: bool = True,
-        **options: Unpack[Options],
+        mask: Rule | None = None,
     ) -> None:
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
-        self.d_model = d_model
-        self.d_k, self.d_v = d_k, d_v
+        self.d_model, self.mask = d_model, checked_rule(self, mask)
         self.dtype, rng = np.dtype(dtype), generator(rng)
-        set_options(self, rng, options)
-        draw_weights(self, rng, use_bias, project_out)
+        self.W_Q, self.b_Q = draw_affine(rng, use_bias, dtype, d_model, d_k)
+        self.W_K, self.b_K = draw_affine(rng, use_bias, dtype, d_model, d_k)
+        self.W_V, self.b_V = draw_affine(rng, use_bias, dtype, d_model, d_v)
+        self.W_O: Any = None
+        self.b_O: Any = None
+        if project_out:
+            self.W_O, self.b_O = draw_affine(rng, use_bias, dtype, d_v, d_model)
 
-    def project(self, X: mg.Tensor, call: AttentionCall) -> tuple[mg.Tensor, Array, Array]:
-        Q = linear(X, self.W_Q, self.b_Q, call.method).named("Q")  # (B, n, d_k)
-        if call.keys_values is not None:
-            return Q, *call.keys_values
-        K = linear(call.Y, self.W_K, self.b_K, call.method).named("K")  # (B, m, d_k)
-        V = linear(call.Y, self.W_V, self.b_V, call.method).named("V")  # (B, m, d_v)
-        return Q, K, V
-
-    def merge(self, O: mg.Tensor) -> mg.Tensor:
-        return O  # (B, n, d_v)
+    def forward(
+        self, X: Array, mask: Mask | None = None, *, return_weights: bool = False
+    ) -> Any:
+        if not isinstance(X, mg.Tensor):
+            return self(X, mask, return_weights=return_weights)  # which makes it a leaf
+        i = np.arange(check_input(self, X, mask))
+        Q = linear(X, self.W_Q, self.b_Q).named("Q")  # (B, n, d_k)
+        K = linear(X, self.W_K, self.b_K).named("K")  # (B, n, d_k)
+        V = linear(X, self.W_V, self.b_V).named("V")  # (B, n, d_v)
+        M = joined(i, i, self.mask, mask)  # (B, n, n)
+        O, A = attend(Q, K, V, M)  # (B, n, d_v), (B, n, n)
+        out = O if self.W_O is None else linear(O, self.W_O, self.b_O).named("out")
+        self.keep(A, X=X, Q=Q, K=K, V=V, O=O, mask=M)
+        if mg.listening():
+            expect(self, X=X, mask=M, out=out)
+        return (out, A) if return_weights else out
 
 
 class MultiHeadAttention(Attention):
     """Attention in h heads at once, each of width d_k = d_model / h, merged and projected.
 
-        C W_O + b_O,    C = merge(O),    O = softmax(Q Kᵀ / √d_k + M) V  in each head,
-        Q = split(X W_Q + b_Q),    K = split(X W_K + b_K),    V = split(X W_V + b_V)
+        out = C W_O + b_O,    C = merge(O),    O = softmax(Q Kᵀ / √d_k + M) V  in each head,
+        Q = split(X W_Q + b_Q),    K = split(Y W_K + b_K),    V = split(Y W_V + b_V)
 
-    With fewer key-value heads than query heads, each serves h / n_kv_heads of them in order
-    (grouped-query attention; one for all is multi-query). With a context Y, keys and values come
-    from it (cross-attention); called as SelfAttention is.
+    Y is X, or a context (cross-attention). With fewer key-value heads than query heads, each serves
+    h / n_kv_heads of them, in order (grouped-query attention; one for all is multi-query).
 
     Args:
-        n_kv_heads: n_heads unless given.
-        d_k, d_v: width of a head's queries and keys, d_model / h unless given; of its values, d_k
-            unless given.
-        use_bias: without, which is the default, b_Q, b_K, b_V and b_O are None, as in most models
-            today; or which to have, as "QKV".
-        rng, dtype, options: as SelfAttention's.
-    Attributes: W_Q (d_model, h · d_k); W_K, W_V (d_context, n_kv_heads · d_k or d_v); W_O (h · d_v,
-             d_model); b_Q, b_K, b_V, b_O; attention_weights (B, h, n, m), intermediates: see
-             Attention.
-    Masks:   True: may attend (PyTorch's key_padding_mask is the opposite); floats are added.
-    Shapes:  X (B, n, d_model) or (n, d_model); mask (n, m), (B, n, m), (B, 1, m), or broadcastable
-             to (B, h, n, m), or a mask rule; context (B, m, d_context); positions (n,) or (B, n) →
-             out as X
-    Raises:  ArgumentError if n_heads does not divide d_model and no d_k is given, or n_kv_heads
-             n_heads; otherwise as SelfAttention.
-    Source:  Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762; groups: Ainslie et al. 2023,
-             arXiv:2305.13245.
+        use_bias: without, every b is None.
+        mask: a rule of positions that always holds: `causal`, `causal & window(64)`.
+        position: what positions do: a Rotary turns Q and K; an ALiBi or T5Bias adds to the scores.
+        dropout: in training, the probability with which each weight is dropped.
+        d_context: width of Y; d_model unless given.
+        attend: another way to average: `in_tiles`, which never holds the (n, m) scores and so has
+            no weights to look at; or one of efficient.py.
+        rng: draws the weights (Xavier); a Generator, a seed, or None for fresh entropy.
+    Call: layer(X, mask=None, context=None, positions=None, cache=None, return_weights=False).
+        context: Y. positions: of X's tokens, (n,) or (B, n); below 0 is padding. cache: a KVCache;
+        of a context it holds K and V from the first call on.
+    Shapes: X (B, n, d_model) or (n, d_model), Y (B, m, d_context); mask (n, m), (B, n, m), or
+        broadcastable to (B, h, n, m) → as X
+    Raises: ShapeError if X, Y, positions or the mask does not fit, or a mask (n, n) of n sequences
+        may be one of padding; ArgumentError for sizes below 1, or heads that do not divide.
+    Source: Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762; groups: Ainslie et al. 2023,
+        arXiv:2305.13245.
 
-    >>> layer = MultiHeadAttention(d_model=6, n_heads=3, rng=np.random.default_rng(0))
-    >>> layer(np.zeros((1, 7, 6))).shape, layer.attention_weights.shape
-    ((1, 7, 6), (1, 3, 7, 7))
+    >>> layer = MultiHeadAttention(d_model=6, n_heads=3, rng=0)
     >>> layer(np.zeros((1, 7, 6)), context=np.ones((1, 4, 6))).shape, layer.attention_weights.shape
     ((1, 7, 6), (1, 3, 7, 4))
     """
 
-    many_heads = True
-    W_O: Weight
-    steps = staticmethod(multi_head_steps)
+    products: ClassVar[tuple[str, ...]] = ("W_Q", "W_K", "W_V", "W_O")
+    symbols: ClassVar[str] = "XQKVAOC"
 
-    @renamed("causal")
     def __init__(
         self,
         d_model: int,
         n_heads: int,
         n_kv_heads: int | None = None,
-        use_bias: bool | str = False,
+        use_bias: bool = False,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
-        d_k: int | None = None,
-        d_v: int | None = None,
-        **options: Unpack[Options],
+        mask: Rule | None = None,
+        position: Position | None = None,
+        dropout: float = 0.0,
+        d_context: int | None = None,
+        attend: Callable[..., Attended] | None = None,
     ) -> None:
-        set_heads(self, d_model, n_heads, n_kv_heads, d_k, d_v)
+        h, h_kv = n_heads, n_heads if n_kv_heads is None else n_kv_heads
+        self.d_context = d_model if d_context is None else d_context
+        sizes = {"d_model": d_model, "n_heads": h, "n_kv_heads": h_kv}
+        check_sizes("MultiHeadAttention", **sizes, d_context=self.d_context)
+        if d_model % h or h % h_kv:
+            raise ArgumentError(
+                "MultiHeadAttention: n_heads must divide d_model, and n_kv_heads n_heads, got "
+                f"d_model={d_model}, n_heads={h}, n_kv_heads={h_kv}"
+            )
+        if not isinstance(position, Position | None):
+            kind = type(position).__name__
+            raise ArgumentError(f"MultiHeadAttention: position must be a Position, got {kind}")
+        self.d_model, self.n_heads, self.n_kv_heads, d_k = d_model, h, h_kv, d_model // h
+        self.mask, self.position = checked_rule(self, mask), position
+        self.attend = attend or exactly
         self.dtype, rng = np.dtype(dtype), generator(rng)
-        set_options(self, rng, options)
-        draw_weights(self, rng, use_bias)
+        self.drop = Dropout(dropout, rng) if dropout else None
+        self.W_Q, self.b_Q = draw_affine(rng, use_bias, dtype, d_model, h * d_k)
+        self.W_K, self.b_K = draw_affine(rng, use_bias, dtype, self.d_context, h_kv * d_k)
+        self.W_V, self.b_V = draw_affine(rng, use_bias, dtype, self.d_context, h_kv * d_k)
+        self.W_O, self.b_O = draw_affine(rng, use_bias, dtype, h * d_k, d_model)
 
-    def project(self, X: mg.Tensor, call: AttentionCall) -> tuple[mg.Tensor, Array, Array]:
-        return project_heads(self, X, call.Y, call.method, call.keys_values)
+    def forward(
+        self,
+        X: Array,
+        mask: Mask | None = None,
+        *,
+        context: Array | None = None,
+        positions: ArrayLike | None = None,
+        cache: KVCache | None = None,
+        return_weights: bool = False,
+    ) -> Any:
+        if not isinstance(X, mg.Tensor):
+            return self(
+                X, mask, context=context, positions=positions, cache=cache,
+                return_weights=return_weights,
+            )  # which makes it a leaf  # fmt: skip
+        n = check_input(self, X, mask)
+        Y = X if context is None else check_context(self, context, X)
+        start = 0 if cache is None or context is not None else len(cache)
+        i = np.arange(start, start + n) if positions is None else check_positions(self, positions, X)
+        j = i if context is None else np.arange(Y.shape[-2])
 
-    def merge(self, O: mg.Tensor) -> mg.Tensor:
-        return merge_heads(O).named("C")  # (B, n, h·d_v)
+        Q = self.heads_of("Q", X, self.n_heads, i)  # (B, h, n, d_k)
+        K: Array
+        V: Array
+        if context is not None and cache is not None and cache.K is not None:
+            K, V = cache.K, cache.V  # type: ignore[assignment]  # of this context
+        else:
+            K = self.heads_of("K", Y, self.n_kv_heads, j)  # (B, h_kv, m, d_k)
+            V = self.heads_of("V", Y, self.n_kv_heads)  # (B, h_kv, m, d_k)
+            if cache is not None:
+                K, V, j = cache.append(K, V, j)
+        group = self.n_heads // self.n_kv_heads
+        K, V = repeat_heads(K, group), repeat_heads(V, group)  # (B, h, m, d_k)
+
+        bias = None if self.position is None else self.position.bias(Q, K, i, j)
+        masks = self.mask, mask, bias
+        O, A, M = self.attend(Q, K, V, i, j, *masks, drop=self.drop)  # (B, h, n, d_k), (B, h, n, m)
+        C = merge_heads(O).named("C")  # (B, n, d_model)
+        out = linear(C, self.W_O, self.b_O).named("out")  # (B, n, d_model)
+        self.keep(A, X=X, Q=Q, K=K, V=V, O=O, C=C, mask=M)
+        if mg.listening():
+            self.expect(X, Y, joined(i, j, *masks), i, j, out)
+        return (out, A) if return_weights else out
+
+    def heads_of(self, symbol: str, X: Array, heads: int, at: Positions | None = None) -> Any:
+        """X's queries, keys or values, split into heads; Q and K are turned to their positions."""
+        flat = linear(X, getattr(self, f"W_{symbol}"), getattr(self, f"b_{symbol}"))
+        x = split_heads(flat.named(f"{symbol}_flat"), heads).named(symbol)
+        return x if at is None or self.position is None else self.position.turn(x, at, symbol)
+
+    def expect(self, X: Array, Y: Array, M: Any, i: Positions, j: Positions, out: Array) -> None:
+        """Say which steps derived by hand hold for this call, or what of it they do not cover."""
+        position, drop, how = self.position, self.drop, self.attend
+        others = [how] if isinstance(how, Module) else []
+        others += [position] if position is not None and position.reads_queries else []
+        others += [drop] if drop is not None and drop.training else []
+        if others or len(j) > Y.shape[-2]:
+            kinds = [type(other).__name__ for other in others] or ["a cache"]
+            mg.expect_gradients(f"MultiHeadAttention with {' and '.join(kinds)}", out=out)
+            return
+        turns = () if position is None else (
+            *position.tables(i, X.dtype), *position.tables(j, X.dtype)
+        )
+        expect(
+            self, X=X, context=None if Y is X else Y, mask=M, turns=turns or None,
+            n_heads=self.n_heads, n_kv_heads=self.n_kv_heads, out=out,
+        )  # fmt: skip
 
 
-def project_heads(
-    layer: Module,
-    X: Array,
-    Y: Array,
-    method: str = "exact",
-    keys_values: tuple[Array, Array] | None = None,
-) -> tuple[mg.Tensor, Array, Array]:
-    """Q of every head, and K and V of every key-value head, unless these are given."""
-    Q = linear(X, layer.W_Q, layer.b_Q, method).named("Q_flat")  # (B, n, h·d_k)
-    if keys_values is not None:
-        return split_heads(Q, layer.n_heads).named("Q"), *keys_values
-    K = linear(Y, layer.W_K, layer.b_K, method).named("K_flat")  # (B, m, h_kv·d_k)
-    V = linear(Y, layer.W_V, layer.b_V, method).named("V_flat")  # (B, m, h_kv·d_v)
-    Q = split_heads(Q, layer.n_heads).named("Q")  # (B, h, n, d_k)
-    K = split_heads(K, layer.n_kv_heads).named("K")  # (B, h_kv, m, d_k)
-    V = split_heads(V, layer.n_kv_heads).named("V")  # (B, h_kv, m, d_v)
-    return Q, K, V
+def exactly(
+    Q: Any, K: Any, V: Any, i: Positions, j: Positions, *masks: Mask | None, **settings: Any
+) -> Attended:
+    """`attend`, for queries at positions i and keys at j: O, A and the mask."""
+    M = joined(i, j, *masks)
+    O, A = attend(Q, K, V, M, **settings)
+    return O, A, M
 
 
-# ---------------------------------------------------------------- between one wide axis and heads
+# ---------------------------------------------------------------- heads
 
 
-@explained
 def split_heads(x: SameArray, heads: int) -> SameArray:
-    """(B, n, heads · d) → (B, heads, n, d): head i takes columns i · d to (i + 1) · d.
+    """(B, n, heads · d) → (B, heads, n, d): head k takes columns k · d to (k + 1) · d.
 
-    >>> import numpy as np
-    >>> split_heads(np.arange(6.0).reshape(1, 6), 2)    # unbatched: (1, 6) → (2, 1, 3)
-    array([[[0., 1., 2.]],
-           [[3., 4., 5.]]])
+    >>> split_heads(np.arange(4.0).reshape(1, 1, 4), 2)[0, :, 0].tolist()
+    [[0.0, 1.0], [2.0, 3.0]]
     """
-    *lead, width = as_array(x).shape
+    *lead, width = x.shape
+    if width % heads:
+        raise ShapeError(f"split_heads: {heads} heads must divide the last axis, got {x.shape}")
     return mg.swapaxes(mg.reshape(x, (*lead, heads, width // heads)), -3, -2)
 
 
-@explained
 def merge_heads(x: SameArray) -> SameArray:
-    """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart.
-
-    >>> import numpy as np
-    >>> merge_heads(split_heads(np.arange(6.0).reshape(1, 6), 2))
-    array([[0., 1., 2., 3., 4., 5.]])
-    """
-    *lead, heads, n, d = as_array(x).shape
+    """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart."""
+    *lead, heads, n, d = x.shape
     return mg.reshape(mg.swapaxes(x, -3, -2), (*lead, n, heads * d))
 
 
@@ -364,7 +371,50 @@ def repeat_heads(x: SameArray, group: int) -> SameArray:
     return mg.reshape(spread, (*lead, heads * group, n, d))
 
 
-def group_heads(x: SameArray, group: int) -> SameArray:
-    """(B, heads · group, n, d) → (B, heads, group, n, d); one head for all stays one."""
-    *lead, heads, n, d = x.shape
-    return mg.reshape(x, (*lead, heads // group, group, n, d) if heads > 1 else (*lead, 1, 1, n, d))
+# ---------------------------------------------------------------- what both have in common
+
+
+def expect(layer: Attention, **symbols: Any) -> None:
+    """Say that this call has the gradients of the steps derived by hand."""
+    mg.expect_gradients(attention_steps, layer, **symbols)
+
+
+def checked_rule(layer: Attention, mask: Any) -> Rule | None:
+    """The layer's own mask. Raises: ArgumentError for an array, which is given to calls."""
+    if not isinstance(mask, Rule | None):
+        raise ArgumentError(
+            f"{type(layer).__name__}: mask= is a rule that always holds, as causal; give an array "
+            f"to the call: layer(X, mask), got {type(mask).__name__}"
+        )
+    return mask
+
+
+def check_input(layer: Attention, X: Array, mask: Mask | None) -> int:
+    """X's length n. Raises: ShapeError for another X, or a mask that could mean two things."""
+    call, width = type(layer).__name__, vars(layer)["d_model"]
+    if X.ndim not in (2, 3) or X.shape[-1] != width:
+        raise ShapeError(f"{call}: X must be (B, n, {width}) or (n, {width}), got {X.shape}")
+    check_square(call, mask, X.shape[:-2], X.shape[-2])
+    return X.shape[-2]
+
+
+def check_context(layer: MultiHeadAttention, context: Array, X: Array) -> Array:
+    """The context, of the layer's dtype. Raises: ShapeError if it does not fit to X."""
+    Y = context if isinstance(context, mg.Tensor) else np.asarray(context, layer.dtype)
+    if Y.ndim != X.ndim or Y.shape[-1] != layer.d_context or Y.shape[:-2] != X.shape[:-2]:
+        lead = ", ".join([*map(str, X.shape[:-2]), "m"])
+        raise ShapeError(
+            f"MultiHeadAttention: context must be ({lead}, {layer.d_context}), got {Y.shape}"
+        )
+    return Y
+
+
+def check_positions(layer: MultiHeadAttention, positions: ArrayLike, X: Array) -> Positions:
+    """Positions as an array. Raises: ShapeError unless there is one for each token."""
+    at = np.asanyarray(positions)
+    if at.shape not in (X.shape[-2:-1], X.shape[:-1]) or at.dtype.kind not in "iu":
+        raise ShapeError(
+            f"MultiHeadAttention: positions must be integers {X.shape[-2:-1]} or {X.shape[:-1]}, "
+            f"got {at.dtype} {at.shape}"
+        )
+    return at

@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones too, over (N, C, length) and (N, C, height, width)."""
+"""Convolutions and pooling, over (N, C, length) and (N, C, height, width)."""
 
 from __future__ import annotations
 
@@ -10,87 +10,31 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 
-from .arrays import Array
-from .initialisers import Initialiser, Seed, init_weights
-from .linear import check_sizes
-from .module import Module
-from .renamed import renamed
+from .basic import Seed, check_sizes, generator, init_weights, parameter
+from .module import Array, Module
 
-__all__ = ["Conv1d", "Conv2d"]
+__all__ = ["AvgPool2d", "Conv1d", "Conv2d", "MaxPool2d"]
 
 Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one each
 
 
 def check_image(layer: Module, x: Array, axes: int, channels: int | None = None) -> None:
     """Raise ShapeError unless x has so many axes behind (N, C), and so many channels if given."""
-    shape = np.shape(x)
-    if len(shape) != axes + 2 or channels not in (None, shape[1]):
+    if x.ndim != axes + 2 or channels not in (None, x.shape[1]):
         lengths = "height, width" if axes == 2 else "length"
-        remedy = ""
-        if len(shape) == axes + 2 and shape[-1] == channels:
-            remedy = "; write mg.moveaxis(x, -1, 1)"
-        elif len(shape) == axes + 1 and channels == 1:
-            remedy = "; write x[:, None]"
         raise ShapeError(
-            f"{type(layer).__name__}(x): x must be (N, {channels or 'C'}, {lengths}), "
-            f"got {shape}{remedy}"
+            f"{type(layer).__name__}: x must be (N, {channels or 'C'}, {lengths}), got {x.shape}"
         )
 
 
 class _Convolution(Module):
-    """What the convolutions share: weights, settings, and the op."""
+    """What Conv1d and Conv2d share."""
 
     convolve: ClassVar[Callable[..., mg.Tensor]]
     axes: ClassVar[int]
-    settings: dict[str, Any]
 
-    def _draw(
-        self,
-        d_in: int,
-        d_out: int,
-        size: Lengths,
-        use_bias: bool,
-        rng: Seed,
-        dtype: DTypeLike,
-        init: Initialiser,
-        transposed: bool = False,
-    ) -> None:
-        """Check the sizes and draw weight and bias; a transposed weight has d_in first.
-
-        An entry of the result depends on all weights of its channel, of a transposed one on those
-        that the stride leaves.
-        """
-        call, groups = type(self).__name__, self.settings["groups"]
-        sizes = tuple(size) if isinstance(size, tuple | list) else (size,) * self.axes
-        check_sizes(call, d_in=d_in, d_out=d_out, groups=groups)
-        for length in sizes:
-            check_sizes(call, size=length)
-        if d_in % groups or d_out % groups:
-            raise ShapeError(
-                f"{call}: groups must divide d_in and d_out, got {groups}, {d_in} and {d_out}"
-            )
-        self.d_in, self.dtype = d_in, np.dtype(dtype)
-        n_in, n_out = prod(sizes) * d_in // groups, prod(sizes) * d_out // groups
-        shape = (d_out, d_in // groups, *sizes)
-        if transposed:
-            shape = (d_in, d_out // groups, *sizes)
-            stride = self.settings["stride"]
-            skipped = prod(stride) if isinstance(stride, tuple | list) else stride**self.axes
-            n_in = max(n_in // max(skipped, 1), 1)
-        self.weight = init_weights(init, shape, n_in, n_out, rng, dtype)
-        self.bias = init_weights("zeros", (d_out,), 1, 1, None, dtype) if use_bias else None
-
-    def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_image(self, x, self.axes, self.d_in)
-        return type(self).convolve(x, self.weight, self.bias, **self.settings)
-
-
-class _Convolving(_Convolution):
-    """What Conv1d and Conv2d share."""
-
-    @renamed("in_channels", "out_channels", init=8)
     def __init__(
         self,
         d_in: int,
@@ -104,13 +48,32 @@ class _Convolving(_Convolution):
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
-        init: Initialiser = "he_normal",
+        init: str = "he",
     ) -> None:
-        self.settings = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
-        self._draw(d_in, d_out, size, use_bias, rng, dtype, init)
+        call = type(self).__name__
+        sizes = (size,) * self.axes if isinstance(size, int) else tuple(size)
+        check_sizes(call, d_in=d_in, d_out=d_out, groups=groups)
+        for length in sizes:
+            check_sizes(call, size=length)
+        if d_in % groups or d_out % groups:
+            raise ArgumentError(
+                f"{call}: groups must divide d_in and d_out, got {groups}, {d_in} and {d_out}"
+            )
+        self.d_in, self.dtype = d_in, np.dtype(dtype)
+        self.settings: dict[str, Any] = {
+            "stride": stride, "padding": padding, "dilation": dilation, "groups": groups
+        }  # fmt: skip
+        shape = (d_out, d_in // groups, *sizes)
+        n_in, n_out = prod(shape[1:]), prod(sizes) * d_out // groups
+        self.weight = init_weights(init, shape, n_in, n_out, generator(rng), dtype)
+        self.bias = parameter(np.zeros(d_out), dtype) if use_bias else None
+
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
+        check_image(self, x, self.axes, self.d_in)
+        return type(self).convolve(x, self.weight, self.bias, **self.settings)
 
 
-class Conv1d(_Convolving):
+class Conv1d(_Convolution):
     """A convolution over sequences; see Conv2d.
 
     Shapes:  x (N, C, length) → (N, O, length')
@@ -122,21 +85,60 @@ class Conv1d(_Convolving):
     convolve, axes = mg.conv1d, 1
 
 
-class Conv2d(_Convolving):
+class Conv2d(_Convolution):
     """A convolution over images:  y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.
 
     Args:
         d_in, d_out: channels, C and O.  size: of the windows, K × L.
         stride, padding, dilation, groups: as mg.conv2d takes them.
-        init: how weights are drawn, by name. Biases start at 0, and there are none without
-            use_bias.  rng: a Generator, a seed, or None for fresh entropy.
+        use_bias: without, bias is None.  init: how weights are drawn, by name; biases start at 0.
+        rng: a Generator, a seed, or None for fresh entropy.
     Attributes: weight (O, C / groups, K, L), bias (O,), as in PyTorch.
     Shapes:  x (N, C, height, width) → (N, O, height', width')
-    Raises:  ShapeError if x does not fit, or groups does not divide the channels; ArgumentError for
-             a size below 1.
+    Raises:  ShapeError if x does not fit; ArgumentError for a size below 1, or groups that do not
+             divide the channels.
 
     >>> Conv2d(3, 5, 3, stride=2, padding=1, rng=0)(np.zeros((2, 3, 7, 7))).shape
     (2, 5, 4, 4)
     """
 
     convolve, axes = mg.conv2d, 2
+
+
+class _Pool(Module):
+    """What the pooling layers share."""
+
+    pool: ClassVar[Callable[..., mg.Tensor]]
+
+    def __init__(
+        self, size: Lengths, stride: Lengths | None = None, padding: Lengths = 0
+    ) -> None:
+        stride = size if stride is None else stride
+        self.settings: dict[str, Any] = {"size": size, "stride": stride, "padding": padding}
+
+    def forward(self, x: mg.Tensor) -> mg.Tensor:
+        check_image(self, x, axes=2)
+        return type(self).pool(x, **self.settings)
+
+
+class MaxPool2d(_Pool):
+    """The largest entry of each window of an image; see mg.max_pool.
+
+    Args:    size, stride, padding: of the windows; stride is size unless given.
+    Shapes:  x (N, C, height, width) → (N, C, height', width')
+
+    >>> MaxPool2d(2)(np.zeros((2, 3, 6, 8))).shape
+    (2, 3, 3, 4)
+    """
+
+    pool = mg.max_pool
+
+
+class AvgPool2d(_Pool):
+    """The mean of each window of an image; see mg.avg_pool, and MaxPool2d for the arguments.
+
+    >>> AvgPool2d(2)(np.zeros((2, 3, 6, 8))).shape
+    (2, 3, 3, 4)
+    """
+
+    pool = mg.avg_pool

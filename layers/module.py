@@ -1,63 +1,43 @@
-"""Module: a layer with parameters and children, which remembers its last forward.
-
-A layer assigns Tensors and Modules to attributes and writes `forward`; the rest is here.
-"""
+"""Module: a layer, whose parameters are found by attribute, and which remembers its last call."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
-from functools import cache, lru_cache, wraps
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
 from inspect import signature
-from typing import Any, NoReturn, Self, Unpack, get_args, get_origin, get_type_hints
-from weakref import ref
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import (
-    ArgumentError,
-    DTypeError,
-    GradientError,
-    MinigradError,
-    MissingNameError,
-    ShapeError,
-    checked_keywords,
-    explained,
-    without_our_frames,
-)
-from minigrad.extend import mark_parameter
-
-from .arrays import Array, SameArray
-from .parameters import DATA_VIEW, Parameters, held_in, is_parameter, modules_in
-from .renamed import old_names
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 __all__ = ["Module"]
 
+Array: TypeAlias = mg.Tensor | NDArray[Any]
+"""An array, or a Tensor whose gradient is recorded."""
 
-class Module(Parameters):
-    """A layer: its parameters are its leaf Tensors, its children the Modules it holds.
+SameArray = TypeVar("SameArray", bound=Array)
+"""What a function returns is of the kind that it takes."""
 
-    Both are found by attribute, in order of assignment; those in lists, tuples and dicts count too,
-    as `blocks.0`, of Tensors the leaves that need a gradient. What forward itself assigns is a
-    parameter only if it is a leaf that needs a gradient, or a buffer: not what it keeps to look at,
-    nor what it was given. Assigning names what has no name yet. An array or a number assigned
-    over a parameter, or a Tensor that needs no gradient, is written into it; a computed one is
-    refused. A call opens the scope of the layer's name and runs `forward`. Modules can be copied
-    and pickled; a copy has detached what forward computed and kept.
 
-    An array given to `forward` becomes a leaf (integers, such as token ids, stay as they are), and
-    `backward` returns its gradient, which is computed only then. The graph of the last forward is
-    kept for it only then: called with a Tensor, a layer keeps nothing alive.
+class Module:
+    """A layer assigns Tensors and Modules to attributes and writes `forward`; the rest is here.
+
+    Its parameters are the leaves it holds, as attributes or in lists, tuples and dicts of them:
+    `blocks.0`. An array given to a call becomes a leaf (integers stay, unless the layer has a
+    dtype), and `backward(grad_output)` then sets every parameter's gradient and returns the
+    input's. Called with a Tensor, a layer keeps no graph alive. An array assigned over a parameter
+    is written into it.
 
     Attributes:
         training: what `train()` and `eval()` set.
         dtype: what arrays are cast to on their way in; None leaves them as they are.
-        version: how often an attribute was set or deleted; `mg.compile` compares it.
-        buffers: names of the Tensors that are saved with the parameters and are none of them; what
-            is assigned to one is detached.
+        buffers: names of Tensors that are saved with the parameters, and never trained.
         grad_<name>: short for `<name>.grad`.
 
     >>> class Twice(Module):
@@ -66,190 +46,123 @@ class Module(Parameters):
     ...     def forward(self, x):
     ...         return x * self.w
     >>> layer = Twice()
-    >>> layer.forward(np.array([5.0, 7.0])).numpy()
-    array([10., 21.])
-    >>> layer.backward(np.ones(2)), layer.grad_w
-    (array([2., 3.]), array([5., 7.]))
+    >>> layer(np.array([5.0, 7.0])).numpy(), layer.backward(np.ones(2)), layer.grad_w
+    (array([10., 21.]), array([2., 3.]), array([5., 7.]))
     >>> layer
     Twice: 2 parameters
       w (2,)
     """
 
-    # In slots, so that vars(self) holds what the layer itself assigned and nothing else.
-    __slots__ = (
-        "__dict__", "__weakref__", "_given_array", "_kept", "_last", "_name", "_sessions",
-        "training", "version",
-    )  # fmt: skip
-    _scope = "module"
-    _given_array: bool | None  # whether the forward that runs was called on an array, if one runs
-    # what attention keeps of a forward on an array
-    _kept: dict[str, NDArray[np.generic] | None] | None
-    _last: tuple[Callable[[], Any], Callable[[], Any], Any] | None  # input, output, what is held
-    _name: str | None
-    _sessions: dict[str, Any]  # what `generate` left behind
+    # In slots, so that vars(self) holds what the layer is made of and nothing else.
+    __slots__ = ("__dict__", "__weakref__", "_given_array", "_last", "version")
+    _given_array: bool | None  # while forward runs: whether the call was given an array
+    _last: tuple[Any, mg.Tensor] | None  # input and output of the last call on an array
+    version: int  # how often an attribute was set
+
+    _name: str | None = None
+    training: bool = True
     dtype: np.dtype[Any] | None = None
-    version: int
+    buffers: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        if kwargs:
-            offered, others = keywords_of(cls)  # type: ignore[arg-type]
-            if not others or cls.__module__.startswith("layers."):
-                new = {k: v for k, v in kwargs.items() if k not in old_names(cls.__init__)}
-                checked_keywords(cls.__name__, new, offered, others)
         layer = super().__new__(cls)
+        _set_given_array(layer, None)
+        _set_last(layer, None)
         _set_version(layer, 0)
-        layer._given_array, layer._kept = None, None
-        layer._last, layer._name = None, None
-        layer._sessions, layer.training = {}, True
         return layer
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._scope = re.sub(
-            r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__
-        ).lower()
-        if "version" in vars(cls):
-            _refuse_version(cls)
-        if "forward" in vars(cls):
-            cls.forward = _remembering(cls.forward)  # type: ignore[method-assign]
-        if "__init__" in vars(cls) and cls.__module__.startswith("layers."):
-            cls.__init__ = explained(cls.__init__)  # type: ignore[method-assign]
-
-    # ------------------------------------------------------------------ calling
+    # ---------------------------------------------------------------- calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`forward`, in the layer's scope."""
+        kind, first = _described(type(self))
+        is_array = bool(args) and not isinstance(args[0], mg.Tensor)
+        if is_array:
+            X = self._received(args[0], first)
+            is_array = isinstance(X, mg.Tensor | np.ndarray)
+            args = (X, *args[1:])
+        for given in (*args, *kwargs.values()):
+            if isinstance(given, mg.Tensor) and given.is_leaf:
+                mg.mark_parameter(given, held=False)  # data, unless a layer holds it
+                mg.mark_input(given)
+        outer = self._given_array
+        _set_given_array(self, is_array)
+        _set_last(self, None)
         try:
-            with _scope(self._name or self._scope):
-                return self.forward(*args, **kwargs)
-        except MinigradError as error:
-            raise without_our_frames(error) from error.__cause__
-        except TypeError:
-            offered = signature(self.forward).parameters
-            if not any(p.kind is p.VAR_KEYWORD for p in offered.values()):
-                call = f"{type(self).__name__}({', '.join(offered)})"
-                checked_keywords(call, kwargs, offered)
-            raise
+            with _scope(self._name or kind):
+                found = self.forward(*args, **kwargs)
+        finally:
+            _set_given_array(self, outer)
+        out = found[0] if found.__class__ is tuple else found  # (output, weights)
+        if is_array and isinstance(out, mg.Tensor) and out.requires_grad:
+            _set_last(self, (args[0], out))
+        return found
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the layer computes; each layer writes its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    @explained
     def backward(
         self, grad_output: Array | ArrayLike, retain_graph: bool = False
-    ) -> NDArray[np.floating] | None:
-        """Go back through the last forward: set each parameter's `.grad`, return X's gradient.
+    ) -> NDArray[Any] | None:
+        """From ∂L/∂out to ∂L/∂X, which it returns; each parameter's `.grad` is set.
 
-        Args:    grad_output: ∂L/∂out, of the output's shape.
-                 retain_graph: keep the graph, so that backward can run again.
-        Returns: ∂L/∂X as an array; None if X needs no gradient (token ids, a Tensor without one).
-        Raises:  GradientError before any forward, or when input or output was a Tensor and is gone;
-                 FreedGraphError the second time, unless the graph was kept.
+        Returns: None where X needs no gradient, as token ids.
+        Raises:  GradientError unless the last call was given an array and recorded a graph;
+                 FreedGraphError the second time, unless retain_graph.
         """
-        X, out = self._recall()
-        inputs = [X] if isinstance(X, mg.Tensor) and X.requires_grad else []
-        parameters = [p for p in self.parameters() if p.requires_grad]
-        gradients = mg.grad(out, inputs + parameters, grad_output, retain_graph=retain_graph)
-        for parameter, gradient in zip(parameters, gradients[len(inputs) :], strict=True):
-            parameter.grad = gradient
+        if self._last is None:
+            raise GradientError(
+                f"{type(self).__name__}.backward(grad_output): the last call kept no graph; call "
+                "the layer on an array, or go back from its output: out.backward(grad_output)"
+            )
+        X, out = self._last
+        inputs = [X] if isinstance(X, mg.Tensor) else []
+        trained = [p for p in self.parameters() if p.requires_grad]
+        gradients = mg.grad(out, inputs + trained, grad_output, retain_graph=retain_graph)
+        for p, gradient in zip(trained, gradients[len(inputs) :], strict=True):
+            p.grad = gradient
         return gradients[0] if inputs else None
 
-    def _recall(self) -> tuple[Any, Any]:
-        """Input and output of the last forward."""
-        call = f"{type(self).__name__}.backward(grad_output)"
-        if self._last is None:
-            raise GradientError(f"{call}: no forward has recorded a graph yet")
-        X, out = self._last[0](), self._last[1]()
-        if X is None or out is None:
-            gone = "output" if out is None else "input"
-            given, remedy = "a Tensor", "hold on to both, or pass an array"
-            if X is not None and not isinstance(X, mg.Tensor):
-                given = "what is no array of floats, as token ids are,"
-                remedy = "hold on to the output, out = layer.forward(x)"
-            raise GradientError(
-                f"{call}: the last forward's {gone} is gone; a layer called with {given} does not "
-                f"keep its graph alive: {remedy}"
-            )
-        return X, out
-
     def _received(self, X: Any, name: str) -> Any:
-        """forward's input: an array of floats as a leaf, anything else as it is.
-
-        The leaf's gradient is computed only if `backward` needs it.
-        """
-        self._refuse_foreign(X)
-        try:
-            array = np.asanyarray(X)
-            if array.dtype.kind not in "biufc":  # None in a list is not NaN, nor "1.5" a number
-                return X
-            keeps_dtype = self.dtype is None or array.dtype.kind == "c"
-            cast = array if keeps_dtype else array.astype(self.dtype, copy=False)
-        except (TypeError, ValueError):
+        """An array of numbers as a leaf, or token ids as an array; anything else as it is."""
+        array = X if isinstance(X, np.ndarray) else np.asarray(X) if _is_numbers(X) else None
+        if array is None:
             return X
-        self.check_real(array, name)
-        if cast.dtype.kind != "f":
-            return X
-        return mg.tensor(cast, requires_grad="on demand", name=name)
-
-    def _refuse_foreign(self, value: Any) -> None:
-        """Raise DTypeError for what would lose its gradient, its mask or its meaning here.
-
-        That is: another library's array, a masked array, an array of dates or objects.
-        """
-        call = type(self).__name__
-        if isinstance(value, np.ndarray):
-            if isinstance(value, np.ma.MaskedArray):
-                raise DTypeError(
-                    f"{call}: got a masked array, whose mask would be lost; write x.filled(0.0), "
-                    "or what the masked entries are to be"
-                )
-            if value.dtype.kind in "OMm":
-                raise DTypeError(
-                    f"{call}: not an array of numbers: its entries are {value.dtype}; write "
-                    "x.astype(float), if numbers are meant"
-                )
-        elif hasattr(value, "__dlpack__") and not isinstance(value, _ARRAYS):
-            kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
-
-    def check_real(self, array: NDArray[np.generic], name: str) -> None:
-        """Raise DTypeError for complex entries in a layer of real ones, which would drop half."""
-        if array.dtype.kind == "c" and self.dtype is not None and np.dtype(self.dtype).kind == "f":
+        if self.dtype is not None and array.dtype.kind not in "biuf":
             raise DTypeError(
-                f"{type(self).__name__}({name}): {name} must be real, got {array.dtype}; "
-                f"pass {name}.real, or real and imaginary parts side by side"
+                f"{type(self).__name__}: {name} must be real numbers, got {array.dtype}"
             )
+        if self.dtype is None and array.dtype.kind != "f":
+            return array
+        dtype = array.dtype if self.dtype is None else self.dtype
+        return mg.tensor(array.astype(dtype, copy=False), requires_grad="on demand", name=name)
 
-    # ------------------------------------------------------------------ attributes
+    # ---------------------------------------------------------------- attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "version":
-            _refuse_version(type(self))
-        held: Any = self.__dict__.get(name)
-        is_held = is_parameter(held) or (name in self.buffers and isinstance(held, mg.Tensor))
-        if is_held and _is_written_into(held, name, value, self):
-            assigned(held, value)
+        held = vars(self).get(name)
+        if isinstance(held, mg.Tensor) and isinstance(value, np.ndarray | np.generic | int | float):
+            held.assign_(np.asarray(value).astype(held.dtype, casting="same_kind"))
             return
-        if isinstance(value, mg.Tensor):
-            if name in self.buffers:
-                value = value if value.is_leaf else value.detach()
-            elif self._given_array is None:
-                mark_parameter(value)
-            if value.name is None:
-                value.name = name
-        elif isinstance(value, _HOLDERS):
-            for path, entry in held_in(name, value):
-                if isinstance(entry, Module):
-                    entry._name = entry._name or path
-                elif self._given_array is None and entry.is_leaf and entry.requires_grad:
-                    mark_parameter(entry)
-                    entry.name = entry.name or path
-        elif isinstance(value, _NOT_WALKED) and any(isinstance(x, Module) for x in value):
+        if isinstance(held, mg.Tensor) and held.is_leaf and held.requires_grad:
+            if isinstance(value, mg.Tensor) and not value.is_leaf:
+                raise GradientError(
+                    f"{type(self).__name__}.{name}: a computed Tensor cannot take a parameter's "
+                    f"place; write into it: layer.{name}.assign_(array)"
+                )
+        if isinstance(value, set | frozenset | deque) and any(isinstance(x, Module) for x in value):
             raise DTypeError(
-                f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found, "
-                "so they would not be trained; hold them in a list, a tuple or a dict"
+                f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found; "
+                "hold them in a list, a tuple or a dict"
             )
-        super().__setattr__(name, value)
+        for path, found in _held(name, value):
+            if isinstance(found, Module):
+                vars(found).setdefault("_name", path)
+            elif found.is_leaf and self._given_array is None:
+                mg.mark_parameter(found)
+                found.name = found.name or path
+        vars(self)[name] = value
         _set_version(self, self.version + 1)
 
     def __delattr__(self, name: str) -> None:
@@ -260,167 +173,205 @@ class Module(Parameters):
         owner = vars(self).get(name.removeprefix("grad_"), self)
         if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
             return None if owner is None else owner.grad
-        attributes = [*dir(type(self)), *vars(self)]
-        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYER_HABITS", attributes)
+        has = ", ".join(key for key in vars(self) if key[0] != "_")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}; it has {has}")
 
-    # ------------------------------------------------------------------ copies
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has of this layer: all but the graph of what forward computed and kept."""
+        return {
+            key: x.detach() if isinstance(x, mg.Tensor) and not x.is_leaf else x
+            for key, x in vars(self).items()
+        }
 
-    def __getstate__(self) -> tuple[dict[str, Any], str | None, bool]:
-        """What a copy has of this module: everything but the graph of the last forward."""
-        held = {name: _without_graph(value) for name, value in vars(self).items()}
-        return held, self._name, self.training
+    # ---------------------------------------------------------------- what is in it
 
-    def __setstate__(self, state: tuple[dict[str, Any], str | None, bool]) -> None:
-        vars(self).update(state[0])
-        self._name, self.training = state[1:]
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        """This module (its path is "") and all below it, each once, with dotted paths."""
+        seen: set[int] = set()
+        below: list[tuple[str, Module]] = [("", self)]
+        while below:
+            path, module = below.pop()
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield path, module
+                found = [(key, x) for key, x in module._contents() if isinstance(x, Module)]
+                below += [(f"{path}.{key}".strip("."), x) for key, x in reversed(found)]
+
+    def named_parameters(self, buffers: bool = False) -> Iterator[tuple[str, mg.Tensor]]:
+        """Every parameter with its dotted path, a shared one once; with `buffers` those too."""
+        seen: set[int] = set()
+        for path, module in self.named_modules():
+            for name, leaf in module._contents():
+                is_buffer = name in module.buffers
+                if isinstance(leaf, Module) or id(leaf) in seen or is_buffer > buffers:
+                    continue
+                if is_buffer or (leaf.is_leaf and mg.is_marked_parameter(leaf, leaf.requires_grad)):
+                    seen.add(id(leaf))
+                    mg.mark_parameter(leaf)  # so that it stays one when it is frozen
+                    yield f"{path}.{name}".strip("."), leaf
+
+    def _contents(self) -> Iterator[tuple[str, Module | mg.Tensor]]:
+        for name, value in vars(self).items():
+            yield from _held(name, value)
+
+    def modules(self) -> list[Module]:
+        return [module for _, module in self.named_modules()]
+
+    def parameters(self) -> list[mg.Tensor]:
+        """Every parameter, once: what an optimizer takes."""
+        return [p for _, p in self.named_parameters()]
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """A copy of every parameter and buffer, by path."""
+        leaves = self.named_parameters(buffers=True)
+        return {path: np.array(leaf.numpy(), order="C") for path, leaf in leaves}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> list[str]:
+        """Write arrays into the parameters of these paths; all fit, or nothing is written.
+
+        Args:    strict: False passes over paths that are missing or unexpected, if one fits.
+        Returns: those paths, each with what it is.
+        Raises:  ArgumentError that lists everything that does not fit.
+
+        >>> from layers import Linear
+        >>> Linear(3, 2).load_state_dict({"W": np.zeros((2, 3)), "c": np.zeros(2)})
+        Traceback (most recent call last):
+        minigrad.errors.ArgumentError: Linear.load_state_dict: nothing was written
+          b: missing
+          c: unexpected
+          W: must be (3, 2) float64, got (2, 3) float64
+        """
+        leaves = dict(self.named_parameters(buffers=True))
+        skipped = [f"{path}: missing" for path in leaves if path not in state]
+        skipped += [f"{path}: unexpected" for path in state if path not in leaves]
+        new = {path: np.array(state[path]) for path in leaves if path in state}
+        wrong = skipped if strict or not new else []
+        wrong = wrong + [
+            f"{path}: must be {leaf.shape} {leaf.dtype}, got {new[path].shape} {new[path].dtype}"
+            for path, leaf in leaves.items()
+            if path in new and (leaf.shape, leaf.dtype) != (new[path].shape, new[path].dtype)
+        ]
+        if wrong:
+            call = f"{type(self).__name__}.load_state_dict: nothing was written"
+            raise ArgumentError("\n  ".join([call, *wrong]))
+        for path, array in new.items():
+            leaves[path].assign_(array)
+        return skipped
+
+    # ---------------------------------------------------------------- changed as a whole
+
+    def train(self, mode: bool = True) -> Self:
+        """Set `training` here and below; returns this module."""
+        for module in self.modules():
+            module.training = bool(mode)
+        return self
+
+    def eval(self) -> Self:
+        """The same as `train(False)`."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        """Forget every parameter's gradient."""
+        mg.clear_gradients(self.parameters())
+
+    def freeze(self, *patterns: str) -> Self:
+        """Train none of these parameters from here on; all of them without a pattern.
+
+        Args:   patterns: names along the paths: "blocks.0" is all of that block, "W_[QV]" two
+                matrices of every attention; * stands for anything.
+        Raises: ArgumentError for a pattern that no parameter has.
+
+        >>> from layers import Linear, Sequential
+        >>> model = Sequential(Linear(3, 5), mg.tanh, Linear(5, 2)).freeze("layers.0")
+        >>> [path for path, p in model.named_parameters() if p.requires_grad]
+        ['layers.2.W', 'layers.2.b']
+        """
+        return self._train(patterns, False)
+
+    def unfreeze(self, *patterns: str) -> Self:
+        """Train these parameters again; all of them without a pattern. See `freeze`."""
+        return self._train(patterns, True)
+
+    def _train(self, patterns: tuple[str, ...], flag: bool) -> Self:
+        leaves = dict(self.named_parameters())
+        for pattern in patterns or ("*",):
+            found = [p for path, p in leaves.items() if fnmatchcase(f".{path}.", f"*.{pattern}.*")]
+            if not found and patterns:
+                raise ArgumentError(f"freeze: no path has {pattern!r}; there are {[*leaves][:20]}")
+            for p in found:
+                p.requires_grad = flag
+        return self
+
+    def to(self, dtype: DTypeLike) -> Self:
+        """Cast every floating parameter and buffer in place, and what layers cast inputs to.
+
+        Args:   dtype: float16, float32 or float64.  Gradients are dropped.
+        Raises: DTypeError for any other.
+
+        >>> from layers import Linear
+        >>> Linear(3, 2).to(np.float32)(np.ones(3)).dtype
+        dtype('float32')
+        """
+        if dtype is None or np.dtype(dtype) not in (np.float16, np.float32, np.float64):
+            raise DTypeError(f"to(dtype): must be float16, float32 or float64, got {dtype!r}")
+        for _, leaf in self.named_parameters(buffers=True):
+            if leaf.dtype.kind == "f":
+                leaf.cast_(dtype)
+        for module in self.modules():
+            if module.dtype is not None:
+                module.dtype = np.dtype(dtype)
+        return self
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__}: {sum(p.size for p in self.parameters()):,} parameters"]
+        for path, p in self.named_parameters():
+            note = "" if p.dtype == np.float64 else f" {p.dtype}"
+            lines.append(f"  {path} {p.shape}{note}{'' if p.requires_grad else ' frozen'}")
+        return "\n".join(lines)
+
+
+_set_given_array = Module.__dict__["_given_array"].__set__  # past __setattr__
+_set_last = Module.__dict__["_last"].__set__
+_set_version = Module.__dict__["version"].__set__
+_scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
+
+
+@cache
+def _described(kind: type[Module]) -> tuple[str, str]:
+    """A kind of layer in a path (`self_attention`), and the name of forward's first argument."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind.__name__)
+    return words.lower(), next(iter([*signature(kind.forward).parameters][1:]), "")
+
+
+def _held(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The Modules and Tensors in an attribute's value, each with its path."""
+    if isinstance(value, Module | mg.Tensor):
+        yield name, value
+    elif isinstance(value, list | tuple | dict):
+        for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _held(f"{name}.{key}", entry)
+
+
+def _is_numbers(X: Any) -> bool:
+    """Whether it is a number, or a list of numbers, of lists of them, and so on."""
+    if isinstance(X, list | tuple):
+        return all(map(_is_numbers, X))
+    return isinstance(X, int | float | np.number)
 
 
 def named(symbol: str, x: SameArray) -> SameArray:
     """The Tensor with its symbol; an array has no name."""
-    if isinstance(x, mg.Tensor):
-        x.named(symbol)
-    return x
+    return x.named(symbol) if isinstance(x, mg.Tensor) else x
 
 
-def as_array(x: Any, dtype: DTypeLike | None = None) -> Array:
-    """A Tensor, or a shape in its place, as it is; anything else as an array, cast if a dtype."""
-    return x if hasattr(x, "__apply__") else np.asanyarray(x, dtype)
+def as_array(x: Any, dtype: DTypeLike = None) -> Any:
+    """A Tensor as it is; anything else as an array."""
+    return x if isinstance(x, mg.Tensor) else np.asanyarray(x, dtype)
 
 
-def matrices(call: str, **arrays: Array) -> list[Any]:
-    """Everything as an array or a Tensor.  Raises: ShapeError for fewer than two axes."""
-    converted = {name: as_array(x) for name, x in arrays.items()}
-    for name, x in converted.items():
-        if x.ndim < 2:
-            rule = f"{call}: {name} needs at least two axes, got {x.ndim}"
-            raise ShapeError(with_shapes(rule, **{name: x}))
-    return list(converted.values())
-
-
-def with_shapes(text: str, **arrays: Array) -> str:
-    """The text of an error, and below it each array's shape and path."""
-    lines = [f"  {s}: {np.shape(x)}   {getattr(x, 'path', '')}".rstrip() for s, x in arrays.items()]
-    return "\n".join([text, *lines])
-
-
-def as_named_tensor(x: Array, symbol: str, array: NDArray[np.generic]) -> Array:
-    """An array that goes into an op together with x: a Tensor with a symbol if x is a Tensor."""
-    return mg.tensor(array, name=symbol) if isinstance(x, mg.Tensor) else array
-
-
-def _remembering(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's forward that takes arrays too, and keeps input and output for `backward`."""
-    first = next(iter(list(signature(forward).parameters)[1:]), "")
-    forward = explained(forward)
-
-    @wraps(forward)
-    def remembering(self: Module, *args: Any, **kwargs: Any) -> Any:
-        if not args:
-            if first not in kwargs:
-                return forward(self, **kwargs)
-            args = (kwargs.pop(first),)
-        value, *rest = args
-        X = value if isinstance(value, mg.Tensor) else self._received(value, first)
-        others = (*rest, *kwargs.values())
-        for other in others:
-            self._refuse_foreign(other)
-        mg.mark_input(X, *others)
-        for given in (X, *others):
-            if isinstance(given, mg.Tensor) and given.is_leaf:
-                mark_parameter(given, held=False)
-        outer = self._given_array  # of a subclass's forward that called this one
-        _set_given_array(self, X is not value and value.__class__ in _ARRAY_KINDS)
-        try:
-            returned = forward(self, X, *rest, **kwargs)
-        finally:
-            _set_given_array(self, outer)
-        out = returned[0] if returned.__class__ is tuple else returned  # (output, weights)
-        if isinstance(out, mg.Tensor) and out.requires_grad:
-            input_of = ref(X) if isinstance(X, mg.Tensor) else lambda: X
-            _set_last(self, (input_of, ref(out), None if X is value else (X, out)))
-        else:
-            _set_last(self, None)
-        return returned
-
-    return remembering
-
-
-@cache
-def keywords_of(kind: type[Module]) -> tuple[tuple[str, ...], bool]:
-    """The keywords that a layer is made with, and whether its `**` may take others."""
-    parameters = [*signature(kind.__init__).parameters.values()][1:]
-    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
-    if len(names) < len(parameters):
-        try:
-            options = get_type_hints(kind.__init__).get(parameters[-1].name)
-        except NameError:  # imported for type checkers alone
-            return tuple(names), True
-        if get_origin(options) is not Unpack:
-            return tuple(names), True
-        names += get_type_hints(get_args(options)[0])
-    return tuple(names), False
-
-
-_set_last = Module.__dict__["_last"].__set__  # past __setattr__, which is for what layers assign
-_set_given_array = Module.__dict__["_given_array"].__set__
-_set_version = Module.__dict__["version"].__set__
-_scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
-
-_ARRAYS = (mg.Tensor, np.ndarray)
-# by class: a tracer is none of these
-_ARRAY_KINDS = (np.ndarray, list, tuple, DATA_VIEW)
-_HOLDERS = (Module, list, tuple, dict)  # of Modules and parameters
-# Layers in these would have no paths, or could not be copied.
-_NOT_WALKED: tuple[type[Iterable[Any]], ...] = (set, frozenset, deque, type({}.values()))
-
-
-def _without_graph(value: Any) -> Any:
-    """An attribute's value, or what a list, tuple or dict holds; computed Tensors detached."""
-    if isinstance(value, mg.Tensor):
-        return value if value.is_leaf else value.detach()
-    if value.__class__ in (list, tuple):
-        held = [_without_graph(entry) for entry in value]
-        changed = any(new is not old for new, old in zip(held, value, strict=True))
-        return value.__class__(held) if changed else value
-    if value.__class__ is dict:
-        entries = {key: _without_graph(entry) for key, entry in value.items()}
-        return entries if any(entries[key] is not value[key] for key in value) else value
-    return value
-
-
-def _refuse_version(kind: type[Module]) -> NoReturn:
-    raise ArgumentError(
-        f"{kind.__name__}.version: Module counts there how often an attribute was set, as "
-        "mg.compile needs; give yours another name"
-    )
-
-
-@explained
-def assigned(parameter: mg.Tensor, value: Any) -> None:
-    """Write a value assigned over a parameter into it, cast to its dtype."""
-    parameter.assign_(np.asarray(value).astype(parameter.dtype, casting="same_kind", copy=False))
-
-
-def _is_written_into(held: mg.Tensor, name: str, value: Any, layer: Module) -> bool:
-    """Whether a value assigned over a parameter is written into it; else it takes its place.
-
-    Raises: GradientError for a Tensor that was computed: in a parameter's place it would be gone
-            from the layer's parameters.
-    """
-    if isinstance(value, np.ndarray | np.generic):  # arithmetic gives an np.float64 for 0-d arrays
-        return True
-    if isinstance(value, int | float | list | tuple):
-        return held.requires_grad and not any(modules_in(name, value))
-    if not isinstance(value, mg.Tensor):
-        return False
-    if held.requires_grad and not value.is_leaf:
-        path = f"{type(layer).__name__}.{name}"
-        raise GradientError(
-            f"{path}: a parameter cannot be replaced by a Tensor computed by "
-            f"{value.node.op.name if value.node else 'an op'}, or the layer would lose it; write "
-            f"its new values into it: layer.{name}.assign_(array), with arrays as "
-            f"layer.{name}.numpy() and layer.grad_{name} are"
+def check_last(layer: Module, name: str, x: Array, width: int) -> None:
+    """Raise ShapeError unless x's last axis is of this width."""
+    if x.shape[-1:] != (width,):
+        raise ShapeError(
+            f"{type(layer).__name__}: {name} must be (..., {width}), got {x.shape}"
         )
-    alike = (value.shape, value.dtype) == (held.shape, held.dtype)
-    frozen = np.shares_memory(value.numpy(), held.numpy())  # layer.W = layer.W.detach()
-    return held.requires_grad and not value.requires_grad and alike and not frozen

@@ -27,12 +27,12 @@ from minigrad.distributed import Ranks
 from minigrad.errors import ArgumentError
 from minigrad.optim.clip import mark_parts
 
-from .arrays import Array, Mask
 from .attention import MultiHeadAttention
-from .feed_forward import FeedForward, GatedFeedForward
-from .module import Module, named
+from .basic import FeedForward, GatedFeedForward
+from .masks import Mask
+from .module import Array, Module, named
 from .norm import BatchNorm
-from .rotary import Rotary
+from .positions import Rotary
 
 __all__ = ["Parallel", "average_gradients", "shard"]
 

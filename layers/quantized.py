@@ -1,55 +1,38 @@
-"""Inference with integers of few bits, and training for it: weights and activations are rounded."""
+"""Products with integers of few bits, and training for them: weights and activations are rounded."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, explained
+from minigrad.errors import ArgumentError
 
-from .arrays import Array
-from .attention import Attention
-from .linear import check_sizes
-from .module import Module, named
-from .options import AttentionOption, TokenPositions
-from .parameters import is_parameter
+from .attention import Attended, MultiHeadAttention, exactly
+from .module import Array, Module
 
 __all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_bytes"]
 
 
 def largest_integer(bits: int) -> int:
     """The largest integer of so many bits whose negative is one as well."""
+    if not isinstance(bits, int | np.integer) or not 2 <= bits <= 8:
+        raise ArgumentError(f"quantize: bits must be 2 to 8, got {bits}")
     return int(2 ** (bits - 1) - 1)
 
 
-def _check_bits(call: str, bits: int) -> None:
-    """Raise ArgumentError unless bits is an integer of 2 to 8."""
-    if not (isinstance(bits, int | np.integer) and 2 <= bits <= 8):
-        raise ArgumentError(f"{call}: bits must be 2 to 8, got {bits}")
+def rounded(x: Any, axis: int, bits: int) -> mg.Tensor:
+    """x as integers of so many bits hold it, one scale for each slice along the axis.
 
-
-def _rounded(x: NDArray[Any], axis: int, bits: int = 8) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Integers q of so many bits and scales s with x ≈ q s, one scale for each slice.
-
-    Of float16, s is float32: a small scale would have few digits, and q s could exceed x.
+    No gradient flows into the scales; rounding itself counts as the identity.
     """
-    x = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
-    largest = np.abs(x).max(axis=axis, keepdims=True, initial=0)
-    s = np.where(largest == 0, 1, largest / largest_integer(bits)).astype(x.dtype)
-    with np.errstate(invalid="ignore"):  # NaN and infinities stand in s
-        return np.rint(x / s).astype(np.int8), s
-
-
-def _scale(x: mg.Tensor, axis: int, bits: int) -> mg.Tensor:
-    """The scales of `_rounded`, by ops; no gradient flows into them."""
+    x = x if isinstance(x, mg.Tensor) else mg.tensor(x)
     largest = mg.max(mg.abs(x.detach()), axis=axis, keepdims=True)
     s = mg.scale(largest, 1 / largest_integer(bits))
-    return mg.where(s > 0, s, 1.0)
+    return mg.fake_quantize(x, mg.where(s > 0, s, 1.0), bits)
 
 
 class QuantizedWeight(Module):
@@ -57,8 +40,8 @@ class QuantizedWeight(Module):
 
         |W - q s| ≤ s / 2,    s_j = max_i |W_ij| / 127
 
-    `layers.linear` multiplies by it in integers; anything else gets `q s` as an array. Both are
-    buffers: saved, and never trained.
+    `layers.linear` multiplies by q s, with its rows rounded too. q and s are buffers: saved, and
+    never trained.
 
     Args:    bits: 2 to 8; of fewer than 8, each integer still takes a byte.
     Shapes:  q (d_in, d_out) int8, s (1, d_out)
@@ -73,34 +56,28 @@ class QuantizedWeight(Module):
            [ 1.   ,  0.   ]])
     """
 
-    buffers = ("q", "s")
+    buffers: ClassVar[tuple[str, ...]] = ("q", "s")
 
     def __init__(self, W: ArrayLike, bits: int = 8) -> None:
-        if np.ndim(W) != 2 or not np.isfinite(W).all():
-            raise ArgumentError(
-                f"QuantizedWeight(W): W must be a finite matrix, got shape {np.shape(W)}"
-            )
-        _check_bits("QuantizedWeight", bits)
         W = np.asarray(W)
-        W = W if W.dtype.kind == "f" else W.astype(np.float64)  # scales are no integers
-        q, s = _rounded(W, axis=0, bits=bits)
-        self.q = mg.tensor(q)
-        self.s = mg.tensor(s.astype(W.dtype, copy=False))
-        self.bits = bits
-        self.shape = self.q.shape
-        self.dtype = self.s.dtype
+        W = W if W.dtype.kind == "f" else W.astype(np.float64)
+        if W.ndim != 2 or not np.isfinite(W).all():
+            raise ArgumentError(f"QuantizedWeight: W must be a finite matrix, got {W.shape}")
+        wide = W.astype(np.promote_types(W.dtype, np.float32))  # float16 has too few digits for s
+        s = np.abs(wide).max(axis=0, keepdims=True, initial=0) / largest_integer(bits)
+        s = np.where(s == 0, 1, s)
+        self.q = mg.tensor(np.rint(wide / s).astype(np.int8))
+        self.s = mg.tensor(s.astype(W.dtype))
+        self.bits, self.shape, self.dtype = bits, W.shape, W.dtype
 
-    def __array__(
-        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
-    ) -> NDArray[Any]:
-        return np.asarray(self.q * self.s, dtype)
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.q.numpy() * self.s.numpy(), dtype)
 
-    def __repr__(self) -> str:
-        return f"QuantizedWeight{self.shape}: {weight_bytes(self):,} bytes"
-
-    def product(self, x: Array, b: Array | None) -> mg.Tensor:
-        """x W + b, with each row of x rounded to as many bits too."""
-        return quantized_linear(x, b, q=self.q, s=self.s, bits=self.bits)
+    def product(self, x: Array, b: Array | None) -> Any:
+        """x̃ (q s) + b, with each row of x rounded to as many bits."""
+        W = mg.multiply(self.q, self.s)
+        x = rounded(x, -1, self.bits)
+        return mg.matmul(x, W) if b is None else mg.linear(x, W, b)
 
 
 class TrainedQuantizedWeight(Module):
@@ -118,106 +95,41 @@ class TrainedQuantizedWeight(Module):
     array([[  64., -254.]])
     """
 
-    unrounded = ("W",)
-
     def __init__(self, W: mg.Tensor, bits: int = 8) -> None:
-        _check_bits("TrainedQuantizedWeight", bits)
-        self.W = W
-        self.bits = bits
-        self.shape = W.shape
-        self.dtype = W.dtype
+        largest_integer(bits)
+        self.W, self.bits, self.shape, self.dtype = W, bits, W.shape, W.dtype
 
-    def __array__(
-        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
-    ) -> NDArray[Any]:
-        return np.asarray(self.W.numpy(), dtype)
-
-    def product(self, x: Array, b: Array | None) -> mg.Tensor:
+    def product(self, x: Array, b: Array | None) -> Any:
         """x̃ W̃ + b."""
-        x = x if isinstance(x, mg.Tensor) else mg.tensor(x)
-        W = mg.fake_quantize(self.W, _scale(self.W, 0, self.bits), self.bits).named("W_rounded")
-        x = mg.fake_quantize(x, _scale(x, -1, self.bits), self.bits).named("x_rounded")
+        W = rounded(self.W, 0, self.bits).named("W_rounded")
+        x = rounded(x, -1, self.bits).named("x_rounded")
         return mg.matmul(x, W) if b is None else mg.linear(x, W, b)
 
 
-class RoundedScores(Module, AttentionOption):
-    """The scores of attention as integers of few bits hold them, in a range seen before.
+class RoundedScores(Module):
+    """Attention whose scores are integers of few bits, in a range seen before; larger ones are cut.
 
-    Args: largest: of the scores' absolute values, as an example showed them; larger ones are cut.
-    Attributes: step, between two integers: a buffer, saved with the model.
+    Attributes: step, between two integers: a buffer.  looking: whether calls widen the range, and
+        round nothing.
     """
 
-    buffers = ("step",)
+    buffers: ClassVar[tuple[str, ...]] = ("step",)
+    looking = True
 
-    def __init__(self, largest: float, bits: int, dtype: DTypeLike | None) -> None:
-        self.step = mg.tensor(np.asarray(largest / largest_integer(bits), dtype))
-        self.bits = bits
+    def __init__(self, bits: int, dtype: DTypeLike) -> None:
+        self.step, self.bits = mg.tensor(np.zeros((), dtype)), bits
 
-    def scores(self, S: Array, Q: Array, K: Array, at: TokenPositions) -> Array:
-        return named("S_rounded", mg.fake_quantize(S, self.step, self.bits))
+    def forward(self, *call: Any, drop: Any = None) -> Attended:
+        return exactly(*call, drop=drop, rounded=self.rounded)
 
-
-class _ScoreRange(AttentionOption):
-    """Records the largest absolute score."""
-
-    largest = 0.0
-
-    def scores(self, S: Any, Q: Array, K: Array, at: TokenPositions) -> Any:
-        self.largest = max(self.largest, float(np.abs(S.numpy()).max(initial=0)))
+    def rounded(self, S: mg.Tensor) -> mg.Tensor:
+        if not self.looking:
+            return mg.fake_quantize(S, self.step, self.bits)
+        step = np.abs(S.numpy()).max(initial=0) / largest_integer(self.bits)
+        self.step.assign_(np.maximum(self.step.numpy(), step).astype(S.dtype))
         return S
 
 
-EXACT_TERMS = 2**24 // largest_integer(8) ** 2  # a sum of so many products is exact in float32
-
-
-@mg.op(
-    tex=r"\operatorname{int}_{<bits>}(<x>) <q> \odot <s> + <b>",
-    vjp_tex={"x": r"<g> (<q> \odot <s>)^\top", "b": r"<g>"},
-    flops=lambda x, b, out: 2 * out.size * x.shape[-1] + 2 * out.size + (b is not None) * out.size,
-    analytic=False,
-    kinks=lambda: True,  # it rounds; gradients take rounding for the identity
-)
-def quantized_linear(
-    x: Array, b: Array | None = None, *, q: Array, s: Array, bits: int = 8
-) -> NDArray[Any]:
-    """t (x_q q) s + b with x ≈ x_q t row by row; x_q and q are integers, sums are exact.
-
-    Going back, rounding counts as the identity (Bengio et al. 2013, arXiv:1308.3432).
-    """
-    rows, t = _rounded(np.asanyarray(x), axis=-1, bits=bits)
-    wide = np.float32 if len(q) <= EXACT_TERMS else np.float64  # sums of integers, by BLAS
-    sums = np.matmul(rows.astype(wide), q.astype(wide))  # float16 would not hold them
-    out = (sums.astype(np.promote_types(s.dtype, np.float32)) * t * s).astype(s.dtype, copy=False)
-    return out if b is None else out + b
-
-
-@quantized_linear.vjp("x")
-def _(g: Any, q: Any, s: Any) -> Any:
-    """The gradient is multiplied by the weights, transposed, as if nothing were rounded."""
-    return np.matmul(g, (q * s).T)
-
-
-@quantized_linear.vjp("b")
-def _(g: Any) -> Any:
-    """The gradient is summed over the rows."""
-    return g
-
-
-del mg.registry["quantized_linear"]  # rounding has no derivative that `minigrad check` could hold
-
-
-class _Products(mg.Listener):
-    """The leaves that ops multiply rows by."""
-
-    def __init__(self) -> None:
-        self.weights: set[int] = set()
-
-    def forward(self, op: Any, inputs: Any, settings: Any, output: Any, seconds: float) -> None:
-        if op in (mg.linear, mg.matmul):
-            self.weights.add(id(inputs[1]))
-
-
-@explained
 def quantize(
     model: Module,
     *example: Any,
@@ -228,74 +140,50 @@ def quantize(
 ) -> Module:
     """A copy of a model whose products of rows and weights are those of integers of few bits.
 
-    Args: example: what the model is called with; which weights it multiplies by is seen from that
-            call. Embeddings, norms, biases and the adapters of `lora` stay as they are.
+    The matrices of Linear, attention and feed-forward layers are rounded; embeddings, norms and
+    biases stay as they are.
+
+    Args:
+        example: what the model is called with, for the range of scores.
         bits: 2 to 8, of weights and of what they are multiplied with.
         train: a copy to be trained for it: its matrices stay parameters, at full precision, and
-            every product rounds them and its rows (TrainedQuantizedWeight). `quantize(copy, X,
-            bits=bits)` then makes integers of them, which compute the same.
-        scores: round the scores of attention too, in the range that the example shows, or that they
-            were trained in.
-    Returns: the copy. Without train its matrices are no parameters, and it is in `eval()` mode. The
-        model itself is unchanged.
-    Raises: ArgumentError without an example, if its call multiplies by no parameter, or for other
-        bits.
-    Source: Jacob et al. 2018, arXiv:1712.05877.
+            every product rounds them. `quantize(copy, X, bits=bits)` then makes integers of them,
+            which compute the same.
+        scores: round the scores of MultiHeadAttention too, in the range that the example shows, or
+            that they were trained in.
+    Returns: the copy. Without train its matrices are no parameters, and it is in `eval()` mode.
+    Raises: ArgumentError for other bits, or a model without such a matrix.
 
-    >>> from layers import Linear, Sequential
-    >>> model = Sequential(Linear(32, 64, rng=0), Linear(64, 3, rng=1))
-    >>> x = np.random.default_rng(2).normal(size=(5, 32))
-    >>> small = quantize(model, x)
-    >>> bool(np.abs(small(x).numpy() - model(x).numpy()).max() < 0.05)
-    True
-    >>> weight_bytes(model), weight_bytes(small)
-    (18456, 3312)
-    >>> [path for path, _ in quantize(model, x, bits=4, train=True).named_parameters()][:2]
-    ['layers.0.b', 'layers.0.W.W']
+    >>> from layers import Linear
+    >>> layer, X = Linear(3, 2, rng=0), np.eye(3)
+    >>> small = quantize(layer, X)
+    >>> bool(np.abs(small(X).numpy() - layer(X).numpy()).max() < 0.02), small.parameters()
+    (True, [tensor([0., 0.], name='b', requires_grad=True)])
     """
-    check_sizes("quantize", bits=bits)
-    _check_bits("quantize", bits)
-    if not example and not keywords:
-        raise ArgumentError(
-            "quantize: which weights are multiplied is seen from a call; give the model's inputs "
-            "too, quantize(model, X)"
-        )
     quantized = deepcopy(model).eval()
-    ranges: dict[Attention, _ScoreRange] = {}
-    for module in quantized.modules() if scores else ():
-        if isinstance(module, Attention) and module.rounding is None:
-            module.rounding = ranges[module] = _ScoreRange()
-    products = _Products()
-    with mg.no_grad(), mg.listen(products):
-        quantized(*example, **keywords)
-    matrices = list(_multiplied(quantized, products.weights))
+    ways = []
+    for layer in quantized.modules() if scores else ():
+        if isinstance(layer, MultiHeadAttention) and layer.attend is exactly:
+            layer.attend = RoundedScores(bits, layer.dtype)
+            ways.append(layer.attend)
+    if ways:
+        with mg.no_grad():
+            quantized(*example, **keywords)
+    for way in ways:
+        way.looking = False
+    found = [(x, name) for x in quantized.modules() for name in getattr(x, "products", ())]
+    matrices = [(x, name, vars(x)[name]) for x, name in found if vars(x)[name] is not None]
     if not matrices:
-        raise ArgumentError(
-            f"quantize: {type(model).__name__} multiplied by none of its parameters"
-        )
+        raise ArgumentError(f"quantize: {type(model).__name__} multiplies by no matrix")
     for module, name, W in matrices:
+        W = W.W if isinstance(W, TrainedQuantizedWeight) else W
         value = TrainedQuantizedWeight(W, bits) if train else QuantizedWeight(W.numpy(), bits)
+        vars(value)["_name"] = name
         setattr(module, name, value)
-    for attention, score in ranges.items():
-        attention.rounding = RoundedScores(score.largest or 1.0, bits, attention.dtype)
-    return quantized.train() if train else quantized
+    return quantized.train(train)
 
 
-def _multiplied(model: Module, weights: Collection[int]) -> Iterator[tuple[Module, str, mg.Tensor]]:
-    """The matrices whose ids are among these, and those already trained: layer, attribute, W."""
-    for module in model.modules():
-        unrounded = getattr(module, "unrounded", ())  # matrices of this layer that stay as they are
-        for name, value in vars(module).items():
-            if isinstance(value, TrainedQuantizedWeight):
-                yield module, name, value.W
-            elif name in unrounded or not is_parameter(value):
-                continue
-            elif value.ndim == 2 and id(value) in weights:
-                yield module, name, value
-
-
-@explained
 def weight_bytes(model: Module) -> int:
     """Bytes that the arrays of a model take, buffers and quantized ones included."""
-    leaves = [*model.named_parameters(), *model.named_buffers()]
+    leaves = model.named_parameters(buffers=True)
     return sum(leaf.size * leaf.dtype.itemsize for _, leaf in leaves)

@@ -1,44 +1,38 @@
 """Recurrent layers: RNN, GRU and LSTM, as single steps and over sequences.
 
-A cell has the weights and computes one step. A layer takes sequences through one cell, or several:
-on top of each other, and in both directions. `method="fused"` makes one product of all inputs and
-one op of all steps; `method="steps"` calls the cell at each step, every op a node, for looking.
+A cell has the weights and computes one step. A layer takes sequences through cells, on top of each
+other and in both directions; GRU and LSTM run all steps as one op, unless method="steps" calls the
+cell at each step, so that a trace shows what was written, kept and forgotten when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable, Sequence
+from math import sqrt
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from minigrad.errors import ArgumentError, ShapeError
 
-from .arrays import Array
-from .feed_forward import Dropout
-from .initialisers import Initialiser, Seed, generator, init_weights
-from .linear import check_sizes
-from .module import Module, as_array
-from .renamed import renamed
+from .basic import Dropout, Seed, check_sizes, generator, parameter
+from .module import Array, Module, as_array
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
-Arrays: TypeAlias = tuple[Array, ...]
-State: TypeAlias = Array | Arrays | None
-Steps: TypeAlias = tuple[mg.Tensor, Callable[[], Arrays]]
+States: TypeAlias = tuple[Any, ...]  # h; of an LSTM h and c
+State: TypeAlias = Array | States | None
+Run: TypeAlias = tuple[Any, Callable[[], States]]
 
 
 class _Cell(Module):
-    """What the cells share: weights as PyTorch names and lays them out, and how one is called."""
+    """What the cells share: weights as PyTorch names and lays them out, drawn ±1/√d_hidden."""
 
-    gates: ClassVar[int]
+    gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
-    op: ClassVar[Callable[..., mg.Tensor]]  # all steps as one
 
-    @renamed(init=3)
     def __init__(
         self,
         d_in: int,
@@ -46,79 +40,65 @@ class _Cell(Module):
         use_bias: bool = True,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
-        *,
-        init: Initialiser = "uniform",
     ) -> None:
         check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden)
         rng, rows = generator(rng), self.gates * d_hidden
-        self.dtype = np.dtype(dtype)
-        self.d_in, self.d_hidden = d_in, d_hidden
-        draw = partial(init_weights, n_in=d_hidden, n_out=d_hidden, rng=rng, dtype=dtype)
-        self.weight_ih = draw(init, (rows, d_in))
-        self.weight_hh = draw(init, (rows, d_hidden))
-        bias = "uniform" if init == "uniform" else "zeros"
-        self.bias_ih = draw(bias, (rows,)) if use_bias else None
-        self.bias_hh = draw(bias, (rows,)) if use_bias else None
+        self.dtype, self.d_in, self.d_hidden = np.dtype(dtype), d_in, d_hidden
 
-    def forward(self, x: mg.Tensor, state: State = None) -> Array | Arrays:
+        def drawn(*shape: int) -> mg.Tensor:
+            return parameter(rng.uniform(-1, 1, shape) / sqrt(d_hidden), dtype)
+
+        self.weight_ih, self.weight_hh = drawn(rows, d_in), drawn(rows, d_hidden)
+        self.bias_ih = drawn(rows) if use_bias else None
+        self.bias_hh = drawn(rows) if use_bias else None
+
+    def forward(self, x: mg.Tensor, state: State = None) -> Any:
         """The state after one step, from x (B, d_in) and the state before, zeros if None."""
-        shape = np.shape(x)
-        if len(shape) != 2:
-            raise ShapeError(f"{type(self).__name__}(x): x must be (B, {self.d_in}), got {shape}")
-        first = self.first_state(x.shape[0])
-        if state is not None:
-            first = self.states_of(state, type(self).__name__, (x.shape[0], self.d_hidden))
-        after = self.step(x, *first)
+        if x.ndim != 2 or x.shape[1] != self.d_in:
+            kind = type(self).__name__
+            raise ShapeError(f"{kind}: x must be (B, {self.d_in}), got {x.shape}")
+        after = self.step(self.from_input(x), *self.first(x.shape[0], state))
         return after[0] if self.states == 1 else after
 
-    def first_state(self, batch: int) -> Arrays:
-        """Zeros, (B, d_hidden) each."""
-        zeros = mg.mark_constant(np.zeros((batch, self.d_hidden), self.dtype))
-        return (zeros,) * self.states
-
-    def states_of(self, state: Array | Arrays, call: str, shape: tuple[int, ...]) -> Arrays:
-        """The states given, as a tuple; arrays are cast to the cell's dtype."""
+    def first(self, batch: int, state: State = None) -> States:
+        """The states to start from. Raises: ShapeError unless each is (B, d_hidden)."""
+        if state is None:
+            state = (np.zeros((batch, self.d_hidden), self.dtype),) * self.states
         given = state if isinstance(state, tuple) else (state,)
         parts = tuple(as_array(x, self.dtype) for x in given)
-        if len(parts) != self.states or any(np.shape(part) != shape for part in parts):
-            got = ", ".join(str(np.shape(part)) for part in parts)
+        shapes = [x.shape for x in parts]
+        if shapes != [(batch, self.d_hidden)] * self.states:
             names = "(h, c), each" if self.states == 2 else "h,"
-            raise ShapeError(f"{call}: state must be {names} {shape}, got {got}")
+            raise ShapeError(
+                f"{type(self).__name__}: state must be {names} {(batch, self.d_hidden)}, got {shapes}"
+            )
         return parts
 
-    def from_input(self, x: Array, bias: Array | None) -> Array:
-        """What the input brings to the gates: x W_ihᵀ + b."""
-        return mg.linear(x, mg.transpose(self.weight_ih), bias)
+    def from_input(self, x: Any) -> Any:
+        """What the input brings to the gates: x W_ihᵀ + b_ih."""
+        return mg.linear(x, mg.transpose(self.weight_ih), self.bias_ih)
 
-    def from_state(self, h: Array) -> Array:
+    def from_state(self, h: Any) -> Any:
         """What the state brings to the gates: h W_hhᵀ + b_hh."""
         return mg.linear(h, mg.transpose(self.weight_hh), self.bias_hh)
 
-    def biases(self) -> tuple[Array | None, ...]:
-        """What the op takes beside the weights: b_ih + b_hh, or None."""
-        return (None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh),)
-
-    def step(self, x: Array, *state: Array) -> Arrays:
-        """The states after one step; each cell writes its own."""
+    def step(self, a: Any, *state: Any) -> States:
+        """The states after one step, from what the input brings; each cell writes its own."""
         raise NotImplementedError
 
-    def sequence(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
-        """H of all steps (T, B, d_hidden) from X (T, B, d_in), as one op; and a function that
-        gives the last state.
-        """
-        weights = self.weight_ih, self.weight_hh, *self.biases()
-        H = type(self).op(X, *weights, *state, mask=mask)  # (T, B, H)
-        return H, lambda: (H[-1],)
+    def run(self, X: Any, mask: Any, *state: Any) -> Run:
+        """h of every step, (T, B, d_hidden), from X (T, B, d_in); and what gives the last states."""
+        return self.run_steps(X, mask, *state)
 
-    def step_by_step(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
-        """As `sequence`, with every op of every step a node."""
-        outputs = []
+    def run_steps(self, X: Any, mask: Any, *state: Any) -> Run:
+        """`run`, with every op of every step a node."""
+        outputs, a = [], self.from_input(X)  # one product for all steps
         for t in range(X.shape[0]):
             with mg.scope(f"step {t}"):
-                after = self.step(X[t], *state)
+                after = self.step(a[t], *state)
                 if mask is not None:  # where it is False, the state is carried over
                     pairs = zip(after, state, strict=True)
-                    after = tuple([mg.where(mask[t][:, None], new, old) for new, old in pairs])
+                    after = tuple([mg.where(mask[t][:, None], x, old) for x, old in pairs])
             state = after
             outputs.append(state[0])
         return mg.stack(outputs), lambda: state
@@ -127,8 +107,7 @@ class _Cell(Module):
 class RNNCell(_Cell):
     """One step of a simple recurrent network:  h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh).
 
-    Args:    d_in, d_hidden: widths of x and h.  init: how weights are drawn, by name; "uniform" is
-             ±1/√d_hidden for biases too, as in PyTorch; any other leaves them 0.
+    Attributes: weight_ih (d_hidden, d_in), weight_hh, bias_ih, bias_hh, as in PyTorch.
     Shapes:  x (B, d_in), h (B, d_hidden) → (B, d_hidden)
     Source:  Elman 1990, https://doi.org/10.1207/s15516709cog1402_1.
 
@@ -136,12 +115,9 @@ class RNNCell(_Cell):
     (2, 5)
     """
 
-    gates, op = 1, mg.rnn
-
-    def step(self, x: Array, *state: Array) -> Arrays:
+    def step(self, a: Any, *state: Any) -> States:
         (h,) = state
-        z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, H)
-        return (mg.tanh(z).named("h"),)
+        return (mg.tanh(mg.add(a, self.from_state(h)).named("z")).named("h"),)
 
 
 class GRUCell(_Cell):
@@ -151,25 +127,27 @@ class GRUCell(_Cell):
         n = tanh(x W_ihᵀ + b_ih + r ⊙ (h W_hhᵀ + b_hh))
         h' = (1 − z) ⊙ n + z ⊙ h
 
-    Args, shapes:  as RNNCell.  Source:  Cho et al. 2014, arXiv:1406.1078.
+    Shapes:  as RNNCell.  Source:  Cho et al. 2014, arXiv:1406.1078.
 
     >>> GRUCell(3, 5, rng=0)(np.zeros((2, 3))).shape
     (2, 5)
     """
 
-    gates, op = 3, mg.gru
+    gates: ClassVar[int] = 3
 
-    def step(self, x: Array, *state: Array) -> Arrays:
+    def step(self, a: Any, *state: Any) -> States:
         (h,) = state
-        x_r, x_z, x_n = mg.split(self.from_input(x, self.bias_ih), 3, axis=-1)
+        a_r, a_z, a_n = mg.split(a, 3, axis=-1)
         h_r, h_z, h_n = mg.split(self.from_state(h), 3, axis=-1)
-        r = mg.sigmoid(x_r + h_r).named("r")  # (B, H)   what the candidate sees of the state
-        z = mg.sigmoid(x_z + h_z).named("z")  # (B, H)   what stays
-        n = mg.tanh(x_n + r * h_n).named("n")  # (B, H)   the candidate
+        r = mg.sigmoid(a_r + h_r).named("r")  # (B, H)   what the candidate sees of the state
+        z = mg.sigmoid(a_z + h_z).named("z")  # (B, H)   what stays
+        n = mg.tanh(a_n + r * h_n).named("n")  # (B, H)   the candidate
         return (mg.add(n, z * mg.subtract(h, n)).named("h"),)
 
-    def biases(self) -> tuple[Array | None, ...]:
-        return self.bias_ih, self.bias_hh
+    def run(self, X: Any, mask: Any, *state: Any) -> Run:
+        weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
+        return H, lambda: (H[-1],)
 
 
 class LSTMCell(_Cell):
@@ -178,7 +156,6 @@ class LSTMCell(_Cell):
         i, f, n, o = σ, σ, tanh, σ (x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)     quarters, in this order
         c' = f ⊙ c + i ⊙ n             h' = o ⊙ tanh(c')
 
-    Args:    as RNNCell.
     Shapes:  x (B, d_in), h and c (B, d_hidden) → h' and c' (B, d_hidden)
     Source:  Hochreiter & Schmidhuber 1997; Gers et al. 2000, for f.
 
@@ -187,12 +164,12 @@ class LSTMCell(_Cell):
     ((2, 5), (2, 5))
     """
 
-    gates, states = 4, 2
-    op = mg.lstm
+    gates: ClassVar[int] = 4
+    states: ClassVar[int] = 2
 
-    def step(self, x: Array, *state: Array) -> Arrays:
+    def step(self, a: Any, *state: Any) -> States:
         h, c = state
-        z = mg.add(self.from_input(x, self.bias_ih), self.from_state(h)).named("z")  # (B, 4 H)
+        z = mg.add(a, self.from_state(h)).named("z")  # (B, 4 H)
         z_i, z_f, z_n, z_o = mg.split(z, 4, axis=-1)
         i = mg.sigmoid(z_i).named("i")  # (B, H)   what is written
         f = mg.sigmoid(z_f).named("f")  # (B, H)   what stays
@@ -201,9 +178,10 @@ class LSTMCell(_Cell):
         c = mg.add(f * c, i * n).named("c")
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
-    def sequence(self, X: mg.Tensor, mask: Array | None, *state: Array) -> Steps:
-        states, _ = super().sequence(X, mask, *state)  # (T + 1, B, H): the last memory behind
-        H = states[:-1]
+    def run(self, X: Any, mask: Any, *state: Any) -> Run:
+        bias = None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh)
+        states = mg.lstm(X, self.weight_ih, self.weight_hh, bias, *state, mask=mask)
+        H = states[:-1]  # states are (T + 1, B, H): the last memory behind
         return H, lambda: (H[-1], states[-1])
 
 
@@ -212,7 +190,6 @@ class _Recurrent(Module):
 
     cell: ClassVar[type[_Cell]]
 
-    @renamed(init=7)
     def __init__(
         self,
         d_in: int,
@@ -224,22 +201,18 @@ class _Recurrent(Module):
         method: str = "fused",
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
-        *,
-        init: Initialiser = "uniform",
     ) -> None:
-        check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
+        call = type(self).__name__
+        check_sizes(call, d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
         if method not in ("fused", "steps"):
-            call = type(self).__name__
             raise ArgumentError(f'{call}: method must be "fused" or "steps", got {method!r}')
-        rng = generator(rng)
-        self.dtype, self.method = np.dtype(dtype), method
-        self.d_in, self.d_hidden = d_in, d_hidden
-        self.n_directions = 1 + bool(bidirectional)
-        widths = [d_in] + [self.n_directions * d_hidden] * (n_layers - 1)
+        rng, self.dtype, self.method = generator(rng), np.dtype(dtype), method
+        self.d_in, self.directions = d_in, 1 + bool(bidirectional)
+        widths = [d_in] + [self.directions * d_hidden] * (n_layers - 1)
         self.cells = [
-            self.cell(width, d_hidden, use_bias, rng, dtype, init=init)
+            self.cell(width, d_hidden, use_bias, rng, dtype)
             for width in widths
-            for _ in range(self.n_directions)
+            for _ in range(self.directions)
         ]
         self.drop = Dropout(dropout, rng) if dropout else None
 
@@ -249,65 +222,66 @@ class _Recurrent(Module):
         state: State = None,
         mask: Array | None = None,
         return_state: bool = False,
-    ) -> mg.Tensor | tuple[mg.Tensor, Array | Arrays]:
-        """H (B, T, d_hidden), and with return_state the last states; see the class."""
-        self._check(X, mask)
-        if mask is not None:  # as a Tensor, so that mg.compile follows what is done with it
-            mask = mask if isinstance(mask, mg.Tensor) else mg.tensor(np.asanyarray(mask))
-        is_batch = X.ndim == 3
-        X = _time_first(X, is_batch)  # (T, B, d)
-        mask = None if mask is None else _time_first(mask, is_batch)  # (T, B)
-        states = self._first_states(X.shape[1], state)
-        last: list[Arrays] = []
-        for k in range(0, len(self.cells), self.n_directions):
-            if k and self.drop is not None:
+    ) -> Any:
+        check_sequences(self, X, mask)
+        unbatched = X.ndim == 2
+        X = mg.expand_dims(X, 1) if unbatched else mg.swapaxes(X, 0, 1)  # (T, B, d_in)
+        if mask is not None:
+            mask = as_array(mask)
+            mask = mask[:, None] if unbatched else mg.swapaxes(mask, 0, 1)  # (T, B)
+        firsts = self.firsts(X.shape[1], state)
+        last: list[States] = []
+        outputs: list[Any] = []
+        for k, cell in enumerate(self.cells):
+            backward = k % self.directions == 1
+            if k and not backward and self.drop is not None:
                 X = self.drop(X)
-            outputs = []
-            for j in range(k, k + self.n_directions):
-                H, after = self._run(self.cells[j], X, mask, states[j], backward=j > k)
-                outputs.append(H)
-                if return_state:
-                    last.append(after())
-            X = outputs[0] if len(outputs) == 1 else mg.concatenate(outputs, axis=-1)
-        if mask is not None:  # as after PyTorch's pad_packed_sequence
+            with mg.scope(cell._name or "cell"):
+                run = cell.run if self.method == "fused" else cell.run_steps
+                if backward:  # in time: padding comes first
+                    H, after = run(X[::-1], None if mask is None else mask[::-1], *firsts[k])
+                    H = H[::-1]
+                else:
+                    H, after = run(X, mask, *firsts[k])
+            outputs.append(H)
+            if return_state:
+                last.append(after())
+            if len(outputs) == self.directions:  # each direction of a layer reads the same X
+                X = H if self.directions == 1 else mg.concatenate(outputs, axis=-1)
+                outputs = []
+        if mask is not None:
             X = mg.where(mask[:, :, None], X, 0.0)
-        H = mg.swapaxes(X, 0, 1) if is_batch else mg.squeeze(X, 1)
-        H = H.named("H")  # (B, T, d_hidden) or (T, d_hidden)
+        H = (mg.squeeze(X, 1) if unbatched else mg.swapaxes(X, 0, 1)).named("H")
         if not return_state:
             return H
         stacked = tuple(mg.stack(parts) for parts in zip(*last, strict=True))
         return H, stacked[0] if len(stacked) == 1 else stacked
 
-    def _run(
-        self, cell: _Cell, X: mg.Tensor, mask: Array | None, state: Arrays, backward: bool
-    ) -> Steps:
-        """One cell through all steps; backward in time, padding comes first."""
-        with mg.scope(cell._name or "cell"):
-            run = cell.sequence if self.method == "fused" else cell.step_by_step
-            if not backward:
-                return run(X, mask, *state)
-            H, after = run(X[::-1], None if mask is None else mask[::-1], *state)
-            return H[::-1], after
-
-    def _first_states(self, batch: int, state: State) -> list[Arrays]:
-        """The state that each cell starts from."""
+    def firsts(self, batch: int, state: State) -> Sequence[States]:
+        """The states that each cell starts from."""
         if state is None:
-            return [cell.first_state(batch) for cell in self.cells]
-        shape = (len(self.cells), batch, self.d_hidden)
-        parts = self.cells[0].states_of(state, type(self).__name__, shape)
-        return [tuple([part[k] for part in parts]) for k in range(len(self.cells))]
-
-    def _check(self, X: mg.Tensor, mask: Array | None) -> None:
-        call = f"{type(self).__name__}(X)"
-        shape = np.shape(X)
-        if len(shape) not in (2, 3) or shape[-1] != self.d_in:
+            return [cell.first(batch) for cell in self.cells]
+        parts = [as_array(x, self.dtype) for x in (state if isinstance(state, tuple) else (state,))]
+        if any(part.ndim != 3 or part.shape[0] != len(self.cells) for part in parts):
             raise ShapeError(
-                f"{call}: X must be (B, T, {self.d_in}) or (T, {self.d_in}), got {shape}"
+                f"{type(self).__name__}: state must be ({len(self.cells)}, B, d_hidden), got "
+                f"{[part.shape for part in parts]}"
             )
-        if mask is not None and np.shape(mask) != X.shape[:-1]:
-            raise ShapeError(f"{call}: mask must be {X.shape[:-1]}, got {np.shape(mask)}")
-        if mask is not None and as_array(mask).dtype != np.bool_:
-            raise DTypeError(f"{call}: mask must be boolean, got {as_array(mask).dtype}")
+        return [
+            cell.first(batch, tuple(part[k] for part in parts)) for k, cell in enumerate(self.cells)
+        ]
+
+
+def check_sequences(layer: _Recurrent, X: Array, mask: Array | None) -> None:
+    """Raise ShapeError unless X is a sequence, or a batch of them, and the mask one of its steps."""
+    call, d_in = type(layer).__name__, layer.d_in
+    if X.ndim not in (2, 3) or X.shape[-1] != d_in:
+        raise ShapeError(f"{call}: X must be (B, T, {d_in}) or (T, {d_in}), got {X.shape}")
+    if mask is not None and (np.shape(mask) != X.shape[:-1] or as_array(mask).dtype != np.bool_):
+        raise ShapeError(
+            f"{call}: mask must be booleans {X.shape[:-1]}, got {as_array(mask).dtype} "
+            f"{np.shape(mask)}"
+        )
 
 
 class RNN(_Recurrent):
@@ -317,12 +291,11 @@ class RNN(_Recurrent):
         d_in, d_hidden: widths of X and of the states.
         n_layers: cells on top of each other.  bidirectional: each also backward in time.
         dropout: probability, between the layers, in training.
-        method: "fused", one op a cell; "steps", every op of every step a node, for looking.
-        init: how weights are drawn, by name; "uniform" is ±1/√d_hidden, as in PyTorch.
-    Calls:   layer(X, state=None, mask=None, return_state=False). state: what the cells start from,
-             (n_layers · directions, B, d_hidden), zeros if None. mask: (B, T), False on padding,
-             as np.arange(T) < lengths[:, None]: the state is carried over it, and H is 0 there.
-             return_state: (H, state) is returned.
+        method: "fused", one op a cell where there is one; "steps", every op of every step a node.
+    Call:    layer(X, state=None, mask=None, return_state=False). state: what the cells start from,
+             (n_layers · directions, B, d_hidden), zeros if None; of an LSTM the pair (h, c). mask:
+             (B, T), False on padding: the state is carried over it, and H is 0 there. return_state:
+             (H, state) is returned.
     Shapes:  X (B, T, d_in) → H (B, T, d_hidden · directions); an unbatched (T, d_in) too
     Raises:  ShapeError where these do not fit; ArgumentError for a size below 1 or another method.
 
@@ -347,16 +320,9 @@ class GRU(_Recurrent):
 class LSTM(_Recurrent):
     """Sequences through long short-term memories; see LSTMCell for the equations, RNN for the rest.
 
-    A state is a pair (h, c).
-
     >>> H, (h, c) = LSTM(3, 5, rng=0)(np.zeros((2, 7, 3)), return_state=True)
     >>> H.shape, h.shape, c.shape
     ((2, 7, 5), (1, 2, 5), (1, 2, 5))
     """
 
     cell = LSTMCell
-
-
-def _time_first(x: mg.Tensor, is_batch: bool) -> mg.Tensor:
-    """(B, T, …) → (T, B, …); one sequence (T, …) → (T, 1, …)."""
-    return mg.swapaxes(x, 0, 1) if is_batch else mg.expand_dims(x, 1)

@@ -1,0 +1,234 @@
+"""Masks: who may attend to whom, as an array or as a rule of positions.
+
+An array is boolean (True = may attend) or floats that are added to the scores (0 / −inf), and
+broadcasts to them. A rule says of a query's position i and a key's position j whether i sees j, so
+the same rule serves whole sequences, steps after a cache, and attention in tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+
+from .basic import Seed, check_sizes, generator
+from .module import Array, as_array
+
+__all__ = [
+    "Rule",
+    "causal",
+    "combined_mask",
+    "create_causal_mask",
+    "global_tokens",
+    "padding_mask",
+    "random_tokens",
+    "window",
+]
+
+Positions: TypeAlias = NDArray[np.integer]
+
+
+class Rule:
+    """Whether queries at i see keys at j: rule(i, j). `&` and `|` make one rule of two.
+
+    >>> (causal & window(2))(np.arange(3)[:, None], np.arange(3)).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [0, 1, 1]])
+    """
+
+    def __init__(self, sees: Callable[[Any, Any], Any], tex: str) -> None:
+        self.sees, self.tex = sees, tex
+
+    def __call__(self, i: Positions, j: Positions) -> NDArray[np.bool_]:
+        return self.sees(i, j)
+
+    def __and__(self, other: Rule) -> Rule:
+        return Rule(lambda i, j: self(i, j) & other(i, j), f"{self.tex}, {other.tex}")
+
+    def __or__(self, other: Rule) -> Rule:
+        return Rule(lambda i, j: self(i, j) | other(i, j), rf"{self.tex} \text{{ or }} {other.tex}")
+
+    def __repr__(self) -> str:
+        return f"Rule({self.tex})"
+
+
+Mask: TypeAlias = mg.Tensor | ArrayLike | Rule
+"""True (may attend) or floats to add, broadcastable to the scores; or a rule of positions."""
+
+causal = Rule(lambda i, j: j <= i, r"j \le i")
+"""Each query sees its own key and those before."""
+
+
+def window(size: int, dilation: int = 1) -> Rule:
+    """Keys fewer than `size` tokens away, on both sides; or of each `dilation`-th token.
+
+    Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
+    """
+    check_sizes("window", size=size, dilation=dilation)
+    far = size * dilation
+    return Rule(
+        lambda i, j: (abs(i - j) < far) & ((i - j) % dilation == 0), rf"|i - j| \lt {far}"
+    )
+
+
+def global_tokens(*tokens: int) -> Rule:
+    """Tokens that see all keys, and that all queries see: with `window(w) |`, Longformer's."""
+    return Rule(lambda i, j: np.isin(i, tokens) | np.isin(j, tokens), rf"i, j \in {tokens}")
+
+
+def random_tokens(seq_len: int, size: int, rng: Seed = None) -> Rule:
+    """For each query `size` keys drawn at random: with window and global tokens, BigBird's.
+
+    Source: Zaheer et al. 2020, section 2, arXiv:2007.14062.
+    """
+    check_sizes("random_tokens", seq_len=seq_len, size=size)
+    draws = generator(rng).random((seq_len, seq_len))
+    seen = draws.argsort(axis=-1).argsort(axis=-1) < size
+    return Rule(lambda i, j: seen[i, j], r"\text{at random}")
+
+
+# ---------------------------------------------------------------- as arrays
+
+
+def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[np.floating]:
+    """The additive mask by which position i sees positions j ≤ i: 0 there, −inf for j > i.
+
+    Shapes: → (seq_len, seq_len)
+
+    >>> create_causal_mask(3)
+    array([[  0., -inf, -inf],
+           [  0.,   0., -inf],
+           [  0.,   0.,   0.]])
+    """
+    if not isinstance(seq_len, int | np.integer) or seq_len < 0:
+        raise ArgumentError(f"create_causal_mask: seq_len must be an integer, got {seq_len!r}")
+    return additive(np.tri(seq_len, dtype=bool)).astype(dtype, copy=False)
+
+
+def padding_mask(
+    lengths_or_real: ArrayLike, seq_len: int | None = None, dtype: DTypeLike = np.float64
+) -> NDArray[np.floating]:
+    """The additive mask that hides padding as keys: 0 at real tokens, −inf at padded ones.
+
+    Args:   lengths_or_real: the lengths, integers (B,); or booleans (B, n), True at a real token.
+            seq_len: n, for lengths; the longest one unless given.
+    Shapes: → (B, 1, n)
+    Raises: ShapeError for another array.
+
+    >>> padding_mask([1, 3])
+    array([[[  0., -inf, -inf]],
+           [[  0.,   0.,   0.]]])
+    """
+    real = np.asarray(lengths_or_real)
+    if real.dtype.kind in "iu" and real.ndim == 1:
+        n = int(real.max(initial=0)) if seq_len is None else seq_len
+        if real.min(initial=0) < 0 or real.max(initial=0) > n:
+            raise ArgumentError(f"padding_mask: lengths must be 0 to {n}, got {real.tolist()}")
+        real = np.arange(n) < real[:, None]
+    if real.dtype != np.bool_ or real.ndim != 2:
+        raise ShapeError(
+            "padding_mask: must be lengths, integers (B,), or booleans (B, n), True at real "
+            f"tokens, got {real.dtype} {real.shape}"
+        )
+    return additive(real[:, None, :]).astype(dtype, copy=False)
+
+
+def combined_mask(causal: ArrayLike | Rule, padding: ArrayLike) -> NDArray[np.floating]:
+    """One additive mask from a causal one, or a rule, and a padding one: their sum.
+
+    Shapes: causal (n, n), padding (B, n) or (B, 1, n) → (B, n, n)
+    Raises: ShapeError if they do not fit together.
+
+    >>> combined_mask(causal, np.array([[True, True], [True, False]]))
+    array([[[  0., -inf],
+            [  0.,   0.]],
+           [[  0., -inf],
+            [  0., -inf]]])
+    """
+    keys = np.asarray(padding)
+    keys = keys[:, None, :] if keys.ndim == 2 else keys  # (B, 1, n)
+    i = np.arange(keys.shape[-1])
+    pairs = np.asarray(entries(causal, i, i))
+    if keys.ndim != 3 or keys.shape[1] != 1 or pairs.shape[-2:] != (len(i), len(i)):
+        raise ShapeError(
+            "combined_mask(causal, padding): causal must be (n, n), padding (B, n) or (B, 1, n), "
+            f"got {pairs.shape} and {np.shape(padding)}"
+        )
+    return additive(pairs) + additive(keys)
+
+
+# ---------------------------------------------------------------- for layers
+
+
+def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
+    """One mask for queries at i and keys at j: what all let see, and all that they add; or None.
+
+    Each is a rule, an array or None. A key below position 0 is padding, which no query sees.
+    Shapes: i (n,) or (B, n), j (m,) or (B, m) → broadcastable to (B, n, m) or (B, h, n, m)
+    """
+    arrays = [as_array(entries(mask, i, j)) for mask in masks if mask is not None]
+    if j.min(initial=0) < 0:
+        arrays.append((j >= 0)[..., None, :])
+    if len(arrays) < 2:
+        return arrays[0] if arrays else None
+    if any(mask.ndim == 4 for mask in arrays):
+        arrays = [with_head_axis(mask) for mask in arrays]
+    if all(mask.dtype == np.bool_ for mask in arrays):
+        return reduce(np.logical_and, arrays)
+    return reduce(mg.add, map(additive, arrays))
+
+
+def fit(mask: Mask, shape: tuple[int, ...]) -> Array:
+    """The mask, with an axis for heads if the scores have one. Raises: ShapeError if it has not
+    their shape.
+    """
+    M: Array = as_array(entries(mask, *(np.arange(n) for n in shape[-2:])))
+    M = with_head_axis(M) if len(shape) == 4 else M
+    while M.ndim > len(shape) and M.shape[0] == 1:
+        M = M[0]
+    pairs = zip(M.shape[::-1], shape[::-1], strict=False)
+    if M.ndim > len(shape) or any(a not in (1, b) for a, b in pairs):
+        raise ShapeError(
+            f"attention: the mask must broadcast to the scores {shape}, got {M.shape}; of padding "
+            "write padding_mask(real), True at real tokens"
+        )
+    return M
+
+
+def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -> None:
+    """Refuse a mask (n, n) for n sequences that may be one of padding, (B, n), and not of pairs."""
+    if batch != (n,) or n < 2 or isinstance(mask, Rule | None) or np.shape(mask) != (n, n):
+        return
+    entries = np.asarray(mask)
+    if not (entries if entries.dtype == np.bool_ else entries > -np.inf).diagonal().all():
+        raise ShapeError(
+            f"{call}: the mask {entries.shape} may be one of padding, (B, n), or one of queries "
+            f"and keys, (n, n), for there are {n} sequences of {n} tokens and some token does not "
+            "see itself; write padding_mask(mask) for the first, mask[None] for the second"
+        )
+
+
+def entries(mask: Any, i: Positions, j: Positions) -> Any:
+    """A rule's entries, (n, m) or (B, n, m); an array as it is."""
+    return mask(i[..., :, None], j[..., None, :]) if isinstance(mask, Rule) else mask
+
+
+def with_head_axis(mask: Array) -> Array:
+    """(B, n, m) → (B, 1, n, m), the same for every head."""
+    return mg.expand_dims(mask, 1) if mask.ndim == 3 else mask
+
+
+def additive(mask: Any) -> Any:
+    """0 where a boolean mask allows and −inf where it forbids; floats as they are."""
+    if mask.dtype.kind not in "bf":
+        raise DTypeError(
+            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
+        )
+    return mg.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask
