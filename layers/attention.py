@@ -68,9 +68,9 @@ def attend(
 
 
 def scaled_dot_product_attention(
-    Q: Array | ArrayLike,
-    K: Array | ArrayLike,
-    V: Array | ArrayLike,
+    Q: Any,
+    K: Any,
+    V: Any,
     mask: Mask | None = None,
     *,
     return_scores: bool = False,
@@ -95,7 +95,7 @@ def scaled_dot_product_attention(
 class Attention(Module):
     """What one head and many keep of the last call.
 
-    Attributes: attention_weights: A, (B, n, m) or (B, h, n, m); None after tiles, where no A exists.
+    Attributes: attention_weights: A, (B, n, m) or (B, h, n, m); None after tiles, which have none.
     """
 
     attention_weights: NDArray[Any] | None = None
@@ -130,7 +130,7 @@ class SelfAttention(Attention):
         with  Q = X W_Q + b_Q,    K = X W_K + b_K,    V = X W_V + b_V
 
     `forward` takes arrays too, `backward(grad_output)` then returns ∂L/∂X, and the gradients are
-    grad_W_Q and so on. What else attention can have, MultiHeadAttention(d_model, 1) has for one head.
+    grad_W_Q and so on. MultiHeadAttention(d_model, 1) is one head with positions, a cache, …
 
     Args:
         d_model, d_k, d_v: width of X; of Q and K; of V.
@@ -172,9 +172,7 @@ class SelfAttention(Attention):
         if project_out:
             self.W_O, self.b_O = draw_affine(rng, use_bias, dtype, d_v, d_model)
 
-    def forward(
-        self, X: Array, mask: Mask | None = None, *, return_weights: bool = False
-    ) -> Any:
+    def forward(self, X: Array, mask: Mask | None = None, *, return_weights: bool = False) -> Any:
         if not isinstance(X, mg.Tensor):
             return self(X, mask, return_weights=return_weights)  # which makes it a leaf
         i = np.arange(check_input(self, X, mask))
@@ -281,7 +279,11 @@ class MultiHeadAttention(Attention):
         n = check_input(self, X, mask)
         Y = X if context is None else check_context(self, context, X)
         start = 0 if cache is None or context is not None else len(cache)
-        i = np.arange(start, start + n) if positions is None else check_positions(self, positions, X)
+        i = (
+            np.arange(start, start + n)
+            if positions is None
+            else check_positions(self, positions, X)
+        )
         j = i if context is None else np.arange(Y.shape[-2])
 
         Q = self.heads_of("Q", X, self.n_heads, i)  # (B, h, n, d_k)
@@ -323,8 +325,8 @@ class MultiHeadAttention(Attention):
             kinds = [type(other).__name__ for other in others] or ["a cache"]
             mg.expect_gradients(f"MultiHeadAttention with {' and '.join(kinds)}", out=out)
             return
-        turns = () if position is None else (
-            *position.tables(i, X.dtype), *position.tables(j, X.dtype)
+        turns = (
+            () if position is None else (*position.tables(i, X.dtype), *position.tables(j, X.dtype))
         )
         expect(
             self, X=X, context=None if Y is X else Y, mask=M, turns=turns or None,

@@ -192,7 +192,7 @@ class Embedding(Module):
         drawn = generator(rng).normal(0.0, 1 / sqrt(d_model), (n_tokens, d_model))
         self.W = parameter(drawn, dtype)
 
-    def forward(self, tokens: ArrayLike) -> mg.Tensor:
+    def forward(self, tokens: Any) -> mg.Tensor:
         tokens = as_array(tokens)
         if tokens.dtype.kind not in "iu":
             raise DTypeError(f"Embedding: tokens must be integers, got {tokens.dtype}")

@@ -110,9 +110,7 @@ class _Pool(Module):
 
     pool: ClassVar[Callable[..., mg.Tensor]]
 
-    def __init__(
-        self, size: Lengths, stride: Lengths | None = None, padding: Lengths = 0
-    ) -> None:
+    def __init__(self, size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
         stride = size if stride is None else stride
         self.settings: dict[str, Any] = {"size": size, "stride": stride, "padding": padding}
 

@@ -172,8 +172,8 @@ def count_traffic_bytes(
         tiled:   reads  n d_k + ⌈n / r⌉ n (d_k + d_v),   writes  n d_v,   r = M / 2 (d_k + d_v)
 
     Exact attention writes S, scaled S, masked S and A, and reads each again: p = 3, or 4 if
-    `masked`. In tiles r queries, their outputs and r keys and values share a chip's M entries, and K
-    and V pass once for each block of queries: about 8 n² d² / M for d = d_k = d_v.
+    `masked`. In tiles r queries, their outputs and r keys and values share a chip's M entries, and
+    K and V pass once for each block of queries: about 8 n² d² / M for d = d_k = d_v.
 
     Args:    as `count_memory_bytes`; on_chip: bytes of fast memory, for tiles; None for exact.
     Raises:  as `count_memory_bytes`; ArgumentError if not one row of each fits on the chip.

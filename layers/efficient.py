@@ -1,6 +1,6 @@
 """Attention whose cost grows with n, not n²: what `MultiHeadAttention(attend=…)` takes.
 
-With a kernel φ(q)·φ(k) in place of exp(q·k / √d) the sum over keys needs no query, and is made once.
+With a kernel φ(q)·φ(k) in place of exp(q·k / √d) the sum over keys needs no query and is made once.
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class Performer(LinearKernel):
 
     buffers: ClassVar[tuple[str, ...]] = ("W",)
 
-    def __init__(
-        self, d_k: int, r: int, rng: Seed = None, dtype: DTypeLike = np.float64
-    ) -> None:
+    def __init__(self, d_k: int, r: int, rng: Seed = None, dtype: DTypeLike = np.float64) -> None:
         self.W = mg.tensor(orthogonal_features(r, d_k, rng).astype(dtype))
 
     def features(self, x: Array) -> Any:
@@ -118,7 +116,7 @@ class Linformer(Module):
 def _parted(
     how: Module, K: Array, i: Positions, j: Positions, masks: tuple[Mask | None, ...], drop: Any
 ) -> tuple[bool, Any]:
-    """Whether a rule is `causal`; and e^M of each key as the arrays have it, (B, 1, m, 1), or None."""
+    """Whether a rule is `causal`; and e^M of each key by the arrays, (B, 1, m, 1), or None."""
     call = type(how).__name__
     rules = [mask for mask in masks if isinstance(mask, Rule)]
     if drop is not None or any(rule is not causal for rule in rules):

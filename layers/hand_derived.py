@@ -107,7 +107,7 @@ def attention_steps(
     steps: list[Step] = []
 
     def back(title: str, forward: str, *lines: tuple[str, str, Array | None]) -> list[Array]:
-        """Note a step: of each symbol the formula of its gradient, and the gradient if it has one."""
+        """Note a step: of each symbol the formula of its gradient, and the gradient if any."""
         has = [line for line in lines if line[2] is not None]
         gradients = {symbol: np.array(g) for symbol, _, g in has}
         formulas = {symbol: tex for symbol, tex, _ in has}

@@ -73,9 +73,7 @@ def window(size: int, dilation: int = 1) -> Rule:
     """
     check_sizes("window", size=size, dilation=dilation)
     far = size * dilation
-    return Rule(
-        lambda i, j: (abs(i - j) < far) & ((i - j) % dilation == 0), rf"|i - j| \lt {far}"
-    )
+    return Rule(lambda i, j: (abs(i - j) < far) & ((i - j) % dilation == 0), rf"|i - j| \lt {far}")
 
 
 def global_tokens(*tokens: int) -> Rule:
@@ -220,7 +218,7 @@ def entries(mask: Any, i: Positions, j: Positions) -> Any:
     return mask(i[..., :, None], j[..., None, :]) if isinstance(mask, Rule) else mask
 
 
-def with_head_axis(mask: Array) -> Array:
+def with_head_axis(mask: Any) -> Any:
     """(B, n, m) → (B, 1, n, m), the same for every head."""
     return mg.expand_dims(mask, 1) if mask.ndim == 3 else mask
 

@@ -75,7 +75,7 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`, in the layer's scope."""
-        kind, first = _described(type(self))
+        kind, first = _described(type(self))  # type: ignore[arg-type]
         is_array = bool(args) and not isinstance(args[0], mg.Tensor)
         if is_array:
             X = self._received(args[0], first)
@@ -359,12 +359,12 @@ def _is_numbers(X: Any) -> bool:
     return isinstance(X, int | float | np.number)
 
 
-def named(symbol: str, x: SameArray) -> SameArray:
+def named(symbol: str, x: Any) -> Any:
     """The Tensor with its symbol; an array has no name."""
     return x.named(symbol) if isinstance(x, mg.Tensor) else x
 
 
-def as_array(x: Any, dtype: DTypeLike = None) -> Any:
+def as_array(x: Any, dtype: DTypeLike | None = None) -> Any:
     """A Tensor as it is; anything else as an array."""
     return x if isinstance(x, mg.Tensor) else np.asanyarray(x, dtype)
 
@@ -372,6 +372,4 @@ def as_array(x: Any, dtype: DTypeLike = None) -> Any:
 def check_last(layer: Module, name: str, x: Array, width: int) -> None:
     """Raise ShapeError unless x's last axis is of this width."""
     if x.shape[-1:] != (width,):
-        raise ShapeError(
-            f"{type(layer).__name__}: {name} must be (..., {width}), got {x.shape}"
-        )
+        raise ShapeError(f"{type(layer).__name__}: {name} must be (..., {width}), got {x.shape}")

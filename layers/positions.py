@@ -236,7 +236,7 @@ class T5Bias(Position):
     def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> mg.Tensor:
         bucket = t5_bucket(distances(i, j)[:, 0], *self.buckets)
         b = mg.take(self.table, bucket, axis=0)  # (1, n, m, h) or (B, n, m, h)
-        return mg.moveaxis(b, -1, 1).named("b")
+        return mg.transpose(b, (0, 3, 1, 2)).named("b")
 
 
 def t5_bucket(

@@ -1,4 +1,4 @@
-"""Products with integers of few bits, and training for them: weights and activations are rounded."""
+"""Products with integers of few bits, and training for them: both factors are rounded."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class QuantizedWeight(Module):
         self.s = mg.tensor(s.astype(W.dtype))
         self.bits, self.shape, self.dtype = bits, W.shape, W.dtype
 
-    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self.q.numpy() * self.s.numpy(), dtype)
 
     def product(self, x: Array, b: Array | None) -> Any:
@@ -116,7 +116,7 @@ class RoundedScores(Module):
     buffers: ClassVar[tuple[str, ...]] = ("step",)
     looking = True
 
-    def __init__(self, bits: int, dtype: DTypeLike) -> None:
+    def __init__(self, bits: int, dtype: DTypeLike | None) -> None:
         self.step, self.bits = mg.tensor(np.zeros((), dtype)), bits
 
     def forward(self, *call: Any, drop: Any = None) -> Attended:

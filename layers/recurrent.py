@@ -68,9 +68,9 @@ class _Cell(Module):
         parts = tuple(as_array(x, self.dtype) for x in given)
         shapes = [x.shape for x in parts]
         if shapes != [(batch, self.d_hidden)] * self.states:
-            names = "(h, c), each" if self.states == 2 else "h,"
+            call, names = type(self).__name__, "(h, c), each" if self.states == 2 else "h,"
             raise ShapeError(
-                f"{type(self).__name__}: state must be {names} {(batch, self.d_hidden)}, got {shapes}"
+                f"{call}: state must be {names} {(batch, self.d_hidden)}, got {shapes}"
             )
         return parts
 
@@ -87,7 +87,7 @@ class _Cell(Module):
         raise NotImplementedError
 
     def run(self, X: Any, mask: Any, *state: Any) -> Run:
-        """h of every step, (T, B, d_hidden), from X (T, B, d_in); and what gives the last states."""
+        """h of every step, (T, B, d_hidden), from X (T, B, d_in); and what gives the last state."""
         return self.run_steps(X, mask, *state)
 
     def run_steps(self, X: Any, mask: Any, *state: Any) -> Run:
@@ -146,7 +146,7 @@ class GRUCell(_Cell):
 
     def run(self, X: Any, mask: Any, *state: Any) -> Run:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-        H = mg.gru(X, *weights, *state, mask=mask)  # (T, B, H)
+        H = mg.gru(X, *weights, state[0], mask=mask)  # (T, B, H)
         return H, lambda: (H[-1],)
 
 
@@ -180,7 +180,8 @@ class LSTMCell(_Cell):
 
     def run(self, X: Any, mask: Any, *state: Any) -> Run:
         bias = None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh)
-        states = mg.lstm(X, self.weight_ih, self.weight_hh, bias, *state, mask=mask)
+        h, c = state
+        states = mg.lstm(X, self.weight_ih, self.weight_hh, bias, h, c, mask=mask)
         H = states[:-1]  # states are (T + 1, B, H): the last memory behind
         return H, lambda: (H[-1], states[-1])
 
@@ -273,7 +274,7 @@ class _Recurrent(Module):
 
 
 def check_sequences(layer: _Recurrent, X: Array, mask: Array | None) -> None:
-    """Raise ShapeError unless X is a sequence, or a batch of them, and the mask one of its steps."""
+    """Raise ShapeError unless X is a sequence, or a batch of them, and the mask fits."""
     call, d_in = type(layer).__name__, layer.d_in
     if X.ndim not in (2, 3) or X.shape[-1] != d_in:
         raise ShapeError(f"{call}: X must be (B, T, {d_in}) or (T, {d_in}), got {X.shape}")

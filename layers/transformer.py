@@ -46,7 +46,7 @@ class TransformerBlock(Module):
         d_context: width of the context.
         attention: keywords of MultiHeadAttention: mask, position, n_kv_heads, attend.
     Attributes: attention, cross_attention, feed_forward, norm_1, norm_2, norm_3.
-    Call:   block(X, mask=None, context=None, context_mask=None, positions=None, cache=(None, None)).
+    Call:   block(X, mask=None, context=None, context_mask=None, positions=None, cache=…).
     Shapes: X (B, n, d_model), context (B, m, d_context) → as X
     Source: Vaswani et al. 2017, section 3.1, arXiv:1706.03762; pre-norm: Xiong et al. 2020,
         arXiv:2002.04745.
