@@ -98,9 +98,8 @@ class Attention(Module):
     Attributes: attention_weights: A, (B, n, m) or (B, h, n, m); None after tiles, which have none.
     """
 
-    attention_weights: NDArray[Any] | None = None
-    kept_X: NDArray[Any] | None = None
-    symbols: ClassVar[str] = "XQKVAO"
+    symbols: ClassVar[tuple[str, ...]] = (*"XQKVAO", "mask")
+    attention_weights: NDArray[Any] | None
 
     @property
     def cache(self) -> dict[str, NDArray[Any] | None]:
@@ -108,19 +107,19 @@ class Attention(Module):
 
         Raises: GradientError unless that call was given an array.
         """
-        if self.kept_X is None:
+        if vars(self)["kept_X"] is None:
             raise GradientError(
                 f"{type(self).__name__}.cache: a call on a Tensor keeps nothing alive; call the "
                 "layer on an array"
             )
-        return {symbol: getattr(self, f"kept_{symbol}") for symbol in (*self.symbols, "mask")}
+        return {symbol: vars(self)[f"kept_{symbol}"] for symbol in self.symbols}
 
-    def keep(self, A: Array | None, **found: Array | None) -> None:
+    def keep(self, **found: Array | None) -> None:
         """Note what the last call made; past Module.__setattr__, which is for what a layer is."""
-        vars(self)["attention_weights"] = A.numpy() if isinstance(A, mg.Tensor) else A
-        for symbol, x in (found | {"A": A}).items():
-            x = x if self._given_array else None
-            vars(self)[f"kept_{symbol}"] = x.numpy() if isinstance(x, mg.Tensor) else x
+        kept = {s: x.numpy() if isinstance(x, mg.Tensor) else x for s, x in found.items()}
+        vars(self)["attention_weights"] = kept.get("A")
+        for symbol in self.symbols:
+            vars(self)[f"kept_{symbol}"] = kept.get(symbol) if self._given_array else None
 
 
 class SelfAttention(Attention):
@@ -162,6 +161,7 @@ class SelfAttention(Attention):
         mask: Rule | None = None,
     ) -> None:
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
+        self.keep()
         self.d_model, self.mask = d_model, checked_rule(self, mask)
         self.dtype, rng = np.dtype(dtype), generator(rng)
         self.W_Q, self.b_Q = draw_affine(rng, use_bias, dtype, d_model, d_k)
@@ -182,7 +182,7 @@ class SelfAttention(Attention):
         M = joined(i, i, self.mask, mask)  # (B, n, n)
         O, A = attend(Q, K, V, M)  # (B, n, d_v), (B, n, n)
         out = O if self.W_O is None else linear(O, self.W_O, self.b_O).named("out")
-        self.keep(A, X=X, Q=Q, K=K, V=V, O=O, mask=M)
+        self.keep(X=X, Q=Q, K=K, V=V, A=A, O=O, mask=M)
         if mg.listening():
             expect(self, X=X, mask=M, out=out)
         return (out, A) if return_weights else out
@@ -222,7 +222,7 @@ class MultiHeadAttention(Attention):
     """
 
     products: ClassVar[tuple[str, ...]] = ("W_Q", "W_K", "W_V", "W_O")
-    symbols: ClassVar[str] = "XQKVAOC"
+    symbols: ClassVar[tuple[str, ...]] = (*"XQKVAOC", "mask")
 
     def __init__(
         self,
@@ -251,6 +251,7 @@ class MultiHeadAttention(Attention):
         if not isinstance(position, Position | None):
             kind = type(position).__name__
             raise ArgumentError(f"MultiHeadAttention: position must be a Position, got {kind}")
+        self.keep()
         self.d_model, self.n_heads, self.n_kv_heads, d_k = d_model, h, h_kv, d_model // h
         self.mask, self.position = checked_rule(self, mask), position
         self.attend = attend or exactly
@@ -304,7 +305,7 @@ class MultiHeadAttention(Attention):
         O, A, M = self.attend(Q, K, V, i, j, *masks, drop=self.drop)  # (B, h, n, d_k), (B, h, n, m)
         C = merge_heads(O).named("C")  # (B, n, d_model)
         out = linear(C, self.W_O, self.b_O).named("out")  # (B, n, d_model)
-        self.keep(A, X=X, Q=Q, K=K, V=V, O=O, C=C, mask=M)
+        self.keep(X=X, Q=Q, K=K, V=V, A=A, O=O, C=C, mask=M)
         if mg.listening():
             self.expect(X, Y, joined(i, j, *masks), i, j, out)
         return (out, A) if return_weights else out
@@ -395,14 +396,14 @@ def check_input(layer: Attention, X: Array, mask: Mask | None) -> int:
     """X's length n. Raises: ShapeError for another X, or a mask that could mean two things."""
     call, width = type(layer).__name__, vars(layer)["d_model"]
     if X.ndim not in (2, 3) or X.shape[-1] != width:
-        raise ShapeError(f"{call}: X must be (B, n, {width}) or (n, {width}), got {X.shape}")
+        raise ShapeError(f"{call}(X): X must be (B, n, {width}) or (n, {width}), got {X.shape}")
     check_square(call, mask, X.shape[:-2], X.shape[-2])
     return X.shape[-2]
 
 
 def check_context(layer: MultiHeadAttention, context: Array, X: Array) -> Array:
     """The context, of the layer's dtype. Raises: ShapeError if it does not fit to X."""
-    Y = context if isinstance(context, mg.Tensor) else np.asarray(context, layer.dtype)
+    Y = context if isinstance(context, mg.Tensor) else np.asanyarray(context, layer.dtype)
     if Y.ndim != X.ndim or Y.shape[-1] != layer.d_context or Y.shape[:-2] != X.shape[:-2]:
         lead = ", ".join([*map(str, X.shape[:-2]), "m"])
         raise ShapeError(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 
-from .module import Array, Module, as_array, check_last
+from .module import Array, Module, as_array
 
 __all__ = [
     "INITIALISERS",
@@ -163,11 +163,10 @@ class Linear(Module):
         init: str = "xavier",
     ) -> None:
         check_sizes("Linear", d_in=d_in, d_out=d_out)
-        self.dtype, self.d_in = np.dtype(dtype), d_in
+        self.dtype = np.dtype(dtype)
         self.W, self.b = draw_affine(generator(rng), use_bias, dtype, d_in, d_out, init)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_last(self, "x", x, self.d_in)
         return linear(x, self.W, self.b)  # (..., d_out)
 
 
@@ -231,13 +230,12 @@ class FeedForward(Module):
     ) -> None:
         d_ff = 4 * d_model if d_ff is None else d_ff
         check_sizes("FeedForward", d_model=d_model, d_ff=d_ff)
-        self.d_model, self.activation, self.dtype = d_model, activation, np.dtype(dtype)
+        self.activation, self.dtype = activation, np.dtype(dtype)
         draw = partial(draw_affine, generator(rng), use_bias, dtype)
         self.W_1, self.b_1 = draw(d_model, d_ff)
         self.W_2, self.b_2 = draw(d_ff, d_model)
 
     def forward(self, X: mg.Tensor) -> mg.Tensor:
-        check_last(self, "X", X, self.d_model)
         H = linear(X, self.W_1, self.b_1).named("H")  # (..., d_ff)
         F = self.activation(H).named("F")  # (..., d_ff)
         return linear(F, self.W_2, self.b_2).named("out")  # (..., d_model)   eq. (2)
@@ -271,14 +269,13 @@ class GatedFeedForward(Module):
     ) -> None:
         d_ff = 4 * d_model if d_ff is None else d_ff
         check_sizes("GatedFeedForward", d_model=d_model, d_ff=d_ff)
-        self.d_model, self.activation, self.dtype = d_model, activation, np.dtype(dtype)
+        self.activation, self.dtype = activation, np.dtype(dtype)
         draw = partial(draw_affine, generator(rng), use_bias, dtype)
         self.W, self.b = draw(d_model, d_ff)
         self.V, self.c = draw(d_model, d_ff)
         self.W_2, self.b_2 = draw(d_ff, d_model)
 
     def forward(self, X: mg.Tensor) -> mg.Tensor:
-        check_last(self, "X", X, self.d_model)
         G = self.activation(linear(X, self.W, self.b)).named("G")  # (..., d_ff)
         H = linear(X, self.V, self.c).named("H")  # (..., d_ff)
         F = mg.multiply(G, H).named("F")  # (..., d_ff)

@@ -105,9 +105,9 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[n
            [  0.,   0., -inf],
            [  0.,   0.,   0.]])
     """
-    if not isinstance(seq_len, int | np.integer) or seq_len < 0:
-        raise ArgumentError(f"create_causal_mask: seq_len must be an integer, got {seq_len!r}")
-    return additive(np.tri(seq_len, dtype=bool)).astype(dtype, copy=False)
+    if not isinstance(seq_len, int | np.integer):
+        raise DTypeError(f"create_causal_mask: seq_len must be an integer, got {seq_len!r}")
+    return mg.mark_constant(additive(np.tri(seq_len, dtype=bool)).astype(dtype, copy=False))
 
 
 def padding_mask(
@@ -124,11 +124,11 @@ def padding_mask(
     array([[[  0., -inf, -inf]],
            [[  0.,   0.,   0.]]])
     """
-    real = np.asarray(lengths_or_real)
+    real = np.asanyarray(lengths_or_real)
     if real.dtype.kind in "iu" and real.ndim == 1:
         n = int(real.max(initial=0)) if seq_len is None else seq_len
         if real.min(initial=0) < 0 or real.max(initial=0) > n:
-            raise ArgumentError(f"padding_mask: lengths must be 0 to {n}, got {real.tolist()}")
+            raise ArgumentError(f"padding_mask(lengths): must be 0 to {n}, got {real.tolist()}")
         real = np.arange(n) < real[:, None]
     if real.dtype != np.bool_ or real.ndim != 2:
         raise ShapeError(
@@ -150,14 +150,14 @@ def combined_mask(causal: ArrayLike | Rule, padding: ArrayLike) -> NDArray[np.fl
            [[  0., -inf],
             [  0., -inf]]])
     """
-    keys = np.asarray(padding)
+    keys = np.asanyarray(padding)
     keys = keys[:, None, :] if keys.ndim == 2 else keys  # (B, 1, n)
     i = np.arange(keys.shape[-1])
-    pairs = np.asarray(entries(causal, i, i))
+    pairs = np.asanyarray(entries(causal, i, i))
     if keys.ndim != 3 or keys.shape[1] != 1 or pairs.shape[-2:] != (len(i), len(i)):
         raise ShapeError(
             "combined_mask(causal, padding): causal must be (n, n), padding (B, n) or (B, 1, n), "
-            f"got {pairs.shape} and {np.shape(padding)}"
+            f"got\n  causal: {pairs.shape}\n  padding: {np.shape(padding)}"
         )
     return additive(pairs) + additive(keys)
 
@@ -171,16 +171,23 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
     Each is a rule, an array or None. A key below position 0 is padding, which no query sees.
     Shapes: i (n,) or (B, n), j (m,) or (B, m) → broadcastable to (B, n, m) or (B, h, n, m)
     """
-    arrays = [as_array(entries(mask, i, j)) for mask in masks if mask is not None]
+    found = [as_array(entries(mask, i, j)) for mask in masks if mask is not None]
     if j.min(initial=0) < 0:
-        arrays.append((j >= 0)[..., None, :])
-    if len(arrays) < 2:
-        return arrays[0] if arrays else None
-    if any(mask.ndim == 4 for mask in arrays):
-        arrays = [with_head_axis(mask) for mask in arrays]
-    if all(mask.dtype == np.bool_ for mask in arrays):
-        return reduce(np.logical_and, arrays)
-    return reduce(mg.add, map(additive, arrays))
+        found.append(mg.mark_constant((j >= 0)[..., None, :]))
+    if len(found) < 2:
+        return found[0] if found else None
+    if any(mask.ndim == 4 for mask in found):
+        found = [with_head_axis(mask) for mask in found]
+    return reduce(_both, [x if isinstance(x, mg.Tensor) else mg.tensor(x) for x in found])
+
+
+def _both(M: Any, other: Any) -> Any:
+    """What two masks let see, and the sum of what they add."""
+    if other.dtype == np.bool_:
+        M, other = other, M
+    if M.dtype != np.bool_:
+        return mg.add(M, other)
+    return mg.where(M, other, False if other.dtype == np.bool_ else -np.inf)
 
 
 def fit(mask: Mask, shape: tuple[int, ...]) -> Array:
@@ -194,8 +201,8 @@ def fit(mask: Mask, shape: tuple[int, ...]) -> Array:
     pairs = zip(M.shape[::-1], shape[::-1], strict=False)
     if M.ndim > len(shape) or any(a not in (1, b) for a, b in pairs):
         raise ShapeError(
-            f"attention: the mask must broadcast to the scores {shape}, got {M.shape}; of padding "
-            "write padding_mask(real), True at real tokens"
+            "attention: mask must broadcast to the scores; of padding write padding_mask(real), "
+            f"True at real tokens\n  scores: {shape}\n  mask: {M.shape}"
         )
     return M
 
@@ -204,10 +211,10 @@ def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -
     """Refuse a mask (n, n) for n sequences that may be one of padding, (B, n), and not of pairs."""
     if batch != (n,) or n < 2 or isinstance(mask, Rule | None) or np.shape(mask) != (n, n):
         return
-    entries = np.asarray(mask)
+    entries = np.asanyarray(mask)
     if not (entries if entries.dtype == np.bool_ else entries > -np.inf).diagonal().all():
         raise ShapeError(
-            f"{call}: the mask {entries.shape} may be one of padding, (B, n), or one of queries "
+            f"{call}(X, mask): mask {entries.shape} may be one of padding, (B, n), or of queries "
             f"and keys, (n, n), for there are {n} sequences of {n} tokens and some token does not "
             "see itself; write padding_mask(mask) for the first, mask[None] for the second"
         )
@@ -215,7 +222,9 @@ def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -
 
 def entries(mask: Any, i: Positions, j: Positions) -> Any:
     """A rule's entries, (n, m) or (B, n, m); an array as it is."""
-    return mask(i[..., :, None], j[..., None, :]) if isinstance(mask, Rule) else mask
+    if not isinstance(mask, Rule):
+        return mask
+    return mg.mark_constant(mask(i[..., :, None], j[..., None, :]))
 
 
 def with_head_axis(mask: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, MissingNameError
 
 __all__ = ["Module"]
 
@@ -173,8 +173,8 @@ class Module:
         owner = vars(self).get(name.removeprefix("grad_"), self)
         if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
             return None if owner is None else owner.grad
-        has = ", ".join(key for key in vars(self) if key[0] != "_")
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}; it has {has}")
+        known = [*dir(type(self)), *vars(self)]
+        raise MissingNameError(f"{type(self).__name__!r} object", name, "LAYER_HABITS", known)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has of this layer: all but the graph of what forward computed and kept."""
@@ -367,9 +367,3 @@ def named(symbol: str, x: Any) -> Any:
 def as_array(x: Any, dtype: DTypeLike | None = None) -> Any:
     """A Tensor as it is; anything else as an array."""
     return x if isinstance(x, mg.Tensor) else np.asanyarray(x, dtype)
-
-
-def check_last(layer: Module, name: str, x: Array, width: int) -> None:
-    """Raise ShapeError unless x's last axis is of this width."""
-    if x.shape[-1:] != (width,):
-        raise ShapeError(f"{type(layer).__name__}: {name} must be (..., {width}), got {x.shape}")

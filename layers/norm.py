@@ -11,9 +11,15 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .basic import check_sizes, parameter
-from .module import Module, check_last
+from .module import Module
 
 __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
+
+
+def check_last(layer: Module, x: mg.Tensor, d: int) -> None:
+    """Raise ShapeError unless x's last axis is of this length."""
+    if x.shape[-1:] != (d,):
+        raise ShapeError(f"{type(layer).__name__}(x): x must end in ({d},), got {x.shape}")
 
 
 class LayerNorm(Module):
@@ -36,7 +42,7 @@ class LayerNorm(Module):
         self.weight, self.bias = parameter(np.ones(d), dtype), parameter(np.zeros(d), dtype)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_last(self, "x", x, self.d)
+        check_last(self, x, self.d)
         return mg.layer_norm(x, self.weight, self.bias, eps=self.eps).named("X_norm")
 
 
@@ -60,7 +66,7 @@ class RMSNorm(Module):
         self.weight = parameter(np.ones(d), dtype)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_last(self, "x", x, self.d)
+        check_last(self, x, self.d)
         return mg.rms_norm(x, self.weight, eps=self.eps).named("X_norm")
 
 

@@ -71,7 +71,7 @@ class SinusoidalPosition(Module):
 
     def forward(self, X: mg.Tensor, positions: ArrayLike | None = None) -> mg.Tensor:
         at = np.arange(X.shape[-2]) if positions is None else positions
-        PE = sinusoidal_encoding(at, self.d_model, self.base).astype(X.dtype)
+        PE = mg.mark_constant(sinusoidal_encoding(at, self.d_model, self.base).astype(X.dtype))
         return mg.add(X, mg.tensor(PE, name="PE")).named("X")
 
 
@@ -94,6 +94,7 @@ class LearnedPosition(Module):
 
     def forward(self, X: mg.Tensor, positions: ArrayLike | None = None) -> mg.Tensor:
         at = np.arange(X.shape[-2]) if positions is None else np.maximum(positions, 0)
+        mg.mark_constant(at)
         if at.max(initial=0) >= self.max_len:
             raise OutOfRangeError(
                 f"LearnedPosition: it has positions 0 to {self.max_len - 1}, got {at.max()}"
@@ -142,7 +143,7 @@ class Rotary(Position):
 
     def tables(self, at: Positions, dtype: DTypeLike) -> tuple[NDArray[Any], ...]:
         angles = at[..., None] * self.theta
-        return np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
+        return tuple(mg.mark_constant(f(angles).astype(dtype)) for f in (np.cos, np.sin))
 
     def turn(self, x: Any, at: Positions, symbol: str = "x") -> Any:
         if x.shape[-1] != 2 * len(self.theta):
@@ -198,7 +199,7 @@ class ALiBi(Position):
 
     def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> Array:
         slopes = alibi_slopes(self.n_heads)[:, None, None]
-        return np.asarray(-slopes * abs(distances(i, j)), Q.dtype)  # (1, h, n, m) or (B, h, n, m)
+        return mg.mark_constant(np.asarray(-slopes * abs(distances(i, j)), Q.dtype))
 
 
 def alibi_slopes(n_heads: int) -> NDArray[np.float64]:
@@ -234,7 +235,7 @@ class T5Bias(Position):
         self.table = parameter(np.zeros((n_buckets, n_heads)), dtype)
 
     def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> mg.Tensor:
-        bucket = t5_bucket(distances(i, j)[:, 0], *self.buckets)
+        bucket = mg.mark_constant(t5_bucket(distances(i, j)[:, 0], *self.buckets))
         b = mg.take(self.table, bucket, axis=0)  # (1, n, m, h) or (B, n, m, h)
         return mg.transpose(b, (0, 3, 1, 2)).named("b")
 
@@ -304,7 +305,7 @@ class TransformerXLPosition(Position):
         delta = -distances(i, j)  # (1, 1, n, m) or (B, 1, n, m)
         low, (d_model, _), (h, _, d_k) = delta.min(), self.W_R.shape, self.u.shape
         PE = sinusoidal_encoding(np.arange(low, delta.max() + 1), d_model).astype(Q.dtype)
-        R = mg.reshape(mg.matmul(PE, self.W_R), (-1, h, d_k))  # a key for each distance
+        R = mg.reshape(mg.matmul(mg.mark_constant(PE), self.W_R), (-1, h, d_k))  # a key for each
         E = mg.matmul(mg.add(Q, self.v), mg.transpose(R, (1, 2, 0)))  # (..., n, D): (q + v) · r
         G = mg.matmul(self.u, mg.swapaxes(K, -1, -2))  # (..., 1, m): u · k
         return mg.scale(gathered(E, delta - low) + G, 1 / sqrt(d_k)).named("S_relative")
@@ -319,8 +320,8 @@ def distances(i: Positions, j: Positions) -> NDArray[np.integer]:
 def gathered(E: mg.Tensor, columns: NDArray[np.integer]) -> mg.Tensor:
     """Entry columns[..., i, j] of each row i of E: (..., n, m)."""
     columns = columns if E.ndim == 4 else columns[0]
-    shape = (*E.shape[:-1], columns.shape[-1])
-    return mg.take_along_axis(E, np.broadcast_to(columns, shape), axis=-1)
+    columns = np.broadcast_to(columns, (*E.shape[:-1], columns.shape[-1]))
+    return mg.take_along_axis(E, mg.mark_constant(columns), axis=-1)
 
 
 def _check_even(call: str, d: int) -> None:

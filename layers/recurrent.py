@@ -277,7 +277,7 @@ def check_sequences(layer: _Recurrent, X: Array, mask: Array | None) -> None:
     """Raise ShapeError unless X is a sequence, or a batch of them, and the mask fits."""
     call, d_in = type(layer).__name__, layer.d_in
     if X.ndim not in (2, 3) or X.shape[-1] != d_in:
-        raise ShapeError(f"{call}: X must be (B, T, {d_in}) or (T, {d_in}), got {X.shape}")
+        raise ShapeError(f"{call}(X): X must be (B, T, {d_in}) or (T, {d_in}), got {X.shape}")
     if mask is not None and (np.shape(mask) != X.shape[:-1] or as_array(mask).dtype != np.bool_):
         raise ShapeError(
             f"{call}: mask must be booleans {X.shape[:-1]}, got {as_array(mask).dtype} "
