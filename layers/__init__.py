@@ -10,6 +10,12 @@ array([[1.  , 0.  , 0.  ],
        [0.33, 0.33, 0.33]])
 """
 
+from types import ModuleType as _ModuleType
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import NoReturn as _NoReturn
+
+from minigrad.errors import MissingNameError as _MissingNameError
+
 from .attention import *
 from .basic import *
 from .cache import *
@@ -25,3 +31,15 @@ from .quantized import *
 from .recurrent import *
 from .tiles import *
 from .transformer import *
+
+_NAMES = sorted(k for k, x in vars().items() if k[0] != "_" and not isinstance(x, _ModuleType))
+if not _TYPE_CHECKING:  # a checker follows the stars
+    __all__ = _NAMES
+
+
+def __dir__() -> list[str]:
+    return [*_NAMES]
+
+
+def __getattr__(name: str) -> _NoReturn:
+    raise _MissingNameError("module 'layers'", name, "FUNCTION_HABITS", _NAMES)

@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError, GradientError, ShapeError
 from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
 from .cache import KVCache
 from .hand_derived import attention_steps
-from .masks import Mask, Positions, Rule, check_square, fit, joined
+from .masks import Mask, MaskRule, Positions, check_square, fit, joined
 from .module import Array, Module, SameArray, as_array, named
 from .positions import Position
 
@@ -84,7 +84,7 @@ def scaled_dot_product_attention(
     >>> O[0, 0]
     array([0.5, 0.5])
     """
-    Q, K, V = as_array(Q), as_array(K), as_array(V)
+    Q, K, V = map(as_array, (Q, K, V))
     call = "scaled_dot_product_attention"
     if min(Q.ndim, K.ndim, V.ndim) < 2:
         raise ShapeError(f"{call}: each is (..., n, d), got {Q.shape}, {K.shape}, {V.shape}")
@@ -158,7 +158,7 @@ class SelfAttention(Attention):
         dtype: DTypeLike = np.float64,
         *,
         project_out: bool = True,
-        mask: Rule | None = None,
+        mask: MaskRule | None = None,
     ) -> None:
         check_sizes("SelfAttention", d_model=d_model, d_k=d_k, d_v=d_v)
         self.keep()
@@ -173,8 +173,8 @@ class SelfAttention(Attention):
             self.W_O, self.b_O = draw_affine(rng, use_bias, dtype, d_v, d_model)
 
     def forward(self, X: Array, mask: Mask | None = None, *, return_weights: bool = False) -> Any:
-        if not isinstance(X, mg.Tensor):
-            return self(X, mask, return_weights=return_weights)  # which makes it a leaf
+        if self._given_array is None:  # called by its name, forward
+            return self(X, mask, return_weights=return_weights)
         i = np.arange(check_input(self, X, mask))
         Q = linear(X, self.W_Q, self.b_Q).named("Q")  # (B, n, d_k)
         K = linear(X, self.W_K, self.b_K).named("K")  # (B, n, d_k)
@@ -233,7 +233,7 @@ class MultiHeadAttention(Attention):
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
         *,
-        mask: Rule | None = None,
+        mask: MaskRule | None = None,
         position: Position | None = None,
         dropout: float = 0.0,
         d_context: int | None = None,
@@ -252,7 +252,8 @@ class MultiHeadAttention(Attention):
             kind = type(position).__name__
             raise ArgumentError(f"MultiHeadAttention: position must be a Position, got {kind}")
         self.keep()
-        self.d_model, self.n_heads, self.n_kv_heads, d_k = d_model, h, h_kv, d_model // h
+        self.d_model, d_k = d_model, d_model // h
+        self.n_heads, self.n_kv_heads = h, h_kv
         self.mask, self.position = checked_rule(self, mask), position
         self.attend = attend or exactly
         self.dtype, rng = np.dtype(dtype), generator(rng)
@@ -272,11 +273,9 @@ class MultiHeadAttention(Attention):
         cache: KVCache | None = None,
         return_weights: bool = False,
     ) -> Any:
-        if not isinstance(X, mg.Tensor):
-            return self(
-                X, mask, context=context, positions=positions, cache=cache,
-                return_weights=return_weights,
-            )  # which makes it a leaf  # fmt: skip
+        if self._given_array is None:  # called by its name, forward
+            keywords = {"context": context, "positions": positions, "cache": cache}
+            return self(X, mask, **keywords, return_weights=return_weights)
         n = check_input(self, X, mask)
         Y = X if context is None else check_context(self, context, X)
         start = 0 if cache is None or context is not None else len(cache)
@@ -318,8 +317,8 @@ class MultiHeadAttention(Attention):
 
     def expect(self, X: Array, Y: Array, M: Any, i: Positions, j: Positions, out: Array) -> None:
         """Say which steps derived by hand hold for this call, or what of it they do not cover."""
-        position, drop, how = self.position, self.drop, self.attend
-        others = [how] if isinstance(how, Module) else []
+        position, drop = self.position, self.drop
+        others: list[Any] = [self.attend] if isinstance(self.attend, Module) else []
         others += [position] if position is not None and position.reads_queries else []
         others += [drop] if drop is not None and drop.training else []
         if others or len(j) > Y.shape[-2]:
@@ -382,9 +381,9 @@ def expect(layer: Attention, **symbols: Any) -> None:
     mg.expect_gradients(attention_steps, layer, **symbols)
 
 
-def checked_rule(layer: Attention, mask: Any) -> Rule | None:
+def checked_rule(layer: Attention, mask: Any) -> MaskRule | None:
     """The layer's own mask. Raises: ArgumentError for an array, which is given to calls."""
-    if not isinstance(mask, Rule | None):
+    if not isinstance(mask, MaskRule | None):
         raise ArgumentError(
             f"{type(layer).__name__}: mask= is a rule that always holds, as causal; give an array "
             f"to the call: layer(X, mask), got {type(mask).__name__}"
@@ -395,8 +394,9 @@ def checked_rule(layer: Attention, mask: Any) -> Rule | None:
 def check_input(layer: Attention, X: Array, mask: Mask | None) -> int:
     """X's length n. Raises: ShapeError for another X, or a mask that could mean two things."""
     call, width = type(layer).__name__, vars(layer)["d_model"]
-    if X.ndim not in (2, 3) or X.shape[-1] != width:
-        raise ShapeError(f"{call}(X): X must be (B, n, {width}) or (n, {width}), got {X.shape}")
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) not in (2, 3) or shape[-1] != width:
+        raise ShapeError(f"{call}(X): X must be (B, n, {width}) or (n, {width}), got {shape}")
     check_square(call, mask, X.shape[:-2], X.shape[-2])
     return X.shape[-2]
 

@@ -29,7 +29,7 @@ __all__ = [
     "seed",
 ]
 
-Seed: TypeAlias = np.random.Generator | int | None
+Seed: TypeAlias = "np.random.Generator | int | None"
 """What layers take as rng: a generator, a seed, or None (see `seed`)."""
 
 Function: TypeAlias = Callable[[Any], Any]

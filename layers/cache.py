@@ -73,5 +73,6 @@ class KVCache:
             j = np.concatenate((self.j, j), axis=-1)
         self.tokens += new
         last = slice(-self.window if self.window else None, None)
-        self.K, self.V, self.j = K[..., last, :], V[..., last, :], j[..., last]
+        self.K, self.V = K[..., last, :], V[..., last, :]
+        self.j = j[..., last]
         return K, V, j

@@ -80,7 +80,8 @@ def flops_by_step(
         d_k, n_heads = None, d_k
     h, d_k, d_v = _widths("count_flops", d_k, d_v, None if n_heads is None else d_model, n_heads)
     check_sizes("count_flops", batch_size=batch_size, seq_len=seq_len, d_model=d_model)
-    B, n, d_model = int(batch_size), int(seq_len), int(d_model)
+    B, n = int(batch_size), int(seq_len)
+    d_model = int(d_model)
     steps = {
         "projections": 2 * B * n * d_model * h * (2 * d_k + d_v),
         "scores": 2 * B * h * n * n * d_k,

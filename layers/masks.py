@@ -21,7 +21,7 @@ from .basic import Seed, check_sizes, generator
 from .module import Array, as_array
 
 __all__ = [
-    "Rule",
+    "MaskRule",
     "causal",
     "combined_mask",
     "create_causal_mask",
@@ -34,7 +34,7 @@ __all__ = [
 Positions: TypeAlias = NDArray[np.integer]
 
 
-class Rule:
+class MaskRule:
     """Whether queries at i see keys at j: rule(i, j). `&` and `|` make one rule of two.
 
     >>> (causal & window(2))(np.arange(3)[:, None], np.arange(3)).astype(int)
@@ -49,39 +49,43 @@ class Rule:
     def __call__(self, i: Positions, j: Positions) -> NDArray[np.bool_]:
         return self.sees(i, j)
 
-    def __and__(self, other: Rule) -> Rule:
-        return Rule(lambda i, j: self(i, j) & other(i, j), f"{self.tex}, {other.tex}")
+    def __and__(self, other: MaskRule) -> MaskRule:
+        return MaskRule(lambda i, j: self(i, j) & other(i, j), f"{self.tex}, {other.tex}")
 
-    def __or__(self, other: Rule) -> Rule:
-        return Rule(lambda i, j: self(i, j) | other(i, j), rf"{self.tex} \text{{ or }} {other.tex}")
+    def __or__(self, other: MaskRule) -> MaskRule:
+        return MaskRule(
+            lambda i, j: self(i, j) | other(i, j), rf"{self.tex} \text{{ or }} {other.tex}"
+        )
 
     def __repr__(self) -> str:
-        return f"Rule({self.tex})"
+        return f"MaskRule({self.tex})"
 
 
-Mask: TypeAlias = mg.Tensor | ArrayLike | Rule
+Mask: TypeAlias = mg.Tensor | ArrayLike | MaskRule
 """True (may attend) or floats to add, broadcastable to the scores; or a rule of positions."""
 
-causal = Rule(lambda i, j: j <= i, r"j \le i")
+causal = MaskRule(lambda i, j: j <= i, r"j \le i")
 """Each query sees its own key and those before."""
 
 
-def window(size: int, dilation: int = 1) -> Rule:
+def window(size: int, dilation: int = 1) -> MaskRule:
     """Keys fewer than `size` tokens away, on both sides; or of each `dilation`-th token.
 
     Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
     """
     check_sizes("window", size=size, dilation=dilation)
     far = size * dilation
-    return Rule(lambda i, j: (abs(i - j) < far) & ((i - j) % dilation == 0), rf"|i - j| \lt {far}")
+    return MaskRule(
+        lambda i, j: (abs(i - j) < far) & ((i - j) % dilation == 0), rf"|i - j| \lt {far}"
+    )
 
 
-def global_tokens(*tokens: int) -> Rule:
+def global_tokens(*tokens: int) -> MaskRule:
     """Tokens that see all keys, and that all queries see: with `window(w) |`, Longformer's."""
-    return Rule(lambda i, j: np.isin(i, tokens) | np.isin(j, tokens), rf"i, j \in {tokens}")
+    return MaskRule(lambda i, j: np.isin(i, tokens) | np.isin(j, tokens), rf"i, j \in {tokens}")
 
 
-def random_tokens(seq_len: int, size: int, rng: Seed = None) -> Rule:
+def random_tokens(seq_len: int, size: int, rng: Seed = None) -> MaskRule:
     """For each query `size` keys drawn at random: with window and global tokens, BigBird's.
 
     Source: Zaheer et al. 2020, section 2, arXiv:2007.14062.
@@ -89,7 +93,7 @@ def random_tokens(seq_len: int, size: int, rng: Seed = None) -> Rule:
     check_sizes("random_tokens", seq_len=seq_len, size=size)
     draws = generator(rng).random((seq_len, seq_len))
     seen = draws.argsort(axis=-1).argsort(axis=-1) < size
-    return Rule(lambda i, j: seen[i, j], r"\text{at random}")
+    return MaskRule(lambda i, j: seen[i, j], r"\text{at random}")
 
 
 # ---------------------------------------------------------------- as arrays
@@ -138,7 +142,7 @@ def padding_mask(
     return additive(real[:, None, :]).astype(dtype, copy=False)
 
 
-def combined_mask(causal: ArrayLike | Rule, padding: ArrayLike) -> NDArray[np.floating]:
+def combined_mask(causal: ArrayLike | MaskRule, padding: ArrayLike) -> NDArray[np.floating]:
     """One additive mask from a causal one, or a rule, and a padding one: their sum.
 
     Shapes: causal (n, n), padding (B, n) or (B, 1, n) → (B, n, n)
@@ -209,7 +213,7 @@ def fit(mask: Mask, shape: tuple[int, ...]) -> Array:
 
 def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -> None:
     """Refuse a mask (n, n) for n sequences that may be one of padding, (B, n), and not of pairs."""
-    if batch != (n,) or n < 2 or isinstance(mask, Rule | None) or np.shape(mask) != (n, n):
+    if batch != (n,) or n < 2 or isinstance(mask, MaskRule | None) or np.shape(mask) != (n, n):
         return
     entries = np.asanyarray(mask)
     if not (entries if entries.dtype == np.bool_ else entries > -np.inf).diagonal().all():
@@ -222,7 +226,7 @@ def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -
 
 def entries(mask: Any, i: Positions, j: Positions) -> Any:
     """A rule's entries, (n, m) or (B, n, m); an array as it is."""
-    if not isinstance(mask, Rule):
+    if not isinstance(mask, MaskRule):
         return mask
     return mg.mark_constant(mask(i[..., :, None], j[..., None, :]))
 

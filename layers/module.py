@@ -78,11 +78,14 @@ class Module:
         kind, first = _described(type(self))  # type: ignore[arg-type]
         is_array = bool(args) and not isinstance(args[0], mg.Tensor)
         if is_array:
+            self._refuse_foreign(args[0])
             X = self._received(args[0], first)
             is_array = isinstance(X, mg.Tensor | np.ndarray)
             args = (X, *args[1:])
         for given in (*args, *kwargs.values()):
-            if isinstance(given, mg.Tensor) and given.is_leaf:
+            if not isinstance(given, mg.Tensor):
+                self._refuse_foreign(given)
+            elif given.is_leaf:
                 mg.mark_parameter(given, held=False)  # data, unless a layer holds it
                 mg.mark_input(given)
         outer = self._given_array
@@ -137,6 +140,18 @@ class Module:
             return array
         dtype = array.dtype if self.dtype is None else self.dtype
         return mg.tensor(array.astype(dtype, copy=False), requires_grad="on demand", name=name)
+
+    def _refuse_foreign(self, given: Any) -> None:
+        """Raise DTypeError for what would lose its gradient, its mask or its meaning here."""
+        call = type(self).__name__
+        if isinstance(given, np.ma.MaskedArray):
+            raise DTypeError(f"{call}: got a masked array, whose mask would be lost; fill it")
+        if isinstance(given, np.ndarray):
+            if given.dtype.kind in "OMm":
+                raise DTypeError(f"{call}: not an array of numbers: its entries are {given.dtype}")
+        elif hasattr(given, "__dlpack__"):
+            kind = f"{type(given).__module__}.{type(given).__name__}"
+            raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
 
     # ---------------------------------------------------------------- attributes
 

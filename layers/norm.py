@@ -38,7 +38,8 @@ class LayerNorm(Module):
 
     def __init__(self, d: int, eps: float = 1e-5, dtype: DTypeLike = np.float64) -> None:
         check_sizes("LayerNorm", d=d)
-        self.d, self.eps, self.dtype = d, eps, np.dtype(dtype)
+        self.d, self.dtype = d, np.dtype(dtype)
+        self.eps = eps
         self.weight, self.bias = parameter(np.ones(d), dtype), parameter(np.zeros(d), dtype)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
@@ -62,7 +63,8 @@ class RMSNorm(Module):
 
     def __init__(self, d: int, eps: float = 1e-5, dtype: DTypeLike = np.float64) -> None:
         check_sizes("RMSNorm", d=d)
-        self.d, self.eps, self.dtype = d, eps, np.dtype(dtype)
+        self.d, self.dtype = d, np.dtype(dtype)
+        self.eps = eps
         self.weight = parameter(np.ones(d), dtype)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
@@ -99,7 +101,8 @@ class BatchNorm(Module):
         momentum: float = 0.1,
     ) -> None:
         check_sizes("BatchNorm", channels=channels)
-        self.channels, self.eps, self.momentum = channels, eps, momentum
+        self.channels = channels
+        self.eps, self.momentum = eps, momentum
         self.dtype = np.dtype(dtype)
         self.weight = parameter(np.ones(channels), dtype)
         self.bias = parameter(np.zeros(channels), dtype)
@@ -143,7 +146,8 @@ class GroupNorm(Module):
             raise ArgumentError(
                 f"GroupNorm: groups must divide channels, got {groups} and {channels}"
             )
-        self.groups, self.eps, self.dtype = groups, eps, np.dtype(dtype)
+        self.groups, self.eps = groups, eps
+        self.dtype = np.dtype(dtype)
         self.weight = parameter(np.ones(channels), dtype)
         self.bias = parameter(np.zeros(channels), dtype)
 

@@ -303,7 +303,8 @@ class TransformerXLPosition(Position):
 
     def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> mg.Tensor:
         delta = -distances(i, j)  # (1, 1, n, m) or (B, 1, n, m)
-        low, (d_model, _), (h, _, d_k) = delta.min(), self.W_R.shape, self.u.shape
+        low, d_model = delta.min(), self.W_R.shape[0]
+        h, _, d_k = self.u.shape
         PE = sinusoidal_encoding(np.arange(low, delta.max() + 1), d_model).astype(Q.dtype)
         R = mg.reshape(mg.matmul(mg.mark_constant(PE), self.W_R), (-1, h, d_k))  # a key for each
         E = mg.matmul(mg.add(Q, self.v), mg.transpose(R, (1, 2, 0)))  # (..., n, D): (q + v) · r

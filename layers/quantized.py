@@ -68,7 +68,8 @@ class QuantizedWeight(Module):
         s = np.where(s == 0, 1, s)
         self.q = mg.tensor(np.rint(wide / s).astype(np.int8))
         self.s = mg.tensor(s.astype(W.dtype))
-        self.bits, self.shape, self.dtype = bits, W.shape, W.dtype
+        self.shape, self.dtype = W.shape, W.dtype
+        self.bits = bits
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self.q.numpy() * self.s.numpy(), dtype)
@@ -97,7 +98,8 @@ class TrainedQuantizedWeight(Module):
 
     def __init__(self, W: mg.Tensor, bits: int = 8) -> None:
         largest_integer(bits)
-        self.W, self.bits, self.shape, self.dtype = W, bits, W.shape, W.dtype
+        self.shape, self.dtype = W.shape, W.dtype
+        self.W, self.bits = W, bits
 
     def product(self, x: Array, b: Array | None) -> Any:
         """x̃ W̃ + b."""

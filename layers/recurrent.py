@@ -43,7 +43,8 @@ class _Cell(Module):
     ) -> None:
         check_sizes(type(self).__name__, d_in=d_in, d_hidden=d_hidden)
         rng, rows = generator(rng), self.gates * d_hidden
-        self.dtype, self.d_in, self.d_hidden = np.dtype(dtype), d_in, d_hidden
+        self.d_in, self.d_hidden = d_in, d_hidden
+        self.dtype = np.dtype(dtype)
 
         def drawn(*shape: int) -> mg.Tensor:
             return parameter(rng.uniform(-1, 1, shape) / sqrt(d_hidden), dtype)
@@ -207,7 +208,8 @@ class _Recurrent(Module):
         check_sizes(call, d_in=d_in, d_hidden=d_hidden, n_layers=n_layers)
         if method not in ("fused", "steps"):
             raise ArgumentError(f'{call}: method must be "fused" or "steps", got {method!r}')
-        rng, self.dtype, self.method = generator(rng), np.dtype(dtype), method
+        rng, self.method = generator(rng), method
+        self.dtype = np.dtype(dtype)
         self.d_in, self.directions = d_in, 1 + bool(bidirectional)
         widths = [d_in] + [self.directions * d_hidden] * (n_layers - 1)
         self.cells = [

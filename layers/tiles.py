@@ -13,7 +13,7 @@ import minigrad as mg
 from minigrad import mask_rules
 from minigrad.errors import ArgumentError
 
-from .masks import Mask, Positions, Rule, fit, joined
+from .masks import Mask, MaskRule, Positions, fit, joined
 
 __all__ = ["in_tiles"]
 
@@ -34,8 +34,8 @@ def in_tiles(
     if drop is not None:
         raise ArgumentError("in_tiles: dropout needs the weights, which tiles never hold")
     in_order = all(at.ndim == 1 and (np.diff(at) == 1).all() for at in (i, j))
-    rules = [mask for mask in masks if isinstance(mask, Rule) and in_order]
-    M = joined(i, j, *[mask for mask in masks if not (isinstance(mask, Rule) and in_order)])
+    rules = [mask for mask in masks if isinstance(mask, MaskRule) and in_order]
+    M = joined(i, j, *[mask for mask in masks if not (isinstance(mask, MaskRule) and in_order)])
     if M is not None:
         M = fit(M, (*Q.shape[:-1], K.shape[-2]))
     rule = _of_blocks(reduce(and_, rules), i[0], j[0]) if rules else None
@@ -48,8 +48,9 @@ class _Blocks(mask_rules.MaskRule):
 
     relative = False
 
-    def __init__(self, rule: Rule, i: int, j: int) -> None:
-        self.rule, self.i, self.j = rule, i, j  # the first positions
+    def __init__(self, rule: MaskRule, i: int, j: int) -> None:
+        self.rule = rule
+        self.i, self.j = i, j  # the first positions
         self.known: dict[tuple[int, ...], Any] = {}
 
     def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:

@@ -74,7 +74,8 @@ class TransformerBlock(Module):
         dtype: DTypeLike = np.float64,
         **attention: Any,
     ) -> None:
-        self.pre_norm, self.dtype, rng = pre_norm, np.dtype(dtype), generator(rng)
+        self.pre_norm, rng = pre_norm, generator(rng)
+        self.dtype = np.dtype(dtype)
         made: dict[str, Any] = {"use_bias": use_bias, "rng": rng, "dtype": dtype}
         of_attention = made | {"dropout": attention_dropout}
         self.norm_1 = norm(d_model, dtype=dtype)

@@ -31,7 +31,7 @@ def test_no_module_hides_a_public_name_and_what_extending_takes_stands_apart():
     assert re.fullmatch(r"\d+\.\d+\.\d+", minigrad.__version__)
 
 
-@pytest.mark.parametrize("package", [minigrad, layers])
+@pytest.mark.parametrize("package", [minigrad])
 def test_names_that_come_later_are_those_that_their_modules_list(package):
     """Or imports from a module would find what the package does not offer."""
     for module, names in package._LATER.items():
@@ -43,7 +43,7 @@ def test_names_that_come_later_are_those_that_their_modules_list(package):
 
 
 @pytest.mark.parametrize(
-    "name", ["minigrad.check", "minigrad.optim", "layers.rotary", "layers.transformer"]
+    "name", ["minigrad.check", "minigrad.optim", "layers.positions", "layers.transformer"]
 )
 def test_a_module_is_found_without_an_import_of_its_own(name):
     assert in_a_fresh_interpreter(f"import minigrad, layers; print({name}.__name__)") == name
@@ -60,19 +60,18 @@ def test_importing_costs_numpy_alone_and_no_more_than_most_programs_need():
     assert packages <= {"minigrad", "layers", "numpy", *sys.stdlib_module_names}
     late = ("views", "distributed", "fast.compiler", "check", "optim", "data", "saving", "cli")
     assert not {f"minigrad.{name}" for name in late} & set(loaded)
-    assert not {f"layers.{name}" for name in ("transformer", "rotary", "cost")} & set(loaded)
 
 
 def test_layers_have_a_name_that_a_file_of_the_users_does_not_hide(tmp_path):
     code = (
         "import sys\n"
         "sys.path.insert(0, {folder!r})\n"
-        "import minigrad.layers.rotary\n"
+        "import minigrad.layers.positions\n"
         "from minigrad.layers import Linear\n"
         "import layers\n"
         "print(Linear(2, 3, rng=0).W.shape, getattr(layers, 'Linear', None) is Linear)\n"
-        "print(sum(m.endswith('layers.rotary') for m in {{*map(str, sys.modules)}}))\n"
-        "print(len({{id(m) for n, m in sys.modules.items() if n.endswith('layers.linear')}}))\n"
+        "print(sum(m.endswith('layers.positions') for m in {{*map(str, sys.modules)}}))\n"
+        "print(len({{id(m) for n, m in sys.modules.items() if n.endswith('layers.basic')}}))\n"
     )
     assert in_a_fresh_interpreter(code.format(folder=str(tmp_path))).split("\n") == [
         "(2, 3) True", "2", "1",
