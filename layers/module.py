@@ -145,7 +145,7 @@ class Module:
         """Raise DTypeError for what would lose its gradient, its mask or its meaning here."""
         call = type(self).__name__
         if isinstance(given, np.ma.MaskedArray):
-            raise DTypeError(f"{call}: got a masked array, whose mask would be lost; fill it")
+            raise DTypeError(f"{call}: got a masked array, whose mask would be lost; x.filled(0.0)")
         if isinstance(given, np.ndarray):
             if given.dtype.kind in "OMm":
                 raise DTypeError(f"{call}: not an array of numbers: its entries are {given.dtype}")

@@ -62,8 +62,8 @@ LAYER_HABITS = """
 register_buffer | buffers = ("mean",) | A class attribute; then self.mean = mg.tensor(array), which is saved and not trained.
 register_parameter | model.scale = mg.tensor(np.ones(3), requires_grad=True) | Assigning it is enough.
 add_module, register_module | model.extra = Linear(3, 3) | Assigning it is enough.
-children | [child for _, child in model.named_children()] | Each with its name.
-apply | [layer.requires_grad_(False) for layer in model.modules()] | A loop over all modules.
+children | [child for _, child in model.named_modules()] | Each with its path.
+apply | [layer.freeze() for layer in model.modules()] | A loop over all modules.
 cpu, cuda, device | model | Leave it out: every tensor is in the computer's own memory.
 float, double, half, bfloat16 | model.to(np.float32) | In place, for parameters and what layers cast inputs to.
 weight | layer.W | x W, of shape (d_in, d_out): PyTorch's is the transpose.
@@ -139,15 +139,15 @@ ReLU, Activation | Sequential(Linear(3, 5), mg.relu, Linear(5, 2)) | Functions s
 Tanh, Sigmoid, GELU, SiLU, Softmax, LogSoftmax, LeakyReLU, ELU, Softplus, Mish | Sequential(Linear(3, 5), mg.tanh) | Functions stand between layers as they are: mg.tanh, mg.sigmoid, mg.gelu, mg.silu, mg.softmax, …
 Lambda, Reshape, Permute, Unflatten, Residual | Sequential(lambda x: x * 2) | Any function of a tensor is a layer.
 MultiheadAttention | layers.MultiHeadAttention(8, 2) | d_model and n_heads; it returns one tensor, and (out, weights) with return_weights=True.
-MultiHeadSelfAttention, CausalSelfAttention, causal_self_attention | layers.MultiHeadAttention(8, 2, is_causal=True) | Without is_causal=True, every position sees every other.
-TransformerEncoderLayer | layers.TransformerBlock(8, 2) | Pre-norm unless norm_order="post".
+MultiHeadSelfAttention, CausalSelfAttention, causal_self_attention | layers.MultiHeadAttention(8, 2, mask=layers.causal) | Without it, every position sees every other.
+TransformerEncoderLayer | layers.TransformerBlock(8, 2) | Pre-norm unless pre_norm=False.
 TransformerEncoder, Transformer | layers.Encoder(2, 8, 2) | n_layers, d_model, n_heads.
-TransformerDecoderLayer | layers.DecoderBlock(8, 2) | Self-attention, attention to a context, feed-forward.
+TransformerDecoderLayer | layers.TransformerBlock(8, 2, cross=True) | Self-attention, attention to a context, feed-forward.
 TransformerDecoder | layers.Decoder(2, 8, 2) | n_layers, d_model, n_heads.
 BatchNorm1d, BatchNorm2d, BatchNorm3d, BatchNormalization | layers.BatchNorm(3) | One for any number of axes after the channels.
 LayerNormalization | layers.LayerNorm(8) | Over the last axis.
 Dropout1d, Dropout2d, Dropout3d | layers.Dropout(0.1) | Entry by entry.
-Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder, CrossEntropyLoss, cross_entropy_loss, L1Loss, MSELoss, HuberLoss, Identity | from minigrad import layers | Layers stand in layers.
+Linear, Module, Embedding, LSTM, GRU, RNN, Conv1d, Conv2d, LayerNorm, BatchNorm, Sequential, SelfAttention, MultiHeadAttention, TransformerBlock, Encoder | from minigrad import layers | Layers stand in layers.
 Adam, AdamW, RMSprop, SGD, clip_grad_norm, schedule | mg.optim.Adam(model.parameters(), lr=1e-3) | Optimizers stand in mg.optim.
 batches | mg.data.batches(np.ones((4, 2)), batch_size=2) | It stands in mg.data.
 Dense | Linear(3, 2) | d_in and d_out.
@@ -185,8 +185,7 @@ attn_mask, key_padding_mask, src_mask, attention_mask, src_key_padding_mask, tgt
 need_weights | return_weights |
 key, value, memory, encoder_hidden_states | context | Keys and values both come from it
 return_attention, output_attentions | return_weights |
-causal | is_causal |
-norm_first | norm_order | "pre" or "post"
+norm_first | pre_norm |
 min, a_min | low |
 max, a_max | high |
 atol, rtol | tolerance |
@@ -213,7 +212,7 @@ device, pin_memory, non_blocking, num_workers, memory_format | | leave it out: e
 inplace, out | | leave it out: ops never write to their inputs
 training, train | | leave it out: call dropout only while training, or use layers.Dropout with model.eval()
 approximate_, size_average, reduce | reduction |
-reduction, ignore_index, label_smoothing, weight | | layers.cross_entropy_loss(logits, targets, ignore_index=0, reduction="sum") has it, and label_smoothing= and weight=
+reduction, weight | | the loss is a mean; write what else in a line of ops
 start_dim, end_dim | | write x.reshape(len(x), -1), or layers.Flatten()
 activation | | put a function behind the layer: Sequential(Linear(3, 4), mg.relu)
 allow_unused | | leave it out: of an unused input the gradient is zeros
@@ -234,7 +233,6 @@ values, indices = x.max(1) | x.max(axis=1), x.argmax(axis=1) | Each by itself.
 x.std(), x.var() divide by n - 1 | mg.std(x, ddof=1), mg.var(x, ddof=1) | NumPy's: by n unless ddof says otherwise.
 parameter groups that spare biases and norms the weight decay | mg.optim.AdamW([{"parameters": [layer.W]}, {"parameters": [layer.b], "weight_decay": 0.0}]) | Dicts of parameters and the settings that differ.
 nn.Linear keeps W as (out, in) | Linear(3, 2).W.shape | (d_in, d_out): x W, not x Wᵀ: transpose PyTorch's weights.
-classes at axis 1 in cross_entropy | layers.cross_entropy_loss(image, targets[:, None, None] % 3 * np.ones((1, 4, 4), int), axis=1) | Classes are the last axis unless axis= says otherwise.
 x += y writes into x | x = x * 2 | It makes a new tensor, as x = x + y does; only within mg.no_grad() does it write, into a leaf.
 x.grad.zero_() | optimizer.zero_grad() | x.grad is an array or None.
 weights.round() of a tensor | layer.attention_weights.round(2) | attention_weights is an array; x.numpy().round(2) of any tensor.

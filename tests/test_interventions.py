@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import minigrad as mg
-from layers import LanguageModel, MultiHeadAttention
+from layers import LanguageModel, MultiHeadAttention, in_tiles
 from minigrad.engine.context import current
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from minigrad.optim import SGD
@@ -339,7 +339,7 @@ def test_a_name_that_comes_after_the_first_use_is_an_error(around):
 
 
 def test_weights_that_tiles_never_hold_are_an_error_that_names_the_method():
-    layer = MultiHeadAttention(6, 3, method="tiled", rng=0)
+    layer = MultiHeadAttention(6, 3, attend=in_tiles, rng=0)
     with pytest.raises(ArgumentError, match='no A; method="exact" has'), mg.ablate("A"):
         layer(np.ones((1, 5, 6)))
 

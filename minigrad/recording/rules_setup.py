@@ -22,7 +22,7 @@ REMEDIES = {
     "input scale": "inputs of mean 0 and size 1: (x - x.mean(axis=0)) / x.std(axis=0)",
     "broadcast": "the same shape for both: out.reshape((-1,))",
     "constant inputs": "look at how batches are made",
-    "sees the future": "is_causal=True, or mask=layers.create_causal_mask(n)",
+    "sees the future": "mask=layers.causal, or layers.create_causal_mask(n)",
     "evaluation mode": "model.train() before training",
     "random in evaluation": "model.eval() before evaluating, model.train() after it",
 }

@@ -23,7 +23,7 @@ import os
 from dataclasses import dataclass
 import numpy as np
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention
+from layers import MultiHeadAttention, SelfAttention, in_tiles
 
 """
 LOSS = """
@@ -183,7 +183,7 @@ def test_attention_that_is_not_seen_says_why(own):
     code = """
         def tiled():
             X = mg.tensor(np.random.default_rng(0).normal(size=(1, 3, 4)), requires_grad=True)
-            return mg.sum(MultiHeadAttention(4, 2, method="tiled", rng=0)(X))
+            return mg.sum(MultiHeadAttention(4, 2, attend=in_tiles, rng=0)(X))
         tiled.tokens = ["a", "b", "c"]
         """
     ran = own(code, "tiled")

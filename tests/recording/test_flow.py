@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, MultiHeadAttention, Sequential
+from layers import Linear, MultiHeadAttention, Sequential, causal
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, clip_grad_norm
 from minigrad.recording.measures import cosine, saturation
@@ -170,11 +170,9 @@ def test_how_much_saturates_is_what_the_op_declares(name, out, settings, share):
     assert saturation(mg.registry[name], out, settings) == share
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_heads_of_uniform_weights_agree_and_have_all_the_entropy_that_the_mask_leaves(
-    rng, is_causal
-):
-    layer, x = MultiHeadAttention(8, 2, is_causal=is_causal, rng=rng), rng.normal(size=(3, 5, 8))
+@pytest.mark.parametrize("mask", [None, causal])
+def test_heads_of_uniform_weights_agree_and_have_all_the_entropy_that_the_mask_leaves(rng, mask):
+    layer, x = MultiHeadAttention(8, 2, mask=mask, rng=rng), rng.normal(size=(3, 5, 8))
     flow = watched(layer, lambda step: mg.mean(layer(x) ** 2))
     (drawn,) = [row for row in flow.samples[0].rows.values() if "entropy" in row]
     assert 0 < drawn["entropy"] < 0.9999

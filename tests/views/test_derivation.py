@@ -193,7 +193,7 @@ def that_nothing_requires_a_gradient(rng):
 
 @says(never=["rules it would apply"])
 def no_promise_of_rules_for_a_decoding_step(rng):
-    layer = layers.MultiHeadAttention(6, 3, rng=rng, is_causal=True)
+    layer = layers.MultiHeadAttention(6, 3, rng=rng, mask=layers.causal)
 
     def loss():
         with mg.no_grad():
@@ -239,7 +239,7 @@ def what_came_out_by_the_names_of_the_picture(rng):
     return lambda: mg.sum(second(mg.tanh(first(x))))
 
 
-@says(r"S_{\mathrm{biased}} &= S + c &&", r"C &= \mathrm{reshape}", never=["C^{("])
+@says(r"S_{\mathrm{masked}} &= S + c &&", r"C &= \mathrm{reshape}", never=["C^{("])
 def a_constant_without_a_name_by_no_letter_of_a_layer(rng):
     layer = layers.MultiHeadAttention(6, 3, rng=rng, position=layers.ALiBi(3))
     return lambda: mg.mean(layer(rng.normal(size=(2, 7, 6))) ** 2)

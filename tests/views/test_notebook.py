@@ -75,26 +75,6 @@ def test_any_tensor_is_small(shape):
     assert len(html) < 8_000
 
 
-def test_a_module_and_a_list_of_parameters_are_tables_of_them(trained):
-    model, _ = trained
-    assert model._repr_mimebundle_()["text/plain"] == repr(model)
-    found = model.parameters()
-    assert isinstance(found, list)
-    names = [name for name, _ in model.named_parameters()], [one.name for one in found]
-    for thing, wanted in zip((model, found), names, strict=True):
-        rows = cells(thing)[1:]
-        assert [row[0] for row in rows] == wanted
-        assert all(row[3] != "–" for row in rows)  # each has a gradient
-
-
-def test_a_module_without_parameters_is_its_name():
-    class Twice(layers.Module):
-        def forward(self, x):
-            return x * 2
-
-    assert said(Twice()) == "Twice 0 parameters"
-
-
 # ---------------------------------------------------------------- what else shows as HTML
 
 

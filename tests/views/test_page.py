@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import SelfAttention
+from layers import MultiHeadAttention, SelfAttention
 from minigrad.errors import ArgumentError
 from minigrad.views.formula import mathml
 from minigrad.views.page import page_html
@@ -191,7 +191,7 @@ def test_attention_figures_agree_with_numpy_and_masked_cells_are_those_forbidden
 def test_a_query_is_decisive_if_the_loss_depends_on_it_and_on_no_other(rng, n, read, decisive):
     with mg.trace() as t:
         x, context = (rng.normal(size=(2, size, 5)) for size in (n, 7))
-        out = SelfAttention(5, 3, 2, rng=rng)(x, context=context)
+        out = MultiHeadAttention(5, 1, rng=rng)(x, context=context)
         mg.mean(out[:, read] ** 2).backward()
     (found,) = record_of(page_html(t))["attention"]
     assert found.get("decisive_query") == decisive
