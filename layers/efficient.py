@@ -119,7 +119,7 @@ def _parted(
     """Whether a rule is `causal`; and e^M of each key by the arrays, (B, 1, m, 1), or None."""
     call = type(how).__name__
     rules = [mask for mask in masks if isinstance(mask, MaskRule)]
-    if drop is not None or any(rule is not causal for rule in rules):
+    if drop is not None or any(rule != causal for rule in rules):
         raise ArgumentError(
             f"{call}: keys are summed once for all queries, so a rule can only be `causal`, and "
             "there are no weights to drop"

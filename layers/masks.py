@@ -8,6 +8,7 @@ the same rule serves whole sequences, steps after a cache, and attention in tile
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -34,8 +35,11 @@ __all__ = [
 Positions: TypeAlias = NDArray[np.integer]
 
 
+@dataclass(frozen=True)
 class MaskRule:
     """Whether queries at i see keys at j: rule(i, j). `&` and `|` make one rule of two.
+
+    Args: sees: a function of i, j and the settings. Rules of equal settings are equal.
 
     >>> (causal & window(2))(np.arange(3)[:, None], np.arange(3)).astype(int)
     array([[1, 0, 0],
@@ -43,28 +47,49 @@ class MaskRule:
            [0, 1, 1]])
     """
 
-    def __init__(self, sees: Callable[[Any, Any], Any], tex: str) -> None:
-        self.sees, self.tex = sees, tex
+    sees: Callable[..., Any]
+    tex: str
+    settings: tuple[Any, ...] = ()
 
-    def __call__(self, i: Positions, j: Positions) -> NDArray[np.bool_]:
-        return self.sees(i, j)
+    def __call__(self, i: Positions, j: Positions) -> Any:
+        return self.sees(i, j, *self.settings)
 
     def __and__(self, other: MaskRule) -> MaskRule:
-        return MaskRule(lambda i, j: self(i, j) & other(i, j), f"{self.tex}, {other.tex}")
+        return MaskRule(_both, f"{self.tex}, {other.tex}", (self, other))
 
     def __or__(self, other: MaskRule) -> MaskRule:
-        return MaskRule(
-            lambda i, j: self(i, j) | other(i, j), rf"{self.tex} \text{{ or }} {other.tex}"
-        )
-
-    def __repr__(self) -> str:
-        return f"MaskRule({self.tex})"
+        return MaskRule(_either, rf"{self.tex} \text{{ or }} {other.tex}", (self, other))
 
 
 Mask: TypeAlias = mg.Tensor | ArrayLike | MaskRule
 """True (may attend) or floats to add, broadcastable to the scores; or a rule of positions."""
 
-causal = MaskRule(lambda i, j: j <= i, r"j \le i")
+
+def _both(i: Positions, j: Positions, first: MaskRule, second: MaskRule) -> Any:
+    return first(i, j) & second(i, j)
+
+
+def _either(i: Positions, j: Positions, first: MaskRule, second: MaskRule) -> Any:
+    return first(i, j) | second(i, j)
+
+
+def _not_later(i: Positions, j: Positions) -> Any:
+    return j <= i
+
+
+def _near(i: Positions, j: Positions, size: int, dilation: int) -> Any:
+    return (abs(i - j) < size * dilation) & ((i - j) % dilation == 0)
+
+
+def _of_tokens(i: Positions, j: Positions, *tokens: int) -> Any:
+    return np.isin(i, tokens) | np.isin(j, tokens)
+
+
+def _listed(i: Positions, j: Positions, n: int, table: bytes) -> Any:
+    return np.frombuffer(table, np.bool_).reshape(n, n)[i, j]
+
+
+causal = MaskRule(_not_later, r"j \le i")
 """Each query sees its own key and those before."""
 
 
@@ -74,15 +99,12 @@ def window(size: int, dilation: int = 1) -> MaskRule:
     Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
     """
     check_sizes("window", size=size, dilation=dilation)
-    far = size * dilation
-    return MaskRule(
-        lambda i, j: (abs(i - j) < far) & ((i - j) % dilation == 0), rf"|i - j| \lt {far}"
-    )
+    return MaskRule(_near, rf"|i - j| \lt {size * dilation}", (size, dilation))
 
 
 def global_tokens(*tokens: int) -> MaskRule:
     """Tokens that see all keys, and that all queries see: with `window(w) |`, Longformer's."""
-    return MaskRule(lambda i, j: np.isin(i, tokens) | np.isin(j, tokens), rf"i, j \in {tokens}")
+    return MaskRule(_of_tokens, rf"i, j \in {tokens}", tokens)
 
 
 def random_tokens(seq_len: int, size: int, rng: Seed = None) -> MaskRule:
@@ -91,9 +113,9 @@ def random_tokens(seq_len: int, size: int, rng: Seed = None) -> MaskRule:
     Source: Zaheer et al. 2020, section 2, arXiv:2007.14062.
     """
     check_sizes("random_tokens", seq_len=seq_len, size=size)
-    draws = generator(rng).random((seq_len, seq_len))
-    seen = draws.argsort(axis=-1).argsort(axis=-1) < size
-    return MaskRule(lambda i, j: seen[i, j], r"\text{at random}")
+    order = generator(rng).random((seq_len, seq_len)).argsort(axis=-1)
+    table = order.argsort(axis=-1) < size
+    return MaskRule(_listed, r"\text{at random}", (seq_len, table.tobytes()))
 
 
 # ---------------------------------------------------------------- as arrays
@@ -182,10 +204,10 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
         return found[0] if found else None
     if any(mask.ndim == 4 for mask in found):
         found = [with_head_axis(mask) for mask in found]
-    return reduce(_both, [x if isinstance(x, mg.Tensor) else mg.tensor(x) for x in found])
+    return reduce(_joined, [x if isinstance(x, mg.Tensor) else mg.tensor(x) for x in found])
 
 
-def _both(M: Any, other: Any) -> Any:
+def _joined(M: Any, other: Any) -> Any:
     """What two masks let see, and the sum of what they add."""
     if other.dtype == np.bool_:
         M, other = other, M

@@ -2,11 +2,10 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import MultiHeadAttention, SelfAttention, create_causal_mask, padding_mask
+from layers import MultiHeadAttention, create_causal_mask, in_tiles, padding_mask
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import attention as tiles
 from minigrad.fast.tiles import kernels
@@ -14,8 +13,7 @@ from minigrad.fast.tiles import kernels
 pytest.importorskip("threadpoolctl")
 
 LAYERS = {
-    "one head": partial(SelfAttention, 12, 5, 3, rng=7),
-    "one head, no bias": partial(SelfAttention, 12, 5, 3, False, rng=7),
+    "one head": partial(MultiHeadAttention, 12, 1, rng=7),
     "many heads": partial(MultiHeadAttention, 12, 6, rng=7),
     "grouped heads": partial(MultiHeadAttention, 12, 6, 2, True, rng=7),
     "one key-value head": partial(MultiHeadAttention, 12, 6, 1, rng=7),
@@ -27,7 +25,7 @@ MASKS = {"none": None, "causal": create_causal_mask(7), "padding": padding_mask(
 @pytest.mark.parametrize("kind", MASKS)
 def test_a_trace_of_tiles_measures_all_that_exists(rng, name, kind):
     """∂Q, ∂K, ∂V, ∂X and the weights' against the hand-derived steps; S and A are not there."""
-    layer = LAYERS[name](method="tiled")
+    layer = LAYERS[name](attend=in_tiles)
     X = mg.tensor(rng.standard_normal((2, 7, 12)), requires_grad=True, name="X")
     with mg.trace() as t:
         layer(X, MASKS[kind]).sum().backward()
@@ -53,21 +51,7 @@ def test_a_wrong_tile_fails_the_trace_s_check(rng, monkeypatch, module, name, fe
         return dq * 1.001, dk, dv
 
     monkeypatch.setattr(module, name, wrong)
-    layer = LAYERS["one head"](method="tiled")
+    layer = LAYERS["one head"](attend=in_tiles)
     with LIMITS.changed(one_tile_scores=few), mg.trace() as t:
         layer(mg.tensor(rng.standard_normal((2, 7, 12)), requires_grad=True)).sum().backward()
     assert not t.check().ok
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_auto_goes_in_tiles_where_that_is_faster_whoever_looks(rng, name):
-    layer = LAYERS[name](method="auto")
-    X = rng.standard_normal((2, 7, 12))
-    small = layer(X).numpy()
-    assert layer.attention_weights is not None
-    with LIMITS.changed(tiled_scores=2 * 7 * 7):
-        np.testing.assert_allclose(layer(X).numpy(), small, rtol=1e-12, atol=1e-13)
-        assert layer.attention_weights is None
-        with mg.trace() as t:
-            layer(mg.tensor(X, requires_grad=True))
-    assert sum(entry.op == "tiled_attention" for entry in t) == 1

@@ -15,14 +15,15 @@ from layers import (
     LSTM,
     BatchNorm,
     Conv2d,
-    CrossEntropyLoss,
     Linear,
     MultiHeadAttention,
     SelfAttention,
     Sequential,
     TransformerBlock,
+    causal,
     create_causal_mask,
-    scaled_dot_product_attention,
+    in_tiles,
+    window,
 )
 from minigrad.errors import ArgumentError
 from tests.compare import assert_same
@@ -72,20 +73,6 @@ def test_averages_of_a_batch_norm_move_as_they_do_eagerly(rng):
     assert not compiled.reasons
 
 
-@pytest.mark.parametrize(("axis", "settings"), [(-1, {}), (1, {"ignore_index": 0})])
-def test_a_loss_of_classes_is_compiled(axis, settings):
-    logits = mg.tensor(draw(7, 3, 5), requires_grad=True)
-    loss_of = CrossEntropyLoss(axis=axis, **settings)
-    classes = np.arange(7 * 5).reshape(7, 5)[:, : 15 // logits.shape[axis]]
-
-    def step(classes):
-        loss = loss_of(logits, classes)
-        loss.backward()
-        return loss
-
-    assert_compiles(step, [logits], *[(classes * k % 3,) for k in (1, 2, 1)])
-
-
 # ---------------------------------------------------------------- attention
 
 MASKS = {
@@ -106,7 +93,7 @@ ATTENTION = {
 @pytest.mark.parametrize(("kind", "mask"), [(kind, mask) for kind in ATTENTION for mask in MASKS])
 def test_attention_equals_eager(kind, mask):
     x = mg.tensor(draw(2, N, 6), requires_grad=True, name="X")
-    layer = ATTENTION[kind](rng=0, method="exact")
+    layer = ATTENTION[kind](rng=0)
     model = partial(layer, mask=MASKS[mask])
     step = training(model, draw(2, N, 6, seed=1)[..., : layer.W_O.shape[1]])
     leaves = [x, *layer.parameters()]
@@ -114,10 +101,10 @@ def test_attention_equals_eager(kind, mask):
 
 
 MASKED = {
-    "causal": partial(MultiHeadAttention, 6, 2, is_causal=True),
-    "window": partial(MultiHeadAttention, 6, 2, is_causal=True, window=3),
-    "tiles": partial(MultiHeadAttention, 6, 2, is_causal=True, method="tiled"),
-    "window of tiles": partial(MultiHeadAttention, 6, 2, window=3, method="tiled"),
+    "causal": partial(MultiHeadAttention, 6, 2, mask=causal),
+    "window": partial(MultiHeadAttention, 6, 2, mask=causal & window(3)),
+    "tiles": partial(MultiHeadAttention, 6, 2, mask=causal, attend=in_tiles),
+    "window of tiles": partial(MultiHeadAttention, 6, 2, mask=window(3), attend=in_tiles),
     "LSTM": partial(LSTM, 6, 4, 2, True),
     "LSTM step by step": partial(LSTM, 6, 4, method="steps"),
 }
@@ -148,25 +135,10 @@ def test_a_mask_is_another_at_each_call(kind, additive):
     assert_compiles(training(model), [x, *layer.parameters()], *((x, mask) for mask in masks))
 
 
-@pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize("heads", [(), (3,)], ids=["one head", "three"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_causal_attention_without_a_layer_is_compiled_for_each_offset(heads, masked):
-    Q, K, V = (mg.tensor(draw(2, *heads, N, 4, seed=k), requires_grad=True) for k in range(3))
-
-    def step(mask, offset):
-        O, A = scaled_dot_product_attention(Q, K, V, mask, is_causal=True, offset=offset)
-        (O * O).sum().backward()
-        return A
-
-    masks = [draw(2, N, N, seed=k) > -0.8 if masked else None for k in range(4)]
-    assert_compiles(step, [Q, K, V], *zip(masks, (0, 0, 2, 2), strict=True), programs=2)
-
-
-@pytest.mark.parametrize("method", ["exact", "tiled"])
+@pytest.mark.parametrize("attend", [None, in_tiles])
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
-    layer = SelfAttention(6, 2, 3, rng=0, method=method)
+def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, attend):
+    layer = MultiHeadAttention(6, 2, rng=0, attend=attend)
     x, mask = mg.tensor(np.ones((2, N, 6))), create_causal_mask(N)
     step = mg.compile(training(layer))
     step(x, mask.copy())
@@ -180,7 +152,7 @@ def test_a_mask_with_nan_is_refused_at_a_later_call_too(wrong, method):
 @pytest.mark.parametrize("size", [7, 211])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-3), ("f8", 1e-10)])
 def test_a_block_is_followed_into_every_rule_of_its_backward(dtype, tolerance, size):
-    block = TransformerBlock(6, 2, rng=0, dtype=dtype, activation="gelu")
+    block = TransformerBlock(6, 2, rng=0, dtype=dtype, activation=mg.gelu)
     x = mg.tensor(draw(2, size, 6, dtype=dtype), requires_grad=True, name="X")
     step = training(block, draw(2, size, 6, seed=1, dtype=dtype))
     run = assert_compiles(step, [x, *block.parameters()], *[(x,)] * 3, tolerance=tolerance)
