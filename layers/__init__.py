@@ -14,7 +14,7 @@ from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import NoReturn as _NoReturn
 
-from minigrad.errors import MissingNameError as _MissingNameError
+from minigrad.habits import missing as _missing
 
 from .attention import *
 from .basic import *
@@ -42,4 +42,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> _NoReturn:
-    raise _MissingNameError("module 'layers'", name, "FUNCTION_HABITS", _NAMES)
+    raise _missing("module 'layers'", name, _NAMES)

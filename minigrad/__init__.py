@@ -53,7 +53,7 @@ __version__ = "0.1.0"
 _import_module("minigrad.fast")
 
 _LATER = {
-    "check": "compare gradcheck",
+    "check": "gradcheck",
     "data": "",
     "interventions": "ablate capture record replace",
     "optim": "",

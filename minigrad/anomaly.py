@@ -80,7 +80,7 @@ def _may_mask(value: Any) -> bool:
     """Whether -inf in a result may be on purpose, because this operand is a mask."""
     if not isinstance(value, np.ndarray | float):
         return False
-    return getattr(value, "dtype", None) == bool or bool((np.asarray(value) == -np.inf).any())
+    return getattr(value, "dtype", None) == np.bool_ or bool((np.asarray(value) == -np.inf).any())
 
 
 def _error(

@@ -24,7 +24,7 @@ from .engine.observer import Observer
 from .engine.op import Op
 from .engine.tensor import Tensor
 
-__all__ = ["Comparison", "check_rules", "compare", "gradcheck"]
+__all__ = ["gradcheck"]
 
 Array: TypeAlias = NDArray[Any]
 

@@ -8,8 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from .engine.errors import MissingNameError
 from .engine.refusals import runs
+from .habits import missing
 
 __all__ = ["in_a_notebook", "lazy_imports", "missing_name", "public_names"]
 
@@ -19,9 +19,7 @@ def missing_name(module: str, name: str) -> AttributeError | ImportError:
 
     In `from module import name` it is an ImportError, as Python would drop the text of another.
     """
-    error = MissingNameError(
-        f"module {module!r}", name, "FUNCTION_HABITS", sys.modules[module].__all__
-    )
+    error = missing(f"module {module!r}", name, sys.modules[module].__all__)
     if runs(sys._getframe(2), "IMPORT_FROM"):
         return ImportError(str(error), name=name)
     return error
@@ -47,7 +45,7 @@ def lazy_imports(
 
     Args: names: by module, its names. `dir()` shows the package's `__all__`.
 
-    >>> find, everything = lazy_imports("minigrad", {"check": "compare gradcheck"})
+    >>> find, everything = lazy_imports("minigrad", {"check": "gradcheck"})
     >>> find("gradcheck").__module__, "compare" in everything()
     ('minigrad.check', True)
     """

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .arguments import refuse_masked
 from .context import current
-from .errors import DTypeError, GradientError, MissingNameError, ShapeError
+from .errors import DTypeError, GradientError, ShapeError
 from .listener import Listener, notify
 from .op import Axes
 from .refusals import runs
@@ -69,7 +69,9 @@ class ForeignName:
         self.name = name
 
     def __get__(self, tensor: Tensor | None, kind: type) -> NoReturn:
-        raise MissingNameError("'Tensor' object", self.name, "TENSOR_HABITS")
+        from .. import habits  # which knows the errors of the engine
+
+        raise habits.missing("'Tensor' object", self.name)
 
 
 class ForeignNames:

@@ -4,8 +4,6 @@ Each class also inherits the built-in error a NumPy user would expect, so `excep
 works.
 """
 
-from collections.abc import Iterable
-
 __all__ = [
     "ArgumentError",
     "CompileWarning",
@@ -53,21 +51,7 @@ class DeclarationError(MinigradError, TypeError):
 
 
 class MissingNameError(MinigradError, AttributeError):
-    """A name that does not exist; its text says what to write instead.
-
-    The text is made only when the error is shown, so `hasattr` stays quick.
-    """
-
-    def __init__(self, owner: str, name: str, table: str, offered: Iterable[str] = ()) -> None:
-        super().__init__(owner, name, table, offered)
-
-    def __str__(self) -> str:
-        from .. import habits
-
-        owner, name, table, offered = self.args
-        offered = [other for other in offered if other[0] != "_"]
-        remedy = habits.for_name(name, getattr(habits, table), offered)
-        return f"{owner} has no attribute {name!r}" + (f"; {remedy}" if remedy else "")
+    """A name that does not exist; where another library has it, the text says what to write."""
 
 
 class GradientError(MinigradError, RuntimeError):

@@ -1,7 +1,4 @@
-"""Errors of calls: what to write for a keyword that is not there, and short tracebacks.
-
-The remedies stand in the table of `minigrad.habits`, which is read only once an error is raised.
-"""
+"""Errors of calls, and short tracebacks."""
 
 from __future__ import annotations
 
@@ -46,16 +43,13 @@ def unknown_keyword(
 ) -> DTypeError | None:
     """The error of a call with a keyword that it does not have; None if it has them all.
 
-    Args: others: the call takes other keywords too, so refuse only those of other libraries.
+    Args: others: the call takes other keywords too.
     """
-    from ..habits import for_keyword, is_habit
-
     offered = [*offered]
     for name in given:
-        if name not in offered and (not others or is_habit(name, offered)):
-            return DTypeError(
-                f"{call}: got an unexpected keyword argument {name!r}; {for_keyword(name, offered)}"
-            )
+        if name not in offered and not others:
+            takes = f"it takes {', '.join(offered)}"
+            return DTypeError(f"{call}: got an unexpected keyword argument {name!r}; {takes}")
     return None
 
 

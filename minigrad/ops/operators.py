@@ -185,6 +185,6 @@ _ATTRIBUTES = {name: registry[name] for name in _OPS_AS_METHODS.split()} | {
 }
 for _name, _attribute in _ATTRIBUTES.items():
     setattr(Tensor, _name, _attribute)
-for _name in {*habits.tensor_names(), *registry, *select.__all__, *shape.__all__, *dir(np.ndarray)}:
+for _name in {*habits.TABLE, *registry, *select.__all__, *shape.__all__, *dir(np.ndarray)}:
     if _name[0] != "_" and not hasattr(Tensor, _name):
         setattr(ForeignNames, _name, ForeignName(_name))

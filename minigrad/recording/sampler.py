@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..anomaly import check_part, check_result
 from ..engine.context import Context, current
-from ..engine.errors import NonFiniteError
 from ..engine.listener import Listener, Observer, observers
 from ..engine.op import Op
 from ..engine.tensor import Node, Tensor, TensorOrArray
@@ -443,19 +441,10 @@ def _is_finite(sample: Sample) -> bool:
 
 
 def _first_not_finite(trace: TraceRecord) -> tuple[str, str]:
-    """The path of the op that made the first NaN or infinity, and what `anomaly` says of it."""
-    try:
-        for entry in (trace.entries[i] for i in trace.forward_steps):
-            if (call := trace.call_of(entry)) is not None:
-                inputs, place = trace.inputs_of(call), entry.made_at
-                check_result(call.op, inputs, call.settings, entry.value, entry.path, place)
-        for entry in (trace.entries[i] for i in trace.backward_steps):
-            if (call := trace.call_of(entry)) is not None:
-                sent = trace.sent(entry)
-                where = entry.path, entry.made_at
-                for i, name in enumerate(call.op.input_names(len(call.inputs))):
-                    tex = entry.vjp_tex.get(name, "")
-                    check_part(call.op, i, tex, entry.gradient, sent.get(name), *where)
-    except NonFiniteError as error:
-        return entry.path, str(error)
+    """The path of the first value, or gradient, that is not finite, and where it was made."""
+    for what, steps in (("value", trace.forward_steps), ("gradient", trace.backward_steps)):
+        for entry in (trace.entries[i] for i in steps):
+            array = getattr(entry, what)
+            if array is not None and (np.isnan(array) | (array == np.inf)).any():
+                return entry.path, f"the {what} of {entry.path}, made at {entry.made_at}"
     return "", ""
