@@ -27,6 +27,7 @@ from .masks import *
 from .module import *
 from .norm import *
 from .positions import *
+from .pretrained import *
 from .quantized import *
 from .recurrent import *
 from .tiles import *

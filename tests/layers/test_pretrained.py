@@ -1,0 +1,271 @@
+"""Checkpoints of GPT-2, Llama, Mistral and Qwen2 against the models written down in NumPy."""
+
+import json
+
+import numpy as np
+import pytest
+
+from layers import generate, load_pretrained
+from minigrad.errors import ArgumentError, FileError
+from tests.compare import refusals
+
+V, D, H, DK, FF = 13, 16, 4, 4, 20  # tokens, width, heads, their width, hidden entries
+TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])
+GPT2 = {
+    "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": V, "n_embd": D,
+    "n_head": H, "n_layer": 2, "n_positions": 7, "layer_norm_epsilon": 1e-4, "eos_token_id": 0,
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": V,
+    "hidden_size": D, "num_attention_heads": H, "num_key_value_heads": 2, "num_hidden_layers": 2,
+    "intermediate_size": FF, "rms_norm_eps": 1e-5, "rope_theta": 500.0, "head_dim": DK,
+    "torch_dtype": "bfloat16", "max_position_embeddings": 64, "eos_token_id": [1, 2],
+}  # fmt: skip
+SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 6}  # fmt: skip
+MISTRAL = LLAMA | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+MISTRAL |= {"sliding_window": 3}
+QWEN2 = LLAMA | {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}
+QWEN2 |= {"use_sliding_window": False, "sliding_window": 3, "tie_word_embeddings": True}
+CONFIGS = {
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "llama with biases": LLAMA | {"attention_bias": True},
+    "llama 3": LLAMA | {"rope_scaling": SCALED},
+    "mistral": MISTRAL,
+    "mistral without a window": MISTRAL | {"sliding_window": None},
+    "qwen2": QWEN2,
+}
+
+
+def drawn(config, dtype=np.float64):
+    """Tensors as the family's files have them, with entries that are large enough to matter."""
+    rng = np.random.default_rng(7)
+    shapes = {}
+    if config["model_type"] == "gpt2":
+        shapes |= {"wte.weight": (V, D), "wpe.weight": (7, D)}
+        widths = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, 4 * D),
+                  "mlp.c_proj": (4 * D, D), "ln_1": (D,), "ln_2": (D,)}  # fmt: skip
+        for name, shape in [(f"h.{k}.{n}", s) for k in range(2) for n, s in widths.items()] + [
+            ("ln_f", (D,))
+        ]:
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[-1:]}
+        return {n: rng.normal(0, 0.4, s).astype(dtype) for n, s in shapes.items()}
+    shapes |= {"model.embed_tokens.weight": (V, D), "model.norm.weight": (D,)}
+    if not config.get("tie_word_embeddings"):
+        shapes["lm_head.weight"] = (V, D)
+    bias = {"qwen2": "qkv"}.get(config["model_type"], "qkvo" * config.get("attention_bias", False))
+    for k in range(2):
+        for x, n in {"q": D, "k": D // 2, "v": D // 2, "o": D}.items():
+            shapes[f"model.layers.{k}.self_attn.{x}_proj.weight"] = (n, D)
+            if x in bias:
+                shapes[f"model.layers.{k}.self_attn.{x}_proj.bias"] = (n,)
+        for x, shape in {"gate": (FF, D), "up": (FF, D), "down": (D, FF)}.items():
+            shapes[f"model.layers.{k}.mlp.{x}_proj.weight"] = shape
+        for x in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"model.layers.{k}.{x}.weight"] = (D,)
+    return {n: rng.normal(0, 0.4, s).astype(dtype) for n, s in shapes.items()}
+
+
+def written(folder, config, tensors):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    (folder / "config.json").write_text(json.dumps(config))
+    safetensors.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+# ---------------------------------------------------------------- the models, written down
+
+
+def attended(q, k, v, sees):
+    """Of one head: (B, n, d_k) each."""
+    S = q @ k.swapaxes(1, 2) / np.sqrt(DK)
+    A = np.exp(np.where(sees, S, -np.inf))
+    return A / A.sum(-1, keepdims=True) @ v
+
+
+def gpt2(w, config):
+    def norm(x, name):
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + config["layer_norm_epsilon"])
+        return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def affine(x, name):
+        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    n = TOKENS.shape[1]
+    x = w["wte.weight"][TOKENS] + w["wpe.weight"][:n]
+    for k in range(2):
+        q, key, v = np.split(affine(norm(x, f"h.{k}.ln_1"), f"h.{k}.attn.c_attn"), 3, -1)
+        heads = [slice(i * DK, (i + 1) * DK) for i in range(H)]
+        sees = np.tri(n, dtype=bool)
+        out = [attended(q[..., s], key[..., s], v[..., s], sees) for s in heads]
+        x = x + affine(np.concatenate(out, -1), f"h.{k}.attn.c_proj")
+        f = affine(norm(x, f"h.{k}.ln_2"), f"h.{k}.mlp.c_fc")
+        f = 0.5 * f * (1 + np.tanh(np.sqrt(2 / np.pi) * (f + 0.044715 * f**3)))
+        x = x + affine(f, f"h.{k}.mlp.c_proj")
+    return norm(x, "ln_f") @ w["wte.weight"].T
+
+
+def frequencies(config):
+    """θ of each pair; as llama3 scales them, one by one."""
+    theta = [config["rope_theta"] ** (-2 * k / DK) for k in range(DK // 2)]
+    if scaling := config.get("rope_scaling"):
+        length = scaling["original_max_position_embeddings"]
+        for k, one in enumerate(theta):
+            turns = length * one / (2 * np.pi)
+            if turns < 1:
+                theta[k] = one / 8
+            elif turns <= 4:
+                theta[k] = (1 - (turns - 1) / 3) * one / 8 + (turns - 1) / 3 * one
+    return np.array(theta)
+
+
+def turned(x, config):
+    angles = np.arange(x.shape[1])[:, None] * frequencies(config)
+    a, b = x[..., : DK // 2], x[..., DK // 2 :]
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def llama(w, config):
+    def norm(x, name):
+        mean = (x**2).mean(-1, keepdims=True)
+        return x / np.sqrt(mean + config["rms_norm_eps"]) * w[f"{name}.weight"]
+
+    def affine(x, name):
+        return x @ w[f"{name}.weight"].T + w.get(f"{name}.bias", 0.0)
+
+    i = np.arange(TOKENS.shape[1])
+    sees = i <= i[:, None]
+    if config["model_type"] == "mistral" and config["sliding_window"]:
+        sees &= i > i[:, None] - config["sliding_window"]
+    x = w["model.embed_tokens.weight"][TOKENS]
+    for k in range(2):
+        at = f"model.layers.{k}"
+        y = norm(x, f"{at}.input_layernorm")
+        q, key, v = (affine(y, f"{at}.self_attn.{s}_proj") for s in "qkv")
+        out = []
+        for head in range(H):
+            own, group = (slice(g * DK, (g + 1) * DK) for g in (head, head // 2))
+            turns = turned(q[..., own], config), turned(key[..., group], config)
+            out.append(attended(*turns, v[..., group], sees))
+        x = x + affine(np.concatenate(out, -1), f"{at}.self_attn.o_proj")
+        y = norm(x, f"{at}.post_attention_layernorm")
+        gate = affine(y, f"{at}.mlp.gate_proj")
+        x = x + affine(gate / (1 + np.exp(-gate)) * affine(y, f"{at}.mlp.up_proj"),
+                       f"{at}.mlp.down_proj")  # fmt: skip
+    head = "model.embed_tokens" if config.get("tie_word_embeddings") else "lm_head"
+    return norm(x, "model.norm") @ w[f"{head}.weight"].T
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_checkpoint_computes_what_its_family_computes(name, tmp_path):
+    config = CONFIGS[name]
+    tensors = drawn(config)
+    model = load_pretrained(written(tmp_path, config, tensors), dtype=np.float64)
+    expected = (gpt2 if name == "gpt2" else llama)(tensors, config)
+    np.testing.assert_allclose(model(TOKENS).numpy(), expected, rtol=0, atol=1e-10)
+    assert model.end_tokens == ((0,) if name == "gpt2" else (1, 2))
+    assert not model.training
+    (token,) = generate(model, [3, 1, 4], max_new=1)
+    assert token == expected[0, 2].argmax()
+
+
+def test_halves_and_several_files_are_read_and_float32_is_what_it_is_by_default(tmp_path):
+    tensors = drawn(LLAMA, np.float16)
+    names, safetensors = [*tensors], pytest.importorskip("safetensors.numpy")
+    parts = {f"part-{k}.safetensors": names[k::2] for k in range(2)}
+    for file, own in parts.items():
+        safetensors.save_file({n: tensors[n] for n in own}, tmp_path / file)
+    index = {"weight_map": {n: file for file, own in parts.items() for n in own}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    model = load_pretrained(tmp_path)
+    found = model.decoder.blocks[1].attention.W_K.numpy()
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, tensors["model.layers.1.self_attn.k_proj.weight"].T)
+
+
+def test_bfloat16_is_the_first_half_of_float32(tmp_path):
+    from safetensors import TensorSpec, serialize_file
+
+    tensors = {n: np.ascontiguousarray(x) for n, x in drawn(LLAMA, np.float32).items()}
+    bits = {n: (x.view(np.uint32) >> 16).astype(np.uint16) for n, x in tensors.items()}
+    specs = {
+        n: TensorSpec(dtype="bfloat16", shape=x.shape, data_ptr=x.ctypes.data, data_len=x.nbytes)
+        for n, x in bits.items()
+    }
+    serialize_file(specs, tmp_path / "model.safetensors", metadata=None)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    found, exact = (
+        load_pretrained(tmp_path).embedding.W.numpy(),
+        tensors["model.embed_tokens.weight"],
+    )
+    np.testing.assert_allclose(found, exact, rtol=2**-7)
+    assert not found.view(np.uint32)[found != 0].astype(np.uint16).any()
+
+
+def test_the_tokenizer_comes_with_the_model(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 3, "dog": 1, "?": 0}, "?"))
+    made.save(str(written(tmp_path, GPT2, drawn(GPT2)) / "tokenizer.json"))
+    assert load_pretrained(tmp_path).tokenizer.encode("dog").ids == [1]
+    (tmp_path / "tokenizer.json").unlink()
+    assert load_pretrained(tmp_path).tokenizer is None
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def loading(tmp_path, config, **changed):
+    """Load a checkpoint whose tensors were changed: None takes one away."""
+    tensors = drawn(config | {"model_type": config["model_type"].replace("gemma", "llama")})
+    tensors = {n: x for n, x in (tensors | changed).items() if x is not None}
+    return load_pretrained(written(tmp_path, config, tensors))
+
+
+REFUSED = {
+    "another family": (LLAMA | {"model_type": "gemma"}, {}, "one of gpt2, llama, mistral, qwen2"),
+    "another head": (
+        GPT2 | {"architectures": ["GPT2ForTokenClassification"]}, {}, "GPT2ForTokenClassification"
+    ),
+    "yarn": (LLAMA | {"rope_scaling": SCALED | {"rope_type": "yarn"}}, {}, "rope_scaling 'yarn'"),
+    "an unknown key": (LLAMA | {"softcap": 30.0}, {}, "softcap = 30.0 is not understood"),
+    "windows": (QWEN2 | {"use_sliding_window": True}, {}, "use_sliding_window = True"),
+    "wider heads": (LLAMA | {"head_dim": 8}, {}, "head_dim = 8 is not understood, only 4"),
+    "an activation": (LLAMA | {"hidden_act": "relu2"}, {}, "must be one of gelu, .*got 'relu2'"),
+    "no size": ({k: x for k, x in GPT2.items() if k != "n_head"}, {}, "n_head is missing"),
+    "missing": (GPT2, {"h.1.ln_2.bias": None}, "blocks.1.norm_2.bias: missing"),
+    "unexpected": (GPT2, {"h.1.ln_3.bias": np.ones(3)}, "h.1.ln_3.bias: unexpected"),
+    "misshapen": (GPT2, {"wpe.weight": np.ones((5, D))}, r"P: must be \(7, 16\).* got \(5, 16\)"),
+    "biases": (LLAMA, {"model.layers.0.self_attn.q_proj.bias": np.ones(D)}, "b_Q: unexpected"),
+    "another output": (QWEN2, {"lm_head.weight": np.ones((V, D))}, "head.W: unexpected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_understood_is_refused_by_name(name, tmp_path):
+    config, changed, said = REFUSED[name]
+    with pytest.raises(ArgumentError, match=said):
+        loading(tmp_path, config, **changed)
+
+
+def test_a_tied_output_that_a_file_has_too_is_the_embedding(tmp_path):
+    same = drawn(QWEN2)["model.embed_tokens.weight"]
+    assert loading(tmp_path, QWEN2, **{"lm_head.weight": same}).head is None
+
+
+def test_a_damaged_file_is_said_to_be(tmp_path):
+    path = written(tmp_path, GPT2, drawn(GPT2)) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:900])
+    with pytest.raises(FileError, match=r"model\.safetensors is damaged"):
+        load_pretrained(tmp_path)
+    path.unlink()
+    with pytest.raises(FileError, match=r"no such file: .*model\.safetensors"):
+        load_pretrained(tmp_path)
+
+
+test_of_a_folder_without_a_config = refusals(
+    (lambda: load_pretrained("nowhere"), FileError, r"no such file: nowhere.config\.json"),
+)
