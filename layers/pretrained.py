@@ -80,7 +80,7 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     ends, settings = config.take("eos_token_id", ()), read(config)
     attention_bias = settings.pop("attention_bias", False)
     config.check_all_read()
-    model = LanguageModel(**settings, rng=_NoDraws(np.random.PCG64(0)), dtype=dtype)
+    model = LanguageModel(**settings, rng=_no_draws(), dtype=dtype)
     state = {}
     for k, block in enumerate(model.decoder.blocks if attention_bias else []):
         for symbol in "QKVO":
@@ -117,11 +117,14 @@ def _by_our_names(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return state
 
 
-class _NoDraws(np.random.Generator):
-    """Draws zeros: the entries come from the files."""
+def _no_draws() -> np.random.Generator:
+    """It draws zeros: the entries come from the files."""
 
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return np.zeros(size)
+    class NoDraws(np.random.Generator):
+        def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+            return np.zeros(size)
+
+    return NoDraws(np.random.PCG64(0))
 
 
 class Config:
