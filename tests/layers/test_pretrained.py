@@ -7,7 +7,6 @@ import pytest
 
 from layers import generate, load_pretrained
 from minigrad.errors import ArgumentError, FileError
-from tests.compare import refusals
 
 V, D, H, DK, FF = 13, 16, 4, 4, 20  # tokens, width, heads, their width, hidden entries
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])
@@ -172,38 +171,22 @@ def test_a_checkpoint_computes_what_its_family_computes(name, tmp_path):
     assert token == expected[0, 2].argmax()
 
 
-def test_halves_and_several_files_are_read_and_float32_is_what_it_is_by_default(tmp_path):
-    tensors = drawn(LLAMA, np.float16)
-    names, safetensors = [*tensors], pytest.importorskip("safetensors.numpy")
-    parts = {f"part-{k}.safetensors": names[k::2] for k in range(2)}
-    for file, own in parts.items():
-        safetensors.save_file({n: tensors[n] for n in own}, tmp_path / file)
-    index = {"weight_map": {n: file for file, own in parts.items() for n in own}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    model = load_pretrained(tmp_path)
-    found = model.decoder.blocks[1].attention.W_K.numpy()
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, tensors["model.layers.1.self_attn.k_proj.weight"].T)
-
-
-def test_bfloat16_is_the_first_half_of_float32(tmp_path):
+def test_bfloat16_is_read_from_several_files_as_the_first_half_of_float32(tmp_path):
     from safetensors import TensorSpec, serialize_file
 
-    tensors = {n: np.ascontiguousarray(x) for n, x in drawn(LLAMA, np.float32).items()}
-    bits = {n: (x.view(np.uint32) >> 16).astype(np.uint16) for n, x in tensors.items()}
-    specs = {
-        n: TensorSpec(dtype="bfloat16", shape=x.shape, data_ptr=x.ctypes.data, data_len=x.nbytes)
-        for n, x in bits.items()
-    }
-    serialize_file(specs, tmp_path / "model.safetensors", metadata=None)
+    tensors, index = drawn(LLAMA, np.float32), {}
+    for name, x in tensors.items():
+        bits = (x.view(np.uint32) >> 16).astype(np.uint16)
+        spec = TensorSpec(
+            dtype="bfloat16", shape=x.shape, data_ptr=bits.ctypes.data, data_len=bits.nbytes
+        )
+        index[name] = f"{name}.safetensors"
+        serialize_file({name: spec}, tmp_path / index[name], metadata=None)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    found, exact = (
-        load_pretrained(tmp_path).embedding.W.numpy(),
-        tensors["model.embed_tokens.weight"],
-    )
-    np.testing.assert_allclose(found, exact, rtol=2**-7)
-    assert not found.view(np.uint32)[found != 0].astype(np.uint16).any()
+    found = load_pretrained(tmp_path).decoder.blocks[1].attention.W_K.numpy()
+    exact = tensors["model.layers.1.self_attn.k_proj.weight"].T
+    np.testing.assert_array_equal(found.view(np.uint32), exact.view(np.uint32) >> 16 << 16)
 
 
 def test_the_tokenizer_comes_with_the_model(tmp_path):
@@ -220,8 +203,7 @@ def test_the_tokenizer_comes_with_the_model(tmp_path):
 
 def loading(tmp_path, config, **changed):
     """Load a checkpoint whose tensors were changed: None takes one away."""
-    tensors = drawn(config | {"model_type": config["model_type"].replace("gemma", "llama")})
-    tensors = {n: x for n, x in (tensors | changed).items() if x is not None}
+    tensors = {n: x for n, x in (drawn(config) | changed).items() if x is not None}
     return load_pretrained(written(tmp_path, config, tensors))
 
 
@@ -256,16 +238,12 @@ def test_a_tied_output_that_a_file_has_too_is_the_embedding(tmp_path):
     assert loading(tmp_path, QWEN2, **{"lm_head.weight": same}).head is None
 
 
-def test_a_damaged_file_is_said_to_be(tmp_path):
+def test_a_file_that_is_damaged_or_missing_is_said_to_be(tmp_path):
     path = written(tmp_path, GPT2, drawn(GPT2)) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:900])
     with pytest.raises(FileError, match=r"model\.safetensors is damaged"):
         load_pretrained(tmp_path)
-    path.unlink()
-    with pytest.raises(FileError, match=r"no such file: .*model\.safetensors"):
-        load_pretrained(tmp_path)
-
-
-test_of_a_folder_without_a_config = refusals(
-    (lambda: load_pretrained("nowhere"), FileError, r"no such file: nowhere.config\.json"),
-)
+    for name in ("model.safetensors", "config.json"):
+        (tmp_path / name).unlink()
+        with pytest.raises(FileError, match=f"no such file: .*{name}"):
+            load_pretrained(tmp_path)
