@@ -99,6 +99,7 @@ def trained(seed: int, steps: int = 500) -> Pronoun:
         S, _ = model(tokens[rows])
         mg.cross_entropy(S[:, IT], noun[rows]).backward()
         optimizer.step()
+    model.zero_grad()
     return model
 
 

@@ -38,14 +38,10 @@ if TYPE_CHECKING:
     from .check import *
     from .fast.compiler import compile as compile
     from .fast.tiles import tiled_attention as tiled_attention
-    from .interventions import *
     from .playing import *
-    from .recording.shapes import FlopCounter as FlopCounter
-    from .recording.shapes import ShapeTensor as ShapeTensor
+    from .record.replace import replace as replace
     from .saving import *
     from .tracing import *
-    from .views.notebook import module_bundle as module_bundle
-    from .views.notebook import parameters_bundle as parameters_bundle
     from .watching import *
 
 __version__ = "0.1.0"
@@ -55,7 +51,7 @@ _import_module("minigrad.fast")
 _LATER = {
     "check": "gradcheck",
     "data": "",
-    "interventions": "ablate capture record replace",
+    "record.replace": "replace",
     "optim": "",
     "playing": "play",
     "saving": "load save",
@@ -64,9 +60,7 @@ _LATER = {
     "fast.compiler": "compile",
 }
 _UNLISTED = {
-    "views.notebook": "module_bundle parameters_bundle",
     "fast.tiles": "attend_block attend_block_backward tiled_attention",
-    "recording.shapes": "FlopCounter ShapeTensor",
 }
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER, without=extend.__all__)

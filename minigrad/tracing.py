@@ -2,196 +2,170 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from .engine.errors import ArgumentError, DTypeError
-from .engine.listener import Listener
-from .engine.refusals import explained
+from .engine.context import observe
+from .engine.errors import DTypeError, GradientError
 from .engine.tensor import Tensor
-from .lazy_imports import in_a_notebook
-from .recording import trace as recording
-from .recording.checks import Checks
+from .record.record import Checks, Entry, Record
+from .record.recorder import Recorder, record_of
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
-    from .views.attention.record import Tokens
-    from .views.data import Json
-    from .views.notebook import PageCell
+    from .views.notebook import Cell
 
 __all__ = ["Trace", "draw", "trace"]
 
 
-class Trace(recording.TraceRecord):
-    """Records what runs within `with mg.trace() as t:`, forward and backward, and shows it.
+class Trace:
+    """Records what runs within `with mg.trace() as t:`, every op and the last backward, and shows
+    it.
+
+    Attributes: record: all of it as plain data; the views are functions of it.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     >>> with mg.trace() as t:
     ...     mg.sum(x * x).backward()
+    >>> t["x"].gradient, t["multiply"].flops
+    (array([2., 4.]), 2)
     >>> [(entry.label, entry.gradient_rms) for entry in t if entry.op]
     [('multiply', 1.0), ('sum', 1.0)]
     """
 
-    @explained
-    def table(self, width: int | None = None, *, times: bool = False, words: bool = False) -> str:
-        """The record as text: forward then backward steps, shapes, cost and size of gradients.
+    def __init__(self, record: Record | None = None) -> None:
+        self.record = Record() if record is None else record
+        self._observing: list[observe] = []
 
-        Args: times: also how long each step took, as it ran in this trace. words: also what each
-            op that ran does, and its rules with the gradient, in a sentence each.
+    def __enter__(self) -> Self:
+        self._observing.append(observe(Recorder(self.record)))
+        self._observing[-1].__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._observing.pop().__exit__()
+
+    # ------------------------------------------------------------------ what is in it
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Leaves and results of ops, in the order they were made."""
+        return self.record.finish().entries
+
+    def __getitem__(self, key: int | str) -> Entry:
+        """An entry by its number, or the last one of a name, a path or the end of a path.
+
+        It has `value`, `gradient`, `flops`, `state`, `equation` and more. Raises: KeyError.
         """
-        from .views.plain import Text
-        from .views.table import trace_table
+        return self.record.finish()[key]
 
-        return Text(trace_table(self, width=width, times=times, words=words))
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
 
-    @explained
+    def __len__(self) -> int:
+        return len(self.record.entries)
+
+    def check(self, ops: bool = False) -> Checked:
+        """Compare the gradients of layers with steps derived by hand.
+
+        Args: ops: hold every backward step against a numeric derivative of its op as well. Where
+        the
+            derived steps leave out a parameter, it is done unasked.
+        Raises: GradientError if no backward ran within the trace.
+        """
+        record = self.record.analyze()
+        if not record.backward:
+            raise GradientError(
+                "check: no backward ran within this trace; call loss.backward() inside "
+                "`with mg.trace() as t:`"
+            )
+        covered = {check.entry for check in record.checks.measured}
+        learned = {e.id for e in record.entries if e.learns and e.gradient is not None}
+        return Checked(**vars(record.check(ops or not learned or not learned <= covered)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data, without arrays and times; the same for the same program."""
+        return self.record.to_dict()
+
+    # ------------------------------------------------------------------ views
+
+    def table(self, width: int | None = None) -> str:
+        """The record as text: forward then backward steps, shapes, cost and size of gradients."""
+        from .views.table import table
+
+        return table(self.record, width)
+
     def draw(
         self,
         path: str | Path,
         *,
         theme: str = "auto",
-        scale: str = "run",
-        style: str = "standard",
-        direction: str | None = None,
         depth: int | None = None,
         focus: str | None = None,
         fold: bool = True,
-        saved: bool = False,
-        parameters: str | None = None,
-        title: str | None = None,
-        check: str | None = None,
+        title: str = "",
     ) -> Path:
-        """Draw the graph: values flow down, gradients back up; their lines are wider if larger.
-
-        A box shows name and op, shape and dtype, cost, and the rms of its gradient on a colour of a
-        log scale, with a glyph for its state. Σ stands where a value is used twice or more, with
-        ‖Σg‖ / Σ‖g‖: 1 if all gradients point one way, near 0 if they cancel.
+        """Draw the graph: values flow down, gradients back up.
 
         Args:
             path: ends in .svg, .png, .pdf, .dot or .gv.
-            theme: "auto" (an SVG follows its reader's light or dark), "light", "dark" or "print".
-            scale: "run", colours from the smallest to the largest gradient of this run, or "fixed",
-                1e-8 to 1e4 in every picture.
-            style: "standard", "slide" (large type, from left to right, nothing but names and
-                gradients), or "full" (costs as well, and every box however many there are).
-            direction: "down" or "right", where values flow.
-            depth: draw scopes deeper than this as one box each; 0 leaves only the outermost.
+            theme: "auto" (an SVG follows its reader's light or dark), "light" or "dark".
+            depth: draw scopes deeper than this as one box each; 0 leaves only the outermost. None
+                opens as many as can be read.
             focus: draw only what lies in scopes of this name or path, and what touches them.
-            fold: draw blocks that repeat (block0, block1, ...) once, with the range of their
-                gradients and a line for what each hands to the next.
-            saved: draw a dotted line from what an op saved for backward.
-            parameters: "inside" the op that alone takes them, "beside" it in boxes of their own;
-                inside from 40 boxes on, if not said.
-            title: a line above the picture, such as the sentence that ran.
-            check: "ops" measures every backward step first, as `check(ops=True)` does, and marks
-                each.
+            fold: draw modules that repeat (blocks.0, blocks.1, …) once, with ×N.
+            title: a line above the picture.
         Returns: the path.
         Raises: ArgumentError for other values, a missing directory or more than a picture takes;
             MissingDependencyError without a renderer.
         """
-        from .views.picture import draw_trace
+        from .views.picture import draw
 
-        self._measure("draw", check)
-        options: dict[str, Any] = {
-            "theme": theme,
-            "scale": scale,
-            "style": style,
-            "direction": direction,
-            "depth": depth,
-            "focus": focus,
-            "fold": fold,
-            "saved": saved,
-            "parameters": parameters,
-            "title": title,
-        }
-        return draw_trace(self, path, **options)
+        return draw(
+            self.record, path, theme=theme, depth=depth, focus=focus, fold=fold, title=title
+        )
 
-    @explained
-    def html(
-        self,
-        path: str | Path,
-        *,
-        tokens: Tokens = None,
-        title: str | None = None,
-        arrays: str = "pooled",
-        scale: str = "run",
-        check: str | None = None,
-    ) -> Path:
+    def html(self, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.
 
-        Args:
-            tokens: a name for each position that attention looks at; one sequence, or one for
-                each of the batch.
-            arrays: "pooled", a few megabytes in all; "full", every entry; "none", only sizes and
-                ranges. Every head of attention is kept in the first two.
-            scale: of the colours: "run" spans the gradients of this run, "fixed" is 1e-8 to 1e4
-                on every page, for comparing two.
-            check: "ops" measures every backward step first, as `check(ops=True)` does, and marks
-                each.
-        Raises: ArgumentError if the folder is missing, the tokens do not fit any attention in the
-            record, or the record or its arrays are larger than a browser can open.
+        Args: tokens: a name for each position that attention looks at; one sequence, or one for
+        each
+            of the batch.
+        Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention.
         """
-        from .views.page import write_page
+        from .views.page import write
 
-        self._measure("html", check)
-        options = {"tokens": tokens, "title": title, "arrays": arrays, "scale": scale}
-        return write_page(self, path, **options)
+        return write(self.record, path, tokens=tokens, title=title)
 
-    @explained
-    def show(self, *, height: int = 720, **options: Any) -> PageCell:
-        """The page in a notebook's cell, as the cell's last value; the options are `html`'s.
+    def show(self, *, height: int = 720, tokens: Any = None, title: str = "") -> Cell:
+        """The page in a notebook's cell, as the cell's last value. Args: height: in pixels."""
+        from .views.notebook import cell
 
-        Args: height: of the cell, in pixels.
-        """
-        from .views.notebook import PageCell
-        from .views.page import page_html
+        return cell(self.record, height=height, tokens=tokens, title=title)
 
-        self._measure("show", options.pop("check", None))
-        return PageCell(page_html(self, **options), height)
-
-    def _measure(self, call: str, check: str | None) -> None:
-        """Measure the backward steps first, if a view's `check` says so."""
-        if check not in (None, "ops"):
-            raise ArgumentError(f"{call}(check=...): check must be None or 'ops', got {check!r}")
-        if check:
-            self.checked(ops=True)
-
-    def __dir__(self) -> list[str]:
-        internal = {*vars(Listener), "into", "uses", "call_of", "inputs_of", "checked", "keep"}
-        internal |= {"measure_step", "origin", "sent"}
-        return sorted({name for name in super().__dir__() if name[0] != "_"} - internal)
-
-    @explained
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
-        from .views.derivation import write_derivation
+        from .views.derivation import write
 
-        return write_derivation(self, path)
+        return write(self.record, path)
 
-    @explained
-    def attention(self, tokens: Tokens = None) -> Attentions:
-        """The attention weights A of the record beside ∂L/∂A: print them, or `.plot(path)` them.
+    def attention(self, tokens: Any = None) -> Attentions:
+        """The attention weights A of the record beside ∂L/∂A: print them, or `.draw(path)` them.
 
-        Args: tokens: a name for each position; or two lists, of the queries' and of the keys'
-            positions.
+        Args: tokens: a name for each position; or two lists, of the queries' and of the keys'.
         Raises: ShapeError if a list of tokens is not as long as the axis it names.
         """
         from .views.attention import attentions
 
-        return attentions(self, tokens)
-
-    def to_dict(self, times: bool = False) -> Json:
-        """The record as plain data, no arrays; the same for the same program, but for times."""
-        from .views.data import trace_to_dict
-
-        return trace_to_dict(self, times=times)
+        return attentions(self.record, tokens)
 
     def __repr__(self) -> str:
-        forward, backward = len(self.forward_steps), len(self.backward_steps)
-        if not self.entries:
+        forward, backward = len(self.record.forward), len(self.record.backward)
+        if not forward and not self.record.entries:
             return "Trace: nothing recorded yet; run the model within `with mg.trace() as t:`"
-        leaves = len(self.entries) - forward
+        leaves = len(self.record.entries) - forward
         back = f"{backward or 'no'} step{'s' * (backward > 1)} backward"
         return (
             f"Trace: {forward} step{'s' * (forward != 1)} forward, {back}, "
@@ -200,40 +174,38 @@ class Trace(recording.TraceRecord):
             't.html("g.html") show them'
         )
 
-    _repr_mimebundle_ = in_a_notebook("trace_bundle")
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from .views.notebook import record_bundle
+
+        return record_bundle(self.record, repr(self))
 
 
 trace = Trace
 
 
-@explained
+class Checked(Checks):
+    """The checks of a run; print them for one line each. Attributes: see `Checks`."""
+
+    def __str__(self) -> str:
+        from .views.table import checks_table
+
+        return checks_table(self)
+
+    def __repr__(self) -> str:
+        from .views.words import verdicts
+
+        said = [verdict.said for verdict in verdicts(self)] or ["nothing was measured"]
+        return "\n".join(["Checks, which print() lists one by one:", *said])
+
+
 def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
     """Draw the graph that computed a tensor, before or without any backward.
 
     Args: options: those of `Trace.draw`.
-    Raises: MissingDependencyError without a renderer; ArgumentError for a suffix other than svg,
-        png, pdf, dot.
+    Raises: DTypeError for what is no Tensor; and as `Trace.draw`.
     """
     if not isinstance(output, Tensor):
         raise DTypeError(
             f"draw(output, path): output must be a Tensor, got {type(output).__name__}"
         )
-    return Trace.of(output).draw(path, **options)
-
-
-def _checks_text(checks: Checks) -> str:
-    from .views.table import checks_table
-
-    return checks_table(checks)
-
-
-def _checks_summary(checks: Checks) -> str:
-    from .views.labels import verdicts
-
-    said = [verdict.said for verdict in verdicts(checks)] or ["nothing was measured"]
-    return "\n".join(["Checks, which print() lists one by one:", *said])
-
-
-Checks._repr_mimebundle_ = in_a_notebook("checks_bundle")  # type: ignore[attr-defined]
-Checks.__repr__ = _checks_summary  # type: ignore[method-assign, assignment]
-Checks.__str__ = _checks_text  # type: ignore[method-assign, assignment]
+    return Trace(record_of(output)).draw(path, **options)

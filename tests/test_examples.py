@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from minigrad.views.picture import bundled
+from minigrad.errors import MissingDependencyError
+from minigrad.views.picture import renderer
 
 ROOT = Path(__file__).parents[1]
 PICTURES = sorted(path.stem for path in (ROOT / "examples/pictures").glob("*.svg"))
@@ -46,8 +47,10 @@ def test_each_example_has_its_line_in_the_readme_of_examples():
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """The pictures drawn anew; what they say of places is relative to the repository."""
-    if bundled() is None:
-        pytest.skip("graphviz-pure is not installed")
+    try:
+        renderer("svg")
+    except MissingDependencyError as missing:
+        pytest.skip(str(missing))
     folder = tmp_path_factory.mktemp("pictures")
     with chdir(ROOT):
         runpy.run_path("examples/picture.py")["main"](folder)

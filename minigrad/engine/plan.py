@@ -64,7 +64,8 @@ class Plan:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the inputs that need a gradient."""
-        return tuple(map(self.op.input_name, self.needed))
+        names = self.op.input_names(len(self.kinds))
+        return tuple([names[i] for i in self.needed])
 
     def __init__(self, op: Op, key: int, overlay: FasterKernel | None = None) -> None:
         self.op = op

@@ -1,169 +1,180 @@
-"""What can be run, a function that returns a loss; a run of it within a trace; and what differs
-between a run and the one before it.
+"""A function that returns a loss, run and recorded, with other values in the place of some.
+
+Ops are counted as they run, and a change says by this number what it is of: the result of op number
+k, one of its settings, or one of its inputs. A leaf is the input of the op that uses it first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..engine.errors import ArgumentError
-from ..engine.tensor import Tensor
-from ..engine.types import Array
-from ..tracing import Trace
-from .addresses import keys_of
-from .values import Argument
+import minigrad as mg
 
-__all__ = ["Run", "Source", "alike", "differences", "moved", "run_loss"]
+from ..engine.context import observe
+from ..engine.errors import ArgumentError, GradientError
+from ..engine.observer import Observer
+from ..engine.tensor import Tensor
+from ..record.record import Entry, Record
+from ..record.recorder import Recorder
+
+__all__ = ["Edit", "Run", "Source", "run_loss"]
 
 
 @dataclass
 class Source:
-    """A function that returns a loss, and what is known of it besides.
+    """What is to run. Attributes: load: gives the function.  around: what it runs within."""
 
-    Attributes:
-        load: runs the module of the function, and returns it.
-        title: one line that says what it is.
-        tokens: names of the positions, a list for each text.
-        facts: what the title leaves unsaid, said beside the loss.
-        known: what trace.json holds besides the record, as plain data.
-        around: a context of the run, which explains errors of the user's own code.
-        python: statements that define the function, as a program of one's own would have them.
-        name: what they call it.
-    """
-
-    load: Callable[[], Callable[..., Tensor]]
+    load: Callable[[], Callable[..., Any]]
     title: str
     tokens: list[list[str]] | None = None
-    facts: list[str] = field(default_factory=list)
-    known: dict[str, Any] = field(default_factory=dict)
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    python: str = ""
-    name: str = "run"
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    name: str = "function"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a run.
+
+    Attributes:
+        op: its number.  of: the name of an input or a setting; empty for its result.
+        value: what takes its place.  flat: of one entry, its place in the flattened array.
+        cut: whether zeros take the place of the input, in this op alone.
+    """
+
+    op: int
+    of: str = ""
+    value: Any = 0.0
+    flat: int | None = None
+    cut: bool = False
 
 
 @dataclass
 class Run:
-    """One run of a function and its backward, recorded, with every step checked.
+    """A record, the loss, and by entry the number of the op that made it."""
 
-    Attributes:
-        loss: what the function returned, as a number.
-        inside: whether the function ran backward itself.
-        place: the entry of the loss in the record.
-    """
-
-    trace: Trace
+    record: Record
     loss: float
-    inside: bool
-    place: int | None
-    arguments: dict[str, Argument] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+
+    def edit(self, entry: Entry, value: Any = 0.0, flat: int | None = None) -> Edit:
+        """The change that puts a value in an entry's place.
+
+        Raises: ArgumentError for what a change put there, or what no op uses.
+        """
+        if entry.op:
+            return Edit(self.numbers[entry.id], value=value, flat=flat)
+        uses = self.record.uses(entry)
+        if not uses or self.numbers.get(entry.id) == -1:
+            said = "was put there by a change: undo that one" if uses else "is used by no op"
+            raise ArgumentError(f"{entry.label} {said}")
+        return Edit(self.numbers[uses[0].target], uses[0].input, value, flat)
+
+
+class Edits(Observer):
+    """Puts changes into a run; it observes after the recorder, which so sees what they make."""
+
+    def __init__(self, edits: Iterable[Edit], record: Record) -> None:
+        self.record, self.count, self.busy = record, 0, False
+        self.numbers: dict[int, int] = {}
+        self.leaves: dict[int, Tensor] = {}  # that gradients arrived at
+        self._edits: dict[int, list[Edit]] = {}
+        for edit in edits:
+            self._edits.setdefault(edit.op, []).append(edit)
+        self._instead: dict[int, tuple[Any, Any]] = {}  # of a leaf: it, and what takes its place
+
+    def before(self, op: Any, inputs: Any, settings: Any) -> Any:
+        """Other inputs, where leaves were changed or an edge was cut."""
+        if self.busy:
+            return None
+        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
+        given = list(inputs)
+        for edit in self._edits.get(self.count, ()):
+            if edit.of in names and not edit.cut:
+                at = names.index(edit.of)
+                known = self._instead.get(id(given[at]), (None, given[at]))[1]
+                self._instead[id(given[at])] = given[at], _changed_leaf(known, edit)
+        given = [self._instead.get(id(x), (None, x))[1] for x in given]
+        for edit in self._edits.get(self.count, ()):
+            if edit.cut and edit.of in names:
+                at = names.index(edit.of)
+                given[at] = np.zeros(np.shape(given[at]), getattr(given[at], "dtype", float))
+        return tuple(given) if any(a is not b for a, b in zip(given, inputs, strict=True)) else None
+
+    def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> Any:
+        """Another result, where it or a setting was changed."""
+        if self.busy:
+            return None
+        number, first, other = self.count, len(self.record.entries) - 1, result
+        self.count += 1
+        self.busy = True
+        try:
+            for edit in self._edits.get(number, ()):
+                if edit.of in op.settings:
+                    given = dict(zip(op.settings, settings, strict=True)) | {edit.of: edit.value}
+                    other = op(*inputs, **given)
+                elif not edit.of:
+                    other = _with_entry(other, edit)
+        finally:
+            self.busy = False
+        for entry in self.record.entries[first:]:
+            self.numbers[entry.id] = number if entry.op else -1
+        return None if other is result else other
+
+    def arrived(self, leaf: Tensor, gradient: Any) -> None:
+        self.leaves[id(leaf)] = leaf
+
+
+def _with_entry(tensor: Tensor, edit: Edit) -> Tensor:
+    """A tensor with a constant in the place of one entry, or of all."""
+    where = np.zeros(tensor.size, bool)
+    where[slice(None) if edit.flat is None else edit.flat] = True
+    value = np.full(tensor.shape, edit.value, tensor.dtype)
+    return mg.where(where.reshape(tensor.shape), value, tensor)
+
+
+def _changed_leaf(leaf: Any, edit: Edit) -> Any:
+    """A leaf or an array with another value; it keeps its name, and whether it wants a gradient."""
+    array = np.array(getattr(leaf, "_data", leaf))
+    if edit.flat is None:
+        array[...] = edit.value
+    else:
+        array.reshape(-1)[edit.flat] = edit.value
+    if not isinstance(leaf, Tensor):
+        return array
+    made = mg.tensor(array, requires_grad=leaf.requires_grad, name=leaf.name)
+    if mg.is_marked_parameter(leaf):
+        mg.mark_parameter(made)
+    return made
 
 
 def run_loss(
-    function: Callable[..., Tensor],
+    function: Callable[..., Any],
     title: str,
-    arguments: dict[str, Argument] | None = None,
-    around: Iterable[AbstractContextManager[object]] = (),
+    arguments: Mapping[str, Any] | None = None,
+    edits: Iterable[Edit] = (),
 ) -> Run:
-    """Run the function, and backward from what it returns unless it did so itself.
+    """Run a function, and backward from what it returns unless it did so itself.
 
-    Args: title: how errors call it.  around: what the run is within, from the outermost in.
-    Raises: ArgumentError if it returns no loss, or one without a gradient; whatever it raises.
+    Raises: ArgumentError if it returns no loss; whatever it raises.
     """
-    given = arguments or {}
-    with ExitStack() as stack:
-        for one in around:
-            stack.enter_context(one)
-        with Trace(check="ops") as trace:
-            loss = _checked_loss(function(**given), title)
-            place, inside = trace._find(loss), _has_run(trace, loss)
-            if not inside:
-                _refuse_without_gradient(trace, loss, title)
-                loss.backward()
-    return Run(trace, float(loss.item()) + 0.0, inside, place, given)  # not −0
-
-
-def _checked_loss(returned: object, title: str) -> Tensor:
-    if not isinstance(returned, Tensor):
-        if isinstance(returned, Coroutine):
-            returned.close()  # no one will await it
-        kind = type(returned).__name__
-        article = "an" if kind[:1].lower() in "aeiou" else "a"
-        what = "nothing" if returned is None else f"{article} {kind}"
-        raise ArgumentError(f"{title} returned {what}; a loss is needed: a Tensor of one entry")
-    if returned.size != 1:
-        what = f"a Tensor of shape {returned.shape}; a loss has one entry"
-        raise ArgumentError(f"{title} returned {what}: return its mean or its sum")
-    return returned
-
-
-def _has_run(trace: Trace, loss: Tensor) -> bool:
-    """Whether backward ran from this loss; of one without a graph, whether any ran."""
-    known = trace._find(loss)
-    if known is not None and trace[known].gradient is not None:
-        return True
-    return not loss.requires_grad and bool(trace.backward_steps)
-
-
-def _refuse_without_gradient(trace: Trace, loss: Tensor, title: str) -> None:
-    why = ""
-    if not loss.requires_grad:
-        why = "nothing it was computed from has requires_grad=True, or it was detached"
-    elif trace._find(loss) is None or not trace.forward_steps:
-        why = "no op computed it while the function ran"
-    if why:
-        raise ArgumentError(f"the loss that {title} returned has no gradient: {why}")
-
-
-# ---------------------------------------------------------------- two runs
-
-
-def alike(before: Run, run: Run) -> bool:
-    """Whether both have the same graph."""
-    return _form(before) == _form(run)
-
-
-def moved(before: Run, run: Run) -> dict[int, int]:
-    """Which entry of the run each entry of the one before is."""
-    if alike(before, run):
-        return {entry.id: entry.id for entry in run.trace.entries}
-    now = {key: i for i, key in keys_of(run.trace).items()}
-    return {i: now[key] for i, key in keys_of(before.trace).items() if key in now}
-
-
-def differences(before: Run, run: Run) -> dict[int, list[float | None]]:
-    """By how much each value and gradient differs, relative to its size before."""
-    found = {}
-    for then, now in moved(before, run).items():
-        other, entry = before.trace.entries[then], run.trace.entries[now]
-        if other.shape == entry.shape:
-            noise = {other.state, entry.state} <= {"zero", "cancels", "none"}
-            gradient = 0.0 if noise else _gap(other.gradient, entry.gradient)
-            pair = [_gap(other.value, entry.value), gradient]
-            if any(pair):
-                found[entry.id] = pair
-    return found
-
-
-def _form(run: Run) -> tuple[object, ...]:
-    trace = run.trace
-    entries = [(e.kind, e.op, e.path, e.shape, e.gradient is None) for e in trace.entries]
-    edges = [(e.source, e.target, e.input, e.contribution is None) for e in trace.edges]
-    return entries, edges, trace.forward_steps, trace.backward_steps
-
-
-def _gap(old: Array | None, new: Array | None) -> float | None:
-    """‖new − old‖ / ‖old‖ over finite entries; None if either is missing, 0 if they are equal."""
-    if old is None or new is None or old.dtype.kind not in "fiub":
-        return None
-    if np.array_equal(old, new, equal_nan=old.dtype.kind == "f"):
-        return 0.0
-    before, after = np.asarray(old, float), np.asarray(new, float)
-    both = np.isfinite(before) & np.isfinite(after)
-    size = float(np.linalg.norm(before[both]))
-    gap = float(np.linalg.norm(after[both] - before[both]))
-    return gap / size if size and gap else 1.0
+    recorder = Recorder()
+    changes = Edits(edits, recorder.record)
+    with observe(recorder), observe(changes):
+        loss = function(**(arguments or {}))
+        if not isinstance(loss, Tensor) or loss.size != 1:
+            kind = f"shape {loss.shape}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ArgumentError(
+                f"{title} must return its loss, a Tensor with one entry; got {kind}"
+            )
+        if not recorder.record.backward:
+            if not loss.requires_grad:
+                raise GradientError(
+                    f"{title}: nothing that the loss is computed from requires a gradient"
+                )
+            loss.backward()
+    return Run(recorder.record, float(loss.item()), changes.numbers)

@@ -1,148 +1,121 @@
-"""The page of a session, served on this machine alone, and the answers to its requests."""
+"""A server on this machine alone, for a page that stays in touch with a program.
+
+Only who knows the address, with its token, gets an answer: nothing else on this machine or in the
+browser can guess it, and a page of another site that reaches 127.0.0.1 under a name of its own is
+refused by that name. An error in one answer does not stop the server.
+"""
 
 from __future__ import annotations
 
 import json
-from html import escape
-from threading import Lock
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from secrets import compare_digest, token_urlsafe
+from socketserver import TCPServer
+from threading import Event, Lock, Thread
 from typing import Any
 
-from ..engine.errors import ArgumentError
-from ..views.data import number
-from ..views.page import assembled, embedded
-from ..views.plain import one_line
-from ..views.serving import Served
-from .changes import arguments_of
-from .run import alike, differences, moved
-from .session import OPTIMIZERS, PlaySession
-from .values import Argument
+from ..views.page import html_of
+from .session import PlaySession
 
 __all__ = ["PlayServer"]
 
-# requests of a page, and the method of the session that serves each
-ACTIONS = {
-    "set": "set_entry",
-    "setting": "set_argument",
-    "argument": "set_keyword",
-    "cut": "cut",
-    "freeze": "freeze",
-    "step": "step",
-    "undo": "undo",
-    "redo": "redo",
-    "reset": "reset",
-}
-STYLE = "width:100%;height:760px;border:1px solid #8888;border-radius:8px"
+READER_TIMEOUT = 5.0  # seconds that a slow reader may take
+MOST_BYTES = 1 << 20  # of a request
+STYLE = "width:100%;height:800px;border:1px solid #d3d8e0;border-radius:10px"
 
 
 class PlayServer:
-    """Serves the page of a session until it is closed. Attributes: address, session."""
+    """Serves a session until it is closed. Attributes: address: what to open in a browser."""
 
     def __init__(self, session: PlaySession) -> None:
-        self.session = session
-        self._turn = Lock()  # one change at a time
-        self._show()
-        _ = self.pictures.svgs  # raises here where there is no renderer
-        routes = {
-            "": ("GET", "text/html", lambda _: self._page()),
-            "ask": ("POST", "application/json", self.answer),
-            "pictures": ("GET", "application/json", lambda _: self._pictures()),
-        }
-        self.served = Served(routes)
-        self.address = self.served.address
-
-    def __repr__(self) -> str:
-        return f"{self.session.source.title}, to be played with at {self.address}"
-
-    def _repr_html_(self) -> str:
-        """The page within a notebook's cell, where its browser runs on this machine."""
-        title = escape(self.session.source.title)
-        frame = f'<iframe title="{title}" src="{self.address}" style="{STYLE}"></iframe>'
-        return f'<p><a href="{self.address}" target="_blank">{title}</a></p>{frame}'
+        self.session, self.token = session, token_urlsafe(24)
+        self.turn, self.closed = Lock(), Event()
+        self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}/{self.token}/"
+        Thread(
+            target=self._server.serve_forever, args=(0.1,), name="minigrad-play", daemon=True
+        ).start()
 
     def wait(self) -> None:
-        """Until it is closed, or interrupted: a script ends otherwise, and the server with it."""
-        self.served.wait()
+        """Until it is closed, or interrupted."""
+        while not self.closed.wait(1.0):
+            pass
 
     def close(self) -> None:
-        """No more answers."""
-        self.served.close()
+        self.closed.set()
+        self._server.shutdown()
+        self._server.server_close()
 
-    def _show(self) -> None:
-        """Take over the page of the session's run; its pictures are drawn when asked for."""
-        content, self.pictures = self.session.shown
-        self.content = content | {"play": self._state(len(content["pictures"]))}
+    def answer(self, method: str, name: str, body: bytes) -> tuple[str, str] | None:
+        """Content type and text; None for what there is not."""
+        with self.turn:  # one run at a time
+            if (method, name) == ("GET", ""):
+                shown = self.session.content()
+                return "text/html", html_of(shown, live=True)
+            if (method, name) == ("POST", "ask"):
+                asked = json.loads(body)
+                found = self.session.answer(asked if isinstance(asked, dict) else {})
+                return "application/json", json.dumps(found, allow_nan=False)
+        return None
 
-    def _state(self, pictures: int) -> dict[str, Any]:
-        """What the page shows of the session. Args: pictures: how many the page has."""
-        s = self.session
-        before, given = s.before or s.run, arguments_of(s.changes)
-        return {
-            "version": s.version,
-            "changes": [one_line(change.said) for change in s.changes],
-            "undo": len(s.past),
-            "redo": len(s.undone),
-            "loss": [number(before.loss), number(s.run.loss)],
-            "alike": alike(before, s.run),
-            "pictures": pictures,
-            "moved": None if alike(before, s.run) else moved(before, s.run),
-            "changed": differences(before, s.run),
-            "varies": s.varies,
-            "optimizer": s.optimizer,
-            "optimizers": OPTIMIZERS,
-            "arguments": [
-                [name, _typed(given.get(name, default)), _kind(default)]
-                for name, default in s.defaults.items()
-            ],
-        }
-
-    def _page(self) -> bytes:
-        return assembled(self.content, self.pictures.svgs).encode()
-
-    def _pictures(self) -> bytes:
-        version, pictures = self.content["play"]["version"], self.pictures
-        return json.dumps({"version": version, "pictures": pictures.svgs}).encode()
-
-    def answer(self, question: bytes) -> bytes:
-        """A line of JSON: what was requested, or, after a change, the state of the session, and the
-        content of the page on a second line. After an error, its text; then nothing has changed.
-        """
-        try:
-            with self._turn:
-                return "\n".join(map(embedded, self._do(json.loads(question)))).encode()
-        except Exception as error:
-            return json.dumps({"error": _why(error)}).encode()
-
-    def _do(self, request: object) -> list[dict[str, Any]]:
-        if not isinstance(request, dict):
-            raise ArgumentError("a question is an object with `do`")
-        session, do = self.session, request.pop("do", None)
-        if request.pop("version", None) != session.version:
-            raise ArgumentError("another page has changed this run: reload this one")
-        if do == "look":
-            return [session.look(**request)]
-        if do == "python":
-            return [{"python": session.python()}]
-        if do not in ACTIONS:
-            raise ArgumentError(f"there is no change named {do!r}; they are {', '.join(ACTIONS)}")
-        getattr(session, ACTIONS[do])(**request)
-        self._show()
-        return [self.content["play"], self.content]
+    def _repr_html_(self) -> str:
+        name = self.session.source.name
+        return f'<iframe title="{name}" src="{self.address}" style="{STYLE}"></iframe>'
 
 
-def _why(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    ours = type(error).__module__.startswith("minigrad")
-    said = "; ".join(line.strip() for line in lines[:3])
-    return one_line(said if ours else f"{type(error).__name__}: {said}", 400)
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # HTTPServer's own looks up the machine's name
+
+    def handle_error(self, request: Any, client_address: object) -> None:
+        """Ignore readers who disconnect or send nonsense."""
 
 
-def _kind(default: Argument) -> str:
-    if isinstance(default, bool):
-        return "flag"
-    return "number" if isinstance(default, int | float) else "text"
+class _Answer(BaseHTTPRequestHandler):
+    timeout = READER_TIMEOUT
 
+    def __init__(self, served: PlayServer, *request: Any) -> None:
+        self.served = served
+        super().__init__(*request)
 
-def _typed(value: Argument) -> float | str | None:
-    if isinstance(value, float):
-        return number(value)
-    return " ".join(value) if isinstance(value, list | tuple) else value
+    def do_GET(self) -> None:
+        self._answer("GET", b"")
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            self.send_error(413)
+        elif self.headers.get("Content-Type") != "application/json":
+            self.send_error(415)
+        else:
+            self._answer("POST", self.rfile.read(int(length)))
+
+    def _answer(self, method: str, body: bytes) -> None:
+        _, token, name, *_ = [*self.path.split("?")[0].split("/"), "", ""]
+        host = self.headers.get("Host", "").partition(":")[0]
+        mine = compare_digest(token.encode(), self.served.token.encode()) and host == "127.0.0.1"
+        found = (
+            self.served.answer(method, name, body)
+            if mine and not self.served.closed.is_set()
+            else None
+        )
+        if found is None:
+            self.send_error(404)
+            return
+        kind, text = found
+        data = text.encode()
+        self.send_response(200)
+        for header, value in (
+            ("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(data))),
+            ("Cache-Control", "no-store"), ("Referrer-Policy", "no-referrer"),
+            ("X-Content-Type-Options", "nosniff"),
+        ):  # fmt: skip
+            self.send_header(header, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to the terminal."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.recording.formulas import first_sentence
-from minigrad.recording.shapes import FlopCounter
+from minigrad.record.formulas import first_sentence
 from tests.compare import assert_same
 
 # ---------------------------------------------------------------- declarations
@@ -136,34 +135,3 @@ def test_an_op_is_numpys_function_of_the_same_name_and_that_on_tensors_is_the_op
     out = _by_numpy(op, leaves(case), case.settings)
     assert out.node.op is op
     np.testing.assert_allclose(out.data, expected, rtol=1e-14, atol=1e-15)
-
-
-def _operations(trace):
-    """The operations of all that was recorded, but for a sum over axes that were repeated."""
-    made = [entry for entry in trace if entry.op]
-    while made and made[-1].op in ("sum", "reshape"):
-        made.pop()
-    return sum(entry.flops for entry in made)
-
-
-@pytest.mark.only(lambda case: case.op.name != "tiled_attention")
-def test_the_cost_of_a_rule_is_what_the_rule_computes(case, invoke):
-    """Counted on shapes alone, and from a record of the rule as it ran on Tensors; every number
-    counts as an array of one entry. Of a rule for several inputs all are asked at once.
-    """
-    op, inputs = case.op, list(case.inputs)
-    for i, x in enumerate(inputs):
-        if isinstance(x, float) or i in case.free:
-            inputs[i] = mg.tensor(x, requires_grad=True)
-    out = invoke(op, inputs, case.settings)
-    positions = [i for i, x in enumerate(inputs) if isinstance(x, mg.Tensor)]
-    joint = [
-        [i for i in positions if op.input_name(i) in rule.inputs] for rule in op.rules.values()
-    ]
-    for asked in [[i] for i in positions] if op.variadic else joint:
-        with mg.trace() as t:
-            ones = mg.tensor(np.ones(out.shape))
-            mg.grad(out, [inputs[i] for i in asked], ones, create_graph=True)
-        needs = tuple([i in asked for i in range(len(inputs))])
-        counted = FlopCounter().rules(op, inputs, case.settings, needs).flops
-        assert counted in (_operations(t), sum(e.flops for e in t if e.op))

@@ -1,0 +1,496 @@
+"""What a record holds: a forward pass and the last backward as plain data.
+
+A record has entries (leaves and the results of ops, numbered as they were made), and edges (each
+use of one by an op).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite, prod, sqrt
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+__all__ = [
+    "Array", "Attention", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Module",
+    "RecordData", "Way", "measure", "number", "rms", "show",
+]  # fmt: skip
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+CHUNK = 1 << 15  # entries that are measured at a time, so that they stay in the processor's cache
+BY_HAND, BY_DERIVATIVE = "by hand", "by derivative"  # kinds of checks
+
+
+class Facts(NamedTuple):
+    """What views say of an array's entries."""
+
+    rms: float  # of those that a mask has not set to -inf
+    low: float | None  # None for no entries
+    high: float | None
+    finite: bool  # neither NaN nor +inf among them; -inf may be a mask's
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rms": number(self.rms), "min": number(self.low), "max": number(self.high)}
+
+
+def measure(array: Array) -> Facts | None:
+    """The facts of an array, in one pass; None if it holds no real numbers.
+
+    >>> measure(np.array([3.0, -np.inf, -4.0]))
+    Facts(rms=3.5355339059327378, low=-inf, high=3.0, finite=True)
+    """
+    if array.dtype.kind not in "fiub":
+        return None
+    flat = array.ravel(order="K")  # in the order of memory: a transposed array is not copied
+    if flat.size == 0:
+        return Facts(0.0, None, None, True)
+    with np.errstate(all="ignore"):
+        parts = [_of_chunk(flat[i : i + CHUNK]) for i in range(0, flat.size, CHUNK)]
+        low, high, square = (np.array(each) for each in zip(*parts, strict=True))
+        least, most, total = float(low.min()), float(high.max()), float(square.sum())
+    small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)
+    size = sqrt(total / flat.size) if small < total < large else rms(flat[flat != -np.inf])
+    return Facts(size, least, most, most < np.inf and isfinite(size))
+
+
+def _of_chunk(part: Array) -> tuple[float, float, float]:
+    low, high = part.min(), part.max()
+    if part.dtype.kind != "f" or part.itemsize < 4:
+        part = part.astype(np.float64)
+    return low, high, float(np.einsum("i,i", part, part))  # BLAS would wake its threads
+
+
+def rms(array: Any) -> float:
+    """Root of the mean square; 0 for no entries, without overflow for large ones."""
+    array = np.asarray(array, dtype=np.float64)
+    top = float(np.abs(array).max(initial=0.0))
+    if top == 0 or not isfinite(top):
+        return top
+    return top * float(np.sqrt(np.mean((array / top) ** 2)))
+
+
+def number(x: float | None) -> float | str | None:
+    """A number for JSON, which has no infinities: these are the strings "inf", "-inf", "nan"."""
+    return x if x is None or isfinite(x) else str(float(x))
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Entry:
+    """One value of the run: a leaf, or the result of an op.
+
+    Attributes:
+        kind: "op", "parameter" (a layer or an optimizer holds it), "input" (what a layer was called
+            with, or a Tensor that needs no gradient), "leaf" (any other that needs one),
+            "constant".
+        calls: for each scope around it the number of its call, from 0.
+        value, gradient: arrays; the gradient is that of the last backward.
+        settings: of its op, as they were given; arrays among them have edges as inputs have.
+        numbers: inputs of its op that are plain numbers, by name.
+        copy_of: the entry of which a constant is a detached copy.
+        made_at: file and line that made it.  seconds, backward_seconds: what op and rules took.
+        saved: what its op saved for backward: name, and the entry that it is, or None.
+        needs: whether it requires a gradient.
+
+        state: "ok", "vanishing", "exploding", "zero", "zero in theory", "not finite", "wrong"; or
+            "none" for no gradient. `why` gives the reason of none and of zero in theory.
+        reach: the norm of its gradient over that of the loss.  via: the use that sent most of it.
+        checks: of its op's rules, and of its gradient.  note: what is odd about its values.
+
+        tex, vjp_tex: formulas of its op and of its rules, with <slots>.  says: what it does.
+        flops: of the forward.  own_op: whether a user declared it.
+        symbol, slope: LaTeX of it and of its gradient.  number: LaTeX of a constant number.
+        equation, where: the formula with symbols in its slots, and what defines its signs.
+    """
+
+    id: int
+    kind: str
+    op: str = ""
+    name: str = ""
+    scope: str = ""
+    calls: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+    value: Array | None = None
+    gradient: Array | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    copy_of: int | None = None
+    made_at: Any = ""  # decoded only when it is shown: see `place`
+    seconds: float = 0.0
+    backward_seconds: float | None = None
+    saved: list[tuple[str, int | None]] = field(default_factory=list)
+    saved_bytes: int = 0  # of arrays that no earlier op saved
+    needs: bool = False
+
+    state: str = "none"
+    why: str = ""
+    reach: float | None = None
+    via: Edge | None = None
+    checks: list[Check] = field(default_factory=list)
+    note: str = ""
+
+    tex: str = ""
+    vjp_tex: dict[str, str] = field(default_factory=dict)
+    says: str = ""
+    flops: int | None = None
+    own_op: bool = False
+    symbol: str = ""
+    slope: str = ""
+    number: str = ""
+    equation: str = ""
+    where: list[str] = field(default_factory=list)
+
+    _value_facts: Facts | None = None  # once they were measured
+    _gradient_facts: Facts | None = None
+
+    def __repr__(self) -> str:
+        facts = self.gradient_facts
+        size = "no gradient" if facts is None else f"∂L rms {facts.rms:.3g}"
+        form = f"{self.shape} {self.dtype}"
+        return f"Entry {self.id} {self.path}: {self.op or self.kind}, {form}, {size}"
+
+    @property
+    def label(self) -> str:
+        return self.name or self.op or f"{self.kind} {self.id}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.scope}/{self.label}" if self.scope else self.label
+
+    @property
+    def place(self) -> str:
+        """File and line that made it."""
+        return str(self.made_at)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is a leaf with a gradient that is no input."""
+        return self.needs and self.kind in ("parameter", "leaf")
+
+    @property
+    def value_facts(self) -> Facts | None:
+        if self._value_facts is None and self.value is not None:
+            self._value_facts = measure(self.value)
+        return self._value_facts
+
+    @property
+    def gradient_facts(self) -> Facts | None:
+        if self._gradient_facts is None and self.gradient is not None:
+            self._gradient_facts = measure(self.gradient)
+        return self._gradient_facts
+
+    @property
+    def value_rms(self) -> float | None:
+        return None if (facts := self.value_facts) is None else facts.rms
+
+    @property
+    def gradient_rms(self) -> float | None:
+        return None if (facts := self.gradient_facts) is None else facts.rms
+
+    @property
+    def norm(self) -> float:
+        """Of the gradient; 0 if there is none."""
+        return (self.gradient_rms or 0.0) * sqrt(self.size)
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether all of its checks agree; None if none was measured."""
+        found = [check.ok for check in self.checks if check.ok is not None]
+        return all(found) if found else None
+
+
+@dataclass(slots=True, eq=False)
+class Edge:
+    """One use of an entry by an op; `x * x` has two.
+
+    Attributes:
+        input: the op's name for it.  contribution: the gradient that this use sent back.
+        gain: the norm that was sent over the norm that came: see `analysis`.
+        on_way: whether it is on the way of the loss.
+        equation, where: of what it sends back, with symbols in its slots.  says: what the rule
+        does.
+    """
+
+    source: int
+    target: int
+    input: str
+    contribution: Array | None = None
+    gain: float | None = None
+    on_way: bool = False
+    equation: str = ""
+    where: list[str] = field(default_factory=list)
+    says: str = ""
+
+    _facts: Facts | None = None
+
+    @property
+    def facts(self) -> Facts | None:
+        if self._facts is None and self.contribution is not None:
+            self._facts = measure(self.contribution)
+        return self._facts
+
+    @property
+    def norm(self) -> float:
+        """Of what was sent; 0 if nothing was."""
+        if self.contribution is None or self.facts is None:
+            return 0.0
+        return self.facts.rms * sqrt(self.contribution.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One figure of the run beside what it must be.
+
+    Attributes:
+        kind: "by hand", a gradient of a layer beside a step derived by hand; or "by derivative",
+        the
+            rules of an op beside a numeric derivative of its kernel.
+        entry: whose gradient it is, or whose op's rules.
+        ok: None where nothing was measured, and `why` says why.
+        difference: relative, where they differ most.  measured, expected: there, what the run has
+        and
+            what it must be.  index: of that entry.
+        symbol: of the step; or the input whose rule differs most.  method: of the derivative.
+        call, number, title: of the layer's call and of the step.
+        forward, formula: LaTeX of the step's equation and of the gradient.
+        rms: of what the formula gives.  symbols: of the layer's call, each with its entry.
+    """
+
+    kind: str
+    entry: int | None
+    ok: bool | None
+    difference: float | None = None
+    tolerance: float = 0.0
+    measured: float | None = None
+    expected: float | None = None
+    index: tuple[int, ...] = ()
+    symbol: str = ""
+    scope: str = ""
+    path: str = ""
+    op: str = ""
+    method: str = ""
+    why: str = ""
+    call: int = 0
+    number: int = 0
+    title: str = ""
+    forward: str = ""
+    formula: str = ""
+    shape: tuple[int, ...] = ()
+    rms: float | None = None
+    symbols: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        numbers = {
+            name: number(getattr(self, name))
+            for name in ("difference", "measured", "expected", "rms")
+        }
+        plain = {name: getattr(self, name) for name in self.__slots__ if name != "symbols"}
+        return plain | numbers | {"index": list(self.index), "shape": list(self.shape)}
+
+
+@dataclass(repr=False)
+class Checks:
+    """What a run computed beside what it must be, and what was left out.
+
+    Attributes:
+        results: see `Check`.  steps: how many backward steps ran.
+        skipped: layers with derived steps that no backward ran through.
+        uncovered: calls that no derived steps cover, in words.
+        first_broken: which op made the first NaN or infinity, in words; or nothing.
+    """
+
+    results: list[Check] = field(default_factory=list)
+    steps: int = 0
+    skipped: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+    first_broken: str = ""
+
+    def of(self, kind: str) -> list[Check]:
+        return [check for check in self.results if check.kind == kind]
+
+    @property
+    def measured(self) -> list[Check]:
+        return [check for check in self.results if check.ok is not None]
+
+    @property
+    def wrong(self) -> list[Check]:
+        return [check for check in self.results if check.ok is False]
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether all that was measured agrees; None if nothing was."""
+        return not self.wrong if self.measured else None
+
+    def __bool__(self) -> bool:
+        return bool(self.ok)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The weights of one call of attention as (batch, heads, n, m), beside their gradient.
+
+    Attributes:
+        entry: of A.  scores: the entry of what the softmax took.
+        dA: None if no gradient reached it.  forbidden: where a mask forbids looking.
+        queries, keys: names of the positions.
+    """
+
+    entry: int
+    scores: int
+    path: str
+    A: Array
+    dA: Array | None
+    forbidden: Array
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+
+    @property
+    def heads(self) -> int:
+        return int(self.A.shape[1])
+
+
+class Way(NamedTuple):
+    """The way from the loss along which the gradient shrinks, or grows, most.
+
+    entries: from the loss to where it ends.  edges: between them.  gains: of each edge.
+    whole: from end to end.  op: which shrinks or grows it most, all of its steps together; "sums"
+    where gradients add.  times: how many of its steps are on the way.
+    """
+
+    entries: tuple[int, ...]
+    edges: tuple[Edge, ...]
+    gains: tuple[float, ...]
+    whole: float
+    op: str
+    times: int
+
+
+@dataclass
+class Module:
+    """A scope of the run. Namesakes that are other layers have a number: "linear (2)".
+
+    Attributes: entries: its ops, and those of scopes within.  parameters: that these use.
+    """
+
+    path: str
+    entries: list[int] = field(default_factory=list)
+    parameters: list[int] = field(default_factory=list)
+    calls: int = 1
+
+    name = property(lambda self: self.path.rpartition("/")[2])
+    parent = property(lambda self: self.path.rpartition("/")[0])
+
+
+class Expectation(NamedTuple):
+    """What a layer said of its call: which derived steps it must equal, and what is what in them.
+
+    steps: a function, or which calls no steps cover.  symbols: to entries.  plain: values by
+    symbol.
+    first, last: the entries made within the call are from first, up to last.
+    """
+
+    steps: Callable[..., Any] | str
+    symbols: dict[str, int]
+    plain: dict[str, Any]
+    scope: str
+    first: int
+    last: int
+
+
+@dataclass(repr=False)
+class RecordData:
+    """What a `Record` holds.
+
+    Attributes:
+        forward: ops in the order they ran.  backward: in the order their rules ran, the last time.
+        roots: where the last backward began.  backwards: how many ran.
+        more_in_grad: leaves whose `.grad` holds more than the last backward brought.
+        loss: the scalar that alone was differentiated; its symbol is L.
+        notes: sentences that each view says.  zeros: leaves whose gradient is zero in theory.
+        module_of: by entry, the path of its module.
+        asked: the query through which nearly all of the loss's gradient passes.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    forward: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    backwards: int = 0
+    more_in_grad: list[int] = field(default_factory=list)
+    earlier: set[int] = field(default_factory=set)  # entries that only earlier backwards reached
+    expectations: list[Expectation] = field(default_factory=list)
+
+    loss: int | None = None
+    notes: list[str] = field(default_factory=list)
+    way: Way | None = None
+    modules: dict[str, Module] = field(default_factory=dict)
+    module_of: dict[int, str] = field(default_factory=dict)
+    checks: Checks = field(default_factory=Checks)
+    zeros: list[int] = field(default_factory=list)
+    asked: int | None = None
+
+    _into: dict[int, list[Edge]] = field(default_factory=dict)
+    _from: dict[int, list[Edge]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ entries and edges
+
+    def add_edge(self, edge: Edge) -> None:
+        self.edges.append(edge)
+        self._into.setdefault(edge.target, []).append(edge)
+        self._from.setdefault(edge.source, []).append(edge)
+
+    def into(self, entry: Entry | int) -> list[Edge]:
+        """What an op used, in the order of its inputs."""
+        return self._into.get(getattr(entry, "id", entry), [])  # type: ignore[arg-type]
+
+    def uses(self, entry: Entry | int) -> list[Edge]:
+        """Where an entry was used, in order."""
+        return self._from.get(getattr(entry, "id", entry), [])  # type: ignore[arg-type]
+
+    def sums(self, entry: Entry | int) -> bool:
+        """Whether gradients of several uses add up to its own."""
+        return sum(edge.contribution is not None for edge in self.uses(entry)) > 1
+
+    def part(self, edge: Edge) -> str:
+        """LaTeX of what a use sends back: its source's gradient, or the part of it by this use."""
+        source, target = self.entries[edge.source], self.entries[edge.target]
+        if not self.sums(source):
+            return source.slope
+        return rf"\left.{source.slope}\right|_{{{target.symbol}}}"
+
+    def agreement(self, entry: Entry) -> float | None:
+        """‖Σg‖ / Σ‖g‖ where gradients add: 1 if all point one way, near 0 if they cancel."""
+        total = sum(edge.norm for edge in self.uses(entry))
+        return entry.norm / total if self.sums(entry) and total else None
+
+    @property
+    def gradient_range(self) -> tuple[float, float]:
+        """The smallest and the largest rms of a gradient that is not 0; (1, 1) if there is none."""
+        told = (e for e in self.entries if e.state != "zero in theory")
+        found = [x for e in told if (x := e.gradient_rms) and isfinite(x)]
+        return (min(found), max(found)) if found else (1.0, 1.0)
+
+
+def show(value: Any) -> str:
+    """A setting as text: arrays by their shape, a generator as rng."""
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape}"
+    if isinstance(value, np.random.Generator):
+        return "rng"
+    if isinstance(value, tuple | list):
+        inside = ", ".join(map(show, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    return getattr(value, "__name__", None) or repr(value)

@@ -1,0 +1,188 @@
+"""Flow: what a training run was, as plain data: summaries of some of its steps, and what was
+logged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from ..engine.errors import ArgumentError
+from .heads import Head
+
+__all__ = ["Finding", "FlowRecord", "Moment", "Reading"]
+
+KINDS = (
+    "not finite", "no gradient", "exploding", "vanishing", "dead", "saturated", "zero gradient",
+    "update ratio", "diverging", "plateau", "drift",
+)  # fmt: skip
+
+
+class Reading(NamedTuple):
+    """A value or a parameter in one step.
+
+    value, gradient: their rms; of a parameter before the update.  finite: whether both are.
+    share: of its units that are dead, or of entries or rows that are saturated.
+    update: of a parameter, the size of its update over its own.
+    """
+
+    value: float
+    gradient: float | None = None
+    finite: bool = True
+    share: float | None = None
+    update: float | None = None
+
+
+@dataclass
+class Moment:
+    """One step that was looked at, or one request under `no_grad`.
+
+    Attributes:
+        loss: what backward began from.  guess: the loss of the best constant guess at its targets.
+        readings: by path, in the order of the forward; parameters before the op that takes them.
+        missing: of parameters without a gradient, why.
+        heads: by the path of attention weights, figures of each head.
+    """
+
+    step: int
+    loss: float | None = None
+    guess: float | None = None
+    readings: dict[str, Reading] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    heads: dict[str, list[Head | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem of a run.
+
+    Attributes: kind: one of `KINDS`.  path: where; empty of the loss.  first, last: steps.
+        text: its figures in a sentence.  remedy: what to try.
+    """
+
+    kind: str
+    path: str
+    first: int
+    last: int
+    text: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f", {self.path}" if self.path else ""
+        return f"step {self.first}: {self.kind}{where}: {self.text}\n  try: {self.remedy}"
+
+
+class Findings(list[Finding]):
+    """All findings, the causes first; printed, two lines each, or that there are none."""
+
+    kinds = property(lambda self: list(dict.fromkeys(one.kind for one in self)))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self)) if self else "nothing found"
+
+    __repr__ = __str__
+
+
+class FlowRecord:
+    """Moments of a training run, and what was logged in each step.
+
+    Attributes:
+        every: how many steps lie between two moments.  steps: how many were taken.
+        moments: steps that were looked at.  requests: calls under `no_grad` that were.
+        logged: name to pairs of a step and a number.
+        kinds: path to the op that made a value, or "parameter".  shapes: by path.
+        words: path to what of it may saturate: "units dead", "entries saturated", "rows saturated".
+        in_theory: parameters whose gradient is zero in theory.
+        baseline: another record whose requests these are held against.
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self.every, self.steps = every, 0
+        self.moments: list[Moment] = []
+        self.requests: list[Moment] = []
+        self.logged: dict[str, list[tuple[int, float]]] = {}
+        self.kinds: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.words: dict[str, str] = {}
+        self.in_theory: list[str] = []
+        self.baseline: FlowRecord | None = None
+
+    def series(self, path: str, figure: str) -> list[tuple[int, float]]:
+        """A figure of a path over the moments: "value", "gradient", "share" or "update"."""
+        found = ((m.step, m.readings.get(path)) for m in self.moments)
+        pairs = ((step, getattr(one, figure)) for step, one in found if one is not None)
+        return [(step, x) for step, x in pairs if x is not None]
+
+    @property
+    def losses(self) -> list[tuple[int, float]]:
+        """The loss by step: what was logged as one, or else what backward began from."""
+        names = [name for name in self.logged if "loss" in name and "val" not in name]
+        if names:
+            return self.logged[names[0]]
+        return [(m.step, m.loss) for m in self.moments if m.loss is not None]
+
+    @property
+    def parameters(self) -> list[str]:
+        return [path for path, kind in self.kinds.items() if kind == "parameter"]
+
+    # ------------------------------------------------------------------ as data
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data; numbers that are not finite as text."""
+        names = "every steps logged kinds shapes words in_theory".split()
+        data = {name: getattr(self, name) for name in names}
+        both = {name: [asdict(m) for m in getattr(self, name)] for name in ("moments", "requests")}
+        return {"version": 2, **_plain(data | both)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Raises: ArgumentError for what `to_dict` did not give."""
+        if not isinstance(data, dict) or data.get("version") != 2:
+            raise ArgumentError("watch(baseline=...): this is no file that flow.save wrote")
+        made = cls(data["every"])
+        made.steps, made.kinds, made.words = data["steps"], data["kinds"], data["words"]
+        made.in_theory = data["in_theory"]
+        made.shapes = {path: tuple(shape) for path, shape in data["shapes"].items()}
+        made.logged = {k: [(s, float(x)) for s, x in v] for k, v in data["logged"].items()}
+        made.moments = [*map(_moment, data["moments"])]
+        made.requests = [*map(_moment, data["requests"])]
+        return made
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """What `save` wrote. Raises: ArgumentError for another file."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise ArgumentError(
+                f"watch(baseline=...): {str(path)!r} cannot be read: {error}"
+            ) from None
+
+
+def _moment(data: dict[str, Any]) -> Moment:
+    made = Moment(**data)
+    made.loss = None if made.loss is None else float(made.loss)
+    made.readings = {path: Reading(*map(_number, one)) for path, one in data["readings"].items()}
+    made.heads = {
+        path: [None if h is None else Head(h[0], h[1], tuple(h[2])) for h in found]
+        for path, found in data["heads"].items()
+    }
+    return made
+
+
+def _number(x: Any) -> Any:
+    return float(x) if isinstance(x, str) else x
+
+
+def _plain(x: Any) -> Any:
+    """Data that JSON has: tuples as lists, six digits, what is not finite as text."""
+    if isinstance(x, dict):
+        return {name: _plain(y) for name, y in x.items()}
+    if isinstance(x, Iterable) and not isinstance(x, str):
+        return [*map(_plain, x)]
+    if isinstance(x, float):
+        return float(f"{x:.6g}") if isfinite(x) else str(x)
+    return x

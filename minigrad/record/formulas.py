@@ -1,0 +1,442 @@
+r"""Formulas of a run: what its ops declare, with symbols and numbers in the place of <slots>.
+
+A formula is LaTeX that GitHub, MathJax and the page render alike. A value stands for its symbol,
+which no other has; the gradient of X is ∂L/∂X. A product keeps its matrix form: where a product of
+stacks of matrices is added up, Σ_b stands before it, b an axis of the stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..engine.errors import DeclarationError
+from ..engine.op import Op, registry
+from .checks import call_by_name
+from .data import Edge, Entry, RecordData
+
+__all__ = [
+    "Shaped",
+    "count_flops",
+    "first_sentence",
+    "formulas",
+    "number",
+    "symbol_of",
+    "write_formulas",
+]
+
+WORD = 14  # characters of a name that is a symbol; a longer one is quoted
+AXES = {1: "i", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}  # letters of an array's axes
+GREEK = set(
+    "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi "
+    "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split()
+)
+# letters for what has no name, by what it is: the first that nothing else has
+UNNAMED, PARAMETER = "HZUYGEDRN", (r"\theta", r"\vartheta", r"\psi")
+BY_INPUT = {"mask": "MB", "targets": "t", "a": "ck", "b": "ck", "x": "Xck"}
+SPECIAL = {"\\": r"\backslash ", "<": r"\lt ", ">": r"\gt ", "|": r"\vert ", "~": r"\sim ",
+           "^": r"\wedge ", "`": "'"} | {c: rf"\{c}" for c in "_{}$%#&"}  # fmt: skip
+
+
+class Shaped(NamedTuple):
+    """Shape and dtype of an array: all that formulas and costs may depend on."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    @classmethod
+    def of(cls, x: Any) -> Any:
+        """Of an array, or of a number; of a tuple of them, each; None stays None."""
+        if x.__class__ is tuple:
+            return tuple(map(cls.of, x))
+        known = x is None or x.__class__ is cls
+        return x if known else cls(np.shape(x), getattr(x, "dtype", np.dtype(type(x))))
+
+
+# ---------------------------------------------------------------- what an op declares of a call
+
+
+def _known(op: Op, inputs: Iterable[Any], settings: Iterable[Any], out: Any) -> dict[str, Any]:
+    """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
+    given = (tuple(inputs),) if op.variadic else tuple(inputs)
+    named = dict(zip(op.inputs, map(Shaped.of, given), strict=True))
+    return named | dict(zip(op.settings, settings, strict=True)) | {"out": Shaped.of(out)}
+
+
+def count_flops(op: Op, inputs: Any, settings: Any, out: Any) -> int | None:
+    """Floating-point operations of one forward call, None where no cost is declared."""
+    known = _known(op, inputs, settings, out)
+    return None if op.flops is None else int(call_by_name(op.flops, known))
+
+
+def formulas(op: Op, inputs: Any, settings: Any, out: Any) -> tuple[str, dict[str, str]]:
+    """A call's formula, and those of its rules, without the terms of inputs that are None.
+
+    Raises: DeclarationError if a formula that is a function fails.
+    """
+    known, inputs = _known(op, inputs, settings, out), tuple(inputs)
+    names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
+    values = dict(zip(names, inputs, strict=True)) | dict(zip(op.settings, settings, strict=True))
+    absent = "|".join(name for name, value in values.items() if value is None)
+
+    def formula(declared: Any, i: int) -> str:
+        text = declared
+        if not isinstance(text, str):
+            try:
+                text = call_by_name(declared, known | {"i": i})
+            except Exception as error:
+                raise DeclarationError(f"op {op.name}: a formula failed: {error!r}") from error
+        return re.sub(rf" (\+|\\odot) <({absent})>", "", text) if absent else text
+
+    rule = op.inputs[0] if op.variadic else ""
+    rules = {name: formula(op.vjp_tex[rule or name], i) for i, name in enumerate(names)}
+    return formula(op.tex, 0), rules
+
+
+@lru_cache(maxsize=512)
+def first_sentence(function: Callable[..., Any]) -> str:
+    """What a docstring says first, up to the formula or the detail behind a colon or semicolon.
+
+    >>> first_sentence(registry["exp"]), first_sentence(lambda x: x)
+    ('Raises e to the power of each entry.', '')
+    """
+    claim = " ".join((function.__doc__ or "").strip().partition("\n\n")[0].split())
+    said = re.split(r"[.:;](?=\s|$)", claim, maxsplit=1)[0]
+    return f"{said}." if said else ""
+
+
+def write_formulas(record: RecordData) -> None:
+    """Set the formulas of a record's entries and edges, with symbols in their slots."""
+    ops = [record.entries[i] for i in record.forward]
+    for entry in ops:
+        _declare(record, entry)
+    _name(record)
+    for entry in ops:
+        values = _values(record, entry)
+        entry.equation, entry.where = _written(entry.tex, values)
+        values |= {"g": entry.slope, "out": entry.symbol}
+        op = registry[entry.op]
+        for edge in record.into(entry):
+            if edge.contribution is not None or (
+                not record.backwards and edge.input in entry.vjp_tex
+            ):
+                rule = entry.vjp_tex[edge.input]
+                edge.equation, edge.where = _written(rule, values)
+                edge.equation = _summed(record, edge, rule) + edge.equation
+                declared = op.rules.get(op.inputs[0] if op.variadic else edge.input)
+                edge.says = first_sentence(declared.function) if declared else ""
+
+
+def _declare(record: RecordData, entry: Entry) -> None:
+    """What its op declares of the call that made an entry."""
+    op = registry[entry.op]
+    forms: dict[str, Any] = dict(entry.numbers)
+    for edge in record.into(entry):
+        source = record.entries[edge.source]
+        forms[edge.input] = Shaped(source.shape, np.dtype(source.dtype))
+    count = (
+        max(
+            [int(n.removeprefix(op.inputs[0])) + 1 for n in forms if n not in op.settings],
+            default=0,
+        )
+        if op.variadic
+        else 0
+    )
+    names = [f"{op.inputs[0]}{i}" for i in range(count)] if op.variadic else op.inputs
+    out = Shaped(entry.shape, np.dtype(entry.dtype))
+    entry.says, entry.own_op = first_sentence(op.kernel), _is_own(op)
+    if not all(name in forms for name in names):  # of a graph without a run
+        inside = ", ".join(f"<{name}>" if name in forms else r"\cdot" for name in names)
+        entry.tex = rf"\mathrm{{{_plain_text(op.name)}}}({inside})"
+        known = {name: tex for name in names if isinstance(tex := op.vjp_tex.get(name), str)}
+        entry.vjp_tex = known
+        return
+    inputs, settings = [forms[name] for name in names], [*entry.settings.values()]
+    entry.tex, entry.vjp_tex = formulas(op, inputs, settings, out)
+    entry.flops = count_flops(op, inputs, settings, out)
+
+
+def _is_own(op: Op) -> bool:
+    """Whether a user declared it: no test of minigrad's holds its formulas against its code."""
+    return not op.kernel.__module__.startswith(("minigrad.", "layers."))
+
+
+# ---------------------------------------------------------------- symbols
+
+
+def symbol_of(name: str) -> str:
+    r"""The symbol that a name spells, or the name itself as text.
+
+    >>> [symbol_of(name) for name in ("W_Q", "b1", "S_raw", "x_hat", "out", "fc1_w", "alpha")]
+    ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\hat x', '\\mathrm{out}', '\\mathrm{fc}_{1,w}', '\\alpha']
+    >>> symbol_of("50% of x")
+    '{\\text{50}\\%\\text{ of x}}'
+    """
+    if name.endswith("_hat") and len(name) == 5:
+        return rf"\hat {name[0]}"
+    found = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
+    if not found or len(name) > WORD + 6 or len(found[1]) > WORD:
+        return _quoted(name)
+    word, digits, rest = found.groups()
+    below = ",".join(map(_word, [digits] * bool(digits) + rest.split("_")[1:]))
+    return _word(word) + (_script("_", below) if below else "")
+
+
+def _word(text: str) -> str:
+    if text in GREEK:
+        return rf"\{text}"
+    return text if len(text) == 1 or text.isdigit() else rf"\mathrm{{{text}}}"
+
+
+def _script(sign: str, text: str) -> str:
+    return sign + (text if len(text) == 1 or text == r"\top" else f"{{{text}}}")
+
+
+def _quoted(text: str) -> str:
+    """Any text as one atom."""
+    text = text if len(text) <= 32 else f"{text[:31]}…"
+    pieces = re.findall(r"[\\<>|~^`_{}$%#&]|[^\\<>|~^`_{}$%#&]+", text)
+    return "{" + "".join(SPECIAL.get(p) or rf"\text{{{p}}}" for p in pieces) + "}"
+
+
+def _plain_text(name: str) -> str:
+    return name.replace("_", r"\_")
+
+
+def _name(record: RecordData) -> None:
+    """Give each entry a symbol, no two alike, and its gradient's."""
+    found = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
+    taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in found.values())}
+    groups: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in record.entries:
+        if not entry.name and entry.id != record.loss and not _is_transpose(record, entry):
+            groups.setdefault(_choices(record, entry), []).append(entry)
+    for choices, entries in groups.items():
+        base = next((c for c in choices if c not in taken), r"\mathrm{tmp}")
+        taken.add(base)
+        for k, entry in enumerate(entries, 1):
+            found[entry.id] = base + (_script("_", str(k)) if len(entries) > 1 else "")
+    found = _distinct(record, found)
+    for entry in record.entries:
+        entry.number = _number_of(entry)
+        if entry.id == record.loss:
+            entry.symbol = "L"
+        elif entry.id in found:
+            entry.symbol = found[entry.id]
+        else:  # all that it was made of comes before it
+            entry.symbol = (
+                _before_script(record.entries[record.into(entry)[0].source].symbol, "^") + r"^\top"
+            )
+        entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
+
+
+def _is_transpose(record: RecordData, entry: Entry) -> bool:
+    """Whether it is the transpose of what has a symbol, and bears no name of its own."""
+    if entry.op not in ("swapaxes", "transpose") or len(entry.shape) < 2:
+        return False
+    n, axes = len(entry.shape), [*range(len(entry.shape))]
+    if entry.op == "swapaxes":
+        i, j = (int(x) % n for x in entry.settings.values())
+        axes[i], axes[j] = axes[j], axes[i]
+    else:
+        given = entry.settings["axes"]
+        axes = axes[::-1] if given is None else [int(axis) % n for axis in given]
+    source = record.entries[record.into(entry)[0].source]
+    alike = [e for e in record.uses(source) if record.entries[e.target].op == entry.op]
+    swaps = axes == [*range(n - 2), n - 1, n - 2] and len(alike) == 1
+    return swaps and not _is_transpose(record, source)
+
+
+def _choices(record: RecordData, entry: Entry) -> tuple[str, ...]:
+    """The letters that an entry without a name may have, by the input that it first is."""
+    if entry.op:
+        return tuple(UNNAMED)
+    if entry.learns:
+        return PARAMETER
+    uses = record.uses(entry)
+    part = re.sub(r"\d+$", "", uses[0].input) if uses else "x"
+    return tuple(BY_INPUT.get(part, (_word(_plain_text(part)),)))
+
+
+def _number_of(entry: Entry) -> str:
+    """A constant number's value."""
+    constant = not entry.op and not entry.needs and entry.size == 1 and entry.kind == "constant"
+    return number(entry.value.item()) if constant and entry.value is not None else ""
+
+
+def _distinct(record: RecordData, found: dict[int, str]) -> dict[int, str]:
+    """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
+    alike: dict[str, list[int]] = {}
+    for i, symbol in sorted(found.items()):
+        alike.setdefault(symbol, []).append(i)
+    for symbol, ids in alike.items():
+        if len(ids) < 2 and symbol != "L":
+            continue
+        first = 2 if symbol == "L" else 1  # L alone is the loss
+        marks = [(re.findall(r"\d+", record.entries[i].scope) or [""])[-1] for i in ids]
+        if "" in marks or len({*marks}) < len(ids) or first > 1:
+            marks = [str(n) for n in range(first, len(ids) + first)]
+        for i, mark in zip(ids, marks, strict=True):
+            found[i] = rf"{symbol}^{{({mark})}}"
+    return found
+
+
+# ---------------------------------------------------------------- filling
+
+
+def _values(record: RecordData, entry: Entry) -> dict[str, str]:
+    """What the slots of an op's formulas are filled with: its inputs and settings."""
+    values = {
+        name: number(x) for name, x in {**entry.settings, **entry.numbers}.items() if x is not None
+    }
+    several: dict[str, list[str]] = {}
+    for edge in record.into(entry):
+        source = record.entries[edge.source]
+        values[edge.input] = source.number or source.symbol
+        if source.copy_of is not None:
+            values[edge.input] = rf"\mathrm{{detach}}({record.entries[source.copy_of].symbol})"
+        several.setdefault(edge.input.rstrip("0123456789"), []).append(values[edge.input])
+    return {name: ", ".join(each) for name, each in several.items()} | values
+
+
+def _written(template: str, values: dict[str, str]) -> tuple[str, list[str]]:
+    """A formula with values in its slots, and the signs that are defined behind it."""
+    body, *signs = re.split(r",?\s*\\quad\s*", template)
+    found = [fill(sign, values) for sign in signs]
+    kept = [sign for sign in found if len({*map(str.strip, sign.split("=", 1))}) > 1]
+    return fill(body, values), kept
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    r"""A formula with values in the place of its slots; a slot without one is its name.
+
+    Brackets surround what would be misread without them.
+
+    >>> fill(r"<g> <b>^\top", {"g": "G", "b": "K^{(1)}"})
+    'G {K^{(1)}}^\\top'
+    >>> fill(r"<g> \odot <x>^{\circ 2}", {"g": "G", "x": "-2"})
+    'G \\odot \\left(-2\\right)^{\\circ 2}'
+    """
+    parts = re.split(r"<(\w+)>", template)
+    out = parts[0]
+    for name, after in zip(parts[1::2], parts[2::2], strict=True):
+        value = values.get(name, _word(_plain_text(name)))
+        alone = _is_end(out, after)
+        if after.startswith(r"^\top") and value.endswith(r"^\top"):  # the transpose of a transpose
+            value, after = value.removesuffix(r"^\top"), after.removeprefix(r"^\top")
+            value = value[1:-1] if value[:1] == "{" else value
+        elif after[:1] in ("^", "_", "["):
+            value = _before_script(value, after[0])
+        elif not alone and _is_sum(value):
+            value = rf"\left({value}\right)"
+        if value[:1].isalpha() and re.search(r"\\[A-Za-z]+$", out):
+            out += " "
+        out += value + after
+    return _github(out)
+
+
+def _is_end(before: str, after: str) -> bool:
+    """Whether what stands between is a whole side, argument or exponent."""
+    return bool(
+        re.search(r"(^|[(\[{,=]|\\left\()\s*$", before)
+        and re.match(r"\s*($|[)\]},=]|\\right)", after)
+    )
+
+
+def _is_sum(value: str) -> bool:
+    """Whether a value has a sign outside of all brackets."""
+    bare = value
+    while bare != (bare := re.sub(r"\{[^{}]*\}|\([^()]*\)|\[[^\[\]]*\]", "", bare)):
+        pass
+    return bool(re.search(r"[-+=]|\\[lg][et]\b", bare))
+
+
+def _before_script(value: str, sign: str) -> str:
+    """A value that a script or an index follows."""
+    if _is_sum(value) or (sign == "^" and r"\frac" in value[:6]):
+        return rf"\left({value}\right)"
+    scripts = "^" in value if sign == "^" else "^" in value or "_" in value
+    return f"{{{value}}}" if scripts and sign != "[" else value
+
+
+def _github(tex: str) -> str:
+    """LaTeX without \\operatorname, which GitHub refuses."""
+    return tex.replace(r"\operatorname", r"\mathrm")
+
+
+def _summed(record: RecordData, edge: Edge, rule: str) -> str:
+    """Σ over the axes that an input was repeated along, which its gradient is added up over."""
+    source, target = record.entries[edge.source], record.entries[edge.target]
+    if re.search(r"\\operatorname|\\sum|\[|_\{|concat", rule.split(r", \quad")[0]):
+        return ""  # its rule says what shape it gives
+    letters = AXES.get(len(target.shape), "")
+    shape, own = target.shape, source.shape
+    if r"^\top" in rule:  # a product of matrices, in stacks
+        shape, own, letters = shape[:-2], own[:-2], letters[:-2]
+    own = (0,) * (len(shape) - len(own)) + own
+    over = [c for c, n, m in zip(letters, shape, own, strict=False) if n != m and n > 1]
+    return rf"\sum_{{{','.join(over)}}} " if over else ""
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def number(value: Any) -> str:
+    r"""A setting as a person writes it: 1/√8 stays a root.
+
+    >>> [number(x) for x in (2.0, 8**-0.5, 1e-05, -0.125, 0.123456789, 1 / 3, (0, slice(1, None)))]
+    ['2', '\\tfrac{1}{\\sqrt{8}}', '10^{-5}', '-0.125', '0.123457\\ldots', '\\tfrac{1}{3}', '0,
+    1{:}']
+    """
+    if isinstance(value, tuple | list):
+        return ", ".join(map(number, value))
+    if isinstance(value, slice):
+        ends = ["" if x is None else number(x) for x in (value.start, value.stop, value.step)]
+        return "{:}".join(ends[:2] + ends[2:] * (value.step is not None))
+    if value is Ellipsis:
+        return r"\ldots"
+    if isinstance(value, np.ndarray | np.random.Generator):
+        return r"\mathrm{rng}" if isinstance(value, np.random.Generator) else r"\mathrm{array}"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return rf"\text{{{_plain_text(getattr(value, '__name__', None) or str(value))}}}"
+    x = float(value)
+    if x != x:
+        return r"\mathrm{nan}"
+    return f"-{_positive(-x)}" if x < 0 else _positive(x)
+
+
+def _positive(x: float) -> str:
+    if x == np.inf:
+        return r"\infty"
+    if x == int(x) and x < 1e6:
+        return str(int(x))
+    for tex, n, power in (
+        (r"\tfrac{{1}}{{{}}}", 1 / x, 1),
+        (r"\tfrac{{1}}{{\sqrt{{{}}}}}", x**-2, 2),
+    ):
+        if (
+            x < 1
+            and len(repr(x)) > 7
+            and 1 < round(n) < 1e5
+            and abs(x - round(n) ** (-1 / power)) < 4e-16
+        ):
+            return tex.format(round(n))
+    short = f"{x:.6g}"
+    digits, _, power_of_ten = short.partition("e")
+    digits += r"\ldots" * (float(short) != x)
+    if not power_of_ten:
+        return digits
+    ten = f"10^{{{int(power_of_ten)}}}"
+    return ten if digits == "1" else rf"{digits} \cdot {ten}"

@@ -1,0 +1,118 @@
+// The panel: the step, the whole pass, and the steps derived by hand.
+
+const toEntry = (entry, text = fullName(entry)) =>
+  pointed(link(text, () => choose(entry.id), { "data-of": entry.id }), (on) => mark(on ? [entry.id] : []));
+const chip = (told, bin) => el(`span.chip ${bin === undefined ? "" : `bin${bin}`}`, told);
+const tick = (text) => text && el(`span.${text.startsWith("✗") ? "wrong" : "right"}`, text);
+
+function head(entry, kicker, kind) {
+  const plain = entry.symbol.replace(/[{}\\]/g, "");
+  return el("header.step-head",
+    el(`p.kicker.${kind}`, kicker),
+    el("h2", entry.label, el("span.what", entry.op && entry.op !== entry.label ? entry.op : entry.op ? "" : entry.kind), kind === "forward" ? "" : tick(entry.marks)),
+    el("p.where", [entry.scope, plain !== entry.label && entry.symbol ? ["in formulas ", math(entry.symbol)] : "", entry.place && el("code", entry.place)]
+      .filter((one) => given(one)).flatMap((one, i) => [i > 0 && " · ", one])),
+    entry.says && el("p.says", entry.says));
+}
+const facts = (entry, back) => el("dl.facts",
+  [["shape", `${shapeOf(entry)} ${entry.dtype}`], ["settings", settingsOf(entry)], ["FLOPs", entry.flops], ["saved for backward", entry.saved],
+    ["values", entry.note], ["gradient", back && (entry.state === "none" ? `none: ${entry.why}` : entry.why || entry.state !== "ok" ? [shown.states[entry.state].join(" "), entry.why].filter(Boolean).join(": ") : "")],
+    ["Σ", back && entry.sum]]
+    .filter(([, x]) => given(x)).map(([name, x]) => [el("dt", name), el("dd", x)]));
+const valueCard = (entry) => card(entry.value, toEntry(entry, entry.label), "value", "", entry.id);
+const gradientCard = (entry, at) => (isKnown(entry, at) ? card(entry.gradient, math(entry.slope), "gradient", entry.told) : null);
+
+function forwardPanel(entry, step) {
+  const from = [...new Set(entry.into.map((edge) => edge.source))].map((id) => entries[id]);
+  return [
+    head(entry, `Forward step ${step.number} of ${step.of}`, "forward"),
+    entry.broken && el("p.wrong", "‼ this op made NaN or infinity"),
+    entry.equation && rule(entry.symbol, entry.equation, entry.where),
+    section("", valueCard(entry)),
+    section("from", el("div.cards", from.map(valueCard))),
+    facts(entry, false),
+  ];
+}
+function backwardPanel(entry, step) {
+  const sent = sentOf(entry.into);
+  const parts = sent.map((edge) => {
+    const source = entries[edge.source];
+    const several = sentOf(source.uses).length > 1;
+    return el("div.sent",
+      rule(edge.part, edge.equation, edge.where),
+      edge.says && el("p.says", edge.says),
+      el("p", "to ", toEntry(source, source.label), " ", chip(edge.told, edge.bin), edge.gain && el("strong", ` ${edge.gain}`),
+        several && el("span.muted", ` one of ${sentOf(source.uses).length} parts that add to its gradient (${source.sum})`)));
+  });
+  const not = entry.into.filter((edge) => edge.told === undefined).map((edge) => entries[edge.source]);
+  return [
+    head(entry, `Backward step ${step.number} of ${step.of}`, "backward"),
+    entry.checks?.filter((check) => !check.ok).map((check) => el("p.wrong", { role: "alert" }, `✗ ${check.said}`)),
+    section("the gradient that comes", el("div.cards", card(entry.gradient, math(entry.slope), "gradient", entry.told))),
+    section("is sent back", parts),
+    section("", el("div.cards", sent.map((edge) => card(edge.sent, math(edge.part), "sent", edge.told)))),
+    not.length > 0 && el("p.note", "no gradient to ", not.flatMap((one, i) => [i > 0 && ", ", toEntry(one, one.label), ` (${one.why || one.kind})`])),
+    facts(entry, true),
+    checksOf(entry),
+  ];
+}
+const checksOf = (entry) => entry.checks?.some((check) => check.ok) &&
+  el("details.checks", el("summary", tick(entry.marks), " what was checked"), el("ul", entry.checks.map((check) => el("li", `${check.ok ? "✓" : "✗"} ${check.said}`))));
+function leafPanel(entry) {
+  return [
+    head(entry, entry.kind, "leaf"),
+    section("", el("div.cards", valueCard(entry), gradientCard(entry, state.at))),
+    section("used by", el("ul", [...new Set(entry.uses.map((edge) => edge.target))].map((id) => el("li", toEntry(entries[id]))))),
+    facts(entry, isKnown(entry, state.at)),
+    isKnown(entry, state.at) && checksOf(entry),
+  ];
+}
+
+// ---------------------------------------------------------------- the whole pass
+
+const SIGNS = { true: "✓", false: "✗", null: "–" };
+const verdictsOf = () => shown.verdicts.map(([said, ok]) =>
+  el(`p.verdict.${{ true: "right", false: "wrong", null: "open" }[ok]}`, { role: ok === false ? "alert" : null }, `${SIGNS[ok]} ${said}`,
+    ok === false && firstWrong() && [" ", link("show it", () => choose(firstWrong().id))]));
+const firstWrong = () => entries.find((entry) => entry.checks?.some((check) => !check.ok)) || entries.find((entry) => entry.broken);
+function leafRow(entry) {
+  const bar = el("i", { class: `bin${entry.bin}` });
+  bar.style.width = entry.bin === undefined ? 0 : `${(entry.bin + 1) * 12.5}%`;
+  return el("tr", el("th", { scope: "row" }, toEntry(entry)), el("td.muted", shapeOf(entry)),
+    el("td.track", bar), el("td.figure", entry.state === "none" ? el("span.muted", entry.why) : entry.told), el("td", tick(entry.marks)));
+}
+function wholePanel() {
+  const leaves = entries.filter((entry) => !entry.op && (entry.needs || entry.kind === "parameter"));
+  const way = record.way && link("show the way", () => {
+    state.marked = new Set(record.way.entries);
+    state.markedEdges = new Set(record.way.edges);
+    light();
+  });
+  return [
+    el("h2", shown.headline), record.way && el("p", way),
+    el("p.muted", shown.summary),
+    el("p.note", "→ walks forward through the ops, then backward: each step shows its rule and the gradients that it sends."),
+    ...verdictsOf(),
+    section("gradients of parameters and inputs", el("table.leaves", el("tbody", leaves.map(leafRow)))),
+  ];
+}
+
+// ---------------------------------------------------------------- the steps derived by hand
+
+function chaptersPanel() {
+  const lineOf = (line) => el(`div.line.${line.ok === false ? "wrong" : ""}`,
+    math(line.equation),
+    el("span.said", el("span.muted", `${line.shape}, rms ${line.rms} `), line.ok === null ? el("span.muted", `– ${line.said}`) : tick(line.said),
+      given(line.entry) && Number.isFinite(entries[line.entry].knownAt) && [" ", link("show", () => { state.tab = "step"; go(entries[line.entry].knownAt); })]));
+  const stepOf = (step) => el("article.chapter",
+    el("header", el("span.numeral", String(step.number)), el("h3", step.title)), el("div.line", math(step.forward)), step.lines.map(lineOf));
+  const open = (one) => shown.chapters.length === 1 || one.steps.some((step) => step.lines.some((line) => line.ok === false));
+  return [
+    el("h2", "Derived by hand"),
+    el("p.note", "Each step of the backward pass as a person derives it, and how far the run was from it: the largest gap over the formula's largest entry."),
+    shown.chapters.map((one) => el("details.call", { open: open(one) },
+      el("summary", `${one.scope}${one.call ? `, call ${one.call + 1}` : ""} `,
+        tick(one.steps.every((step) => step.lines.every((line) => line.ok !== false)) ? "✓" : "✗ differs")),
+      one.steps.map(stepOf))),
+  ];
+}

@@ -1,0 +1,420 @@
+"""Attention weights beside their gradients, of a record or of arrays: as text, and as an SVG.
+
+t.attention(tokens)                    what a run looked at; print it, or .draw("a.svg")
+read_attention(tokens, weights)        the same of plain arrays
+entropy sparsity patterns looks_at     one figure a head
+rollout gradient_times_attention       over heads and layers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from textwrap import fill
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..engine.errors import ShapeError
+from ..record.record import Attention, Record, rms
+from ..saving import write
+from . import words
+from .figures import (
+    by_head,
+    entropy,
+    evenness,
+    gradient_times_attention,
+    looks_at,
+    patterns,
+    rollout,
+    sparsity,
+)
+from .terminal import cells, wide
+from .theme import DARK, LIGHT, Theme
+
+__all__ = [
+    "Attentions", "attention_svg", "attentions", "entropy", "gradient_times_attention", "looks_at",
+    "patterns", "pooled", "read_attention", "rollout", "sparsity",
+]  # fmt: skip
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+SHADES, BOUNDS = " ░▒▓█", (0.05, 0.2, 0.4, 0.7)
+MASKED = "·"
+TOKEN = 10  # letters of a position's name
+NUMBER = 6  # cells of a number, with the blank before it
+MOST_NUMBERS = 12  # columns that are shown as numbers, and not as shades
+CELL, MOST_CELLS, MOST_HEADS = 14, 48, 16  # of an SVG: points of a cell, cells along a side, heads
+WEIGHTS = ("#f5f4f9", "#36266f")  # of 0 and of 1
+SIGNS = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
+
+
+def pooled(matrices: Array, tall: int, wide: int) -> Array:
+    """Each block of tall × wide entries becomes the one furthest from zero, sign kept.
+
+    Shapes: (..., rows, columns) → (..., ⌈rows / tall⌉, ⌈columns / wide⌉)
+
+    >>> pooled(np.array([[1.0, -3.0, 2.0, 0.0]]), 1, 2)
+    array([[-3.,  2.]])
+    """
+    if tall == wide == 1 or matrices.size == 0:
+        return matrices
+    tops, lefts = (
+        np.arange(0, n, k) for n, k in zip(matrices.shape[-2:], (tall, wide), strict=True)
+    )
+    high, low = (
+        f.reduceat(f.reduceat(matrices, tops, axis=-2), lefts, axis=-1)
+        for f in (np.maximum, np.minimum)
+    )
+    return np.where(np.abs(low) > np.abs(high), low, high)
+
+
+class Grid(NamedTuple):
+    """A matrix with names of its rows and columns; a gradient is in units of its largest entry."""
+
+    title: str
+    values: Array
+    forbidden: Array
+    rows: Sequence[str]
+    columns: Sequence[str]
+    signed: bool = False
+
+    @property
+    def scale(self) -> float:
+        seen = np.abs(self.values[np.isfinite(self.values) & ~self.forbidden])
+        return (float(seen.max(initial=0.0)) or 1.0) if self.signed else 1.0
+
+    def at_most(self, side: int) -> tuple[Grid, int]:
+        """The grid with at most so many cells along a side, and how many entries each holds."""
+        k = -(-max(self.values.shape) // side)
+        if k == 1:
+            return self, 1
+        values = pooled(np.where(self.forbidden, 0.0, self.values), k, k)
+        seen = pooled(~self.forbidden, k, k)
+        return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed), k
+
+
+def grids(found: Attention, head: int, batch: int = 0) -> list[Grid]:
+    """A, and ∂L/∂A if there is one, of one head."""
+    shared = found.forbidden[batch, head], found.queries, found.keys
+    slope = [] if found.dA is None else [Grid("∂L/∂A", found.dA[batch, head], *shared, True)]
+    return [Grid("A", found.A[batch, head], *shared), *slope]
+
+
+def figures(found: Attention) -> list[str]:
+    """For each head, in words: its patterns, entropy, and the size of its gradient."""
+    allowed = ~found.forbidden if found.forbidden.any() else None
+    shapes = patterns(found.A, allowed)
+    lines = []
+    for head, (H, share) in enumerate(
+        zip(entropy(found.A), evenness(found.A, allowed), strict=True)
+    ):
+        named = (
+            ", ".join(f"{name} {score:.2f}" for name, score in shapes[head].items()) or "no pattern"
+        )
+        line = f"{named}; entropy {H:.2f} nats, {share:.0%} of the largest possible"
+        line += "" if found.dA is None else f"; rms of ∂L/∂A {words.sized(rms(found.dA[:, head]))}"
+        lines.append(line)
+    return lines
+
+
+class Attentions(list[Attention]):
+    """Attention in the order it was computed. Print it for heat maps; `draw` writes an SVG."""
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        lines = [f"Attention {words.one_line(a.path, 60)}: A {a.A.shape}" for a in self]
+        return "\n".join(["Attentions, which print() shows as heat maps:", *lines])
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "image/svg+xml": attention_svg(self, theme=LIGHT)}
+
+    def text(self, width: int | None = None, *, batch: int = 0, most: int | None = None) -> str:
+        """Heat maps as text.
+
+        Args: width: columns to fit in, the terminal's by default: numbers give way to shades, and
+            shades to pooling.  batch: which entry of it.  most: heads to show.
+        """
+        heads = [(found, head) for found in self for head in range(found.heads)]
+        if not heads:
+            return "no attention in this record: no softmax whose result is named A"
+        parts, told = [], {id(found): figures(found) for found in self}
+        for found, head in heads[:most]:
+            line = f"{words.one_line(found.path, 60)}, head {head}: {told[id(found)][head]}"
+            parts += [
+                fill(line, max(wide(width), 20), subsequent_indent="  "),
+                _text(grids(found, head, batch), wide(width)),
+                "",
+            ]
+        steps = ", ".join(
+            f"{shade} from {step}" for shade, step in zip(SHADES[1:], BOUNDS, strict=True)
+        )
+        parts += [
+            fill(
+                f"{steps}; {MASKED} masked; a gradient is in units of its largest entry",
+                wide(width),
+            )
+        ]
+        parts += (
+            [f"{most} of {len(heads)} heads shown"]
+            if most is not None and most < len(heads)
+            else []
+        )
+        return "\n".join(parts)
+
+    def draw(self, path: str | Path, *, batch: int = 0) -> Path:
+        """Write an SVG: a row for each head, A beside ∂L/∂A, with axes and colour bars."""
+        return write(path, attention_svg(self, batch=batch))
+
+
+def attentions(record: Record, tokens: Any = None) -> Attentions:
+    """The attention weights of a record. Args: tokens: names of the positions.
+
+    Raises: ShapeError if they are not as many as the axis that they name.
+    """
+    return Attentions(record.finish().attention(tokens))
+
+
+def read_attention(
+    tokens: Sequence[object] | None,
+    weights: ArrayLike,
+    gradient: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+) -> Attentions:
+    """Heat maps and patterns of plain arrays: print them, or `.draw(path)` them.
+
+    Args:
+        tokens: a name for each position, or two lists, of the queries' and of the keys'.
+        weights: A (..., n, m), rows sum to 1; axis −3, if there is one, is the heads.
+        gradient: ∂L/∂A of the same shape.  mask: True where a query may look, broadcast to A.
+    Raises: ShapeError where they do not fit.
+
+    >>> print(read_attention(["the", "cat"], [[0.9, 0.1], [0.2, 0.8]]).text(60))
+    A, head 0: diagonal 0.70; entropy 0.41 nats, 60% of the largest possible
+    A
+          the   cat
+    the  0.90  0.10
+    cat  0.20  0.80
+    ...
+    """
+    A = by_head(weights, "read_attention")
+    shape = np.asarray(weights).shape
+    dA = None if gradient is None else by_head(gradient, "read_attention")
+    if dA is not None and dA.shape != A.shape:
+        raise ShapeError(f"read_attention: weights are {shape} but gradient {dA.shape}")
+    allowed = (
+        np.ones(shape, bool) if mask is None else np.broadcast_to(np.asarray(mask, bool), shape)
+    )
+    pair = tokens is not None and len(tokens) == 2 and not any(map(np.isscalar, tokens))
+    given: list[Any] = (
+        [range(n) for n in shape[-2:]]
+        if tokens is None
+        else [*tokens]
+        if pair
+        else [tokens, tokens]
+    )
+    for what, names, size in zip(("queries", "keys"), given, shape[-2:], strict=True):
+        if len(names) != size:
+            raise ShapeError(f"read_attention: weights has {size} {what}, got {len(names)} tokens")
+    names = [tuple(map(str, each)) for each in given]
+    return Attentions(
+        [Attention(-1, -1, "A", A, dA, by_head(~allowed, "read_attention").astype(bool), *names)]
+    )
+
+
+# ---------------------------------------------------------------- as text
+
+
+def _text(shown: Sequence[Grid], width: int) -> str:
+    """Grids of one shape side by side as far as they fit."""
+    first = shown[0]
+    label = max(min(TOKEN, max((cells(words.one_line(name)) for name in first.rows), default=1)), 2)
+    columns = first.values.shape[1]
+    numbers = columns <= MOST_NUMBERS and label + columns * NUMBER <= width
+    side = max((width - label - 1) // 2, 4)
+    note = ""
+    if not numbers and columns > side:
+        shown = [grid.at_most(side)[0] for grid in shown]
+        note = f"\neach cell is the largest of {(k := first.at_most(side)[1])} × {k}"
+    blocks = [_block(grid, label, numbers) for grid in shown]
+    sizes = [max(map(cells, block)) for block in blocks]
+    if sum(sizes) + 3 * (len(blocks) - 1) > width:
+        return "\n".join(line for block in blocks for line in block) + note
+    padded = [
+        [line + " " * (size - cells(line)) for line in b]
+        for b, size in zip(blocks, sizes, strict=True)
+    ]
+    return "\n".join("   ".join(parts).rstrip() for parts in zip(*padded, strict=True)) + note
+
+
+def _block(grid: Grid, label: int, numbers: bool) -> list[str]:
+    unit = f", in units of {words.sized(grid.scale)}" if grid.signed else ""
+    lines = [f"{grid.title}{unit}"]
+    if numbers:
+        heads = (f"{words.one_line(name, NUMBER - 1):>{NUMBER}}" for name in grid.columns)
+        lines.append(" " * label + "".join(heads))
+    for i, name in enumerate(grid.rows):
+        row = "".join(_cell(grid, i, j, numbers) for j in range(grid.values.shape[1]))
+        lines.append(f"{words.one_line(name, label):<{label}}{'' if numbers else ' '}{row}")
+    return lines
+
+
+def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
+    if grid.forbidden[i, j]:
+        return MASKED.rjust(NUMBER if number else 2)
+    x = float(grid.values[i, j]) / grid.scale
+    if number:
+        return f"{x:+{NUMBER}.2f}" if grid.signed else f"{x:{NUMBER}.2f}"
+    if not np.isfinite(x):
+        return "??"
+    shade = SHADES[sum(abs(x) >= step for step in BOUNDS)]
+    return (("+" if x > 0 else "-") if shade != " " else " ") + shade if grid.signed else 2 * shade
+
+
+# ---------------------------------------------------------------- as SVG
+
+
+def attention_svg(found: Sequence[Attention], *, batch: int = 0, theme: Theme | None = None) -> str:
+    """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar.
+
+    Args: theme: its colours; of both themes, following the reader, unless given.
+    """
+    parts: list[str] = []
+    top, right = 8.0, 0.0
+    heads = [(one, head) for one in found for head in range(one.heads)]
+    for one, head in heads[:MOST_HEADS]:
+        parts.append(
+            _label(8, top + 14, f"{words.one_line(one.path, 60)}, head {head}", "ink", "bold")
+        )
+        left, below = 8.0, top + 24
+        for grid in grids(one, head, batch):
+            drawn, wide_, high = _map(grid, left, top + 24)
+            parts.append(drawn)
+            left, below = left + wide_ + 24, max(below, top + 24 + high)
+        top, right = below + 20, max(right, left, 240.0)
+    if not heads:
+        parts.append(_label(8, 22, "no attention in this record", "muted"))
+    if len(heads) > MOST_HEADS:
+        parts.append(_label(8, top + 6, f"{MOST_HEADS} of {len(heads)} heads", "muted"))
+        top += 20
+    style = _style(theme or LIGHT)
+    style += f"@media (prefers-color-scheme: dark){{{_style(DARK)}}}" if theme is None else ""
+    right, top = max(right, 240), top + 6
+    size = f'width="{right:.0f}" height="{top:.0f}" viewBox="0 0 {right:.0f} {top:.0f}"'
+    label = "attention weights and their gradients"
+    head_ = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" {size}>'
+    return "\n".join(
+        [
+            head_,
+            f"<style>{style}</style>",
+            '<rect class="paper" width="100%" height="100%"/>',
+            *parts,
+            "</svg>",
+        ]
+    )
+
+
+def _style(theme: Theme) -> str:
+    return (
+        "text{font:10px Helvetica,Arial,'Liberation Sans',sans-serif}"
+        f".paper{{fill:{theme.paper}}}.ink{{fill:{theme.ink}}}"
+        f".muted{{fill:{theme.muted}}}.masked{{fill:{theme.edge}}}.frame{{fill:none;stroke:{theme.border}}}.alarm{{fill:{theme.alarm}}}"
+    )
+
+
+def _label(
+    x: float,
+    y: float,
+    said: str,
+    kind: str,
+    weight: str = "",
+    turn: bool = False,
+    end: bool = False,
+) -> str:
+    more = f' font-weight="{weight}"' if weight else ""
+    more += f' transform="rotate(-60 {x:.0f} {y:.0f})"' if turn else ""
+    more += ' text-anchor="end"' if end else ""
+    return f'<text class="{kind}" x="{x:.0f}" y="{y:.0f}"{more}>{escape(said)}</text>'
+
+
+def _map(grid: Grid, left: float, top: float) -> tuple[str, float, float]:
+    """One heat map with its axes and colour bar, and how wide and high it is."""
+    grid, k = grid.at_most(MOST_CELLS)
+    rows, columns = grid.values.shape
+    unit = f", ±{words.sized(grid.scale)}" if grid.signed else ", 0 to 1"
+    long = (
+        max((len(words.one_line(name, TOKEN)) for name in (*grid.rows, *grid.columns)), default=1)
+        * 5.5
+    )
+    x0, y0 = left + long + 16, top + long * 0.87 + 32
+    parts = [
+        _label(
+            x0,
+            top + 8,
+            f"{grid.title}{unit}" + f", the largest of {k} × {k} entries" * (k > 1),
+            "ink",
+        )
+    ]
+    parts += [_label(x0, top + 20, "key →", "muted"), _label(left, y0 - 4, "query ↓", "muted")]
+    every = max(1, -(-12 // CELL))
+    for j in range(0, columns, every):
+        parts.append(
+            _label(
+                x0 + CELL * j + 9,
+                y0 - 4,
+                words.one_line(grid.columns[j], TOKEN),
+                "muted",
+                turn=True,
+            )
+        )
+    for i in range(0, rows, every):
+        parts.append(
+            _label(
+                x0 - 4, y0 + CELL * i + 11, words.one_line(grid.rows[i], TOKEN), "muted", end=True
+            )
+        )
+    parts += _rectangles(grid, x0, y0)
+    wide_, high = CELL * columns, CELL * rows
+    parts.append(f'<rect class="frame" x="{x0:.0f}" y="{y0:.0f}" width="{wide_}" height="{high}"/>')
+    bar = x0 + wide_ + 8
+    for step in range(20):
+        x = (19 - step) / 19
+        fill_ = _colour(2 * x - 1, True) if grid.signed else _colour(x, False)
+        parts.append(
+            f'<rect x="{bar:.0f}" y="{y0 + step * high / 20:.1f}" width="8" '
+            f'height="{high / 20 + 0.5:.1f}" fill="{fill_}"/>'
+        )
+    ends = (words.sized(grid.scale), words.sized(-grid.scale)) if grid.signed else ("1", "0")
+    parts += [
+        _label(bar + 11, y0 + 8, ends[0], "muted"),
+        _label(bar + 11, y0 + high, ends[1], "muted"),
+    ]
+    return "\n".join(parts), bar + 50 - left, y0 + high - top
+
+
+def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
+    for i, j in np.ndindex(grid.values.shape):
+        masked, x = bool(grid.forbidden[i, j]), float(grid.values[i, j])
+        said = "masked" if masked else words.digits(x, 3)
+        title = escape(
+            f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}: {said}"
+        )
+        known = not masked and np.isfinite(x)
+        paint = (
+            f'fill="{_colour(x / grid.scale, grid.signed)}"'
+            if known
+            else f'class="{"masked" if masked else "alarm"}"'
+        )
+        place = f'x="{x0 + CELL * j:.0f}" y="{y0 + CELL * i:.0f}" width="{CELL}" height="{CELL}"'
+        yield f"<rect {place} {paint}><title>{title}</title></rect>"
+
+
+def _colour(x: float, signed: bool) -> str:
+    """Of a weight, 0 to 1; or of a signed share, −1 to 1."""
+    part = min(1.0, abs(x))
+    one, other = (SIGNS[1], SIGNS[2] if x > 0 else SIGNS[0]) if signed else WEIGHTS
+    pairs = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)

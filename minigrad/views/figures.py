@@ -1,0 +1,270 @@
+"""Figures that say how a head attends, and what flows across layers.
+
+In all of them A (..., n, m) holds attention weights, each row summing to 1 (to 0 if it may attend
+nowhere), and axis −3, where there is one, is the heads. Raw attention is not an explanation: hold
+it against `rollout` and `gradient_times_attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..engine.errors import ArgumentError, ShapeError
+
+__all__ = [
+    "THRESHOLDS", "by_head", "entropy", "evenness", "gradient_times_attention", "looks_at",
+    "patterns", "rollout", "sparsity",
+]  # fmt: skip
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+THRESHOLDS = {  # from which score on a head has a pattern
+    "diagonal": 0.5, "previous token": 0.5, "next token": 0.5, "band": 0.5, "vertical stripe": 0.5,
+    "horizontal stripe": 0.5, "off-diagonal spike": 0.6, "lower-triangular": 1 - 1e-6,
+    "diffuse": 0.95,
+}  # fmt: skip
+NEAR = 2  # keys on either side that belong to a band
+
+
+def by_head(A: ArrayLike, call: str) -> Array:
+    """The weights as (batch, heads, n, m), whatever axes are missing.
+
+    Raises: ShapeError with fewer than two axes or without entries.
+    """
+    array = np.asarray(A, dtype=np.float64)
+    if array.ndim < 2 or array.size == 0:
+        raise ShapeError(f"{call}(A): A must be (..., n, m) and not empty, got shape {array.shape}")
+    array = array[None] if array.ndim == 2 else array
+    return array.reshape(-1, *array.shape[-3:])
+
+
+def _visible(A: Array, allowed: ArrayLike | None) -> Array:
+    """Cells that a row may attend to: those allowed; or up to its own if no row looks ahead."""
+    if allowed is not None:
+        return np.broadcast_to(np.asarray(allowed, bool), A.shape)
+    n, m = A.shape[-2:]
+    seen = np.tri(n, m, m - n, dtype=bool)
+    ahead = (np.where(seen, 0.0, A) > 0).any(axis=(-2, -1), keepdims=True)
+    return np.broadcast_to(ahead | seen, A.shape)
+
+
+def _row_entropy(A: Array) -> Array:
+    return np.asarray(-(A * np.log(np.where(A > 0, A, 1.0))).sum(-1))
+
+
+def entropy(A: ArrayLike) -> Array:
+    r"""How evenly a head's rows spread: H_i = −Σ_j A_ij log A_ij, mean over the rows, in nats.
+
+    Shapes: A (..., n, m) → one figure a head.
+
+    >>> entropy(np.full((1, 4, 4), 0.25)).round(3), entropy(np.eye(4))
+    (array([1.386]), array([0.]))
+    """
+    return np.asarray(_row_entropy(by_head(A, "entropy")).mean(axis=(0, -1)) + 0.0)
+
+
+def evenness(A: ArrayLike, allowed: ArrayLike | None = None) -> Array:
+    """The entropy of each head as a share of the largest that its rows could have.
+
+    Args: allowed: where a mask lets rows look; not given, a head that never looks ahead is causal.
+    """
+    weights = by_head(A, "evenness")
+    most = np.log(np.maximum(_visible(weights, allowed).sum(-1), 1)).mean(axis=(0, -1))
+    return np.divide(entropy(weights), most, out=np.zeros_like(most), where=most > 0)
+
+
+def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = None) -> Array:
+    """The share of a head's weights below a threshold, of those that a mask allows.
+
+    Raises: ArgumentError unless 0 < threshold ≤ 1.
+
+    >>> sparsity(np.eye(4))  # never looks ahead, so half of it is a mask's
+    array([0.6])
+    """
+    if not 0 < threshold <= 1:
+        raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
+    weights = by_head(A, "sparsity")
+    seen = _visible(weights, allowed)
+    return np.asarray(
+        ((weights < threshold) & seen).sum(axis=(0, 2, 3)) / np.maximum(seen.sum(axis=(0, 2, 3)), 1)
+    )
+
+
+# ---------------------------------------------------------------- patterns
+
+
+def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, float]]:
+    r"""The patterns that each head has, with the score behind the verdict, 0 to 1.
+
+    With A_ij the weight of key j for query i; keys end where queries end, so that with m keys
+    query i stands at i + m − n. Each is found from 0.5 on unless another limit stands behind it:
+
+        diagonal           mean_i (A_ii − e_i) / (1 − e_i), e_i = 1 / (keys that row i may see);
+                           rows that see one key left out
+        previous token     the same of A_{i,i−1};   next token: of A_{i,i+1}
+        band               the same of Σ_j A_ij over |i − j| ≤ 2, times 1 − the most that any one of
+                           these diagonals has: itself or nearby, and no one place alone
+        vertical stripe    max_j mean_i A_ij, over i ≠ j
+        horizontal stripe  max_i h_i (1 − mean of h over all other rows), h_i the entropy of row i
+                           over the largest it could have
+        off-diagonal spike max of A_ij − (mean of column j in all other rows), |i − j| ≥ 2; 0.6
+        lower-triangular   min_i Σ_{j ≤ i} A_ij / Σ_j A_ij; 1 − 1e-6
+        diffuse            entropy over the largest possible; 0.95
+
+    Shapes: A (..., n, m) → a dict a head, over the mean of a batch.
+    Source: Clark et al. 2019, section 3, arXiv:1906.04341, for the first four; scores are ours.
+
+    >>> patterns(np.eye(4))
+    [{'diagonal': 1.0, 'lower-triangular': 1.0}]
+    """
+    weights = by_head(A, "patterns")
+    seen = np.asarray(_visible(weights, allowed).any(axis=0))
+    found = []
+    for head, (mean, allowed_here, even) in enumerate(
+        zip(weights.mean(0), seen, evenness(A, allowed), strict=True)
+    ):
+        scores = _scores(mean, allowed_here, weights[:, head]) | {"diffuse": float(even)}
+        found.append(
+            {
+                name: score
+                for name, limit in THRESHOLDS.items()
+                if (score := min(scores[name], 1.0)) >= limit
+            }
+        )
+    return found
+
+
+def _scores(mean: Array, seen: Array, A: Array) -> dict[str, float]:
+    """The score of each pattern but the last for one head: its mean (n, m), and A (batch, n, m)."""
+    (n, m), rows = mean.shape, np.arange(len(mean))
+    shift = m - n
+    lines = {k: _line(mean, seen, shift + k) for k in range(-NEAR, NEAR + 1)}
+    away = abs(rows[:, None] + shift - np.arange(m))
+    near = _beyond_even(mean, seen, (away <= NEAR) & seen)
+    counts = (away > 0).sum(axis=0)
+    columns = np.where(counts > 1, (mean * (away > 0)).sum(axis=0) / np.maximum(counts, 1), 0.0)
+    others = (mean.sum(axis=0) - mean) / max(n - 1, 1)
+    below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1) / np.maximum(A.sum(-1), 1e-300)
+    most = np.log(np.maximum(seen.sum(-1), 1))
+    chosen = np.flatnonzero(most)  # rows with a choice
+    even = _row_entropy(mean)[chosen] / most[chosen]
+    alone = even * (1 - (even.sum() - even) / max(len(chosen) - 1, 1))
+    return {
+        "diagonal": lines[0], "previous token": lines[-1], "next token": lines[1],
+        "band": (0.0 if near is None else float(near)) * (1 - max(lines.values())),
+        "vertical stripe": float(columns.max()),
+        "horizontal stripe": float(alone.max()) if len(chosen) > 1 else 0.0,
+        "off-diagonal spike": float(np.where(away > 1, mean - others, 0.0).max()),
+        "lower-triangular": float(below.min()) if n > 1 else 0.0,
+    }  # fmt: skip
+
+
+def _beyond_even(A: Array, seen: Array, keys: Array) -> Array | None:
+    """The mean weight on some keys beyond that of even weights, over rows with a choice."""
+    even = keys.sum(-1) / np.maximum(seen.sum(-1), 1)
+    rows = (even > 0) & (even < 1)
+    gains = ((A * keys).sum(-1) - even)[..., rows] / (1 - even[rows])
+    return np.maximum(gains.mean(axis=-1), 0.0) if rows.any() else None
+
+
+def _line(mean: Array, seen: Array, offset: int) -> float:
+    """The mean weight along a diagonal beyond that of even weights."""
+    found = _beyond_even(mean, seen, np.eye(len(mean), mean.shape[1], offset, dtype=bool) & seen)
+    return float(np.trace(mean, offset) > 0) if found is None else float(found)
+
+
+def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, Array]:
+    r"""How much each head looks at keys of a kind, beyond what even weights would give: 0 to 1.
+
+        mean_i (Σ_{j ∈ K_i} A_ij − e_i) / (1 − e_i),    e_i = |K_i| / |keys that row i may see|
+
+    over the rows that see such keys K_i and others: of the token itself, the previous, the next,
+    the first; given tokens, of the same token elsewhere, and of what followed it there (induction).
+
+    Shapes: A (..., h, n, m), tokens (m,) → a figure a head by kind; kinds without a row left out.
+
+    >>> looks_at(np.eye(4))["itself"]
+    array([1.])
+    """
+    weights = by_head(A, "looks_at")
+    mean, seen = (
+        weights.mean(axis=0),
+        np.any(_visible(weights.mean(axis=0)[None], None), axis=(0, 1)),
+    )
+    n, m = mean.shape[-2:]
+    i, j = np.arange(n)[:, None] + m - n, np.arange(m)
+    kinds = {"itself": i == j, "previous token": i - 1 == j, "next token": i + 1 == j}
+    kinds["first token"] = (j == 0) & (i > 0)
+    if tokens is not None:
+        same = np.asarray(tokens)[m - n :, None] == np.asarray(tokens)
+        kinds["the same token elsewhere"] = same & (i != j)
+        kinds["what followed that one"] = np.roll(same, 1, axis=1) & (j > 0) & (i != j - 1)
+    found = {kind: _beyond_even(mean, seen, seen & keys) for kind, keys in kinds.items()}
+    return {kind: gains for kind, gains in found.items() if gains is not None}
+
+
+# ---------------------------------------------------------------- across heads and layers
+
+
+def _square(layers: Sequence[ArrayLike], call: str) -> list[Array]:
+    """Each layer as (batch, heads, n, n), all of one n."""
+    found = [by_head(A, call) for A in layers]
+    shapes = {A.shape[-2:] for A in found}
+    if len(shapes) != 1 or len({*shapes.pop()}) != 1:
+        given = ", ".join(str(np.shape(A)) for A in layers)
+        raise ShapeError(
+            f"{call}: every layer must be (..., n, n) with the same n, got {given or 'none'}"
+        )
+    return found
+
+
+def rollout(layers: Sequence[ArrayLike], residual: float = 0.5) -> Array:
+    r"""Attention rollout: how much of each input token is in each output token, by attention alone.
+
+        R = Â_L … Â_1,    Â = (1 − r) mean_h A + r I,  rows made to sum to 1
+
+    Args: layers: A of each layer, first to last. residual: r, the share of the residual stream.
+    Shapes: each A (..., h, n, n) or (n, n) → (n, n), mean over a batch; rows sum to 1.
+    Raises: ShapeError where they do not fit.
+    Source: Abnar & Zuidema 2020, section 3, arXiv:2005.00928.
+
+    >>> rollout([np.full((2, 2), 0.5)] * 2)
+    array([[0.625, 0.375],
+           [0.375, 0.625]])
+    """
+    maps = _square(layers, "rollout")
+    total = np.eye(maps[0].shape[-1])
+    for A in maps:
+        mixed = (1 - residual) * A.mean(axis=1) + residual * np.eye(A.shape[-1])
+        total = mixed / mixed.sum(-1, keepdims=True) @ total
+    return np.asarray(total.mean(axis=0))
+
+
+def gradient_times_attention(A: Any, dA: Any) -> Array:  # an array, or a list of them
+    r"""Attention weighted by what it does to the loss; across layers if given lists of them.
+
+        one layer:  mean_h (A ⊙ ∂L/∂A)⁺;    layers:  R ← R + mean_h (A ⊙ ∂L/∂A)⁺ R,  from R = I
+
+    L is what the reader wants explained, such as a logit: positive entries raise it. For a loss,
+    pass −∂L/∂A.
+
+    Shapes: A and dA (..., h, n, m) → (n, m), mean over a batch; lists of (..., h, n, n) → (n, n).
+    Source: Chefer, Gur & Wolf 2021, eqs. (5)–(6), arXiv:2103.15679.
+
+    >>> gradient_times_attention(np.full((2, 2), 0.5), [[2.0, -2.0], [0.0, 4.0]])
+    array([[1., 0.],
+           [0., 2.]])
+    """
+    call = "gradient_times_attention"
+    if not (isinstance(A, list | tuple) and np.ndim(A[0]) >= 2):
+        if np.shape(A) != np.shape(dA):
+            raise ShapeError(f"{call}: A is {np.shape(A)} but dA {np.shape(dA)}")
+        return np.asarray(np.maximum(by_head(A, call) * by_head(dA, call), 0).mean(axis=(0, 1)))
+    pairs = [*zip(_square(A, call), _square(dA, call), strict=True)]
+    total = np.eye(pairs[0][0].shape[-1])
+    for one, slope in pairs:
+        total = total + np.maximum(one * slope, 0).mean(axis=1) @ total
+    return np.asarray(total.mean(axis=0))

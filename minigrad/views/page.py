@@ -1,0 +1,409 @@
+"""The page: one HTML file that steps forward and backward through a record, without any network.
+
+It embeds the record as data, its formulas as MathML, the pictures as `t.draw` draws them (one of
+each scope that can be opened), and its arrays, of bounded size. The scripts in assets/ show what is
+given and compute nothing again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from html import escape
+from itertools import groupby
+from math import isfinite, prod
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .. import saving
+from ..engine.errors import ArgumentError, ShapeError
+from ..record.formulas import symbol_of
+from ..record.record import Attention, Check, Entry, Record
+from . import words
+from .attention import figures, pooled
+from .maths import mathml
+from .picture import Dot, asset, render, titled
+from .plan import Box, Plan, plan
+from .theme import BINS, LIGHT, Scale, css
+
+__all__ = ["content", "frame", "html_of", "write"]
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Json: TypeAlias = dict[str, Any]
+MOST_VALUES = 20_000  # that a browser steps through
+CELLS = 600_000  # of all arrays together, 4 bytes each
+STEPS = ((64, 48), (64, 12), (32, 6), (16, 3), (8, 1))  # sides and matrices, from the finest on
+SIDES = (64, 32, 16, 8)  # of attention, which keeps its heads
+LARGE = 1 << 20  # entries, from which on an array is sampled and not pooled
+SCRIPTS = ("dom", "record", "heat", "graph", "panel", "attention", "main")
+FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
+
+
+def write(record: Record, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
+    """Write the page of a record, whole or not at all.
+
+    Raises: ArgumentError for a missing folder or a record too large; ShapeError for other tokens.
+    """
+    return saving.write(path, html_of(content(record, tokens=tokens, title=title)))
+
+
+def html_of(shown: Json, live: bool = False) -> str:
+    """The page as text. Args: live: with the bar by which a program that serves it can be asked."""
+    script = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
+    offers = "{ keep: keepNow, end, el, button, entries }"
+    data = json.dumps(shown, ensure_ascii=False, allow_nan=False)
+    parts = {
+        "style": "\n".join([css(), asset("page.css"), *[asset("play.css")] * live]),
+        "allows": "connect-src 'self'" if live else "",
+        "data": data.replace("<", "\\u003c"),
+        "script": "const showPage = (shown, keep) => {\n'use strict';\n"
+        f"{script}\nbegin(keep);\nreturn {offers};\n}};",
+        "start": asset("play.js")
+        if live
+        else "showPage(JSON.parse(document.getElementById('record').textContent));",
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], asset("page.html"))
+
+
+def frame(text: str, height: int = 720) -> str:
+    """The page within another one."""
+    style = f"{FRAME};height:{height}px"
+    return f'<iframe title="computation graph" srcdoc="{escape(text)}" style="{style}"></iframe>'
+
+
+def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
+    """All that the page shows, ready for JSON."""
+    if len(record.entries) > MOST_VALUES:
+        raise ArgumentError(
+            f"html: this trace holds {len(record.entries):,} values, a page at most "
+            f"{MOST_VALUES:,}; trace fewer steps of the run, or see all of it with t.table()"
+        )
+    made = _Page(record.finish(), tokens)
+    checks = record.checks
+    return {
+        "title": words.one_line(title or "One forward and backward pass"),
+        "headline": words.headline(record),
+        "summary": words.summary(record),
+        "verdicts": [[v.said, v.ok] for v in words.verdicts(checks)],
+        "record": made.data,
+        "entries": [made.entry(entry) for entry in record.entries],
+        "uses": [made.use(edge, i) for i, edge in enumerate(record.edges)],
+        "pictures": made.pictures(),
+        "chapters": made.chapters(),
+        "attention": [made.attention(one) for one in made.found],
+        "asked": record.asked,
+        "named": tokens is not None,
+        "arrays": made.packed(),
+        "states": {state: list(pair) for state, pair in words.STATES.items()},
+        "scale": made.scale.ends,
+        "maths": made.maths,
+    }
+
+
+class _Page:
+    def __init__(self, record: Record, tokens: Any) -> None:
+        self.record, self.data = record, record.to_dict()
+        self.scale = Scale.around(record.gradient_range)
+        self.found, self.texts = record.attention(), _texts(tokens)
+        lengths = {size for one in self.found for size in one.A.shape[-2:]}
+        if self.texts and self.found and not lengths & {*map(len, self.texts)}:
+            over = ", ".join(map(str, sorted(lengths)))
+            raise ShapeError(
+                f"html(tokens=...): attention is over {over} positions, "
+                f"got {len(self.texts[0])} tokens"
+            )
+        self.maths: dict[str, str] = {}
+        self._arrays: list[tuple[Array, bool]] = []
+        self._known: dict[Any, int] = {}
+
+    def tex(self, *texts: str) -> list[str]:
+        """Formulas, kept as MathML beside the record."""
+        for text in texts:
+            if text and text not in self.maths:
+                self.maths[text] = mathml(text)
+        return list(texts)
+
+    # ------------------------------------------------------------------ entries and uses
+
+    def entry(self, entry: Entry) -> Json:
+        facts, record = entry.gradient_facts, self.record
+        size = facts.rms if facts is not None and entry.state != "zero in theory" else 0.0
+        self.tex(entry.symbol, entry.equation, entry.slope, entry.number, *entry.where)
+        broken = entry.value_facts is not None and not entry.value_facts.finite
+        shown = {
+            "label": words.label(entry),
+            "told": words.gradient(entry),
+            "bin": self._bin(size) if entry.state not in ("wrong", "not finite") else BINS,
+            "value": self.add(entry.value),
+            "gradient": self.add(entry.gradient),
+            "marks": words.marks(entry),
+            "sum": words.sum_of(record, entry),
+            "checks": [self._check(check) for check in entry.checks if check.ok is not None],
+            "flops": words.counted(entry.flops) if entry.flops else "",
+            "saved": words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
+            "broken": bool(entry.op) and broken,
+        }
+        return {
+            name: x for name, x in shown.items() if x is not None and x is not False and x != ""
+        }
+
+    def _bin(self, size: float) -> int | None:
+        return None if size == 0 else self.scale.bin(size)
+
+    def use(self, edge: Any, number: int) -> Json:
+        """What a use sent back: its size, its array, and both sides of its equation."""
+        if edge.facts is None:
+            return {}
+        part = self.record.part(edge)
+        self.tex(edge.equation, part, *edge.where)
+        alone = not self.record.sums(edge.source)
+        array = self.record.entries[edge.source].gradient if alone else edge.contribution
+        gain = words.gain(edge.gain) if words.changes(edge) else ""
+        told = {
+            "told": words.sized(edge.facts.rms),
+            "bin": self._bin(edge.facts.rms),
+            "sent": self.add(array),
+        }
+        return told | {"part": part, "gain": gain}
+
+    @staticmethod
+    def _check(check: Check) -> Json:
+        against = (
+            "the step derived by hand"
+            if check.kind == "by hand"
+            else f"a numeric derivative ({check.method})"
+        )
+        said = "agrees with" if check.ok else "differs from"
+        said += f" {against}, by {words.sized(check.difference)}"
+        return {
+            "ok": check.ok,
+            "said": f"∂L/∂{words.one_line(check.symbol)} {said}" if check.symbol else said,
+        }
+
+    # ------------------------------------------------------------------ hand-derived steps
+
+    def chapters(self) -> list[Json]:
+        """Of each call of a layer with derived steps: equations, and each gradient's formula."""
+        found = []
+        by_hand = self.record.checks.of("by hand")
+        for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
+            steps = [[*step] for _, step in groupby(group, key=lambda check: check.number)]
+            found.append(
+                {
+                    "scope": words.one_line(scope) or "layer",
+                    "call": call,
+                    "steps": [*map(self._step, steps)],
+                }
+            )
+        return found
+
+    def _step(self, step: list[Check]) -> Json:
+        first = step[0]
+        self.tex(first.forward)
+        lines = []
+        for check in step:
+            slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
+            (equation,) = self.tex(f"{slope} = {check.formula}")
+            said = (
+                check.why
+                if check.ok is None
+                else f"{'✓' if check.ok else '✗'} off by {words.sized(check.difference)}"
+            )
+            if check.ok is False and check.measured is not None and check.expected is not None:
+                said += f": at {list(check.index)} the run has {words.digits(check.measured)}, "
+                said += f"the formula {words.digits(check.expected)}"
+            lines.append(
+                {
+                    "equation": equation,
+                    "ok": check.ok,
+                    "said": said,
+                    "rms": words.sized(check.rms),
+                    "shape": words.shaped(check.shape),
+                    "entry": check.entry,
+                }
+            )
+        return {
+            "number": first.number,
+            "title": first.title,
+            "forward": first.forward,
+            "lines": lines,
+        }
+
+    # ------------------------------------------------------------------ attention
+
+    def attention(self, found: Attention) -> Json:
+        """The weights and their gradient head by head, NaN where a mask forbids looking."""
+        norms = None
+        if found.dA is not None:
+            norms = [
+                words.sized(float(np.linalg.norm(m)))
+                for m in found.dA.reshape(-1, *found.dA.shape[-2:])
+            ]
+        names = [[*map(words.one_line, text)] for text in self.texts]
+        queries, keys = (
+            [text for text in names if len(text) == size] or [[*map(str, range(size))]]
+            for size in found.A.shape[-2:]
+        )
+        A, dA = (
+            None if a is None else np.where(found.forbidden, np.nan, a) for a in (found.A, found.dA)
+        )
+        return {
+            "entry": found.entry,
+            "path": words.one_line(found.path),
+            "heads": found.A.shape[1],
+            "batch": found.A.shape[0],
+            "queries": queries,
+            "keys": keys,
+            "A": self.add(A, heads=True),
+            "dA": self.add(dA, heads=True),
+            "norms": norms,
+            "figures": figures(found),
+        }
+
+    # ------------------------------------------------------------------ pictures
+
+    def pictures(self) -> list[Json]:
+        """One picture of the whole, and one of each scope that is closed in another."""
+        pending, plans = [""], dict[str, Plan]()
+        for root in pending:
+            try:
+                plans[root] = plan(self.record, root=root)
+            except ArgumentError:  # too much for a picture: its steps are in the panel
+                plans[root] = Plan(
+                    self.record, self.record.folded, [], [], "too many boxes for a picture"
+                )
+            pending += [
+                box.path
+                for box in plans[root].boxes
+                if box.kind == "scope" and box.path not in pending
+            ]
+        dots = [Dot(one, head=False) for one in plans.values()]
+        drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
+        svgs = re.findall(r"<svg.*?</svg>", drawn, re.DOTALL)
+        pairs = zip(plans.items(), svgs, dots, strict=True)
+        return [
+            self._picture(root, one, _themed(titled(svg, dot))) for (root, one), svg, dot in pairs
+        ]
+
+    def _picture(self, root: str, one: Plan, svg: str) -> Json:
+        numbers = {id(edge): number for number, edge in enumerate(self.record.edges)}
+
+        def entries(box: Box) -> list[int]:
+            return [entry.id for entry in box.entries]
+
+        boxes = {box.id: entries(box) for box in one.boxes}
+        held = {
+            box.id: [i for _, inner in box.inside for i in entries(inner)]
+            for box in one.boxes
+            if box.inside
+        }
+        cells = {  # of each box, what its coloured cells stand for, in order
+            box.id: [
+                entries(each)
+                for each in (box, *(inner for _, inner in box.inside))
+                if each.told().size
+            ]
+            for box in one.boxes
+        }
+        closed = {box.id: box.path for box in one.boxes if box.kind == "scope"}
+        lines = [[numbers[id(edge)] for edge in line.edges] for line in one.lines]
+        name = words.one_line(one.fold.name(root)) if root else "all"
+        return {
+            "root": root,
+            "name": name,
+            "boxes": boxes,
+            "held": held,
+            "cells": cells,
+            "closed": closed,
+            "lines": lines,
+            "svg": svg,
+            "note": one.note,
+        }
+
+    # ------------------------------------------------------------------ arrays
+
+    def add(self, array: Array | None, heads: bool = False) -> int | None:
+        """The number of an array. Args: heads: keep every matrix."""
+        if array is None or array.dtype.kind not in "fiub":
+            return None
+        key: Any = array.__array_interface__["data"][0], array.shape, array.strides
+        key = id(array) if heads or array.size == 0 else key
+        if key not in self._known:
+            self._known[key] = len(self._arrays)
+            self._arrays.append((array, heads))
+        return self._known[key]
+
+    def packed(self) -> list[Json]:
+        """All arrays, pooled no more than the page's size asks for."""
+        plain = [array.shape for array, heads in self._arrays if not heads]
+        kept = [array.shape for array, heads in self._arrays if heads]
+        side, most = next(
+            (s for s in STEPS if sum(_cells(shape, *s) for shape in plain) <= CELLS), STEPS[-1]
+        )
+        of_heads = next(
+            (s for s in SIDES if sum(_cells(shape, s, 1 << 30) for shape in kept) <= CELLS),
+            SIDES[-1],
+        )
+        return [pack(a, of_heads if h else side, 4096 if h else most) for a, h in self._arrays]
+
+
+def _cells(shape: tuple[int, ...], side: int, most: int) -> int:
+    rows, columns = (1, 1, *shape)[-2:]
+    return min(prod(shape[:-2]), most) * min(rows, side) * min(columns, side)
+
+
+def pack(array: Array, side: int = 64, most: int = 48) -> Json:
+    """An array of bounded size: shape, exact range, and cells as base64 of little-endian float32.
+
+    Cells beyond what float32 holds well are divided by `scale`, a power of two.
+
+    >>> pack(np.array([[1.0, 2.0]]))["data"]
+    'AACAPwAAAEA='
+    """
+    shape = array.shape
+    rows, columns = (1, *shape)[-2:] if shape else (1, 1)
+    kept = array.reshape(prod(shape[:-2]), rows, columns)[:most]
+    pool = [-(-n // side) or 1 for n in (rows, columns)]
+    large = array.size > LARGE
+    cells = kept[:, :: pool[0], :: pool[1]] if large else pooled(kept, *pool)
+    cells = cells.astype(np.float64)
+    finite = np.abs(cells[np.isfinite(cells)])
+    size = float(finite.max(initial=0.0))
+    scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
+    seen = array if large else array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    ends = [float(seen.min()), float(seen.max())] if seen.size else [0.0, 0.0]
+    ends = [x if isfinite(x) else 0.0 for x in ends]
+    said = [words.digits(x, 3) for x in ends]
+    made: Json = {
+        "shape": list(shape),
+        "ends": ends,
+        "said": said,
+        "pool": pool,
+        "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
+    }
+    made |= dict(zip(("matrices", "rows", "columns"), cells.shape, strict=True))
+    made |= {"sampled": True} if large and pool != [1, 1] else {}
+    return made if scale == 1.0 else made | {"scale": scale}
+
+
+def _texts(tokens: Any) -> list[list[str]]:
+    """Names of positions: of one sequence, of each of a batch, or of the queries' and the keys'."""
+    given = [*tokens] if tokens is not None else []
+    several = given and not np.isscalar(given[0])
+    return [[*map(str, text)] for text in given] if several else [[*map(str, given)]] * bool(given)
+
+
+_COLOURS = {colour: f"var(--{name})" for name, colour in LIGHT.roles().items()}
+_COLOURS |= {colour: f"var(--bin{i})" for i, colour in enumerate(LIGHT.bins)}
+_SURPLUS = re.compile(r' (?:font-family|xml:space|xmlns:xlink)="[^"]*"| text-anchor="start"')
+
+
+def _themed(svg: str) -> str:
+    """An SVG whose colours are the page's variables, with one decimal in each place."""
+    svg = re.sub(
+        r'"(#[0-9a-f]{6})"', lambda m: f'"{_COLOURS.get(m[1], m[1])}"', _SURPLUS.sub("", svg)
+    )
+    return re.sub(r"<[a-z][^>]*>", lambda m: re.sub(r"(\d\.\d)\d+", r"\1", m[0]), svg)

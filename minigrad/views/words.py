@@ -1,0 +1,297 @@
+"""The words and digits of every view: shapes, sizes, states, verdicts, sentences on the whole.
+
+A view says what was measured in one run. So that no two views say it otherwise, it is said here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable
+from math import inf, isfinite
+from typing import NamedTuple
+
+from ..engine.errors import ArgumentError
+from ..record.record import Checks, Edge, Entry, Record, show
+
+__all__ = [
+    "STATES", "Text", "Verdict", "counted", "digits", "gain", "gradient", "headline", "label",
+    "left_over", "marks", "of_bytes", "one_line", "one_of", "plural", "ranged", "settings",
+    "shaped", "sized", "sum_of", "summary", "verdicts",
+]  # fmt: skip
+
+STATES = {  # of a gradient, the worst last: the sign beside its size, and what that means
+    "ok": ("", "gradient"),
+    "none": ("–", "no gradient"),
+    "zero in theory": ("0", "zero in theory"),
+    "zero": ("0", "exactly zero"),
+    "exploding": ("↑", "explodes: over 10,000 times the loss's"),
+    "vanishing": ("↓", "vanishes: under 1/10,000 of the loss's"),
+    "not finite": ("‼", "NaN or infinite"),
+    "wrong": ("✗", "its rule is wrong"),
+}
+NEARLY_SAME = (0.9, 1.1)  # gains that are not worth a mention
+
+
+class Text(str):
+    """Text whose repr is the text itself, for Python's prompt and notebooks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def one_of(call: str, known: Collection[str], **option: str) -> None:
+    """Raises: ArgumentError, naming the call, unless the option's value is a known one."""
+    ((name, value),) = option.items()
+    if value not in known:
+        raise ArgumentError(f"{call}: {name} must be one of {', '.join(known)}, got {value!r}")
+
+
+# ---------------------------------------------------------------- names and numbers
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    r"""A name as one harmless line: control and direction-changing characters are spelled out.
+
+    >>> one_line("a\nb\u202ec")
+    'a\\nb\\u202ec'
+    >>> one_line("a very long name indeed", limit=12)
+    'a very long…'
+    """
+    bad = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    if not text.isascii() or not text.isprintable():
+        text = "".join(
+            c.encode("unicode_escape").decode() if unicodedata.category(c) in bad else c
+            for c in text
+        )
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def plural(number: int, what: str) -> str:
+    """A count and its noun.
+
+    >>> plural(1, "step"), plural(1200, "step")
+    ('1 step', '1,200 steps')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def shaped(shape: Iterable[int]) -> str:
+    """A shape as people write it.
+
+    >>> shaped((2, 7, 11)), shaped(())
+    ('2×7×11', 'scalar')
+    """
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def sized(number: float | None) -> str:
+    """A size, such as an rms or a gain, to two digits.
+
+    >>> [sized(x) for x in (0.0, 0.0123, 3.0, 12345.0, 2e-9, float("nan"), None)]
+    ['0', '0.012', '3.0', '1.2e+4', '2.0e-9', 'nan', '']
+    """
+    if number is None:
+        return ""
+    if number == 0 or not isfinite(number):
+        return f"{number:.0f}"
+    if not 1e-3 <= abs(number) < 1e3:
+        return _short_power(f"{number:.1e}")
+    return f"{number:.0f}" if abs(number) >= 99.5 else f"{number:#.2g}".rstrip(".")
+
+
+def digits(number: float, places: int = 4) -> str:
+    """A value to four digits: a loss in every view.
+
+    >>> digits(-11.880637), digits(2.0), digits(1.5e-9)
+    ('-11.88', '2', '1.5e-9')
+    """
+    return _short_power(f"{number:.{places}g}")
+
+
+def _short_power(text: str) -> str:
+    return re.sub(r"e([-+])0*(\d)", r"e\1\2", text)
+
+
+def counted(number: int | None, units: tuple[str, ...] = ("", "k", "M", "G", "T", "P")) -> str:
+    """A count to three digits with a unit.
+
+    >>> [counted(n) for n in (0, 999, 1500, 123_456_789)]
+    ['0', '999', '1.5k', '123M']
+    """
+    value = float(number or 0)
+    for unit in units[:-1]:
+        if abs(value) < 999.5:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}{units[-1]}"
+
+
+def of_bytes(number: int) -> str:
+    """A number of bytes, in powers of 1000.
+
+    >>> of_bytes(0), of_bytes(2688)
+    ('0 B', '2.69 kB')
+    """
+    return counted(number, (" B", " kB", " MB", " GB", " TB"))
+
+
+def ranged(sizes: Iterable[float]) -> str:
+    """Sizes as one number, or from the least to the largest.
+
+    >>> ranged([0.5, 0.5]), ranged([0.5, 2.0]), ranged([])
+    ('0.50', '0.50 to 2.0', '')
+    """
+    found = sorted(sizes, key=lambda size: size if isfinite(size) else inf)
+    texts = [sized(size) for size in found]
+    return " to ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else ""
+
+
+# ---------------------------------------------------------------- one entry, one use
+
+
+def label(entry: Entry) -> str:
+    return one_line(entry.label, 40)
+
+
+def gradient(entry: Entry) -> str:
+    """The size of a gradient, or why there is none to tell: the same words in every view."""
+    if entry.state in ("zero", "zero in theory"):
+        return "zero" if entry.state == "zero" else "0 in theory"
+    if entry.state == "not finite" or entry.gradient_facts is None:
+        return "not finite" if entry.state == "not finite" else one_line(entry.why, 60)
+    return sized(entry.gradient_facts.rms)
+
+
+def settings(entry: Entry) -> dict[str, str]:
+    """The settings of an op's call, as text."""
+    given = {name: x for name, x in (entry.numbers | entry.settings).items() if x is not None}
+    return {name: one_line(show(x), 60) for name, x in given.items()}
+
+
+def gain(size: float | None) -> str:
+    """How much larger a gradient came out of a step than it went in.
+
+    >>> gain(0.25), gain(None)
+    ('×0.25', '')
+    """
+    return "" if size is None else f"×{sized(size)}"
+
+
+def changes(edge: Edge) -> bool:
+    """Whether a use on the way of the loss changes the gradient's size enough to be told."""
+    least, most = NEARLY_SAME
+    return edge.on_way and edge.gain is not None and not least < edge.gain < most
+
+
+def sum_of(record: Record, entry: Entry) -> str:
+    """What Σ stands for, where gradients of several uses add."""
+    agreement, uses = record.agreement(entry), sum(bool(e.facts) for e in record.uses(entry))
+    if agreement is None or not record.sums(entry):
+        return ""
+    return f"Σ of {uses}, agreement {sized(agreement)}"
+
+
+def marks(entry: Entry) -> str:
+    """✓ where all that was measured of an entry agrees, ✗ with the size where it does not."""
+    wrong = [check for check in entry.checks if check.ok is False]
+    if wrong:
+        return f"✗ for {one_line(wrong[0].symbol)}: {sized(wrong[0].difference)} off"
+    return "✓" if entry.ok else ""
+
+
+# ---------------------------------------------------------------- the whole
+
+
+class Verdict(NamedTuple):
+    """A sentence, and whether what was measured agrees; None where nothing was."""
+
+    said: str
+    ok: bool | None
+
+
+def verdicts(checks: Checks) -> list[Verdict]:
+    """All that was measured, what is wrong first; and what was not measured, counted."""
+    found = [Verdict(f"NaN or infinity: {one_line(checks.first_broken, 120)}", False)]
+    found = found if checks.first_broken else []
+    kinds = {
+        "by hand": ("gradient", "equals", "equal", "the hand-derived steps"),
+        "by derivative": ("backward step", "agrees", "agree", "with numeric derivatives"),
+    }
+    for kind, (what, is_so, are_so, standard) in kinds.items():
+        results = checks.of(kind)
+        measured = [check for check in results if check.ok is not None]
+        wrong = [check for check in measured if not check.ok]
+        left = left_over(checks, kind)
+        if wrong:
+            first = wrong[0]
+            where = f"step {first.number} of {first.scope}" if first.number else first.path
+            said = f"{plural(len(wrong), what)} of {len(measured)} differ{'s' * (len(wrong) == 1)}"
+            said += f" from {standard.removeprefix('with ')}; first at {one_line(where, 60)}, ∂L/∂"
+            said += f"{one_line(first.symbol)}, {sized(first.difference)} off"
+            found.insert(0, Verdict("; ".join([said, *left]), False))
+        elif measured:
+            most = max(check.difference or 0.0 for check in measured)
+            verb = is_so if len(measured) == 1 else are_so
+            said = f"{plural(len(measured), what)} {verb} {standard}, to {sized(most)}"
+            found.append(Verdict("; ".join([said, *left]), True))
+        elif left:
+            found.append(Verdict("; ".join(left), None))
+    return found
+
+
+def left_over(checks: Checks, kind: str) -> list[str]:
+    """What was not measured, counted, and why."""
+    why = Counter(check.why for check in checks.of(kind) if check.ok is None)
+    said = [f"{count} not checked: {one_line(reason, 80)}" for reason, count in why.items()]
+    if kind == "by derivative":
+        rest = checks.steps - len(checks.of(kind))
+        many = f"{rest} backward steps not checked numerically: t.check(ops=True) does"
+        return [*said, *[many] * (rest > 0 and not said and not checks.of(kind)),
+                *[f"{rest} not checked"] * (rest > 0 and bool(checks.of(kind)))]  # fmt: skip
+    said += [f"no backward ran through {one_line(', '.join(checks.skipped), 80)}"] * bool(
+        checks.skipped
+    )
+    calls = Counter(checks.uncovered)
+    each = ", ".join(f"{call} ({n} times)" if n > 1 else call for call, n in calls.items())
+    return [*said, f"no derived steps cover {one_line(each, 120)}"] if calls else said
+
+
+def headline(record: Record) -> str:
+    """The main sentence: the loss, and what becomes of its gradient on the way that matters."""
+    loss = [] if record.loss is None else [record.entries[record.loss]]
+    said = [
+        f"{label(e)} = {digits(float(e.value.reshape(())))}" for e in loss if e.value is not None
+    ]
+    if not record.backward:
+        return " · ".join([*said, "backward has not run"])
+    way = record.way
+    if way is None or not isfinite(way.whole) or way.whole <= 0:
+        return " · ".join(said)
+    end = one_line(record.entries[way.entries[-1]].path, 60)
+    if 0.1 < way.whole < 10:
+        return " · ".join(
+            [*said, f"the gradient keeps its size: {gain(way.whole)} at most, on the way to {end}"]
+        )
+    verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
+    steps = f", its {way.times} steps together" * (way.times > 1)
+    most = f", most in {way.op}{steps}" if way.op else ""
+    return " · ".join(
+        [*said, f"the gradient {verb} {float(f'{times:.1g}'):,.0f} times on the way to {end}{most}"]
+    )
+
+
+def summary(record: Record) -> str:
+    """What was computed and what it cost."""
+    ops = [entry for entry in record.entries if entry.op]
+    held = sum(entry.size for entry in record.entries if entry.kind == "parameter")
+    flops = sum(entry.flops or 0 for entry in ops)
+    said = [plural(len(ops), "op")]
+    said += [f"{counted(held)} parameter value{'s' * (held != 1)}"] if held else []
+    said += [f"{counted(flops)} FLOPs"] if flops else []
+    saved = sum(entry.saved_bytes for entry in ops)
+    said += [f"{of_bytes(saved)} saved for backward"] if saved else []
+    return " · ".join([*said, *record.notes])

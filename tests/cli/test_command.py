@@ -1,0 +1,212 @@
+"""The command: each number that it prints is the run's, and what cannot be is said in one line."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from minigrad.cli.check import check_layers, check_op
+from minigrad.engine.op import registry
+
+FILES = ["derivation.md", "explain.html", "graph.svg", "trace.json"]
+CODE = """
+import numpy as np
+import minigrad as mg
+from layers import SelfAttention
+
+def loss():
+    w = mg.tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True, name="w")
+    return mg.mean((w @ w) ** 2.0).named("loss")
+
+def inside():
+    made = loss()
+    made.backward()
+    return made
+
+def points():
+    X = mg.tensor(np.random.default_rng(0).normal(size=(1, 5, 6)), requires_grad=True, name="X")
+    A = mg.softmax(mg.scale(X @ X.mT, 0.3).named("S")).named("A")
+    return (A[0, 3, 0] - A[0, 3, 1]).named("loss")
+
+points.tokens = "the cat </b> it ran".split()
+
+def short(): return points()
+short.tokens = ["one"]
+def odd(): return points()
+odd.tokens = "the cat sat it ran"
+def fails(): return loss() + undefined
+def number(): return 3.0
+def several(): return mg.tensor([1.0, 2.0], requires_grad=True) * 2.0
+def constant(): return mg.mean(mg.tensor([1.0, 2.0]))
+def needs(x): return x
+def nan(): return mg.log(mg.tensor(-1.0, requires_grad=True))
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model.py").write_text(dedent(CODE), encoding="utf-8")
+
+
+def record():
+    return json.loads(Path("explained/trace.json").read_text(encoding="utf-8"))
+
+
+# ---------------------------------------------------------------- explain
+
+
+@pytest.mark.parametrize("function", ["loss", "inside"])
+def test_a_function_is_run_printed_and_written(function, command, model):
+    ran = command("explain", f"model.py:{function}")
+    w = np.array([[0.5, -1.0], [2.0, 0.25]])
+    assert (ran.status, ran.err) == (0, "")
+    assert f"loss = {np.mean((w @ w) ** 2):.4g}" in ran.words
+    assert "backward steps agree with numeric derivatives" in ran.words
+    assert sorted(path.name for path in Path("explained").iterdir()) == FILES
+    assert [e["name"] for e in record()["entries"] if e["kind"] == "leaf"] == ["w"]
+    assert len(ran.out.splitlines()) < 45
+
+
+def test_the_attention_of_the_word_that_the_loss_depends_on_is_printed(command, model):
+    ran = command("explain", "model.py:points")
+    assert 'attention of "it"' in ran.words
+    X = np.random.default_rng(0).normal(size=(5, 6))
+    A = np.exp(0.3 * X @ X.T)
+    A /= A.sum(axis=1, keepdims=True)
+    for word, weight in zip("the cat </b> it ran".split(), A[3], strict=True):
+        (row,) = (line for line in ran.out.splitlines() if line.startswith(f"{word} "))
+        assert f"{weight:.2f}" in row
+    assert record()["asked"] == 3
+    assert "</b>" not in Path("explained/graph.svg").read_text(encoding="utf-8")
+
+
+def test_all_prints_the_tables_too(command, model):
+    brief, whole = (command("explain", "model.py:points", *more) for more in ([], ["--all"]))
+    assert "smallest to largest" not in brief.out
+    assert "smallest to largest" in whole.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["self-attention"],
+        ["multi-head", "--causal"],
+        ["self-attention", "--causal", "--text", "a b a"],
+    ],
+)
+def test_a_layer_is_explained_and_every_gradient_agrees(arguments, command):
+    ran = command("explain", *arguments)
+    assert (ran.status, ran.err) == (0, "")
+    assert "equal the hand-derived steps" in ran.words
+    assert "✗" not in ran.out
+    checks = record()["checks"]
+    assert checks["ok"]
+    assert {result["kind"] for result in checks["results"]} == {"by hand", "by derivative"}
+
+
+def test_a_wrong_rule_turns_the_report_red(command, model, plant):
+    plant("matmul", "a", lambda g: g * 1.001)
+    ran = command("explain", "model.py:points")
+    assert ran.status == 1
+    assert "✗" in ran.out
+    wrong = [entry for entry in record()["entries"] if entry["state"] == "wrong"]
+    assert {entry["op"] for entry in wrong} == {"matmul"}
+
+
+def test_a_loss_that_is_not_finite_is_no_success(command, model):
+    with np.errstate(all="ignore"):
+        ran = command("explain", "model.py:nan")
+    assert ran.status == 1
+    assert "the loss is nan" in ran.words
+
+
+@pytest.mark.parametrize(
+    ("said", "arguments"),
+    [
+        ("nothing to explain is named 'multihead'; did you mean multi-head?", ["multihead"]),
+        ("model.py has no function 'los', did you mean loss?", ["model.py:los"]),
+        ("none.py cannot be read", ["none.py:loss"]),
+        ("no module named 'nomodule'", ["nomodule:loss"]),
+        ("--text and --causal are for the two layers", ["model.py:loss", "--causal"]),
+        ("--text: takes 1 to 512 words, got 0", ["--text", ""]),
+        ("--text: takes 2 to 512 words, got 1", ["--text", "one", "--causal"]),
+        (
+            "model.py:number must return its loss, a Tensor with one entry; got float",
+            ["model.py:number"],
+        ),
+        (
+            "model.py:several must return its loss, a Tensor with one entry; got shape (2,)",
+            ["model.py:several"],
+        ),
+        ("short names 1 tokens, but its attention is over 5 positions", ["model.py:short"]),
+        ("odd.tokens must be a list of words", ["model.py:odd"]),
+        ("--out needs the name of a folder", ["model.py:loss", "--out", ""]),
+        ("unrecognized arguments: --model", ["--model", "x"]),
+    ],
+)
+def test_what_cannot_be_is_one_line(said, arguments, command, model):
+    ran = command("explain", *arguments)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert said in ran.err
+
+
+def test_an_error_of_the_users_own_code_has_its_line(command, model):
+    ran = command("explain", "model.py:fails")
+    assert ran.status == 1
+    assert "model.py:fails raised NameError: name 'undefined' is not defined" in ran.err
+    assert "def fails(): return loss() + undefined" in ran.err
+    assert "minigrad/playing" not in ran.err
+    ran = command("explain", "model.py:constant")
+    assert ran.status == 1
+    assert "nothing that the loss is computed from requires a gradient" in ran.err
+    assert "missing 1 required positional argument: 'x'" in command("explain", "model.py:needs").err
+
+
+# ---------------------------------------------------------------- ops and check
+
+
+def test_every_op_is_listed_with_its_formulas(command):
+    ran = command("ops")
+    assert ran.status == 0
+    for op in registry:
+        assert any(line.startswith(f"{op}(") for line in ran.out.splitlines())
+    one = command("ops", "tanh").words
+    assert "tanh(x)" in one
+    assert "∂L/∂x = g ⊙ (1 - out" in one
+    ran = command("ops", "tanhh")
+    assert (ran.status, ran.out) == (2, "")
+    assert "no op is named 'tanhh'; did you mean tanh" in ran.err
+
+
+def test_ops_are_checked_and_a_wrong_rule_is_named(command, plant):
+    assert command("check", "--op", "tanh", "matmul").status == 0
+    plant("tanh", "x", lambda g: g * 1.0005)
+    ran = command("check", "--op", "tanh", "exp")
+    assert ran.status == 1
+    assert "1 of 2 disagree" in ran.words
+    assert "DISAGREES" in ran.words
+
+
+def test_both_layers_are_checked_by_hand(plant):
+    assert [(one.name, one.ok) for one in check_layers()] == [
+        ("self-attention", True),
+        ("multi-head", True),
+    ]
+    plant("softmax", "x", lambda g: g * 1.001)
+    assert not any(one.ok for one in check_layers())
+
+
+@pytest.mark.parametrize("op", ["relu", "dropout", "concatenate", "cross_entropy", "getitem"])
+def test_ops_of_each_kind_agree(op):
+    found = check_op(registry[op])
+    assert found.ok, found.failures
+    assert found.measured > 0
+
+
+def test_help_and_the_version_are_printed(command):
+    assert "explain" in command().out
+    assert command("--version").out.startswith("minigrad ")
+    assert command("explain", "--help").status == 0

@@ -1,0 +1,187 @@
+"""What the numbers of a record mean: states, the way of the loss, zeros in theory, attention."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import Linear, MultiHeadAttention, SelfAttention
+from minigrad.errors import ShapeError
+from minigrad.record.record import measure, rms
+from tests.compare import assert_same
+
+
+def leaf(*shape, name=None, seed=0):
+    return mg.tensor(np.random.default_rng(seed).normal(size=shape), requires_grad=True, name=name)
+
+
+def traced(f):
+    with mg.trace() as t:
+        f().backward()
+    t.record.analyze()
+    return t
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([3.0, -4.0]),
+        np.float32([1e30, -1e30]),
+        np.float16([6e4, 6e4]),
+        np.array([1e300, 1e300]),
+        np.array([], float),
+        np.array([True, False]),
+        np.arange(7),
+        np.full(100_000, 0.5),
+        np.array([1e-300]),
+    ],
+)
+def test_facts_are_those_of_the_entries(array):
+    facts = measure(array)
+    assert facts.finite
+    assert_same(facts.rms, rms(array))
+    assert (facts.low, facts.high) == ((array.min(), array.max()) if array.size else (None, None))
+
+
+def test_a_mask_is_finite_and_nan_is_not():
+    assert measure(np.array([3.0, -np.inf, 4.0])) == (rms([3.0, 4.0]), -np.inf, 4.0, True)
+    assert not measure(np.array([1.0, np.inf])).finite
+    assert not measure(np.array([1.0, np.nan])).finite
+
+
+def test_states_are_relative_to_the_gradient_of_the_loss():
+    small, large, none = (leaf(3, name=name) for name in ("small", "large", "none"))
+    t = traced(
+        lambda: mg.sum(
+            mg.sum(small * 1e-5) + mg.sum(large * 1e5) + mg.sum(none.detach() + none * 0.0)
+        )
+    )
+    states = {e.name: e.state for e in t if not e.op and e.needs}
+    assert states == {"small": "vanishing", "large": "exploding", "none": "zero"}
+
+
+def test_a_mean_shrinks_nothing():
+    x = leaf(100, 1000, name="x")
+    t = traced(lambda: mg.mean(x * x) * 3.0)
+    assert t["x"].state == "ok"
+    assert t["x"].reach > 1
+
+
+def test_the_way_leads_to_where_the_gradient_shrinks_most():
+    def loss():
+        h = leaf(2, 5, name="x")
+        for k in range(4):
+            with mg.scope(f"layers.{k}"):
+                h = mg.sigmoid(Linear(5, 5, rng=k)(h) * 4.0) * 0.1
+        return mg.sum(h * h).named("loss")
+
+    t = traced(loss)
+    way = t.record.way
+    assert [t[i].label for i in (way.entries[0],)] == ["loss"]
+    assert t[way.entries[-1]].scope.startswith("layers.0")
+    assert way.whole == pytest.approx(t[way.entries[-1]].reach)
+    assert (way.op, way.times) == ("multiply", 9)
+    for edge, gain, before in zip(way.edges, way.gains, way.entries, strict=False):
+        assert (edge.target, edge.gain, edge.on_way) == (before, gain, True)
+    assert sum(edge.on_way for edge in t.record.edges) == len(way.edges)
+
+
+def test_a_gain_is_what_was_sent_over_what_came():
+    x = leaf(2, 3, name="x")
+    t = traced(lambda: mg.sum(mg.tanh(mg.exp(x)) ** 2.0))
+    (edge,) = t.record.into(t["tanh"])
+    sent, came = (np.linalg.norm(g) for g in (edge.contribution, t["tanh"].gradient))
+    assert edge.gain == pytest.approx(sent / came)
+
+
+def test_where_gradients_add_their_agreement_is_measured():
+    x = leaf(3, name="x")
+    t = traced(lambda: mg.sum(mg.exp(x).named("h") * 1.0) - mg.sum(t_h(x)))
+    h = t["x"]
+    assert t.record.sums(h)
+    parts = [edge.contribution for edge in t.record.uses(h)]
+    expected = np.linalg.norm(sum(parts)) / sum(map(np.linalg.norm, parts))
+    assert t.record.agreement(h) == pytest.approx(expected)
+
+
+def t_h(x):
+    return mg.exp(x) * 0.5
+
+
+# ---------------------------------------------------------------- zero in theory
+
+
+@pytest.mark.parametrize(
+    "layer", [SelfAttention(5, 3, 5, rng=0), MultiHeadAttention(6, 2, use_bias=True, rng=0)]
+)
+def test_the_gradient_of_a_keys_bias_is_zero_in_theory(layer, rng):
+    layer.b_K.assign_(rng.normal(size=layer.b_K.shape))
+    t = traced(lambda: mg.sum(layer(rng.normal(size=(2, 4, layer.d_model))) ** 2.0))
+    assert [t[i].name for i in t.record.zeros] == ["b_K"]
+    assert (t["b_K"].state, t["b_K"].why) == ("zero in theory", "softmax does not see it")
+    assert t["b_Q"].state == "ok"
+
+
+def test_a_shift_before_a_norm_is_not_seen_and_a_dead_unit_is_no_theory():
+    b, w = leaf(1, name="b"), leaf(3, name="w")
+    t = traced(lambda: mg.sum(mg.layer_norm(leaf(2, 7) + b, np.ones(7), np.zeros(7)) ** 3.0))
+    assert t["b"].why == "layer_norm does not see it"
+    t = traced(lambda: mg.sum(mg.relu(w * w * -1.0 - 1.0)))
+    assert (t["w"].state, t.record.zeros) == ("zero", [])
+
+
+def test_a_tiny_gradient_that_is_no_rounding_vanishes():
+    x = leaf(3, name="x")
+    t = traced(lambda: mg.sum(x * 1e-20))
+    assert t["x"].state == "vanishing"
+
+
+# ---------------------------------------------------------------- not finite, saturated
+
+
+def test_the_first_nan_is_named_forward_before_backward():
+    with np.errstate(all="ignore"):
+        t = traced(lambda: mg.sum(mg.exp(mg.log(leaf(3) * 0.0 - 1.0))))
+    assert t.record.notes == ["not finite: log made it first, at log"]
+    assert t.record.roots == [len(t) - 1]
+
+
+def test_dead_units_and_saturated_rows_are_counted():
+    x = mg.tensor(np.where(np.arange(5) < 3, -1.0, 1.0) * np.ones((40, 5)), requires_grad=True)
+    t = traced(
+        lambda: mg.sum(mg.relu(x)) + mg.sum(mg.softmax(mg.tensor([[99.0, 0.0], [0.0, 0.0]])))
+    )
+    assert t["relu"].note == "3 of 5 units dead"
+    assert t["softmax"].note == "1 of 2 rows saturated"
+
+
+# ---------------------------------------------------------------- attention
+
+
+def test_attention_is_found_with_its_gradient_mask_and_words(rng):
+    layer = MultiHeadAttention(6, 2, rng=0)
+    words = ["the", "cat", "sat"]
+    t = traced(
+        lambda: mg.sum(layer(rng.normal(size=(2, 3, 6)), np.tri(3, dtype=bool))[:, 2] ** 2.0)
+    )
+    (found,) = t.record.attention(words)
+    assert found.A.shape == found.dA.shape == found.forbidden.shape == (2, 2, 3, 3)
+    assert_same(found.A, layer.attention_weights)
+    assert_same(found.forbidden[0, 0], ~np.tri(3, dtype=bool))
+    assert found.queries == found.keys == ("the", "cat", "sat")
+    assert t.record.asked == 2
+    with pytest.raises(ShapeError, match=r"A has 3 queries, got 2 tokens"):
+        t.record.attention(["the", "cat"])
+
+
+def test_one_head_without_a_batch_is_found_too(rng):
+    layer = SelfAttention(5, 3, 5, rng=0)
+    t = traced(lambda: mg.sum(layer(rng.normal(size=(4, 5))) ** 2.0))
+    (found,) = t.record.attention()
+    assert found.A.shape == (1, 1, 4, 4)
+    assert found.keys == ("0", "1", "2", "3")
+    assert t.record.asked is None
+
+
+def test_what_is_called_A_and_is_no_attention_is_none():
+    t = traced(lambda: mg.sum((leaf(3, 3) * 2.0).named("A")))
+    assert t.record.attention() == []

@@ -1,0 +1,208 @@
+"""What is right agrees, a planted fault is found, and what was not measured is counted."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import (
+    Encoder,
+    LanguageModel,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    SelfAttention,
+    create_causal_mask,
+)
+from minigrad.errors import GradientError
+
+from .models import KINDS, trained
+
+FAULTS = {
+    "a factor": lambda g: g * 1.0005,
+    "a sign": lambda g: -g,
+    "an entry": lambda g: np.where(np.arange(g.size).reshape(g.shape) == 0, g + 0.01, g),
+    "zeros": lambda g: g * 0.0,
+}
+CALLS = {
+    "add": lambda x, y: x + y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "power": lambda x, y: (x * x + 1.0) ** 1.5,
+    "exp": lambda x, y: mg.exp(x),
+    "log": lambda x, y: mg.log(x * x + 1.0),
+    "sqrt": lambda x, y: mg.sqrt(x * x + 1.0),
+    "tanh": lambda x, y: mg.tanh(x),
+    "sigmoid": lambda x, y: mg.sigmoid(x),
+    "relu": lambda x, y: mg.relu(x),
+    "gelu": lambda x, y: mg.gelu(x),
+    "matmul": lambda x, y: x @ y.T,
+    "sum": lambda x, y: mg.sum(x, axis=0),
+    "mean": lambda x, y: mg.mean(x, axis=-1),
+    "reshape": lambda x, y: mg.reshape(x, (-1,)),
+    "softmax": lambda x, y: mg.softmax(x),
+    "concatenate": lambda x, y: mg.concatenate([x, y]),
+    "getitem": lambda x, y: x[1:, :2],
+    "layer_norm": lambda x, y: mg.layer_norm(x, np.ones(5), np.ones(5)),
+    "cross_entropy": lambda x, y: mg.cross_entropy(x, np.array([0, 2, 4])),
+}
+
+
+def run(call):
+    rng = np.random.default_rng(3)
+    x, y = (mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name=name) for name in "xy")
+    with mg.trace() as t:
+        out = call(x, y)
+        mg.sum(out * rng.normal(size=out.shape)).named("loss").backward()
+    return t
+
+
+@pytest.mark.parametrize("op", CALLS)
+def test_every_backward_step_agrees_with_a_numeric_derivative(op):
+    checks = run(CALLS[op]).check(ops=True)
+    assert checks.ok
+    assert len(checks.measured) == checks.steps
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("op", CALLS)
+def test_a_planted_fault_is_found_and_named(op, fault, plant):
+    name = mg.registry[op].inputs[0]
+
+    def spoil(g):  # most of it may be zeros that are not stored
+        return FAULTS[fault](g.onto(None) if hasattr(g, "onto") else g)
+
+    plant(op, name, spoil)
+    t = run(CALLS[op])
+    checks = t.record.check(ops=True)
+    assert {check.op for check in checks.wrong} == {op}
+    assert checks.ok is False
+    assert {entry.op for entry in t if entry.state == "wrong"} == {op}
+
+
+@pytest.mark.parametrize("seed", range(len(KINDS)))
+def test_models_of_every_kind_agree(seed):
+    checks = trained(seed).record.check(ops=True)
+    assert checks.ok
+    assert len(checks.of("by derivative")) == checks.steps
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: SelfAttention(5, 3, 7, rng=0, dtype=d),
+        lambda d: MultiHeadAttention(12, 6, use_bias=True, rng=0, dtype=d),
+        lambda d: MultiHeadAttention(12, 6, 2, rng=0, dtype=d),
+    ],
+)
+def test_attention_equals_its_steps_derived_by_hand(make, dtype, rng):
+    layer = make(dtype)
+    with mg.trace() as t:
+        X = mg.tensor(rng.normal(size=(2, 4, layer.d_model)).astype(dtype), requires_grad=True)
+        out = layer(X, create_causal_mask(4, dtype=dtype))
+        out.backward(rng.normal(size=out.shape).astype(dtype))
+    checks = t.check()
+    assert checks.ok
+    hand = checks.of("by hand")
+    assert {"W_Q", "W_K", "W_V", "W_O", "X", "A"} <= {check.symbol for check in hand}
+    assert not [check.symbol for check in hand if check.ok is None]
+    assert (checks.uncovered, checks.skipped) == ([], [])
+
+
+def test_a_wrong_rule_of_softmax_is_seen_by_hand_too(plant, rng):
+    plant("softmax", "x", lambda g: g * 1.001)
+    with mg.trace() as t:
+        out = SelfAttention(5, 3, 7, rng=0)(rng.normal(size=(1, 4, 5)))
+        mg.sum(out * out).backward()
+    wrong = t.record.check().wrong
+    assert {"W_Q", "W_K", "Q", "K", "S"} <= {check.symbol for check in wrong}
+    assert "W_O" not in {check.symbol for check in wrong}
+    assert {t[name].state for name in ("W_Q", "Q")} == {"wrong"}
+
+
+def test_two_calls_of_one_layer_are_compared_each_with_what_it_sent(rng):
+    layer = SelfAttention(5, 3, 5, rng=0)
+    with mg.trace() as t:
+        X = mg.tensor(rng.normal(size=(1, 4, 5)), requires_grad=True, name="X")
+        mg.sum((layer(layer(X) + X) + X) ** 2.0).backward()
+    checks = t.record.check()
+    assert checks.ok
+    assert {check.call for check in checks.results} == {0, 1}
+
+
+def test_a_layer_that_no_backward_ran_through_is_named():
+    one, other = (SelfAttention(5, 3, 5, rng=seed) for seed in (0, 1))
+    with mg.trace() as t:
+        X = mg.tensor(np.ones((1, 4, 5)), requires_grad=True)
+        with mg.scope("other"):
+            other(X)
+        mg.sum(one(X)).backward()
+    assert t.record.check().skipped == ["other/self_attention"]
+
+
+def test_a_parameter_that_no_derived_steps_cover_is_checked_unasked():
+    with mg.trace() as t:
+        mg.sum(Linear(3, 2, rng=0)(mg.tensor(np.ones((4, 3))))).backward()
+    assert len(t.check().of("by derivative")) == 2
+
+
+def test_without_a_backward_there_is_nothing_to_check():
+    with mg.trace() as t:
+        mg.exp(mg.tensor([1.0], requires_grad=True))
+    with pytest.raises(GradientError, match=r"call loss\.backward"):
+        t.check()
+
+
+def test_at_a_kink_any_slope_between_those_of_the_sides_is_right():
+    x = mg.tensor([0.0, 0.0, -1.0, 2.0], requires_grad=True)
+    with mg.trace() as t:
+        mg.sum(mg.relu(x) * [1.0, 2.0, 3.0, 4.0]).backward()
+    assert t.check(ops=True).ok is not False
+
+
+def test_what_is_not_finite_is_not_measured_and_says_why():
+    with np.errstate(all="ignore"), mg.trace() as t:
+        mg.sum(mg.sqrt(mg.tensor([0.0, 1.0], requires_grad=True))).backward()
+    checks = t.record.check(ops=True)
+    assert [check.why for check in checks.results] == ["", "not finite"]
+    assert checks.first_broken == "the backward of sqrt made it first, at sqrt"
+
+
+def test_a_kernel_that_refuses_other_arguments_is_not_measured():
+    @mg.op(tex=r"\operatorname{own}(<x>)", vjp_tex={"x": r"<g>"})
+    def picky(x):
+        """Takes real numbers alone."""
+        if np.iscomplexobj(x):
+            raise TypeError("real numbers alone")
+        return x * 1.0
+
+    @picky.vjp("x")
+    def _(g):
+        return g
+
+    try:
+        with mg.trace() as t:
+            mg.sum(picky(mg.tensor([1.0], requires_grad=True))).backward()
+        (_, check) = t.record.check(ops=True).results
+        assert (check.ok, check.why) == (None, "picky refused other arguments: real numbers alone")
+    finally:
+        del mg.registry["picky"]
+
+
+def test_whole_models_are_checked_by_hand_and_by_derivative():
+    model = LanguageModel(11, 12, 3, 2, max_len=9, rng=0)
+    ids = np.random.default_rng(0).integers(0, 11, (2, 7))
+    with mg.trace() as t:
+        mg.cross_entropy(model(ids[:, :-1]), ids[:, 1:]).backward()
+    checks = t.check(ops=True)
+    assert checks.ok
+    assert len({check.scope for check in checks.of("by hand")}) == 2
+    assert len(checks.measured) == len(checks)
+
+
+def test_masked_rows_and_norms_agree():
+    with mg.trace() as t:
+        X = mg.tensor(np.random.default_rng(0).normal(size=(1, 4, 6)), requires_grad=True)
+        out = Encoder(1, 6, 2, rng=0)(X, np.tri(4, dtype=bool))
+        mg.sum(LayerNorm(6)(out) ** 3.0).backward()
+    assert t.check(ops=True).ok

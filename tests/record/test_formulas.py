@@ -1,0 +1,131 @@
+"""Formulas of a run have each symbol defined where it is used, and are what the run computed."""
+
+import re
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import SelfAttention
+from minigrad.record.formulas import fill, number, symbol_of
+
+from .models import KINDS, trained
+
+
+def traced(f):
+    with mg.trace() as t:
+        f().backward()
+    t.record.finish()
+    return t
+
+
+@pytest.mark.parametrize("seed", range(3 * len(KINDS)))
+def test_no_two_entries_have_one_symbol_and_each_is_defined_before_its_use(seed):
+    record = trained(seed).record.finish()
+    assert len({entry.symbol for entry in record.entries}) == len(record.entries)
+    for entry in record.entries:
+        for edge in record.into(entry):
+            source = record.entries[edge.source]
+            assert source.id < entry.id
+            if entry.op in ("add", "matmul", "linear", "tanh"):
+                assert (source.number or source.symbol.replace(r"^\top", "")) in entry.equation
+            if edge.contribution is not None:
+                assert edge.equation
+                assert "<" not in edge.equation
+        assert bool(entry.op) == bool(entry.equation)
+
+
+def test_attention_reads_as_the_paper_does():
+    layer = SelfAttention(5, 8, 7, use_bias=False, rng=0)
+    X = mg.tensor(np.random.default_rng(0).normal(size=(2, 4, 5)), requires_grad=True, name="X")
+    t = traced(lambda: mg.sum(layer(X)).named("loss"))
+    equations = {entry.symbol: entry.equation for entry in t if entry.op}
+    assert equations["Q"] == "X W_Q"
+    assert equations[r"S_{\mathrm{raw}}"] == r"Q K^\top"
+    assert equations["S"] == r"\tfrac{1}{\sqrt{8}}\, S_{\mathrm{raw}}"
+    assert equations["A"] == r"\mathrm{softmax}(S)"
+    assert equations["O"] == "A V"
+    back = {edge.input: edge.equation for edge in t.record.into(t["O"])}
+    assert back == {
+        "a": r"\frac{\partial L}{\partial O} V^\top",
+        "b": r"A^\top \frac{\partial L}{\partial O}",
+    }
+    (_, weight) = t.record.into(t["Q"])
+    assert weight.equation == r"\sum_{b} X^\top \frac{\partial L}{\partial Q}"
+
+
+def test_a_gradient_is_added_up_over_the_axes_that_its_input_was_repeated_along():
+    x, b = (
+        mg.tensor(np.ones(shape), requires_grad=True, name=name)
+        for shape, name in (((2, 3, 5), "x"), ((1, 5), "b"))
+    )
+    t = traced(lambda: mg.sum(x + b))
+    (to_x, to_b) = t.record.into(t["add"])
+    assert to_x.equation == t["add"].slope
+    assert to_b.equation == rf"\sum_{{b,i}} {t['add'].slope}"
+
+
+def test_the_loss_is_L_and_another_of_that_name_is_not():
+    L = mg.tensor(np.ones(3), requires_grad=True, name="L")
+    t = traced(lambda: mg.sum(L * 2.0).named("loss"))
+    assert (t["loss"].symbol, t["L"].symbol) == ("L", "L^{(2)}")
+    assert t["multiply"].equation in (r"2\, L^{(2)}", r"L^{(2)} \odot 2")
+
+
+def test_definitions_behind_a_formula_stand_apart():
+    x = mg.tensor(np.ones((2, 3)), requires_grad=True, name="x")
+    t = traced(lambda: mg.mean(x * x))
+    (edge,) = t.record.into(t["mean"])
+    assert "n = 6" in edge.where
+    assert "quad" not in edge.equation
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "written"),
+    [
+        (r"<a> <b>", {"a": "A", "b": "B"}, "A B"),
+        (r"<g> \odot <x>", {"g": "a + b", "x": "x"}, r"\left(a + b\right) \odot x"),
+        (r"f(<x>)", {"x": "a + b"}, "f(a + b)"),
+        (r"<a> - <b>", {"a": "x", "b": "-2"}, r"x - \left(-2\right)"),
+        (r"<x>^\top", {"x": r"K^\top"}, "K"),
+        (r"<x>^\top", {"x": r"{K^{(1)}}^\top"}, "K^{(1)}"),
+        (r"<x>^\top", {"x": r"\frac{a}{b}"}, r"\left(\frac{a}{b}\right)^\top"),
+        (r"<x>[<i>]", {"x": "S^{(2)}", "i": "0, 7"}, "S^{(2)}[0, 7]"),
+        (r"\tanh<x>", {"x": "a"}, r"\tanh a"),
+        (r"<x> + <missing>", {"x": "a"}, r"a + \mathrm{missing}"),
+        (r"\operatorname{sum}(<x>)", {"x": "a"}, r"\mathrm{sum}(a)"),
+    ],
+)
+def test_values_take_the_place_of_slots(template, values, written):
+    assert fill(template, values) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (8**-0.5, r"\tfrac{1}{\sqrt{8}}"),
+        (-(8**-0.5), r"-\tfrac{1}{\sqrt{8}}"),
+        (1 / 3, r"\tfrac{1}{3}"),
+        (0.25, "0.25"),
+        (2, "2"),
+        (1e-5, "10^{-5}"),
+        (2.5e-7, r"2.5 \cdot 10^{-7}"),
+        (np.float32(0.1), r"0.1\ldots"),
+        (np.inf, r"\infty"),
+        (True, r"\text{True}"),
+        ((1, 2), "1, 2"),
+        (slice(None), "{:}"),
+        (slice(1, None, 2), "1{:}{:}2"),
+        ("ij,jk->ik", r"\text{ij,jk->ik}"),
+    ],
+)
+def test_numbers_are_written_as_a_person_would(value, written):
+    assert number(value) == written
+
+
+@pytest.mark.parametrize("name", ["W_Q", "x y", "a{b", r"\frac", "50%", "<b>", "é", "α", "a" * 99])
+def test_any_name_is_a_symbol_that_latex_reads(name):
+    tex = symbol_of(name)
+    bare = re.sub(r"\\[{}]", "", tex)
+    assert bare.count("{") == bare.count("}")
+    assert len(tex) < 120

@@ -1,0 +1,365 @@
+"""A watch measures every N-th step, finds planted problems, and nothing in healthy runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import LanguageModel, Linear, Module, MultiHeadAttention, Sequential
+from minigrad.errors import ArgumentError, DTypeError
+from minigrad.optim import SGD, Adam
+from minigrad.record.flow import Findings, FlowRecord
+from minigrad.record.heads import DISTANCES, divergence, heads
+from tests.compare import assert_same
+
+
+class MLP(Module):
+    def __init__(self, rng, f=mg.relu, depth=3, gain=1.0, shift=0.0, branch=None):
+        self.f, self.branch = f, branch
+        self.layers = [Linear(8, 8, rng=rng) for _ in range(depth)]
+        self.out = Linear(8, 3, rng=rng)
+        self.more = Linear(8, 8, rng=rng) if branch else None
+        for layer in self.layers:
+            layer.W.assign_(layer.W.numpy() * gain)
+            layer.b.assign_(layer.b.numpy() + shift)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = self.f(layer(x))
+        if self.branch == "detached":
+            x = x + self.more(x).detach()
+        if self.branch == "no_grad":
+            with mg.no_grad():
+                self.more(x)
+        return self.out(x)
+
+
+def train(
+    *,
+    lr=1e-2,
+    optimizer=Adam,
+    steps=60,
+    every=4,
+    seed=0,
+    labels="true",
+    scale=1.0,
+    loss=None,
+    spoil=None,
+    trained=None,
+    **model,
+):
+    rng = np.random.default_rng(seed)
+    net, W = MLP(rng, **model), rng.normal(size=(8, 3))
+    moved = optimizer(net.parameters() if trained is None else trained(net), lr=lr)
+    with mg.watch(net, every=every) as flow, np.errstate(all="ignore"):
+        for step in range(steps):
+            x = rng.normal(size=(64, 8))
+            y = (x @ W).argmax(axis=-1) if labels == "true" else rng.integers(0, 3, 64)
+            if step == 22 and labels == "nan":
+                x[0, 0] = np.nan
+            net.zero_grad()
+            out = net(mg.tensor(x * scale))
+            made = mg.cross_entropy(out, y) if loss is None else loss(out, y)
+            made.backward()
+            if spoil is not None:
+                spoil(net)
+            moved.step()
+            flow.log(loss=made)
+    return flow
+
+
+def turned(net):
+    for p in net.parameters():
+        p.grad = -p.grad
+
+
+def log_of_zero(out, y):
+    p = mg.relu(out)
+    return -mg.mean(mg.log(p)[np.arange(len(y)), y])
+
+
+PLANTED = {
+    "not finite": [{"loss": log_of_zero}, {"labels": "nan"}],
+    "vanishing": [{"f": mg.sigmoid, "depth": 8}, {"f": lambda x: mg.tanh(x) * 0.05, "depth": 6}],
+    "exploding": [{"f": mg.relu, "depth": 8, "gain": 6.0, "optimizer": SGD, "lr": 1e-4}],
+    "dead": [{"shift": -30.0}, {"shift": -30.0, "f": mg.gelu}],
+    "saturated": [{"f": mg.tanh, "gain": 40.0}, {"f": mg.sigmoid, "gain": 100.0, "depth": 2}],
+    "no gradient": [
+        {"branch": "unused"},
+        {"branch": "detached"},
+        {"branch": "no_grad"},
+        {"trained": lambda net: net.out.parameters()},
+    ],
+    "zero gradient": [{"f": lambda x: mg.relu(x) * 0.0}],
+    "update ratio": [
+        {"lr": 1e-7},
+        {"lr": 1e-9, "optimizer": SGD},
+        {"optimizer": SGD, "lr": 10.0, "f": mg.tanh, "depth": 1},
+    ],
+    "diverging": [
+        {"spoil": turned},
+        {"optimizer": SGD, "lr": 10.0, "f": mg.tanh, "depth": 1},
+    ],
+    "plateau": [{"labels": "shuffled", "lr": 1e-3}],
+}
+HEALTHY = [
+    {},
+    {"f": mg.tanh},
+    {"f": mg.gelu},
+    {"f": mg.silu},
+    {"optimizer": SGD, "lr": 0.1},
+    {"depth": 5},
+    {"lr": 3e-3},
+    {"f": mg.sigmoid, "depth": 1, "steps": 150},
+    {"seed": 1},
+    {"seed": 2},
+    {"every": 1},
+    {"every": 10, "steps": 120},
+    {"f": mg.leaky_relu},
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [(kind, s) for kind, several in PLANTED.items() for s in several]
+)
+def test_a_planted_problem_is_found(kind, settings):
+    found = train(**settings).diagnose()
+    assert kind in found.kinds, str(found)
+
+
+@pytest.mark.parametrize("settings", HEALTHY)
+def test_nothing_is_found_in_a_healthy_run(settings):
+    flow = train(**settings)
+    assert flow.diagnose() == [], str(flow.diagnose())
+    assert str(flow.diagnose()) == "nothing found"
+
+
+@pytest.mark.parametrize(
+    ("branch", "why"),
+    [
+        ("unused", "no op of the step takes it"),
+        ("detached", "ops take it, but no gradient comes back"),
+        ("no_grad", "ops take it under no_grad alone"),
+    ],
+)
+def test_a_parameter_without_a_gradient_has_the_reason(branch, why):
+    (finding,) = train(branch=branch, steps=8).diagnose()
+    assert finding.text.startswith(why)
+    assert finding.path.endswith("W") or "more" in finding.path
+
+
+def test_a_finding_has_its_step_and_what_to_try():
+    finding = train(labels="nan").diagnose()[0]
+    assert (finding.kind, finding.first) == ("not finite", 22)
+    assert "mg.anomaly() around step 22" in str(finding)
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def test_readings_are_those_of_the_step(rng):
+    w = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="w")
+    optimizer = SGD([w], lr=0.1)
+    with mg.watch([w], every=2) as flow:
+        for _ in range(3):
+            before = w.numpy().copy()
+            optimizer.zero_grad()
+            with mg.scope("net"):
+                h = mg.tanh(w).named("h")
+            loss = mg.sum(h * h)
+            loss.backward()
+            gradient = w.grad.copy()
+            optimizer.step()
+    assert [moment.step for moment in flow.moments] == [0, 2]
+    one = flow.moments[-1].readings["net/w"]
+    size = lambda x: float(np.sqrt(np.mean(np.square(x))))  # noqa: E731
+    assert_same(one.value, size(before))
+    assert_same(one.gradient, size(gradient))
+    assert_same(one.update, size(w.numpy() - before) / size(before))
+    assert_same(flow.moments[-1].readings["net/h"].value, size(np.tanh(before)))
+    assert_same(flow.moments[-1].loss, float(np.sum(np.tanh(before) ** 2)))
+    assert flow.steps == 3
+
+
+def test_without_an_optimizer_a_step_ends_where_something_is_logged():
+    w = mg.tensor([1.0], requires_grad=True, name="w")
+    with mg.watch([w], every=1) as flow:
+        for _ in range(3):
+            w.grad = None
+            mg.sum(w * w).backward()
+            w.assign_(w.numpy() - 0.1 * w.grad)
+            flow.log(loss=1.0)
+    assert [moment.step for moment in flow.moments] == [0, 1, 2]
+    assert flow.logged == {"loss": [(0, 1.0), (1, 1.0), (2, 1.0)]}
+
+
+def test_between_moments_nothing_observes_and_a_compiled_step_runs_as_compiled():
+    w = mg.tensor(np.ones(5), requires_grad=True, name="w")
+    optimizer = SGD([w], lr=0.1)
+
+    @mg.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = mg.mean((w * x - 1.0) ** 2.0)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(3):
+        step(np.ones(5))
+    with mg.watch([w], every=4) as flow:
+        for _ in range(9):
+            flow.log(loss=step(np.ones(5)))
+    assert [moment.step for moment in flow.moments] == [0, 4, 8]
+    assert flow.steps == 9
+    assert step.reasons == []
+
+
+def test_a_gradient_that_is_zero_in_theory_is_no_problem(rng):
+    layer = MultiHeadAttention(6, 2, use_bias=True, rng=rng)
+    optimizer = SGD(layer.parameters(), lr=0.1)
+    with mg.watch(layer, every=1) as flow:
+        for _ in range(4):
+            layer.zero_grad()
+            mg.mean((layer(rng.normal(size=(3, 5, 6))) - 1.0) ** 2.0).backward()
+            optimizer.step()
+    assert flow.in_theory == ["multi_head_attention/b_K"]
+    assert flow.diagnose() == []
+    assert len(next(iter(flow.moments[0].heads.values()))) == 2
+
+
+def test_a_loop_over_time_has_readings_of_the_first_times_and_the_last():
+    cell = Linear(3, 3, rng=0)
+    with mg.watch(cell, every=1) as flow:
+        h = mg.tensor(np.ones((2, 3)))
+        for _ in range(20):
+            h = mg.tanh(cell(h)).named("h")
+        mg.sum(h).backward()
+        SGD(cell.parameters(), lr=0.1).step()
+    assert [p for p in flow.moments[0].readings if p.startswith("h")] == [
+        "h",
+        *(f"h[{k}]" for k in range(1, 8)),
+        "h[last]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: mg.watch("model"), DTypeError, "got str"),
+        (lambda: mg.watch([]), ArgumentError, "no parameters"),
+        (lambda: mg.watch([mg.tensor([1.0])], every=0), ArgumentError, "whole number from 1"),
+        (
+            lambda: mg.watch([mg.tensor([1.0])], baseline="none.json"),
+            ArgumentError,
+            "cannot be read",
+        ),
+        (
+            lambda: mg.watch([mg.tensor([1.0])], baseline=FlowRecord()),
+            ArgumentError,
+            "holds no requests",
+        ),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_what_is_logged_is_one_number():
+    with (
+        mg.watch([mg.tensor([1.0], requires_grad=True)]) as flow,
+        pytest.raises(ArgumentError, match="must be one number"),
+    ):
+        flow.log(loss=[1.0, 2.0])
+
+
+# ---------------------------------------------------------------- attention in production
+
+
+def served(model, requests, seed=0, every=1, **options):
+    rng = np.random.default_rng(seed)
+    with mg.watch(model, every=every, **options) as flow, mg.no_grad():
+        for _ in range(requests):
+            model(rng.integers(0, 11, (2, int(rng.integers(5, 9)))))
+    return flow
+
+
+@pytest.fixture
+def model():
+    return LanguageModel(11, 12, 3, 2, max_len=9, rng=0)
+
+
+def test_each_request_is_a_moment_with_figures_of_each_head(model, tmp_path):
+    flow = served(model, 5)
+    assert [moment.step for moment in flow.requests] == [0, 1, 2, 3, 4]
+    assert [len(found) for found in flow.requests[0].heads.values()] == [3, 3]
+    assert (flow.moments, flow.diagnose()) == ([], [])
+    read = FlowRecord.read(flow.save(tmp_path / "flow.json"))
+    assert json.dumps(read.to_dict()) == json.dumps(flow.to_dict())
+    assert [moment.step for moment in served(model, 21, every=10).requests] == [0, 10, 20]
+
+
+def test_a_head_that_drifts_is_named_with_when_and_by_how_much(model, tmp_path):
+    baseline = served(model, 20).save(tmp_path / "baseline.json")
+    assert served(model, 20, seed=1, baseline=baseline).diagnose() == []
+    rng = np.random.default_rng(2)
+    with mg.watch(model, every=1, baseline=baseline) as flow, mg.no_grad():
+        for request in range(20):
+            if request == 12:  # head 2 of block 1 now looks at what is like itself, sharply
+                attention = model.decoder.blocks[1].attention
+                W_Q = attention.W_Q.numpy().copy()
+                W_Q[:, 8:12] = attention.W_K.numpy()[:, 8:12] * 200
+                attention.W_Q.assign_(W_Q)
+            model(rng.integers(0, 11, (2, 7)))
+    (finding,) = flow.diagnose()
+    assert (finding.kind, finding.first) == ("drift", 12)
+    assert "blocks.1/attention" in finding.path
+    assert finding.path.endswith("[2]")
+    assert "bits (Jensen–Shannon" in finding.text
+
+
+def test_figures_of_heads_are_those_of_the_weights(rng):
+    A = rng.dirichlet(np.ones(5), size=(2, 3, 5)) * np.tri(5)
+    A /= A.sum(axis=-1, keepdims=True)
+    found = heads(A)
+    for h, one in enumerate(found):
+        own = A[:, h]
+        assert_same(one.entropy, -(own * np.log(np.where(own > 0, own, 1))).sum(-1).mean())
+        assert_same(one.sparsity, (own < 0.01).mean())
+        assert_same(sum(one.distances), 1.0)
+        assert_same(
+            one.distances[DISTANCES.index("self")],
+            np.trace(own[:, 1:, 1:], axis1=1, axis2=2).sum() / 10 + own[:, 0, 0].sum() / 10,
+        )
+    assert heads(np.full((3, 3), 0.2)) is None
+    assert (
+        heads(
+            np.array([[1.0, 0.0], [0.0, 0.0]])[None, None]
+            * np.ones((1, 2, 1, 1))
+            * [[[[1.0]], [[0.0]]]]
+        )[1]
+        is None
+    )
+
+
+def test_divergence_is_symmetric_and_between_0_and_1():
+    p, q = np.array([0.5, 0.5, 0.0]), np.array([0.1, 0.2, 0.7])
+    assert divergence(p, p) == 0.0
+    assert divergence(p, q) == divergence(q, p)
+    assert 0.0 < divergence(p, q) < 1.0
+
+
+def test_findings_print_two_lines_each():
+    lines = str(train(branch="unused", steps=8).diagnose()).splitlines()
+    assert lines[0].startswith("step 0: no gradient, ")
+    assert lines[1].startswith("  try: use it")
+    assert isinstance(Findings(), list)
+
+
+def test_sequential_models_and_dicts_are_watched_by_name():
+    net = Sequential(Linear(3, 2, rng=0), mg.tanh)
+    with mg.watch({"first": net.layers[0].W}, every=1) as flow:
+        mg.sum(net(mg.tensor(np.ones((4, 3))))).backward()
+    assert [p for p in flow.parameters if p.endswith("W")]

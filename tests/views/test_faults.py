@@ -1,0 +1,78 @@
+"""A wrong rule is red in every view, and nothing else is."""
+
+import json
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.views import words
+from minigrad.views.derivation import derivation
+from minigrad.views.page import content
+from minigrad.views.picture import dot_of
+from minigrad.views.table import checks_table, table
+from minigrad.views.theme import LIGHT
+from tests.planted import wrong_rules
+
+UNARY = "exp log sqrt sin cos tanh sigmoid relu gelu silu softplus square negative abs".split()
+OPS = {name: getattr(mg, name) for name in UNARY} | {
+    "multiply": lambda x: mg.multiply(x, x + 1.0),
+    "divide": lambda x: mg.divide(x, x + 1.0),
+    "matmul": lambda x: mg.matmul(x, x.mT),
+    "softmax": mg.softmax,
+    "log_softmax": mg.log_softmax,
+    "logsumexp": mg.logsumexp,
+}
+FACTORS = [1.001, 0.5, -1.0, 0.0]
+
+
+def views_of(t):
+    record = t.record
+    page = {name: x for name, x in content(record).items() if name != "states"}
+    return {
+        "picture": dot_of(record).text,
+        "page": json.dumps(page, ensure_ascii=False),
+        "table": table(record, 300),
+        "derivation": derivation(record),
+        "checks": checks_table(record.checks, 300),
+    }
+
+
+def run(op):
+    x = mg.tensor(np.linspace(0.3, 1.7, 6).reshape(2, 3), requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(mg.sin(OPS[op](x))).backward()
+    t.check(ops=True)
+    return t
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("factor", FACTORS)
+def test_a_planted_fault_is_red_in_every_view(op, factor):
+    with wrong_rules(op, factor):
+        t = run(op)
+    found = views_of(t)
+    for view, text in found.items():
+        assert "✗" in text, view
+        assert "differ" in text, view
+    assert f'color="{LIGHT.alarm}"' in found["picture"]
+    page = json.loads(found["page"])
+    assert [ok for _, ok in page["verdicts"]] == [False]
+    wrong = [t[i].op for i, entry in enumerate(page["entries"]) if entry.get("bin") == 8]
+    assert {*wrong} == {op}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_where_nothing_is_wrong_nothing_is_red(op):
+    found = views_of(run(op))
+    assert not [view for view, text in found.items() if "✗" in text]
+    assert LIGHT.alarm not in found["picture"]
+
+
+def test_a_nan_is_red_in_every_view():
+    x = mg.tensor([-1.0, 2.0], requires_grad=True, name="x")
+    with np.errstate(invalid="ignore"), mg.trace() as t:
+        mg.sum(mg.sqrt(x)).backward()
+    for view, text in views_of(t).items():
+        assert "NaN or" in text, view
+    assert words.gradient(t["x"]) == "not finite"

@@ -1,0 +1,76 @@
+"""The same fact has the same words and digits in every view."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.views import words
+from minigrad.views.derivation import derivation
+from minigrad.views.page import content
+from minigrad.views.picture import dot_of
+from minigrad.views.table import table
+from tests.views.graphs import RUNS, attention, mlp
+
+
+def said_by_views(t):
+    record = t.record
+    dot = dot_of(record, depth=9)
+    return {
+        "picture": dot.text + dot.summary,
+        "page": json.dumps(content(record), ensure_ascii=False),
+        "table": re.sub(r"\s+", " ", table(record, 400)),
+        "derivation": derivation(record).replace("\\", ""),
+    }
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_the_loss_has_the_same_digits_in_every_view(run):
+    t = run()
+    loss = words.digits(t["loss"].value.item())
+    for view, text in said_by_views(t).items():
+        assert f"loss = {loss}" in text, view
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_each_leafs_gradient_has_the_same_words_in_every_view(run):
+    t = run()
+    texts = said_by_views(t)
+    for entry in t:
+        if not entry.op and entry.gradient is not None:
+            for view in ("page", "table", "derivation"):
+                assert words.gradient(entry) in texts[view], (view, entry)
+
+
+def test_a_gradient_that_is_zero_in_theory_is_called_so_and_not_by_its_rounding():
+    b_K = attention()["b_K"]
+    assert words.gradient(b_K) == "0 in theory"
+    rounding = f"{b_K.gradient_rms:.1e}"
+    for view, text in said_by_views(attention()).items():
+        assert "0 in theory" in text, view
+        assert rounding not in text or view == "page", view
+
+
+def test_what_was_not_checked_is_counted_and_what_was_is_not():
+    said = [verdict.said for verdict in words.verdicts(mlp().record.checks)]
+    assert said == ["4 backward steps not checked numerically: t.check(ops=True) does"]
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with mg.trace() as t:
+        mg.sum(mg.exp(x)).backward()
+    t.check(ops=True)
+    [verdict] = words.verdicts(t.record.checks)
+    assert verdict.ok
+    assert re.match("2 backward steps agree with numeric derivatives, to", verdict.said)
+
+
+def test_a_name_can_neither_break_a_line_nor_turn_it_around():
+    assert words.one_line("a\nb\u202ec") == r"a\nb\u202ec"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"), [([], ""), ([0.5], "0.50"), ([np.inf, 0.5], "0.50 to inf"), ([0.0], "0")]
+)
+def test_a_range_of_sizes_runs_from_the_least_to_the_largest(sizes, said):
+    assert words.ranged(sizes) == said
