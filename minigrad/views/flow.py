@@ -15,12 +15,12 @@ from math import isfinite, log10
 from textwrap import fill, wrap
 from typing import TYPE_CHECKING
 
+from ..record.diagnose import diagnose
 from . import words
 from .terminal import Column, bar, grid, wide
 from .theme import BINS, DARK, THEMES, Scale, Theme
 
 if TYPE_CHECKING:
-    from ..record.diagnose import diagnose
     from ..record.flow import Finding
 from ..record.flow import FlowRecord as Flow
 
