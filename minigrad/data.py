@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .engine.errors import ArgumentError, DTypeError, ShapeError
 from .engine.tensor import Tensor
-from .engine.types import Array, StateDict
+from .engine.types import Array
 
 __all__ = ["Batches", "batches"]
 
@@ -106,7 +106,7 @@ class Batches:
         self.epoch += 1
         self.position, self._order = 0, None
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self) -> dict[str, Any]:
         """Epoch, position, the order of the present epoch, and the generator's state."""
         return {
             "size": self.size,
@@ -116,7 +116,7 @@ class Batches:
             "rng": None if self.rng is None else deepcopy(self.rng.bit_generator.state),
         }
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave.
 
         Raises: ArgumentError for data of another length, or where only one of the two shuffles.

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, TypeAlias
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError
-from .engine.types import Array, StateDict
+from .engine.types import Array
 from .optim import Optimizer
 
 __all__ = ["load", "save"]
@@ -85,7 +85,7 @@ def save(
     return path
 
 
-def load(path: str | os.PathLike[str], **parts: Part | None) -> StateDict:
+def load(path: str | os.PathLike[str], **parts: Part | None) -> dict[str, Any]:
     """Put a saved run back into the parts given by name; all of it fits, or nothing is changed.
 
     Returns: "step" and "note" as they were saved, and the states of parts that were not asked for.
@@ -124,7 +124,7 @@ def _paths(parts: Mapping[str, Part]) -> dict[int, str]:
     }
 
 
-def _state_of(part: Part, paths: Mapping[int, str], call: str) -> StateDict:
+def _state_of(part: Part, paths: Mapping[int, str], call: str) -> dict[str, Any]:
     """The arrays and plain values of a part, nested."""
     if isinstance(part, np.random.Generator):
         return dict(deepcopy(part.bit_generator.state))
@@ -141,7 +141,7 @@ def _state_of(part: Part, paths: Mapping[int, str], call: str) -> StateDict:
     return state
 
 
-def _restore(part: Part, state: StateDict, paths: Mapping[int, str]) -> None:
+def _restore(part: Part, state: dict[str, Any], paths: Mapping[int, str]) -> None:
     if isinstance(part, np.random.Generator):
         part.bit_generator.state = state
         return
@@ -156,7 +156,9 @@ def _restore(part: Part, state: StateDict, paths: Mapping[int, str]) -> None:
         _restore(generator, saved[path], paths)
 
 
-def _in_order(state: StateDict, saved: list[str | None], here: list[str | None]) -> StateDict:
+def _in_order(
+    state: dict[str, Any], saved: list[str | None], here: list[str | None]
+) -> dict[str, Any]:
     """An optimizer's state with what was kept for each parameter in this order of their paths.
 
     Where the paths of some are not known, it is left in the order of the positions.
@@ -212,7 +214,7 @@ def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> Pl
     return value
 
 
-def _read(path: Path) -> StateDict:
+def _read(path: Path) -> dict[str, Any]:
     """The content of one file, whose checksums the zip format tests. Raises: FileError."""
 
     def with_array(entry: dict[str, Any]) -> Any:
@@ -223,7 +225,7 @@ def _read(path: Path) -> StateDict:
             raise FileError(f"load: {path} is no regular file")
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        about: StateDict = json.loads(arrays.pop(JSON_NAME).tobytes(), object_hook=with_array)
+        about: dict[str, Any] = json.loads(arrays.pop(JSON_NAME).tobytes(), object_hook=with_array)
         version, *_ = (about[name] for name in ("minigrad", "step", "note", "parts"))
     except FileNotFoundError as error:
         raise FileError(f"load: no such file: {path}") from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
-from ..engine.types import StateDict
 from .optimizer import ObservedSetting, Optimizer, update
 
 __all__ = ["LossScale"]
@@ -112,11 +112,11 @@ class LossScale:
         self.scale = scale
         self._seed.assign_(np.array(scale, np.float32))
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self) -> dict[str, Any]:
         """The scale, and what decides when it changes."""
         return {"scale": self.scale, "good": self._good, "skipped": self.skipped}
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         self._good, self.skipped = state["good"], state["skipped"]
         self._set(state["scale"])

@@ -17,7 +17,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.listener import Listener, clear_gradients, notify, observers
 from ..engine.tensor import Tensor, mark_parameter
-from ..engine.types import Array, DType, StateDict
+from ..engine.types import Array, DType
 from ..engine.writes import caller, writes
 
 __all__ = ["Group", "Optimizer", "after_step"]
@@ -108,7 +108,7 @@ class Optimizer:
         self.groups = [self._group(x) for x in (given if grouped else [{"parameters": given}])]
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
-        self._kept: list[StateDict] = [{"count": 0} for _ in every]
+        self._kept: list[dict[str, Any]] = [{"count": 0} for _ in every]
         self._scratch: dict[tuple[Any, ...], Array] = {}  # by dtype; of these, by shape too
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class Optimizer:
 
     # ------------------------------------------------------------------ saving and loading
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self) -> dict[str, Any]:
         """Settings, and for each parameter its name, shape, and copies of what is kept for it."""
         return {
             "kind": type(self).__name__,
@@ -177,7 +177,7 @@ class Optimizer:
             ],
         }
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave; all of it fits, or nothing is changed.
 
         Raises: ArgumentError that lists everything that does not fit.
@@ -195,7 +195,7 @@ class Optimizer:
             for record in state["parameters"]
         ]
 
-    def _misfits(self, state: StateDict) -> Iterator[str]:
+    def _misfits(self, state: dict[str, Any]) -> Iterator[str]:
         """Why a state cannot be loaded here: a line for each reason."""
         if not {"kind", "lr", "steps", "settings", "groups", "parameters"} <= set(state):
             yield "this is no state of an optimizer"
@@ -249,7 +249,7 @@ class Optimizer:
     def _settings(self) -> Settings:
         return {name: getattr(self, name) for name in self._names}
 
-    def _move(self, p: Tensor, kept: StateDict, settings: SimpleNamespace) -> None:
+    def _move(self, p: Tensor, kept: dict[str, Any], settings: SimpleNamespace) -> None:
         """Move one parameter. Of float16, arrays and a copy of the weights are kept in float32:
         squares would soon be 0 or infinite, and a small step added to float16 would be lost.
         """

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import cos, pi
+from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.types import StateDict
 from .optimizer import ObservedSetting, Optimizer, update
 
 __all__ = ["Schedule", "cosine", "linear", "step"]
@@ -63,11 +63,11 @@ class Schedule:
             self.steps += 1
             self.optimizer.lr = self.lr_at(self.steps)
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self) -> dict[str, Any]:
         """The highest learning rate, and how many steps were taken."""
         return {"lr": self.lr, "steps": self.steps}
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
         self.lr, self.steps = state["lr"], state["steps"]
         self.optimizer.lr = self.lr_at(self.steps)
