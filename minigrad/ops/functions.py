@@ -383,7 +383,7 @@ def _(g, x, low, high):
 
 
 def _cast_tex(dtype):
-    return rf"\operatorname{{cast}}_{{\text{{{np.dtype(dtype)}}}}}(<x>)"
+    return rf"\operatorname{{{np.dtype(dtype)}}}(<x>)"
 
 
 def _cast_vjp_tex(dtype):

@@ -220,7 +220,7 @@ def _einsum_tex(subscripts: str, operands: Sequence[Any]) -> str:
 def _einsum_vjp_tex(subscripts: str, operands: Sequence[Any], i: int) -> str:
     back, factors = returning(subscripts, [np.shape(x) for x in operands], i)
     names = ["<g>", *(f"<operands{j}>" for j in range(len(operands)) if j != i)]
-    return _call_tex(back, names + ["I" if len(shape) > 1 else "1" for shape in factors])
+    return _call_tex(back, names + ["I" if len(shape) > 1 else r"\mathbf 1" for shape in factors])
 
 
 @op(

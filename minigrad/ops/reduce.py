@@ -276,7 +276,7 @@ def _(g, x, axis):
 # ---------------------------------------------------------------- max, min
 
 _TIES = (
-    r"\operatorname{broadcast}@(<g> \oslash \operatorname{sum}@(t)) \odot t,"
+    r"\operatorname{broadcast}@(<g>) \odot t \oslash \operatorname{sum}@(t),"
     r" \quad t = [<x> = \operatorname{broadcast}@(<out>)]"
 )
 

@@ -55,7 +55,7 @@ def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 @moving(
     lambda index: f"<x>[{_at(index)}]",
-    lambda index: rf"\operatorname{{scatter}}_{{{_at(index)}}}(<g>)",
+    lambda index: rf"\operatorname{{scatter}}(<g>, [{_at(index)}])",
     _getitem_samples,
 )
 def getitem(x, index):
@@ -90,7 +90,7 @@ def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=lambda index: rf"\operatorname{{scatter}}_{{{_at(index)}}}(<x>)",
+    tex=lambda index: rf"\operatorname{{scatter}}(<x>, [{_at(index)}])",
     vjp_tex={"x": lambda index: f"<g>[{_at(index)}]"},
     flops=each_of_x(1),
     samples=_scatter_samples,

@@ -179,7 +179,7 @@ def pad_widths(pad_width: ArrayLike, ndim: int) -> list[tuple[int, int]]:
 
 
 def _pad_tex(x: Any, pad_width: ArrayLike) -> str:
-    widths = ", ".join(f"{a}{{+}}{b}" for a, b in pad_widths(pad_width, x.ndim))
+    widths = ", ".join(f"{a}+{b}" for a, b in pad_widths(pad_width, x.ndim))
     return rf"\operatorname{{pad}}_{{{widths}}}(<x>, <constant_values>)"
 
 
