@@ -217,11 +217,9 @@ REFUSED = {
     "windows": (QWEN2 | {"use_sliding_window": True}, {}, "use_sliding_window = True"),
     "wider heads": (LLAMA | {"head_dim": 8}, {}, "head_dim = 8 is not understood, only 4"),
     "an activation": (LLAMA | {"hidden_act": "relu2"}, {}, "must be one of gelu, .*got 'relu2'"),
-    "no size": ({k: x for k, x in GPT2.items() if k != "n_head"}, {}, "n_head is missing"),
     "missing": (GPT2, {"h.1.ln_2.bias": None}, "blocks.1.norm_2.bias: missing"),
     "unexpected": (GPT2, {"h.1.ln_3.bias": np.ones(3)}, "h.1.ln_3.bias: unexpected"),
     "misshapen": (GPT2, {"wpe.weight": np.ones((5, D))}, r"P: must be \(7, 16\).* got \(5, 16\)"),
-    "biases": (LLAMA, {"model.layers.0.self_attn.q_proj.bias": np.ones(D)}, "b_Q: unexpected"),
     "another output": (QWEN2, {"lm_head.weight": np.ones((V, D))}, "head.W: unexpected"),
 }  # fmt: skip
 
