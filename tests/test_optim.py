@@ -356,6 +356,7 @@ test_what_is_refused = refusals(
     (lambda: schedule.step(SGD([W]), every=0), ArgumentError, "every must be at least 1"),
     (lambda: schedule.linear(W, 9), DTypeError, "optimizer must be one of minigrad.optim"),
     (lambda: Adam([W], betas=(0.9, 1.0)), ArgumentError, r"betas must lie in \[0, 1\)"),
+    (lambda: Adam([{"parameters": [W], "betas": (1.0, 0.9)}]), ArgumentError, "betas must lie"),
     (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"alpha must lie in \[0, 1\)"),
     (lambda: Adam([]), ArgumentError, "got no parameters"),
     (lambda: Adam([W], lr="1e-3"), DTypeError, "lr must be a number, got '1e-3'"),

@@ -7,6 +7,7 @@ rounding.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -85,9 +86,12 @@ class RMSprop(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        if not alpha < 1:
-            raise ArgumentError(f"RMSprop: alpha must lie in [0, 1), got {alpha}")
         super().__init__(parameters, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        super().check_settings(settings)
+        if not settings.get("alpha", 0) < 1:
+            raise ArgumentError(f"RMSprop: alpha must lie in [0, 1), got {settings['alpha']}")
 
     def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         return ("square",)
@@ -125,9 +129,13 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
         super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        super().check_settings(settings)
+        betas = settings.get("betas", (0, 0))
+        if len(betas) != 2 or not all(beta < 1 for beta in betas):
+            raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
 
     def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         return ("mean", "square")

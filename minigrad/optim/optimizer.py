@@ -69,7 +69,8 @@ after_step: list[Callable[[Optimizer], None]] = []
 class Optimizer:
     """What all optimizers share: parameters, settings, what is kept for each, and the step.
 
-    A subclass writes `update`, and `state_names` if it keeps arrays for each parameter.
+    A subclass writes `update`, `state_names` if it keeps arrays for each parameter, and
+    `check_settings` if some of its settings have a range of their own.
 
     Args:
         parameters: Tensors, or groups of them: dicts with "parameters" and any of the settings. A
@@ -99,7 +100,7 @@ class Optimizer:
     alpha = ObservedSetting()
 
     def __init__(self, parameters: ParametersOrGroups, lr: float, **settings: Any) -> None:
-        self._check_settings({"lr": lr} | settings)
+        self.check_settings({"lr": lr} | settings)
         self.lr, self.steps = lr, 0
         vars(self).update(settings)
         self._names = tuple(settings)
@@ -156,6 +157,16 @@ class Optimizer:
         `settings` has lr and all others as attributes.
         """
         raise NotImplementedError(f"{type(self).__name__} has no update")
+
+    def check_settings(self, settings: Settings) -> None:
+        """Raise for a setting out of range, of the optimizer or of a group."""
+        for name, value in settings.items():
+            for x in value if isinstance(value, tuple | list) else [value]:
+                if not isinstance(x, int | float | np.number):
+                    raise DTypeError(f"{type(self).__name__}: {name} must be a number, got {x!r}")
+                if not x >= 0:
+                    what = f"{type(self).__name__}: {name} must be at least 0, got {value!r}"
+                    raise ArgumentError(what)
 
     # ------------------------------------------------------------------ saving and loading
 
@@ -220,16 +231,6 @@ class Optimizer:
 
     # ------------------------------------------------------------------ private
 
-    def _check_settings(self, settings: Settings) -> None:
-        """Raise for a setting out of range, of the optimizer or of a group."""
-        for name, value in settings.items():
-            for x in value if isinstance(value, tuple | list) else [value]:
-                if not isinstance(x, int | float | np.number):
-                    raise DTypeError(f"{type(self).__name__}: {name} must be a number, got {x!r}")
-                if not x >= 0:
-                    what = f"{type(self).__name__}: {name} must be at least 0, got {value!r}"
-                    raise ArgumentError(what)
-
     def _group(self, given: Mapping[str, Any]) -> Group:
         """A group as the caller wrote it."""
         settings, name = dict(given), type(self).__name__
@@ -240,7 +241,7 @@ class Optimizer:
         if unknown:
             known = ", ".join(["lr", *self._names])
             raise ArgumentError(f"{name}: a group has no setting {unknown[0]!r}; it has {known}")
-        self._check_settings(settings)
+        self.check_settings(settings)
         lr = settings.pop("lr", self.lr)
         if lr != self.lr and not self.lr:
             raise ArgumentError(f"{name}: a group's lr is kept in proportion to lr, which is 0")
@@ -258,6 +259,8 @@ class Optimizer:
         if w.dtype != dtype:
             w = kept.setdefault("weights", w.astype(dtype))
             np.copyto(w, p._data, where=w.astype(p.dtype) != p._data)  # what others wrote
+        else:
+            kept.pop("weights", None)
         names = self.state_names(settings)
         for name in names:
             if name not in kept:
