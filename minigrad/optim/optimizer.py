@@ -110,7 +110,7 @@ class Optimizer:
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
         self._kept: list[dict[str, Any]] = [{"count": 0} for _ in every]
-        self._scratch: dict[tuple[Any, ...], Array] = {}  # by dtype; of these, by shape too
+        self._scratch: dict[tuple[Any, ...], Array] = {}  # of small parameters, by shape and dtype
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value}" for name, value in self._settings().items())
