@@ -1,0 +1,181 @@
+"""The page in a browser: what each step shows is what the record says, at every size and theme."""
+
+import re
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.views import words
+from tests.planted import wrong_rules
+from tests.views.graphs import RUNS, WORDS, attention, language_model, mlp
+
+
+@pytest.fixture
+def page(open_page, tmp_path):
+    def open_(t, tokens=None, **options):
+        path = t.html(tmp_path / "page.html", tokens=tokens, title="a run")
+        return open_page(path.as_uri(), **options)
+
+    return open_
+
+
+def boxes(view, selector):
+    return [one.bounding_box() for one in view.find(selector).all()]
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+def test_every_step_shows_its_op_its_rule_and_the_size_of_its_gradient(run, page):
+    t = run()
+    view = page(t)
+    view.press("1")
+    steps = [("forward", i) for i in t.record.forward]
+    for phase, i in steps + [("backward", i) for i in t.record.backward]:
+        view.press("ArrowRight")
+        entry = t[i]
+        assert view.text(".step-head h2").startswith(entry.label)
+        assert view.text("#now").startswith(phase)
+        rules = view.find(".rule").count()
+        if phase == "backward":
+            assert words.gradient(entry) in view.text("#now")
+            assert rules == sum(edge.facts is not None for edge in t.record.into(entry))
+        else:
+            assert rules == 1
+
+
+COLOURED = "[...document.querySelectorAll('.node [fill^=\"var(--bin\"]')]"
+VISIBLE = f"{COLOURED}.filter((one) => one.style.visibility !== 'hidden').length"
+LINES = """[...document.querySelectorAll('.gradient-part')]
+  .filter((one) => getComputedStyle(one).visibility !== 'hidden').length"""
+
+
+def test_a_forward_step_shows_no_gradient_that_backward_has_not_reached(page):
+    t = attention()
+    view = page(t)
+    whole = view.evaluate(VISIBLE)
+    assert whole > 10
+    for _ in t.record.forward:
+        view.press("ArrowRight")
+        assert (view.evaluate(VISIBLE), view.evaluate(LINES)) == (0, 0)
+        assert "∂" not in view.text("#panel")
+    seen = []
+    for _ in t.record.backward:
+        view.press("ArrowRight")
+        seen.append(view.evaluate(VISIBLE))
+    assert seen == sorted(seen)
+    assert seen[-1] == whole
+
+
+def test_names_in_panel_and_graph_agree_and_the_active_box_is_in_view(page):
+    t = language_model()
+    view = page(t)
+    view.press("b")
+    for i in t.record.backward[1:20]:
+        view.press("ArrowRight")
+        active = view.find(".node.active")
+        said = active.inner_html()
+        assert f">{t[i].label}<" in said or "▸" in said
+        assert view.text(".step-head h2").startswith(t[i].label)
+        box, pane = active.bounding_box(), view.find("#canvas").bounding_box()
+        assert pane["y"] - 1 <= box["y"] <= pane["y"] + pane["height"]
+
+
+def test_a_closed_scope_opens_and_closes(page):
+    view = page(language_model())
+    view.press("f", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight")
+    assert view.find(".way li").count() == 1
+    view.press("Enter")
+    assert view.find(".way li").count() == 2
+    view.press("u")
+    assert view.find(".way li").count() == 1
+
+
+def test_with_tokens_attention_opens_first_and_reads_the_weights(page):
+    t = attention()
+    view = page(t, tokens=WORDS)
+    assert view.text("#tabs [aria-current]") == "Attention"
+    assert view.find(".token.query").count() == 2 * 7
+    view.find(".pair canvas").first.focus()
+    view.press("ArrowDown", "ArrowDown", "ArrowRight")
+    A = t["A"].value[0, 2, 1]
+    reading = ".attention-head > .reading"
+    assert f"“sat” looks at “cat”: A = {A:.3g}" in view.text(reading)
+    view.press("ArrowRight", "ArrowRight")
+    assert "A = masked" in view.text(reading)
+
+
+def test_without_tokens_the_step_opens_first(page):
+    assert page(attention()).text("#tabs [aria-current]") == "Step"
+
+
+def test_the_steps_derived_by_hand_have_one_sign_each(page):
+    checks = attention().record.checks.of("by hand")
+    view = page(attention())
+    view.press("2")
+    assert view.find(".chapter").count() == len({check.number for check in checks})
+    assert view.find(".chapter .right").count() == len(checks)
+
+
+def test_a_wrong_rule_is_red_and_its_step_can_be_shown(page):
+    x = mg.tensor(np.linspace(0.1, 1.0, 6), requires_grad=True, name="x")
+    with wrong_rules("tanh"):
+        with mg.trace() as t:
+            mg.sum(mg.tanh(x)).backward()
+        t.check(ops=True)
+    view = page(t)
+    assert "differs" in view.text("#verdicts .wrong")
+    view.find(".verdict.wrong .link").click()
+    assert view.text(".step-head h2").startswith("tanh")
+    assert "✗" in view.text(".step-head")
+
+
+def test_a_heat_map_reads_each_entry(page):
+    t = mlp()
+    view = page(t)
+    view.press("f")
+    view.find("[data-entry] canvas").first.focus()
+    view.press("ArrowDown", "ArrowRight")
+    value = t[t.record.forward[0]].value[1, 1]
+    assert f"[1, 1]  {value:.4g}" in view.text(".heat .reading")
+
+
+def test_what_is_looked_for_is_found_and_keys_are_listed(page):
+    view = page(attention())
+    view.press("/")
+    view.find("#query").fill("W_V")
+    view.find("#hits button").first.click()
+    assert view.text(".step-head h2").startswith("W_V")
+    view.press("?")
+    assert "next step" in view.text("#keys")
+
+
+def test_the_address_leads_to_a_step_again(page):
+    view = page(attention())
+    view.open("#backward-3")
+    assert view.text("#now").startswith("backward 3 of")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (400, 800)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_its_window_and_can_be_read(page, width, height, scheme):
+    view = page(attention(), tokens=WORDS, width=width, height=height, color_scheme=scheme)
+    for keys in ((), ("1",), ("2",), ("3",), ("1", "b", "ArrowRight")):
+        view.press(*keys)
+        assert view.wide() <= 0
+    assert len({round(one["y"]) for one in boxes(view, ".buttons button")}) == 1
+    colour = view.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", colour))) < 200) == (scheme == "dark")
+    assert boxes(view, ".node.active text")[0]["height"] >= 9
+
+
+def test_the_graph_fills_its_pane(page):
+    view = page(attention())
+    [drawing], [pane] = boxes(view, ".drawing"), boxes(view, "#canvas")
+    assert drawing["height"] > 0.9 * pane["height"]
+
+
+def test_the_picture_by_itself_opens_where_it_can_be_read(open_page, tmp_path):
+    view = open_page(attention().draw(tmp_path / "g.svg").as_uri())
+    texts = boxes(view, "text")
+    assert min(one["height"] for one in texts) >= 9
+    assert 0 <= texts[0]["y"] < 100  # the main sentence

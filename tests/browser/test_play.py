@@ -1,0 +1,60 @@
+"""The live page in a browser: edits are sent, and the page is shown anew where it was."""
+
+import pytest
+
+from minigrad.playing.run import Source
+from minigrad.playing.server import PlayServer
+from minigrad.playing.session import PlaySession
+from tests.playing.functions import WORDS, small
+
+
+@pytest.fixture
+def live(open_page):
+    server = PlayServer(PlaySession(Source(lambda: small, "small", [WORDS], name="small")))
+    yield open_page(server.address, offline=False)
+    server.close()
+
+
+def done(view, number):
+    view.page.wait_for_function(
+        f"document.querySelectorAll('.play-changes li').length === {number}"
+    )
+
+
+def test_words_of_the_function_are_changed_and_undone(live):
+    before = live.text("#headline")
+    field = live.find(".play-bar input.text")
+    field.fill("a b c")
+    field.press("Enter")
+    done(live, 1)
+    assert live.text("#headline") != before
+    assert "words = a b c" in live.text(".play-changes")
+    live.find(".play-bar button", has_text="Undo").click()
+    done(live, 0)
+    assert live.text("#headline") == before
+
+
+def test_a_click_on_an_entry_sets_it_and_the_page_stays_at_its_step(live):
+    live.press("1", "f", "ArrowRight", "ArrowRight")
+    at = live.text("#now")
+    live.find("[data-entry] canvas").first.click(position={"x": 5, "y": 5})
+    field = live.find(".play-edit input")
+    assert float(field.input_value())
+    field.fill("7")
+    field.press("Enter")
+    done(live, 1)
+    assert live.text("#now").split(":")[0] == at.split(" of")[0] + live.text("#now")[
+        len(at.split(" of")[0]) :
+    ].split(":")[0]
+    assert "= 7" in live.text(".play-changes")
+
+
+def test_an_edge_is_cut_and_a_mistake_is_told(live):
+    live.press("1", "f")
+    live.find(".play-acts button", has_text="Cut").first.click()
+    done(live, 1)
+    lr = live.find(".play-bar label", has_text="lr").locator("input")
+    lr.fill("x")
+    lr.press("Enter")
+    live.page.wait_for_selector(".play-status.wrong")
+    assert "could not convert" in live.text(".play-status")

@@ -1,0 +1,175 @@
+"""The live page: an edit is a fresh run with that value, forward and backward."""
+
+import json
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.errors import ArgumentError, DTypeError
+from minigrad.playing.run import Source, run_loss
+from minigrad.playing.server import PlayServer
+from minigrad.playing.session import PlaySession
+from tests.compare import assert_same
+from tests.playing.functions import LAYER, WORDS, small
+
+
+@pytest.fixture
+def session():
+    return PlaySession(Source(lambda: small, "small", [WORDS], name="small"))
+
+
+def named(record, name):
+    return next(e for e in reversed(record.entries) if e.name == name)
+
+
+def gradients(record):
+    return {name: named(record, name).gradient for name in ("X", "W_Q", "W_V", "W_O")}
+
+
+def fresh(*replaced, **arguments):
+    """An ordinary run with another value in it, and its gradients."""
+    with mg.trace() as t:
+        if replaced:
+            with mg.replace(*replaced):
+                small(**arguments).backward()
+        else:
+            small(**arguments).backward()
+    return t.record, gradients(t.record)
+
+
+def same(session, record, expected):
+    assert session.run.loss == pytest.approx(named(record, "loss").value.item(), rel=1e-12)
+    assert_same(gradients(session.run.record), expected)
+
+
+def test_an_attention_weight_is_put_in_place_of_what_the_op_made(session):
+    A = named(session.run.record, "A")
+    assert "error" not in session.answer({"do": "set", "entry": A.id, "flat": 5, "value": "0.25"})
+
+    def changed(A):
+        where = np.zeros(A.shape, bool)
+        where.flat[5] = True
+        return mg.where(where, np.full(A.shape, 0.25), A)
+
+    same(session, *fresh("A", changed))
+
+
+@pytest.mark.parametrize("name", ["W_V", "X"])
+def test_a_leaf_is_changed_for_all_of_its_uses(session, name):
+    leaf, before = named(session.run.record, name), LAYER.W_V.numpy().copy()
+    session.answer({"do": "set", "entry": leaf.id, "flat": 2, "value": "3"})
+    assert named(session.run.record, name).value.flat[2] == 3
+    assert_same(LAYER.W_V.numpy(), before)  # the user's own is left alone
+    if name == "W_V":
+        value = leaf.value.copy()
+        value.flat[2] = 3.0
+        LAYER.W_V.assign_(value)
+        try:
+            expected = fresh()
+        finally:
+            LAYER.W_V.assign_(before)
+        same(session, *expected)
+
+
+def test_a_cut_puts_zeros_in_the_place_of_one_input_or_of_a_value(session):
+    out = named(session.run.record, "out")
+    session.answer({"do": "cut", "entry": out.id, "input": "x"})
+    assert session.run.loss == 0
+    session.answer({"do": "undo"})
+    session.answer({"do": "cut", "entry": named(session.run.record, "A").id})
+    same(session, *fresh("A", lambda A: A * 0.0))
+
+
+def test_a_setting_is_another_setting(session):
+    out = named(session.run.record, "out")
+    assert out.settings["factor"] == 2.0
+    session.answer({"do": "setting", "entry": out.id, "name": "factor", "value": "0.5"})
+    same(session, *fresh(factor=0.5))
+
+
+def test_arguments_of_the_function_change_and_name_the_positions(session):
+    shown = session.answer({"do": "argument", "name": "words", "value": "a longer one"})
+    assert shown["attention"][0]["keys"] == [["a", "longer", "one"]]
+    same(session, *fresh(words=["a", "longer", "one"]))
+    session.answer({"do": "argument", "name": "factor", "value": "3"})
+    same(session, *fresh(words=["a", "longer", "one"], factor=3.0))
+
+
+def test_a_step_moves_parameters_against_their_gradients(session):
+    W, before = named(session.run.record, "W_O"), session.run.loss
+    session.answer({"do": "step", "lr": 0.1})
+    assert_same(named(session.run.record, "W_O").value, W.value - 0.1 * W.gradient)
+    session.answer({"do": "step", "lr": 0.1})
+    assert session.run.loss < before
+
+
+def test_undo_and_reset_take_changes_back_and_the_list_names_them(session):
+    first, A = session.run.loss, named(session.run.record, "A")
+    session.answer({"do": "set", "entry": A.id, "flat": 0, "value": 0})
+    shown = session.answer({"do": "argument", "name": "factor", "value": "3"})
+    assert shown["play"]["changes"] == ["A[0, 0, 0] = 0", "factor = 3.0"]
+    session.answer({"do": "undo"})
+    assert len(session.changes) == 1
+    session.answer({"do": "reset"})
+    assert (session.run.loss, session.changes) == (first, [])
+
+
+REFUSED = [
+    ({"do": "fly", "entry": 0}, "a page asks for"),
+    ({"do": "set", "entry": 0, "flat": 10**6, "value": 1}, "entries, got"),
+    ({"do": "set", "entry": 0, "flat": 0, "value": "x"}, "could not convert"),
+    ({"do": "argument", "name": "none", "value": "1"}, "none"),
+    ({}, "entry"),
+]
+
+
+@pytest.mark.parametrize(("asked", "said"), REFUSED)
+def test_what_cannot_be_done_is_told_and_changes_nothing(session, asked, said):
+    loss = session.run.loss
+    assert said in session.answer(asked)["error"]
+    assert (session.run.loss, session.changes) == (loss, [])
+
+
+def test_a_run_leaves_no_edit_in_the_next(session):
+    A = named(session.run.record, "A")
+    session.answer({"do": "set", "entry": A.id, "flat": 0, "value": 0})
+    assert_same(gradients(run_loss(small, "small").record), fresh()[1])
+
+
+def test_only_who_knows_the_address_gets_an_answer():
+    server = PlayServer(PlaySession(Source(lambda: small, "small", name="small")))
+    base = server.address.rsplit("/", 2)[0]
+    try:
+        assert b"play-bar" in urlopen(server.address).read()
+        answer = urlopen(ask(server.address + "ask", {"do": "reset"}))
+        assert json.loads(answer.read())["play"]["changes"] == []
+        for request, status in (
+            (Request(base + "/guess/"), 404),
+            (Request(server.address, headers={"Host": "example.org"}), 404),
+            (ask(server.address + "other", {}), 404),
+            (Request(server.address + "ask", b"{}", {"Content-Type": "text/plain"}), 415),
+        ):
+            with pytest.raises(HTTPError) as refused:
+                urlopen(request)
+            assert refused.value.code == status
+            refused.value.close()
+    finally:
+        server.close()
+
+
+def ask(address, question):
+    return Request(address, json.dumps(question).encode(), {"Content-Type": "application/json"})
+
+
+def test_mg_play_serves_a_function_and_refuses_what_is_none(capsys):
+    server = mg.play(small)
+    assert server.address in capsys.readouterr().out
+    assert server.address in server._repr_html_()
+    server.close()
+    with pytest.raises(DTypeError, match="takes a function"):
+        mg.play(3)
+    with pytest.raises(ArgumentError, match="must return its loss"):
+        mg.play(lambda: mg.tensor([1.0, 2.0]))
