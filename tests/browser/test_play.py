@@ -43,9 +43,10 @@ def test_a_click_on_an_entry_sets_it_and_the_page_stays_at_its_step(live):
     field.fill("7")
     field.press("Enter")
     done(live, 1)
-    assert live.text("#now").split(":")[0] == at.split(" of")[0] + live.text("#now")[
-        len(at.split(" of")[0]) :
-    ].split(":")[0]
+    assert (
+        live.text("#now").split(":")[0]
+        == at.split(" of")[0] + live.text("#now")[len(at.split(" of")[0]) :].split(":")[0]
+    )
     assert "= 7" in live.text(".play-changes")
 
 
