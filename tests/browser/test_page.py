@@ -136,7 +136,7 @@ def test_a_heat_map_reads_each_entry(page):
     view.find("[data-entry] canvas").first.focus()
     view.press("ArrowDown", "ArrowRight")
     value = t[t.record.forward[0]].value[1, 1]
-    assert f"[1, 1]  {value:.4g}" in view.text(".heat .reading")
+    assert f"[1, 1] {value:.4g}" in view.text(".heat .reading")
 
 
 def test_what_is_looked_for_is_found_and_keys_are_listed(page):

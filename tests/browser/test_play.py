@@ -16,9 +16,10 @@ def live(open_page):
 
 
 def done(view, number):
-    view.page.wait_for_function(
-        f"document.querySelectorAll('.play-changes li').length === {number}"
-    )
+    if number:
+        view.find(".play-changes li").nth(number - 1).wait_for()
+    else:
+        view.page.wait_for_selector(".play-changes li", state="detached")
 
 
 def test_words_of_the_function_are_changed_and_undone(live):
@@ -43,10 +44,7 @@ def test_a_click_on_an_entry_sets_it_and_the_page_stays_at_its_step(live):
     field.fill("7")
     field.press("Enter")
     done(live, 1)
-    assert (
-        live.text("#now").split(":")[0]
-        == at.split(" of")[0] + live.text("#now")[len(at.split(" of")[0]) :].split(":")[0]
-    )
+    assert live.text("#now").startswith(at.split(" of")[0])
     assert "= 7" in live.text(".play-changes")
 
 

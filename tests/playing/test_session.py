@@ -75,9 +75,12 @@ def test_a_leaf_is_changed_for_all_of_its_uses(session, name):
 
 
 def test_a_cut_puts_zeros_in_the_place_of_one_input_or_of_a_value(session):
-    out = named(session.run.record, "out")
-    session.answer({"do": "cut", "entry": out.id, "input": "x"})
-    assert session.run.loss == 0
+    O = named(session.run.record, "O")
+    session.answer({"do": "cut", "entry": O.id, "input": "b"})
+    record, expected = fresh("V", lambda V: V * 0.0)
+    assert session.run.loss == pytest.approx(named(record, "loss").value.item(), rel=1e-12)
+    assert_same(named(session.run.record, "W_O").gradient, expected["W_O"])
+    assert named(session.run.record, "W_V").gradient is None
     session.answer({"do": "undo"})
     session.answer({"do": "cut", "entry": named(session.run.record, "A").id})
     same(session, *fresh("A", lambda A: A * 0.0))
