@@ -7,30 +7,28 @@ so ‖W‖ ‖∂L/∂W‖, the pull on a weight, is compared from layer to laye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from math import isfinite, prod
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from math import inf, isfinite, prod
+from typing import TypeAlias
 
 import numpy as np
 
 from .flow import Finding, Findings, FlowRecord, Moment
-from .heads import divergence
+from .heads import Head, divergence
 
 __all__ = ["diagnose"]
 
-T = TypeVar("T")
+Said: TypeAlias = "tuple[str, str] | None"  # where, and what was measured
+Found: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
 
 STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
-FADING = 5e-3  # of the pull on the last layers
-TIME_FADING = 1e-5  # of the gradient at the last time
+FADING, TIME_FADING = 5e-3, 1e-5  # of the pull on the last layers; of the gradient at the last time
 PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer to the last
 LEAST_DEPTH = 6  # values that grow by depth
-DEAD, FLAT, SHARP = 0.5, 0.7, 0.9  # shares of units, of entries, of rows
+SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturated
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
-ONE_BATCH = "can it learn one batch by heart? look at labels, scale of inputs, learning rate"
 
 
 class Run:
@@ -38,377 +36,275 @@ class Run:
 
     def __init__(self, flow: FlowRecord) -> None:
         self.flow = flow
-        self.broken = min(
-            [*_broken_losses(flow), *(m.step for m in flow.moments if _broken(m))], default=None
-        )
-        self.moments = [m for m in flow.moments if self.broken is None or m.step < self.broken]
+        broken = [step for step, x in flow.losses if not isfinite(x)]
+        broken += [m.step for m in flow.moments if not all(r.finite for r in m.readings.values())]
+        self.end_step = min(broken, default=flow.steps)
+        self.is_broken = bool(broken)
+        self.moments = [m for m in flow.moments if m.step < self.end_step]
         self.matrices = [p for p in flow.parameters if len(flow.shapes.get(p, ())) > 1]
-        known = [(s, x) for s, x in flow.losses if self.broken is None or s < self.broken]
+        known = [(step, x) for step, x in flow.losses if step < self.end_step]
         self.steps, self.loss = [s for s, _ in known], np.array([x for _, x in known], float)
         width = max(1, min(8, len(known) // 5))
         self.known = flow.steps >= STEPS and len(known) >= 4
-        self.begun = self.end = self.start = 1.0
-        if self.known:
-            self.begun, self.end = (
-                float(np.median(x)) for x in (self.loss[:width], self.loss[-width:])
-            )
-            self.start = min(self.begun, float(self.loss[0]))
+        ends = (self.loss[:width], self.loss[-width:]) if self.known else (np.ones(1), np.ones(1))
+        self.begun, self.end = (float(np.median(end)) for end in ends)
+        self.start = min(self.begun, float(self.loss[0])) if self.known else 1.0
         guesses = [m.guess for m in self.moments if m.guess]
         self.guess = float(np.mean(guesses)) if guesses else None
         moved = [p for p in self.matrices if not any(p in m.missing for m in self.moments)]
-        self.ratio = _median([self.middle(path) for path in moved], 1e-3)
-
-    def middle(self, path: str) -> float | None:
-        found = [x for _, x in self.flow.series(path, "update")]
-        return float(np.median(found)) if found else None
+        ratios = [np.median([x for _, x in flow.series(p, "update")] or [1e-3]) for p in moved]
+        self.ratio = float(np.median(ratios)) if ratios else 1e-3
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began, and of the best guess."""
-        known = [x for x in (self.start, self.guess) if x is not None]
-        return self.known and self.end < share * min(known)
+        return self.known and self.end < share * min(self.start, self.guess or inf)
 
     def pull(self, moment: Moment, path: str) -> float:
         """‖W‖ ‖∂L/∂W‖."""
         one = moment.readings.get(path)
-        return (
-            0.0
-            if one is None or one.gradient is None
-            else one.value * one.gradient * prod(self.flow.shapes[path])
-        )
+        size = 0.0 if one is None else one.value * (one.gradient or 0.0)
+        return size * prod(self.flow.shapes[path])
 
-    def lasting(self, holds: Callable[[Moment], T | None]) -> tuple[Moment, T] | None:
-        """The moment where something began to hold three times in a row; of fewer, all times."""
-        found = [holds(moment) for moment in self.moments]
-        need = min(3, len(found))
-        for i in range(len(found) - need + 1) if need else ():
-            first = found[i]
-            if first is not None and all(x is not None for x in found[i : i + need]):
-                return self.moments[i], first
-        return None
+    def lasting(self, said: Callable[[Moment], Said]) -> Found:
+        """What began to hold three times in a row, and then; of fewer moments, all times.
 
-    def finding(self, kind: str, path: str, step: int, text: str, remedy: str) -> Finding:
-        return Finding(kind, path, step, self.flow.steps, text, remedy)
+        Args: said: where it holds in a moment, and what was measured.
+        """
+        found = [said(moment) for moment in self.moments]
+        need = min(3, len(found)) or 1
+        for i, one in enumerate(found[: len(found) - need + 1]):
+            if one is not None and None not in found[i : i + need]:
+                yield one[0], self.moments[i].step, one[1]
+                return
 
 
 def diagnose(flow: FlowRecord) -> Findings:
-    """What the record of a run shows, what began first before the rest; of a healthy run
-    nothing."""
+    """What a run shows, what began first before the rest; of a healthy run nothing."""
     run = Run(flow)
-    rules = (no_gradient, not_finite, saturated, exploding, vanishing, dead, zero_gradient,
-             update_ratio, diverging, drift)  # fmt: skip
-    found = [one for rule in rules for one in _merged([*rule(run)])]
+    found = [one for kind in RULES if (one := _finding(run, kind, [*RULES[kind](run)]))]
     found.sort(key=lambda one: one.first)  # of one step, in the order of the rules
-    return Findings(found or [*slow(run)] or [*plateau(run)])
+    for kind, rule in {"update ratio": slow, "plateau": plateau}.items():
+        one = None if found else _finding(run, kind, [*rule(run)])
+        found += [] if one is None else [one]
+    return Findings(found)
 
 
-def _merged(alike: Sequence[Finding]) -> list[Finding]:
-    """What a rule found in several places: the first of them, and where else; for each kind."""
-    by_text: dict[str, list[Finding]] = {}
-    for one in alike:
-        by_text.setdefault(one.kind, []).append(one)
-    merged = []
-    for ones in by_text.values():
-        first = min(ones, key=lambda one: one.first)
-        others = ", ".join(one.path for one in ones if one is not first)
-        others = others if len(others) < 120 else f"{others[:119]}…"
-        more = f"; and {len(ones) - 1} more: {others}" if others else ""
-        merged.append(replace(first, text=first.text + more))
-    return merged
-
-
-def _broken(moment: Moment) -> bool:
-    loss = moment.loss is not None and not isfinite(moment.loss)
-    return loss or any(not one.finite for one in moment.readings.values())
-
-
-def _broken_losses(flow: FlowRecord) -> Iterator[int]:
-    return (step for step, x in flow.losses if not isfinite(x))
-
-
-def _median(numbers: Iterable[float | None], otherwise: float = 0.0) -> float:
-    known = [x for x in numbers if x is not None and isfinite(x)]
-    return float(np.median(known)) if known else otherwise
+def _finding(run: Run, kind: str, found: list[tuple[str, int, str]]) -> Finding | None:
+    """What a rule found in several places: the first of them, and where else."""
+    if not found:
+        return None
+    first = min(found, key=lambda one: one[1])
+    others = ", ".join(path for path, *_ in found if path != first[0])
+    others = others if len(others) < 120 else f"{others[:119]}…"
+    more = f"; and {len(found) - 1} more: {others}" if others else ""
+    return Finding(kind, *first[:2], first[2] + more, REMEDIES[kind])
 
 
 # ------------------------------------------------------------------ values and gradients
 
 
-def not_finite(run: Run) -> Iterator[Finding]:
-    if run.broken is None:
-        return
-    moment = next((m for m in run.flow.moments if m.step == run.broken), None)
-    path = "" if moment is None else _first_broken(moment)
-    text = f"{path} is the first value that is not finite" if path else "the loss is not finite"
-    remedy = f"mg.anomaly() around step {run.broken} names the op; a smaller learning rate"
-    yield run.finding("not finite", path, run.broken, text, remedy)
+def not_finite(run: Run) -> Found:
+    if run.is_broken:
+        step = run.end_step
+        readings = next((m.readings for m in run.flow.moments if m.step == step), {})
+        paths = [path for path, one in readings.items() if not isfinite(one.value)]
+        paths += [path for path, one in reversed(readings.items()) if not one.finite]
+        yield "".join(paths[:1]), step, "the first value that is not finite"
 
 
-def _first_broken(moment: Moment) -> str:
-    values = (path for path, one in moment.readings.items() if not isfinite(one.value))
-    gradients = (path for path, one in reversed(moment.readings.items()) if not one.finite)
-    return next(values, next(gradients, ""))
-
-
-def no_gradient(run: Run) -> Iterator[Finding]:
-    remedies = {
-        "no op of the step takes it": "use it, or take it out of the model",
-        "ops take it under no_grad alone": "call the layer outside of no_grad()",
-        "the optimizer does not have it": "optimizer over model.parameters()",
-    }
-    otherwise = "look for detach(), numpy() or a branch that the loss does not depend on"
+def no_gradient(run: Run) -> Found:
     for path in run.flow.parameters:
-        steps = [(m.step, m.missing[path]) for m in run.moments if path in m.missing]
-        if steps and len(steps) == len(run.moments) and steps[0][1] != "frozen":
-            step, why = steps[0]
-            yield run.finding("no gradient", path, step, why, remedies.get(why, otherwise))
+        why = [m.missing.get(path, "") for m in run.moments]
+        if why and all(why) and why[0] != "frozen":
+            yield path, run.moments[0].step, why[0]
 
 
-def zero_gradient(run: Run) -> Iterator[Finding]:
+def zero_gradient(run: Run) -> Found:
     for path in run.flow.parameters:
         known = run.flow.series(path, "gradient")
         zero = [step for step, x in known if x == 0]
-        if (
-            zero
-            and len(zero) >= max(min(3, len(known)), len(known) // 2)
-            and path not in run.flow.in_theory
-        ):
-            text = f"its gradient is exactly 0 in {len(zero)} of {len(known)} steps looked at"
-            yield run.finding(
-                "zero gradient", path, zero[0], text, "look at what lies between it and the loss"
-            )
+        often = len(zero) >= max(min(3, len(known)), len(known) // 2)
+        if zero and often and path not in run.flow.in_theory:
+            yield path, zero[0], f"it is exactly 0 in {len(zero)} of {len(known)} steps looked at"
 
 
-def _fading(moment: Moment, run: Run) -> tuple[float, str, float, str] | None:
-    """The strongest pull on the first quarter of the weights, far below that on the last."""
-    pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < np.inf]
-    if len(pulls) < 3:
+def vanishing(run: Run) -> Found:
+    def by_depth(moment: Moment) -> Said:
+        """The strongest pull on the first quarter of the weights, far below that on the last."""
+        pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < inf]
+        if len(pulls) < 3:
+            return None
+        quarter = max(1, len(pulls) // 4)
+        (first, path), (last, end) = max(pulls[:quarter]), max(pulls[-quarter:])
+        said = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
+        return (path, said) if first < FADING * last else None
+
+    def by_time(moment: Moment) -> Said:
+        """Of what one line makes again and again, the gradients of the first and the last."""
+        for path, one in moment.readings.items():
+            again = [p for p in moment.readings if p.startswith(f"{path}[")]
+            last = moment.readings[again[-1]].gradient or 0.0 if again else 0.0
+            if 0 < (one.gradient or 0.0) < TIME_FADING * last < inf:
+                return path, f"back through time from {last:.2g} to {one.gradient:.2g}"
         return None
-    quarter = max(1, len(pulls) // 4)
-    (first, path), (last, end) = max(pulls[:quarter]), max(pulls[-quarter:])
-    return (first, path, last, end) if first < FADING * last else None
+
+    yield from run.lasting(by_depth)
+    if not run.learned(0.8):
+        yield from run.lasting(by_time)
 
 
-def vanishing(run: Run) -> Iterator[Finding]:
-    for path in run.flow.kinds:
-        began = run.lasting(lambda m, path=path: _through_time(m, path))  # type: ignore[misc]
-        if began and not run.learned(0.8):
-            text = f"back through time from {began[1][1]:.2g} to {began[1][0]:.2g}"
-            remedy = "a forget gate's bias of 1 or more, a shorter sequence, orthogonal weights"
-            yield run.finding("vanishing", path, began[0].step, text, remedy)
-            return
-    began_depth = run.lasting(lambda m: _fading(m, run))
-    if began_depth is not None:
-        moment, (first, path, last, end) = began_depth
-        text = (
-            f"the pull ‖W‖·‖∂L/∂W‖ is {last:.2g} at {end} and {first:.2g} at {path}, "
-            f"{last / first:,.0f} times less"
-        )
-        remedy = (
-            "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights"
-        )
-        yield run.finding("vanishing", path, moment.step, text, remedy)
-
-
-def _through_time(moment: Moment, path: str) -> tuple[float, float] | None:
-    """Of a value that one line makes again and again: gradients of the first and the last, if that
-    of the first is far smaller."""
-    again = [p for p in moment.readings if p.startswith(f"{path}[")]
-    if not again:
-        return None
-    first, last = (moment.readings[p].gradient or 0.0 for p in (path, again[-1]))
-    return (first, last) if 0 < first < TIME_FADING * last < np.inf else None
-
-
-def exploding(run: Run) -> Iterator[Finding]:
-    remedy = "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate"
-    if run.learned(0.5):
+def exploding(run: Run) -> Found:
+    if run.learned(0.5) or not run.moments:
         return
-    for moment in run.moments[:1]:
-        if (found := _grown(moment, run)) is not None:
-            first, path, last, end = found
-            text = f"values grow by depth, from {first:.2g} at {path} to {last:.2g} at {end}"
-            yield run.finding("exploding", end, moment.step, text, remedy)
-            return
-    scale = max(abs(run.start), 1e-30)
-    for moment in run.moments:
+    first = run.moments[0]
+    values = [
+        (one.value, path)
+        for path, one in first.readings.items()
+        if run.flow.kinds[path] != "parameter" and path not in run.flow.words and one.value > 0
+    ]
+    logs = np.log([x for x, _ in values] or [1.0])
+    end = int(logs.argmax())
+    rises = end >= LEAST_DEPTH - 1 and np.mean(np.diff(logs[: end + 1]) > 0) >= 0.65
+    if rises and logs[end] - logs[0] > np.log(GROWN):
+        (least, path), (most, last) = values[0], values[end]
+        yield last, first.step, f"values grow by depth, from {least:.2g} at {path} to {most:.2g}"
+        return
+    for moment in run.moments if run.known else ():
         for path in run.matrices:
-            if np.inf > (pull := run.pull(moment, path)) > PULL * scale and run.known:
-                gradient = moment.readings[path].gradient
-                times = f"‖W‖·‖∂L/∂W‖ is {pull / scale:,.0f} times the loss"
-                text = f"its gradient's rms is {gradient:.3g}, and {times}"
-                yield run.finding("exploding", path, moment.step, text, remedy)
+            times = run.pull(moment, path) / (abs(run.start) or 1e-30)
+            if inf > times > PULL:
+                yield path, moment.step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
                 return
 
 
-def _grown(moment: Moment, run: Run) -> tuple[float, str, float, str] | None:
-    """Values that grow from layer to layer: the first, and the largest."""
-    kinds, words = run.flow.kinds, run.flow.words
-    values = [
-        (one.value, path)
-        for path, one in moment.readings.items()
-        if kinds[path] != "parameter" and path not in words and 0 < one.value < np.inf
-    ]
-    if len(values) < LEAST_DEPTH:
-        return None
-    logs = np.log([x for x, _ in values])
-    end = int(logs.argmax())
-    steps = np.diff(logs[: end + 1])
-    deep = end >= LEAST_DEPTH - 1 and float(np.mean(steps > 0)) >= 0.65
-    return (*values[0], *values[end]) if deep and logs[end] - logs[0] > np.log(GROWN) else None
-
-
-# ------------------------------------------------------------------ units that let nothing back
-
-
-def _stuck(run: Run, what: str, limit: float) -> Iterator[tuple[str, Moment, float]]:
-    """Paths of which this share is at its limit or above, and since when."""
+def _stuck(run: Run, what: str, limit: float) -> Found:
+    """Paths of which this share is dead or saturated, and since when."""
     for path, words in run.flow.words.items():
-        if words.startswith(what):
-            began = run.lasting(lambda m, path=path: _share(m, path, limit))  # type: ignore[misc]
-            if began:
-                yield path, *began
-
-
-def _share(moment: Moment, path: str, limit: float) -> float | None:
-    one = moment.readings.get(path)
-    return one.share if one is not None and one.share is not None and one.share >= limit else None
-
-
-def dead(run: Run) -> Iterator[Finding]:
-    for path, since, share in _stuck(run, "units", 0.95 if run.learned(0.7) else DEAD):
         shape = run.flow.shapes[path]
         units = shape[1] if len(shape) > 3 else shape[-1] if shape else 1
-        if share >= min(0.95, DEAD + units**-0.5):  # of few, many are so by chance
-            units_of = f"{share:.0%} of the units of {run.flow.kinds[path]}"
-            text = f"{units_of} are 0 for a whole batch and let no gradient back"
-            remedy = "a smaller learning rate, biases that begin at 0, leaky_relu or gelu"
-            yield run.finding("dead", path, since.step, text, remedy)
+        least = min(0.95, limit + units**-0.5) if what == "units" else limit  # few, by chance
+
+        def said(m: Moment, path: str = path, words: str = words, least: float = least) -> Said:
+            share = m.readings[path].share or 0.0 if path in m.readings else 0.0
+            return (path, f"{share:.0%} {words}") if share >= least else None
+
+        if words.startswith(what):
+            yield from run.lasting(said)
 
 
-def saturated(run: Run) -> Iterator[Finding]:
-    if run.learned(0.5):
-        return
-    remedy = "smaller weights or inputs before it, a norm, scores divided by √d_k"
-    for what, limit, text in (
-        ("entries", FLAT, "of the entries lie where {} is flat"),
-        ("rows", SHARP, "of the rows of {} look at one place alone"),
-    ):
-        for path, since, share in _stuck(run, what, limit):
-            said = f"{share:.0%} {text.format(run.flow.kinds[path])}"
-            yield run.finding("saturated", path, since.step, said, remedy)
+def dead(run: Run) -> Found:
+    yield from _stuck(run, "units", 0.95 if run.learned(0.7) else SHARES["units"])
+
+
+def saturated(run: Run) -> Found:
+    for what in ("entries", "rows") if not run.learned(0.5) else ():
+        yield from _stuck(run, what, SHARES[what])
 
 
 # ------------------------------------------------------------------ updates and the loss
 
 
-def update_ratio(run: Run) -> Iterator[Finding]:
+def update_ratio(run: Run) -> Found:
     if not run.learned(0.5) and run.ratio > FAST and len(run.moments) > 1:
-        text = f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
-        remedy = f"a learning rate {run.ratio / 1e-3:,.0f} times smaller"
-        yield run.finding("update ratio", "", run.moments[0].step, text, remedy)
+        yield "", run.moments[0].step, _moves(run)
 
 
-def slow(run: Run) -> Iterator[Finding]:
+def slow(run: Run) -> Found:
     if run.known and not run.learned(0.5) and run.ratio < SLOW:
-        text = f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
-        remedy = "a larger learning rate; look at weight_decay, clipping and the schedule"
-        yield run.finding("update ratio", "", run.moments[0].step, text, remedy)
+        yield "", run.moments[0].step, _moves(run)
 
 
-def diverging(run: Run) -> Iterator[Finding]:
+def _moves(run: Run) -> str:
+    return f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
+
+
+def diverging(run: Run) -> Found:
     """The loss is above where it began; or it swings by more than batches differ."""
     if not run.known or len(run.loss) < STEPS:
         return
-    later, begun = run.loss[len(run.loss) // 2 :], abs(run.begun)
-    least = float(np.quantile(later, 0.1))
-    first = abs(float(run.loss[0]))
-    rose = run.end > run.begun + 0.3 * begun and least > run.begun + 0.1 * begun
+    later, start, first = run.loss[len(run.loss) // 4 :], abs(run.start), abs(float(run.loss[0]))
+    least = float(np.quantile(run.loss[len(run.loss) // 2 :], 0.1))
+    rose = run.end > run.begun + 0.3 * abs(run.begun) and least > run.begun + 0.1 * abs(run.begun)
     at_once = min(run.end, run.begun) > 3 * first and least > 2 * first and run.ratio > 0.01
+    swing, level = float(np.median(np.abs(np.diff(later)))), float(np.median(np.abs(later)))
+    wide = swing > max(0.2 * level, 0.05 * start) and run.ratio > 0.01 and not run.learned(0.3)
     if rose or at_once:
-        since = int(np.flatnonzero(run.loss > run.start + 0.3 * abs(run.start))[0])
-        text = f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
-        remedy = "a smaller learning rate, clip_grad_norm; is the loss minimised, not maximised?"
-        yield run.finding("diverging", "", run.steps[since], text, remedy)
-        return
-    swing = float(np.median(np.abs(np.diff(run.loss[len(run.loss) // 4 :]))))
-    level = float(np.median(np.abs(run.loss[len(run.loss) // 4 :])))
-    wild = swing > max(0.25 * abs(run.start), 0.0) and run.ratio > 0.015
-    wide = swing > 0.2 * level and swing > 0.05 * abs(run.start) and run.ratio > 0.01
-    if wild or (wide and not run.learned(0.3)):
-        text = (
-            f"the loss moves by {swing:.2g} from step to step, around {level:.2g}; updates are "
-            f"{run.ratio:.1g} of the weights: it oscillates"
-        )
-        yield run.finding(
-            "diverging",
-            "",
-            run.steps[0],
-            text,
-            "a smaller learning rate (a third), a larger batch, a warm-up",
-        )
+        since = int(np.flatnonzero(run.loss > run.start + 0.3 * start)[0])
+        yield "", run.steps[since], f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
+    elif wide or (swing > 0.25 * start and run.ratio > 0.015):
+        yield "", run.steps[0], f"the loss oscillates by {swing:.2g} around {level:.2g}"
 
 
-def plateau(run: Run) -> Iterator[Finding]:
+def plateau(run: Run) -> Found:
     """The loss ends where it began, or where the best constant guess is."""
-    if not run.known:
-        return
-    if run.guess and len(run.loss) >= STEPS_TO_LEARN:
-        quarter = len(run.loss) // 4
+    quarter = len(run.loss) // 4
+    if run.known and run.guess and len(run.loss) >= STEPS_TO_LEARN:
         before, last = run.loss[-2 * quarter : -quarter], run.loss[-quarter:]
         falls = float(np.median(last)) < 0.97 * float(np.median(before))
         if run.end > (1.1 if falls else 0.97) * run.guess:
-            guess = f"the best constant guess costs {run.guess:.3g}"
-            text = f"the loss ended at {run.end:.3g}, where {guess}"
-            yield run.finding("plateau", "", run.steps[0], text, ONE_BATCH)
+            guess = f"where the best constant guess costs {run.guess:.3g}"
+            yield "", run.steps[0], f"the loss ended at {run.end:.3g}, {guess}"
             return
-    if run.end > 0.97 * run.begun:
-        text = f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}"
-        yield run.finding("plateau", "", run.steps[0], text, ONE_BATCH)
+    if run.known and run.end > 0.97 * run.begun:
+        yield "", run.steps[0], f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}"
 
 
-# ------------------------------------------------------------------ drift of attention
-
-
-def drift(run: Run) -> Iterator[Finding]:
+def drift(run: Run) -> Found:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
-    baseline = run.flow.baseline
-    for path, head in _heads_of(baseline.requests) if baseline is not None else ():
-        assert baseline is not None
-        before = [one for m in baseline.requests if (one := _head(m, path, head)) is not None]
-        now = [(m, one) for m in run.flow.requests if (one := _head(m, path, head)) is not None]
-        if not before or not now:
-            continue
-        usual = np.mean([one.distances for one in before], axis=0)
-        most = max(divergence(np.array(one.distances), usual) for one in before)
-        moved = [divergence(np.array(one.distances), usual) for _, one in now]
-        limit = max(MOVED, MOVED_BY * most)
-        need = min(3, len(moved))
-        began = next(
-            (i for i in range(len(moved) - need + 1) if min(moved[i : i + need]) > limit), None
-        )
-        if began is None:
-            continue
-        moment, one = now[began]
-        entropy, sparsity = (
-            float(np.mean([getattr(x, f) for x in before])) for f in ("entropy", "sparsity")
-        )
-        text = (
-            f"its weights moved by {moved[began]:.2f} bits (Jensen–Shannon, over distances) from "
-            f"the baseline, which itself moves by at most {most:.2f}; entropy {entropy:.2f} → "
-            f"{one.entropy:.2f}, sparsity {sparsity:.0%} → {one.sparsity:.0%}"
-        )
-        remedy = "compare the requests, then the weights, with those of the baseline"
-        yield Finding("drift", f"{path}[{head}]", moment.step, now[-1][0].step, text, remedy)
+    usual_requests = run.flow.baseline.requests if run.flow.baseline is not None else []
+    for path, count in {p: len(h) for m in usual_requests[:1] for p, h in m.heads.items()}.items():
+        for head in range(count):
+            before, now = (_heads(m, path, head) for m in (usual_requests, run.flow.requests))
+            usual = np.mean([one.distances for _, one in before] or [0.0], axis=0)
+            most, *moved = (
+                [divergence(np.array(one.distances), usual) for _, one in some]
+                for some in (before, now)
+            )
+            limit, need = max(MOVED, MOVED_BY * max(most, default=0.0)), min(3, len(now)) or 1
+            for i in range(len(now) - need + 1):
+                if min(moved[0][i : i + need]) > limit:
+                    step, one = now[i]
+                    entropy = np.mean([x.entropy for _, x in before])
+                    sparsity = np.mean([x.sparsity for _, x in before])
+                    said = (
+                        f"its weights moved by {moved[0][i]:.2f} bits (Jensen–Shannon, over "
+                        f"distances) from the baseline, which itself moves by at most "
+                        f"{max(most):.2f}; entropy {entropy:.2f} → {one.entropy:.2f}, sparsity "
+                        f"{sparsity:.0%} → {one.sparsity:.0%}"
+                    )
+                    yield f"{path}[{head}]", step, said
+                    break
 
 
-def _heads_of(requests: Sequence[Moment]) -> list[tuple[str, int]]:
-    return (
-        [(path, h) for path, found in requests[0].heads.items() for h in range(len(found))]
-        if requests
-        else []
-    )
+def _heads(requests: list[Moment], path: str, head: int) -> list[tuple[int, Head]]:
+    pairs = ((m.step, m.heads[path][head]) for m in requests if path in m.heads)
+    return [(step, one) for step, one in pairs if one is not None]
 
 
-def _head(moment: Moment, path: str, head: int):  # type: ignore[no-untyped-def]
-    found = moment.heads.get(path, [])
-    return found[head] if head < len(found) else None
+RULES: dict[str, Callable[[Run], Found]] = {
+    "no gradient": no_gradient,
+    "not finite": not_finite,
+    "saturated": saturated,
+    "exploding": exploding,
+    "vanishing": vanishing,
+    "dead": dead,
+    "zero gradient": zero_gradient,
+    "update ratio": update_ratio,
+    "diverging": diverging,
+    "drift": drift,
+}
+REMEDIES = {
+    "no gradient": "use it, give it to the optimizer, or look for detach(), numpy() or no_grad()",
+    "not finite": "mg.anomaly() around that step names the op; a smaller learning rate",
+    "saturated": "smaller weights or inputs before it, a norm, scores divided by √d_k",
+    "exploding": "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate",
+    "vanishing": "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's "
+    "weights",
+    "dead": "a smaller learning rate, biases that begin at 0, leaky_relu or gelu",
+    "zero gradient": "look at what lies between it and the loss",
+    "update ratio": "a learning rate nearer to it; look at weight_decay, clipping and the schedule",
+    "diverging": "a smaller learning rate (a third), clip_grad_norm, a larger batch, a warm-up; is "
+    "the loss minimised, not maximised?",
+    "plateau": "can it learn one batch by heart? look at labels, scale of inputs, learning rate",
+    "drift": "compare the requests, then the weights, with those of the baseline",
+}

@@ -59,14 +59,13 @@ class Moment:
 class Finding:
     """One problem of a run.
 
-    Attributes: kind: one of `KINDS`.  path: where; empty of the loss.  first, last: steps.
+    Attributes: kind: one of `KINDS`.  path: where; empty of the loss.  first: the step.
         text: its figures in a sentence.  remedy: what to try.
     """
 
     kind: str
     path: str
     first: int
-    last: int
     text: str
     remedy: str
 

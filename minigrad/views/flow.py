@@ -84,9 +84,9 @@ def table(flow: Flow, width: int | None = None) -> str:
 
 
 def _said(one: Finding) -> str:
-    steps = f"step {one.first}" if one.first == one.last else f"steps {one.first} to {one.last}"
     where = f" in {words.one_line(one.path, 60)}" if one.path else ""
-    return f"{one.kind}{where}, {steps}: {words.one_line(one.text)}; {words.one_line(one.remedy)}"
+    said = f"{words.one_line(one.text)}; {words.one_line(one.remedy)}"
+    return f"{one.kind}{where}, step {one.first}: {said}"
 
 
 def csv(flow: Flow) -> str:
