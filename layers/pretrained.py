@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
@@ -34,12 +33,12 @@ DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has 
 GELU_TANH = partial(mg.gelu, approximate="tanh")
 ACTIVATIONS = {"gelu": mg.gelu, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH}
 ACTIVATIONS |= {"relu": mg.relu, "silu": mg.silu}
+# Patterns of keys of config.json that change nothing a loaded model computes.
 NEUTRAL = """
 _name_or_path auto_map *_token_id *dropout* *pdrop* dtype id2label initializer_range label2id
 max_position_embeddings max_window_layers n_ctx output_* pretraining_tp reorder_and_upcast_attn
 sliding_window summary_* task_specific_params torch_dtype transformers_version use_cache
 """.split()
-"""Patterns of keys of config.json that change nothing a loaded model computes."""
 LINEAR = re.compile(r"lm_head|self_attn\.._proj|mlp\.(gate|up|down)_proj")
 UNUSED = re.compile(r"attn\.bias|attn\.masked_bias|self_attn\.rotary_emb\.inv_freq")
 NAMES = {
@@ -105,8 +104,8 @@ def _by_our_names(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         base, _, kind = name[block.end() if block else 0 :].rpartition(".")
         if array.dtype == np.uint16:  # a bfloat16 is the first half of a float32
             array = (array.astype(np.uint32) << 16).view(np.float32)
-        if LINEAR.fullmatch(base) and kind == "weight":
-            array = array.T  # PyTorch's Linear multiplies from the left; GPT-2 has none
+        if LINEAR.fullmatch(base):  # PyTorch's Linear multiplies from the left; GPT-2 has none
+            array = array.T
         ours = NAMES.get(base, "").split()
         if not ours and not UNUSED.fullmatch(f"{base}.{kind}"):
             state[name] = array
@@ -138,9 +137,9 @@ class Config:
 
     def take(self, key: str, *default: Any) -> Any:
         value = self.left.pop(key, None)  # null is as if it were missing
-        if value is None and not default:
-            raise self.error(f"{key} is missing")
-        return default[0] if value is None else value
+        if value is not None or default:
+            return default[0] if value is None else value
+        raise self.error(f"{key} is missing")
 
     def one_of(self, key: str, default: str, known: dict[str, Any]) -> Any:
         if (name := self.take(key, default)) not in known:
@@ -214,12 +213,12 @@ FAMILIES = {
 
 def _tensors(folder: Path) -> dict[str, NDArray[Any]]:
     """The tensors of all files, mapped into memory, by name; without the model's own prefix."""
-    index, files = folder / "model.safetensors.index.json", ["model.safetensors"]
+    index, files = folder / "model.safetensors.index.json", {"model.safetensors"}
     if index.exists():
-        files = _parsed(index, _json).get("weight_map", {}).values()
+        files = {*_parsed(index, _json).get("weight_map", {}).values()}
     found: dict[str, NDArray[Any]] = {}
-    for path in {folder / Path(file).name for file in files}:
-        found |= _parsed(path, _mapped)
+    for file in files:
+        found |= _parsed(folder / Path(file).name, _mapped)
     return {re.sub(r"^(transformer|model)\.", "", name): array for name, array in found.items()}
 
 
@@ -238,7 +237,7 @@ def _json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_bytes()))
 
 
-def _parsed(path: Path, parse: Callable[[Path], Any]) -> Any:
+def _parsed(path: Path, parse: Any) -> Any:
     try:
         return parse(path)
     except FileNotFoundError as error:
