@@ -69,8 +69,7 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     Returns: a LanguageModel in eval mode, with `tokenizer` (of the tokenizers library; None without
              a tokenizer.json) and `end_tokens`, after which `generate` stops.
     Raises:  FileError for a file that is missing or damaged; ArgumentError that lists every tensor
-             that is missing, unexpected or of another shape, or names what of config.json is not
-             understood; MissingDependencyError where tokenizer.json needs tokenizers.
+             that does not fit, or names what of config.json is not understood.
     """
     path = Path(folder)
     config = Config(path / "config.json")
@@ -168,11 +167,12 @@ def _gpt2(config: Config) -> dict[str, Any]:
     return found | {"norm": partial(LayerNorm, eps=config.take("layer_norm_epsilon", 1e-5))}
 
 
-def _llama(config: Config, bias: bool = False, sliding: int | None = None) -> dict[str, Any]:
+def _llama(config: Config, bias: bool = False, windowed: bool = False) -> dict[str, Any]:
     keys = {"d_model": "hidden_size", "n_heads": "num_attention_heads", "d_ff": "intermediate_size"}
     keys |= {"n_tokens": "vocab_size", "n_layers": "num_hidden_layers"}
     found = {ours: config.take(key) for ours, key in keys.items()}
     d_k = found["d_model"] // found["n_heads"]
+    sliding = config.left.pop("sliding_window", 4096) if windowed else None  # null is none
     kind = "full_attention" if sliding is None else "sliding_attention"
     config.only(head_dim=d_k, mlp_bias=False, use_sliding_window=False)
     config.only(layer_types=[kind] * found["n_layers"])
@@ -183,10 +183,6 @@ def _llama(config: Config, bias: bool = False, sliding: int | None = None) -> di
     found["mask"] = causal if sliding is None else causal & window(sliding)
     found |= {"position": _rotary(config, d_k), "gated": True, "use_bias": False}
     return found | {"attention_bias": config.take("attention_bias", bias)}
-
-
-def _mistral(config: Config) -> dict[str, Any]:
-    return _llama(config, sliding=config.left.pop("sliding_window", 4096))  # null is none
 
 
 def _rotary(config: Config, d_k: int) -> Rotary:
@@ -206,7 +202,7 @@ def _rotary(config: Config, d_k: int) -> Rotary:
 FAMILIES = {
     "gpt2": ("GPT2LMHeadModel", _gpt2),
     "llama": ("LlamaForCausalLM", _llama),
-    "mistral": ("MistralForCausalLM", _mistral),
+    "mistral": ("MistralForCausalLM", partial(_llama, windowed=True)),
     "qwen2": ("Qwen2ForCausalLM", partial(_llama, bias=True)),
 }
 
