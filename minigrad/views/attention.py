@@ -60,14 +60,21 @@ def pooled(matrices: Array, tall: int, wide: int) -> Array:
     """
     if tall == wide == 1 or matrices.size == 0:
         return matrices
-    tops, lefts = (
-        np.arange(0, n, k) for n, k in zip(matrices.shape[-2:], (tall, wide), strict=True)
-    )
     high, low = (
-        f.reduceat(f.reduceat(matrices, tops, axis=-2), lefts, axis=-1)
-        for f in (np.maximum, np.minimum)
+        _extreme(f, _extreme(f, matrices, tall, -2), wide, -1) for f in (np.maximum, np.minimum)
     )
     return np.where(np.abs(low) > np.abs(high), low, high)
+
+
+def _extreme(f: np.ufunc, x: Array, k: int, axis: int) -> Array:
+    """The largest or the least of each k neighbours along an axis."""
+    rest = (slice(None),) * (-1 - axis)
+    out = x[(..., slice(None, None, k), *rest)].copy()
+    for start in range(1, k):
+        part = x[(..., slice(start, None, k), *rest)]
+        ends = out[(..., slice(part.shape[axis]), *rest)]
+        f(ends, part, out=ends)
+    return out
 
 
 class Grid(NamedTuple):

@@ -21,7 +21,7 @@ import numpy as np
 from .. import saving
 from ..engine.errors import ArgumentError, ShapeError
 from ..record.formulas import symbol_of
-from ..record.record import Attention, Check, Entry, Record
+from ..record.record import Attention, Check, Entry, Facts, Record
 from . import words
 from .attention import figures, pooled
 from .maths import mathml
@@ -37,7 +37,7 @@ MOST_VALUES = 20_000  # that a browser steps through
 CELLS = 600_000  # of all arrays together, 4 bytes each
 STEPS = ((64, 48), (64, 12), (32, 6), (16, 3), (8, 1))  # sides and matrices, from the finest on
 SIDES = (64, 32, 16, 8)  # of attention, which keeps its heads
-LARGE = 1 << 20  # entries, from which on an array is sampled and not pooled
+LARGE = 1 << 17  # entries, from which on an array is sampled and not pooled
 SCRIPTS = ("dom", "record", "heat", "graph", "panel", "attention", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
 
@@ -116,7 +116,7 @@ class _Page:
                 f"got {len(self.texts[0])} tokens"
             )
         self.maths: dict[str, str] = {}
-        self._arrays: list[tuple[Array, bool]] = []
+        self._arrays: list[tuple[Array, Facts | None, bool]] = []
         self._known: dict[Any, int] = {}
 
     def tex(self, *texts: str) -> list[str]:
@@ -137,8 +137,8 @@ class _Page:
             "label": words.label(entry),
             "told": words.gradient(entry),
             "bin": self._bin(size) if entry.state not in ("wrong", "not finite") else BINS,
-            "value": self.add(entry.value),
-            "gradient": self.add(entry.gradient),
+            "value": self.add(entry.value, entry.value_facts),
+            "gradient": self.add(entry.gradient, facts),
             "marks": words.marks(entry),
             "sum": words.sum_of(record, entry),
             "checks": [self._check(check) for check in entry.checks if check.ok is not None],
@@ -165,7 +165,7 @@ class _Page:
         told = {
             "told": words.sized(edge.facts.rms),
             "bin": self._bin(edge.facts.rms),
-            "sent": self.add(array),
+            "sent": self.add(array, edge.facts),
         }
         return told | {"part": part, "gain": gain}
 
@@ -257,8 +257,8 @@ class _Page:
             "batch": found.A.shape[0],
             "queries": queries,
             "keys": keys,
-            "A": self.add(A, heads=True),
-            "dA": self.add(dA, heads=True),
+            "A": self.add(A, None, heads=True),
+            "dA": self.add(dA, None, heads=True),
             "norms": norms,
             "figures": figures(found),
         }
@@ -304,7 +304,7 @@ class _Page:
             box.id: [
                 entries(each)
                 for each in (box, *(inner for _, inner in box.inside))
-                if each.told().size
+                if each.told.size
             ]
             for box in one.boxes
         }
@@ -325,7 +325,7 @@ class _Page:
 
     # ------------------------------------------------------------------ arrays
 
-    def add(self, array: Array | None, heads: bool = False) -> int | None:
+    def add(self, array: Array | None, facts: Facts | None, heads: bool = False) -> int | None:
         """The number of an array. Args: heads: keep every matrix."""
         if array is None or array.dtype.kind not in "fiub":
             return None
@@ -333,13 +333,13 @@ class _Page:
         key = id(array) if heads or array.size == 0 else key
         if key not in self._known:
             self._known[key] = len(self._arrays)
-            self._arrays.append((array, heads))
+            self._arrays.append((array, facts, heads))
         return self._known[key]
 
     def packed(self) -> list[Json]:
         """All arrays, pooled no more than the page's size asks for."""
-        plain = [array.shape for array, heads in self._arrays if not heads]
-        kept = [array.shape for array, heads in self._arrays if heads]
+        plain = [array.shape for array, _, heads in self._arrays if not heads]
+        kept = [array.shape for array, _, heads in self._arrays if heads]
         side, most = next(
             (s for s in STEPS if sum(_cells(shape, *s) for shape in plain) <= CELLS), STEPS[-1]
         )
@@ -347,7 +347,8 @@ class _Page:
             (s for s in SIDES if sum(_cells(shape, s, 1 << 30) for shape in kept) <= CELLS),
             SIDES[-1],
         )
-        return [pack(a, of_heads if h else side, 4096 if h else most) for a, h in self._arrays]
+        sizes = {True: (of_heads, 4096), False: (side, most)}
+        return [pack(array, *sizes[heads], facts) for array, facts, heads in self._arrays]
 
 
 def _cells(shape: tuple[int, ...], side: int, most: int) -> int:
@@ -355,10 +356,12 @@ def _cells(shape: tuple[int, ...], side: int, most: int) -> int:
     return min(prod(shape[:-2]), most) * min(rows, side) * min(columns, side)
 
 
-def pack(array: Array, side: int = 64, most: int = 48) -> Json:
+def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = None) -> Json:
     """An array of bounded size: shape, exact range, and cells as base64 of little-endian float32.
 
     Cells beyond what float32 holds well are divided by `scale`, a power of two.
+
+    Args: facts: of the array, if they are known.
 
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='
@@ -373,9 +376,11 @@ def pack(array: Array, side: int = 64, most: int = 48) -> Json:
     finite = np.abs(cells[np.isfinite(cells)])
     size = float(finite.max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
-    seen = array if large else array[np.isfinite(array)] if array.dtype.kind == "f" else array
-    ends = [float(seen.min()), float(seen.max())] if seen.size else [0.0, 0.0]
-    ends = [x if isfinite(x) else 0.0 for x in ends]
+    ends = [0.0, 0.0]
+    if facts is not None and facts.low is not None and isfinite(facts.low + (facts.high or 0.0)):
+        ends = [float(facts.low), float(facts.high or 0.0)]
+    elif (seen := array[np.isfinite(array)]).size:
+        ends = [float(seen.min()), float(seen.max())]
     said = [words.digits(x, 3) for x in ends]
     made: Json = {
         "shape": list(shape),

@@ -140,7 +140,7 @@ class Dot:
 
     def _alike(self) -> str:
         """What all boxes share, so that none repeats it."""
-        record, states = self.plan.record, {box.told().state for box in self.plan.boxes}
+        record, states = self.plan.record, {box.told.state for box in self.plan.boxes}
         dtypes = {entry.dtype for entry in record.entries if entry.op}
         said = [f"all {dtype}" for dtype in dtypes] if len(dtypes) == 1 else []
         said += (
@@ -225,7 +225,7 @@ class Dot:
         return TABLE.format(0, "", f"<TR><TD>{ends[0]}</TD>{cells}<TD>{ends[1]}</TD></TR>")
 
     def _box(self, box: Box) -> str:
-        t, told = self.theme, box.told()
+        t, told = self.theme, box.told
         shape, style = SHAPES[box.kind]
         style += ",dashed" if box.idle and "dashed" not in style else ""
         own = {"parameter", "input", "loss", "outside", "cluster"}
@@ -291,7 +291,7 @@ class Dot:
 
     def _gradient(self, box: Box) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
-        t, told = self.theme, box.told()
+        t, told = self.theme, box.told
         if not told.size:
             silent = (
                 box.kind in ("input", "constant", "buffer") or box.one.why == "backward not run"

@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 
 from ..engine.errors import ArgumentError
@@ -69,6 +70,7 @@ class Box:
         """The op that made it, or what kind of leaf it is."""
         return "outside the focus" if self.kind == "outside" else self.one.op or self.one.kind
 
+    @cached_property
     def told(self) -> Told:
         """Its gradients in words."""
         told = [e for e in self.entries if e.state != "zero in theory"]
@@ -276,13 +278,13 @@ def alarms(box: Box) -> list[str]:
 
 def notes(box: Box) -> list[str]:
     """What is particular to a box: one of many that differs, units that are dead or saturated."""
-    found = [box.told().note, *dict.fromkeys(e.note for e in box.entries if box.kind != "scope")]
+    found = [box.told.note, *dict.fromkeys(e.note for e in box.entries if box.kind != "scope")]
     return [line for said in found[:2] for line in textwrap.wrap(words.one_line(said), NOTE)]
 
 
 def title_of(plan: Plan, box: Box) -> str:
     """All that is known of a box, in one sentence."""
-    entry, told = box.one, box.told()
+    entry, told = box.one, box.told
     size = f"gradient rms {told.text}" if told.size else f"gradient: {told.text}"
     if box.kind == "scope":
         ops = words.plural(sum(bool(one.op) for one in box.entries), "op")
@@ -295,7 +297,7 @@ def title_of(plan: Plan, box: Box) -> str:
     said += [words.sum_of(plan.record, entry), words.marks(entry)]
     for name, one in box.inside:
         said.append(
-            f"{name}: {words.label(one.one)} {words.shaped(one.one.shape)}, {one.told().text}"
+            f"{name}: {words.label(one.one)} {words.shaped(one.one.shape)}, {one.told.text}"
         )
     said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
     return "; ".join(words.one_line(text) for text in [*said, entry.says, entry.place] if text)

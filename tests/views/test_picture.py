@@ -80,7 +80,7 @@ def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
     box = next(b for b in made.boxes if b.label == "A")
     sizes = sorted(entry.gradient_rms for entry in box.entries)
     assert len(sizes) == 4
-    assert box.told().text.split(" to ")[0] == f"{sizes[0]:#.2g}"
+    assert box.told.text.split(" to ")[0] == f"{sizes[0]:#.2g}"
 
 
 def test_where_gradients_add_stands_their_sum_with_its_agreement():
