@@ -68,13 +68,12 @@ def pooled(matrices: Array, tall: int, wide: int) -> Array:
 
 def _extreme(f: np.ufunc, x: Array, k: int, axis: int) -> Array:
     """The largest or the least of each k neighbours along an axis."""
-    rest = (slice(None),) * (-1 - axis)
-    out = x[(..., slice(None, None, k), *rest)].copy()
+    lines = np.moveaxis(x, axis, 0)
+    out = lines[::k].copy()
     for start in range(1, k):
-        part = x[(..., slice(start, None, k), *rest)]
-        ends = out[(..., slice(part.shape[axis]), *rest)]
-        f(ends, part, out=ends)
-    return out
+        part = lines[start::k]
+        f(out[: len(part)], part, out=out[: len(part)])
+    return np.moveaxis(out, 0, axis)
 
 
 class Grid(NamedTuple):

@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.errors import MissingDependencyError
-from ..record.record import Checks, Record, rms
+from ..record.record import Record, rms
 from . import words
 from .page import content, frame, html_of
 from .picture import dot_of, svg_of
-from .table import checks_table, table
+from .table import table
 
 if TYPE_CHECKING:
     from ..engine.tensor import Tensor
-    from ..record.flow import Finding
     from ..record.flow import FlowRecord as Flow
 
 __all__ = [
     "Cell",
     "cell",
-    "checks_bundle",
-    "findings_bundle",
     "flow_bundle",
     "record_bundle",
     "tensor_bundle",
@@ -93,35 +90,6 @@ def tensor_bundle(tensor: Tensor) -> dict[str, str]:
     )
 
 
-def checks_bundle(checks: Checks) -> dict[str, str]:
-    """The verdicts, and each gradient held against its hand-derived step."""
-    rows = []
-    for check in checks.of("by hand"):
-        off = (
-            "–"
-            if check.difference is None
-            else f"{'✓' if check.ok else '✗'} {check.difference:.1e}"
-        )
-        rows.append(
-            [
-                check.scope,
-                f"{check.number} {check.title}",
-                f"∂L/∂{check.symbol}",
-                words.shaped(check.shape),
-                off,
-            ]
-        )
-    said = (
-        "".join(f"<div>{escape(v.said)}</div>" for v in words.verdicts(checks))
-        or "nothing was measured"
-    )
-    return _bundle(
-        checks_table(checks, 100),
-        said,
-        _rows(["layer", "step", "gradient", "shape", "difference"], rows),
-    )
-
-
 def flow_bundle(flow: Flow) -> dict[str, str]:
     """The heat map of a training run, and its table."""
     from . import flow as view
@@ -130,15 +98,6 @@ def flow_bundle(flow: Flow) -> dict[str, str]:
         "text/plain": view.table(flow, 100),
         "image/svg+xml": _fitted(view.svg(flow, theme="light")),
     }
-
-
-def findings_bundle(findings: Sequence[Finding]) -> dict[str, str]:
-    """What went wrong: when, what, where, and what to try."""
-    rows = [[str(one.first), one.kind, one.path, one.text, one.remedy] for one in findings]
-    text = "\n".join(" ".join(row) for row in rows) or "nothing odd was found"
-    return _bundle(
-        text, _rows(["step", "finding", "row", "figures", "try"], rows) if rows else text
-    )
 
 
 def _bundle(text: str, *html: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from importlib import metadata
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 from ..record.record import Record
@@ -41,13 +42,8 @@ FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif" 
 SENTENCE = 84  # characters in a line above the picture
 NAME, SMALL = 11, 9  # sizes of type
 STRIP = 48  # cells of a row of colours
-# kind: (shape, style); colour is never the only sign of a kind
-SHAPES = {
-    "parameter": ("box", "filled"), "leaf": ("box", "filled"), "buffer": ("box", "filled,dashed"),
-    "input": ("box", "filled"), "constant": ("note", "filled,dashed"),
-    "op": ("box", "rounded,filled"), "loss": ("box", "filled"), "scope": ("box", "filled"),
-    "outside": ("box", "filled,dashed"),
-}  # fmt: skip
+# of a box by its kind; the text says the kind too, so that colour is never its only sign
+STYLES = {"op": "rounded,filled", "buffer": "filled,dashed", "outside": "filled,dashed"}
 GAP = "#00000000"  # between the line of a value and that of its gradient
 TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="{}"{}>{}</TABLE>'
 
@@ -226,12 +222,12 @@ class Dot:
 
     def _box(self, box: Box) -> str:
         t, told = self.theme, box.told
-        shape, style = SHAPES[box.kind]
+        style = STYLES.get(box.kind, "filled")
         style += ",dashed" if box.idle and "dashed" not in style else ""
         own = {"parameter", "input", "loss", "outside", "cluster"}
         kind = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
         look: dict[str, object] = {
-            "shape": shape,
+            "shape": "box",
             "style": style,
             "fillcolor": getattr(t, kind) if kind in own else t.card,
         }
@@ -383,28 +379,18 @@ def _name(said: str, colour: str, size: int = NAME) -> str:
 # ---------------------------------------------------------------- files
 
 
-def draw(
-    record: Record,
-    path: str | Path,
-    *,
-    theme: str = "auto",
-    depth: int | None = None,
-    focus: str | None = None,
-    fold: bool = True,
-    title: str = "",
-) -> Path:
-    """Draw a record; `Trace.draw` says what the options do."""
+def draw(record: Record, path: str | Path, **options: Any) -> Path:
+    """Draw a record; the options are those of `dot_of`."""
     format = FORMATS.get(Path(path).suffix.lower())
     if format is None:
-        raise ArgumentError(
-            f"draw: the path must end in one of {', '.join(FORMATS)}, got {str(path)!r}"
-        )
-    dot = dot_of(record, theme=theme, depth=depth, focus=focus, fold=fold, title=title)
+        known = ", ".join(FORMATS)
+        raise ArgumentError(f"draw: the path must end in one of {known}, got {str(path)!r}")
+    dot = dot_of(record, **options)
     if format == "dot":
         return write(path, dot.text)
     if format != "svg":
         return write(path, render(dot.text.translate(NO_GLYPH), format))
-    return write(path, svg_of(dot, follow=theme == "auto", zoom=True))
+    return write(path, svg_of(dot, follow=options.get("theme", "auto") == "auto", zoom=True))
 
 
 def dot_of(
@@ -416,9 +402,12 @@ def dot_of(
     fold: bool = True,
     title: str = "",
 ) -> Dot:
-    """The picture as DOT text. Raises: ArgumentError for values it does not know."""
+    """The picture as DOT text; `Trace.draw` says what the options do.
+
+    Raises: ArgumentError for values it does not know.
+    """
     words.one_of("draw", THEMES, theme=theme)
-    chosen = plan(record.finish(), depth=depth, focus=focus, fold=fold)
+    chosen = plan(record.analyze(), depth=depth, focus=focus, fold=fold)
     return Dot(chosen, title=title, theme=THEMES[theme])
 
 

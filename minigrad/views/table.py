@@ -17,12 +17,11 @@ __all__ = ["checks_table", "table", "verdict_lines"]
 FORWARD = (
     Column("#", right=True), Column("step", shrink="start"), Column("op"), Column("takes", drop=1),
     Column("gives"), Column("FLOPs", right=True, drop=3), Column("saves", right=True, drop=2),
-    Column("time", right=True), Column("rms", right=True), Column("", drop=4), Column("note"),
+    Column("rms", right=True), Column("", drop=4), Column("note"),
 )  # fmt: skip
 BACKWARD = (
     Column("#", right=True), Column("step", shrink="start"), Column("op"),
     Column("sends back to", shrink="end", drop=1), Column("shape", drop=2),
-    Column("time", right=True),
     Column("gradient", right=True), Column("gain", right=True, drop=4),
     Column("smallest to largest", drop=3), Column("", shrink="end"),
 )  # fmt: skip
@@ -38,17 +37,13 @@ CHECKS = (
 )  # fmt: skip
 
 
-def table(
-    record: Record, width: int | None = None, *, times: bool = False, said: bool = False
-) -> str:
+def table(record: Record, width: int | None = None) -> str:
     """A record as text: what ran forward, what ran backward, and the gradients of the leaves.
 
-    Args:
-        width: columns to fit in; the terminal's by default. Columns that matter least go first.
-        times: a column of how long each step took.  said: what each op and rule does.
+    Args: width: columns to fit in; the terminal's by default. Columns that matter least go first.
     """
     record, width = record.finish(), wide(width)
-    rows = _Rows(record, times)
+    rows = _Rows(record)
     forward = [record.entries[i] for i in record.forward]
     leaves = [rows.leaf(entry) for entry in record.entries if not entry.op]
     title = f"forward: {words.plural(len(forward), 'step')} · {words.summary(record)}"
@@ -60,8 +55,6 @@ def table(
         parts += [_titled(title, width), grid(BACKWARD, back, width), ""]
     if leaves:
         parts += [_titled("leaves: what came in", width), grid(LEAVES, leaves, width), ""]
-    if said:
-        parts += [_titled("what the ops do", width), *_said(record, width), ""]
     lines = verdict_lines(record.checks, width)
     return "\n".join([*parts, *lines]).rstrip()
 
@@ -77,21 +70,9 @@ def verdict_lines(checks: Checks, width: int) -> list[str]:
     return [paint(kind, textwrap.fill(f"{sign} {said}", width)) for kind, sign, said in found]
 
 
-def _said(record: Record, width: int) -> list[str]:
-    """A paragraph for each op that ran; a rule is said of the inputs that it sent gradients to."""
-    known: dict[str, dict[str, None]] = {}
-    for entry in record.entries:
-        rules = [(e.input, e.says) for e in record.into(entry) if e.facts is not None and e.says]
-        if entry.op and (entry.says or rules):
-            lines = {f"  back to {name}: {says}": None for name, says in rules}
-            known.setdefault(f"{entry.op}: {entry.says}", {}).update(lines)
-    every = [words.one_line(line) for op, rules in known.items() for line in (op, *rules)]
-    return [textwrap.fill(line, width, subsequent_indent="    ") for line in every]
-
-
 class _Rows:
-    def __init__(self, record: Record, times: bool) -> None:
-        self.record, self.times = record, times
+    def __init__(self, record: Record) -> None:
+        self.record = record
         facts = [record.entries[i].value_facts for i in record.forward]
         self.values = Scale.around(one.rms for one in facts if one is not None)
         self.scale = Scale.around(record.gradient_range)
@@ -105,7 +86,6 @@ class _Rows:
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
             words.counted(entry.flops) if entry.flops is not None else "",
             words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
-            self._time(entry.seconds),
             words.sized(facts.rms) if facts else "", bar(facts.rms if facts else None, self.values),
             paint("alarm", "NaN or ∞") if broken else entry.note,
         ]  # fmt: skip
@@ -116,7 +96,7 @@ class _Rows:
         gains = {f"{'▸' * edge.on_way}{words.gain(edge.gain)}" for edge in sent if edge.on_way}
         return [
             str(number), words.one_line(entry.path), entry.op, ", ".join(names),
-            words.shaped(entry.shape), self._time(entry.backward_seconds or 0.0),
+            words.shaped(entry.shape),
             *self._gradient(entry, next(iter(gains), "")),
         ]  # fmt: skip
 
@@ -153,11 +133,6 @@ class _Rows:
             bar(size, self.scale),
             paint(alarm, " ".join(filter(None, [mark, note]))),
         ]
-
-    def _time(self, seconds: float) -> str:
-        if not self.times:
-            return ""
-        return f"{seconds * 1e6:.0f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
 
 
 # ---------------------------------------------------------------- hand-derived steps

@@ -34,13 +34,6 @@ def test_gains_stand_on_the_way_of_the_loss_alone():
     assert text.count("▸×") == len(on_way)
 
 
-def test_times_and_words_are_shown_if_asked_for():
-    t = attention()
-    assert "µs" not in t.table(200)
-    assert "µs" in table(t.record, 200, times=True) or "ms" in table(t.record, 200, times=True)
-    assert "back to x: " in table(t.record, 200, said=True)
-
-
 def test_checks_list_each_gradient_and_its_difference():
     checks = attention().check()
     text = checks_table(checks, 120)
