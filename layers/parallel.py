@@ -138,7 +138,8 @@ def _part(layer: Module, ranks: Ranks) -> Module:
 
 
 def _share_heads(layer: MultiHeadAttention, ranks: Ranks) -> None:
-    h, h_kv, p = layer.n_heads, layer.n_kv_heads, ranks.size
+    h, h_kv = layer.n_heads, layer.n_kv_heads
+    p = ranks.size
     if h % p or h_kv % p:
         groups = "" if h == h_kv else f" and {h_kv} key-value heads"
         raise ArgumentError(

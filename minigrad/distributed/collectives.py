@@ -92,7 +92,7 @@ def all_reduce(x, ranks=None):
 
 @all_reduce.vjp("x")
 def _(g, ranks):
-    """The sum is used alike, so its gradient is the same on every rank: each entry's own."""
+    """The sum is used alike, so its gradient is the same on every rank: it is each one's own."""
     return copy_to_ranks(g, ranks)
 
 
@@ -118,7 +118,7 @@ def copy_to_ranks(x, ranks=None):
 
 @copy_to_ranks.vjp("x")
 def _(g, ranks):
-    """Each rank used the copy in its own way, so what they send back is added up."""
+    """The gradients of all ranks are added up, for each used the copy in its own way."""
     return all_reduce(g, ranks)
 
 
@@ -171,7 +171,7 @@ def split_to_ranks(x, ranks=None, axis=0):
 
 @split_to_ranks.vjp("x")
 def _(g, ranks, axis):
-    """Each rank knows the gradient of its part."""
+    """Each rank knows the gradient of its part; joined they are that of the whole."""
     return all_gather(g, ranks, axis)
 
 
@@ -196,7 +196,7 @@ def reduce_scatter(x, ranks=None, axis=0):
 
 @reduce_scatter.vjp("x")
 def _(g, ranks, axis):
-    """Every rank's entry went into the sum, whose parts the ranks have."""
+    """The gradient of the sum is each rank's own, and its parts are joined."""
     return all_gather(g, ranks, axis, True)
 
 
@@ -223,7 +223,7 @@ def broadcast(x, ranks=None, root=0):
 
 @broadcast.vjp("x")
 def _(g, ranks, root):
-    """The root's array is every rank's; what the others had is not used."""
+    """The gradients of all ranks are added up for the root, whose array it was."""
     return reduce(g, ranks, root)
 
 
@@ -248,5 +248,5 @@ def reduce(x, ranks=None, root=0):
 
 @reduce.vjp("x")
 def _(g, ranks, root):
-    """The sum is the root's alone, and so is its gradient."""
+    """The gradient is that of the root, which alone has the sum."""
     return broadcast(g, ranks, root)

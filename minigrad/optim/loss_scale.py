@@ -56,7 +56,9 @@ class LossScale:
                 "LossScale: 1 <= scale <= largest and interval >= 1 must hold, "
                 f"got scale={scale}, largest={largest}, interval={interval}"
             )
-        self.optimizer, self.interval, self.largest = optimizer, interval, largest
+        self.optimizer = optimizer
+        self.interval = interval
+        self.largest = largest
         self.skipped = self._good = 0
         self._unscaled = False
         self._seed = Tensor(np.array(scale, np.float32))

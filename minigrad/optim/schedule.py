@@ -47,7 +47,9 @@ class Schedule:
             raise DTypeError(f"schedule: optimizer must be one of minigrad.optim, {what}")
         if warmup < 0:
             raise ArgumentError(f"schedule: warmup must be at least 0, got {warmup}")
-        self.optimizer, self.factor, self.warmup = optimizer, factor, warmup
+        self.optimizer = optimizer
+        self.factor = factor
+        self.warmup = warmup
         self.lr, self.steps = optimizer.lr, 0
         optimizer.lr = self.lr_at(0)
 
