@@ -33,7 +33,7 @@ def run(*program, status=0):
     return text
 
 
-CLAIMS = ["values", "gradients", "split_layers", "training"]
+CLAIMS = ["values", "gradients", "split_layers", "training", "compiled"]
 
 
 def test_values_gradients_split_layers_and_training_are_those_of_one_process():
