@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .autodiff import grad_or_zeros
 from .engine.context import enable_grad, no_grad, observe
-from .engine.errors import DTypeError, GradcheckError, GradientError, MinigradError
+from .engine.errors import DTypeError, GradcheckError, GradientError
 from .engine.observer import Observer
 from .engine.op import Op
 from .engine.tensor import Tensor
@@ -235,24 +235,27 @@ def check_rules(
     >>> wrong.ok, wrong.where, round(wrong.difference, 3)
     (False, 'x', 0.005)
     """
+    if not all(np.isfinite(array).all() for array in (g, *sent.values())):
+        return Comparison(why="not finite")
     kernel = _kernel(op, settings)
-    try:
-        with np.errstate(all="ignore"):
-            if not all(np.isfinite(array).all() for array in (g, *sent.values())):
-                return Comparison(why="not finite")
-            kinks = _at_kinks(op, inputs, settings, kernel(list(inputs)))
-            if kinks is not None:
-                g = np.where(kinks, 0, g)
-                if not g.any():
-                    return Comparison(why="at kinks, where there is no derivative")
-                sent = _sent(op, inputs, settings, g, list(sent))
+    with np.errstate(all="ignore"):
+        kinks = _at_kinks(op, inputs, settings, kernel(list(inputs)))
+        if kinks is not None:
+            g = np.where(kinks, 0, g)
+            if not g.any():
+                return Comparison(why="at kinks, where there is no derivative")
+            sent = _sent(op, inputs, settings, g, list(sent))
+        try:
             found = [_step(op, kernel, inputs, g, i, c, seed) for i, c in sent.items()]
-    except (ValueError, TypeError, IndexError, ArithmeticError, MinigradError) as error:
-        why = f"{op.name} refused other arguments: {error}"  # such as lie beside x
-        return Comparison(why=why.splitlines()[0])
+        except _RefusedError as error:
+            return Comparison(why=f"{op.name} refused other arguments: {error}")
     wrong = [one for one in found if not one.ok and not one.why]
     measured = wrong or [one for one in found if one.ok] or found
     return max(measured, key=lambda one: one.difference / (one.tolerance or 1.0))
+
+
+class _RefusedError(Exception):
+    """A user's kernel does not take what lies beside its inputs."""
 
 
 def _kernel(op: Op, settings: Sequence[Any]) -> Callable[[list[Any]], Array]:
@@ -260,7 +263,10 @@ def _kernel(op: Op, settings: Sequence[Any]) -> Callable[[list[Any]], Array]:
 
     def run(inputs: list[Any]) -> Array:
         drawn = [deepcopy(x) if isinstance(x, np.random.Generator) else x for x in settings]
-        out = op.flat(op.kernel)(*inputs, *drawn)
+        try:
+            out = op.flat(op.kernel)(*inputs, *drawn)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise _RefusedError(str(error).partition("\n")[0]) from error
         return np.asarray(out[0] if op.auxiliary else out)
 
     return run
