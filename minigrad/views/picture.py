@@ -119,7 +119,7 @@ class Dot:
     def _meanings(self) -> str:
         """What lines and signs mean, of those that there are."""
         boxes, lines = self.plan.boxes, self.plan.lines
-        said = ["grey ↓ values"]
+        said = ["grey dots ↓ values"]
         said += ["coloured ⇡ gradients, wider is larger"] if self.plan.record.backward else []
         said += (
             ["Σ: gradients add (agreement 1: they point one way)"]
@@ -333,8 +333,6 @@ class Dot:
                 "arrowtail": "normal",
                 "color": f"{t.line}:{GAP}:{strength['color']}",
             }
-        if line.source.idle:
-            look["style"] = "dashed"
         if line.step:  # from the end of a block back to its beginning
             look |= {"constraint": "false", "tailport": "e", "headport": "e"}
         rows = [_text(f" {line.said} ", t.muted, SMALL)] if line.said else []
@@ -466,8 +464,10 @@ _BESIDE = re.compile(  # the gap, and an arrow that has its colour in place of t
 def titled(svg: str, dot: Dot) -> str:
     """The SVG element alone, with a title for each part, and value lines as thin as can be."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    thin = re.compile(rf'stroke="{dot.theme.line}" stroke-width="[\d.]+"')
-    svg = thin.sub(f'stroke="{dot.theme.line}" stroke-width="1"', svg)
+    line = dot.theme.line
+    svg = re.sub(rf'stroke="{line}" stroke-width="[\d.]+"', f'stroke="{line}"', svg)
+    values = f'<path fill="none" stroke="{line}"'
+    svg = svg.replace(values, f'{values} stroke-dasharray="2,2"')
     titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
     svg = _BESIDE.sub(r'\1<polygon fill="\2" stroke="\2"', svg)
     return _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)

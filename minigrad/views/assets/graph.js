@@ -162,7 +162,7 @@ function showCrumbs() {
   const entry = current();
   const closed = entry && state.picture.closed[boxIdOf(entry, state.picture)];
   const inner = pictures.has(closed) && link(`open ${closed.split("/").at(-1)} ⏎`, () => open(closed));
-  const note = state.picture.note && el("span.muted", state.picture.note);
+  const note = state.picture.note && el("span.muted", state.picture.note.split(";")[0]);
   const sizes = el("span.sizes", button("−", () => zoom(1 / 1.2), { "aria-label": "Smaller" }), button("+", () => zoom(1.2), { "aria-label": "Larger" }),
     button("Fit", () => { scaled = scaled === "all" ? "whole" : "all"; fit(); }, { title: "All of it, or so that it can be read (0)" }));
   byId("crumbs").replaceChildren(el("ol.way", items), ...[inner, note, sizes].filter(Boolean));

@@ -164,7 +164,7 @@ function begin(keep) {
   byId("tabs").replaceChildren(...tabs.map(([name, text, sign]) => button([text, tick(sign && ` ${sign}`)], () => showTab(name), { "data-tab": name })));
   if (shown.named && shown.attention.length) state.tab = "attention";
   byId("legend").replaceChildren(el("span", "gradient rms ", shown.scale[0]), el("span.swatches", count(8).map((i) => el(`i.bin${i}`))), el("span", shown.scale[2]),
-    el("span.muted", "grey ↓ values, coloured ⇡ gradients"));
+    el("span.muted", "grey dots ↓ values, coloured ⇡ gradients"));
   byId("keys").replaceChildren(...Object.values(KEYS).filter(([sign]) => sign).flatMap(([sign, text]) => [el("dt", el("kbd", sign)), el("dd", text)]));
   const acts = { first: () => go(0), previous: step1(-1), next: step1(1), play: () => play(!state.playing), back: KEYS.b[2], find: KEYS["/"][2], theme: otherTheme, "keys-open": KEYS["?"][2] };
   for (const [id, act] of Object.entries(acts)) byId(id).onclick = act;
