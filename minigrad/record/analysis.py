@@ -8,14 +8,14 @@ shrinks nothing), where entries were picked, and where it reaches a parameter (w
 many terms are summed).
 
 A gradient that is zero in theory consists of rounding, and does not vanish. To find such gradients
-a value is moved in a random direction, and the ops that it reaches are run again. If every path
+a value is moved, and the ops that it reaches are run again. If every path
 ends at an op whose result does not move, the gradient is zero because of those ops.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from math import isfinite
 from typing import Any
@@ -141,6 +141,8 @@ def _measure_reach(record: RecordData, entry: Entry) -> None:
     entry.reach = entry.via = None
     ways: list[tuple[Edge, float]] = []
     for edge in record.uses(entry):
+        if edge.contribution is entry.gradient:
+            edge._facts = entry.gradient_facts
         edge.gain = None if edge.contribution is None else _gain(record, edge)
         before = record.entries[edge.target].reach
         if edge.gain is not None and before is not None and isfinite(found := before * edge.gain):
@@ -246,17 +248,19 @@ def _why_zero(record: RecordData, entry: Entry) -> str:
 def _why_unseen(record: RecordData, leaf: Entry) -> str:
     """The ops whose results do not move with it, in words; empty if it is seen, or unknown."""
     rng = np.random.default_rng(leaf.id)
-    moves: dict[int, Array] = {leaf.id: rng.uniform(0.5, 1.5, leaf.shape)}
+
+    def drawn(shape: tuple[int, ...]) -> Array:
+        return (rng.random(shape, np.float32) + np.float32(0.5)).astype(leaf.dtype, copy=False)
+
+    moves = {leaf.id: drawn(leaf.shape)}
     still: list[str] = []
     waiting, seen = [leaf.id], {leaf.id}
     while waiting:
         one = record.entries[min(waiting)]  # all that it was computed from has a smaller number
         waiting.remove(one.id)
         if one.id != leaf.id:
-            other: dict[int, Any] = {
-                i: rng.uniform(0.5, 1.5, m.shape) * rms(m) for i, m in moves.items()
-            }
-            move, usual = (_move(record, one, way) for way in (moves, other))
+            others = {i: drawn(m.shape) * m.dtype.type(rms(m)) for i, m in moves.items()}
+            move, usual = _move(record, one, moves), _move(record, one, others)
             if move is None or usual is None or not rms(usual) or len(moves) > MOST_RERUNS:
                 return ""
             if rms(move) <= STILL * np.finfo(one.dtype).eps * rms(usual):
@@ -271,24 +275,19 @@ def _why_unseen(record: RecordData, leaf: Entry) -> str:
     return ", ".join(f"{op} does not see it" for op in dict.fromkeys(still))
 
 
-def _move(record: RecordData, entry: Entry, moves: Mapping[int, Any]) -> Array | None:
-    """How an op's result moves with its inputs; None if its kernel refuses what lies beside
-    them."""
+def _move(record: RecordData, entry: Entry, moves: dict[int, Array]) -> Array | None:
+    """By how much an op's result moves with its inputs; None if its kernel refuses them."""
     op, inputs = registry[entry.op], arguments(record, entry)
-    toward = {e.input: moves[e.source] for e in record.into(entry) if e.source in moves}
-    step = 1e-20j if op.analytic else 1e-6
-
-    def result(scale: complex) -> Array:
-        moved = [x + scale * toward[name] if name in toward else x for name, x in inputs.items()]
-        out = op.flat(op.kernel)(*moved, *map(deepcopy, entry.settings.values()))
-        return np.asarray(out[0] if op.auxiliary else out)
-
+    by = {e.input: moves[e.source] for e in record.into(entry) if e.source in moves}
+    moved = [x + by[name] if name in by else x for name, x in inputs.items()]
+    if entry.value is None or np.dtype(entry.dtype).itemsize < 4 or not op.analytic:
+        return None  # a kink may lie beside it
     try:
         with np.errstate(all="ignore"):
-            change = result(step).imag if op.analytic else result(step) - result(0.0)
+            out = op.flat(op.kernel)(*moved, *map(deepcopy, entry.settings.values()))
+            return np.nan_to_num((out[0] if op.auxiliary else out) - entry.value)
     except EXPLAINED:
         return None
-    return np.nan_to_num(change / abs(step))
 
 
 # ---------------------------------------------------------------- modules
