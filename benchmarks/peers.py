@@ -162,6 +162,12 @@ class Minigrad(Peer):
 
         return self._step(leaves, train)
 
+    def _attend(self, Q: Any, K: Any, V: Any, mask: Any) -> Any:
+        mg = self.mg
+        if self.method == "tiled":
+            return mg.tiled_attention(Q, K, V, mask)
+        return mg.softmax(mg.mask_add(mg.scale(Q @ K.mT, Q.shape[-1] ** -0.5), mask)) @ V
+
     def gpt(self, case: Gpt, inputs: Inputs) -> Step:
         mg, given = self.mg, inputs.given
         p = {k: mg.tensor(v.copy(), requires_grad=True) for k, v in inputs.leaves.items()}
@@ -174,9 +180,7 @@ class Minigrad(Peer):
                 y = mg.layer_norm(x, p[f"{i}.ln1.weight"], p[f"{i}.ln1.bias"])
                 y = y @ p[f"{i}.W_QKV"] + p[f"{i}.b_QKV"]  # (B, n, 3 d)
                 QKV = y.reshape((B, n, 3, h, d // h)).transpose((2, 0, 3, 1, 4))
-                O = mg.scaled_dot_product_attention(
-                    QKV[0], QKV[1], QKV[2], given["mask"], method=self.method
-                )  # (B, h, n, d / h)
+                O = self._attend(QKV[0], QKV[1], QKV[2], given["mask"])  # (B, h, n, d / h)
                 C = O.transpose((0, 2, 1, 3)).reshape((B, n, d))
                 x = x + C @ p[f"{i}.W_O"] + p[f"{i}.b_O"]
                 y = mg.layer_norm(x, p[f"{i}.ln2.weight"], p[f"{i}.ln2.bias"])

@@ -168,7 +168,7 @@ _EVERY = [
     SingleOp(
         "attention",
         ((4, 8, 256, 64),) * 3,
-        _call("scaled_dot_product_attention"),
+        _call("tiled_attention"),
         functional("scaled_dot_product_attention"),
     ),
 ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from dataclasses import dataclass
+from functools import reduce
 from operator import and_
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad import mask_rules
 from minigrad.errors import ArgumentError
 
 from .masks import Mask, MaskRule, Positions, fit, joined
@@ -38,32 +37,22 @@ def in_tiles(
     M = joined(i, j, *[mask for mask in masks if not (isinstance(mask, MaskRule) and in_order)])
     if M is not None:
         M = fit(M, (*Q.shape[:-1], K.shape[-2]))
-    rule = _of_blocks(reduce(and_, rules), i[0], j[0]) if rules else None
-    O = mg.scaled_dot_product_attention(Q, K, V, M, rule=rule, method="tiled")
+    rule = _From(reduce(and_, rules), int(i[0]), int(j[0])) if rules else None
+    O = mg.tiled_attention(Q, K, V, M, rule)
     return O.named("O"), None, M
 
 
-class _Blocks(mask_rules.MaskRule):
-    """A rule as the tiles ask for it, block by block."""
+@dataclass(frozen=True)
+class _From:
+    """A rule for queries and keys of which the first ones are at positions i and j."""
 
-    relative = False
+    rule: MaskRule
+    i: int
+    j: int
 
-    def __init__(self, rule: MaskRule, i: int, j: int) -> None:
-        self.rule = rule
-        self.i, self.j = i, j  # the first positions
-        self.known: dict[tuple[int, ...], Any] = {}
+    @property
+    def tex(self) -> str:
+        return self.rule.tex
 
-    def entries(self, rows: slice, keys: slice) -> NDArray[np.bool_]:
-        i = self.i + np.arange(rows.start, rows.stop)
-        j = self.j + np.arange(keys.start, keys.stop)
-        return np.asarray(self.rule(i[:, None], j))
-
-    def within(self, rows: slice, keys: slice) -> Any:
-        block = rows.start, rows.stop, keys.start, keys.stop
-        if block not in self.known:
-            seen = self.entries(rows, keys)
-            self.known[block] = bool(seen.all()) or (self if seen.any() else False)
-        return self.known[block]
-
-
-_of_blocks = lru_cache(_Blocks)  # equal rules must be the same one, for tiles keep their plan
+    def __call__(self, i: Positions, j: Positions) -> Any:
+        return self.rule(i + self.i, j + self.j)

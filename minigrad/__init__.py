@@ -21,7 +21,6 @@ from .engine.creation import ones as ones
 from .engine.creation import tensor as tensor
 from .engine.creation import zeros as zeros
 from .engine.errors import CompileWarning as CompileWarning
-from .engine.errors import MaskWarning as MaskWarning
 from .engine.op import op as op
 from .engine.tensor import Tensor as Tensor
 from .extend import *
@@ -29,15 +28,12 @@ from .lazy_imports import in_a_notebook as _in_a_notebook
 from .lazy_imports import lazy_imports as _lazy_imports
 from .lazy_imports import public_names as _public_names
 from .ops import *
-from .ops import mask_rules as mask_rules
-from .ops import masks as masks
 
 if TYPE_CHECKING:
     from . import data as data
     from . import optim as optim
     from .check import *
     from .fast.compiler import compile as compile
-    from .fast.tiles import tiled_attention as tiled_attention
     from .playing import *
     from .record.replace import replace as replace
     from .saving import *
@@ -59,13 +55,10 @@ _LATER = {
     "watching": "watch",
     "fast.compiler": "compile",
 }
-_UNLISTED = {
-    "fast.tiles": "attend_block attend_block_backward tiled_attention",
-}
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER, without=extend.__all__)
-    __all__ += ["data", "errors", "extend", "mask_rules", "masks", "optim"]
+    __all__ += ["data", "errors", "extend", "optim"]
 
 
 Tensor._repr_mimebundle_ = _in_a_notebook("tensor_bundle")
-__getattr__, __dir__ = _lazy_imports(__name__, _LATER | _UNLISTED)
+__getattr__, __dir__ = _lazy_imports(__name__, _LATER)

@@ -17,12 +17,10 @@ from .engine.listener import (
 )
 from .engine.op import Op, call, registry
 from .engine.tensor import is_marked_parameter, mark_parameter
-from .ops.attention import attention_method
 
 __all__ = [
     "Listener",
     "Op",
-    "attention_method",
     "call",
     "clear_gradients",
     "expect_gradients",

@@ -1,181 +1,145 @@
-"""Attention step by step, to look inside, or as a faster method computes it; its own two ops."""
+"""Attention as one node whose memory grows with n, in blocks of queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod, sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..engine.errors import ArgumentError, GradientError, ShapeError
-from ..engine.listener import mark_constant
-from ..engine.refusals import explained
-from ..engine.tensor import SameArray, Tensor, TensorOrArray
-from .arithmetic import scale
-from .dtypes import as_array
-from .mask_rules import MaskRule
-from .masks import check_meaning, mask_add
-from .products import matmul
-from .shape import swapaxes
+from ..engine.errors import ShapeError
+from ..engine.op import Call, call, op
+from .masks import mask_add
 from .softmax import softmax
 
-__all__ = ["scaled_dot_product_attention"]
+__all__ = ["tiled_attention"]
+
+SCORES = 1 << 18  # so many are held at a time, if a block of one query has no more
 
 
-# ---------------------------------------------------------------- scaled dot-product attention
+def _samples(rng: np.random.Generator) -> Iterator[Call]:
+    def draw(*shapes: tuple[int, ...]) -> list[Any]:
+        return [rng.uniform(-1, 1, shape) for shape in shapes]
+
+    nowhere = np.tri(3, 7, 2, dtype=bool)
+    nowhere[1] = False  # the second query sees no key
+    padding = np.where(rng.uniform(size=(2, 1, 7)) < 0.6, 0.5, -np.inf)
+    yield call(*draw((2, 3, 5), (2, 7, 5), (2, 7, 2)))
+    yield call(*draw((2, 3, 5), (2, 7, 5), (2, 7, 2)), nowhere)
+    yield call(*draw((2, 3, 5), (2, 7, 5), (2, 7, 2)), padding)
+    yield call(*draw((5, 3), (5, 3), (5, 2)), rule=np.greater_equal)
+    yield call(*draw((2, 2, 3, 2), (2, 1, 5, 2), (2, 1, 5, 3)))
+    yield call(*draw((0, 5), (3, 5), (3, 2)))
+    yield call(*draw((3, 5), (0, 5), (0, 2)))
 
 
-_CALL = "scaled_dot_product_attention(q, k, v, mask)"
+def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | None:
+    """The rule of attention that the shapes break, in words."""
+    shapes = [np.shape(x) for x in (q, k, v)]
+    if min(map(len, shapes)) < 2:
+        return f"q, k and v need two axes or more, got {shapes}"
+    (*_, n, d_q), (*_, m, d_k), (*_, m_v, _) = shapes
+    if d_q != d_k:
+        return f"q and k must have last axes of the same length, got {d_q} != {d_k}"
+    if m != m_v:
+        return f"k and v must have as many rows, got {m} != {m_v}"
+    last = zip(np.shape(mask)[::-1], (m, n), strict=False)
+    if any(size not in (1, full) for size, full in last):
+        return f"mask must broadcast to (..., {n}, {m}), got {np.shape(mask)}"
+    try:
+        leading(q, k, v, mask)
+    except ValueError:
+        return "leading axes must broadcast"
+    return None
 
 
-@explained
-def scaled_dot_product_attention(
-    q: SameArray,
-    k: TensorOrArray,
-    v: TensorOrArray,
-    mask: TensorOrArray | None = None,
-    *,
-    is_causal: bool = False,
-    scale: float | None = None,
-    method: str = "auto",
-    rule: MaskRule | None = None,
-) -> SameArray:
-    """Scaled dot-product attention: O = softmax(q kᵀ · scale + mask) v, and O alone.
+def leading(*operands: Any) -> tuple[int, ...]:
+    """The axes before the last two, as operands broadcast together; some may be None."""
+    return np.broadcast_shapes(*(np.shape(x)[:-2] for x in operands))
 
-    For O and the weights A, as texts have it, call its twin: O, A =
-    layers.scaled_dot_product_attention(Q, K, V). A Tensor from here refuses to be unpacked so.
+
+def _flops(q: Any, k: Any, v: Any, mask: Any) -> int:
+    """For each score 2 d_k, 5 for the softmax, and 2 d_v for the values."""
+    scores = prod(leading(q, k, v, mask)) * q.shape[-2] * k.shape[-2]
+    return int(scores * (2 * q.shape[-1] + 5 + 2 * v.shape[-1]))
+
+
+def _with_weights(formula: str) -> Callable[..., str]:
+    """A formula, and what A and S̄ in it are; 1/√d_k is d."""
+
+    def tex(q: Any) -> str:
+        d = rf"\tfrac{{1}}{{\sqrt{{{q.shape[-1]}}}}}"
+        terms = r", \quad A = \operatorname{softmax}(d\, <q> <k>^\top + <mask> + <rule>)"
+        if r"\bar S" in formula:
+            back = r"<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>)"
+            terms = rf", \quad \bar S = A \odot ({back})" + terms
+        return f"{formula}{terms}".replace(r"d\,", rf"{d}\,")
+
+    return tex
+
+
+@op(
+    tex=_with_weights("A <v>"),
+    vjp_tex={
+        "q": _with_weights(r"d\, \bar S <k>"),
+        "k": _with_weights(r"d\, \bar S^\top <q>"),
+        "v": _with_weights(r"A^\top <g>"),
+    },
+    flops=_flops,
+    samples=_samples,
+    requires=misfit,
+)
+def tiled_attention(q, k, v, mask=None, rule=None):
+    """Averages values by how well queries meet keys, in blocks: softmax(q kᵀ/√d_k + mask) v.
+
+    The (n, m) scores are never whole: its memory grows with n, and the rule makes them again. A
+    query that sees no key gets zeros.
 
     Args:
-        mask: boolean (True = may attend) or floats to add, broadcastable to (..., n, m).
-        is_causal: query i sees keys j ≤ i only (on top of the mask).
-        scale: 1/√d_k unless given.
-        method: "exact" records every step; "tiled" is one node, in memory that grows with n, and
-            skips what the mask closes; "auto" takes the faster one (see `attention_method`). They
-            agree to rounding.
-        rule: a mask as a rule (see minigrad.ops.mask_rules), on top of the mask: in tiles there is
-            no (n, m) array then. It may also be given as the mask.
-    Shapes: q (..., n, d_k), k (..., m, d_k), v (..., m, d_v) → (..., n, d_v)
-    Raises: ShapeError where these do not fit, or a mask (n, m) could be (B, m);
-        ArgumentError for an unknown method; GradientError for "tiled" with a mask that requires a
-        gradient.
-    Source: Vaswani et al. 2017, eq. (1), arXiv:1706.03762.
+        mask: boolean (True = may attend) or floats to add, broadcastable to (..., n, m); no
+            gradient flows into it.
+        rule: a mask as a function of positions, on top of the mask: rule(i, j) says of queries at i
+            (n, 1) and keys at j (m,), counted from 0, which see which.
+    Shapes: q (..., n, d_k), k (..., m, d_k), v (..., m, d_v) → (..., n, d_v); leading axes
+        broadcast.
+    Raises: ShapeError where these do not fit; ArgumentError if the mask holds NaN or +inf.
+    Source: Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135.
 
-    >>> q = k = v = np.eye(3)[None]
-    >>> scaled_dot_product_attention(q, k, v, is_causal=True)[0, 0]
+    >>> q = k = v = np.eye(3)
+    >>> tiled_attention(q, k, v, rule=lambda i, j: j <= i)[0]
     array([1., 0., 0.])
     """
-    q = as_array(q)
-    k = as_array(k)
-    v = as_array(v)
-    if q.ndim < 2 or k.ndim < 2:
-        raise ShapeError(f"{_CALL}: q and k need at least two axes, got {q.ndim} and {k.ndim}")
-    if isinstance(mask, MaskRule):
-        mask, rule = None, mask if rule is None else mask & rule
-    if mask is not None:
-        check_meaning(_CALL, mask, np.shape(q)[:-2], np.shape(q)[-2], np.shape(k)[-2])
-    if method == "auto":
-        method = _method_for(q, k, v, mask)
-    if method == "exact":
-        A = attention_weights(q, k, mask, is_causal, scale, rule)  # (..., n, m)
-        return _named(matmul(A, v))  # (..., n, d_v)
-    faster = _find(method)
-    if _needs(mask):
-        raise GradientError(
-            f'scaled_dot_product_attention: no gradient flows into the mask with method="{method}"'
-            '; use "exact", or pass mask.detach()'
-        )
-    return _named(faster.attend(q, k, v, mask, is_causal=is_causal, scale=scale, rule=rule))
+    if broken := misfit(q, k, v, mask):
+        raise ShapeError(broken)
+    parts = [np.matmul(A, v) for _, A in weights_by_blocks(q, k, v, mask, rule)]
+    return np.concatenate(parts, axis=-2)
 
 
-def attention_weights(
-    q: TensorOrArray,
-    k: TensorOrArray,
-    mask: TensorOrArray | None,
-    is_causal: bool,
-    scale_by: float | None,
-    rule: MaskRule | None = None,
-) -> Any:
-    """A = softmax(q kᵀ · scale + mask), each step an op: (..., n, m)."""
-    scale_by = 1 / sqrt(q.shape[-1]) if scale_by is None else scale_by
-    S = scale(matmul(q, swapaxes(k, -1, -2)), scale_by)
-    n, m = S.shape[-2:]
-    if is_causal:
-        S = mask_add(S, mark_constant(np.tri(n, m, dtype=bool)))
-    if rule is not None:
-        S = mask_add(S, mark_constant(rule.array(n, m)))
-    if mask is not None:
-        S = mask_add(S, mask)
-    return softmax(S)
+def weights_by_blocks(q, k, v, mask, rule):
+    """Some queries, as a slice, and their weights A; until all had their turn."""
+    (n, d_k), m = q.shape[-2:], k.shape[-2]
+    step = max(1, SCORES // max(1, m * prod(leading(q, k, v, mask))))
+    for start in range(0, max(n, 1), step):
+        rows = slice(start, min(start + step, n))
+        S = np.matmul(q[..., rows, :], k.mT) * (1 / sqrt(d_k))  # (..., rows, m)
+        if rule is not None:
+            S = mask_add(S, np.asarray(rule(np.arange(n)[rows, None], np.arange(m))))
+        if mask is not None:
+            each = np.ndim(mask) > 1 and np.shape(mask)[-2] > 1
+            S = mask_add(S, np.asarray(mask)[..., rows, :] if each else mask)
+        yield rows, softmax(S)
 
 
-# ---------------------------------------------------------------- which method runs
-
-
-class Method(NamedTuple):
-    """A faster way to compute attention, declared by minigrad/fast.
-
-    attend: (q, k, v, mask, is_causal=, scale=, rule=) → O.
-    is_faster: whether "auto" takes it, by the number of scores.
-    form: the name of what runs, by the number of scores.
-    """
-
-    attend: Callable[..., Any]
-    is_faster: Callable[[int], bool]
-    form: Callable[[int], str]
-
-
-METHODS: dict[str, Method] = {}  # all but "exact"; the module that declares one adds it
-
-
-def attention_method(
-    heads: int, n: int, m: int, mask: TensorOrArray | None = None, method: str = "auto"
-) -> str:
-    """The name of the method that runs, for so many heads in the whole batch, n queries and m keys.
-
-    "auto" takes "tiled" where it is faster, but "exact" for a mask that requires a gradient. Who
-    listens makes no difference: a trace shows, and `compile` writes, what runs without them.
-    "tiled" itself comes to "one tile" where there are few scores: BLAS then keeps its own threads.
-
-    >>> attention_method(8, 128, 128)
-    'exact'
-    """
-    scores = heads * n * m
-    if method == "exact":
-        return method
-    if method == "auto":
-        faster = [name for name, one in METHODS.items() if one.is_faster(scores)]
-        return faster[0] if faster and not _needs(mask) else "exact"
-    return _find(method).form(scores)
-
-
-def _find(method: str) -> Method:
-    if method in METHODS:
-        return METHODS[method]
-    if method == "tiled":
-        raise ArgumentError(
-            'scaled_dot_product_attention: method="tiled" is part of minigrad/fast, which is '
-            'missing or turned off by MINIGRAD_FAST=0; use "exact" or "auto"'
-        )
-    raise ArgumentError(
-        f'scaled_dot_product_attention: method must be "auto", "exact" or "tiled", got {method!r}'
-    )
-
-
-def _method_for(
-    q: TensorOrArray, k: TensorOrArray, v: TensorOrArray, mask: TensorOrArray | None
-) -> str:
-    shapes = [np.shape(x) for x in (q, k, v)]
-    try:
-        heads = prod(np.broadcast_shapes(*(shape[:-2] for shape in shapes)))
-        return attention_method(heads, shapes[0][-2], shapes[1][-2], mask)
-    except (ValueError, IndexError):  # the op says what is wrong
-        return "exact"
-
-
-def _named(O: Any) -> Any:
-    return O.named("O") if isinstance(O, Tensor) else O
-
-
-def _needs(x: TensorOrArray | None) -> bool:
-    return isinstance(x, Tensor) and x.requires_grad
+@tiled_attention.vjp("q", "k", "v")
+def _(g, q, k, v, mask, rule):
+    """The gradients of the average, the softmax and the products, block by block."""
+    dq, dk, dv = [], 0, 0
+    for rows, A in weights_by_blocks(q, k, v, mask, rule):
+        G = g[..., rows, :]
+        dA = np.matmul(G, v.mT)
+        dS = A * (dA - np.sum(dA * A, axis=-1, keepdims=True)) * (1 / sqrt(q.shape[-1]))
+        dq.append(np.matmul(dS, k))
+        dk = dk + np.matmul(dS.mT, q[..., rows, :])
+        dv = dv + np.matmul(A.mT, G)
+    return np.concatenate(dq, axis=-2), dk, dv

@@ -13,15 +13,14 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import Call, call, op
-from ..engine.tensor import Operand, SameArray, TensorOrArray
+from ..engine.tensor import Operand
 from . import reduce
-from .arithmetic import add, multiply
-from .dtypes import as_array, cast_back, floating, widen
+from .dtypes import cast_back, floating, widen
 from .notation import below
 from .samples import each_of_x
 from .shape import reshape
 
-__all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
+__all__ = ["batch_norm", "layer_norm", "rms_norm"]
 
 
 def standardized(x, axes, eps, mean=None, var=None):
@@ -299,29 +298,3 @@ def _(g, x, mean, var, eps):
 def _(g):
     """The gradient of each channel is summed."""
     return reduce.sum(g, statistics_axes(g))
-
-
-def group_norm(
-    x: SameArray,
-    groups: int,
-    weight: TensorOrArray | None = None,
-    bias: TensorOrArray | None = None,
-    eps: float = 1e-5,
-) -> SameArray:
-    """Each example's channels in groups, each normalised as one row; then scaled by channel.
-
-    Args: groups: into how many the C channels are split. weight, bias: (C,) or None.
-    Shapes: x (N, C, …) → as x.  Raises: ArgumentError unless groups divides C; ShapeError.
-    Source: Wu & He 2018, arXiv:1803.08494.
-
-    >>> group_norm(np.array([[1.0, 3.0, 5.0, 5.0]]), 2, eps=0.0 + 1e-12).round(4)
-    array([[-1.,  1.,  0.,  0.]])
-    """
-    x = as_array(x)
-    check_channels(x, weight, bias)
-    if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
-        raise ArgumentError(f"group_norm: groups must divide C = {x.shape[1]}, got {groups}")
-    rows = reshape(x, (x.shape[0], groups, -1))
-    y = reshape(layer_norm(rows, None, None, eps), x.shape)
-    y = y if weight is None else multiply(y, by_channel(weight, x))
-    return y if bias is None else add(y, by_channel(bias, x))

@@ -197,8 +197,11 @@ def as_matrices(op, slots, name):
         if np.ndim(slots[left]) == 1:
             new[left], g = slots[left][None], None if g is None else np.expand_dims(g, -2)
         new["g"] = g
-    elif op.name == "mask_add" and slots["mask"].dtype == np.bool_:
+    elif getattr(slots.get("mask"), "dtype", None) == np.bool_ and "W_hh" not in slots:
         new["mask"] = np.where(slots["mask"], 0.0, -np.inf)
+    elif slots.get("rule") is not None:
+        i, j = np.ogrid[: slots["q"].shape[-2], : slots["k"].shape[-2]]
+        new["rule"] = np.where(slots["rule"](i, j), 0.0, -np.inf)
     elif op.name == "batch_norm":
         for k in ("weight", "bias", "mean", "var"):
             wide = (-1, *[1] * (slots["x"].ndim - 2))

@@ -6,18 +6,28 @@ afterwards. A rule never changes: what it says of each block is remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...engine.types import Array, DType
-from ...ops.mask_rules import MaskRule
 from ...ops.masks import check_mask
 
-__all__ = ["BLOCK_SIZE", "QUERY_ROWS", "TILE_KEYS", "Tile", "TileGrid", "rule_to_add", "to_add"]
+__all__ = [
+    "BLOCK_SIZE",
+    "QUERY_ROWS",
+    "TILE_KEYS",
+    "MaskRule",
+    "Tile",
+    "TileGrid",
+    "rule_to_add",
+    "to_add",
+]
+
+MaskRule: TypeAlias = Callable[[Any, Any], Any]  # which queries at i see which keys at j
 
 BLOCK_SIZE = 128  # queries and keys are skipped in squares of this size
 QUERY_ROWS = 256  # queries that are worked on at a time
@@ -54,8 +64,7 @@ class TileGrid:
     """The tiles of n queries over m keys under one mask, (n or 1, m) or None, and one rule or None;
     by blocks of QUERY_ROWS queries.
 
-    >>> from minigrad.ops.mask_rules import Causal
-    >>> TileGrid(512, 512, None, Causal()).entries == 10 * 128**2
+    >>> TileGrid(512, 512, None, np.greater_equal).entries == 10 * 128**2
     True
     """
 
@@ -121,16 +130,16 @@ def _flags_of_rule(rule: MaskRule | None, n: int, m: int) -> tuple[tuple[int, ..
     )
     if rule is None:
         return ((OPEN,) * len(keys),) * len(queries)
-    return tuple(tuple([_flag(rule.within(i, j)) for j in keys]) for i in queries)
+    return tuple([tuple(_flags_of_mask(entries(rule, i, slice(0, m)), ADD_RULE)) for i in queries])
 
 
-def _flag(found: MaskRule | bool) -> int:
-    if isinstance(found, bool):
-        return OPEN if found else CLOSED
-    return OPEN | ADD_RULE
+def entries(rule: MaskRule, rows: slice, keys: slice) -> Array:
+    """What a rule says of these queries and keys."""
+    seen = rule(np.arange(rows.start, rows.stop)[:, None], np.arange(keys.start, keys.stop))
+    return np.broadcast_to(seen, (rows.stop - rows.start, keys.stop - keys.start))
 
 
-def _flags_of_mask(mask: Array) -> list[int]:
+def _flags_of_mask(mask: Array, add: int = ADD_MASK) -> list[int]:
     """What is to be done at each block of keys, by the mask of one block of queries."""
     starts = range(0, mask.shape[-1], BLOCK_SIZE)
     least, greatest = mask.min(axis=0), mask.max(axis=0)
@@ -141,9 +150,7 @@ def _flags_of_mask(mask: Array) -> list[int]:
     all_open = np.minimum.reduceat(least, starts) == opened
     if mask.dtype != np.bool_:
         all_open &= np.maximum.reduceat(greatest, starts) == opened
-    flags: list[int] = np.where(
-        all_closed, CLOSED, np.where(all_open, OPEN, OPEN | ADD_MASK)
-    ).tolist()
+    flags: list[int] = np.where(all_closed, CLOSED, np.where(all_open, OPEN, OPEN | add)).tolist()
     return flags
 
 
@@ -203,15 +210,10 @@ def to_add(mask: Array, dtype: DType) -> Array:
 
 def rule_to_add(rule: MaskRule, rows: slice, keys: slice, dtype: DType) -> Array:
     """What a rule adds to the scores of a block, keys first: (keys, queries)."""
-    rule = found if isinstance(found := rule.within(rows, keys), MaskRule) else rule
-    if not rule.relative:
-        return to_add(rule.entries(rows, keys), dtype).T
-    first, count = rows.start - keys.start, keys.stop - keys.start
-    return _relative(rule, first, first + rows.stop - rows.start, count, dtype)
+    return _rule_to_add(rule, rows.start, rows.stop, keys.start, keys.stop, dtype)
 
 
 @lru_cache(16)
-def _relative(rule: MaskRule, first: int, last: int, keys: int, dtype: DType) -> Array:
-    """A relative rule's block, which is the same wherever queries and keys are as far apart."""
-    seen = rule.entries(slice(first, last), slice(0, keys))
+def _rule_to_add(rule: MaskRule, i: int, i_end: int, j: int, j_end: int, dtype: DType) -> Array:
+    seen = entries(rule, slice(i, i_end), slice(j, j_end))
     return np.ascontiguousarray(to_add(seen, dtype).T)

@@ -9,25 +9,19 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...engine.errors import DTypeError
 from ...engine.types import Array, DType
-from ...ops.mask_rules import Causal, MaskRule
+from ...ops.attention import leading
 from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import one_threaded_blas, run
-from .mask_tiles import QUERY_ROWS, TILE_KEYS, Tile, TileGrid
+from .mask_tiles import QUERY_ROWS, TILE_KEYS, MaskRule, Tile, TileGrid
 
 __all__ = [
     "HeadGroup",
     "Heads",
     "TileSchedule",
     "WorkTile",
-    "as_mask",
-    "as_rule",
-    "common_dtype",
-    "factor",
     "is_threaded",
-    "leading",
     "length",
     "on_threads",
     "within",
@@ -72,9 +66,8 @@ class TileSchedule:
         v: Array,
         mask: ArrayLike | None,
         rule: MaskRule | None,
-        scale: float | None,
     ) -> None:
-        self.dtype = common_dtype(q, k, v)
+        self.dtype = np.result_type(q, k, v)
         q, k, v = (_for_blas(x, self.dtype) for x in (q, k, v))
         self.n, self.d_k = q.shape[-2:]
         self.m, self.d_v = v.shape[-2:]
@@ -84,7 +77,7 @@ class TileSchedule:
         self.q, self.k, self.v = (np.broadcast_to(x, self.lead + x.shape[-2:]) for x in (q, k, v))
         extra = 0 if mask is None else len(self.lead) + 2 - mask.ndim
         self.mask: Any = None if mask is None else mask.reshape((1,) * extra + mask.shape)
-        self.rule, self.scale = rule, self.dtype.type(factor(scale, self.d_k))
+        self.rule, self.scale = rule, self.dtype.type(1 / sqrt(self.d_k))
         self.threads, self.stored = 1, 0
         self.grids: dict[tuple[int, ...], TileGrid] = {}
         self.groups: list[HeadGroup] = []
@@ -195,40 +188,11 @@ def is_threaded(q: Array, k: Array, v: Array) -> bool:
     return bool(heads * n * m * (d_k + d_v + EXP_WORK) >= LIMITS.threaded_work)
 
 
-def factor(scale: float | None, d_k: int) -> float:
-    """The scale of the scores: 1/√d_k unless given."""
-    return 1 / sqrt(d_k) if scale is None else float(scale)
-
-
-def leading(*operands: Any) -> tuple[int, ...]:
-    """The axes before the last two, as operands broadcast together; some may be None."""
-    shapes = {np.shape(x)[:-2] for x in operands}
-    return shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-
-
-def as_rule(is_causal: bool, rule: MaskRule | None) -> MaskRule | None:
-    """Causality and a rule as one rule."""
-    if rule is not None and not isinstance(rule, MaskRule):
-        raise DTypeError(f"rule must be one of minigrad.mask_rules, got {type(rule).__name__}")
-    if is_causal:
-        return Causal() if rule is None else Causal() & rule
-    return rule
-
-
-def common_dtype(*operands: ArrayLike) -> DType:
-    dtype = np.result_type(*operands)
-    if dtype.kind not in "fiub":
-        raise DTypeError(f"attention in tiles takes real numbers, got {dtype}")
-    return dtype if dtype.kind == "f" else np.dtype(np.float64)
-
-
 def as_mask(mask: ArrayLike) -> Array:
     """A mask of two axes or more."""
     mask = np.asarray(mask)
     if mask.dtype.kind not in "bf":
-        raise DTypeError(
-            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
-        )
+        check_mask(mask)  # raises
     return mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
 
 
