@@ -34,7 +34,7 @@ from .listener import Listener, notify
 from .op import PYTHON_NUMBERS, Op
 from .plan import FasterKernel, Plan
 from .refusals import EXPLAINED
-from .sparse import SparseGradient, dense
+from .sparse import dense
 from .types import Arguments, Array, DType, Gradient
 from .writes import OUR_PACKAGES, SourceLocation, next_number, writes
 
@@ -664,7 +664,7 @@ class _Sweep:
         rule_call: the gradient and the arrays that a rule was given, and all that it gave.
         """
         gradients, owned = self.gradients, self.owned
-        if part.__class__ is SparseGradient:
+        if hasattr(part, "onto"):
             gradients[edge] = part.onto(gradients.get(edge), in_place=edge in owned)
             owned.add(edge)
         elif edge not in gradients:

@@ -1,11 +1,11 @@
 """The ops, each one declaration. Importing them fills the registry and Tensor's operators.
 
-What a module's `__all__` lists is an op that the package offers; helpers are imported by name.
+What a module's `__all__` lists is an op that the package offers, or a function composed of ops;
+helpers are imported by name.
 """
 
-from typing import TYPE_CHECKING
+from types import ModuleType as _Module
 
-from ..lazy_imports import public_names as _public_names
 from .activations import *
 from .arithmetic import *
 from .attention import *
@@ -25,5 +25,8 @@ from .softmax import *
 # isort: split
 from . import operators as operators  # once all ops are declared
 
-if not TYPE_CHECKING:  # a checker follows the stars
-    __all__ = _public_names(__name__, {})
+__all__ = [
+    name
+    for name, value in [*globals().items()]
+    if name[0] != "_" and not isinstance(value, _Module)
+]

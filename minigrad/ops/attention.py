@@ -134,7 +134,8 @@ def weights_by_blocks(q, k, v, mask, rule):
 @tiled_attention.vjp("q", "k", "v")
 def _(g, q, k, v, mask, rule):
     """The gradients of the average, the softmax and the products, block by block."""
-    dq, dk, dv = [], 0, 0
+    dq: list[Any] = []
+    dk = dv = 0
     for rows, A in weights_by_blocks(q, k, v, mask, rule):
         G = g[..., rows, :]
         dA = np.matmul(G, v.mT)

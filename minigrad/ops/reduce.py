@@ -319,7 +319,8 @@ def min(x, axis: Axes = None, keepdims: bool = False):
 @min.vjp("x")
 def _(g, x, out, axis):
     """The gradient goes to the entry that was taken, and in even shares to equal ones."""
-    g, shape, found = widen_half(g), shape_with_ones(x.shape, axis), taken(x, out, axis)
+    g = widen_half(g)
+    shape, found = shape_with_ones(x.shape, axis), taken(x, out, axis)
     ties = np.sum(found, axis=axis, dtype=g.dtype).reshape(shape)
     return masked(g.reshape(shape) / ties, found)
 
