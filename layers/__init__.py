@@ -10,9 +10,8 @@ array([[1.  , 0.  , 0.  ],
        [0.33, 0.33, 0.33]])
 """
 
+import typing as _typing
 from types import ModuleType as _ModuleType
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import NoReturn as _NoReturn
 
 from minigrad.habits import missing as _missing
 
@@ -34,7 +33,7 @@ from .tiles import *
 from .transformer import *
 
 _NAMES = sorted(k for k, x in vars().items() if k[0] != "_" and not isinstance(x, _ModuleType))
-if not _TYPE_CHECKING:  # a checker follows the stars
+if not _typing.TYPE_CHECKING:  # a checker follows the stars
     __all__ = _NAMES
 
 
@@ -42,5 +41,5 @@ def __dir__() -> list[str]:
     return [*_NAMES]
 
 
-def __getattr__(name: str) -> _NoReturn:
+def __getattr__(name: str) -> _typing.NoReturn:
     raise _missing("module 'layers'", name, _NAMES)

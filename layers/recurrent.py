@@ -18,7 +18,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .basic import Dropout, Seed, check_sizes, generator, parameter
-from .module import Array, Module, as_array
+from .module import Array, Module, as_array, named
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -221,7 +221,7 @@ class _Recurrent(Module):
 
     def forward(
         self,
-        X: mg.Tensor,
+        X: Any,
         state: State = None,
         mask: Array | None = None,
         return_state: bool = False,
@@ -254,7 +254,7 @@ class _Recurrent(Module):
                 outputs = []
         if mask is not None:
             X = mg.where(mask[:, :, None], X, 0.0)
-        H = (mg.squeeze(X, 1) if unbatched else mg.swapaxes(X, 0, 1)).named("H")
+        H = named("H", mg.squeeze(X, 1) if unbatched else mg.swapaxes(X, 0, 1))
         if not return_state:
             return H
         stacked = tuple(mg.stack(parts) for parts in zip(*last, strict=True))
