@@ -55,38 +55,50 @@ class Recorder(Observer):
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
-        context = current()
-        node, out = result.node, result._data
+        context, sources, numbers = current(), dict[str, int](), dict[str, Any]()
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-        pairs = [*zip(names, inputs, strict=True), *zip(op.settings, settings, strict=True)]
-        sources = [(name, self.source(x, context)) for name, x in pairs if _is_array(x)]
+        for name, x in zip(names, inputs, strict=True):
+            if x.__class__ is Tensor or x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context)
+            else:
+                numbers[name] = x
+        for name, x in zip(op.settings, settings, strict=True):
+            if x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context)
+        node, out = result.node, result._data
+        needs = node is not None
+        why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
-            result if node is None else node,
+            node if needs else result,
             out.copy("K") if id(_memory(out)) in self._given else out,
             context,
             kind="op",
             op=op.name,
             settings=dict(zip(op.settings, self._drawn or settings, strict=True)),
-            numbers={name: x for name, x in zip(names, inputs, strict=True) if not _is_array(x)},
+            numbers=numbers,
             seconds=seconds,
-            needs=node is not None,
+            needs=needs,
+            why="" if needs else why,
         )
         self.keep(out, entry)
+        self.record.forward.append(entry.id)
+        for name, source in sources.items():
+            self.record.add_edge(Edge(source, entry.id, name))
         if node is not None:
             entry.made_at = node.place
-            self._note_saved(entry, node, dict(sources))
-        else:
-            entry.why = "no input requires a gradient" if context.recording else "not recorded"
-        for name, source in sources:
-            self.record.add_edge(Edge(source, entry.id, name))
-        self.record.forward.append(entry.id)
+            self._note_saved(entry, node, sources)
 
     def _entry(self, owner: Any, value: Array, context: Context, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
-        calls = self._calls_within(context)
-        facts |= {"shape": value.shape, "dtype": dtype_name(value.dtype), "value": value}
-        facts |= {"scope": context.scope, "calls": calls}
-        entry = Entry(len(self.record.entries), **facts)
+        entry = Entry(
+            len(self.record.entries),
+            scope=context.scope,
+            calls=self._calls_within(context),
+            shape=value.shape,
+            dtype=dtype_name(value.dtype),
+            value=value,
+            **facts,
+        )
         self.record.entries.append(entry)
         self.keep(owner, entry)
         return entry
@@ -105,12 +117,8 @@ class Recorder(Observer):
         array = x._data if is_tensor else x
         origin = self._origin(array)
         if owner is not x:  # made before the record was opened
-            facts = {
-                "kind": "input",
-                "needs": True,
-                "made_at": owner.place,
-                "name": owner.name or "",
-            }
+            facts = {"kind": "input", "needs": True, "name": owner.name or ""}
+            facts["made_at"] = owner.place
         elif is_tensor and (x.requires_grad or origin is None):
             kind = "input" if id(x) in self._inputs or not x.requires_grad else "leaf"
             kind = "parameter" if is_marked_parameter(x) else kind
@@ -128,10 +136,9 @@ class Recorder(Observer):
     def _is_unchanged(self, array: Array, known: int) -> bool:
         """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
         entry = self.record.entries[known]
-        same = (
-            entry.value is array or entry.kind != "constant"
-        )  # others are written by assign_ alone
-        return same or np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")  # type: ignore[arg-type]
+        if entry.value is array or entry.value is None or entry.kind != "constant":
+            return True  # others are written to by assign_ alone
+        return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
 
     def _origin(self, array: Array) -> int | None:
         """The entry of which an array is a detached copy."""
@@ -192,13 +199,10 @@ class Recorder(Observer):
         entry.backward_seconds = seconds
         if entry.op:
             self.record.backward.append(known)
-        given = {
-            name: _plain(part)
-            for name, part in zip(node.plan.names, parts, strict=True)
-            if part is not None
-        }
+        given = dict(zip(node.plan.names, parts, strict=True))
         for edge in self.record.into(known):
-            edge.contribution = given.get(edge.input)
+            part = given.get(edge.input)
+            edge.contribution = None if part is None else _plain(part)
 
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
         known = self._ids.get(id(leaf))
@@ -264,10 +268,6 @@ class Recorder(Observer):
         known = self.find(tensor)
         if known is not None:
             self.record.entries[known].name = tensor.name or ""
-
-
-def _is_array(x: Any) -> bool:
-    return x.__class__ is Tensor or isinstance(x, np.ndarray)
 
 
 def _plain(x: Any) -> Array:
