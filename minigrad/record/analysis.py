@@ -14,7 +14,6 @@ ends at an op whose result does not move, the gradient is zero because of those 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from math import isfinite
@@ -26,8 +25,7 @@ from ..engine.errors import ShapeError
 from ..engine.op import registry
 from ..engine.refusals import EXPLAINED
 from .checks import arguments, by_hand, call_by_name
-from .data import Array, Attention, Check, Edge, Entry, Module, RecordData, Way, rms
-from .fold import numbered_scopes, prefixes
+from .data import Array, Attention, Check, Edge, Entry, RecordData, Way, rms
 
 __all__ = ["add_checks", "analyze", "attentions", "saturation"]
 
@@ -60,7 +58,6 @@ def analyze(record: RecordData) -> None:
         edge.on_way = record.way is not None and edge in record.way.edges
     record.checks = by_hand(record)
     add_checks(record, [])
-    _find_modules(record)
     for entry in (record.entries[i] for i in record.forward):
         entry.note = _saturation_note(entry)
     record.asked = _asked(record)
@@ -170,7 +167,7 @@ def _way(record: RecordData) -> Way | None:
     """The way on which the gradient shrinks most, or grows most if that is more.
 
     It ends at an input or a parameter that the first layers use: one that the loss is reached from
-    by at least three quarters as many steps as from any other, and of numbered scopes in the first.
+    by at least three quarters as many steps as from any other.
     """
     steps: dict[int, int] = {}
     for entry in reversed(record.entries):
@@ -183,20 +180,10 @@ def _way(record: RecordData) -> Way | None:
     leaves = [e for e in leaves if e.state != "zero in theory"]
     farthest = max((steps[e.id] for e in leaves), default=0)
     leaves = [e for e in leaves if steps[e.id] >= FIRST_LAYERS * farthest]
-    first: dict[str, int] = {}
-    for name, n in filter(None, map(_numbered, leaves)):
-        first[name] = min(n, first.get(name, n))
-    leaves = [e for e in leaves if (found := _numbered(e)) is None or first[found[0]] == found[1]]
     if not leaves:
         return None
     extremes = [pick(leaves, key=lambda e: e.reach or 0.0) for pick in (min, max)]
     return _way_to(record, max(extremes, key=lambda e: max(e.reach or 0.0, 1 / (e.reach or 1.0))))
-
-
-def _numbered(entry: Entry) -> tuple[str, int] | None:
-    """The outermost numbered scope around an entry: what it is called, and its number."""
-    found = re.match(r"(?:[^/]*/)*?[^/]*?(\d+)(?=/|$)", entry.scope)
-    return None if found is None else (entry.scope[: found.start(1)], int(found[1]))
 
 
 def _way_to(record: RecordData, end: Entry) -> Way:
@@ -218,7 +205,7 @@ def _way_to(record: RecordData, end: Entry) -> Way:
     whole = end.reach or 0.0
     op = (min if whole < 1 else max)(by_op, key=by_op.__getitem__)
     ids = (*(edge.target for edge in edges), end.id)
-    return Way(ids, tuple(edges), tuple(edge.gain or 0.0 for edge in edges), whole, op, times[op])
+    return Way(ids, tuple(edges), whole, op, times[op])
 
 
 # ---------------------------------------------------------------- zero in theory
@@ -288,36 +275,6 @@ def _move(record: RecordData, entry: Entry, moves: dict[int, Array]) -> Array | 
             return np.nan_to_num((out[0] if op.auxiliary else out) - entry.value)
     except EXPLAINED:
         return None
-
-
-# ---------------------------------------------------------------- modules
-
-
-def _find_modules(record: RecordData) -> None:
-    """Scopes by path; entries by the path of their module."""
-    record.modules, record.module_of = {}, {}
-    names = numbered_scopes(record)
-    calls: dict[str, set[tuple[int, ...]]] = {}
-    for i, scopes in names.items():
-        entry = record.entries[i]
-        record.module_of[i] = "/".join(scopes)
-        used = [edge.source for edge in record.into(entry)]
-        for depth, path in enumerate(prefixes("/".join(scopes)), 1):
-            module = record.modules.setdefault(path, Module(path))
-            calls.setdefault(path, set()).add(entry.calls[:depth])
-            module.entries.append(i)
-            own = (j for j in used if record.entries[j].kind == "parameter")
-            module.parameters += [j for j in own if j not in module.parameters]
-    for path, module in record.modules.items():
-        module.calls = len(calls[path])
-    for entry in record.entries:
-        if not entry.op:
-            uses = [
-                record.module_of[e.target]
-                for e in record.uses(entry)
-                if e.target in record.module_of
-            ]
-            record.module_of[entry.id] = uses[0] if uses else entry.scope
 
 
 # ---------------------------------------------------------------- saturation, attention

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 __all__ = [
-    "Array", "Attention", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Module",
-    "RecordData", "Way", "measure", "number", "rms", "show",
+    "Array", "Attention", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "RecordData",
+    "Way", "measure", "number", "rms", "show",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -90,8 +90,8 @@ class Entry:
         settings: of its op, as they were given; arrays among them have edges as inputs have.
         numbers: inputs of its op that are plain numbers, by name.
         copy_of: the entry of which a constant is a detached copy.
-        made_at: file and line that made it.  seconds, backward_seconds: what op and rules took.
-        saved: what its op saved for backward: name, and the entry that it is, or None.
+        made_at: file and line that made it.
+        saved_bytes: of arrays that its op saved for backward, and no earlier one.
         needs: whether it requires a gradient.
 
         state: "ok", "vanishing", "exploding", "zero", "zero in theory", "not finite", "wrong"; or
@@ -100,7 +100,7 @@ class Entry:
         checks: of its op's rules, and of its gradient.  note: what is odd about its values.
 
         tex, vjp_tex: formulas of its op and of its rules, with <slots>.  says: what it does.
-        flops: of the forward.  own_op: whether a user declared it.
+        flops: of the forward.
         symbol, slope: LaTeX of it and of its gradient.  number: LaTeX of a constant number.
         equation, where: the formula with symbols in its slots, and what defines its signs.
     """
@@ -119,10 +119,7 @@ class Entry:
     numbers: dict[str, Any] = field(default_factory=dict)
     copy_of: int | None = None
     made_at: Any = ""  # decoded only when it is shown: see `place`
-    seconds: float = 0.0
-    backward_seconds: float | None = None
-    saved: list[tuple[str, int | None]] = field(default_factory=list)
-    saved_bytes: int = 0  # of arrays that no earlier op saved
+    saved_bytes: int = 0
     needs: bool = False
 
     state: str = "none"
@@ -136,7 +133,6 @@ class Entry:
     vjp_tex: dict[str, str] = field(default_factory=dict)
     says: str = ""
     flops: int | None = None
-    own_op: bool = False
     symbol: str = ""
     slope: str = ""
     number: str = ""
@@ -362,33 +358,16 @@ class Attention:
 class Way(NamedTuple):
     """The way from the loss along which the gradient shrinks, or grows, most.
 
-    entries: from the loss to where it ends.  edges: between them.  gains: of each edge.
+    entries: from the loss to where it ends.  edges: between them.
     whole: from end to end.  op: which shrinks or grows it most, all of its steps together; "sums"
     where gradients add.  times: how many of its steps are on the way.
     """
 
     entries: tuple[int, ...]
     edges: tuple[Edge, ...]
-    gains: tuple[float, ...]
     whole: float
     op: str
     times: int
-
-
-@dataclass
-class Module:
-    """A scope of the run. Namesakes that are other layers have a number: "linear (2)".
-
-    Attributes: entries: its ops, and those of scopes within.  parameters: that these use.
-    """
-
-    path: str
-    entries: list[int] = field(default_factory=list)
-    parameters: list[int] = field(default_factory=list)
-    calls: int = 1
-
-    name = property(lambda self: self.path.rpartition("/")[2])
-    parent = property(lambda self: self.path.rpartition("/")[0])
 
 
 class Expectation(NamedTuple):
@@ -417,7 +396,6 @@ class RecordData:
         more_in_grad: leaves whose `.grad` holds more than the last backward brought.
         loss: the scalar that alone was differentiated; its symbol is L.
         notes: sentences that each view says.  zeros: leaves whose gradient is zero in theory.
-        module_of: by entry, the path of its module.
         asked: the query through which nearly all of the loss's gradient passes.
     """
 
@@ -434,8 +412,6 @@ class RecordData:
     loss: int | None = None
     notes: list[str] = field(default_factory=list)
     way: Way | None = None
-    modules: dict[str, Module] = field(default_factory=dict)
-    module_of: dict[int, str] = field(default_factory=dict)
     checks: Checks = field(default_factory=Checks)
     zeros: list[int] = field(default_factory=list)
     asked: int | None = None

@@ -255,7 +255,7 @@ def drift(run: Run) -> Found:
     for path, count in {p: len(h) for m in usual_requests[:1] for p, h in m.heads.items()}.items():
         for head in range(count):
             before, now = (_heads(m, path, head) for m in (usual_requests, run.flow.requests))
-            usual = np.mean([one.distances for _, one in before] or [0.0], axis=0)
+            usual = np.mean([one.distances for _, one in before] or [()], axis=0)
             most, *moved = (
                 [divergence(np.array(one.distances), usual) for _, one in some]
                 for some in (before, now)

@@ -57,13 +57,7 @@ class Link:
     shared: list[str] = field(default_factory=list)  # blocks that both ends stand in
     leaves: list[str] = field(default_factory=list)  # blocks that it leaves, from each of them
     enters: list[str] = field(default_factory=list)  # blocks that it enters, each of them
-    backwards: bool = False  # the target takes what the blocks made from the last to the first
     whole: bool = True  # whether unfolding gives these edges and no others
-
-    @property
-    def each(self) -> bool:
-        """Whether every block uses the value or is used; otherwise the first or the last one."""
-        return bool(self.leaves or self.enters)
 
 
 class Fold:
@@ -166,19 +160,12 @@ class Fold:
         link.whole = len(edges) == prod(counts) and all(
             s[a] == t[b] and self.times[a] == self.times[b] for s, t in ends for a, b in pairs
         )
-        if leaves and len({edge.target for edge in edges}) < len(edges):
-            link.whole, link.backwards = self._in_order(link)
+        if leaves and len({edge.target for edge in edges}) < len(edges):  # in the blocks' order
+            takes: dict[int, list[int]] = {}
+            for edge in edges:
+                takes.setdefault(edge.target, []).append(self.numbers(edge.source)[leaves[0]])
+            link.whole &= not enters and all(order == sorted(order) for order in takes.values())
         return link
-
-    def _in_order(self, link: Link) -> tuple[bool, bool]:
-        """Whether one op takes what the blocks made in their order, and whether it is reversed."""
-        by_target: dict[int, list[int]] = {}
-        for edge in link.edges:
-            by_target.setdefault(edge.target, []).append(self.numbers(edge.source)[link.leaves[0]])
-        orders = [*by_target.values()]
-        backwards = orders[0][0] > orders[0][-1]
-        sorts = all(order == sorted(order, reverse=backwards) for order in orders)
-        return link.whole and sorts and not link.enters, backwards
 
 
 def parts(scope: str) -> list[str]:

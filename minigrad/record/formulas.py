@@ -156,7 +156,7 @@ def _declare(record: RecordData, entry: Entry) -> None:
     )
     names = [f"{op.inputs[0]}{i}" for i in range(count)] if op.variadic else op.inputs
     out = Shaped(entry.shape, np.dtype(entry.dtype))
-    entry.says, entry.own_op = first_sentence(op.kernel), _is_own(op)
+    entry.says = first_sentence(op.kernel)
     if not all(name in forms for name in names):  # of a graph without a run
         inside = ", ".join(f"<{name}>" if name in forms else r"\cdot" for name in names)
         entry.tex = rf"\mathrm{{{_plain_text(op.name)}}}({inside})"
@@ -166,11 +166,6 @@ def _declare(record: RecordData, entry: Entry) -> None:
     inputs, settings = [forms[name] for name in names], [*entry.settings.values()]
     entry.tex, entry.vjp_tex = formulas(op, inputs, settings, out)
     entry.flops = count_flops(op, inputs, settings, out)
-
-
-def _is_own(op: Op) -> bool:
-    """Whether a user declared it: no test of minigrad's holds its formulas against its code."""
-    return not op.kernel.__module__.startswith(("minigrad.", "layers."))
 
 
 # ---------------------------------------------------------------- symbols

@@ -19,7 +19,6 @@ from .data import (
     Edge,
     Entry,
     Facts,
-    Module,
     RecordData,
     Way,
     measure,
@@ -31,7 +30,7 @@ from .fold import Fold, folded
 from .formulas import write_formulas
 
 __all__ = [
-    "Attention", "Check", "Checks", "Edge", "Entry", "Facts", "Module", "Record", "Way", "measure",
+    "Attention", "Check", "Checks", "Edge", "Entry", "Facts", "Record", "Way", "measure",
     "rms", "show",
 ]  # fmt: skip
 
@@ -131,7 +130,6 @@ class Record(RecordData):
         if self.way is not None:
             way = self.way._asdict() | {
                 "edges": [at[id(edge)] for edge in self.way.edges],
-                "gains": [number(gain) for gain in self.way.gains],
                 "whole": number(self.way.whole),
             }
         names = "forward backward roots backwards more_in_grad loss notes zeros asked".split()
@@ -140,7 +138,6 @@ class Record(RecordData):
             "version": 2,
             "entries": [_entry_to_dict(entry) for entry in self.entries],
             "edges": [_edge_to_dict(edge) for edge in self.edges],
-            "modules": [vars(module) for module in self.modules.values()],
             "way": way,
             "checks": {
                 "ok": checks.ok,
@@ -155,7 +152,7 @@ class Record(RecordData):
 
 ENTRY_FIELDS = (
     "id kind op name path scope dtype place flops saved_bytes needs copy_of state why note says "
-    "own_op symbol slope number equation where ok"
+    "symbol slope number equation where ok"
 ).split()
 
 
@@ -165,7 +162,6 @@ def _entry_to_dict(entry: Entry) -> dict[str, Any]:
     return plain | {
         "shape": list(entry.shape),
         "settings": {name: show(x) for name, x in entry.settings.items() if x is not None},
-        "saved": [list(pair) for pair in entry.saved],
         "reach": number(entry.reach),
         **{name: None if x is None else x.to_dict() for name, x in facts.items()},
     }

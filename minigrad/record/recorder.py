@@ -76,7 +76,6 @@ class Recorder(Observer):
             op=op.name,
             settings=dict(zip(op.settings, self._drawn or settings, strict=True)),
             numbers=numbers,
-            seconds=seconds,
             needs=needs,
             why="" if needs else why,
         )
@@ -86,7 +85,7 @@ class Recorder(Observer):
             self.record.add_edge(Edge(source, entry.id, name))
         if node is not None:
             entry.made_at = node.place
-            self._note_saved(entry, node, sources)
+            self._note_saved(entry, node)
 
     def _entry(self, owner: Any, value: Array, context: Context, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
@@ -164,16 +163,13 @@ class Recorder(Observer):
         self._contexts[id(context)] = context, found
         return found
 
-    def _note_saved(self, entry: Entry, node: Node, sources: dict[str, int]) -> None:
-        """Note what an op saved; bytes that an earlier op saved are counted there."""
-        for name, x in zip(node.plan.saves, node.saved or (), strict=True):
-            if isinstance(x, np.ndarray):
-                entry.saved.append((name, entry.id if name == "out" else sources.get(name)))
-                memory = _memory(x)
-                if id(memory) not in self._saved:
-                    self._saved.add(id(memory))
-                    self._held.append(memory)
-                    entry.saved_bytes += x.nbytes
+    def _note_saved(self, entry: Entry, node: Node) -> None:
+        """Count the bytes that an op saved, and no op before it."""
+        for x in node.saved or ():
+            if isinstance(x, np.ndarray) and id(memory := _memory(x)) not in self._saved:
+                self._saved.add(id(memory))
+                self._held.append(memory)
+                entry.saved_bytes += x.nbytes
 
     # ------------------------------------------------------------------ backward
 
@@ -182,7 +178,7 @@ class Recorder(Observer):
         record, self._adds = self.record, adds
         for entry in record.entries:
             if entry.gradient is not None:
-                entry.gradient = entry._gradient_facts = entry.backward_seconds = None
+                entry.gradient = entry._gradient_facts = None
                 record.earlier.add(entry.id)
         for edge in record.edges:
             edge.contribution = edge._facts = None
@@ -196,7 +192,6 @@ class Recorder(Observer):
             return
         entry = self.record.entries[known]
         entry.gradient = _plain(gradient)
-        entry.backward_seconds = seconds
         if entry.op:
             self.record.backward.append(known)
         given = dict(zip(node.plan.names, parts, strict=True))

@@ -80,8 +80,8 @@ def test_the_way_leads_to_where_the_gradient_shrinks_most():
     assert t[way.entries[-1]].scope.startswith("layers.0")
     assert way.whole == pytest.approx(t[way.entries[-1]].reach)
     assert (way.op, way.times) == ("multiply", 9)
-    for edge, gain, before in zip(way.edges, way.gains, way.entries, strict=False):
-        assert (edge.target, edge.gain, edge.on_way) == (before, gain, True)
+    for edge, before in zip(way.edges, way.entries, strict=False):
+        assert (edge.target, edge.on_way) == (before, True)
     assert sum(edge.on_way for edge in t.record.edges) == len(way.edges)
 
 
