@@ -304,8 +304,15 @@ def attentions(record: RecordData, tokens: Any = None) -> list[Attention]:
     positions.
     Raises: ShapeError if a list is not as long as the axis that it names.
     """
-    weights = [e for e in record.entries if e.name == "A" and e.op and _sums_to_1(e)]
+    weights = [e for e in record.entries if e.name == "A" and e.op and _sums_to_1(_made(record, e))]
     return [_attention(record, entry, tokens) for entry in weights]
+
+
+def _made(record: RecordData, entry: Entry) -> Entry:
+    """What made weights, before another value was put among them."""
+    sources = (record.entries[edge.source] for edge in record.into(entry))
+    other = next((one for one in sources if one.op), None) if entry.op == "where" else None
+    return entry if other is None else _made(record, other)
 
 
 def _sums_to_1(entry: Entry) -> bool:
@@ -317,7 +324,7 @@ def _sums_to_1(entry: Entry) -> bool:
 
 
 def _attention(record: RecordData, entry: Entry, tokens: Any) -> Attention:
-    scores = record.entries[record.into(entry)[0].source]
+    scores = record.entries[record.into(_made(record, entry))[0].source]
     masked = np.zeros(entry.shape, bool)
     if scores.value is not None and scores.shape == entry.shape:
         masked = scores.value <= MASKED_SCORE

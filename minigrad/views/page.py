@@ -53,7 +53,7 @@ def write(record: Record, path: str | Path, *, tokens: Any = None, title: str = 
 def html_of(shown: Json, live: bool = False) -> str:
     """The page as text. Args: live: with the bar by which a program that serves it can be asked."""
     script = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
-    offers = "{ keep: keepNow, end, el, button, entries }"
+    offers = "{ keep: keepNow, end, el, button, renderPanel }"
     data = json.dumps(shown, ensure_ascii=False, allow_nan=False)
     parts = {
         "style": "\n".join([css(), asset("page.css"), *[asset("play.css")] * live]),

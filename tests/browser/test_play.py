@@ -48,6 +48,18 @@ def test_a_click_on_an_entry_sets_it_and_the_page_stays_at_its_step(live):
     assert "= 7" in live.text(".play-changes")
 
 
+def test_an_attention_weight_is_set_where_it_is_shown(live):
+    assert live.text("#tabs [aria-current]") == "Attention"
+    live.find(".pair canvas").first.click(position={"x": 5, "y": 5})
+    live.find(".play-edit input").fill("0.5")
+    live.find(".play-edit button").click()
+    done(live, 1)
+    assert "A[0, 0, 0] = 0.5" in live.text(".play-changes")
+    assert live.text("#tabs [aria-current]") == "Attention"
+    live.find(".pair canvas").first.hover(position={"x": 5, "y": 5})
+    assert "A = 0.5" in live.text(".attention-head > .reading")
+
+
 def test_an_edge_is_cut_and_a_mistake_is_told(live):
     live.press("1", "f")
     live.find(".play-acts button", has_text="Cut").first.click()

@@ -34,6 +34,7 @@ function live(first) {
     document.querySelector("main").before(bar);
     window.onPanel = decorate;
     page = showPage(shown, keep);
+    page.renderPanel(); // now that it can be decorated
     fillBar(shown.play);
   }
 
@@ -62,7 +63,7 @@ function live(first) {
 
   function decorate(panel, entry) {
     if (!page) return;
-    const { el, button, entries } = page;
+    const { el, button } = page;
     for (const canvas of panel.querySelectorAll('[data-entry] canvas, [data-kind="value"][data-of] canvas')) {
       canvas.classList.add("editable");
       canvas.addEventListener("click", () => pick(canvas, panel));
@@ -78,7 +79,6 @@ function live(first) {
       const { entry: id } = one.closest("figure").dataset;
       if (id !== undefined) one.replaceChildren(field(one.textContent, (value) => ask({ do: "set", entry: Number(id), flat: 0, value })));
     });
-    void entries;
   }
   // The entry of a heat map that was clicked: a field for its value.
   function pick(canvas, panel) {
