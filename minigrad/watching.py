@@ -126,7 +126,9 @@ class watch:
             )
         self.flow = Flow(int(every))
         if baseline is not None:
-            known = baseline if isinstance(baseline, FlowRecord) else FlowRecord.read(baseline)
+            known = (
+                baseline if isinstance(baseline, FlowRecord) else FlowRecord.baseline_of(baseline)
+            )
             if not known.requests:
                 raise ArgumentError(
                     "watch(baseline=...): it holds no requests; watch calls of the model under "

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import minigrad as mg
-from minigrad.engine.sparse import SparseGradient
 
 __all__ = ["wrong_rules"]
 
@@ -21,7 +20,7 @@ def wrong_rules(name: str, factor: float = 1.001) -> Iterator[None]:
         found = rule.function(*args)
         if isinstance(found, tuple):
             return (found[0] * factor, *found[1:])
-        if isinstance(found, SparseGradient):
+        if hasattr(found, "onto"):
             return type(found)(found.values * factor, found.index, found.shape)
         return found * factor
 

@@ -7,7 +7,7 @@ use of one by an op).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from math import isfinite, prod, sqrt
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +15,7 @@ import numpy as np
 
 __all__ = [
     "Array", "Attention", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "RecordData",
-    "Way", "measure", "number", "rms", "show",
+    "Way", "measure", "plain", "rms", "show",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -31,9 +31,6 @@ class Facts(NamedTuple):
     low: float | None  # None for no entries
     high: float | None
     finite: bool  # neither NaN nor +inf among them; -inf may be a mask's
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"rms": number(self.rms), "min": number(self.low), "max": number(self.high)}
 
 
 def measure(array: Array) -> Facts | None:
@@ -72,9 +69,21 @@ def rms(array: Any) -> float:
     return top * float(np.sqrt(np.mean((array / top) ** 2)))
 
 
-def number(x: float | None) -> float | str | None:
-    """A number for JSON, which has no infinities: these are the strings "inf", "-inf", "nan"."""
-    return x if x is None or isfinite(x) else str(float(x))
+def plain(x: Any) -> Any:
+    """Data that JSON has: of dataclasses their fields, of arrays the shape; what is not finite as
+    text."""
+    if isinstance(x, float | np.floating):
+        return float(x) if isfinite(x) else str(float(x))
+    if isinstance(x, dict):
+        return {str(name): plain(y) for name, y in x.items()}
+    if hasattr(x, "_asdict"):
+        return plain(x._asdict())
+    if is_dataclass(x):
+        names = [one.name for one in fields(x) if one.name[0] != "_"]
+        return {name: plain(getattr(x, name)) for name in names if name not in ("via", "made_at")}
+    if isinstance(x, list | tuple | set):
+        return [*map(plain, x)]
+    return x if x is None or isinstance(x, str | int) else show(x)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -281,14 +290,6 @@ class Check:
     shape: tuple[int, ...] = ()
     rms: float | None = None
     symbols: dict[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        numbers = {
-            name: number(getattr(self, name))
-            for name in ("difference", "measured", "expected", "rms")
-        }
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "symbols"}
-        return plain | numbers | {"index": list(self.index), "shape": list(self.shape)}
 
 
 @dataclass(repr=False)

@@ -4,13 +4,12 @@ logged."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ..engine.errors import ArgumentError
+from .data import plain
 from .heads import Head
 
 __all__ = ["Finding", "FlowRecord", "Moment", "Reading"]
@@ -131,57 +130,26 @@ class FlowRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data; numbers that are not finite as text."""
-        names = "every steps logged kinds shapes words in_theory".split()
-        data = {name: getattr(self, name) for name in names}
-        both = {name: [asdict(m) for m in getattr(self, name)] for name in ("moments", "requests")}
-        return {"version": 2, **_plain(data | both)}
+        hidden = ("baseline", "observer")
+        known = {name: plain(x) for name, x in vars(self).items() if name not in hidden}
+        return {"version": 2, **known}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Raises: ArgumentError for what `to_dict` did not give."""
-        if not isinstance(data, dict) or data.get("version") != 2:
-            raise ArgumentError("watch(baseline=...): this is no file that flow.save wrote")
-        made = cls(data["every"])
-        made.steps, made.kinds, made.words = data["steps"], data["kinds"], data["words"]
-        made.in_theory = data["in_theory"]
-        made.shapes = {path: tuple(shape) for path, shape in data["shapes"].items()}
-        made.logged = {k: [(s, float(x)) for s, x in v] for k, v in data["logged"].items()}
-        made.moments = [*map(_moment, data["moments"])]
-        made.requests = [*map(_moment, data["requests"])]
-        return made
-
-    @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """What `save` wrote. Raises: ArgumentError for another file."""
+    def baseline_of(cls, path: str | Path) -> Self:
+        """The requests of a file that `save` wrote. Raises: ArgumentError for another file."""
+        made = cls()
         try:
-            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise ArgumentError(
-                f"watch(baseline=...): {str(path)!r} cannot be read: {error}"
-            ) from None
-
-
-def _moment(data: dict[str, Any]) -> Moment:
-    made = Moment(**data)
-    made.loss = None if made.loss is None else float(made.loss)
-    made.readings = {path: Reading(*map(_number, one)) for path, one in data["readings"].items()}
-    made.heads = {
-        path: [None if h is None else Head(h[0], h[1], tuple(h[2])) for h in found]
-        for path, found in data["heads"].items()
-    }
-    return made
-
-
-def _number(x: Any) -> Any:
-    return float(x) if isinstance(x, str) else x
-
-
-def _plain(x: Any) -> Any:
-    """Data that JSON has: tuples as lists, six digits, what is not finite as text."""
-    if isinstance(x, dict):
-        return {name: _plain(y) for name, y in x.items()}
-    if isinstance(x, Iterable) and not isinstance(x, str):
-        return [*map(_plain, x)]
-    if isinstance(x, float):
-        return float(f"{x:.6g}") if isfinite(x) else str(x)
-    return x
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            for request in data["requests"]:
+                heads = {
+                    path: [
+                        h and Head(h["entropy"], h["sparsity"], tuple(h["distances"]))
+                        for h in found
+                    ]
+                    for path, found in request["heads"].items()
+                }
+                made.requests.append(Moment(request["step"], heads=heads))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            said = f"{str(path)!r} is no file that flow.save wrote: {error}"
+            raise ArgumentError(f"watch(baseline=...): {said}") from None
+        return made

@@ -22,7 +22,7 @@ from .data import (
     RecordData,
     Way,
     measure,
-    number,
+    plain,
     rms,
     show,
 )
@@ -121,53 +121,27 @@ class Record(RecordData):
         >>> with mg.trace() as t:
         ...     mg.sum(x * x).backward()
         >>> record = json.loads(json.dumps(t.to_dict(), allow_nan=False))
-        >>> record["entries"][0]["gradient"]["max"], record["forward"], record["backward"]
+        >>> record["entries"][0]["gradient"]["high"], record["forward"], record["backward"]
         (8.0, [1, 2], [2, 1])
         """
         self.finish()
-        at = {id(edge): i for i, edge in enumerate(self.edges)}
-        way = None
-        if self.way is not None:
-            way = self.way._asdict() | {
-                "edges": [at[id(edge)] for edge in self.way.edges],
-                "whole": number(self.way.whole),
-            }
         names = "forward backward roots backwards more_in_grad loss notes zeros asked".split()
-        checks = self.checks
-        return {name: getattr(self, name) for name in names} | {
+        at = {id(edge): i for i, edge in enumerate(self.edges)}
+        way = None if self.way is None else [at[id(edge)] for edge in self.way.edges]
+        entries = [
+            plain(entry)
+            | {"value": plain(entry.value_facts), "gradient": plain(entry.gradient_facts)}
+            | {"path": entry.path, "place": entry.place, "ok": entry.ok}
+            for entry in self.entries
+        ]
+        edges = [plain(edge) | {"contribution": plain(edge.facts)} for edge in self.edges]
+        known = {name: getattr(self, name) for name in names}
+        checks = plain(self.checks) | {"ok": self.checks.ok}
+        return {
             "version": 2,
-            "entries": [_entry_to_dict(entry) for entry in self.entries],
-            "edges": [_edge_to_dict(edge) for edge in self.edges],
+            **known,
+            "entries": entries,
+            "edges": edges,
             "way": way,
-            "checks": {
-                "ok": checks.ok,
-                "steps": checks.steps,
-                "results": [check.to_dict() for check in checks.results],
-                "skipped": checks.skipped,
-                "uncovered": checks.uncovered,
-                "first_broken": checks.first_broken,
-            },
+            "checks": checks,
         }
-
-
-ENTRY_FIELDS = (
-    "id kind op name path scope dtype place flops saved_bytes needs copy_of state why note says "
-    "symbol slope number equation where ok"
-).split()
-
-
-def _entry_to_dict(entry: Entry) -> dict[str, Any]:
-    plain = {name: getattr(entry, name) for name in ENTRY_FIELDS}
-    facts = {"value": entry.value_facts, "gradient": entry.gradient_facts}
-    return plain | {
-        "shape": list(entry.shape),
-        "settings": {name: show(x) for name, x in entry.settings.items() if x is not None},
-        "reach": number(entry.reach),
-        **{name: None if x is None else x.to_dict() for name, x in facts.items()},
-    }
-
-
-def _edge_to_dict(edge: Edge) -> dict[str, Any]:
-    names = "source target input on_way equation where says".split()
-    sent = None if edge.facts is None else edge.facts.to_dict()
-    return {name: getattr(edge, name) for name in names} | {"gain": number(edge.gain), "sent": sent}

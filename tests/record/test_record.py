@@ -187,7 +187,7 @@ def test_numbers_that_json_has_not_are_text():
     with np.errstate(all="ignore"), mg.trace() as t:
         mg.log(mg.tensor([0.0, -1.0], requires_grad=True))
     entry = t.to_dict()["entries"][1]
-    assert entry["value"] == {"rms": "nan", "min": "nan", "max": "nan"}
+    assert entry["value"] == {"rms": "nan", "low": "nan", "high": "nan", "finite": False}
     assert t.record.notes == ["not finite: log made it first, at log"]
 
 
