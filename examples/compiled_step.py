@@ -45,7 +45,7 @@ def main() -> None:
     print(source)
     worst = max(np.abs(a - b).max() for a, b in zip(compiled, eager, strict=True))
     print(f"{len(eager)} gradients as the eager step's: largest difference {worst:.0e}")
-    assert "# backward of self_attention/A" in source
+    assert "# self_attention: softmax, back" in source
     assert len(eager) == 5
     assert worst < 1e-14
 

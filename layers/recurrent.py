@@ -65,6 +65,7 @@ class _Cell(Module):
         """The states to start from. Raises: ShapeError unless each is (B, d_hidden)."""
         if state is None:
             state = (np.zeros((batch, self.d_hidden), self.dtype),) * self.states
+            mg.mark_constant(state[0])  # the same at every call
         given = state if isinstance(state, tuple) else (state,)
         parts = tuple(as_array(x, self.dtype) for x in given)
         shapes = [x.shape for x in parts]

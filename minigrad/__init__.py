@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from . import data as data
     from . import optim as optim
     from .check import *
-    from .fast.compiler import compile as compile
+    from .fast.compile import compile as compile
     from .playing import *
     from .record.replace import replace as replace
     from .saving import *
@@ -53,7 +53,7 @@ _LATER = {
     "saving": "load save",
     "tracing": "Trace draw trace",
     "watching": "watch",
-    "fast.compiler": "compile",
+    "fast.compile": "compile",
 }
 if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _public_names(__name__, _LATER, without=extend.__all__)

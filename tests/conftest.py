@@ -1,7 +1,6 @@
 """What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
 
 import os
-import sys
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
@@ -21,13 +20,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What is printed is as for a pipe, whatever terminal the tests run in.
 os.environ["COLUMNS"] = "100"
 os.environ.pop("NO_COLOR", None)
-
-
-@pytest.fixture(autouse=True)
-def _no_warning_shown_yet() -> None:
-    """Each kind of CompileWarning is shown once a process, but may be asked for by every test."""
-    if compiler := sys.modules.get("minigrad.fast.compiler"):
-        compiler.warned.clear()
 
 
 @pytest.fixture

@@ -95,8 +95,8 @@ LIMITS = [
     (an_op, "", 4),  # its declaration, dtypes, op, tensor
     (the_traversal, "minigrad/engine/", 2),  # tensor and op
     (attention_with_a_causal_mask, "layers/", 5),
-    pytest.param(its_first_call, "minigrad/fast/compiler/", 12),  # goal 10
-    pytest.param(a_later_call, "minigrad/fast/compiler/", 5),
+    (its_first_call, "minigrad/fast/compile/", 5),
+    (a_later_call, "minigrad/fast/compile/", 3),
     (a_picture, "minigrad/views/", 8),
 ]
 

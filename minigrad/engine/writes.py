@@ -31,7 +31,7 @@ __all__ = ["OUR_PACKAGES", "DataView", "SourceLocation", "caller", "next_number"
 next_number = count().__next__
 OUR_PACKAGES = {"minigrad"} | {
     f"minigrad.{part}"
-    for part in "engine ops optim recording distributed fast fast.compiler fast.tiles".split()
+    for part in "engine ops optim recording distributed fast fast.compile fast.tiles".split()
 }  # frames of these are never where a user made something
 
 

@@ -1,0 +1,600 @@
+"""A compiled step gives what the step gives at each call, or says why it runs eagerly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import LSTM, BatchNorm, LanguageModel, Linear, SelfAttention, create_causal_mask
+from minigrad.optim import SGD, Adam, clip_grad_norm, schedule
+from tests.compare import assert_same
+from tests.random_programs import random_program
+
+CALLS = 9
+
+
+def leaf(*shape: int, seed: int = 0, name: str = "w") -> mg.Tensor:
+    values = np.random.default_rng(seed).normal(size=shape)
+    return mg.tensor(values, requires_grad=True, name=name)
+
+
+def data(i: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(100 + i).normal(size=shape)
+
+
+def same(make: Callable[[], Any], calls: int = CALLS) -> mg.fast.compile.Compiled:
+    """Call the step of two worlds in turn, one of them compiled, and compare all that is seen.
+
+    A world has `step`, `given(i)`, its arguments, `seen()`, and maybe `before(i)`.
+    """
+    eager, compiled = make(), make()
+    run = mg.compile(compiled.step)
+    for i in range(calls):
+        found = []
+        for world, step in ((eager, eager.step), (compiled, run)):
+            if hasattr(world, "before"):
+                world.before(i)
+            out = step(*world.given(i))
+            found.append([out, world.seen()])
+        for new, old in zip(_flat(found[1]), _flat(found[0]), strict=True):
+            np.testing.assert_allclose(new, old, rtol=1e-9, atol=1e-11, err_msg=f"call {i + 1}")
+    return run
+
+
+def _flat(x: Any) -> list[Any]:
+    if isinstance(x, list | tuple):
+        return [array for part in x for array in _flat(part)]
+    return [x.numpy() if isinstance(x, mg.Tensor) else x]
+
+
+def world(step: Any, leaves: Any = (), given: Any = None, **more: Any) -> SimpleNamespace:
+    def seen() -> Any:
+        return [
+            x for w in leaves for x in (w.numpy().copy(), 0 if w.grad is None else w.grad.copy())
+        ]
+
+    given = given or (lambda i: (data(i, 4, 3),))
+    return SimpleNamespace(**({"step": step, "seen": seen, "given": given} | more))
+
+
+# ---------------------------------------------------------------- training
+
+
+def mlp(optimizer: Any, clip: float = np.inf, clear: str = "first") -> Any:
+    def make() -> Any:
+        first, last = Linear(3, 5, rng=0), Linear(5, 2, rng=1)
+        leaves = [*first.parameters(), *last.parameters()]
+        taken = optimizer(leaves)
+        rate = schedule.cosine(taken, steps=20) if clear == "scheduled" else None
+
+        def step(x: Any) -> Any:
+            if clear != "last":
+                taken.zero_grad()
+            loss = mg.mean(last(mg.tanh(first(x))) ** 2)
+            loss.backward()
+            if clip < np.inf:
+                clip_grad_norm(leaves, clip)
+            taken.step()
+            if rate is not None:
+                rate.step()
+            if clear == "last":
+                taken.zero_grad()
+            return loss
+
+        return world(step, leaves)
+
+    return make
+
+
+TRAINING = {
+    "sgd": mlp(lambda w: SGD(w, lr=0.1, momentum=0.9)),
+    "adam": mlp(lambda w: Adam(w, lr=0.1)),
+    "clipped": mlp(lambda w: Adam(w, lr=0.1), clip=0.1),
+    "cleared last": mlp(lambda w: SGD(w, lr=0.1), clear="last"),
+    "scheduled": mlp(lambda w: SGD(w, lr=0.1), clear="scheduled"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_model_is_trained_as_it_is_eagerly_by_one_program(name):
+    run = same(TRAINING[name])
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def test_a_rate_that_is_set_between_calls_counts():
+    def make() -> Any:
+        w = leaf(3, 2)
+        optimizer = Adam([w], lr=0.1)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = mg.mean(mg.tanh(x @ w) ** 2)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return world(step, [w], before=lambda i: setattr(optimizer, "lr", 0.1 / (1 + i)))
+
+    run = same(lambda: _with_tensors(make()))
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def _with_tensors(made: Any) -> Any:
+    """The same, whose arguments come as Tensors."""
+    given = made.given
+    made.given = lambda i: tuple(map(mg.tensor, given(i)))
+    return made
+
+
+def squares(w: Any, x: Any) -> Any:
+    return mg.sum(mg.tensor(x) @ w * 2.0)
+
+
+def test_a_gradient_that_is_there_at_some_calls_is_added_to():
+    def make() -> Any:
+        w = leaf(3, 2)
+
+        def step(x: Any) -> Any:
+            loss = squares(w, x)
+            loss.backward()
+            return loss
+
+        return world(step, [w], before=lambda i: i in (0, 4) and setattr(w, "grad", None))
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+def test_gradients_that_are_set_to_none_by_hand_are_none_at_each_call():
+    def make() -> Any:
+        w = leaf(3, 2)
+
+        def step(x: Any) -> Any:
+            w.grad = None
+            loss = squares(w, x)
+            loss.backward()
+            return loss
+
+        return world(step, [w])
+
+    assert same(make).reasons == []
+
+
+def test_gradients_without_backward_and_of_gradients():
+    def make() -> Any:
+        w = leaf(3, 2)
+
+        def step(x: Any) -> Any:
+            loss = mg.sum(mg.tanh(mg.tensor(x) @ w) ** 2)
+            g = mg.grad(loss, w, create_graph=True)
+            (h,) = mg.grad(mg.sum(g * g), [w])
+            return loss, g, h
+
+        return world(step, [w])
+
+    assert same(make).reasons == []
+
+
+def test_a_leaf_may_be_frozen_between_calls():
+    def make() -> Any:
+        w, v = leaf(3, 2), leaf(3, 2, seed=1, name="v")
+
+        def step(x: Any) -> Any:
+            loss = squares(w, x) + squares(v, x)
+            loss.backward()
+            return loss
+
+        def before(i: int) -> None:
+            v.requires_grad = i < 3
+            w.grad = None
+
+        return world(step, [w, v], before=before)
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (3, [])
+
+
+# ---------------------------------------------------------------- layers and what they keep
+
+
+def attention() -> Any:
+    layer = SelfAttention(8, 8, 8, rng=0)
+    mask = create_causal_mask(5)
+
+    def step(X: Any) -> Any:
+        out = layer(X, mask=mask)
+        loss = mg.sum(out * out)
+        loss.backward()
+        return loss
+
+    def before(i: int) -> None:
+        for p in layer.parameters():
+            p.grad = None
+
+    made = world(step, layer.parameters(), lambda i: (data(i, 2, 5, 8),), before=before)
+    seen = made.seen
+    made.seen = lambda: [*seen(), layer.attention_weights.copy()]
+    return made
+
+
+def test_a_layer_keeps_what_it_shows_of_its_last_call():
+    assert same(attention).reasons == []
+
+
+def test_the_source_of_attention_reads_as_a_person_would_write_it():
+    world = attention()
+    run = mg.compile(world.step)
+    for i in range(3):
+        world.before(i)
+        run(*world.given(i))
+    for line in (
+        "Q = X_rows.dot(W_Q._data)",
+        "A = S_masked - A_max",
+        "np.exp(A, out=A)",
+        "A /= A_sum",
+        "d_A = d_O @ V.swapaxes(-1, -2)",
+        "W_Q.grad = d_W_Q",
+    ):
+        assert line in run.source, run.source
+
+
+def test_running_statistics_are_written_at_each_call_and_modes_are_told_apart():
+    def make() -> Any:
+        norm = BatchNorm(3)
+
+        def step(x: Any) -> Any:
+            return norm(x)
+
+        made = world(step, given=lambda i: (data(i, 7, 3),))
+        made.before = lambda i: norm.train() if i % 4 < 2 else norm.eval()
+        made.seen = lambda: [norm.running_mean.numpy().copy(), norm.running_var.numpy().copy()]
+        return made
+
+    run = same(make, 12)
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+def test_dropout_draws_anew_at_each_call_in_the_same_order():
+    def make() -> Any:
+        w, rng = leaf(3, 5), np.random.default_rng(3)
+
+        def step(x: Any, y: Any) -> Any:
+            z = mg.dropout(mg.tensor(x) @ w, 0.3, rng)
+            loss = mg.cross_entropy(z, y)
+            loss.backward()
+            return loss
+
+        y = lambda i: np.random.default_rng(i).integers(0, 5, 4)  # noqa: E731
+        return world(step, [w], lambda i: (data(i, 4, 3), y(i)))
+
+    assert same(make).reasons == []
+
+
+MODELS = {
+    "lstm": lambda: (LSTM(3, 4, rng=0), lambda i: (data(i, 2, 5, 3),)),
+    "gpt": lambda: (
+        LanguageModel(7, 8, n_heads=2, n_layers=2, max_len=5, rng=0),
+        lambda i: (np.random.default_rng(i).integers(0, 7, (2, 5)),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_whole_models_are_compiled(name):
+    def make() -> Any:
+        model, given = MODELS[name]()
+        optimizer = Adam(model.parameters(), lr=0.01)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            out = model(x)
+            loss = mg.mean(out * out)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return world(step, model.parameters(), given)
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+# ---------------------------------------------------------------- what is another program
+
+
+def scaled(seed: int) -> Any:
+    layer = Linear(2, 2, rng=seed)
+    layer.slope = 1.0
+    return layer
+
+
+REBOUND = {
+    "a number": lambda s, i: setattr(s, "k", 1.0 + (i > 4)),
+    "a number in a list": lambda s, i: s.numbers.__setitem__(0, 1.0 + (i > 4)),
+    "a number in a list in a dict": lambda s, i: s.nested["a"].__setitem__(0, 1.0 + (i > 4)),
+    "an array": lambda s, i: setattr(s, "array", np.full(2, 1.0 + (i > 4))),
+    "an array's entries": lambda s, i: s.array.__setitem__(slice(None), float(i)),
+    "a Tensor": lambda s, i: i == 5 and setattr(s, "tensor", mg.tensor(np.full(2, 3.0))),
+    "a Tensor's entries": lambda s, i: s.tensor.assign_(np.full(2, float(i))),
+    "a module": lambda s, i: i == 5 and setattr(s, "module", scaled(5)),
+    "a module's number": lambda s, i: setattr(s.module, "slope", 1.0 + (i > 4)),
+    "a function": lambda s, i: i == 5 and setattr(s, "function", mg.sigmoid),
+}
+
+
+@pytest.mark.parametrize("name", REBOUND)
+def test_what_the_step_reaches_by_name_may_change_between_calls(name):
+    def make() -> Any:
+        w = leaf(3, 2)
+        s = SimpleNamespace(k=1.0, numbers=[1.0], nested={"a": [1.0]}, function=mg.tanh)
+        s.array, s.tensor, s.module = np.ones(2), mg.tensor(np.ones(2)), scaled(4)
+
+        def step(x: Any) -> Any:
+            y = s.module(s.function(mg.tensor(x) @ w * s.k * s.numbers[0] + s.array) + s.tensor)
+            return mg.sum(y * s.nested["a"][0] * s.module.slope)
+
+        return world(step, given=lambda i: (data(7, 4, 3),), before=lambda i: REBOUND[name](s, i))
+
+    run = same(make, 14)
+    assert run.reasons == []
+
+
+SCALE = 1.0
+
+
+def test_a_global_may_change_between_calls():
+    def make() -> Any:
+        def before(i: int) -> None:
+            global SCALE
+            SCALE = 1.0 + (i > 4)
+
+        return world(lambda x: mg.tensor(x) * SCALE, before=before)
+
+    assert same(make).recordings == 2
+
+
+def test_shapes_dtypes_and_plain_values_of_arguments_make_other_programs():
+    w = leaf(3, 2)
+    run = mg.compile(lambda x, k, m: mg.sum(mg.tensor(x) @ w * k) + m["n"])
+    calls = [(data(i, 2 + i % 2, 3), 1.0 + i % 2, {"n": i % 2}) for i in range(12)]
+    calls += [(data(0, 2, 3).astype(np.float32), 1.0, {"n": 0})] * 3
+    for x, k, m in calls:
+        assert_same(run(x, k, m), np.sum(x @ w.numpy() * k) + m["n"], 1e-6)
+    assert (run.recordings, run.reasons) == (3, [])
+
+
+def test_an_argument_may_be_given_twice_or_be_a_leaf_of_the_closure():
+    w = leaf(3)
+
+    def step(a: Any, b: Any) -> Any:
+        loss = mg.sum(a * b * w)
+        loss.backward()
+        return loss
+
+    run = mg.compile(step)
+    a, b = leaf(3, seed=1), leaf(3, seed=2)
+    for x, y in [(a, b)] * 3 + [(a, a), (w, b)] * 3 + [(a, b)]:
+        found = []
+        for call in (step, run):
+            for p in (a, b, w):
+                p.grad = None
+            found.append([call(x, y), *[0 if p.grad is None else p.grad for p in (a, b, w)]])
+        assert_same(found[1], found[0], 1e-12)
+    assert run.reasons == []
+
+
+def test_views_of_arguments_are_taken_at_each_call_however_they_lie():
+    def make() -> Any:
+        w = leaf(4)
+
+        def step(x: Any) -> Any:
+            return mg.sum(mg.tensor(x[:, 1:]) * w - x.T[0][:, None] * mg.tensor(x[::2, :1]).sum())
+
+        lay = [lambda x: x, np.asfortranarray, lambda x: x[::-1]]
+        return world(step, given=lambda i: (lay[i % 3](data(i, 4, 5)),))
+
+    run = same(make, 12)
+    assert (run.recordings, run.reasons) == (3, [])
+
+
+# ---------------------------------------------------------------- what is refused
+
+w0, x0 = leaf(3), np.ones(3)
+hidden = SimpleNamespace(h=mg.tensor(np.zeros(3)), count=0, seen=[])
+outside = mg.tensor(np.ones(3)) * w0
+
+
+def carries(x: Any) -> Any:
+    hidden.h = mg.tanh(hidden.h + w0 * x).detach()
+    return hidden.h
+
+
+def counts(x: Any) -> Any:
+    hidden.count += 1
+    return w0 * x
+
+
+def appends(x: Any) -> Any:
+    hidden.seen.append(1)
+    return w0 * x
+
+
+def hooked(x: Any) -> Any:
+    y = w0 * x
+    y.register_hook(lambda g: g * 2)
+    y.sum().backward()
+    return y
+
+
+def by_hand(x: Any) -> Any:
+    mg.sum(w0 * x).backward()
+    w0.grad = w0.grad * 0.5
+    return w0.grad
+
+
+REFUSED = {
+    "a hidden state": (carries, "changes hidden.h"),
+    "a counter": (counts, "changes hidden.count"),
+    "a list": (appends, "changes hidden.seen"),
+    "item()": (lambda x: float(mg.sum(w0 * x).item()) * w0, "taken out of an array, by its item"),
+    "a branch": (lambda x: w0 * x if mg.sum(w0) > 0 else w0, "by its __bool__"),
+    "numpy()": (lambda x: mg.tensor((w0 * x).numpy().sum()) * w0, "by np.add"),
+    "np.roll": (lambda x: mg.tensor(np.roll(x, 1)) * w0, "by np.roll"),
+    "a branch on x": (lambda x: w0 if x.max() > 0 else -w0, "by np.maximum"),
+    "an entry of x": (lambda x: w0 * float(x[0]), "by taking an entry out"),
+    "a fancy index": (lambda x: mg.tensor(x[[0, 1, 2]]) * w0, "made by NumPy"),
+    "noise": (lambda x: mg.tensor(np.random.default_rng().normal(size=3)) * w0, "made by NumPy"),
+    "a hook": (hooked, "hook"),
+    "a graph from outside": (lambda x: outside * mg.tensor(x), "a graph from outside"),
+    "dropout of an array": (
+        lambda x: mg.tensor(mg.dropout(x, 0.5, np.random.default_rng(0))) * w0, "made by NumPy"
+    ),
+    "gradients by hand": (by_hand, "argument|by hand"),
+    "what is returned": (lambda x: {1, 2}, "a set is returned"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_program_could_repeat_is_refused_with_the_reason_and_the_line(name):
+    step, reason = REFUSED[name]
+    w0.grad = None
+    run = mg.compile(step)
+    with pytest.warns(mg.CompileWarning, match=reason) as caught:
+        run(x0)
+    assert "test_compile.py:" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(x0)
+    assert len(run.reasons) == 1
+    assert w0.grad is None or type(w0.grad) is np.ndarray
+    assert run.source.startswith("# runs eagerly: ")
+
+
+def test_what_only_changes_from_call_to_call_is_found_at_the_second():
+    numbers = iter(range(9))
+    run = mg.compile(lambda x: mg.tensor(x) * float(next(numbers)))
+    run(x0)
+    with pytest.warns(mg.CompileWarning, match=r"call 2 runs multiply\(x0?, 1.0\).* 0.0\)|call 2"):
+        assert_same(run(x0), x0)
+    assert_same(run(x0), 2 * x0)
+
+
+def test_calls_that_are_never_alike_run_eagerly_in_the_end():
+    run = mg.compile(lambda x, k: mg.tensor(x) * k)
+
+    def many() -> None:
+        for i in range(40):
+            assert_same(run(x0, float(i)), x0 * i)
+
+    with pytest.warns(mg.CompileWarning, match="had other shapes, plain values or objects"):
+        many()
+
+
+def test_functions_of_each_entry_by_numpy_are_computed_at_each_call():
+    def make() -> Any:
+        w = leaf(3, 2)
+
+        def step(x: Any) -> Any:
+            y = mg.tensor(x / 255) @ w
+            return mg.where((y > 0) & (y < 1), y, 0.0) * ~np.isnan(x[:, :2])
+
+        return world(step)
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (1, [])
+
+
+def test_a_step_that_fails_leaves_gradients_as_they_are():
+    def step(x: Any) -> Any:
+        mg.sum(w0 * x).backward()
+        raise RuntimeError("later")
+
+    w0.grad = None
+    with pytest.raises(RuntimeError, match="later"):
+        mg.compile(step)(x0)
+    assert type(w0.grad) is np.ndarray
+
+
+# ---------------------------------------------------------------- calls
+
+
+def test_python_s_side_effects_happen_when_the_step_is_recorded_and_not_otherwise():
+    said: list[int] = []
+    tell = said.append
+
+    def step(x: Any) -> Any:
+        print("recorded")
+        return mg.tensor(x) * 2
+
+    run = mg.compile(step)
+    import io
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(io.StringIO()) as out:
+        for _ in range(20):
+            run(x0)
+    assert 2 <= out.getvalue().count("recorded") < 20
+    assert tell.__self__ is said
+
+
+def test_a_traced_call_runs_eagerly_and_a_result_has_no_graph():
+    run = mg.compile(lambda x: mg.tensor(x) * w0)
+    assert not any(run(x0).requires_grad for _ in range(4))
+    with mg.trace() as t:
+        run(x0)
+    assert [entry.op for entry in t if entry.op] == ["multiply"]
+
+
+def test_no_later_call_writes_into_what_an_earlier_one_gave():
+    world = attention()
+    run = mg.compile(world.step)
+    given = []
+    for i in range(6):
+        world.before(i)
+        out = run(*world.given(i))
+        for array in (out.numpy(), *world.seen()):
+            given.append((array, array.copy()))
+    for array, before in given:
+        np.testing.assert_array_equal(array, before)
+
+
+def test_a_method_may_be_compiled_in_its_class():
+    class Trainer:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        @mg.compile
+        def step(self, x: Any) -> Any:
+            return mg.tensor(x) * self.k
+
+    one, two = Trainer(1.0), Trainer(2.0)
+    for _ in range(4):
+        assert_same(one.step(x0), x0)
+        assert_same(two.step(x0), 2 * x0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_program_gives_what_it_gives_eagerly(seed):
+    program = random_program(seed)
+
+    def make() -> Any:
+        leaves = [
+            mg.tensor(x, requires_grad=True, name=f"x{i}") for i, x in enumerate(program.arrays)
+        ]
+
+        def step(*arrays: Any) -> Any:
+            loss = program.loss([w * 1.0 for w in leaves])
+            loss.backward()
+            return loss
+
+        return world(step, leaves, lambda i: ())
+
+    with np.errstate(all="ignore"):
+        run = same(make, 5)
+    assert run.reasons == []
