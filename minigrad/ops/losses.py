@@ -68,13 +68,13 @@ def mse_loss(x, target):
 @mse_loss.vjp("x")
 def _(g, x, target):
     """The gradient is multiplied by twice the difference from the target, averaged alike."""
-    return 2 / x.size * g * (x - target)
+    return 2 / np.size(x) * g * (x - target)
 
 
 @mse_loss.vjp("target")
 def _(g, x, target):
     """The gradient is that of the input with its sign turned, as only the difference counts."""
-    return 2 / x.size * g * (target - x)
+    return 2 / np.size(x) * g * (target - x)
 
 
 @op(
@@ -101,13 +101,13 @@ def bce_with_logits(x, target):
 @bce_with_logits.vjp("x")
 def _(g, x, target):
     """The gradient is multiplied by the probability less the target, averaged as the loss is."""
-    return 1 / x.size * g * (sigmoid(x) - target)
+    return 1 / np.size(x) * g * (sigmoid(x) - target)
 
 
 @bce_with_logits.vjp("target")
 def _(g, x):
     """The gradient is multiplied by the score with its sign turned, averaged as the loss is."""
-    return -1 / x.size * g * x
+    return -1 / np.size(x) * g * x
 
 
 # ---------------------------------------------------------------- composed of other ops
