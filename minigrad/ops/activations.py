@@ -6,15 +6,13 @@ gradient passes, as if the entry had been taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from .dtypes import as_array, cast_back, floating, masked
 from .functions import OFF_ZERO, WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
-from .samples import Samples
+from .samples import Calls, Rng, Samples
 
 __all__ = [
     "elu",
@@ -164,7 +162,7 @@ def _gelu_vjp_tex(approximate):
     return r"<g> \odot (\Phi(<x>) + <x> \odot \varphi(<x>))"
 
 
-def _gelu_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _gelu_samples(rng: Rng) -> Calls:
     for form in ("none", "tanh"):
         for sample in WIDE_INPUTS(rng):
             yield call(*sample.args, approximate=form)
@@ -239,7 +237,7 @@ def _(g, out):
 def _bent(**setting: float) -> Samples:
     """Calls away from the kink at 0, and one with a setting of its own."""
 
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         yield from OFF_ZERO(rng)
         yield call(np.array([-1.0, 2.0]), **setting)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from .masks import mask_add
+from .notation import Formula
+from .samples import Calls, Rng
 from .softmax import softmax
 
 __all__ = ["tiled_attention"]
@@ -18,7 +19,7 @@ __all__ = ["tiled_attention"]
 SCORES = 1 << 18  # so many are held at a time, if a block of one query has no more
 
 
-def _samples(rng: np.random.Generator) -> Iterator[Call]:
+def _samples(rng: Rng) -> Calls:
     def draw(*shapes: tuple[int, ...]) -> list[Any]:
         return [rng.uniform(-1, 1, shape) for shape in shapes]
 
@@ -65,7 +66,7 @@ def _flops(q: Any, k: Any, v: Any, mask: Any) -> int:
     return int(scores * (2 * q.shape[-1] + 5 + 2 * v.shape[-1]))
 
 
-def _with_weights(formula: str) -> Callable[..., str]:
+def _with_weights(formula: str) -> Formula:
     """A formula, and what A and S̄ in it are; 1/√d_k is d."""
 
     def tex(q: Any) -> str:

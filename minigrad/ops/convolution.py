@@ -7,7 +7,7 @@ Each is the rule of the other. The batch is the last axis, so that long runs of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from .dtypes import as_array, cast_back, floating, widen_half
+from .notation import Formula
 from .reduce import mean
-from .samples import Samples, each_of_x, no_flops
+from .samples import Calls, Rng, Samples, each_of_x, no_flops
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
@@ -95,14 +96,7 @@ def _places(shape, size, stride, padding, dilation):
 # ---------------------------------------------------------------- windows
 
 
-def _of_size(formula: str) -> Callable[..., str]:
-    """A formula in which @ stands for the settings of the windows."""
-    return lambda size, stride, padding, dilation: formula.replace(
-        "@", f"_{{k={size},s={stride},p={padding},d={dilation}}}"
-    )
-
-
-def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _windows_samples(rng: Rng) -> Calls:
     x = rng.uniform(-2, 2, (2, 3, 5, 7))
     yield call(x, (2, 3))
     yield call(x[:, :1], 3, stride=(2, 1), padding=1, dilation=(1, 2))
@@ -111,8 +105,8 @@ def _windows_samples(rng: np.random.Generator) -> Iterator[Call]:
 
 
 @op(
-    tex=_of_size(r"\operatorname{windows}@(<x>)"),
-    vjp_tex={"x": _of_size(r"\operatorname{addwindows}@(<g>)")},
+    tex=r"\operatorname{windows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<x>)",
+    vjp_tex={"x": r"\operatorname{addwindows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<g>)"},
     flops=no_flops,
     samples=_windows_samples,
 )
@@ -150,15 +144,15 @@ def _(g, x_shape, size, stride, padding, dilation):
     return add_windows(g, x_shape, size, stride, padding, dilation)
 
 
-def _add_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _add_samples(rng: Rng) -> Calls:
     yield call(rng.uniform(-2, 2, (3, 6, 20, 2)), (2, 3, 5, 7), (2, 3))
     yield call(rng.uniform(-2, 2, (3, 3, 4, 2)), (2, 3, 7), 3, stride=2, padding=1)
     yield call(np.zeros((3, 2, 4, 0)), (0, 3, 5), 2)
 
 
 @op(
-    tex=_of_size(r"\operatorname{addwindows}@(<x>)"),
-    vjp_tex={"x": _of_size(r"\operatorname{windows}@(<g>)")},
+    tex=r"\operatorname{addwindows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<x>)",
+    vjp_tex={"x": r"\operatorname{windows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<g>)"},
     flops=each_of_x(1),
     samples=_add_samples,
 )
@@ -240,7 +234,7 @@ def _flops(weight, bias, out):
 
 
 def _samples(n: int) -> Samples:
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         x, size = rng.uniform(-1, 1, (2, 4, 5, 7)[: n + 2]), (2, 3)[:n]
         bias = rng.uniform(-1, 1, 6)
         yield call(x, rng.uniform(-1, 1, (6, 4, *size)), bias)
@@ -256,18 +250,11 @@ def _bias_tex(weight):
     return rf"\operatorname{{sum}}_{{{places}}}(<g>)"
 
 
-def _by_windows(formula: str) -> Callable[..., str]:
-    """A formula in which @ stands for the settings of the windows."""
-    return lambda stride, padding, dilation: formula.replace(
-        "@", f"_{{s={stride},p={padding},d={dilation}}}"
-    )
-
-
 _CONVOLUTION: dict[str, Any] = {  # of matrices, one for each group
-    "tex": _by_windows(r"<weight> \operatorname{windows}@(<x>) + <bias>"),
+    "tex": r"<weight> \operatorname{windows}_{s=<stride>,p=<padding>,d=<dilation>}(<x>) + <bias>",
     "vjp_tex": {
-        "x": _by_windows(r"\operatorname{addwindows}@(<weight>^\top <g>)"),
-        "weight": _by_windows(r"<g> \operatorname{windows}@(<x>)^\top"),
+        "x": r"\operatorname{addwindows}_{s=<stride>,p=<padding>,d=<dilation>}(<weight>^\top <g>)",
+        "weight": r"<g> \operatorname{windows}_{s=<stride>,p=<padding>,d=<dilation>}(<x>)^\top",
         "bias": _bias_tex,
     },
     "flops": _flops,
@@ -352,7 +339,7 @@ def _unpooled(y):
     return turned.reshape((y.shape[1], 1, prod(y.shape[2:]), y.shape[0]))
 
 
-def _pool_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _pool_samples(rng: Rng) -> Calls:
     x = rng.permutation(np.linspace(-2.0, 2.0, 210)).reshape(2, 3, 5, 7)
     yield call(x, 2)
     yield call(x[:1], (3, 2), stride=1, padding=(1, 0))
@@ -364,8 +351,8 @@ def _window_entries(x, out, size):
     return out.size * prod(per_axis(size, x.ndim - 2, "size"))
 
 
-def _by_pools(formula: str) -> Callable[..., str]:
-    """The same; windows do not overlap unless a stride is given."""
+def _by_pools(formula: str) -> Formula:
+    """A formula in which @ stands for the settings; windows do not overlap without a stride."""
 
     def tex(size: Any, stride: Any, padding: Any) -> str:
         return formula.replace("@", f"_{{k={size},s={stride or size},p={padding}}}")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from .dtypes import as_array, masked
-from .samples import each_of_x
+from .notation import Formula
+from .samples import Calls, Rng, each_of_x
 
 __all__ = ["dropout"]
 
 
-def _samples(rng: np.random.Generator) -> Iterator[Call]:
+def _samples(rng: Rng) -> Calls:
     for p, shape in ((0.3, (3, 5)), (0.0, (3, 5)), (1.0, (3, 5)), (0.5, (0, 3)), (0.5, ())):
         yield call(np.asarray(rng.uniform(-2, 2, shape)), p, np.random.default_rng(7))
 
@@ -24,7 +23,7 @@ def factor(p: float) -> float:
     return 1 / (1 - float(p)) if p < 1 else 0.0
 
 
-def _of(value: str) -> Callable[..., str]:
+def _of(value: str) -> Formula:
     def tex(p: float) -> str:
         scale = r"\tfrac{1}{1 - <p>}\, " if p < 1 else ""
         return rf"{scale}{value} \odot [\text{{keep}}]"

@@ -7,7 +7,6 @@ gradient passes, as if the entry had been taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from operator import index
 from typing import Any
 
@@ -15,9 +14,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, Declare, call, op
+from ..engine.op import Declare, call, op
 from .dtypes import as_array, cast_back, floating, masked, widen_half
-from .samples import Samples, away_from, each, unary
+from .notation import Formula
+from .samples import Calls, Rng, Samples, away_from, each, unary
 
 __all__ = [
     "abs",
@@ -37,8 +37,8 @@ __all__ = [
 
 
 def elementwise(
-    tex: str | Callable[..., str],
-    vjp_tex: str | Callable[..., str],
+    tex: str | Formula,
+    vjp_tex: str | Formula,
     cost: int,
     *,
     samples: Samples | None = None,
@@ -344,7 +344,7 @@ def _clip_vjp_tex(low, high):
     return r"<g> \odot [<low> \le <x>]" if high is None else r"<g> \odot [<low> \le <x> \le <high>]"
 
 
-def _clip_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _clip_samples(rng: Rng) -> Calls:
     for sample in unary()(rng):
         x = away_from(1.0, away_from(-1.0, sample.args[0], 0.2), 0.2)
         yield call(x, -1.0, 1.0)
@@ -390,7 +390,7 @@ def _cast_vjp_tex(dtype):
     return "<g>" if np.dtype(dtype).kind in "fc" else r"0\, <g>"
 
 
-def _astype_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _astype_samples(rng: Rng) -> Calls:
     for sample in unary()(rng):
         yield call(sample.args[0], np.float64)
 
@@ -414,7 +414,7 @@ def _(g, dtype):
 # ---------------------------------------------------------------- rounding that gradients pass
 
 
-def _quantize_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _quantize_samples(rng: Rng) -> Calls:
     """Of steps so fine that differences do not see them: there the rule is the derivative."""
     scale, bits = 2.0**-40, 41
     for shape in [(3, 5), (2, 3, 5), (), (0, 3)]:

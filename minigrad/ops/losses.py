@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import multiply, scale, subtract
 from .dtypes import as_array, cast_back, floating, widen_half
 from .functions import abs, clip
+from .notation import Formula
 from .reduce import mean
-from .samples import Samples, each_of_x
+from .samples import Calls, Rng, Samples, each_of_x
 from .softmax import log_softmax, softmax
 
 __all__ = ["bce_with_logits", "cross_entropy", "huber_loss", "l1_loss", "mse_loss"]
@@ -37,7 +37,7 @@ def check_alike(x, target):
 
 
 def _pairs(low: float) -> Samples:
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         yield call(rng.uniform(-3, 3, (3, 5)), rng.uniform(low, 1, (3, 5)))
         yield call(np.asarray(0.5), np.asarray(0.25))
 
@@ -147,7 +147,7 @@ def huber_loss(x: SameArray, target: TensorOrArray, delta: float = 1.0) -> SameA
 # ---------------------------------------------------------------- classes
 
 
-def _class_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _class_samples(rng: Rng) -> Calls:
     yield call(rng.uniform(-2, 2, (3, 5)), np.array([0, 4, 2]))
     yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)), label_smoothing=0.3)
     yield call(rng.uniform(-2, 2, 5), np.array(3))
@@ -214,7 +214,7 @@ def _targets_tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: 
     return rf", \quad p = {p}, \quad N = \operatorname{{sum}}({counts})"
 
 
-def _with_targets(formula: str) -> Callable[..., str]:
+def _with_targets(formula: str) -> Formula:
     def tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: float) -> str:
         return formula + _targets_tex(logits, targets, ignore_index, label_smoothing)
 

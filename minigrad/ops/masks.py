@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from .arithmetic import broadcastable
 from .dtypes import as_array, cast_back, floating
-from .samples import each
+from .samples import Calls, Rng, each
 
 __all__ = ["mask_add"]
 
@@ -36,7 +35,7 @@ def check_mask(mask: Any) -> None:
         )
 
 
-def _mask_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _mask_samples(rng: Rng) -> Calls:
     scores = rng.uniform(-2, 2, (2, 3, 5, 5))
     yield call(scores, np.tril(np.ones((5, 5), bool)))
     yield call(scores, rng.uniform(-1, 1, (5, 5)))

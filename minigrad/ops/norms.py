@@ -6,18 +6,17 @@ squares of 1e60, those of 300 in float16 of 90000, which neither dtype can hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from ..engine.tensor import Operand
 from . import reduce
 from .dtypes import cast_back, floating, widen
-from .notation import below
-from .samples import each_of_x
+from .notation import Formula, below
+from .samples import Calls, Rng, Samples, each_of_x
 from .shape import reshape
 
 __all__ = ["batch_norm", "layer_norm", "rms_norm"]
@@ -58,8 +57,8 @@ def check_parameters(x: Operand, weight: Operand | None, bias: Operand | None = 
             )
 
 
-def _row_samples(parameters: int) -> Callable[[np.random.Generator], Iterator[Call]]:
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+def _row_samples(parameters: int) -> Samples:
+    def samples(rng: Rng) -> Calls:
         x, given = rng.uniform(-2, 2, (2, 3, 5)), rng.uniform(0.5, 1.5, (parameters, 5))
         yield call(x, *given)
         yield call(x, *given, eps=0.1)
@@ -212,7 +211,7 @@ def check_channels(x: Operand, *parameters: Operand | None) -> None:
             )
 
 
-def _channel_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _channel_samples(rng: Rng) -> Calls:
     x = rng.uniform(-2, 2, (2, 3, 5))
     w, b = rng.uniform(0.5, 1.5, 3), rng.uniform(-1, 1, 3)
     yield call(x, w, b)
@@ -221,7 +220,7 @@ def _channel_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
 
 
-def by_channels(formula: str) -> Callable[..., str]:
+def by_channels(formula: str) -> Formula:
     """A formula in which weight, bias, mean and var stand for one number a channel, and @ for the
     axes of each channel; and what x̂, σ and μ are.
     """

@@ -6,12 +6,14 @@ sum is over all axes, and a softmax along the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["axes_of", "below", "function_at", "index", "shape_product"]
+__all__ = ["Formula", "axes_of", "below", "function_at", "index", "shape_product"]
+
+Formula: TypeAlias = Callable[..., str]  # of a call
 
 LISTED = 6  # integers of a list that are written out
 

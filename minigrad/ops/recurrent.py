@@ -11,19 +11,21 @@ for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from .activations import sigmoid
 from .dtypes import widen_half
+from .notation import Formula
 from .products import as_rows, linear
+from .samples import Calls, Rng, Samples
 from .select import split
 
-__all__ = ["gru", "lstm", "rnn"]
+__all__ = ["gru", "lstm"]
 
 
 def check_steps(X, W_ih, W_hh, gates, mask, *states):
@@ -88,8 +90,8 @@ def back_through(step, T, *gradients):
     return np.stack(parts), gradients
 
 
-def _samples(gates: int, states: int, biases: int = 1) -> Callable[..., Iterator[Call]]:
-    def samples(rng: np.random.Generator) -> Iterator[Call]:
+def _samples(gates: int, states: int, biases: int = 1) -> Samples:
+    def samples(rng: Rng) -> Calls:
         mask = np.array([[True, True], [True, False], [True, False]])
         for T, B, H, given in ((3, 2, 2, None), (3, 2, 1, mask), (1, 1, 2, None), (2, 0, 2, None)):
             shapes = [(T, B, 3), (gates * H, 3), (gates * H, H)]
@@ -109,7 +111,7 @@ def _cost(per_entry: int) -> Callable[..., int]:
     return cost
 
 
-def _over_time(formula: str, **terms: str) -> Callable[..., str]:
+def _over_time(formula: str, **terms: str) -> Formula:
     """A formula and definitions of its terms at step t. In [[new|old]], the first is where the
     mask is True at step t, and the second elsewhere.
     """
@@ -122,7 +124,7 @@ def _over_time(formula: str, **terms: str) -> Callable[..., str]:
     return tex
 
 
-def _rules(terms: dict[str, str], a: str, p: str, **others: str) -> dict[str, Callable[..., str]]:
+def _rules(terms: dict[str, str], a: str, p: str, **others: str) -> dict[str, Formula]:
     """The formulas of a rule, of which a and p are the gradients of X W_ihᵀ + b and h W_hhᵀ."""
     every = {
         "X": f"{a} <W_ih>",
@@ -130,68 +132,6 @@ def _rules(terms: dict[str, str], a: str, p: str, **others: str) -> dict[str, Ca
         "W_hh": rf"\textstyle\sum_t {p}^\top h_{{t-1}}",
     }
     return {name: _over_time(formula, **terms) for name, formula in (every | others).items()}
-
-
-_Z = {"z_t": r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>", "h_0": "<h>"}
-
-
-# ---------------------------------------------------------------- rnn
-
-
-_RNN = {"h_t": r"[[\tanh z_t|h_{t-1}]]"} | _Z
-_RNN_BACK = {
-    r"\bar z_t": r"[[\bar h_t \odot (1 - h_t^{\circ 2})|0]]",
-    r"\bar h_{t-1}": r"<g>_{t-1} + [[\bar z_t <W_hh>|\bar h_t]]",
-    r"\bar h_T": "<g>_T",
-} | _RNN
-
-
-@op(
-    tex=_over_time("h_t", **_RNN),
-    vjp_tex=_rules(
-        _RNN_BACK, r"\bar z_t", r"\bar z_t", b=r"\textstyle\sum_t \bar z_t", h=r"\bar h_0"
-    ),
-    flops=_cost(3),
-    samples=_samples(1, 1),
-)
-def rnn(X, W_ih, W_hh, b, h, mask=None):
-    """Runs a simple recurrent network over all steps: h_t = tanh(x_t W_ihᵀ + h_{t-1} W_hhᵀ + b).
-
-    Args: b: (H,) or None. h: the state before. mask: False where a state is carried over.
-    Shapes: X (T, B, d), W_ih (H, d), W_hh (H, H), h (B, H), mask (T, B) → (T, B, H)
-    Raises: ShapeError or DTypeError where these do not fit.
-    Source: Elman 1990, https://doi.org/10.1207/s15516709cog1402_1.
-
-    >>> one = np.ones((1, 1))
-    >>> rnn(np.zeros((2, 1, 1)), one, one, None, one).round(4).ravel()
-    array([0.7616, 0.642 ])
-    """
-    check_steps(X, W_ih, W_hh, 1, mask, h)
-    states = []
-    for t, Z in enumerate(from_input(X, W_ih, b)):
-        h = where_valid(mask, t, np.tanh(Z + np.matmul(h, W_hh.T)), h)
-        states.append(h)
-    return np.stack(states)
-
-
-def _rnn_gradients(g, out, W_hh, mask):
-    """The gradients of z_t at all steps, and of the first state."""
-    slopes = 1 - out * out
-
-    def step(t, d_h):
-        d_h = d_h + g[t]
-        d_z = where_valid(mask, t, d_h * slopes[t], 0)
-        return d_z, np.matmul(d_z, W_hh) + where_valid(mask, t, 0, d_h)
-
-    return back_through(step, len(g), 0)
-
-
-@rnn.vjp("X", "W_ih", "W_hh", "b", "h")
-def _(g, out, X, W_ih, W_hh, h, mask):
-    """The gradient goes back from the last time step to the first, through tanh and weights."""
-    d_Z, (d_h,) = _rnn_gradients(g, out, W_hh, mask)
-    d_X, d_W, d_b = through_input(d_Z, X, W_ih)
-    return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(states_before(out, h))), d_b, d_h
 
 
 # ---------------------------------------------------------------- gru
@@ -297,8 +237,10 @@ _LSTM = {
     "h_t": r"[[o_t \odot \tanh c_t|h_{t-1}]]",
     "c_t": r"[[f_t \odot c_{t-1} + i_t \odot n_t|c_{t-1}]]",
     "(i_t, f_t, n_t, o_t)": r"(\sigma, \sigma, \tanh, \sigma)(z_t)",
+    "z_t": r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>",
+    "h_0": "<h>",
     "c_0": "<c>",
-} | _Z
+}
 _LSTM_BACK = {
     r"\bar z_t": r"[[(\tilde c_t \odot n_t \odot i_t \odot (1 - i_t),"
     r" \tilde c_t \odot c_{t-1} \odot f_t \odot (1 - f_t),"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Axes, Call, Declare, call, op
+from ..engine.op import Axes, Declare, call, op
 from .dtypes import accumulation_dtype, as_array, cast_back, floating, masked, widen, widen_half
-from .notation import axes_of, below, function_at
-from .samples import Samples, each_of_x, of_shapes, reductions
+from .notation import Formula, axes_of, below, function_at
+from .samples import Calls, Rng, Samples, each_of_x, of_shapes, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
 
@@ -32,8 +32,8 @@ def count(shape: tuple[int, ...], axis: Axes) -> int:
 
 
 def reduction(
-    tex: str | Callable[..., str],
-    vjp_tex: str | Callable[..., str],
+    tex: str | Formula,
+    vjp_tex: str | Formula,
     flops: int | Callable[..., int],
     samples: Samples = reductions,
     **declaration: Any,
@@ -48,12 +48,12 @@ def reduction(
     )
 
 
-def named(name: str) -> Callable[..., str]:
+def named(name: str) -> Formula:
     """The formula of a function of x along its axes."""
     return lambda x, axis: function_at(name, x.ndim, axis, "<x>")
 
 
-def with_axes(formula: str) -> Callable[..., str]:
+def with_axes(formula: str) -> Formula:
     """A formula in which @ stands for the subscript of the axes, and n for how many are reduced."""
 
     def tex(x: Any, axis: Axes) -> str:
@@ -113,7 +113,7 @@ _MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>))"
 _VARIANCE = r"\tfrac{1}{n - <ddof>} \operatorname{sum}@((<x> - \mu)^{\circ 2})"
 
 
-def _spread_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _spread_samples(rng: Rng) -> Calls:
     yield from (s for s in reductions(rng) if np.ndim(s.args[0]))  # one entry has no spread
     yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
 
@@ -222,7 +222,7 @@ def _(g, x, out, axis):
 # ---------------------------------------------------------------- prod
 
 
-def _prod_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _prod_samples(rng: Rng) -> Calls:
     x = rng.uniform(0.5, 1.5, (2, 3, 5))
     for axis in (None, 0, -1, (0, 2)):
         yield call(x[:, :2, :3], axis=axis)

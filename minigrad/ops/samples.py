@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ..engine.op import Call, call
 
-Rng: TypeAlias = "np.random.Generator"
-Samples: TypeAlias = "Callable[[Rng], Iterator[Call]]"  # numpy.random loads slowly
+Rng: TypeAlias = "np.random.Generator"  # numpy.random loads slowly
+Calls: TypeAlias = Iterator[Call]
+Samples: TypeAlias = "Callable[[Rng], Calls]"
 
 
 def away_from(kink: float, x: NDArray[np.float64], margin: float = 0.1) -> NDArray[np.float64]:
@@ -22,7 +23,7 @@ def away_from(kink: float, x: NDArray[np.float64], margin: float = 0.1) -> NDArr
 def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Samples:
     """Calls of one input drawn from [low, high], away from the kink if there is one."""
 
-    def samples(rng: Rng) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         for shape in [(2, 3, 5), (7,), (), (0, 3), (1, 1)]:
             x = np.asarray(rng.uniform(low, high, shape))
             yield call(x if kink is None else away_from(kink, x))
@@ -33,7 +34,7 @@ def unary(low: float = -2.0, high: float = 2.0, kink: float | None = None) -> Sa
 def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
     """Calls of two inputs that broadcast; entries that are combined differ by a gap at least."""
 
-    def samples(rng: Rng) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
             ((3, 5), (3, 5)), ((2, 3, 5), (5,)), ((3, 1), (1, 5)), ((5,), (2, 3, 1)),
             ((3, 5), ()), ((), ()), ((0, 3), (3,)), ((1,), (0,)),
@@ -49,7 +50,7 @@ def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
     return samples
 
 
-def reductions(rng: Rng) -> Iterator[Call]:
+def reductions(rng: Rng) -> Calls:
     """Calls of one input with axis and keepdims, all entries distinct."""
     x = rng.permutation(np.linspace(-2.0, 2.0, 30)).reshape(2, 3, 5)
     for keepdims in (False, True):
@@ -62,7 +63,7 @@ def reductions(rng: Rng) -> Iterator[Call]:
 def of_shapes(*calls: tuple[Any, ...]) -> Samples:
     """Calls in which a shape, written as a list, stands for an array of random entries."""
 
-    def samples(rng: Rng) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         for values in calls:
             drawn = [rng.uniform(-1, 1, tuple(v)) if isinstance(v, list) else v for v in values]
             yield call(*[np.asarray(v) if isinstance(v, float) else v for v in drawn])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from operator import index as as_integer
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import Call, call, op
+from ..engine.op import call, op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray
 from .dtypes import as_array, cast_back, masked, widen_half
 from .notation import function_at
 from .notation import index as index_tex
-from .samples import each_of_x, no_flops, pairs
+from .samples import Calls, Rng, each_of_x, no_flops, pairs
 from .shape import moving
 
 __all__ = [
@@ -38,7 +38,7 @@ def _at(index: Any) -> str:
     return "<index>" if isinstance(index, np.ndarray) else index_tex(index)
 
 
-def _getitem_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _getitem_samples(rng: Rng) -> Calls:
     x = rng.uniform(-2, 2, (3, 5, 7))
     yield call(x, 1)
     yield call(x, (slice(None), -1))
@@ -115,7 +115,7 @@ def is_basic(index: object) -> bool:
     return all(isinstance(part, kinds) and not isinstance(part, bool) for part in parts)
 
 
-def _scatter_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _scatter_samples(rng: Rng) -> Calls:
     yield call(rng.uniform(-2, 2, (3,)), np.array([0, 2, 0]), (5,))
     yield call(rng.uniform(-2, 2, (2, 3)), (slice(None), 1), (2, 5, 3))
     yield call(np.zeros(0), slice(0, 0), (5,))
@@ -157,7 +157,7 @@ def _integers(indices: Any) -> Any:
     return indices.astype(np.intp, copy=False)
 
 
-def _take_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _take_samples(rng: Rng) -> Calls:
     x = rng.uniform(-2, 2, (3, 5))
     yield call(x, np.array([[0, 2], [2, 0]]), axis=0)
     yield call(x, [1, -1, 1], axis=-1)
@@ -201,46 +201,10 @@ def _(g, x_shape, indices, axis):
     return put_back(g, (*before, _integers(indices)), x_shape)
 
 
-def _along_samples(rng: np.random.Generator) -> Iterator[Call]:
-    x = rng.uniform(-2, 2, (3, 5))
-    yield call(x, rng.integers(0, 5, (3, 2)), 1)
-    yield call(x, rng.integers(-3, 3, (4, 5)), axis=0)
-    yield call(x, np.array([14, 0, 14]), axis=None)
-    yield call(x, np.zeros((3, 0), int), axis=1)
-
-
-@moving(
-    lambda x, axis: function_at("pick", x.ndim, axis, "<x>", "<indices>"),
-    lambda x, axis: function_at("unpick", x.ndim, axis, "<g>", "<indices>"),
-    _along_samples,
-)
-def take_along_axis(x, indices, axis: int = -1):
-    """Picks entries in each row by indices of its own; with axis=None, of the flattened array.
-
-    Raises: DTypeError unless the indices are integers; OutOfRangeError outside the axis.
-
-    >>> take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
-    array([[2.],
-           [3.]])
-    """
-    return np.take_along_axis(as_array(x), _integers(indices), axis)
-
-
-@take_along_axis.vjp("x")
-def _(g, x_shape, indices, axis):
-    """The gradient goes back to the places that each row picked, and is zero elsewhere."""
-    indices = _integers(indices)
-    if axis is None:
-        return scatter_add(g, indices, (prod(x_shape),)).reshape(x_shape)
-    places = [*np.ogrid[tuple(map(slice, x_shape))]]
-    places[axis] = indices
-    return put_back(g, tuple(places), x_shape)
-
-
 # ---------------------------------------------------------------- by a condition
 
 
-def _where_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _where_samples(rng: Rng) -> Calls:
     for (a, b), _ in pairs()(rng):
         shape = np.broadcast_shapes(np.shape(a), np.shape(b))
         yield call(rng.uniform(size=shape) < 0.5, a, b)
@@ -293,6 +257,30 @@ def repeat(x: Operand, repeats: int | Sequence[int], axis: int | None = None) ->
         return take(x, np.repeat(places, repeats), axis)
     except (IndexError, ValueError, TypeError) as error:
         raise ShapeError(f"repeat(x, repeats, axis): {error}") from None
+
+
+def take_along_axis(x: Operand, indices: Any, axis: int | None = -1) -> TensorOrArray:
+    """Entries of each row by indices of its own; with axis=None, of the flattened array.
+
+    Raises: DTypeError unless the indices are integers; ShapeError unless they have as many axes as
+        x; OutOfRangeError outside the axis.
+
+    >>> take_along_axis(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1], [0]]), axis=1)
+    array([[2.],
+           [3.]])
+    """
+    indices = _integers(indices)
+    if axis is None:
+        return take(x, indices)
+    shape = np.shape(x)
+    if indices.ndim != len(shape) or not -len(shape) <= axis < len(shape):
+        raise ShapeError(
+            f"take_along_axis(x, indices, axis): as many axes as x, and one of them, got indices "
+            f"{indices.shape}, axis {axis} and x {shape}"
+        )
+    places = [*np.ogrid[tuple(map(slice, shape))]]
+    places[axis] = indices
+    return getitem(x, tuple(places))
 
 
 def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[SameArray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -12,11 +12,11 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
-from ..engine.op import Call, Declare, call, op
+from ..engine.op import Declare, call, op
 from ..engine.tensor import Operand, TensorOrArray
 from .dtypes import as_array
-from .notation import below, function_at, index, shape_product
-from .samples import Rng, Samples, no_flops, of_shapes
+from .notation import Formula, below, function_at, index, shape_product
+from .samples import Calls, Rng, Samples, no_flops, of_shapes
 
 __all__ = [
     "broadcast_to",
@@ -34,8 +34,8 @@ __all__ = [
 
 
 def moving(
-    tex: str | Callable[..., str],
-    vjp_tex: str | Callable[..., str],
+    tex: str | Formula,
+    vjp_tex: str | Formula,
     samples: Samples,
     *,
     name: str = "x",
@@ -117,7 +117,7 @@ def _(g, axes):
     return np.transpose(g, inverse_order(axes, g.ndim))
 
 
-def _swapped(of: str) -> Callable[..., str]:
+def _swapped(of: str) -> Formula:
     """The transpose of each matrix, if these are the last two axes."""
 
     def tex(x: Any, axis1: int, axis2: int) -> str:
@@ -231,7 +231,7 @@ def _part_tex(i: int, arrays: Any, axis: int | None) -> str:
 def _lists(*calls: tuple[Any, ...]) -> Samples:
     """Calls with a list of arrays of these shapes, and settings."""
 
-    def samples(rng: Rng) -> Iterator[Call]:
+    def samples(rng: Rng) -> Calls:
         for shapes, settings in calls:
             yield call([np.asarray(rng.uniform(-1, 1, shape)) for shape in shapes], **settings)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ..engine.op import Axes, Call, call, op
+from ..engine.op import Axes, call, op
 from .dtypes import accumulation_dtype, cast_back, floating, widen_half
-from .notation import axes_of, below
+from .notation import Formula, axes_of, below
 from .reduce import named, reduction, shape_with_ones, sum, with_axes
-from .samples import each_of_x
+from .samples import Calls, Rng, each_of_x
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
-def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _softmax_samples(rng: Rng) -> Calls:
     x = rng.uniform(-3, 3, (2, 3, 5))
     for axis in (-1, 0, (1, 2), None):
         yield call(x, axis=axis)
@@ -27,7 +26,7 @@ def _softmax_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(np.zeros((0, 3)))
 
 
-def _masked_samples(rng: np.random.Generator) -> Iterator[Call]:
+def _masked_samples(rng: Rng) -> Calls:
     yield from _softmax_samples(rng)
     x = rng.uniform(-3, 3, (2, 3, 5))
     x[0, :, 2:] = -np.inf
@@ -35,7 +34,7 @@ def _masked_samples(rng: np.random.Generator) -> Iterator[Call]:
     yield call(x)
 
 
-def by_rows(formula: str) -> Callable[..., str]:
+def by_rows(formula: str) -> Formula:
     """A formula of rows; along other axes than the last, sums are over these."""
 
     def tex(x: Any, axis: Axes) -> str:
