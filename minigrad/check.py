@@ -237,7 +237,7 @@ def check_rules(
     """
     if not all(np.isfinite(array).all() for array in (g, *sent.values())):
         return Comparison(why="not finite")
-    kernel = _kernel(op, settings)
+    kernel = kernel_of(op, settings)
     with np.errstate(all="ignore"):
         kinks = _at_kinks(op, inputs, settings, kernel(list(inputs)))
         if kinks is not None:
@@ -258,7 +258,7 @@ class _RefusedError(Exception):
     """A user's kernel does not take what lies beside its inputs."""
 
 
-def _kernel(op: Op, settings: Sequence[Any]) -> Callable[[list[Any]], Array]:
+def kernel_of(op: Op, settings: Sequence[Any]) -> Callable[[list[Any]], Array]:
     """An op's textbook kernel as a function of its inputs; it draws the same numbers each time."""
 
     def run(inputs: list[Any]) -> Array:

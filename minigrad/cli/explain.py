@@ -17,7 +17,7 @@ from ..engine.errors import ArgumentError, MissingDependencyError
 from ..playing.run import Run, Source, run_loss
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
-from ..record.record import Attention, Record
+from ..record.record import AttentionWeights, Record
 from ..saving import write
 from ..views import derivation, page, picture, words
 from ..views.attention import Attentions
@@ -34,7 +34,7 @@ FILES = {
     "derivation.md": "the backward pass written out, formula by formula",
     "trace.json": "every step, size and check",
 }
-MOST_LAYERS, MOST_KEYS, BAR = 4, 24, 10  # columns, rows and cells of the table of attention
+MOST_LAYERS, MOST_KEYS = 4, 24  # columns and rows of the table of attention
 
 
 def run(arguments: Namespace) -> int:
@@ -90,7 +90,7 @@ def _report(ran: Run, source: Source, width: int, everything: bool) -> Iterator[
         yield paint("alarm", f"the loss is {ran.loss}")
 
 
-def _named(record: Record, source: Source) -> list[Attention]:
+def _named(record: Record, source: Source) -> list[AttentionWeights]:
     """The attention of a run over square sequences of one length, with its words.
 
     Raises: ArgumentError if there are words, and no attention is over so many positions.
@@ -110,7 +110,7 @@ def _named(record: Record, source: Source) -> list[Attention]:
     return [replace(one, queries=tuple(text), keys=tuple(text)) for one in square]
 
 
-def _attention_table(record: Record, found: list[Attention], width: int) -> str:
+def _attention_table(record: Record, found: list[AttentionWeights], width: int) -> str:
     """Of each key: the weights of the layers, what they carry together, and what lowers the
     loss."""
     query = record.asked
@@ -138,7 +138,7 @@ def _attention_table(record: Record, found: list[Attention], width: int) -> str:
         cells = [words.one_line(keys[k], 24)]
         for values in shares.values():
             part = abs(float(values[k])) / max(float(np.abs(values).max()), 1e-300)
-            cells += [f"{values[k]:.2f}", "█" * round(BAR * part)]
+            cells += [f"{values[k]:.2f}", "█" * round(10 * part)]
         rows.append(cells)
     columns = [Column("looks at", shrink="end")]
     for number, title in enumerate(shares):

@@ -30,8 +30,11 @@ __all__ = ["DEFAULT_TEXT", "MULTI_HEAD", "SELF_ATTENTION", "source_of"]
 
 MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
-D_MODEL, HEADS, D_K, MOST_TOKENS = 32, 4, 8, 512
-OURS = tuple(str(Path(__file__).resolve().parents[2] / room) for room in ("minigrad", "layers"))
+D_MODEL = 32
+MOST_TOKENS = 512
+OUR_FOLDERS = tuple(
+    str(Path(__file__).resolve().parents[2] / room) for room in ("minigrad", "layers")
+)
 
 
 def source_of(arguments: Namespace) -> Source:
@@ -137,7 +140,9 @@ def users_code(name: str, place: str) -> Iterator[None]:
         raise
     except BaseException as error:
         shown = TracebackException.from_exception(error)
-        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
+        shown.stack[:] = [
+            frame for frame in shown.stack if not frame.filename.startswith(OUR_FOLDERS)
+        ]
         first = (str(error).strip().splitlines() or [""])[0]
         failed = MinigradError(
             f"{name} raised {type(error).__name__}{f': {first}' if first else ''}"
@@ -184,8 +189,8 @@ def _loss(name: str, words: list[str], vocabulary: list[str], causal: bool) -> m
     rng = np.random.default_rng(0)
     ids = np.array([[vocabulary.index(word.lower()) for word in words]])  # (1, n)
     E = mg.tensor(rng.normal(size=(len(vocabulary), D_MODEL)), requires_grad=True, name="E")
-    single = L.SelfAttention(D_MODEL, D_K, D_K, rng=rng)
-    layer: Any = single if name == SELF_ATTENTION else L.MultiHeadAttention(D_MODEL, HEADS, rng=rng)
+    single = L.SelfAttention(D_MODEL, 8, 8, rng=rng)
+    layer: Any = single if name == SELF_ATTENTION else L.MultiHeadAttention(D_MODEL, 4, rng=rng)
     with mg.scope("embedding"):
         X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
     out = layer(X, L.create_causal_mask(len(words)) if causal else None)  # (1, n, d_model)

@@ -15,17 +15,17 @@ ends at an op whose result does not move, the gradient is zero because of those 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from ..check import kernel_of
 from ..engine.errors import ShapeError
 from ..engine.op import registry
 from ..engine.refusals import EXPLAINED
 from .checks import arguments, by_hand, call_by_name
-from .data import Array, Attention, Check, Edge, Entry, RecordData, Way, rms
+from .data import Array, AttentionWeights, Check, Edge, Entry, RecordData, Way, rms
 
 __all__ = ["add_checks", "analyze", "attentions", "saturation"]
 
@@ -271,8 +271,7 @@ def _move(record: RecordData, entry: Entry, moves: dict[int, Array]) -> Array | 
         return None  # a kink may lie beside it
     try:
         with np.errstate(all="ignore"):
-            out = op.flat(op.kernel)(*moved, *map(deepcopy, entry.settings.values()))
-            return np.nan_to_num((out[0] if op.auxiliary else out) - entry.value)
+            return np.nan_to_num(kernel_of(op, [*entry.settings.values()])(moved) - entry.value)
     except EXPLAINED:
         return None
 
@@ -297,7 +296,7 @@ def _saturation_note(entry: Entry) -> str:
     return f"{found[0]:,} of {found[1]:,} {found[2]}" if found and found[0] else ""
 
 
-def attentions(record: RecordData, tokens: Any = None) -> list[Attention]:
+def attentions(record: RecordData, tokens: Any = None) -> list[AttentionWeights]:
     """The weights named A, with their gradient, their mask, and names of the positions.
 
     Args: tokens: a name for each position; or two lists, of the queries' and of the keys'
@@ -323,7 +322,7 @@ def _sums_to_1(entry: Entry) -> bool:
     return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
-def _attention(record: RecordData, entry: Entry, tokens: Any) -> Attention:
+def _attention(record: RecordData, entry: Entry, tokens: Any) -> AttentionWeights:
     scores = record.entries[record.into(_made(record, entry))[0].source]
     masked = np.zeros(entry.shape, bool)
     if scores.value is not None and scores.shape == entry.shape:
@@ -338,7 +337,7 @@ def _attention(record: RecordData, entry: Entry, tokens: Any) -> Attention:
     assert entry.value is not None
     dA = None if entry.gradient is None else lifted(entry.gradient)
     names = _names(tokens, entry)
-    return Attention(
+    return AttentionWeights(
         entry.id, scores.id, entry.path, lifted(entry.value), dA, lifted(masked), *names
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 __all__ = [
-    "Array", "Attention", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "RecordData",
+    "Array", "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "RecordData",
     "Way", "measure", "plain", "rms", "show",
 ]  # fmt: skip
 
@@ -47,7 +47,8 @@ def measure(array: Array) -> Facts | None:
     with np.errstate(all="ignore"):
         parts = [_of_chunk(flat[i : i + CHUNK]) for i in range(0, flat.size, CHUNK)]
         low, high, square = (np.array(each) for each in zip(*parts, strict=True))
-        least, most, total = float(low.min()), float(high.max()), float(square.sum())
+        least, most = float(low.min()), float(high.max())
+        total = float(square.sum())
     small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)
     size = sqrt(total / flat.size) if small < total < large else rms(flat[flat != -np.inf])
     return Facts(size, least, most, most < np.inf and isfinite(size))
@@ -333,7 +334,7 @@ class Checks:
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class AttentionWeights:
     """The weights of one call of attention as (batch, heads, n, m), beside their gradient.
 
     Attributes:

@@ -21,7 +21,7 @@ __all__ = ["diagnose"]
 Said: TypeAlias = "tuple[str, str] | None"  # where, and what was measured
 Found: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
 
-STEPS = 20  # a loss of fewer steps says nothing
+LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
 FADING, TIME_FADING = 5e-3, 1e-5  # of the pull on the last layers; of the gradient at the last time
@@ -31,7 +31,7 @@ SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturat
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 
 
-class Run:
+class Evidence:
     """A flow up to its first NaN, as the rules read it."""
 
     def __init__(self, flow: FlowRecord) -> None:
@@ -45,7 +45,7 @@ class Run:
         known = [(step, x) for step, x in flow.losses if step < self.end_step]
         self.steps, self.loss = [s for s, _ in known], np.array([x for _, x in known], float)
         width = max(1, min(8, len(known) // 5))
-        self.known = flow.steps >= STEPS and len(known) >= 4
+        self.known = flow.steps >= LEAST_STEPS and len(known) >= 4
         ends = (self.loss[:width], self.loss[-width:]) if self.known else (np.ones(1), np.ones(1))
         self.begun, self.end = (float(np.median(end)) for end in ends)
         self.start = min(self.begun, float(self.loss[0])) if self.known else 1.0
@@ -80,7 +80,7 @@ class Run:
 
 def diagnose(flow: FlowRecord) -> Findings:
     """What a run shows, what began first before the rest; of a healthy run nothing."""
-    run = Run(flow)
+    run = Evidence(flow)
     found = [one for kind in RULES if (one := _finding(run, kind, [*RULES[kind](run)]))]
     found.sort(key=lambda one: one.first)  # of one step, in the order of the rules
     for kind, rule in {"update ratio": slow, "plateau": plateau}.items():
@@ -89,7 +89,7 @@ def diagnose(flow: FlowRecord) -> Findings:
     return Findings(found)
 
 
-def _finding(run: Run, kind: str, found: list[tuple[str, int, str]]) -> Finding | None:
+def _finding(run: Evidence, kind: str, found: list[tuple[str, int, str]]) -> Finding | None:
     """What a rule found in several places: the first of them, and where else."""
     if not found:
         return None
@@ -103,7 +103,7 @@ def _finding(run: Run, kind: str, found: list[tuple[str, int, str]]) -> Finding 
 # ------------------------------------------------------------------ values and gradients
 
 
-def not_finite(run: Run) -> Found:
+def not_finite(run: Evidence) -> Found:
     if run.is_broken:
         step = run.end_step
         readings = next((m.readings for m in run.flow.moments if m.step == step), {})
@@ -112,14 +112,14 @@ def not_finite(run: Run) -> Found:
         yield "".join(paths[:1]), step, "the first value that is not finite"
 
 
-def no_gradient(run: Run) -> Found:
+def no_gradient(run: Evidence) -> Found:
     for path in run.flow.parameters:
         why = [m.missing.get(path, "") for m in run.moments]
         if why and all(why) and why[0] != "frozen":
             yield path, run.moments[0].step, why[0]
 
 
-def zero_gradient(run: Run) -> Found:
+def zero_gradient(run: Evidence) -> Found:
     for path in run.flow.parameters:
         known = run.flow.series(path, "gradient")
         zero = [step for step, x in known if x == 0]
@@ -128,7 +128,7 @@ def zero_gradient(run: Run) -> Found:
             yield path, zero[0], f"it is exactly 0 in {len(zero)} of {len(known)} steps looked at"
 
 
-def vanishing(run: Run) -> Found:
+def vanishing(run: Evidence) -> Found:
     def by_depth(moment: Moment) -> Said:
         """The strongest pull on the first quarter of the weights, far below that on the last."""
         pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < inf]
@@ -153,7 +153,7 @@ def vanishing(run: Run) -> Found:
         yield from run.lasting(by_time)
 
 
-def exploding(run: Run) -> Found:
+def exploding(run: Evidence) -> Found:
     if run.learned(0.5) or not run.moments:
         return
     first = run.moments[0]
@@ -177,7 +177,7 @@ def exploding(run: Run) -> Found:
                 return
 
 
-def _stuck(run: Run, what: str, limit: float) -> Found:
+def _stuck(run: Evidence, what: str, limit: float) -> Found:
     """Paths of which this share is dead or saturated, and since when."""
     for path, words in run.flow.words.items():
         shape = run.flow.shapes[path]
@@ -192,11 +192,11 @@ def _stuck(run: Run, what: str, limit: float) -> Found:
             yield from run.lasting(said)
 
 
-def dead(run: Run) -> Found:
+def dead(run: Evidence) -> Found:
     yield from _stuck(run, "units", 0.95 if run.learned(0.7) else SHARES["units"])
 
 
-def saturated(run: Run) -> Found:
+def saturated(run: Evidence) -> Found:
     for what in ("entries", "rows") if not run.learned(0.5) else ():
         yield from _stuck(run, what, SHARES[what])
 
@@ -204,25 +204,26 @@ def saturated(run: Run) -> Found:
 # ------------------------------------------------------------------ updates and the loss
 
 
-def update_ratio(run: Run) -> Found:
+def update_ratio(run: Evidence) -> Found:
     if not run.learned(0.5) and run.ratio > FAST and len(run.moments) > 1:
         yield "", run.moments[0].step, _moves(run)
 
 
-def slow(run: Run) -> Found:
+def slow(run: Evidence) -> Found:
     if run.known and not run.learned(0.5) and run.ratio < SLOW:
         yield "", run.moments[0].step, _moves(run)
 
 
-def _moves(run: Run) -> str:
+def _moves(run: Evidence) -> str:
     return f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
 
 
-def diverging(run: Run) -> Found:
+def diverging(run: Evidence) -> Found:
     """The loss is above where it began; or it swings by more than batches differ."""
-    if not run.known or len(run.loss) < STEPS:
+    if not run.known or len(run.loss) < LEAST_STEPS:
         return
-    later, start, first = run.loss[len(run.loss) // 4 :], abs(run.start), abs(float(run.loss[0]))
+    later = run.loss[len(run.loss) // 4 :]
+    start, first = abs(run.start), abs(float(run.loss[0]))
     least = float(np.quantile(run.loss[len(run.loss) // 2 :], 0.1))
     rose = run.end > run.begun + 0.3 * abs(run.begun) and least > run.begun + 0.1 * abs(run.begun)
     at_once = min(run.end, run.begun) > 3 * first and least > 2 * first and run.ratio > 0.01
@@ -235,7 +236,7 @@ def diverging(run: Run) -> Found:
         yield "", run.steps[0], f"the loss oscillates by {swing:.2g} around {level:.2g}"
 
 
-def plateau(run: Run) -> Found:
+def plateau(run: Evidence) -> Found:
     """The loss ends where it began, or where the best constant guess is."""
     quarter = len(run.loss) // 4
     if run.known and run.guess and len(run.loss) >= STEPS_TO_LEARN:
@@ -249,7 +250,7 @@ def plateau(run: Run) -> Found:
         yield "", run.steps[0], f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}"
 
 
-def drift(run: Run) -> Found:
+def drift(run: Evidence) -> Found:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
     usual_requests = run.flow.baseline.requests if run.flow.baseline is not None else []
     for path, count in {p: len(h) for m in usual_requests[:1] for p, h in m.heads.items()}.items():
@@ -281,7 +282,7 @@ def _heads(requests: list[Moment], path: str, head: int) -> list[tuple[int, Head
     return [(step, one) for step, one in pairs if one is not None]
 
 
-RULES: dict[str, Callable[[Run], Found]] = {
+RULES: dict[str, Callable[[Evidence], Found]] = {
     "no gradient": no_gradient,
     "not finite": not_finite,
     "saturated": saturated,

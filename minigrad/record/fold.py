@@ -341,7 +341,8 @@ def _fold_chain(fold: Fold, path: str, depth: int, chain: list[Block], names: Na
         copies = [f"{base}[{n}]" for n in range(len(chain))]
     block = _free(fold, f"{path}/{copies[0]}".lstrip("/"))
     ops = [[op for item in one for op in item.ops] for one in chain]
-    fold.times[block], fold.copies[block], fold.first[block] = len(copies), copies, ops[0][0].id
+    fold.times[block], fold.copies[block] = len(copies), copies
+    fold.first[block] = ops[0][0].id
     outer = [member[0] for member in fold.members.get(ops[0][0].id, ())]
     twins = [[op.id for op in same] for same in zip(*ops, strict=True)]
     inside = [{op.id for op in one} for one in ops]

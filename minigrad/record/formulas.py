@@ -31,7 +31,7 @@ __all__ = [
 
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
 AXES = {1: "i", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}  # letters of an array's axes
-GREEK = set(
+GREEK_NAMES = set(
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi "
     "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split()
 )
@@ -190,7 +190,7 @@ def symbol_of(name: str) -> str:
 
 
 def _word(text: str) -> str:
-    if text in GREEK:
+    if text in GREEK_NAMES:
         return rf"\{text}"
     return text if len(text) == 1 or text.isdigit() else rf"\mathrm{{{text}}}"
 
@@ -379,7 +379,8 @@ def _summed(record: RecordData, edge: Edge, rule: str) -> str:
     letters = AXES.get(len(target.shape), "")
     shape, own = target.shape, source.shape
     if r"^\top" in rule:  # a product of matrices, in stacks
-        shape, own, letters = shape[:-2], own[:-2], letters[:-2]
+        shape, own = shape[:-2], own[:-2]
+        letters = letters[:-2]
     own = (0,) * (len(shape) - len(own)) + own
     over = [c for c, n, m in zip(letters, shape, own, strict=False) if n != m and n > 1]
     return rf"\sum_{{{','.join(over)}}} " if over else ""

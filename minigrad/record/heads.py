@@ -17,8 +17,13 @@ __all__ = ["DISTANCES", "Head", "divergence", "heads"]
 
 MOST_WEIGHTS = 1 << 16  # of one call that are measured
 NEGLIGIBLE = 0.01  # the share of weights below it is the sparsity
-BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
-DISTANCES = ("first", "self", *(f"back {n}" for n in BOUNDS), *(f"ahead {n}" for n in BOUNDS))
+DISTANCE_BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
+DISTANCES = (
+    "first",
+    "self",
+    *(f"back {n}" for n in DISTANCE_BOUNDS),
+    *(f"ahead {n}" for n in DISTANCE_BOUNDS),
+)
 """How far a key lies from its query: the first of all keys, its own, so many back or ahead."""
 
 
@@ -65,8 +70,8 @@ def _head(A: Array, entropy: Array, free: Array) -> Head | None:
 def _places(n: int, m: int) -> Array:
     """For each cell (i, j) the number of its distance; queries are the last n of m positions."""
     away = np.arange(m) - (np.arange(n)[:, None] + m - n)
-    farther = np.searchsorted(BOUNDS, np.abs(away), side="right") - 1
-    places = np.where(away < 0, 2 + farther, 2 + len(BOUNDS) + farther)
+    farther = np.searchsorted(DISTANCE_BOUNDS, np.abs(away), side="right") - 1
+    places = np.where(away < 0, 2 + farther, 2 + len(DISTANCE_BOUNDS) + farther)
     places = np.where(away == 0, 1, places)
     places[:, 0] = np.where(away[:, 0] == 0, 1, 0)
     return places.ravel()

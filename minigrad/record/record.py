@@ -13,7 +13,7 @@ from typing import Any
 from .analysis import add_checks, analyze, attentions
 from .data import (
     BY_DERIVATIVE,
-    Attention,
+    AttentionWeights,
     Check,
     Checks,
     Edge,
@@ -30,7 +30,7 @@ from .fold import Fold, folded
 from .formulas import write_formulas
 
 __all__ = [
-    "Attention", "Check", "Checks", "Edge", "Entry", "Facts", "Record", "Way", "measure",
+    "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Facts", "Record", "Way", "measure",
     "rms", "show",
 ]  # fmt: skip
 
@@ -98,7 +98,7 @@ class Record(RecordData):
         """Where each entry is drawn, each module on its own."""
         return folded(self.analyze(), fold=False)
 
-    def attention(self, tokens: Any = None) -> list[Attention]:
+    def attention(self, tokens: Any = None) -> list[AttentionWeights]:
         """The attention weights of the run. Args: tokens: see `attentions` in analysis.
 
         Raises: ShapeError if a list of tokens is not as long as the axis that it names.

@@ -55,7 +55,9 @@ class Recorder(Observer):
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
-        context, sources, numbers = current(), dict[str, int](), dict[str, Any]()
+        context = current()
+        sources: dict[str, int] = {}
+        numbers: dict[str, Any] = {}
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
         for name, x in zip(names, inputs, strict=True):
             if x.__class__ is Tensor or x.__class__ is np.ndarray:

@@ -73,7 +73,8 @@ class StepObserver(Observer):
         self._first: Recorder | None = (
             None  # of the first moment: which gradients are zero in theory
         )
-        self._request, self._number, self._first_layer = Moment(0), 0, ""
+        self._request = Moment(0)
+        self._number, self._first_layer = 0, ""
         self._clear()
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
-from ..record.record import Attention, Record, rms
+from ..record.record import AttentionWeights, Record, rms
 from ..saving import write
 from . import words
 from .figures import (
@@ -101,7 +101,7 @@ class Grid(NamedTuple):
         return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed), k
 
 
-def grids(found: Attention, head: int, batch: int = 0) -> list[Grid]:
+def grids(found: AttentionWeights, head: int, batch: int = 0) -> list[Grid]:
     """A, and ∂L/∂A if there is one, of one head."""
     shared = found.forbidden[batch, head], found.queries, found.keys
     slope = [] if found.dA is None else [Grid("∂L/∂A", found.dA[batch, head], *shared, True)]
@@ -125,7 +125,7 @@ def figures(found: Attention) -> list[str]:
     return lines
 
 
-class Attentions(list[Attention]):
+class Attentions(list[AttentionWeights]):
     """Attention in the order it was computed. Print it for heat maps; `draw` writes an SVG."""
 
     def __str__(self) -> str:
@@ -227,7 +227,11 @@ def read_attention(
             raise ShapeError(f"read_attention: weights has {size} {what}, got {len(names)} tokens")
     names = [tuple(map(str, each)) for each in given]
     return Attentions(
-        [Attention(-1, -1, "A", A, dA, by_head(~allowed, "read_attention").astype(bool), *names)]
+        [
+            AttentionWeights(
+                -1, -1, "A", A, dA, by_head(~allowed, "read_attention").astype(bool), *names
+            )
+        ]
     )
 
 
@@ -283,7 +287,9 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 # ---------------------------------------------------------------- as SVG
 
 
-def attention_svg(found: Sequence[Attention], *, batch: int = 0, theme: Theme | None = None) -> str:
+def attention_svg(
+    found: Sequence[AttentionWeights], *, batch: int = 0, theme: Theme | None = None
+) -> str:
     """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar.
 
     Args: theme: its colours; of both themes, following the reader, unless given.

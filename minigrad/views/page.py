@@ -21,7 +21,7 @@ import numpy as np
 from .. import saving
 from ..engine.errors import ArgumentError, ShapeError
 from ..record.formulas import symbol_of
-from ..record.record import Attention, Check, Entry, Facts, Record
+from ..record.record import Check, Entry, Facts, Record
 from . import words
 from .attention import figures, pooled
 from .maths import mathml
