@@ -13,7 +13,6 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, Op, registry
-from ..record.formulas import formulas
 from ..views.maths import plain
 from ..views.terminal import paint, wide
 
@@ -52,7 +51,7 @@ def _paragraph(op: Op, width: int) -> list[str]:
 
     call = next(iter(op.samples(np.random.default_rng(0))))
     inputs, settings = op.bind(*call.args, **call.kwargs)
-    forward, rules = formulas(op, inputs, settings, op(*call.args, **call.kwargs))
+    forward, rules = op.formulas(inputs, settings, op(*call.args, **call.kwargs))
     fixed = isinstance(op.tex, str) and all(isinstance(tex, str) for tex in op.vjp_tex.values())
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in op.signature.parameters.values()]
     claim = " ".join((op.__doc__ or "").strip().partition("\n\n")[0].split())

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 __all__ = [
-    "Array", "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "RecordData",
-    "Way", "measure", "plain", "rms", "show",
+    "Array", "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts",
+    "RecordData", "Way", "measure", "plain", "rms", "show",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]

@@ -8,26 +8,16 @@ stacks of matrices is added up, Σ_b stands before it, b an axis of the stack.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..engine.errors import DeclarationError
-from ..engine.op import Op, registry
-from .checks import call_by_name
+from ..engine.op import Shaped, registry
 from .data import Edge, Entry, RecordData
 
-__all__ = [
-    "Shaped",
-    "count_flops",
-    "first_sentence",
-    "formulas",
-    "number",
-    "symbol_of",
-    "write_formulas",
-]
+__all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]
 
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
 AXES = {1: "i", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}  # letters of an array's axes
@@ -38,71 +28,15 @@ GREEK_NAMES = set(
 # letters for what has no name, by what it is: the first that nothing else has
 UNNAMED, PARAMETER = "HZUYGEDRN", (r"\theta", r"\vartheta", r"\psi")
 BY_INPUT = {"mask": "MB", "targets": "t", "a": "ck", "b": "ck", "x": "Xck"}
-SPECIAL = {"\\": r"\backslash ", "<": r"\lt ", ">": r"\gt ", "|": r"\vert ", "~": r"\sim ",
-           "^": r"\wedge ", "`": "'"} | {c: rf"\{c}" for c in "_{}$%#&"}  # fmt: skip
-
-
-class Shaped(NamedTuple):
-    """Shape and dtype of an array: all that formulas and costs may depend on."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=int))
-
-    @classmethod
-    def of(cls, x: Any) -> Any:
-        """Of an array, or of a number; of a tuple of them, each; None stays None."""
-        if x.__class__ is tuple:
-            return tuple(map(cls.of, x))
-        known = x is None or x.__class__ is cls
-        return x if known else cls(np.shape(x), getattr(x, "dtype", np.dtype(type(x))))
-
-
-# ---------------------------------------------------------------- what an op declares of a call
-
-
-def _known(op: Op, inputs: Iterable[Any], settings: Iterable[Any], out: Any) -> dict[str, Any]:
-    """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
-    given = (tuple(inputs),) if op.variadic else tuple(inputs)
-    named = dict(zip(op.inputs, map(Shaped.of, given), strict=True))
-    return named | dict(zip(op.settings, settings, strict=True)) | {"out": Shaped.of(out)}
-
-
-def count_flops(op: Op, inputs: Any, settings: Any, out: Any) -> int | None:
-    """Floating-point operations of one forward call, None where no cost is declared."""
-    known = _known(op, inputs, settings, out)
-    return None if op.flops is None else int(call_by_name(op.flops, known))
-
-
-def formulas(op: Op, inputs: Any, settings: Any, out: Any) -> tuple[str, dict[str, str]]:
-    """A call's formula, and those of its rules, without the terms of inputs that are None.
-
-    Raises: DeclarationError if a formula that is a function fails.
-    """
-    known, inputs = _known(op, inputs, settings, out), tuple(inputs)
-    names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-    values = dict(zip(names, inputs, strict=True)) | dict(zip(op.settings, settings, strict=True))
-    absent = "|".join(name for name, value in values.items() if value is None)
-
-    def formula(declared: Any, i: int) -> str:
-        text = declared
-        if not isinstance(text, str):
-            try:
-                text = call_by_name(declared, known | {"i": i})
-            except Exception as error:
-                raise DeclarationError(f"op {op.name}: a formula failed: {error!r}") from error
-        return re.sub(rf" (\+|\\odot) <({absent})>", "", text) if absent else text
-
-    rule = op.inputs[0] if op.variadic else ""
-    rules = {name: formula(op.vjp_tex[rule or name], i) for i, name in enumerate(names)}
-    return formula(op.tex, 0), rules
+SPECIAL = {
+    "\\": r"\backslash ",
+    "<": r"\lt ",
+    ">": r"\gt ",
+    "|": r"\vert ",
+    "~": r"\sim ",
+    "^": r"\wedge ",
+    "`": "'",
+} | {c: rf"\{c}" for c in "_{}$%#&"}
 
 
 @lru_cache(maxsize=512)
@@ -164,8 +98,8 @@ def _declare(record: RecordData, entry: Entry) -> None:
         entry.vjp_tex = known
         return
     inputs, settings = [forms[name] for name in names], [*entry.settings.values()]
-    entry.tex, entry.vjp_tex = formulas(op, inputs, settings, out)
-    entry.flops = count_flops(op, inputs, settings, out)
+    entry.tex, entry.vjp_tex = op.formulas(inputs, settings, out)
+    entry.flops = op.count_flops(inputs, settings, out)
 
 
 # ---------------------------------------------------------------- symbols

@@ -108,7 +108,7 @@ def grids(found: AttentionWeights, head: int, batch: int = 0) -> list[Grid]:
     return [Grid("A", found.A[batch, head], *shared), *slope]
 
 
-def figures(found: Attention) -> list[str]:
+def figures(found: AttentionWeights) -> list[str]:
     """For each head, in words: its patterns, entropy, and the size of its gradient."""
     allowed = ~found.forbidden if found.forbidden.any() else None
     shapes = patterns(found.A, allowed)

@@ -21,7 +21,7 @@ import numpy as np
 from .. import saving
 from ..engine.errors import ArgumentError, ShapeError
 from ..record.formulas import symbol_of
-from ..record.record import Check, Entry, Facts, Record
+from ..record.record import AttentionWeights, Check, Entry, Facts, Record
 from . import words
 from .attention import figures, pooled
 from .maths import mathml
@@ -234,7 +234,7 @@ class _Page:
 
     # ------------------------------------------------------------------ attention
 
-    def attention(self, found: Attention) -> Json:
+    def attention(self, found: AttentionWeights) -> Json:
         """The weights and their gradient head by head, NaN where a mask forbids looking."""
         norms = None
         if found.dA is not None:
