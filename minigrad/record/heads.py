@@ -10,13 +10,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ..engine.errors import ArgumentError, ShapeError
 from .data import Array
 
-__all__ = ["DISTANCES", "Head", "divergence", "heads"]
+__all__ = [
+    "DISTANCES", "Head", "by_head", "divergence", "entropy", "heads", "row_entropy", "sparsity",
+    "visible",
+]  # fmt: skip
 
 MOST_WEIGHTS = 1 << 16  # of one call that are measured
-NEGLIGIBLE = 0.01  # the share of weights below it is the sparsity
 DISTANCE_BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
 DISTANCES = (
     "first",
@@ -25,6 +29,60 @@ DISTANCES = (
     *(f"ahead {n}" for n in DISTANCE_BOUNDS),
 )
 """How far a key lies from its query: the first of all keys, its own, so many back or ahead."""
+
+
+def by_head(A: ArrayLike, call: str) -> Array:
+    """The weights as (batch, heads, n, m), whatever axes are missing.
+
+    Raises: ShapeError with fewer than two axes or without entries.
+    """
+    array = np.asarray(A, dtype=np.float64)
+    if array.ndim < 2 or array.size == 0:
+        raise ShapeError(f"{call}(A): A must be (..., n, m) and not empty, got shape {array.shape}")
+    array = array[None] if array.ndim == 2 else array
+    return array.reshape(-1, *array.shape[-3:])
+
+
+def visible(A: Array, allowed: ArrayLike | None) -> Array:
+    """Cells that a row may attend to: those allowed; or up to its own if no row looks ahead."""
+    if allowed is not None:
+        return np.broadcast_to(np.asarray(allowed, bool), A.shape)
+    n, m = A.shape[-2:]
+    seen = np.tri(n, m, m - n, dtype=bool)
+    ahead = (np.where(seen, 0.0, A) > 0).any(axis=(-2, -1), keepdims=True)
+    return np.broadcast_to(ahead | seen, A.shape)
+
+
+def row_entropy(A: Array) -> Array:
+    return np.asarray(-(A * np.log(np.where(A > 0, A, 1.0))).sum(-1))
+
+
+def entropy(A: ArrayLike) -> Array:
+    r"""How evenly a head's rows spread: H_i = −Σ_j A_ij log A_ij, mean over the rows, in nats.
+
+    Shapes: A (..., n, m) → one figure a head.
+
+    >>> entropy(np.full((1, 4, 4), 0.25)).round(3), entropy(np.eye(4))
+    (array([1.386]), array([0.]))
+    """
+    return np.asarray(row_entropy(by_head(A, "entropy")).mean(axis=(0, -1)) + 0.0)
+
+
+def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = None) -> Array:
+    """The share of a head's weights below a threshold, of those that a mask allows.
+
+    Raises: ArgumentError unless 0 < threshold ≤ 1.
+
+    >>> sparsity(np.eye(4))  # never looks ahead, so half of it is a mask's
+    array([0.6])
+    """
+    if not 0 < threshold <= 1:
+        raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
+    weights = by_head(A, "sparsity")
+    seen = visible(weights, allowed)
+    return np.asarray(
+        ((weights < threshold) & seen).sum(axis=(0, 2, 3)) / np.maximum(seen.sum(axis=(0, 2, 3)), 1)
+    )
 
 
 class Head(NamedTuple):
@@ -43,27 +101,23 @@ def heads(A: Array) -> list[Head | None] | None:
 
     >>> [found] = heads(np.eye(4))
     >>> found.entropy, found.distances[DISTANCES.index("self")], found.sparsity
-    (0.0, 1.0, 0.75)
+    (0.0, 1.0, 0.6)
     """
     if not 2 <= A.ndim <= 4 or A.shape[-1] < 2 or not A.size or A.dtype.kind != "f":
         return None
-    while A.ndim < 4:
-        A = A[None] if A.ndim == 2 else A[:, None]
-    A = A[: max(1, MOST_WEIGHTS // A[0].size)].astype(np.float64)
+    A = by_head(A[:, None] if A.ndim == 3 else A, "heads")
+    A = A[: max(1, MOST_WEIGHTS // A[0].size)]
     free = np.asarray(A.any(axis=-1))
     if A.min() < 0 or not free.any() or np.abs(A.sum(axis=-1)[free] - 1).max() > 1e-2:
         return None
-    entropy = -(A * np.log(np.maximum(A, 1e-30))).sum(axis=-1)
-    return [_head(A[:, h], entropy[:, h], free[:, h]) for h in range(A.shape[1])]
+    return [_head(A[:, h]) if free[:, h].any() else None for h in range(A.shape[1])]
 
 
-def _head(A: Array, entropy: Array, free: Array) -> Head | None:
-    if not free.any():
-        return None
+def _head(A: Array) -> Head:
     weights = A.sum(axis=0).ravel()
     shares = np.bincount(_places(*A.shape[1:]), weights, len(DISTANCES)) / weights.sum()
-    sparsity = float((A[free] < NEGLIGIBLE).mean())
-    return Head(float(entropy[free].mean()), sparsity, tuple(shares.tolist()))
+    one = A[:, None]
+    return Head(float(entropy(one)[0]), float(sparsity(one)[0]), tuple(shares.tolist()))
 
 
 @lru_cache(maxsize=64)

@@ -18,19 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
+from ..record.heads import by_head, entropy, sparsity
 from ..record.record import AttentionWeights, Record, rms
 from ..saving import write
 from . import words
-from .figures import (
-    by_head,
-    entropy,
-    evenness,
-    gradient_times_attention,
-    looks_at,
-    patterns,
-    rollout,
-    sparsity,
-)
+from .figures import evenness, gradient_times_attention, looks_at, patterns, rollout
 from .terminal import cells, wide
 from .theme import DARK, LIGHT, Theme
 

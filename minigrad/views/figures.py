@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..engine.errors import ArgumentError, ShapeError
+from ..engine.errors import ShapeError
+from ..record.heads import by_head, entropy, row_entropy, visible
 
 __all__ = [
-    "THRESHOLDS", "by_head", "entropy", "evenness", "gradient_times_attention", "looks_at",
-    "patterns", "rollout", "sparsity",
+    "THRESHOLDS", "evenness", "gradient_times_attention", "looks_at", "patterns", "rollout",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -29,68 +29,14 @@ THRESHOLDS = {  # from which score on a head has a pattern
 NEAR = 2  # keys on either side that belong to a band
 
 
-def by_head(A: ArrayLike, call: str) -> Array:
-    """The weights as (batch, heads, n, m), whatever axes are missing.
-
-    Raises: ShapeError with fewer than two axes or without entries.
-    """
-    array = np.asarray(A, dtype=np.float64)
-    if array.ndim < 2 or array.size == 0:
-        raise ShapeError(f"{call}(A): A must be (..., n, m) and not empty, got shape {array.shape}")
-    array = array[None] if array.ndim == 2 else array
-    return array.reshape(-1, *array.shape[-3:])
-
-
-def _visible(A: Array, allowed: ArrayLike | None) -> Array:
-    """Cells that a row may attend to: those allowed; or up to its own if no row looks ahead."""
-    if allowed is not None:
-        return np.broadcast_to(np.asarray(allowed, bool), A.shape)
-    n, m = A.shape[-2:]
-    seen = np.tri(n, m, m - n, dtype=bool)
-    ahead = (np.where(seen, 0.0, A) > 0).any(axis=(-2, -1), keepdims=True)
-    return np.broadcast_to(ahead | seen, A.shape)
-
-
-def _row_entropy(A: Array) -> Array:
-    return np.asarray(-(A * np.log(np.where(A > 0, A, 1.0))).sum(-1))
-
-
-def entropy(A: ArrayLike) -> Array:
-    r"""How evenly a head's rows spread: H_i = −Σ_j A_ij log A_ij, mean over the rows, in nats.
-
-    Shapes: A (..., n, m) → one figure a head.
-
-    >>> entropy(np.full((1, 4, 4), 0.25)).round(3), entropy(np.eye(4))
-    (array([1.386]), array([0.]))
-    """
-    return np.asarray(_row_entropy(by_head(A, "entropy")).mean(axis=(0, -1)) + 0.0)
-
-
 def evenness(A: ArrayLike, allowed: ArrayLike | None = None) -> Array:
     """The entropy of each head as a share of the largest that its rows could have.
 
     Args: allowed: where a mask lets rows look; not given, a head that never looks ahead is causal.
     """
     weights = by_head(A, "evenness")
-    most = np.log(np.maximum(_visible(weights, allowed).sum(-1), 1)).mean(axis=(0, -1))
+    most = np.log(np.maximum(visible(weights, allowed).sum(-1), 1)).mean(axis=(0, -1))
     return np.divide(entropy(weights), most, out=np.zeros_like(most), where=most > 0)
-
-
-def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = None) -> Array:
-    """The share of a head's weights below a threshold, of those that a mask allows.
-
-    Raises: ArgumentError unless 0 < threshold ≤ 1.
-
-    >>> sparsity(np.eye(4))  # never looks ahead, so half of it is a mask's
-    array([0.6])
-    """
-    if not 0 < threshold <= 1:
-        raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
-    weights = by_head(A, "sparsity")
-    seen = _visible(weights, allowed)
-    return np.asarray(
-        ((weights < threshold) & seen).sum(axis=(0, 2, 3)) / np.maximum(seen.sum(axis=(0, 2, 3)), 1)
-    )
 
 
 # ---------------------------------------------------------------- patterns
@@ -121,7 +67,7 @@ def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, f
     [{'diagonal': 1.0, 'lower-triangular': 1.0}]
     """
     weights = by_head(A, "patterns")
-    seen = np.asarray(_visible(weights, allowed).any(axis=0))
+    seen = np.asarray(visible(weights, allowed).any(axis=0))
     found = []
     for head, (mean, allowed_here, even) in enumerate(
         zip(weights.mean(0), seen, evenness(A, allowed), strict=True)
@@ -150,7 +96,7 @@ def _scores(mean: Array, seen: Array, A: Array) -> dict[str, float]:
     below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1) / np.maximum(A.sum(-1), 1e-300)
     most = np.log(np.maximum(seen.sum(-1), 1))
     chosen = np.flatnonzero(most)  # rows with a choice
-    even = _row_entropy(mean)[chosen] / most[chosen]
+    even = row_entropy(mean)[chosen] / most[chosen]
     alone = even * (1 - (even.sum() - even) / max(len(chosen) - 1, 1))
     return {
         "diagonal": lines[0], "previous token": lines[-1], "next token": lines[1],
@@ -192,7 +138,7 @@ def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, 
     weights = by_head(A, "looks_at")
     mean, seen = (
         weights.mean(axis=0),
-        np.any(_visible(weights.mean(axis=0)[None], None), axis=(0, 1)),
+        np.any(visible(weights.mean(axis=0)[None], None), axis=(0, 1)),
     )
     n, m = mean.shape[-2:]
     i, j = np.arange(n)[:, None] + m - n, np.arange(m)
