@@ -116,10 +116,12 @@ class Attention(Module):
 
     def keep(self, **found: Array | None) -> None:
         """Note what the last call made; past Module.__setattr__, which is for what a layer is."""
-        kept = {s: x.numpy() if isinstance(x, mg.Tensor) else x for s, x in found.items()}
-        vars(self)["attention_weights"] = kept.get("A")
         for symbol in self.symbols:
-            vars(self)[f"kept_{symbol}"] = kept.get(symbol) if self._given_array else None
+            x = found.get(symbol)
+            array = x.numpy() if isinstance(x, mg.Tensor) else x
+            if symbol == "A":
+                vars(self)["attention_weights"] = array
+            vars(self)[f"kept_{symbol}"] = array if self._given_array else None
 
 
 class SelfAttention(Attention):
@@ -397,8 +399,9 @@ def check_input(layer: Attention, X: Array, mask: Mask | None) -> int:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:
         raise ShapeError(f"{call}(X): X must be (B, n, {width}) or (n, {width}), got {shape}")
-    check_square(call, mask, X.shape[:-2], X.shape[-2])
-    return X.shape[-2]
+    if mask is not None and shape[0] == shape[1]:
+        check_square(call, mask, shape[:-2], shape[-2])
+    return shape[-2]
 
 
 def check_context(layer: MultiHeadAttention, context: Array, X: Array) -> Array:

@@ -197,7 +197,12 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
     Each is a rule, an array or None. A key below position 0 is padding, which no query sees.
     Shapes: i (n,) or (B, n), j (m,) or (B, m) → broadcastable to (B, n, m) or (B, h, n, m)
     """
-    found = [as_array(entries(mask, i, j)) for mask in masks if mask is not None]
+    found: list[Any] = []
+    for mask in masks:
+        if isinstance(mask, MaskRule):
+            found.append(entries(mask, i, j))
+        elif mask is not None:
+            found.append(mask if isinstance(mask, mg.Tensor | np.ndarray) else np.asarray(mask))
     if j.min(initial=0) < 0:
         found.append(mg.mark_constant((j >= 0)[..., None, :]))
     if len(found) < 2:
@@ -216,11 +221,13 @@ def _joined(M: Any, other: Any) -> Any:
     return mg.where(M, other, False if other.dtype == np.bool_ else -np.inf)
 
 
-def fit(mask: Mask, shape: tuple[int, ...]) -> Array:
+def fit(mask: Any, shape: tuple[int, ...]) -> Array:
     """The mask, with an axis for heads if the scores have one. Raises: ShapeError if it has not
     their shape.
     """
-    M: Array = as_array(entries(mask, *(np.arange(n) for n in shape[-2:])))
+    if np.shape(mask) == shape[-2:]:
+        return mask
+    M: Array = as_array(entries(mask, *map(np.arange, shape[-2:])))
     M = with_head_axis(M) if len(shape) == 4 else M
     while M.ndim > len(shape) and M.shape[0] == 1:
         M = M[0]

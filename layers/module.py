@@ -84,11 +84,12 @@ class Module:
             is_array = isinstance(X, mg.Tensor | np.ndarray)
             args = (X, *args[1:])
         for given in (*args, *kwargs.values()):
-            if not isinstance(given, mg.Tensor):
+            if isinstance(given, mg.Tensor):
+                if given.is_leaf:
+                    mg.mark_parameter(given, held=False)  # data, unless a layer holds it
+                    mg.mark_input(given)
+            elif given.__class__ is not np.ndarray or given.dtype.kind not in "biuf":
                 self._refuse_foreign(given)
-            elif given.is_leaf:
-                mg.mark_parameter(given, held=False)  # data, unless a layer holds it
-                mg.mark_input(given)
         outer = self._given_array
         _set_given_array(self, is_array)
         _set_last(self, None)
@@ -250,12 +251,9 @@ class Module:
         Raises:  ArgumentError that lists everything that does not fit.
 
         >>> from layers import Linear
-        >>> Linear(3, 2).load_state_dict({"W": np.zeros((2, 3)), "c": np.zeros(2)})
-        Traceback (most recent call last):
-        minigrad.errors.ArgumentError: Linear.load_state_dict: nothing was written
-          b: missing
-          c: unexpected
-          W: must be (3, 2) float64, got (2, 3) float64
+        >>> state = {"W": np.zeros((3, 2)), "c": np.zeros(2)}
+        >>> Linear(3, 2).load_state_dict(state, strict=False)
+        ['b: missing', 'c: unexpected']
         """
         leaves = dict(self.named_parameters(buffers=True))
         skipped = [f"{path}: missing" for path in leaves if path not in state]
