@@ -292,7 +292,7 @@ class MultiHeadAttention(Attention):
         K: Array
         V: Array
         if context is not None and cache is not None and cache.K is not None:
-            K, V = cache.K, cache.V  # type: ignore[assignment]  # of this context
+            K, V = cache.kept(X.shape[:-2], self.n_kv_heads)
         else:
             K = self.heads_of("K", Y, self.n_kv_heads, j)  # (B, h_kv, m, d_k)
             V = self.heads_of("V", Y, self.n_kv_heads)  # (B, h_kv, m, d_k)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, GradientError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
 from .masks import Positions
 from .module import Array
@@ -57,22 +57,34 @@ class KVCache:
         self, K: Array, V: Array, j: Positions
     ) -> tuple[NDArray[Any], NDArray[Any], Positions]:
         """Keep the next tokens' keys and values; returns all that are kept, and their positions."""
+        if self.K is not None:
+            self.check(K.shape[:-2], K.shape[-1])
+            if K.dtype != self.K.dtype:
+                raise DTypeError(f"KVCache: it holds {self.K.dtype}, got {K.dtype}; reset() it")
         if any(isinstance(x, mg.Tensor) and x.requires_grad for x in (K, V)):
             raise GradientError("KVCache: what is kept is constant; decode within mg.no_grad()")
+        self.tokens += K.shape[-2]
         K, V = (x.numpy() if isinstance(x, mg.Tensor) else x for x in (K, V))
-        new = K.shape[-2]
         if self.K is not None and self.V is not None and self.j is not None:
-            (*lead, _, d), (*kept, _, width) = K.shape, self.K.shape
-            if (lead, d, K.dtype) != (kept, width, self.K.dtype):
-                raise ShapeError(
-                    f"KVCache: it holds keys {self.K.shape} {self.K.dtype}, got {K.shape} "
-                    f"{K.dtype}; each layer and batch has a cache of its own, or reset() it"
-                )
             K = np.concatenate((self.K, K), axis=-2)
             V = np.concatenate((self.V, V), axis=-2)
             j = np.concatenate((self.j, j), axis=-1)
-        self.tokens += new
         last = slice(-self.window if self.window else None, None)
         self.K, self.V = K[..., last, :], V[..., last, :]
         self.j = j[..., last]
         return K, V, j
+
+    def kept(self, batch: tuple[int, ...], heads: int) -> tuple[Any, Any]:
+        """Keys and values of a context, from the first call on it."""
+        assert self.K is not None
+        self.check((*batch, heads), self.K.shape[-1])
+        return self.K, self.V
+
+    def check(self, lead: tuple[int, ...], d_k: int) -> None:
+        """Raise ShapeError unless what is kept is of this batch, so many heads, and their width."""
+        (*kept, _, width) = np.shape(self.K)
+        if (tuple(kept), width) != (lead, d_k):
+            raise ShapeError(
+                f"KVCache: it holds keys {np.shape(self.K)}, got {(*lead, 'n', d_k)}; each layer "
+                "and batch has a cache of its own, or reset() it"
+            )

@@ -277,7 +277,10 @@ def _masked(S: Array, mask: Array | None) -> Array:
     while mask.ndim > S.ndim:  # of one sequence, (1, n, m) is (n, m)
         mask = mask[0]
     mask = mask[:, None] if mask.ndim == 3 and S.ndim == 4 else mask
-    return np.where(mask, S, -np.inf) if mask.dtype == np.bool_ else S + mask
+    if mask.dtype == np.bool_:
+        return np.where(mask, S, -np.inf)
+    with np.errstate(over="ignore"):  # −1e9 is −inf to float16, and means it
+        return S + mask.astype(S.dtype)
 
 
 def _softmax(S: Array) -> Array:

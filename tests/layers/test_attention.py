@@ -1,0 +1,248 @@
+"""Attention: closed forms, the texts' interface, the steps derived by hand, masks of every form."""
+
+import numpy as np
+import pytest
+
+import layers as L
+import minigrad as mg
+from layers import MultiHeadAttention, SelfAttention, attend, causal, in_tiles, window
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from tests.compare import assert_same, refusals
+
+B, N, D, H = 2, 7, 12, 3
+NOW = np.tri(N, dtype=bool)
+FAR = abs(np.subtract.outer(np.arange(N), np.arange(N)))
+NOWHERE = NOW & (np.arange(N) != 3)[:, None]  # token 3 may attend to none
+MASKS = {
+    "none": None,
+    "causal": L.create_causal_mask(N),
+    "boolean": NOW,
+    "a row that sees nothing": NOWHERE,
+    "padding": L.padding_mask([N - 2, N], N),
+    "both": L.combined_mask(causal, L.padding_mask([N - 2, N], N)),
+    "floats": np.random.default_rng(0).normal(size=(B, N, N)),
+}
+
+
+def by_numpy(layer, X, mask=None):
+    """Many heads written out, with a loop over heads: output and weights."""
+    W = {name: p.numpy() for name, p in layer.named_parameters()}
+    h, group = layer.n_heads, layer.n_heads // layer.n_kv_heads
+    d = W["W_Q"].shape[1] // h
+    A, parts = [], []
+    for k in range(h):
+        own, shared = slice(k * d, (k + 1) * d), slice(k // group * d, (k // group + 1) * d)
+        Q, K, V = (
+            X @ W[f"W_{s}"][:, c] + W.get(f"b_{s}", np.zeros(999))[c]
+            for s, c in (("Q", own), ("K", shared), ("V", shared))
+        )
+        S = Q @ K.swapaxes(1, 2) / np.sqrt(d)
+        if mask is not None:
+            S = np.where(mask, S, -np.inf) if mask.dtype == bool else S + mask
+        E = np.exp(S - np.maximum(S.max(axis=-1, keepdims=True), -1e300))
+        A.append(E / np.maximum(E.sum(axis=-1, keepdims=True), 1e-300))
+        parts.append(A[-1] @ V)
+    return np.concatenate(parts, axis=-1) @ W["W_O"] + W.get("b_O", 0), np.stack(A, axis=1)
+
+
+def random(rng, layer):
+    for p in layer.parameters():
+        p.assign_(rng.normal(size=p.shape))
+    return layer
+
+
+# ---------------------------------------------------------------- values
+
+
+def test_zero_queries_average_the_values(rng):
+    K, V = rng.normal(size=(2, 5, 3)), rng.normal(size=(2, 5, 4))
+    O, A = attend(np.zeros((2, 7, 3)), K, V)
+    assert_same(A, np.full((2, 7, 5), 0.2))
+    assert_same(O, np.broadcast_to(V.mean(axis=1, keepdims=True), (2, 7, 4)))
+
+
+def test_a_row_that_sees_nothing_is_zero_forward_and_backward(rng):
+    Q, K, V = (mg.tensor(rng.normal(size=(1, N, 3)), requires_grad=True) for _ in range(3))
+    O, A = attend(Q, K, V, NOWHERE)
+    assert not O.numpy()[0, 3].any()
+    assert not A.numpy()[0, 3].any()
+    dQ, *_ = mg.grad((O**2).sum(), [Q, K, V])
+    assert not dQ[0, 3].any()
+    assert np.isfinite(dQ).all()
+
+
+def test_the_texts_function_takes_lists_arrays_and_tensors_and_returns_scores_too(rng):
+    Q, K, V = rng.normal(size=(3, 2, 5, 4))
+    O, A, S = L.scaled_dot_product_attention(Q, K, V, return_scores=True)
+    assert_same(S, Q @ K.swapaxes(1, 2) / 2)
+    assert_same(O, A @ V)
+    assert_same(L.scaled_dot_product_attention(Q.tolist(), K.tolist(), V.tolist())[0], O, 0)
+    assert_same(L.scaled_dot_product_attention(*map(mg.tensor, (Q, K, V)))[0].numpy(), O, 0)
+    assert_same(attend(Q, K, V, causal)[1], attend(Q, K, V, np.tri(5, dtype=bool))[1], 0)
+
+
+@pytest.mark.parametrize("kv", [6, 2, 1])
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_many_heads_are_what_a_loop_over_heads_computes(rng, kv, use_bias, mask):
+    layer = random(rng, MultiHeadAttention(D, 6, kv, use_bias))
+    X, M = rng.normal(size=(B, N, D)), MASKS[mask]
+    out, A = layer(X, M, return_weights=True)
+    expected = by_numpy(layer, X, M)
+    assert_same(out.numpy(), expected[0])
+    assert_same(A.numpy(), expected[1])
+    assert_same(layer.attention_weights, expected[1])
+
+
+def test_one_head_of_many_is_self_attention_and_heads_may_have_masks_of_their_own(rng):
+    one, many = SelfAttention(D, D, D, False, rng=0), MultiHeadAttention(D, 1, rng=0)
+    X = rng.normal(size=(B, N, D))
+    assert_same(many(X, NOW).numpy(), one(X, NOW).numpy())
+    layer, mask = random(rng, MultiHeadAttention(D, H)), rng.random((B, H, N, N)) < 0.6
+    A = layer(X, mask, return_weights=True)[1].numpy()
+    assert not A[~mask].any()
+    for k in range(H):
+        assert_same(layer(X, mask[:, k], return_weights=True)[1].numpy()[:, k], A[:, k])
+
+
+@pytest.mark.parametrize(
+    ("rule", "array"),
+    [
+        (causal, NOW),
+        (causal & window(3), NOW & ~np.tri(N, k=-3, dtype=bool)),
+        (window(2) | L.global_tokens(0), (FAR < 2) | (np.indices((N, N)).min(axis=0) == 0)),
+        (window(2, dilation=2), (FAR < 4) & (FAR % 2 == 0)),
+    ],
+    ids=lambda x: getattr(x, "tex", "array"),
+)  # fmt: skip
+def test_a_rule_of_the_layer_of_the_call_or_an_array_are_the_same_mask(rng, rule, array):
+    X = rng.normal(size=(B + 1, N, D))
+    for make in (lambda **k: SelfAttention(D, 5, 4, rng=0, **k),
+                 lambda **k: MultiHeadAttention(D, H, rng=0, **k)):  # fmt: skip
+        expected = make()(X, array).numpy()
+        assert_same(make(mask=rule)(X).numpy(), expected, 0)
+        assert_same(make()(X, rule).numpy(), expected, 0)
+        both = make(mask=rule)(X, L.padding_mask([N - 2, N, N], N))
+        padded = array & (np.arange(N) < np.array([[[N - 2]], [[N]], [[N]]]))
+        assert_same(both.numpy(), make()(X, padded).numpy())
+
+
+def test_cross_attention_reads_keys_and_values_of_the_context_alone(rng):
+    layer = random(rng, MultiHeadAttention(D, H, d_context=5, use_bias=True))
+    X, Y = rng.normal(size=(B, N, D)), rng.normal(size=(B, 4, 5))
+    out = layer(X, context=Y, mask=L.padding_mask([2, 4], 4)).numpy()
+    assert layer.attention_weights.shape == (B, H, N, 4)
+    Y[0, 2:] = 99.0  # hidden
+    assert_same(layer(X, context=Y, mask=L.padding_mask([2, 4], 4)).numpy(), out, 0)
+    X[0, 1:] = 99.0  # queries do not see each other
+    changed = layer(X, context=Y, mask=L.padding_mask([2, 4], 4)).numpy()
+    assert_same(changed[0, 0], out[0, 0])
+
+
+# ---------------------------------------------------------------- the texts' interface
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_forward_backward_gradients_and_cache_are_the_texts(rng, many):
+    layer = MultiHeadAttention(D, H, use_bias=True) if many else SelfAttention(D, 5, 4)
+    X, G = rng.normal(size=(2, B, N, D))
+    assert layer.forward(X, NOW).shape == (B, N, D)
+    dX = layer.backward(G)
+    leaf = mg.tensor(X, requires_grad=True)
+    expected = mg.grad(layer(leaf, NOW), [leaf, layer.W_Q, layer.b_O], G)
+    assert_same([dX, layer.grad_W_Q, layer.grad_b_O], expected)
+    layer(X, NOW)
+    assert [*layer.cache] == [*"XQKVAO", *["C"] * many, "mask"]
+    assert_same(layer.cache["X"], X, 0)
+    assert_same(layer.cache["A"], layer.attention_weights, 0)
+    assert_same(layer.cache["A"] @ layer.cache["V"], layer.cache["O"])
+    layer(leaf)
+    with pytest.raises(GradientError, match="keeps nothing alive"):
+        _ = layer.cache
+    with pytest.raises(GradientError, match="kept no graph"):
+        layer.backward(G)
+
+
+@pytest.mark.parametrize("position", [None, L.Rotary(4), L.ALiBi(H)], ids=["", "rotary", "ALiBi"])
+@pytest.mark.parametrize("how", [None, in_tiles])
+@pytest.mark.parametrize("kv", [3, 1])
+def test_every_gradient_of_every_step_equals_the_one_derived_by_hand(rng, position, how, kv):
+    settings = {"mask": causal & window(4), "position": position, "attend": how}
+    layer = random(rng, MultiHeadAttention(D, H, kv, True, **settings))
+    at = np.arange(N) + np.array([[0], [2]])
+    Y = mg.tensor(rng.normal(size=(B, 4, D)), requires_grad=True)
+    for given in ({"mask": L.padding_mask([4, N], N)}, {"positions": at}, {"context": Y}):
+        X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True, name="X")
+        with mg.trace() as t:
+            out = layer(X, **given)
+            (out**3).mean().backward()
+        checks = t.check()
+        assert checks.ok
+        assert not checks.uncovered
+        symbols = {check.symbol for check in checks.measured}
+        assert symbols >= {"X", "Q", "K", "V", "W_Q", "W_K", "W_V", "W_O", "b_Q", "b_O", "O", "C"}
+        assert ("A" in symbols) == (how is None)
+        assert ("context" in given) == ("context" in symbols)
+        assert max(check.difference for check in checks.measured) < 1e-12
+
+
+def test_a_call_that_the_derivation_does_not_cover_is_named(rng):
+    for settings, name in (
+        ({"dropout": 0.5}, "Dropout"),
+        ({"position": L.RelativePosition(4, 3)}, "RelativePosition"),
+        ({"attend": L.LinearKernel()}, "LinearKernel"),
+    ):
+        layer = MultiHeadAttention(D, H, rng=0, **settings)
+        with mg.trace() as t:
+            layer(rng.normal(size=(B, N, D))).sum().backward()
+        assert t.check().uncovered == [f"MultiHeadAttention with {name}"]
+
+
+# ---------------------------------------------------------------- refusals
+
+X = np.ones((B, N, D))
+ONE, MANY = SelfAttention(D, 5, 4, rng=0), MultiHeadAttention(D, H, rng=0)
+test_what_does_not_fit_is_refused_with_layer_and_shapes = refusals(
+    *((lambda layer=layer, shape=shape: layer(np.ones(shape)), ShapeError,
+       rf"{type(layer).__name__}\(X\): X must be \(B, n, 12\) or \(n, 12\), got ")
+      for layer in (ONE, MANY) for shape in [(B, N, 5), (D,), (1, B, N, D)]),
+    *((lambda layer=layer, shape=shape: layer(X, np.ones(shape, bool)), ShapeError,
+       r"mask must broadcast to the scores; .*padding_mask\(real\).*\n  scores: .*\n  mask: \(")
+      for layer in (ONE, MANY) for shape in [(N, N + 1), (B, N), (5, N, N), (B, 2, N, N)]),
+    *((lambda layer=layer: layer(np.ones((N, N, D)), ~np.eye(N, dtype=bool)), ShapeError,
+       rf"{type(layer).__name__}\(X, mask\): mask \(7, 7\) may be one of padding")
+      for layer in (ONE, MANY)),
+    (lambda: L.scaled_dot_product_attention(X[0], np.ones(3), X[0]), ShapeError, "n, d"),
+    (lambda: attend(X, X, X, np.ones((N, N + 2), bool)), ShapeError, r"scores: \(2, 7, 7\)"),
+    (lambda: MANY(X, np.ones((N, N), int)), DTypeError, "True = may attend"),
+    (lambda: MANY(X, context=np.ones((B, 4, 5))), ShapeError, r"context must be \(2, m, 12\), got"),
+    (lambda: MANY(X, context=np.ones((B + 1, 4, D))), ShapeError, r"context must be \(2, m, 12\)"),
+    (lambda: MANY(X, positions=np.arange(N + 1)), ShapeError, r"must be integers \(7,\)"),
+    (lambda: MANY(X, positions=np.ones(N)), ShapeError, "positions must be integers"),
+    (lambda: MultiHeadAttention(D, 5), ArgumentError, "must divide .* d_model=12, n_heads=5"),
+    (lambda: MultiHeadAttention(D, 6, 4), ArgumentError, "n_kv_heads=4"),
+    (lambda: MultiHeadAttention(D, 0), ArgumentError, "n_heads must be an integer of at least 1"),
+    (lambda: SelfAttention(D, 5, 0), ArgumentError, "SelfAttention: d_v must be"),
+    (lambda: SelfAttention(D, 5, 4, mask=NOW), ArgumentError, "a rule that always holds"),
+    (lambda: MultiHeadAttention(D, H, position="rotary"), ArgumentError, "must be a Position"),
+    (lambda: MultiHeadAttention(D, H, position=L.Rotary(6))(X), ArgumentError, "heads of width 6"),
+    (lambda: MultiHeadAttention(D, H, dropout=0.1, attend=in_tiles)(X), ArgumentError, "in_tiles"),
+    (lambda: L.split_heads(X, 5), ShapeError, "5 heads must divide"),
+    (lambda: MANY(X, cache=cached(B + 1)), ShapeError, r"KVCache: it holds keys \(3, 3, 2, 4\)"),
+    (lambda: MANY(X, context=X, cache=cached(B + 1)), ShapeError, r"KVCache: it holds keys \(3, 3"),
+    (lambda: MANY(X, cache=L.KVCache()), GradientError, r"decode within mg\.no_grad\(\)"),
+)  # fmt: skip
+
+
+def cached(b):
+    cache = L.KVCache()
+    with mg.no_grad():
+        MANY(np.ones((b, 2, D)), cache=cache)
+    return cache
+
+
+def test_where_there_are_as_many_sequences_as_tokens_a_mask_of_pairs_is_taken_as_one(rng):
+    X = rng.normal(size=(N, N, D))
+    for mask in (NOW, NOW[None], L.create_causal_mask(N), causal, L.padding_mask(NOW)):
+        assert ONE(X, mask).shape == X.shape
+    assert_same(ONE(X, NOWHERE[None]).numpy(), ONE(X[:, :, :], NOWHERE[None, :, :]).numpy(), 0)

@@ -1,0 +1,213 @@
+"""Counts in closed form, steps derived by hand, sums of kernels, and integers of few bits."""
+
+import numpy as np
+import pytest
+
+import layers as L
+import minigrad as mg
+from layers import count_flops, count_memory_bytes, memory_by_array
+from minigrad.errors import ArgumentError, DTypeError, ShapeError
+from tests.compare import assert_same, refusals
+
+# ---------------------------------------------------------------- cost
+
+
+def test_flops_and_bytes_are_those_of_the_products_and_of_the_arrays():
+    B, n, d_model, d_k, d_v, h = 2, 5, 12, 3, 11, 4
+    core = 2 * B * n * n * d_k + 5 * B * n * n + 2 * B * n * n * d_v
+    projections = 2 * B * n * d_model * (2 * d_k + d_v)
+    assert count_flops(B, n, d_model, d_k, d_v, project_out=False) == core + projections
+    assert count_flops(B, n, d_model, d_k, d_v) == core + projections + 2 * B * n * d_v * d_model
+    many = 8 * B * n * d_model**2 + 4 * B * n**2 * d_model + 5 * B * h * n**2
+    assert count_flops(B, n, d_model, h) == count_flops(B, n, d_model, n_heads=h) == many
+    shapes = {"Q": (B, n, 3), "K": (B, n, 3), "V": (B, n, 7), "attention matrix": (B, n, n),
+              "output": (B, n, 7)}  # fmt: skip
+    for dtype in ("float16", "float32", np.float64):
+        found = memory_by_array(B, n, 3, 7, dtype)
+        assert found == {name: np.empty(shape, dtype).nbytes for name, shape in shapes.items()}
+    elements = 4 * B * n * d_model + B * h * n * n
+    assert count_memory_bytes(B, n, d_model=d_model, n_heads=h) == 4 * elements
+
+
+def test_a_run_computes_what_is_counted_but_for_scale_mask_and_biases(rng):
+    layer, X = L.MultiHeadAttention(12, 4, rng=0), mg.tensor(rng.normal(size=(2, 5, 12)))
+    with mg.trace() as t:
+        layer(X)
+    ran = sum(e.flops or 0 for e in t if e.op != "scale")
+    assert ran == count_flops(2, 5, 12, 4)
+
+
+def test_intensity_and_traffic_are_the_texts_figures():
+    assert round(L.arithmetic_intensity(4096, 64), 1) == 61.4
+    assert L.roofline(L.arithmetic_intensity(4096, 64)) == "memory-bound"
+    assert L.roofline(156.0) == "compute-bound"
+    exact = L.count_traffic_bytes(1, 4096, 64, 64)
+    assert (exact.reads, exact.writes) == (4096 * 4 * (192 + 3 * 4096), 4096 * 4 * (64 + 3 * 4096))
+    tiled = L.count_traffic_bytes(1, 4096, 64, 64, on_chip=192 * 1024)
+    assert tiled.total < exact.total / 8
+    assert (
+        L.count_traffic_bytes(1, 9, 3, 4, masked=True).total
+        > L.count_traffic_bytes(1, 9, 3, 4).total
+    )
+
+
+test_sizes_that_say_nothing_are_refused = refusals(
+    (lambda: count_flops(2, 5, 8), ArgumentError, "give d_k and d_v of one head, or d_model and"),
+    (lambda: count_flops(2, 5, 8, 3, n_heads=2), ArgumentError, "give d_k and d_v"),
+    (lambda: count_flops(2, 5, 8, 3), ArgumentError, "n_heads must divide d_model, got 3 and 8"),
+    (lambda: count_flops(0, 5, 8, 2), ArgumentError, "batch_size must be"),
+    (lambda: count_memory_bytes(2, 5, 8), ArgumentError, "give d_k and d_v"),
+    (lambda: count_memory_bytes(2, 5, 8, 8, int), DTypeError, "floating NumPy dtype"),
+    (lambda: L.count_traffic_bytes(1, 5, 64, 64, on_chip=99), ArgumentError, "got 99 bytes"),
+    (lambda: L.roofline(-1.0), ArgumentError, "intensity must be >= 0"),
+)  # fmt: skip
+
+# ---------------------------------------------------------------- steps derived by hand
+
+
+def inputs(rng, h=1, kv=1, dtype=np.float64):
+    widths = {"Q": h * 3, "K": kv * 3, "V": kv * 4}
+    shapes = {"X": (2, 5, 7), "grad_output": (2, 5, 7), "W_O": (h * 4, 7), "b_O": (7,)}
+    shapes |= {f"W_{s}": (7, w) for s, w in widths.items()}
+    shapes |= {f"b_{s}": (w,) for s, w in widths.items()}
+    return {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def test_one_head_has_six_steps_many_have_seven_and_rotary_positions_one_more(rng):
+    one = L.self_attention_steps(**inputs(rng))
+    assert [step.title for step in one] == [
+        "output projection", "value weighting", "softmax", "mask and scale", "scores",
+        "projections",
+    ]  # fmt: skip
+    many = L.multi_head_steps(n_heads=4, n_kv_heads=2, **inputs(rng, 4, 2))
+    assert [step.title for step in many] == [
+        "output projection", "head merge", "value weighting", "softmax", "scaling and scores",
+        "head split", "projections",
+    ]  # fmt: skip
+    assert [step.number for step in many] == [*range(1, 8)]
+    for steps in (one, many):
+        for step in steps:
+            assert step.gradients.keys() == step.formulas.keys()
+    assert one[-1].formulas["X"].count("top") == 3
+    assert many[2].forward == r"O = A \operatorname{repeat}\left(V\right)"
+    assert one[1].forward == "O = A V"
+
+
+@pytest.mark.parametrize("mask", [None, np.tri(5, dtype=bool), L.create_causal_mask(5)])
+def test_gradients_derived_by_hand_keep_the_dtype_and_are_those_of_differences(rng, mask):
+    for dtype in (np.float16, np.float32):
+        steps = L.multi_head_steps(n_heads=4, n_kv_heads=2, **inputs(rng, 4, 2, dtype), mask=mask)
+        assert {g.dtype for step in steps for g in step.gradients.values()} == {np.dtype(dtype)}
+    given = inputs(rng)
+    G = given.pop("grad_output")
+    found = {}
+    for step in L.self_attention_steps(**given, grad_output=G, mask=mask):
+        found |= step.gradients
+
+    def loss(**changed):
+        x = given | changed
+        Q, K, V = (x["X"] @ x[f"W_{s}"] + x[f"b_{s}"] for s in "QKV")
+        O, _ = L.attend(Q, K, V, mask)
+        return ((O @ x["W_O"] + x["b_O"]) * G).sum()
+
+    for name, array in given.items():
+        direction = rng.normal(size=array.shape) * 1e-6
+        slope = loss(**{name: array + direction}) - loss(**{name: array - direction})
+        np.testing.assert_allclose(
+            (found[name] * direction).sum() * 2, slope, rtol=1e-5, atol=1e-12
+        )
+
+
+def test_a_wrong_rule_of_softmax_or_a_wrong_step_is_seen(rng, monkeypatch):
+    real = L.hand_derived.softmax_backward
+    monkeypatch.setattr(L.hand_derived, "softmax_backward", lambda g, A: real(g, A) * 1.0001)
+    layer = L.SelfAttention(7, 3, 4, rng=0)
+    with mg.trace() as t:
+        (layer(rng.normal(size=(2, 5, 7))) ** 2).sum().backward()
+    checks = t.check()
+    assert not checks.ok
+    assert {check.title for check in checks.results if check.difference > 1e-6} >= {"softmax"}
+
+
+def test_online_softmax_is_softmax_key_by_key_even_for_scores_beyond_700(rng):
+    Q, K, V = rng.normal(size=(3, 2, 5, 4))
+    for factor in (1, 500):
+        assert_same(L.online_softmax(factor * Q, K, V), L.attend(factor * Q, K, V)[0], 1e-11)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_a_performer_of_many_features_estimates_softmax_and_features_are_orthogonal(rng):
+    W = L.orthogonal_features(8, 4, rng=0)
+    for block in (W[:4], W[4:]):
+        products = block @ block.T
+        assert_same(products, np.diag(np.diag(products)), 1e-12)
+    X = 0.5 * rng.normal(size=(1, 6, 8))
+    exact = L.MultiHeadAttention(8, 2, rng=0)
+    errors = []
+    for r in (16, 4096):
+        estimate = L.MultiHeadAttention(8, 2, rng=0, attend=L.Performer(4, r, rng=1))
+        errors.append(np.abs(estimate(X).numpy() - exact(X).numpy()).max())
+    assert errors[1] < 0.03 < errors[0]
+
+
+def test_linear_attention_is_the_quadratic_sum_of_its_kernel(rng):
+    Q, K, V = np.exp(rng.normal(size=(3, 2, 6, 4)))
+    for is_causal in (False, True):
+        W = Q @ K.swapaxes(1, 2) * (np.tri(6) if is_causal else 1)
+        expected = W @ V / W.sum(axis=-1, keepdims=True)
+        assert_same(np.asarray(L.linear_attention(Q, K, V, is_causal)), expected)
+
+
+def test_linformer_of_the_identity_is_attention_and_padding_is_hidden(rng):
+    X = rng.normal(size=(2, 6, 8))
+    layer = L.MultiHeadAttention(8, 2, rng=0, attend=L.Linformer(6, 6))
+    layer.attend.E = layer.attend.F = np.eye(6)
+    assert_same(layer(X).numpy(), L.MultiHeadAttention(8, 2, rng=0)(X).numpy())
+    for how in (L.Linformer(6, 3, rng=0), L.LinearKernel(), L.Performer(4, 5, rng=0)):
+        layer = L.MultiHeadAttention(8, 2, rng=0, attend=how)
+        hidden = X.copy()
+        hidden[0, 4:] = 9.0
+        outs = [layer(x, L.padding_mask([4, 6], 6)).numpy()[:, :4] for x in (X, hidden)]
+        assert_same(*outs)
+
+
+X = np.ones((2, 6, 8))
+test_what_kernels_cannot_do_is_refused = refusals(
+    *((lambda how=how, settings=settings: L.MultiHeadAttention(8, 2, attend=how, **settings)(X),
+       (ArgumentError, ShapeError), type(how).__name__)
+      for how, settings in [
+        (L.LinearKernel(), {"mask": L.window(2)}), (L.LinearKernel(), {"dropout": 0.5}),
+        (L.Linformer(6, 3), {"mask": L.causal}), (L.Linformer(5, 3), {}),
+      ]),
+    (lambda: L.MultiHeadAttention(8, 2, attend=L.LinearKernel())(X, np.ones((6, 6), bool)),
+     ShapeError, "must broadcast"),
+)  # fmt: skip
+
+# ---------------------------------------------------------------- integers
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_what_is_trained_for_integers_computes_the_same_once_it_is_of_integers(rng, bits):
+    model, X = L.TransformerBlock(12, 3, rng=0), rng.normal(size=(2, 5, 12))
+    learning = L.quantize(model, X, bits=bits, train=True, scores=True)
+    assert learning.training
+    names = [path for path, _ in learning.named_parameters()]
+    assert "attention.W_Q.W" in names
+    learning(X).sum().backward()
+    assert all(p.grad is not None for p in learning.parameters())
+    small = L.quantize(learning, X, bits=bits, scores=True)
+    assert_same(small(X).numpy(), learning.eval()(X).numpy(), 1e-9)
+    off = np.abs(small(X).numpy() - model(X).numpy()).max()
+    assert off < {8: 0.05, 4: 1.0}[bits]
+    assert off > 0
+    assert L.weight_bytes(small) < L.weight_bytes(model) / 3
+    assert "attention.W_Q" in dict(model.named_parameters())
+
+
+test_what_is_not_quantized_is_refused = refusals(
+    (lambda: L.quantize(L.Linear(3, 2), bits=9), ArgumentError, "bits must be 2 to 8, got 9"),
+    (lambda: L.quantize(L.LayerNorm(3)), ArgumentError, "LayerNorm multiplies by no matrix"),
+    (lambda: L.QuantizedWeight(np.full((2, 2), np.nan)), ArgumentError, "finite matrix"),
+)
