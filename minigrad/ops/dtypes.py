@@ -16,7 +16,7 @@ __all__ = [
     "widen_half",
 ]
 
-FEW = 1024  # so many float32 numbers added one after the other lose a digit at most
+ONE_BY_ONE = 1024  # so many float32 numbers added one after the other lose a digit at most
 
 
 def as_array(x: Any) -> Any:
@@ -57,7 +57,7 @@ def accumulation_dtype(x: Any, axis: Any = None) -> Any:
     if kind != "f":
         return np.float32 if kind == "e" else None
     if axis is None or axis in (-1, x.ndim - 1):
-        in_pairs = x.size <= FEW or not hasattr(x, "flags") or x.flags.c_contiguous
+        in_pairs = x.size <= ONE_BY_ONE or not hasattr(x, "flags") or x.flags.c_contiguous
         return None if in_pairs else np.float64
     return np.float64
 

@@ -25,7 +25,7 @@ def averaged(terms):
     """The mean of all terms.  Raises: ShapeError where there are none."""
     if terms.size == 0:
         raise ShapeError("a mean over nothing: there must be at least one entry")
-    return cast_back(np.mean(widen_half(terms)), terms)
+    return cast_back(widen_half(terms).sum() / terms.size, terms)
 
 
 def check_alike(x, target):
@@ -233,6 +233,7 @@ def _with_targets(formula: str) -> Formula:
     },
     flops=lambda logits: 5 * np.size(logits),
     samples=_class_samples,
+    auxiliary=("p", "rows"),
 )
 def cross_entropy(logits, targets, ignore_index=None, label_smoothing=0.0):
     """Measures how little probability the scores give to the targets, averaged over rows.
@@ -251,17 +252,16 @@ def cross_entropy(logits, targets, ignore_index=None, label_smoothing=0.0):
     logits = floating(logits)
     if logits.ndim < 1:
         raise ShapeError("logits need a last axis, one entry a class, got shape ()")
-    p, n = wanted(logits, targets, ignore_index, label_smoothing)
+    p, rows = wanted(logits, targets, ignore_index, label_smoothing)
     scores = log_softmax(widen_half(logits))
     terms = scores[p] if p.dtype == np.bool_ else p[p != 0] * scores[p != 0]  # no 0 times -inf
-    return cast_back(-np.sum(terms) / n, logits)
+    return cast_back(-np.sum(terms) / rows, logits), p, rows
 
 
 @cross_entropy.vjp("logits")
-def _(g, logits, targets, ignore_index, label_smoothing):
+def _(g, logits, p, rows, ignore_index):
     """Each row gets its softmax less one at the target, times the gradient over the row count."""
-    p, n = wanted(logits, targets, ignore_index, label_smoothing)
     weights = softmax(logits)
     if ignore_index is not None or p.dtype != np.bool_:
         weights = weights * p.sum(axis=-1, keepdims=True)  # which is 0 in a row that is ignored
-    return (weights - p) * (widen_half(g) / n)
+    return (weights - p) * (widen_half(g) / rows)

@@ -76,10 +76,12 @@ def _(g, x_shape):
 # ---------------------------------------------------------------- axes in another order
 
 
-def inverse_order(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+def inverse_order(axes: Sequence[int] | None, ndim: int) -> list[int] | None:
     """The order that undoes one."""
-    order = range(ndim)[::-1] if axes is None else [int(k) % ndim for k in axes]
-    return tuple(np.argsort(order).tolist())
+    if axes is None:
+        return None
+    order = [int(k) % ndim for k in axes]
+    return [order.index(k) for k in range(ndim)]
 
 
 def _transposed(of: str, x: Any, axes: Sequence[int] | None) -> str:
@@ -98,7 +100,7 @@ def _every_axis(x: Operand, axes: Any) -> str | None:
 
 @moving(
     lambda x, axes: _transposed("<x>", x, axes),
-    lambda x, axes: _transposed("<g>", x, axes if axes is None else inverse_order(axes, x.ndim)),
+    lambda x, axes: _transposed("<g>", x, inverse_order(axes, x.ndim)),
     of_shapes(([2, 3, 5],), ([2, 3, 5], (1, 2, 0)), ([2, 3, 5], (0, -1, 1)), ([],), ([0, 3],)),
     requires=_every_axis,
 )
@@ -297,6 +299,8 @@ def _(g, i, axis):
 
 def _axes(call: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from 0.  Raises: ShapeError for one that is not there, or not a number."""
+    if axis.__class__ is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     try:
         return normalize_axis_tuple(axis, ndim)
     except (ValueError, TypeError, OverflowError) as error:
@@ -318,8 +322,9 @@ def expand_dims(x: Operand, axis: int | Sequence[int]) -> TensorOrArray:
     >>> expand_dims(np.zeros((3, 5)), (0, -1)).shape
     (1, 3, 5, 1)
     """
-    ndim = np.ndim(x) + np.size(axis)
-    added, lengths = _axes("expand_dims(x, axis)", axis, ndim), iter(np.shape(x))
+    shape = as_array(x).shape
+    ndim = len(shape) + (1 if axis.__class__ is int else np.size(axis))
+    added, lengths = _axes("expand_dims(x, axis)", axis, ndim), iter(shape)
     return reshape(x, tuple([1 if k in added else next(lengths) for k in range(ndim)]))
 
 
@@ -331,7 +336,7 @@ def squeeze(x: Operand, axis: int | Sequence[int] | None = None) -> TensorOrArra
     >>> squeeze(np.zeros((1, 3, 1)), 0).shape
     (3, 1)
     """
-    shape = np.shape(x)
+    shape = as_array(x).shape
     ones = [k for k, n in enumerate(shape) if n == 1]
     dropped = ones if axis is None else _axes("squeeze(x, axis)", axis, len(shape))
     if not {*dropped} <= {*ones}:

@@ -13,8 +13,7 @@ from numpy.typing import DTypeLike
 
 from ...engine.types import Array
 from ...ops.convolution import avg_pool, max_pool, places_of
-from ...ops.dtypes import FEW as ONE_BY_ONE
-from ...ops.dtypes import cast_back, floating, widen_half
+from ...ops.dtypes import ONE_BY_ONE, cast_back, floating, widen_half
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..threads import in_slices
