@@ -96,12 +96,12 @@ def ways(t: mg.Trace) -> tuple[int, int]:
     shortest: dict[int, int] = {}
     longest: dict[int, int] = {}
     for entry in t.entries:  # in the order of making: inputs first
-        if entry.op is None:
+        if not entry.op:
             longest[entry.id] = 0
             if entry.name == "x_1":
                 shortest[entry.id] = 0
             continue
-        inputs = [edge.source for edge in t.into(entry)]
+        inputs = [edge.source for edge in t.record.into(entry)]
         longest[entry.id] = 1 + max(longest[i] for i in inputs)
         if reached := [shortest[i] for i in inputs if i in shortest]:
             shortest[entry.id] = 1 + min(reached)
