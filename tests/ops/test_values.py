@@ -24,22 +24,6 @@ def slope(f, *arrays):
 # ---------------------------------------------------------------- entry by entry
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [-4, -3, -2, -1, 0, 1, 2, 3, 3.0, 4, 5, 7])
-def test_whole_powers_are_numpys_whatever_the_sign(n, dtype):
-    a = np.array([-3.0, -1.5, -0.0, 0.0, 0.3, 2.0, np.inf, -np.inf, np.nan], dtype)
-    x = mg.tensor(a, requires_grad=True)
-    with np.errstate(all="ignore"):
-        found, expected = x**n, np.power(a, n)
-        np.testing.assert_allclose(found.data, expected, rtol=4 * np.finfo(dtype).eps)
-        np.testing.assert_array_equal(np.signbit(found.data[:-1]), np.signbit(expected[:-1]))
-        found.backward(np.ones_like(a))
-        slope = np.asarray(n * np.power(a, n - 1.0)) if n else np.zeros_like(a) * a
-    assert found.dtype == dtype
-    finite = np.isfinite(slope)
-    np.testing.assert_allclose(x.grad[finite], slope[finite], rtol=8 * np.finfo(dtype).eps)
-
-
 def test_sigmoid_silu_and_gelu_neither_overflow_nor_lose_their_small_tails():
     """x Φ(x) at -10 is about -7.6e-23; 1 + erf would round it to 0."""
     x = mg.tensor([-800.0, -40.0, 0.0, 40.0, 800.0])
@@ -93,19 +77,27 @@ def test_an_infinite_gradient_is_nothing_where_the_other_side_was_taken(name):
 STRANGE = [0.0, -0.0, INF, -INF, np.nan, 1.5, -2.0]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4", np.int64, complex])
-@pytest.mark.parametrize(
-    "lay", [lambda x: x, lambda x: x.T, lambda x: x[::-2, ::2], lambda x: x[:1], lambda x: x[0, 0]]
-)
-def test_masked_is_where_to_the_last_bit_whatever_x_holds_and_however_it_lies(dtype, lay, rng):
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4", complex])
+def test_masked_is_where_to_the_last_bit_whatever_x_holds(dtype, rng):
     with np.errstate(invalid="ignore"):
         x = rng.choice(STRANGE, (40, 30)).astype(dtype)
-        x[3, 2] = np.array(np.finfo(np.float16).tiny).astype(dtype)
     mask = rng.uniform(size=(40, 30)) < 0.5
-    for given, where in ((lay(x), lay(mask)), (lay(x), np.ones((2, 1, 1), bool)), (x[:, :1], mask)):
-        found, expected = masked(given, where), np.where(where, given, 0)
-        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-        assert found.tobytes() == expected.tobytes()
+    for part in (np.s_[:], np.s_[::-2, ::2], np.s_[0, 0]):
+        found, expected = masked(x[part], mask[part]), np.where(mask[part], x[part], 0)
+        assert (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())
+
+
+def test_the_normal_distribution_is_right_to_its_last_digits_in_small_tails_too():
+    """Few entries and many, which take another way."""
+    x = np.concatenate([np.linspace(-37, 9, 997), [0.0, 1e-9, INF, -INF, NaN]])
+    cdf = [0.5 * math.erfc(-v / math.sqrt(2)) for v in x]
+    for n in (1, len(x)):
+        parts = np.array_split(x, len(x) // n)
+        found = np.concatenate([mg.registry["normal_cdf"](part) for part in parts])
+        np.testing.assert_allclose(found, cdf, rtol=3e-13)  # erfc rounds x / √2
+    np.testing.assert_allclose(mg.erf(x), [math.erf(v) for v in x], rtol=4e-16)
+    narrow = mg.registry["normal_cdf"](x.astype(np.float32))
+    np.testing.assert_allclose(narrow, cdf, rtol=5e-6, atol=1e-44)
 
 
 def test_dropout_keeps_or_zeroes_and_rescales(rng):
@@ -120,27 +112,6 @@ def test_dropout_keeps_or_zeroes_and_rescales(rng):
 
 
 # ---------------------------------------------------------------- along an axis
-
-
-AXES_OF_A_NUMBER = {
-    "repeat": lambda x: mg.repeat(x, 2, axis=0),
-    "take": lambda x: mg.take(x, [0, 0], axis=-1),
-    "cumsum": lambda x: 2 * mg.cumsum(x, axis=0),
-    "pad": lambda x: 2 * mg.pad(x, 1),
-}
-
-
-@pytest.mark.parametrize("name", AXES_OF_A_NUMBER)
-def test_a_number_has_an_axis_where_numpy_gives_it_one(name):
-    np.testing.assert_array_equal(slope(AXES_OF_A_NUMBER[name], 1.5), 2.0)
-
-
-def test_the_maximum_over_several_axes_counts_ties_in_all():
-    x = np.zeros((2, 3, 5))
-    x[:, 1, 0] = 7
-    leaf = mg.tensor(x, requires_grad=True)
-    assert_same(mg.grad(leaf.max(axis=(0, 1)), leaf, np.ones(5))[:, 1, 0], [0.5, 0.5], 1e-7)
-    np.testing.assert_allclose(mg.grad(leaf.max(), leaf)[:, 1, 0], [0.5, 0.5])
 
 
 @pytest.mark.parametrize("images", [1, 3000])
