@@ -207,10 +207,11 @@ def _targets_tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: 
     p = "<targets>" if given else r"\operatorname{onehot}(<targets>)"
     if label_smoothing:
         p = rf"(1 - <label_smoothing>) {p} + \tfrac{{1}}{{{classes}}} <label_smoothing>"
+        p = p if ignore_index is None else f"({p})"
     if ignore_index is None:
         return rf", \quad p = {p}, \quad N = {rows}"
     counts = r"[<targets> \ne <ignore_index>]"
-    p = rf"({p}) \odot \operatorname{{column}}({counts})"
+    p = rf"{p} \odot \operatorname{{column}}({counts})"
     return rf", \quad p = {p}, \quad N = \operatorname{{sum}}({counts})"
 
 

@@ -55,12 +55,20 @@ def named(name: str) -> Formula:
 
 def with_axes(formula: str) -> Formula:
     """A formula in which @ stands for the subscript of the axes, and n for how many are reduced."""
+    return lambda x, axis: _written(formula, x, axis, 0)
 
-    def tex(x: Any, axis: Axes) -> str:
-        found = formula.replace("@", below(x.ndim, axis))
-        return found + (rf", \quad n = {count(x.shape, axis)}" if "{n" in formula else "")
 
-    return tex
+def with_spread(formula: str) -> Formula:
+    """The same of a variance; n is less by ddof."""
+    return lambda x, axis, ddof: _written(formula + _MU, x, axis, ddof)
+
+
+_MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>))"
+
+
+def _written(formula: str, x: Any, axis: Axes, less: int) -> str:
+    found = formula.replace("@", below(x.ndim, axis))
+    return found + (rf", \quad n = {count(x.shape, axis) - less}" if "{n}" in formula else "")
 
 
 # ---------------------------------------------------------------- sum, mean
@@ -109,8 +117,7 @@ def _(g, x_shape, axis):
 
 # ---------------------------------------------------------------- var, std
 
-_MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>))"
-_VARIANCE = r"\tfrac{1}{n - <ddof>} \operatorname{sum}@((<x> - \mu)^{\circ 2})"
+_VARIANCE = r"\tfrac{1}{n} \operatorname{sum}@((<x> - \mu)^{\circ 2})"
 
 
 def _spread_samples(rng: Rng) -> Calls:
@@ -124,8 +131,8 @@ def centred(x, axis):
 
 
 @reduction(
-    with_axes(_VARIANCE + _MU),
-    with_axes(r"\tfrac{2}{n - <ddof>} \operatorname{broadcast}@(<g>) \odot (<x> - \mu)" + _MU),
+    with_spread(_VARIANCE),
+    with_spread(r"\tfrac{2}{n} \operatorname{broadcast}@(<g>) \odot (<x> - \mu)"),
     4,
     _spread_samples,
 )
@@ -154,11 +161,8 @@ def _(g, x, axis, ddof):
 
 
 @reduction(
-    with_axes(rf"\sqrt{{{_VARIANCE}}}" + _MU),
-    with_axes(
-        r"\tfrac{1}{n - <ddof>} \operatorname{broadcast}@(<g> \oslash <out>) \odot (<x> - \mu)"
-        + _MU
-    ),
+    with_spread(rf"\sqrt{{{_VARIANCE}}}"),
+    with_spread(r"\tfrac{1}{n} \operatorname{broadcast}@(<g> \oslash <out>) \odot (<x> - \mu)"),
     lambda x, out: 4 * x.size + out.size,
     _spread_samples,
     kinks=lambda out: np.equal(out, 0),
