@@ -24,7 +24,7 @@ Found: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, wh
 LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
-FADING, TIME_FADING = 5e-3, 1e-5  # of the pull on the last layers; of the gradient at the last time
+FADING = 5e-3  # of the pull on the last layers
 PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer to the last
 LEAST_DEPTH = 6  # values that grow by depth
 SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturated
@@ -139,18 +139,7 @@ def vanishing(run: Evidence) -> Found:
         said = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
         return (path, said) if first < FADING * last else None
 
-    def by_time(moment: Moment) -> Said:
-        """Of what one line makes again and again, the gradients of the first and the last."""
-        for path, one in moment.readings.items():
-            again = [p for p in moment.readings if p.startswith(f"{path}[")]
-            last = moment.readings[again[-1]].gradient or 0.0 if again else 0.0
-            if 0 < (one.gradient or 0.0) < TIME_FADING * last < inf:
-                return path, f"back through time from {last:.2g} to {one.gradient:.2g}"
-        return None
-
     yield from run.lasting(by_depth)
-    if not run.learned(0.8):
-        yield from run.lasting(by_time)
 
 
 def exploding(run: Evidence) -> Found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StepObserver", "Watched", "size"]
 
-MOST_REPEATED = 8  # of values with one path that have a reading; and the last
+MOST_REPEATED = 8  # of values with one path that have a reading
 SHORT = 10_000  # entries up to which BLAS adds up without waking its threads
 
 
@@ -42,9 +42,21 @@ class HasParameters(Protocol):
 
 
 Watched: TypeAlias = "HasParameters | Tensor | Sequence[Tensor] | Mapping[str, Tensor]"
-Call: TypeAlias = (
-    "tuple[Op, Any, tuple[Any, ...], Tensor, str]"  # op, inputs, settings, result, scope
-)
+
+
+class WatchedCall(NamedTuple):
+    """An op that ran and was recorded."""
+
+    op: Any
+    inputs: Any
+    settings: tuple[Any, ...]
+    result: Tensor
+    scope: str
+
+    @property
+    def path(self) -> str:
+        name = (self.result.node.name if self.result.node else None) or self.op.name
+        return f"{self.scope}/{name}" if self.scope else name
 
 
 class _Observing(ContextChange):
@@ -105,7 +117,7 @@ class StepObserver(Observer):
         self._observers[:] = [*self._others, *own]
 
     def _clear(self) -> None:
-        self._calls: list[Call] = []
+        self._calls: list[WatchedCall] = []
         self._sent: dict[int, Array] = {}
         self._used: dict[int, str] = {}  # parameters that ops took, and in which scope first
         self._under_no_grad: set[int] = set()
@@ -145,7 +157,7 @@ class StepObserver(Observer):
                 else:
                     self._under_no_grad.add(id(x))
         if result.node is not None:
-            self._calls.append((op, inputs, settings, result, context.scope))
+            self._calls.append(WatchedCall(op, inputs, settings, result, context.scope))
         elif not context.recording:
             self._answered(op, result, context.scope)
 
@@ -165,20 +177,15 @@ class StepObserver(Observer):
     def _measure(self) -> None:
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, _guess(self._calls))
-        total = Counter(_path(call) for call in self._calls)
         seen: Counter[str] = Counter()
-        for number, call in enumerate(self._calls):
-            for x in call[1]:
+        for call, beyond in zip(self._calls, [*self._calls[1:], None], strict=True):
+            for x in call.inputs:
                 if id(x) in self._names and id(x) not in self._paths:
-                    self._place(x, call[4])
-            path, index = _path(call), seen[_path(call)]
-            seen[path] += 1
-            beyond = self._calls[number + 1][4] if number + 1 < len(self._calls) else ""
-            if index >= MOST_REPEATED and index < total[path] - 1:
-                continue
-            if self._is_shown(call, beyond):
-                suffix = f"[{index if index < MOST_REPEATED else 'last'}]" if index else ""
-                self._read(moment, path + suffix, call)
+                    self._place(x, call.scope)
+            index = seen[call.path]
+            seen[call.path] += 1
+            if index < MOST_REPEATED and self._is_shown(call, beyond.scope if beyond else ""):
+                self._read(moment, f"{call.path}[{index}]" if index else call.path, call)
         for name, p in self.tensors.items():
             self._read_parameter(moment, self._paths.get(id(p)) or self._place(p, ""), p, name)
 
@@ -191,17 +198,16 @@ class StepObserver(Observer):
         self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
         return path
 
-    def _is_shown(self, call: Call, beyond: str) -> bool:
+    def _is_shown(self, call: WatchedCall, beyond: str) -> bool:
         """Whether a value has a reading. Args: beyond: the next one's scope."""
-        op, inputs, _, result, scope = call
-        assert result.node is not None
-        ends_scope = bool(scope) and beyond != scope and not beyond.startswith(f"{scope}/")
-        takes = not scope and any(id(x) in self._names for x in inputs)
-        saturates = op.saturates is not None and "axis" not in op.settings
-        return bool(result.node.name) or ends_scope or takes or saturates
+        scope, saturates = call.scope, call.op.saturates is not None
+        ends_scope = bool(scope) and not f"{beyond}/".startswith(f"{scope}/")
+        takes = not scope and any(id(x) in self._names for x in call.inputs)
+        named = call.result.node is not None and bool(call.result.node.name)
+        return named or ends_scope or takes or (saturates and "axis" not in call.op.settings)
 
-    def _read(self, moment: Moment, path: str, call: Call) -> None:
-        op, _, settings, result, _ = call
+    def _read(self, moment: Moment, path: str, call: WatchedCall) -> None:
+        op, result = call.op, call.result
         gradient = self._sent.get(id(result.node))
         found = heads(result._data) if "axis" in op.settings and op.saturates is not None else None
         if found is not None:
@@ -209,7 +215,7 @@ class StepObserver(Observer):
         share = None
         if op.saturates is not None and ("axis" not in op.settings or found is not None):
             counted = saturation(
-                op.name, result._data, dict(zip(op.settings, settings, strict=True))
+                op.name, result._data, dict(zip(op.settings, call.settings, strict=True))
             )
             if counted is not None:
                 share, self.flow.words[path] = counted[0] / counted[1], counted[2]
@@ -284,27 +290,15 @@ class StepObserver(Observer):
         self._request = Moment(self._number)
 
 
-def _path(call: Call) -> str:
-    op, _, _, result, scope = call
-    name = (result.node.name if result.node is not None else None) or op.name
-    return f"{scope}/{name}" if scope else name
-
-
-def _guess(calls: list[Call]) -> float | None:
+def _guess(calls: list[WatchedCall]) -> float | None:
     """The loss of the best constant guess: the entropy of a batch's targets."""
-    for op, _, settings, _, _ in reversed(calls):
-        given = dict(zip(op.settings, settings, strict=True))
+    for call in reversed(calls):
+        given = dict(zip(call.op.settings, call.settings, strict=True))
         targets = given.get("targets")
-        if (
-            op.name == "cross_entropy"
-            and isinstance(targets, np.ndarray)
-            and targets.dtype.kind in "iu"
-        ):
-            wanted = (
-                targets[targets != given["ignore_index"]]
-                if given.get("ignore_index") is not None
-                else targets
-            )
+        if call.op.name == "cross_entropy" and isinstance(targets, np.ndarray):
+            if targets.dtype.kind not in "iu":
+                return None
+            wanted = targets[targets != given["ignore_index"]]  # None is no class
             counts = np.unique(wanted, return_counts=True)[1]
             shares = counts / counts.sum()
             return float(-(shares * np.log(shares)).sum())

@@ -229,7 +229,7 @@ def test_a_gradient_that_is_zero_in_theory_is_no_problem(rng):
     assert len(next(iter(flow.moments[0].heads.values()))) == 2
 
 
-def test_a_loop_over_time_has_readings_of_the_first_times_and_the_last():
+def test_a_loop_over_time_has_readings_of_the_first_times():
     cell = Linear(3, 3, rng=0)
     with mg.watch(cell, every=1) as flow:
         h = mg.tensor(np.ones((2, 3)))
@@ -240,7 +240,6 @@ def test_a_loop_over_time_has_readings_of_the_first_times_and_the_last():
     assert [p for p in flow.moments[0].readings if p.startswith("h")] == [
         "h",
         *(f"h[{k}]" for k in range(1, 8)),
-        "h[last]",
     ]
 
 
