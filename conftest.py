@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import minigrad as mg
+import minigrad.layers  # before pytest makes a module of that file by itself
 
 
 @pytest.fixture(autouse=True)

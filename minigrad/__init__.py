@@ -8,32 +8,44 @@ array([2., 4.])
 """
 
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from . import array_protocol as array_protocol
 from . import errors as errors
-from . import extend as extend
+from . import habits as _habits
 from .anomaly import *
 from .autodiff import *
 from .engine.context import enable_grad as enable_grad
+from .engine.context import listening as listening
 from .engine.context import no_grad as no_grad
+from .engine.context import observe as observe
+from .engine.context import say as say
 from .engine.context import scope as scope
-from .engine.creation import ones as ones
-from .engine.creation import tensor as tensor
-from .engine.creation import zeros as zeros
 from .engine.errors import CompileWarning as CompileWarning
+from .engine.observer import Observer as Observer
+from .engine.op import Op as Op
+from .engine.op import call as call
 from .engine.op import op as op
+from .engine.op import registry as registry
 from .engine.tensor import Tensor as Tensor
-from .extend import *
-from .lazy_imports import in_a_notebook as _in_a_notebook
-from .lazy_imports import lazy_imports as _lazy_imports
-from .lazy_imports import public_names as _public_names
+from .engine.tensor import clear_gradients as clear_gradients
+from .engine.tensor import expect_gradients as expect_gradients
+from .engine.tensor import is_marked_parameter as is_marked_parameter
+from .engine.tensor import mark_constant as mark_constant
+from .engine.tensor import mark_input as mark_input
+from .engine.tensor import mark_parameter as mark_parameter
+from .engine.tensor import ones as ones
+from .engine.tensor import tensor as tensor
+from .engine.tensor import zeros as zeros
 from .ops import *
 
 if TYPE_CHECKING:
     from . import data as data
+    from . import layers as layers
     from . import optim as optim
     from .check import *
     from .fast.compile import compile as compile
+    from .fast.tiles import tiled_attention as tiled_attention
     from .playing import *
     from .record.replace import replace as replace
     from .saving import *
@@ -42,23 +54,39 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_LATER = {  # imported at first use: by name, the module that has it
+    **dict.fromkeys(("Trace", "draw", "trace"), "tracing"),
+    **dict.fromkeys(("load", "save"), "saving"),
+    **dict.fromkeys(("compare", "gradcheck"), "check"),
+    "play": "playing", "replace": "record.replace", "watch": "watching",
+    "compile": "fast.compile", "tiled_attention": "fast.tiles",
+}  # fmt: skip
+_MODULES = ("check", "data", "layers", "optim")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return _import_module(f"minigrad.{name}")
+    if name not in _LATER:
+        raise _habits.missing("module 'minigrad'", name, __all__)
+    found = globals()[name] = getattr(_import_module(f"minigrad.{_LATER[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # a checker follows the stars
+    _own = {name for name, x in globals().items() if name[0] != "_" and type(x) is not type(errors)}
+    __all__ = sorted(_own - {"Any", "TYPE_CHECKING"} | {"data", "errors", "optim", *_LATER})
+
 _import_module("minigrad.fast")
 
-_LATER = {
-    "check": "gradcheck",
-    "data": "",
-    "record.replace": "replace",
-    "optim": "",
-    "playing": "play",
-    "saving": "load save",
-    "tracing": "Trace draw trace",
-    "watching": "watch",
-    "fast.compile": "compile",
-}
-if not TYPE_CHECKING:  # a checker follows the stars
-    __all__ = _public_names(__name__, _LATER, without=extend.__all__)
-    __all__ += ["data", "errors", "extend", "optim"]
+
+def _in_a_notebook(tensor: Tensor, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    bundle: dict[str, str] = _import_module("minigrad.views.notebook").tensor_bundle(tensor)
+    return bundle
 
 
-Tensor._repr_mimebundle_ = _in_a_notebook("tensor_bundle")
-__getattr__, __dir__ = _lazy_imports(__name__, _LATER)
+Tensor._repr_mimebundle_ = _in_a_notebook

@@ -7,19 +7,17 @@ have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .engine.array_protocol import data_of
-from .engine.context import enable_grad
-from .engine.creation import tensor
+from .engine.backward import backpropagate
+from .engine.context import current, enable_grad, say
 from .engine.errors import DTypeError, GradientError, ShapeError
-from .engine.listener import Listener, notify
-from .engine.tensor import Node, Operand, Rules, Tensor, backpropagate, seed_of
-from .engine.types import Arguments, Array, Gradient
-from .lazy_imports import missing_name
+from .engine.node import Node
+from .engine.op import Array, Gradient, as_array
+from .engine.tensor import Operand, Tensor, seed_of, tensor
 
 __all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]
 
@@ -53,11 +51,9 @@ def grad(
     >>> float(mg.grad(first, x))
     12.0
     """
-    if not isinstance(output, Tensor) and callable(output):
-        raise DTypeError("grad(output, inputs): the output is a function; write mg.grad(f(x), x)")
-    if isinstance(inputs, Mapping):
-        raise DTypeError("grad(output, inputs): inputs is a dict; write list(inputs.values())")
-    single = isinstance(inputs, Tensor)
+    if not isinstance(output, Tensor):
+        what = "a function; write mg.grad(f(x), x)" if callable(output) else type(output).__name__
+        raise DTypeError(f"grad(output, inputs): the output must be a Tensor, got {what}")
     wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     for i, x in enumerate(wanted):
         if not isinstance(x, Tensor) or not x.requires_grad:
@@ -65,20 +61,28 @@ def grad(
                 f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
             )
     seed = seed_of("grad", output, grad_output)
-    if not create_graph:
-        for answer in notify(Listener.intercept_grad, output, seed, wanted, retain_graph):
-            if answer is not None:
-                return answer[0] if single else answer
-        seed = np.array(getattr(seed, "_data", seed))  # a listener may keep it
-    elif not isinstance(seed, Tensor):
-        seed = Tensor(seed)
+    found: list[Gradient] | None = None
+    if create_graph:
+        seed = seed if isinstance(seed, Tensor) else Tensor(seed)
+    else:
+        seed = np.array(getattr(seed, "_data", seed))  # an observer may keep it
+        if current().observers:
+            facts = {"output": output, "seed": seed, "wanted": wanted, "retain": retain_graph}
+            found = next((answer for answer in say("grad", **facts) if answer is not None), None)
+    if found is None:
+        found = _backpropagated(output, seed, wanted, create_graph, retain_graph)
+    return found[0] if isinstance(inputs, Tensor) else found
+
+
+def _backpropagated(
+    output: Tensor, seed: Any, wanted: list[Tensor], create_graph: bool, retain_graph: bool
+) -> list[Gradient]:
     targets = [x.node or x for x in wanted]
     found = backpropagate(
         [(output.node or output, seed)],
         retain=create_graph or retain_graph,
         targets=targets,
-        run=_recorded if create_graph else None,
-        textbook=create_graph,
+        lift=lifted if create_graph else None,
     )
     gradients: list[Gradient] = []
     for x, target in zip(wanted, targets, strict=True):
@@ -87,49 +91,28 @@ def grad(
         if create_graph:
             gradients.append(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
         else:
-            is_shared = any(g is other for other in gradients)  # one input was named twice
-            gradients.append(np.array(g) if is_shared or g.__class__ is not np.ndarray else g)
-    return gradients[0] if single else gradients
+            is_own = x.is_leaf and not any(g is other for other in gradients)
+            gradients.append(np.asarray(g) if is_own else np.array(g))
+    return gradients
 
 
-def _recorded(node: Node, rules: Rules, gradient: Gradient, saved: Arguments) -> Sequence[Gradient]:
-    """Run a node's rules on Tensors, so that they are recorded themselves."""
-    plan = node.plan
-    lifted = []
-    for name, value in zip(plan.saves, saved, strict=True):
-        position = plan.input_of(name)
-        if name == "out":
-            value = Tensor(value, node, plan.needs)
-        elif position in plan.needed:
-            edge = node.edges[plan.needed.index(position)]
-            value = Tensor(value, edge, edge.plan.needs) if isinstance(edge, Node) else edge
-        lifted.append(value)
-    return rules(gradient, tuple(lifted))
+def lifted(node: Node) -> list[Any]:
+    """What a node saved, with Tensors for its result and for the inputs that need a gradient."""
+    edges = dict(zip(node.plan.names, node.edges, strict=True)) | {"out": node}
 
+    def tensor_of(name: str, value: Any) -> Any:
+        edge = edges.get(name)
+        if edge is None:
+            return value
+        return Tensor(value, edge, edge.needs) if isinstance(edge, Node) else edge
 
-def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:
-    """Leaves that hold the inputs' values, and whether there was only one input, not a sequence."""
-    single = not isinstance(inputs, list | tuple)
-    given: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
-    return [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in given], single
-
-
-def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
-    with enable_grad():
-        output = f(*leaves)
-    if not isinstance(output, Tensor):
-        raise GradientError(f"{call}: f must return a Tensor, got {type(output).__name__}")
-    notify(Listener.tensor_used, (output,))
-    return output
-
-
-def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bool) -> list[Array]:
-    """The values as one array for each leaf, of its shape."""
-    given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
-    shapes, expected = [np.shape(v) for v in given], [x.shape for x in leaves]
-    if shapes != expected:
-        raise ShapeError(f"{call}: {name} must have shapes {expected}, got {shapes}")
-    return [np.asarray(data_of(v), x.dtype) for v, x in zip(given, leaves, strict=True)]
+    several = ("others", node.op.inputs[0]) if node.op.variadic else ()  # what these names hold
+    made = []
+    for name, value in zip(node.plan.saves, node.saved or (), strict=True):
+        if name.rstrip("0123456789") in several:
+            value = [tensor_of(node.op.input_name(i), x) for i, x in enumerate(value)]
+        made.append(tensor_of(name, value))
+    return made
 
 
 def grad_or_zeros(
@@ -140,8 +123,12 @@ def grad_or_zeros(
 ) -> list[Gradient]:
     """`grad`, or zeros where the output depends on none of the inputs."""
     if isinstance(output, Tensor) and output.requires_grad:
-        return grad(output, inputs, grad_output, create_graph)
+        gradients: list[Gradient] = grad(output, inputs, grad_output, create_graph)
+        return gradients
     return [np.zeros(x.shape, x.dtype) for x in inputs]
+
+
+# ---------------------------------------------------------------- of a function
 
 
 def vjp(
@@ -212,18 +199,36 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
     leaves, single = _fresh(inputs)
     output = _call("jacobian", f, leaves)
     rows = [np.zeros((output.size, *x.shape), x.dtype) for x in leaves]
-    if output.requires_grad:
-        targets = [leaf.node or leaf for leaf in leaves]
-        for i in range(output.size):
-            seed = np.zeros(output.size, output.dtype)
-            seed[i] = 1
-            seeds = [(output.node or output, seed.reshape(output.shape))]
-            found = backpropagate(seeds, retain=True, targets=targets)
-            for row, target in zip(rows, targets, strict=True):
-                row[i] = found.get(target, 0)
+    for i in range(output.size if output.requires_grad else 0):
+        seed = np.zeros(output.size, output.dtype)
+        seed[i] = 1
+        gradients = grad(output, leaves, seed.reshape(output.shape), retain_graph=True)
+        for row, gradient in zip(rows, gradients, strict=True):
+            row[i] = gradient
     whole = [row.reshape(output.shape + x.shape) for row, x in zip(rows, leaves, strict=True)]
     return whole[0] if single else whole
 
 
-def __getattr__(name: str) -> Any:
-    raise missing_name(__name__, name)
+def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:
+    """Leaves that hold the inputs' values, and whether there was only one input, not a sequence."""
+    single = not isinstance(inputs, list | tuple)
+    given: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
+    return [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in given], single
+
+
+def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
+    with enable_grad():
+        output = f(*leaves)
+    if not isinstance(output, Tensor):
+        raise GradientError(f"{call}: f must return a Tensor, got {type(output).__name__}")
+    return output
+
+
+def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bool) -> list[Array]:
+    """The values as one array for each leaf, of its shape."""
+    given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
+    arrays = [as_array(f"{call}: {name}", getattr(v, "_data", v)) for v in given]
+    shapes, expected = [array.shape for array in arrays], [x.shape for x in leaves]
+    if shapes != expected:
+        raise ShapeError(f"{call}: {name} must have shapes {expected}, got {shapes}")
+    return [array.astype(x.dtype) for array, x in zip(arrays, leaves, strict=True)]

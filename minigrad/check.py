@@ -264,7 +264,7 @@ def kernel_of(op: Op, settings: Sequence[Any]) -> Callable[[list[Any]], Array]:
     def run(inputs: list[Any]) -> Array:
         drawn = [deepcopy(x) if isinstance(x, np.random.Generator) else x for x in settings]
         try:
-            out = op.flat(op.kernel)(*inputs, *drawn)
+            out = op.flat(*inputs, *drawn)
         except (ValueError, TypeError, ArithmeticError) as error:
             raise _RefusedError(str(error).partition("\n")[0]) from error
         return np.asarray(out[0] if op.auxiliary else out)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine.errors import ArgumentError, DTypeError, ShapeError
+from .engine.op import Array
 from .engine.tensor import Tensor
-from .engine.types import Array
 
 __all__ = ["Batches", "batches"]
 

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, TypeAlias
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError
-from .engine.types import Array
+from .engine.op import Array
 from .optim import Optimizer
 
 __all__ = ["load", "save"]

@@ -94,7 +94,7 @@ def plant(monkeypatch) -> Callable[..., None]:
         rule = made.rules[name]
         wrong = rule._replace(function=lambda *arguments: spoil(rule.function(*arguments)))
         monkeypatch.setattr(made, "rules", {**made.rules, name: wrong})
-        monkeypatch.setattr(made, "overlay", None)  # a faster rule would not be wrong
+        monkeypatch.setattr(made, "faster", None)  # a faster rule would not be wrong
         monkeypatch.setattr(made, "plans", {})
 
     return spoil_rule
@@ -106,12 +106,12 @@ def plant(monkeypatch) -> Callable[..., None]:
 def _cases():
     for op in mg.registry.values():
         for n, sample in enumerate(op.samples(np.random.default_rng(7))):
-            inputs, settings = op.bind(*sample.args, **sample.kwargs)
+            inputs, settings = op.bound(sample.args, sample.kwargs)
             case = SimpleNamespace(op=op, inputs=inputs, settings=settings, name=f"{op.name}-{n}")
             case.free = [
                 i for i, x in enumerate(inputs) if getattr(x, "dtype", np.dtype(int)).kind == "f"
             ]
-            result = op.forward(*inputs, *deepcopy(settings))
+            result = op.flat(*inputs, *deepcopy(settings))
             case.masked = np.isinf(result[0] if op.auxiliary else result)
             yield case
 

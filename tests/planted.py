@@ -13,7 +13,7 @@ __all__ = ["wrong_rules"]
 def wrong_rules(name: str, factor: float = 1.001) -> Iterator[None]:
     """The op's rule for its first input, wrong by a factor."""
     op = mg.registry[name]
-    rules, overlay = dict(op.rules), op.overlay
+    rules, faster = dict(op.rules), op.faster
     rule = op.rules[op.inputs[0]]
 
     def off(*args: Any) -> Any:
@@ -24,11 +24,11 @@ def wrong_rules(name: str, factor: float = 1.001) -> Iterator[None]:
             return type(found)(found.values * factor, found.index, found.shape)
         return found * factor
 
-    op.overlay = None  # a faster rule would not be wrong
+    op.faster = None  # a faster rule would not be wrong
     op.rules |= {n: r._replace(function=off) for n, r in rules.items() if r is rule}
     op.plans.clear()
     try:
         yield
     finally:
-        op.rules, op.overlay = rules, overlay
+        op.rules, op.faster = rules, faster
         op.plans.clear()

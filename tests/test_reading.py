@@ -92,8 +92,8 @@ def a_picture() -> Any:
 
 
 LIMITS = [
-    (an_op, "", 4),  # its declaration, dtypes, op, tensor
-    (the_traversal, "minigrad/engine/", 2),  # tensor and op
+    (an_op, "", 6),  # its declaration, dtypes, op, tensor; node, backward
+    (the_traversal, "minigrad/engine/", 4),  # tensor, backward, node, and an op's plan
     (attention_with_a_causal_mask, "layers/", 5),
     (its_first_call, "minigrad/fast/compile/", 5),
     (a_later_call, "minigrad/fast/compile/", 3),

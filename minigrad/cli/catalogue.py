@@ -50,7 +50,7 @@ def _paragraph(op: Op, width: int) -> list[str]:
         )
 
     call = next(iter(op.samples(np.random.default_rng(0))))
-    inputs, settings = op.bind(*call.args, **call.kwargs)
+    inputs, settings = op.bound(call.args, call.kwargs)
     forward, rules = op.formulas(inputs, settings, op(*call.args, **call.kwargs))
     fixed = isinstance(op.tex, str) and all(isinstance(tex, str) for tex in op.vjp_tex.values())
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in op.signature.parameters.values()]

@@ -92,7 +92,7 @@ class _Sample:
 
     def __init__(self, op: Op, call: Call) -> None:
         self.op = op
-        self.inputs, self.settings = op.bind(*call.args, **call.kwargs)
+        self.inputs, self.settings = op.bound(call.args, call.kwargs)
         floats = [isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in self.inputs]
         self.free = [i for i, is_float in enumerate(floats) if is_float]
         self.start = [self.inputs[i] for i in self.free]

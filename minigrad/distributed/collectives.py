@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..engine.errors import ArgumentError, OutOfRangeError, ShapeError
-from ..engine.op import Call, Shaped, call, op
-from ..engine.types import Array
+from ..engine.op import Array, Call, Shaped, call, op
 from ..ops.samples import no_flops
 from .ranks import Ranks, world
 
@@ -76,7 +75,6 @@ def _samples(rng: np.random.Generator) -> Iterator[Call]:
     vjp_tex={"x": r"\operatorname{copy}(<g>)"},
     flops=_adds,
     samples=_samples,
-    effect=True,
 )
 def all_reduce(x, ranks=None):
     """Sums an array over all ranks, and gives the sum to each, to be used alike (Megatron-LM's g).
@@ -101,7 +99,6 @@ def _(g, ranks):
     vjp_tex={"x": r"\sum_r <g>^{(r)}"},
     flops=no_flops,
     samples=_samples,
-    effect=True,
 )
 def copy_to_ranks(x, ranks=None):
     """Passes on an array that is the same on every rank, which each then uses in its own way.
@@ -130,7 +127,6 @@ def _(g, ranks):
     vjp_tex={"x": lambda apart: (PART_OF_SUM if apart else PART) % "<g>"},
     flops=no_flops,
     samples=_samples,
-    effect=True,
 )
 def all_gather(x, ranks=None, axis=0, apart=False):
     """Joins the parts of all ranks, one behind the other, on every rank.
@@ -155,7 +151,6 @@ def _(g, ranks, axis, apart):
     vjp_tex={"x": WHOLE % "<g>"},
     flops=no_flops,
     samples=_samples,
-    effect=True,
 )
 def split_to_ranks(x, ranks=None, axis=0):
     """Takes this rank's part of an array that is the same on every rank.
@@ -180,7 +175,6 @@ def _(g, ranks, axis):
     vjp_tex={"x": WHOLE % "<g>"},
     flops=_adds,
     samples=_samples,
-    effect=True,
 )
 def reduce_scatter(x, ranks=None, axis=0):
     """Sums an array over all ranks, and gives each rank its part of the sum.
@@ -208,7 +202,6 @@ def _(g, ranks, axis):
     vjp_tex={"x": r"[r = <root>]\,\sum_r <g>^{(r)}"},
     flops=no_flops,
     samples=_samples,
-    effect=True,
 )
 def broadcast(x, ranks=None, root=0):
     """Copies the root's array to every rank; each goes on in its own way. All have one shape.
@@ -232,7 +225,6 @@ def _(g, ranks, root):
     vjp_tex={"x": "<g>^{(<root>)}"},
     flops=_adds,
     samples=_samples,
-    effect=True,
 )
 def reduce(x, ranks=None, root=0):
     """Sums an array over all ranks onto the root; the others get zeros.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.errors import MissingDependencyError, RankError
-from ..engine.types import Array
+from ..engine.op import Array
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm

@@ -1,105 +1,85 @@
-"""The surroundings of a call: whether the graph is recorded, the scope, and the listeners.
+"""The surroundings of a call: whether the graph is recorded, the scope, and who observes.
 
-All of it is one immutable `Context` in one ContextVar, so threads and asyncio tasks never disturb
-each other, and an op pays one look-up for the three of them.
+All three are in one `Context`, which nobody changes, in one ContextVar: threads and asyncio tasks
+never disturb each other, and an op pays one look-up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from .errors import ArgumentError
-from .types import Function
-
-if TYPE_CHECKING:
-    from .listener import Listener
+from .observer import Observer
 
 __all__ = [
-    "Context",
-    "ContextChange",
-    "current",
-    "enable_grad",
-    "no_grad",
-    "observe",
+    "Context", "ContextChange", "current", "enable_grad", "listening", "no_grad", "observe", "say",
     "scope",
-    "use_context",
-]
+]  # fmt: skip
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False)
 class Context:
-    """What surrounds a call, and `outer`, the context that is restored on leaving this one."""
+    """What surrounds a call, and `outer`, which is restored on leaving."""
 
-    recording: bool
-    scope: str
-    listeners: tuple[Listener, ...]
+    recording: bool = True
+    scope: str = ""
+    observers: Sequence[Observer] = ()
     outer: Context | None = None
 
 
-_OUTERMOST = Context(True, "", ())
+_OUTERMOST = Context()
 _CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=_OUTERMOST)
 current = _CURRENT.get
 
 
 class ContextChange:
-    """Base of `no_grad`, `scope` and the like: another context, as `with` block or decorator.
+    """A `with` block or decorator, within which some fields of the context are others.
 
-    It keeps no state of its own, so one object may be entered many times, nested and by several
-    threads.
+    It keeps no state, so one object may be entered many times, nested and by several threads.
     """
 
     __slots__ = ()
 
-    def _changed(self, now: Context) -> Context:
+    def changed(self, now: Context) -> Context:
+        """What surrounds the calls within; its `outer` is `now`."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        before = current()
-        try:
-            _CURRENT.set(self._changed(before))
-            return self
-        except BaseException:  # Ctrl-C after `set`: Python neither enters the block nor leaves it
-            _CURRENT.set(before)
-            raise
+        _CURRENT.set(self.changed(current()))
+        return self
 
-    def __exit__(self, *exception: object, now: Context | None = None) -> None:
-        try:
-            now = current()
-            _CURRENT.set(now.outer or now)
-        except BaseException:  # Ctrl-C: leave all the same
-            now = now or current()
-            _CURRENT.set(now.outer or now)
-            raise
+    def __exit__(self, *exception: object) -> None:
+        _CURRENT.set(current().outer or _OUTERMOST)
 
-    def __call__(self, function: Function) -> Function:
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if any(is_later(function) for is_later in _RUN_LATER):
             raise ArgumentError(
-                f"a generator function cannot be decorated with {type(self).__name__}: "
-                "its body runs after the call has ended; write `with` inside it"
+                f"{type(self).__name__}() cannot decorate {function.__name__}: the body of a "
+                "generator or coroutine runs after the call has ended; decorate a plain function "
+                "that it calls"
             )
-        if iscoroutinefunction(function):
-
-            @wraps(function)
-            async def awaited(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return await function(*args, **kwargs)
-
-            return awaited  # type: ignore[return-value]
 
         @wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
             with self:
                 return function(*args, **kwargs)
 
-        return inside  # type: ignore[return-value]
+        return inside
+
+
+_RUN_LATER = (isgeneratorfunction, isasyncgenfunction, iscoroutinefunction)
 
 
 class no_grad(ContextChange):
-    """Within, ops record no graph: results never require a gradient.
+    """Within, no graph is recorded: results never require a gradient.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True)
@@ -110,8 +90,8 @@ class no_grad(ContextChange):
 
     __slots__ = ()
 
-    def _changed(self, now: Context) -> Context:
-        return Context(False, now.scope, now.listeners, now)
+    def changed(self, now: Context) -> Context:
+        return Context(False, now.scope, now.observers, now)
 
 
 class enable_grad(ContextChange):
@@ -119,16 +99,14 @@ class enable_grad(ContextChange):
 
     __slots__ = ()
 
-    def _changed(self, now: Context) -> Context:
-        return Context(True, now.scope, now.listeners, now)
+    def changed(self, now: Context) -> Context:
+        return Context(True, now.scope, now.observers, now)
 
 
 class scope(ContextChange):
-    """Name a part of the model: nodes made within carry the path, and views draw it as a box.
+    """Name a part of the model: what is made within carries the path, and views draw it as a box.
 
-    Scopes nest: inside `scope("encoder")`, `scope("attn")` gives the path `encoder/attn`.
-
-    Raises: ArgumentError if the name is empty.
+    Raises: ArgumentError for a name that is no text, or empty.
 
     >>> import minigrad as mg
     >>> x = mg.tensor(3.0, requires_grad=True)
@@ -142,12 +120,12 @@ class scope(ContextChange):
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not name:
-            raise ArgumentError(f"scope(name): name must be a non-empty string, got {name!r}")
+            raise ArgumentError(f"scope(name): a name is a non-empty string, got {name!r}")
         self.name = name
 
-    def _changed(self, now: Context) -> Context:
+    def changed(self, now: Context) -> Context:
         path = f"{now.scope}/{self.name}" if now.scope else self.name
-        return Context(now.recording, path, now.listeners, now)
+        return Context(now.recording, path, now.observers, now)
 
 
 class observe(ContextChange):
@@ -155,20 +133,18 @@ class observe(ContextChange):
 
     __slots__ = ("observer",)
 
-    def __init__(self, observer: Listener) -> None:
+    def __init__(self, observer: Observer) -> None:
         self.observer = observer
 
-    def _changed(self, now: Context) -> Context:
-        return Context(now.recording, now.scope, (*now.listeners, self.observer), now)
+    def changed(self, now: Context) -> Context:
+        return Context(now.recording, now.scope, (*now.observers, self.observer), now)
 
 
-class use_context(ContextChange):
-    """Within, the surroundings are those of `context`."""
+def say(kind: str, **facts: Any) -> list[Any]:
+    """Tell every observer, and return what they answered: see `Observer.said`."""
+    return [observer.said(kind, **facts) for observer in current().observers]
 
-    __slots__ = ("context",)
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
-
-    def _changed(self, now: Context) -> Context:
-        return Context(self.context.recording, self.context.scope, self.context.listeners, now)
+def listening() -> bool:
+    """Whether anybody observes: what is said to nobody need not be computed."""
+    return bool(current().observers)

@@ -1,8 +1,4 @@
-"""Every error minigrad raises on purpose. No other module defines one.
-
-Each class also inherits the built-in error a NumPy user would expect, so `except ValueError` still
-works.
-"""
+"""The errors that are raised on purpose. Each is also the built-in error a NumPy user expects."""
 
 __all__ = [
     "ArgumentError",
@@ -13,7 +9,6 @@ __all__ = [
     "FreedGraphError",
     "GradcheckError",
     "GradientError",
-    "MaskWarning",
     "MinigradError",
     "MissingDependencyError",
     "MissingNameError",
@@ -22,7 +17,6 @@ __all__ = [
     "OverwrittenError",
     "RankError",
     "ShapeError",
-    "UnreadableFormulaError",
 ]
 
 
@@ -59,15 +53,11 @@ class GradientError(MinigradError, RuntimeError):
 
 
 class FreedGraphError(GradientError):
-    """Backward ran through this graph before, and its saved arrays are gone."""
+    """Backward ran through this graph before, and what it saved is gone."""
 
 
 class OverwrittenError(GradientError):
-    """An array that backward needs was overwritten by `assign_` after it was saved."""
-
-
-class UnreadableFormulaError(MinigradError, ValueError):
-    """A formula that `check_formula` cannot evaluate; it says which part."""
+    """An array that backward needs was overwritten after it was saved."""
 
 
 class NonFiniteError(MinigradError, FloatingPointError):
@@ -83,7 +73,7 @@ class MissingDependencyError(MinigradError, ImportError):
 
 
 class RankError(MinigradError, RuntimeError):
-    """Ranks of a parallel program disagree, or one of them is gone."""
+    """Ranks of a parallel program disagree."""
 
 
 class GradcheckError(MinigradError, AssertionError):
@@ -98,12 +88,6 @@ class CompileWarning(UserWarning):
     """A compiled step runs eagerly: what compile cannot follow, where, and what to do about it."""
 
 
-class MaskWarning(UserWarning):
-    """A mask by which no query sees its own key: it may say the opposite of what was meant."""
-
-
-for _error in list(globals().values()):  # shown and pickled under the public name
-    if isinstance(_error, type) and issubclass(
-        _error, MinigradError | CompileWarning | MaskWarning
-    ):
+for _error in [*globals().values()]:  # shown and pickled under the name that people import
+    if isinstance(_error, type):
         _error.__module__ = "minigrad.errors"

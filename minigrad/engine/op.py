@@ -1,8 +1,7 @@
 r"""Op: one declaration per operation, and the registry of them all.
 
 A declaration holds the forward kernel (plain arrays in, plain array out), a backward rule for each
-input, both formulas in LaTeX, the cost, and samples that exercise it. The rest of the project reads
-the registry.
+input, both formulas in LaTeX, the cost, and samples that exercise it.
 
     @op(
         tex=r"<a> \odot <b>",                                      # <name>: an input or a setting
@@ -10,62 +9,104 @@ the registry.
         flops=lambda out: out.size,
         samples=pairs,
     )
-    def multiply(a, b): ...
+    def multiply(a, b):
+        return np.multiply(a, b)
 
     @multiply.vjp("a")
     def _(g, b):                                                # names b, so b is saved for a
         return g * b
 
-A rule's first parameter is `g`, the gradient of the output. The others say what it needs: an input,
-a setting, `out`, an input's shape as `<input>_shape`, or a by-product of the kernel (`auxiliary=`);
-a rule for several inputs may take `needed`, one truth value each; a rule of an op with any number
-of inputs may take `i`, the position of the wanted one, and `others`, every input but that one. The
-engine saves exactly what is named. A rule must not write to its arguments, nor keep an array that
-it returns; it returns an array, or a `SparseGradient` where most of it is zeros.
+A rule's first parameter is `g`, the gradient of the output. The others say what it needs, and the
+engine saves exactly that: an input, a setting, `out`, the shape of an input as `<input>_shape`, or
+a by-product of the kernel (`auxiliary=`). Where the one input is any number of arrays, a rule may
+also take `i`, the position of the one whose gradient is wanted, and `others`, all but that one. A
+rule for several inputs gives a tuple, and may take, last, `needed`, one truth value each; there is
+one such rule an op. A rule must not write to what it is given, nor keep what it returns.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, update_wrapper
 from types import MethodType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .arguments import NUMERIC, is_foreign, is_masked, operand
-from .errors import DeclarationError, DTypeError, MinigradError, ShapeError
-from .plan import FasterKernel, Plan, Rule, declare_rule, parameters_of, tuple_of
-from .refusals import EXPLAINED, kind_of, unknown_keyword, without_our_frames
-from .types import Arguments, DType, Function, Kernel, Tex
+from .errors import (
+    DeclarationError,
+    DTypeError,
+    GradientError,
+    MinigradError,
+    OutOfRangeError,
+    ShapeError,
+)
 
 __all__ = [
+    "Array",
     "Axes",
     "Call",
-    "Declare",
+    "DType",
     "Op",
     "Plan",
+    "Rule",
     "Shaped",
     "call",
     "op",
     "registry",
 ]
 
-
 P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
+Array: TypeAlias = NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 Axes: TypeAlias = int | tuple[int, ...] | None
+Arguments: TypeAlias = tuple[Any, ...]  # inputs or settings of an op: whatever it takes
+Gradient: TypeAlias = Any  # an array; in rules that run on Tensors, a Tensor
+Kernel: TypeAlias = Callable[..., Any]
+Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to it
 
-_KNOWN = {np.ndarray, float, int, bool, str, tuple, slice, type(None)}  # settings to take as is
-PYTHON_NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
+NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
+PLAIN = NUMBERS | {str, tuple, slice, np.ndarray}  # what most settings are
+NUMERIC = "biufc"  # kinds of dtypes
+EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)  # of kernels
 
 
-class Declare(Protocol):
-    """A decorator that makes an op of a kernel; the op takes the kernel's parameters."""
+class Rule(NamedTuple):
+    """A backward rule: of an input, or of several at once.
 
-    def __call__(self, kernel: Callable[P, Any], /) -> DeclaredOp[P]: ...
+    function: called with the output's gradient, and with the values that `needs` names.
+    needs: what its parameters name after `g`, but for `needed`.
+    inputs: those that it serves; of several, it gives a tuple.
+    takes_needed: whether it is told of which of them a gradient is wanted.
+    """
+
+    function: Kernel
+    needs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    takes_needed: bool
+
+
+class Plan(NamedTuple):
+    """What is saved, and which rules run, where certain inputs of an op need a gradient.
+
+    names: of these inputs.  rules: of each.
+    saves: names of what is saved, each once.  places: where each rule's needs are among it.
+    take: from (*inputs, *settings, out, *auxiliary), what is saved.
+    run: from the output's gradient and what was saved, the gradients of these inputs; None if a
+        rule serves several.
+    """
+
+    names: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    saves: tuple[str, ...]
+    places: tuple[tuple[int, ...], ...]
+    take: Callable[[Arguments], Arguments]
+    run: Callable[[Gradient, Arguments], tuple[Gradient, ...]] | None
 
 
 class Call(NamedTuple):
@@ -95,11 +136,13 @@ class Shaped(NamedTuple):
         return int(np.prod(self.shape, dtype=int))
 
     @classmethod
-    def of(cls, value: Any) -> Any:
-        """Shape and dtype of an array or a number; None stays None."""
-        if value is None or value.__class__ is cls:
-            return value
-        return cls(np.shape(value), getattr(value, "dtype", np.dtype(type(value))))
+    def of(cls, x: Any) -> Any:
+        """Of an array, or of a number; of a tuple of them, each; None stays None."""
+        if x is None or x.__class__ is cls:
+            return x
+        if x.__class__ is tuple:
+            return tuple(map(cls.of, x))
+        return cls(np.shape(x), getattr(x, "dtype", np.dtype(type(x))))
 
 
 @dataclass(eq=False, repr=False)
@@ -107,11 +150,12 @@ class Op:
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
     Attributes: the arguments of `op`, and
-        name: of the kernel.  inputs, settings: names of its parameters.  rules: by input.
-        overlay: a faster kernel that runs on some arrays in place of this one, or None.
+        name: of the kernel.  inputs, settings: names of its parameters.
+        rules: by the name of an input.  plans: by which inputs need a gradient: see `plan`.
+        flat: the kernel, as a function of inputs and settings one after the other.
+        faster: from plain arrays and settings, an Op of the same signature that runs in place of
+            this one, or None; minigrad/fast puts it here.
     """
-
-    fast: ClassVar[Any]  # declares an overlay; minigrad/fast attaches it
 
     kernel: Kernel
     _: KW_ONLY
@@ -119,13 +163,12 @@ class Op:
     vjp_tex: dict[str, Tex]
     flops: Callable[..., float] | None = None
     samples: Callable[[np.random.Generator], Iterable[Call]] = lambda rng: ()
-    analytic: bool = True
+    requires: Callable[..., str | None] | None = None
     auxiliary: tuple[str, ...] = ()
     variadic: bool = False
-    requires: Callable[..., str | None] | None = None
-    effect: bool = False
-    saturates: tuple[str, Kernel] | None = None
+    analytic: bool = True
     kinks: Kernel | None = None
+    saturates: tuple[str, Kernel] | None = None
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.kernel)
@@ -134,251 +177,323 @@ class Op:
         parameters = self.signature.parameters
         self.inputs = tuple(name for name in parameters if name in self.vjp_tex)
         self.settings = tuple(name for name in parameters if name not in self.vjp_tex)
-        self._refuse_strange_names()
+        self.defaults = tuple(parameters[name].default for name in self.settings)
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
-        self.overlay: FasterKernel | None = None  # it runs instead on some arrays
-        self.defaults = tuple(parameters[name].default for name in self.settings)
+        self.faster: Callable[[Sequence[Any], Arguments], Op | None] | None = None
         in_order = tuple(parameters) == self.inputs + self.settings and not self.variadic
-        needs_binding = not in_order or inspect.Parameter.empty in self.defaults
-        self.arity = -1 if needs_binding else len(self.inputs)  # so many need no binding
+        has_all = inspect.Parameter.empty not in self.defaults
+        self.arity = len(self.inputs) if in_order and has_all else -1  # so many need no binding
+        self._refuse_strange_names()
+        self.flat = self._flattened()
 
-    def vjp(self, *inputs: str) -> Callable[[Function], Function]:
-        """Declare the backward rule of one input, or of several at once, which gives a tuple."""
-        if self.overlay is not None:
-            self.overlay.plans.clear()
-        return declare_rule(self, self.rules, self.plans, self.auxiliary, inputs)
+    # ------------------------------------------------------------------ its rules
+
+    def vjp(self, *inputs: str) -> Callable[[F], F]:
+        """Declare the backward rule of one input, or of several at once."""
+
+        def declare(function: F) -> F:
+            first, *needs = parameters_of(function) or ("",)
+            takes_needed = len(inputs) > 1 and needs[-1:] == ["needed"]
+            if takes_needed:
+                needs.pop()
+            known = self._sources(inputs, 0)
+            is_known = {*needs} <= known.keys() and {*inputs} <= {*self.inputs}
+            if first != "g" or not inputs or not is_known:
+                raise DeclarationError(
+                    f"op {self.name}, rule for {inputs}: a rule takes g first and then only what "
+                    f"the op has ({', '.join(known)}); got {parameters_of(function)}"
+                )
+            self.rules |= dict.fromkeys(inputs, Rule(function, tuple(needs), inputs, takes_needed))
+            self.plans.clear()
+            return function
+
+        return declare
+
+    def plan(self, key: int) -> Plan:
+        """Make the plan of a key: a 1, then a bit for each input, 1 if it needs a gradient."""
+        positions = [i for i, bit in enumerate(f"{key:b}"[1:]) if bit == "1"]
+        names = tuple(map(self.input_name, positions))
+        rules: list[Rule] = []
+        saves: dict[str, str] = {}  # by name, the source that takes it from v
+        calls: list[list[str]] = []  # by rule, the names of its arguments
+        for i, name in zip(positions, names, strict=True):
+            declared = self.inputs[0 if self.variadic else i]
+            if declared not in self.rules:
+                raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
+            rules.append(self.rules[declared])
+            sources = self._sources(rules[-1].inputs, i)
+            own = {need: f"{need}{i}" for need in ("i", "others")} if self.variadic else {}
+            calls.append([own.get(need, need) for need in rules[-1].needs])
+            for need in rules[-1].needs:
+                saves.setdefault(own.get(need, need), sources[need])
+        take = eval(f"lambda v: {_tuple(saves.values())}", {"shape": np.shape})
+        places = tuple([tuple([[*saves].index(name) for name in call]) for call in calls])
+        run = None
+        if all(len(rule.inputs) == 1 for rule in rules):
+            functions = {f"rule{k}": rule.function for k, rule in enumerate(rules)}
+            called = [
+                f"rule{k}({', '.join(['g', *(f's[{j}]' for j in at)])})"
+                for k, at in enumerate(places)
+            ]
+            run = eval(f"lambda g, s: {_tuple(called)}", functions)
+        self.plans[key] = plan = Plan(names, tuple(rules), tuple(saves), places, take, run)
+        return plan
+
+    def _sources(self, own: tuple[str, ...], i: int) -> dict[str, str]:
+        """What the rule of input i may name, each with the source that takes it from `v`."""
+        names = (*self.inputs, *self.settings, "out", *self.auxiliary)
+        at = {name: f"v[{k}]" for k, name in enumerate(names)}
+        if self.variadic:  # v[0] is a list of all inputs
+            others = f"(*v[0][:{i}], None, *v[0][{i + 1}:])"
+            shapes = {f"{self.inputs[0]}_shape": "tuple(map(shape, v[0]))"}
+            return at | shapes | {"i": str(i), "others": others}
+        of = {x: f"{at[x]}.shape" if x in own else f"shape({at[x]})" for x in self.inputs}
+        return at | {f"{x}_shape": source for x, source in of.items()}
+
+    def input_name(self, i: int) -> str:
+        """The name of the input at position i; of any number of them, with the position."""
+        return f"{self.inputs[0]}{i}" if self.variadic else self.inputs[i]
+
+    # ------------------------------------------------------------------ a call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != self.arity:
-            inputs, settings = self._bound(args, kwargs)
+            inputs, settings = self.bound(args, kwargs)
         else:
             inputs, settings = args, self.defaults
-        for values in (inputs, settings):
-            for value in values:
-                apply = getattr(value, "__apply__", None)  # a Tensor has it
-                if apply is not None:
-                    try:
-                        return apply(self, inputs, settings)
-                    except MinigradError as error:
-                        raise without_our_frames(error) from error.__cause__
-        inputs = tuple([x if x.__class__ in PYTHON_NUMBERS else self.checked(x) for x in inputs])
-        apply = next((x.__apply__ for x in inputs if hasattr(x, "__apply__")), None)
-        if apply is not None:  # a list of Tensors
-            return apply(self, inputs, settings)
+        for x in inputs:
+            apply = getattr(x, "__apply__", None)  # a Tensor has it
+            if apply is not None:
+                return apply(self, inputs, settings)
+        inputs = tuple([x if x.__class__ in NUMBERS else self.array(x) for x in inputs])
+        chosen = self.faster(inputs, settings) or self if self.faster else self
         try:
-            chosen = self.chosen(inputs, settings) or self
-            result = chosen.forward(*inputs, *settings)
+            result = chosen.flat(*inputs, *settings)
         except EXPLAINED as error:
             raise self.explain(error, inputs, settings) from self.cause(error)
         return result[0] if chosen.auxiliary else result
 
-    def _bound(self, args: Arguments, kwargs: dict[str, Any]) -> tuple[Arguments, Arguments]:
-        """The inputs and the settings of a call. Raises: DTypeError for what cannot be either."""
+    def bound(self, args: Arguments, kwargs: dict[str, Any]) -> tuple[Arguments, Arguments]:
+        """The inputs and the settings of a call; a Tensor among the settings as its array.
+
+        Raises: DTypeError for arguments that do not fit; GradientError for a setting that requires
+            a gradient.
+        """
         try:
-            inputs, settings = self.bind(*args, **kwargs)
+            inputs, settings = self._bind(*args, **kwargs)
         except TypeError as error:
-            text = str(error).replace("<lambda>()", self.name).replace("<lambda>", self.name)
-            unknown = unknown_keyword(self._called, kwargs, self.signature.parameters)
-            raise unknown or DTypeError(f"{self._called}: {text}") from None
-        if self.variadic and any(value is None for value in inputs):
-            raise DTypeError(f"{self._called}: one of {self.inputs[0]} is None")
+            raise DTypeError(f"{self}: {str(error).replace('<lambda>()', self.name)}") from None
         for value in settings:
-            if value.__class__ not in _KNOWN and (is_foreign(value) or is_masked(value)):
-                self.array(value)  # raises
+            if value.__class__ not in PLAIN:
+                return inputs, tuple(map(self._plain, self.settings, settings))
         return inputs, settings
 
-    def array(self, value: Any) -> Any:
-        """An input as an array; a list of Tensors as the Tensor that stacks them: see `operand`."""
-        return operand(self._called, value, registry.get("stack"))
+    def _plain(self, name: str, value: Any) -> Any:
+        """A setting; of a Tensor its array."""
+        if hasattr(value, "__apply__"):
+            if value.requires_grad:
+                raise GradientError(f"{self}: no gradient flows into {name}; pass {name}.detach()")
+            return value.numpy()
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
+            self.array(value)  # raises
+        return value
 
-    def checked(self, value: Any) -> Any:
-        """An input as the kernel takes it: lists become arrays, all else is left as it is."""
-        if isinstance(value, np.ndarray | np.generic):
-            is_taken = value.dtype.kind in NUMERIC and not is_masked(value)
-        else:
-            is_taken = value.__class__ not in (list, tuple) and not is_foreign(value)
-        return value if is_taken else self.array(value)
+    def array(self, x: Any) -> Any:
+        """An input as an array. Raises: DTypeError for what is no array of numbers."""
+        return as_array(str(self), x)
 
-    def cause(self, error: Exception) -> Exception | None:
-        """The kernel's error as the cause of a failed call, if a user wrote the kernel."""
-        return None if self.kernel.__module__.startswith("minigrad.") else error
-
-    @property
-    def _called(self) -> str:
-        return f"{self.name}({', '.join(self.signature.parameters)})"
-
-    def input_name(self, i: int) -> str:
-        """The name of the input at position i."""
-        return self.inputs[0 if self.variadic else i]
-
-    def rule_for(self, name: str) -> Rule:
-        """The rule of an input."""
-        if name not in self.rules:
-            raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
-        return self.rules[name]
-
-    def plan(self, key: int) -> Plan:
-        """Make the plan of a key: see `Plan`."""
-        self.plans[key] = plan = Plan(self, key)
-        return plan
-
-    def chosen(self, inputs: Sequence[object], settings: Sequence[object]) -> FasterKernel | None:
-        """The overlay, if it runs on these plain arrays in place of the kernel."""
-        overlay = self.overlay
-        return overlay if overlay is not None and overlay.takes(inputs, settings) else None
-
-    # Generated on first use, so that Python itself binds and checks the arguments.
+    # Generated once, so that Python itself binds the arguments: ten times as quick as `signature`.
 
     @cached_property
-    def bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
+    def _bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
         """(inputs, settings) from the arguments of a call."""
-        namespace: dict[str, Any] = {}
-        parameters: list[str] = []
-        star = False
-        for name, parameter in self.signature.parameters.items():
-            is_star = parameter.kind is parameter.VAR_POSITIONAL
-            is_keyword = parameter.kind is parameter.KEYWORD_ONLY
-            if is_keyword and not star:
-                parameters.append("*")
-            star = star or is_star or is_keyword
-            default = "" if parameter.default is parameter.empty else f"=default_{name}"
-            namespace[f"default_{name}"] = parameter.default
-            parameters.append(f"*{name}" if is_star else f"{name}{default}")
-        first = self.inputs[0]
-        inputs = f"tuple({first})" if self.variadic else tuple_of([*self.inputs])
-        body = f"({inputs}, {tuple_of([*self.settings])})"
-        return eval(f"lambda {', '.join(parameters)}: {body}", namespace)
-
-    @cached_property
-    def forward(self) -> Kernel:
-        """The kernel, called with inputs and settings one after the other."""
-        return self.flat(self.kernel)
-
-    def flat(self, kernel: Kernel) -> Kernel:
-        """A kernel of this op's signature as a function of inputs and settings, in order."""
-        order, called = ", ".join(self.inputs + self.settings), self.arguments({})
-        if called == order and not self.variadic:
-            return kernel
-        flat: Kernel = eval(f"lambda {order}: _kernel({called})", {"_kernel": kernel})
-        if not self.variadic:
-            return flat
-
-        def of_any_number(*values: Any) -> Any:
-            count = len(values) - len(self.settings)
-            return flat(values[:count], *values[count:])
-
-        return of_any_number
-
-    def arguments(self, given: dict[str, str]) -> str:
-        """The source of a call's arguments: an expression of `given`, or the parameter's name."""
-        passed = []
-        for name, parameter in self.signature.parameters.items():
-            is_star = parameter.kind is parameter.VAR_POSITIONAL
-            is_keyword = parameter.kind is parameter.KEYWORD_ONLY
-            passed.append(f"{'*' * is_star}{f'{name}=' * is_keyword}{given.get(name, name)}")
-        return ", ".join(passed)
-
-    def input_names(self, count: int) -> list[str]:
-        """The inputs' names, `arrays0`, `arrays1` … where there may be any number."""
-        return [f"{self.inputs[0]}{j}" for j in range(count)] if self.variadic else [*self.inputs]
-
-    # ------------------------------------------------------------------ a call's formulas and cost
-
-    def call_by_name(self, function: Callable[..., Any], **known: Any) -> Any:
-        """Call `function` with those of `known` that its parameters name."""
-        return function(*(known[name] for name in parameters_of(function)))
-
-    def _named_values(
-        self, inputs: Sequence[object], settings: Sequence[object], out: object
-    ) -> dict[str, Any]:
-        """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
-        shaped = tuple([Shaped.of(x) for x in inputs])
-        named = (
-            {self.inputs[0]: shaped}
-            if self.variadic
-            else dict(zip(self.inputs, shaped, strict=True))
+        parameters = self.signature.parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        bare = [p.replace(annotation=p.empty) for p in parameters]
+        bare = [p.replace(default=_Source(p.name)) if p.name in defaults else p for p in bare]
+        names = str(inspect.Signature(bare))[1:-1]
+        inputs = f"tuple({self.inputs[0]})" if self.variadic else _tuple(self.inputs)
+        bind: Callable[..., tuple[Arguments, Arguments]] = eval(
+            f"lambda {names}: ({inputs}, {_tuple(self.settings)})", {"_default": defaults}
         )
-        return named | dict(zip(self.settings, settings, strict=True)) | {"out": Shaped.of(out)}
+        return bind
 
-    def count_flops(
-        self, inputs: Sequence[object], settings: Sequence[object], out: object
-    ) -> int | None:
+    def _flattened(self) -> Kernel:
+        """The kernel, as a function of inputs and settings one after the other."""
+        names = ", ".join([f"*{x}" if self.variadic else x for x in self.inputs])
+        settings = "".join(f", {name}" for name in self.settings)
+        passed = ", ".join(
+            "*" * (p.kind is p.VAR_POSITIONAL) + f"{p.name}=" * (p.kind is p.KEYWORD_ONLY) + p.name
+            for p in self.signature.parameters.values()
+        )
+        if self.variadic:  # the settings come last, and *inputs would take them
+            k = len(self.settings)
+            source = f"lambda {self.inputs[0]}{settings}: _kernel({passed})"
+            together = eval(source, {"_kernel": self.kernel})
+            return lambda *v: together(v[: len(v) - k], *v[len(v) - k :])
+        if passed == names + settings:
+            return self.kernel
+        flat: Kernel = eval(
+            f"lambda {names}{settings}: _kernel({passed})", {"_kernel": self.kernel}
+        )
+        return flat
+
+    # ------------------------------------------------------------------ what views ask of a call
+
+    def count_flops(self, inputs: Arguments, settings: Arguments, out: Any) -> int | None:
         """Floating-point operations of one forward call, None where no cost is declared."""
-        if self.flops is None:
-            return None
-        return int(self.call_by_name(self.flops, **self._named_values(inputs, settings, out)))
+        known = self._facts(inputs, settings, out)
+        return None if self.flops is None else int(call_by_name(self.flops, known))
 
     def formulas(
-        self, inputs: Sequence[object], settings: Sequence[object], out: object
+        self, inputs: Arguments, settings: Arguments, out: Any
     ) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
-        known = self._named_values(inputs, settings, out)
-        names = self.input_names(len(inputs))
-        values = dict(zip(names, inputs, strict=True)) | known
-        given = {"g", "out"} | {name for name, value in values.items() if value is not None}
+        known = self._facts(inputs, settings, out)
+        names = [self.input_name(i) for i in range(len(inputs))]
+        values = dict(zip((*names, *self.settings), (*inputs, *settings), strict=True))
+        absent = [name for name, value in values.items() if value is None]
 
         def formula(declared: Tex, i: int) -> str:
-            text = declared
-            if not isinstance(text, str):
-                text = self.call_by_name(text, **{"i": i} | known)
-            for name in set(re.findall(r"<(\w+)>", text)) - given:
+            text = (
+                declared if isinstance(declared, str) else call_by_name(declared, {"i": i} | known)
+            )
+            for name in absent:
                 text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
             return text
 
-        rules = {n: formula(self.vjp_tex[self.input_name(i)], i) for i, n in enumerate(names)}
+        of = [self.vjp_tex[self.inputs[0 if self.variadic else i]] for i in range(len(inputs))]
+        rules = {name: formula(of[i], i) for i, name in enumerate(names)}
         return formula(self.tex, 0), rules
+
+    def _facts(self, inputs: Arguments, settings: Arguments, out: Any) -> dict[str, Any]:
+        """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
+        given = (tuple(inputs),) if self.variadic else inputs
+        named = dict(zip(self.inputs, map(Shaped.of, given), strict=True))
+        return named | dict(zip(self.settings, settings, strict=True)) | {"out": Shaped.of(out)}
+
+    # ------------------------------------------------------------------ errors and names
 
     def explain(self, error: Exception, inputs: Arguments, settings: Arguments) -> MinigradError:
         """The error of a failed call: the call, the rule it broke, each input's shape and path."""
         broken = self.requires(*inputs, *settings) if self.requires else None
-        if isinstance(error, MinigradError):
-            kind = type(error)
-        else:
-            kind = ShapeError if broken else kind_of(error)
-        lines = [f"{self._called}: {broken or error}"]
-        names = (
-            [f"{self.inputs[0]}[{i}]" for i in range(len(inputs))] if self.variadic else self.inputs
-        )
-        for name, value in zip(names, inputs, strict=True):
-            shape, dtype = np.shape(value), getattr(value, "dtype", type(value).__name__)
-            lines.append(f"  {name}: {shape} {dtype}   {getattr(value, 'path', '')}".rstrip())
+        kind = ShapeError if broken and not isinstance(error, MinigradError) else kind_of(error)
+        lines = [f"{self}: {broken or error}"]
+        for i, x in enumerate(inputs):
+            name = f"{self.inputs[0]}[{i}]" if self.variadic else self.inputs[i]
+            dtype = getattr(x, "dtype", type(x).__name__)
+            lines.append(f"  {name}: {np.shape(x)} {dtype}   {getattr(x, 'path', '')}".rstrip())
         for name, value in zip(self.settings, settings, strict=True):
             shown = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
             lines.append(f"  {name} = {shown[:80]}")
         return kind("\n".join(lines))
 
+    def cause(self, error: Exception) -> Exception | None:
+        """The kernel's error, as the cause of ours, if a user wrote the kernel."""
+        return None if self.kernel.__module__.startswith("minigrad.") else error
+
     def _refuse_strange_names(self) -> None:
-        known = {*self.signature.parameters}
-        of_a_call = {"out", *known, *(("i",) if self.variadic else ())}
-        if "out" in known:
-            raise DeclarationError(f"op {self.name}: out is the result, and no parameter's name")
-        declared = [("vjp_tex", known, tuple(self.vjp_tex))]
-        if self.flops:
-            declared.append(("flops", of_a_call, parameters_of(self.flops)))
-        for name, formula in {**self.vjp_tex, "tex": self.tex}.items():
-            if callable(formula):
-                declared.append((f"the formula of {name}", of_a_call, parameters_of(formula)))
-        for what, allowed, names in declared:
-            if strange := [name for name in names if name not in allowed]:
-                raise DeclarationError(
-                    f"op {self.name}: {what} names {strange}, which are no parameters"
-                )
-        if not self.inputs or (self.variadic and len(self.inputs) != 1):
-            rule = "variadic=True takes one input" if self.variadic else "vjp_tex names no input"
-            raise DeclarationError(f"op {self.name}: {rule}, got {self.inputs}")
+        parameters = {*self.signature.parameters}
+        of_a_call = parameters | {"out"} | ({"i"} if self.variadic else set())
+        named = [*self.vjp_tex.values(), self.tex, self.flops]
+        strange = {*self.vjp_tex} - parameters | parameters & {"out"}
+        strange |= {x for f in named if callable(f) for x in parameters_of(f)} - of_a_call
+        if strange or not self.inputs or (self.variadic and len(self.inputs) != 1):
+            raise DeclarationError(
+                f"op {self.name}: vjp_tex must name its inputs (one, if variadic), and formulas "
+                f"and costs its parameters or out; got {', '.join(sorted(strange)) or self.inputs}"
+            )
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str:
         return self.name  # copied and pickled by name, as functions are
 
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.signature.parameters)})"
+
     def __repr__(self) -> str:
-        return f"<op {self._called}>"
+        return f"<op {self}>"
 
-    def __get__(self, instance: object, owner: type) -> Op | MethodType:
-        return self if instance is None else MethodType(self, instance)
 
+class _Source(str):
+    """A default as it stands in generated source."""
+
+    def __repr__(self) -> str:
+        return f"_default[{str(self)!r}]"
+
+
+def _tuple(names: Iterable[str]) -> str:
+    return f"({''.join(f'{name}, ' for name in names)})"
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's parameters; `inspect.signature` takes ten times as long."""
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
+    """Call `function` with those of `known` that its parameters name."""
+    return function(*[known[name] for name in parameters_of(function)])
+
+
+def kind_of(error: Exception) -> type[MinigradError]:
+    """The class of ours that says the same as an error of Python or NumPy."""
+    if isinstance(error, MinigradError):
+        return type(error)
+    if isinstance(error, np.exceptions.AxisError):
+        return ShapeError
+    if isinstance(error, LookupError):
+        return OutOfRangeError
+    return DTypeError if isinstance(error, TypeError | AttributeError) else ShapeError
+
+
+def entries_of(x: Any) -> Iterator[Any]:
+    """The entries of nested lists and tuples, one after the other."""
+    if x.__class__ not in (list, tuple):
+        yield x
+        return
+    for entry in x:
+        yield from entries_of(entry)
+
+
+def as_array(what: str, x: Any) -> Any:
+    """An argument as an array of numbers.
+
+    Raises: DTypeError for a list of Tensors, an array of another library, a masked array, and
+        entries that are no numbers.
+    """
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(f"{what}: got a masked array, whose mask would be lost; x.filled(0.0)")
+    for entry in entries_of(x):
+        if hasattr(entry, "__apply__"):
+            raise DTypeError(f"{what}: got a list of Tensors; write mg.stack([a, b])")
+        if hasattr(entry, "__dlpack__") and not isinstance(entry, np.ndarray | np.generic):
+            kind = f"{type(entry).__module__}.{type(entry).__name__}"
+            raise DTypeError(f"{what}: got a {kind}; write mg.tensor(x.numpy()), which copies it")
+    try:
+        array = np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise DTypeError(f"{what}: not an array of numbers: {error}") from None
+    if array.dtype.kind not in NUMERIC:
+        raise DTypeError(
+            f"{what}: not an array of numbers: dtype must be numeric, got {array.dtype}"
+        )
+    return array
+
+
+# ---------------------------------------------------------------- the registry
 
 registry: dict[str, Op] = {}
+
+
+class Declare(Protocol):
+    """A decorator that makes an op of a kernel; the op takes the kernel's parameters."""
+
+    def __call__(self, kernel: Callable[P, Any], /) -> DeclaredOp[P]: ...
 
 
 if TYPE_CHECKING:
@@ -394,30 +509,24 @@ def op(**declaration: Any) -> Declare:
 
     Args:
         tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
-            the call, whose parameters name inputs (as shape and dtype), settings
-            and `out`.
-        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too,
-            the position of one of many inputs; `<g>` is the output's gradient, `<out>` the output.
-        flops: function of any of the inputs, settings and `out` (shapes and dtypes, no entries) to
-            operations; without it the cost is not known, and no view claims one. What a rule costs
-            is counted by running it (minigrad/recording/shapes.py).
+            the call, whose parameters name inputs (as shape and dtype), settings and `out`.
+        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too;
+            `<g>` is the output's gradient, `<out>` the output.
+        flops: function of any of the inputs, settings and `out` (shapes, no entries) to operations.
         samples: function of a Generator to calls that exercise the op, edge cases included.
-        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
+        requires: function of the arguments to the rule they break, or None; asked after a failure.
         auxiliary: names of by-products, constant to differentiation, that the kernel returns after
             the result.
         variadic: the one input is a sequence of any length.
-        requires: function of the arguments to the rule they break, or None; it is called only when
-            the kernel failed.
-        effect: whether kernel or rules do more than give a result, such as to send it: no call of
-            theirs is dropped, merged with another or moved past another that has an effect.
-        saturates: where the result hardly changes with the inputs: what to call such entries, as
-            "units dead", and a function of `out` and settings to one truth value for each.
+        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
         kinks: where the op has no derivative, so that the rule is a convention: a function of any
             of the inputs, settings and `out` to one truth value for each entry of `out`, or for
             all. Checks leave these out.
+        saturates: where the result hardly changes with the inputs: what to call such entries, as
+            "units dead", and a function of `out` and settings to one truth value for each.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
-    >>> import numpy as np, minigrad as mg
+    >>> import minigrad as mg
     >>> @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
     ... def cube(x):
     ...     return x**3
@@ -426,21 +535,19 @@ def op(**declaration: Any) -> Declare:
     ...     return 3 * g * x**2
     >>> mg.grad(cube(x := mg.tensor(2.0, requires_grad=True)), x)
     array(12.)
-    >>> del mg.registry["cube"]
     """
 
     def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
         before = registry.get(kernel.__name__)
         if before is not None and before.kernel.__module__ != kernel.__module__:
-            raise DeclarationError(
-                f"op {kernel.__name__}: declared twice, first in {before.kernel.__module__}"
-            )
+            first = before.kernel.__module__
+            raise DeclarationError(f"op {kernel.__name__}: declared twice, first in {first}")
         if not {"tex", "vjp_tex"} <= declaration.keys():
             raise DeclarationError(
                 f"op {kernel.__name__}: formulas are missing; write "
                 '@mg.op(tex=r"<x>^2", vjp_tex={"x": r"2 <g> <x>"}), with those of your function'
             )
-        made = registry[kernel.__name__] = Op(kernel, **declaration)  # a cell may run twice
+        made = registry[kernel.__name__] = Op(kernel, **declaration)  # a notebook's cell runs twice
         return made  # type: ignore[return-value]
 
     return declare

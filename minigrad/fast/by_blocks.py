@@ -11,23 +11,19 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ..engine.op import Op
 from .limits import LIMITS
 from .memory import empty_as
+from .overlay import Overlay
 from .threads import in_slices
 
 __all__ = ["blocked", "by_blocks"]
 
 
-def by_blocks(*ops: Op) -> None:
-    """Run entrywise ops by blocks on large arrays: their overlay if they have one."""
-    for op in ops:
-        if op.overlay is None:
-            op.fast(above=LIMITS.small_entries)(op.kernel)
-        overlay = op.fast
-        overlay.kernel = blocked(overlay.kernel)
-        overlay.forward = op.flat(overlay.kernel)
-        for name, rule in (op.rules | overlay.rules).items():
+def by_blocks(*overlays: Overlay) -> None:
+    """Let kernels and rules of entrywise ops take large arrays block by block."""
+    for overlay in overlays:
+        overlay.flat = blocked(overlay.flat)
+        for name, rule in (overlay.of.rules | overlay.rules).items():
             overlay.rules[name] = rule._replace(function=blocked(rule.function))
 
 

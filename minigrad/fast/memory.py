@@ -16,7 +16,7 @@ from sys import maxsize
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..engine.types import Array
+from ..engine.op import Array
 
 __all__ = ["empty_as", "keep_freed_memory"]
 

@@ -1,89 +1,93 @@
-"""Overlays: second kernels of ops, with rules of their own, for the arrays they are faster on."""
+"""Overlays: a second Op of the same signature, which runs in place of an op where it is faster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..engine.errors import DeclarationError
-from ..engine.op import Op
-from ..engine.plan import Plan, Rule, declare_rule, parameters_of
+from ..engine.op import Arguments, Kernel, Op, Plan, Rule
 
-__all__ = ["Overlay", "of_one_dtype"]
+__all__ = ["Overlay", "faster", "of_one_dtype"]
 
 
-class Overlay:
-    """A second kernel of an op, for plain arrays it runs faster on, with rules of its own.
+class Overlay(Op):
+    """An op's faster kernel, with rules of its own.
 
-        @softmax.fast(above=4096)          # taken where the first input has more entries
-        def _(x, axis): ...
-
-        @softmax.fast.vjp("x")             # where one is missing, the op's own rule serves
-        def _(g, out, axis): ...
-
-    Costs and formulas stay the op's, and gradients that are Tensors go through the op's own rules.
+    Where it has no rule, the op's own serves; and where gradients are Tensors, so that the rules
+    record themselves, the op's own run, too. So a node saves what both need.
     """
 
-    __slots__ = (
-        "above",
-        "auxiliary",
-        "forward",
-        "kernel",
-        "op",
-        "plans",
-        "rules",
-        "traced",
-        "when",
-    )
-    kernel: Callable[..., Any]
-    forward: Callable[..., Any]
+    of: Op
+    above: int  # it takes first inputs of more entries
+    when: Callable[..., bool] | None  # and which arguments
 
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.rules: dict[str, Rule] = {}
-        self.plans: dict[int, Plan] = {}
-
-    def __call__(
-        self,
-        above: int = 0,
-        when: Callable[..., bool] | None = None,
-        auxiliary: tuple[str, ...] = (),
-        traced: bool = False,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare the kernel; `when(*inputs, *settings)` may ask for more than entries. One that is
-        `traced` is what compile follows, for few entries too.
-        """
-
-        def declare(kernel: Callable[..., Any]) -> Callable[..., Any]:
-            if parameters_of(kernel) != parameters_of(self.op.kernel):
-                raise DeclarationError(f"op {self.op.name}: its overlay takes other parameters")
-            self.above = above
-            self.when = when
-            self.auxiliary = auxiliary
-            self.kernel = kernel
-            self.traced, self.forward = traced, self.op.flat(kernel)
-            self.plans.clear()
-            self.op.overlay = self
-            return kernel
-
-        return declare
-
-    def takes(self, inputs: Any, settings: Any) -> bool:
-        """Whether it runs in place of the op's own kernel, on these plain arrays."""
-        first = inputs[0] if inputs else None
-        if first.__class__ is not np.ndarray:
-            return self.traced and hasattr(first, "elementwise")
-        return first.size > self.above and (self.when is None or self.when(*inputs, *settings))
-
-    def vjp(self, *inputs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Declare a rule for one or several inputs, as `Op.vjp` does."""
-        return declare_rule(self.op, self.rules, self.plans, self.auxiliary, inputs)
+    def takes(self, arrays: Sequence[Any], settings: Arguments) -> Op | None:
+        """Itself, if it runs on these in place of the op."""
+        first = arrays[0]
+        if first.__class__ is not np.ndarray or first.size <= self.above:
+            return None
+        return self if self.when is None or self.when(*arrays, *settings) else None
 
     def plan(self, key: int) -> Plan:
-        self.plans[key] = plan = Plan(self.op, key, self)
-        return plan
+        """See `Op.plan`."""
+        quick = {name: rule for name, rule in self.rules.items() if rule.function not in _made}
+        self.rules |= self.of.rules | {name: self._either(rule) for name, rule in quick.items()}
+        return super().plan(key)
+
+    def _either(self, quick: Rule) -> Rule:
+        """The faster rule for arrays, the op's own rules for Tensors."""
+        own = [self.of.rules[name] for name in quick.inputs]
+        needs = tuple(dict.fromkeys([*quick.needs, *(x for rule in own for x in rule.needs)]))
+
+        def either(g: Any, *values: Any, needed: tuple[bool, ...] = ()) -> Any:
+            known = dict(zip(needs, values, strict=True))
+
+            def run(rule: Rule) -> Any:
+                told = {"needed": needed} if rule.takes_needed else {}
+                return rule.function(g, *[known[x] for x in rule.needs], **told)
+
+            if not hasattr(g, "__apply__"):
+                return run(quick)
+            if own[0].inputs == quick.inputs:
+                return run(own[0])
+            wanted = zip(own, needed, strict=True)
+            return tuple([run(rule) if is_wanted else None for rule, is_wanted in wanted])
+
+        _made.add(either)
+        return Rule(either, needs, quick.inputs, len(quick.inputs) > 1)
+
+
+_made: set[Kernel] = set()  # of two rules
+
+
+def faster(
+    op: Op,
+    above: int = 0,
+    when: Callable[..., bool] | None = None,
+    auxiliary: tuple[str, ...] = (),
+) -> Callable[[Kernel], Overlay]:
+    """Declare a faster kernel of an op, for first inputs of more than `above` entries.
+
+        @faster(softmax, above=4096)
+        def fast_softmax(x, axis): ...
+
+        @fast_softmax.vjp("x")
+        def _(g, out, axis): ...
+
+    Args: when: `when(*inputs, *settings)` may ask for more.
+    """
+
+    def declare(kernel: Kernel) -> Overlay:
+        made = Overlay(kernel, tex=op.tex, vjp_tex=op.vjp_tex, auxiliary=auxiliary)
+        made.of = op
+        made.above = above
+        made.when = when
+        op.faster = made.takes
+        return made
+
+    return declare
 
 
 def of_one_dtype(x: Any, *others: Any) -> bool:
@@ -93,6 +97,3 @@ def of_one_dtype(x: Any, *others: Any) -> bool:
         if y.__class__ is np.ndarray and y.dtype is not dtype and y.dtype != dtype:
             return False
     return True
-
-
-Op.fast = property(lambda op: op.overlay or Overlay(op))

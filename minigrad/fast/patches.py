@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from numpy.lib.stride_tricks import as_strided
 
-from ..engine.types import Array, DType
+from ..engine.op import Array, DType
 from .limits import LIMITS
 from .threads import Scratch, is_inside, one_threaded_blas, run
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..engine.types import Array
+from ..engine.op import Array
 from .limits import LIMITS
 
 __all__ = ["Scratch", "in_slices", "is_inside", "one_threaded_blas", "product", "run", "scratch"]

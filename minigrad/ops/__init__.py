@@ -1,4 +1,4 @@
-"""The ops, each one declaration. Importing them fills the registry and Tensor's operators.
+"""The ops, each one declaration. Importing them fills the registry.
 
 What a module's `__all__` lists is an op that the package offers, or a function composed of ops;
 helpers are imported by name.
@@ -21,9 +21,6 @@ from .reduce import *
 from .select import *
 from .shape import *
 from .softmax import *
-
-# isort: split
-from . import operators as operators  # once all ops are declared
 
 __all__ = [
     name

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.types import Array
+from ..engine.op import Array
 from .optimizer import Optimizer, ParametersOrGroups
 
 __all__ = ["SGD", "Adam", "AdamW", "RMSprop"]

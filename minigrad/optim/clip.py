@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from ..engine.errors import ArgumentError
+from ..engine.op import Array
 from ..engine.tensor import Tensor
-from ..engine.types import Array
 from .optimizer import checked_parameters, update
 
 __all__ = ["clip_grad_norm"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
-from .optimizer import ObservedSetting, Optimizer, update
+from .optimizer import Optimizer, update
 
 __all__ = ["LossScale"]
 
@@ -41,8 +41,6 @@ class LossScale:
     2e-08
     >>> scaler.step()
     """
-
-    scale = ObservedSetting()
 
     def __init__(
         self,

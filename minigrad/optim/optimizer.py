@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..engine.context import say
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
-from ..engine.listener import Listener, clear_gradients, notify, observers
-from ..engine.tensor import Tensor, mark_parameter
-from ..engine.types import Array, DType
+from ..engine.op import Array, DType
+from ..engine.tensor import Tensor, clear_gradients, mark_parameter
 from ..engine.writes import caller, writes
 
 __all__ = ["Group", "Optimizer", "after_step"]
@@ -40,26 +40,6 @@ class Group:
     parameters: list[Tensor]
     lr_scale: float
     settings: Settings
-
-
-class ObservedSetting:
-    """An attribute whose reads notify listeners: a compiled step depends on what it reads."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, holder: object | None, kind: type) -> Any:
-        if holder is None:
-            return self
-        if self.name not in vars(holder):
-            raise AttributeError(f"{kind.__name__!r} object has no attribute {self.name!r}")
-        value = vars(holder)[self.name]
-        notify(Listener.setting_read, holder, self.name, value)
-        return value
-
-    def __set__(self, holder: object, value: Any) -> None:
-        vars(holder)[self.name] = value
-        notify(Listener.setting_written, holder, self.name, value)
 
 
 after_step: list[Callable[[Optimizer], None]] = []
@@ -90,14 +70,6 @@ class Optimizer:
     >>> [group.lr_scale for group in optimizer.groups]
     [1.0, 0.5]
     """
-
-    lr = ObservedSetting()
-    steps = ObservedSetting()
-    momentum = ObservedSetting()
-    weight_decay = ObservedSetting()
-    betas = ObservedSetting()
-    eps = ObservedSetting()
-    alpha = ObservedSetting()
 
     def __init__(self, parameters: ParametersOrGroups, lr: float, **settings: Any) -> None:
         self.check_settings({"lr": lr} | settings)
@@ -132,7 +104,7 @@ class Optimizer:
                 if p.grad is not None and np.shape(p.grad) != p.shape:
                     what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient "
                     raise ShapeError(f"{type(self).__name__}.step(): {what}{np.shape(p.grad)}")
-            vars(self)["steps"] += 1
+            self.steps += 1
             place, kept = caller(), iter(self._kept)
             for group in self.groups:
                 settings = SimpleNamespace(**self._settings() | group.settings)
@@ -307,15 +279,11 @@ def update(owner: object, again: Callable[[], object]) -> Iterator[list[object]]
     A compiled step calls it again in place of its ops. One that follows an outer update answers
     False; then the inner one has no end. Put the update's result in the list.
     """
-    within_another = False in notify(Listener.update_started, owner, again)
-    for observer in observers:
-        observer.before_update(owner)
+    within_another = False in say("update", owner=owner, again=again)
     result: list[object] = []
     yield result
     if not within_another:
-        notify(Listener.update_finished, owner, again, result[0] if result else None)
-    for observer in observers:
-        observer.after_update(owner)
+        say("updated", owner=owner, again=again, result=result[0] if result else None)
 
 
 def checked_parameters(call: str, parameters: object) -> list[Tensor]:

@@ -15,7 +15,7 @@ from math import cos, pi
 from typing import Any
 
 from ..engine.errors import ArgumentError, DTypeError
-from .optimizer import ObservedSetting, Optimizer, update
+from .optimizer import Optimizer, update
 
 __all__ = ["Schedule", "cosine", "linear", "step"]
 
@@ -35,9 +35,6 @@ class Schedule:
     >>> round(optimizer.lr, 6)
     0.025
     """
-
-    lr = ObservedSetting()
-    steps = ObservedSetting()
 
     def __init__(
         self, optimizer: Optimizer, factor: Callable[[int], float], warmup: int = 0

@@ -22,8 +22,7 @@ import numpy as np
 
 from ..check import kernel_of
 from ..engine.errors import ShapeError
-from ..engine.op import registry
-from ..engine.refusals import EXPLAINED
+from ..engine.op import EXPLAINED, registry
 from .checks import arguments, by_hand, call_by_name
 from .data import Array, AttentionWeights, Check, Edge, Entry, RecordData, Way, rms
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..check import VAGUE, check_rules, compare
-from ..engine.op import registry
-from ..engine.plan import parameters_of
+from ..engine.op import parameters_of, registry
 from .data import BY_DERIVATIVE, BY_HAND, Array, Check, Checks, Entry, Expectation, RecordData, rms
 
 __all__ = ["arguments", "by_derivative", "by_hand", "call_by_name"]

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.context import Context, current
+from ..engine.node import order
 from ..engine.observer import Observer
-from ..engine.tensor import Tensor, is_marked_parameter, order
+from ..engine.tensor import Tensor, is_marked_parameter
 from .data import Array, Edge, Entry, Expectation
 from .record import Record
 
 if TYPE_CHECKING:
+    from ..engine.node import Node
     from ..engine.op import Op
-    from ..engine.tensor import Node
 
 __all__ = ["Recorder", "record_of"]
 

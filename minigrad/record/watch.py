@@ -26,8 +26,8 @@ from .heads import heads
 from .recorder import Recorder
 
 if TYPE_CHECKING:
+    from ..engine.node import Node
     from ..engine.op import Op
-    from ..engine.tensor import Node
 
 __all__ = ["StepObserver", "Watched", "size"]
 
@@ -65,9 +65,9 @@ class _Observing(ContextChange):
     def __init__(self, observers: list[Any]) -> None:
         self.observers = observers
 
-    def _changed(self, now: Context) -> Context:
-        self.observers[:] = now.listeners
-        return Context(now.recording, now.scope, self.observers, now)  # type: ignore[arg-type]
+    def changed(self, now: Context) -> Context:
+        self.observers[:] = now.observers
+        return Context(now.recording, now.scope, self.observers, now)
 
 
 class StepObserver(Observer):

@@ -1,4 +1,4 @@
-"""Hooks on tensors and nodes, retain_grad, and whose arrays gradients are."""
+"""Hooks, retain_grad, and whose arrays gradients are."""
 
 from itertools import combinations
 
@@ -14,9 +14,6 @@ from tests.engine.declaring import declare
 @pytest.fixture
 def x():
     return mg.tensor([2.0, 3.0, 5.0], requires_grad=True, name="x")
-
-
-# ---------------------------------------------------------------- hooks on tensors
 
 
 def test_a_hook_sees_the_whole_gradient_once(x):
@@ -63,17 +60,13 @@ def test_a_hook_sees_tensors_when_the_graph_is_recorded(x):
     np.testing.assert_allclose(mg.grad(first.sum(), x), [6, 6, 6])
 
 
-@pytest.mark.parametrize("where", ["leaf", "tensor", "node"])
-@pytest.mark.parametrize("f", [mg.softmax, mg.log_softmax])
-def test_where_gradients_are_arrays_a_tensor_from_a_hook_counts_as_its_array(f, where):
+@pytest.mark.parametrize("where", ["leaf", "tensor"])
+def test_where_gradients_are_arrays_a_tensor_from_a_hook_counts_as_its_array(where):
     def gradients(double):
         x = mg.tensor([1.0, 2.0, 4.0], requires_grad=True)
-        y = f(x)
+        y = mg.softmax(x)
         loss = (y * 3).sum()
-        if where == "node":
-            y.node.register_hook(lambda parts, g: [double(part) for part in parts])
-        else:
-            (x if where == "leaf" else y).register_hook(double)
+        (x if where == "leaf" else y).register_hook(double)
         loss.backward(retain_graph=True)
         return x.grad, mg.grad(loss, x)
 
@@ -81,39 +74,6 @@ def test_where_gradients_are_arrays_a_tensor_from_a_hook_counts_as_its_array(f, 
     for found, array in zip(gradients(lambda g: mg.tensor(g * 2)), expected, strict=True):
         assert type(found) is np.ndarray
         np.testing.assert_array_equal(found, array)
-
-
-# ---------------------------------------------------------------- hooks on nodes
-
-
-def test_a_node_hook_sees_what_the_node_sends_along_each_edge(x):
-    seen = []
-    y = mg.tensor([[1.0], [2.0]], requires_grad=True)
-    out = x * y
-    out.node.register_hook(lambda parts, g: seen.append(([p.shape for p in parts], g.shape)))
-    out.sum().backward()
-    assert seen == [([(3,), (2, 1)], (2, 3))]
-
-
-def test_a_node_hook_may_replace_what_is_sent(x):
-    y = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
-    out = x * y
-    handle = out.node.register_hook(lambda parts, g: [parts[0] * 10, parts[1]])
-    out.sum().backward(retain_graph=True)
-    np.testing.assert_allclose(x.grad, [10, 10, 10])
-    handle.remove()
-    x.grad = None
-    out.sum().backward()
-    np.testing.assert_allclose(x.grad, [1, 1, 1])
-
-
-def test_a_node_hook_may_stop_what_is_sent(x):
-    """Nothing reaches what came before, a leaf or not."""
-    h = x * 2
-    out = mg.exp(h)
-    out.node.register_hook(lambda parts, g: [None])
-    found = mg.grad(out.sum(), [x, h])
-    np.testing.assert_array_equal(found, np.zeros((2, *x.shape)))
 
 
 def test_only_leaves_keep_a_gradient_unless_asked_and_then_as_the_hooks_left_it(x):
@@ -134,18 +94,9 @@ def _write(gradient):
     gradient *= 2
 
 
-@pytest.mark.parametrize(
-    "register",
-    [
-        lambda y: y.register_hook(_write),
-        lambda y: y.node.register_hook(lambda parts, gradient: _write(gradient)),
-        lambda y: y.node.register_hook(lambda parts, gradient: _write(parts[0])),
-    ],
-    ids=["of a tensor", "of a node", "what a node sends"],
-)
-def test_a_hook_cannot_write_into_a_gradient(x, register):
+def test_a_hook_cannot_write_into_a_gradient(x):
     y = x + 1.0
-    register(y)
+    y.register_hook(_write)
     with pytest.raises(ValueError, match="read-only"):
         (y * 2.0).sum().backward()
 
@@ -204,14 +155,6 @@ def test_a_large_gradient_that_a_rule_made_is_not_copied():
     x = mg.ones(5000, requires_grad=True)
     (op(x) * 2.0).sum().backward()
     assert x.grad is made[0]
-
-
-def test_a_second_backward_writes_into_no_array_it_gave_before(x):
-    (x * 2).sum().backward()
-    first = x.grad
-    (x * 2).sum().backward()
-    np.testing.assert_allclose(first, [2, 2, 2])
-    np.testing.assert_allclose(x.grad, [4, 4, 4])
 
 
 def reshaping(x):

@@ -1,4 +1,4 @@
-"""What stays alive: by reference count alone, with the garbage collector off."""
+"""What stays alive: by reference count alone, with the garbage collector off; long chains."""
 
 import gc
 import weakref
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from tests.process import python
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +51,9 @@ def test_an_activation_that_a_rule_saved_lives_until_backward(x):
 def test_backward_drops_each_nodes_arrays_as_it_goes(x):
     """When the first op's rules run, what the last saved is gone already."""
     first = mg.exp(x)
-    late = mg.exp(first)
+    late = mg.exp(mg.exp(first))
     seen, alive = [], _watch(late)
-    first.node.register_hook(lambda parts, g: seen.append(alive() is None))
+    first.register_hook(lambda g: seen.append(alive() is None))
     loss = late.sum()
     del late
     loss.backward()
@@ -70,20 +71,28 @@ def test_a_graph_without_backward_is_freed_with_its_last_tensor(x):
     assert not any(r() is not None for r in nodes + arrays)
 
 
-@pytest.mark.parametrize("hook", ["tensor", "node", "retain_grad"])
+@pytest.mark.parametrize(
+    "hook", [lambda h: h.register_hook(lambda g: None), lambda h: h.retain_grad()]
+)
 def test_hooks_make_no_cycle(x, hook):
     h = mg.exp(x)
-    if hook == "tensor":
-        h.register_hook(lambda g: None)
-    elif hook == "node":
-        h.node.register_hook(lambda parts, g: None)
-    else:
-        h.retain_grad()
+    hook(h)
     node, array = weakref.ref(h.node), _watch(h)
     h.sum().backward()
     del h
     assert node() is None
     assert array() is None
+
+
+def test_after_backward_a_loss_holds_its_number_and_not_its_batch(x):
+    """Neither what was saved, nor what a setting holds, nor the leaves of the batch."""
+    batch, index = mg.tensor(np.ones((3, 5))), np.arange(3)
+    alive = [_watch(batch), weakref.ref(index)]
+    loss = mg.take(mg.exp(x * batch), index, axis=0).sum()
+    loss.backward()
+    del batch, index
+    assert [r() for r in alive] == [None, None]
+    assert loss.item() > 0
 
 
 def test_create_graph_makes_no_cycle(x):
@@ -121,3 +130,81 @@ def test_views_share_memory_and_save_shapes_alone(x):
     ):
         assert np.shares_memory(view.data, x.data)
         assert not any(isinstance(value, np.ndarray) for value in view.node.saved)
+
+
+# ---------------------------------------------------------------- however long a chain is
+
+CHAINS = """
+import gc, threading
+import minigrad as mg
+
+def chain(length, start=None):
+    y = mg.tensor(1.0, requires_grad=True) if start is None else start
+    for _ in range(length):
+        y = y + 1.0
+    return y
+
+def dropped():
+    y = chain(8_000)
+
+def after_its_backward():
+    x = mg.tensor(1.0, requires_grad=True)
+    y = chain(100_000, x)
+    y.backward()
+    assert (y.item(), x.grad) == (100_001.0, 1.0)
+
+def two_that_go_over_into_each_other():
+    a, b = chain(1), chain(1)
+    for _ in range(8_000):
+        a, b = a + b, b * 0.5
+    b.backward()
+
+def one_freed_by_another():
+    inner, outer = chain(8_000), chain(8_000)
+    outer.register_hook(lambda gradient, kept=inner: None)
+    outer = chain(8_000, outer)
+
+def whose_middle_is_held():
+    middle = chain(8_000)
+    end = chain(8_000, middle)
+    del end
+    middle.backward()
+
+def in_a_cycle():
+    cycle = [chain(8_000)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+def of_a_gradient():
+    x = y = mg.tensor(0.5, requires_grad=True)
+    for _ in range(8_000):
+        y = y * 0.5
+        y = y * 2.0
+    slope = mg.grad(y * y, x, create_graph=True)
+
+def in_threads_at_once():
+    def work():
+        chain(8_000).backward()
+        chain(8_000)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+threading.stack_size(256 * 1024)
+for way in [dropped, after_its_backward, two_that_go_over_into_each_other,
+            one_freed_by_another, whose_middle_is_held, in_a_cycle, of_a_gradient,
+            in_threads_at_once]:
+    thread = threading.Thread(target=way)
+    thread.start()
+    thread.join()
+print("all were freed")
+"""
+
+
+def test_freeing_a_chain_does_not_nest():
+    """In another process, in threads of 256 KiB: what nests ends that process."""
+    done = python("-c", CHAINS)
+    assert (done.stdout, done.stderr) == ("all were freed\n", "")

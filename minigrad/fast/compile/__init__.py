@@ -30,9 +30,8 @@ from time import perf_counter
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ...engine.context import current
+from ...engine.context import current, observe
 from ...engine.errors import CompileWarning
-from ...engine.observer import observe
 from .arguments import key_of
 from .program import Program, Recording
 
@@ -75,7 +74,7 @@ class Compiled(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         around = current()
-        if self.reasons or around.listeners:
+        if self.reasons or around.observers:
             return self.step(*args, **kwargs)
         key = (around.recording, *key_of(args, kwargs))
         for program in self._programs.get(key, ()):

@@ -119,7 +119,7 @@ class Program:
             return f"_{len(things) - 1}"
 
         names = [bound(leaf) for leaf in tape.leaves.values()]
-        own = [f"{name}._needs" for name in names] + [f"{name}._data" for name in names]
+        own = [f"{name}.needs" for name in names] + [f"{name}._data" for name in names]
         owners = [bound(place.owner) for place in self.reach.places]
         texts = []
         for quick in (True, False):

@@ -12,16 +12,17 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...engine.backward import backpropagate
 from ...engine.context import current
 from ...engine.observer import Observer
-from ...engine.tensor import Tensor, backpropagate
+from ...engine.tensor import Tensor
 from .arguments import Watched, plain, watch
 from .reach import PLAIN, Reach
 
@@ -343,7 +344,7 @@ class Tape(Observer):
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
         effect = any(isinstance(x, np.random.Generator) for x in settings) or not _is_pure(op)
         self._line(
-            "op", _flat(op, runs.kernel), (*given, *chosen), made,
+            "op", runs.flat, (*given, *chosen), made,
             op=op.name, scope=current().scope, effect=effect,
         )  # fmt: skip
         self._know(result._data, out)
@@ -397,7 +398,7 @@ class Tape(Observer):
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
         joint: dict[Any, Line] = {}
         for i, (name, rule, edge, part) in enumerate(
-            zip(node.plan.names, _rules(node.plan), node.edges, parts, strict=True)
+            zip(node.plan.names, node.plan.rules, node.edges, parts, strict=True)
         ):
             if part is None:
                 continue
@@ -718,21 +719,12 @@ def _position(node: Any, k: int, name: str) -> int:
     digits = name.removeprefix(node.op.inputs[0])
     if node.op.variadic and digits:
         return int(digits)
-    return int(node.plan.needed[k]) if node.op.variadic else node.op.inputs.index(name)
+    return node.op.inputs.index(name)
 
 
 def _runs(op: Any, arrays: list[Any], settings: Any) -> Any:
     """The op itself, or what runs in its place."""
-    return op.chosen(arrays, settings) or op
-
-
-@cache
-def _flat(op: Any, kernel: Any) -> Any:
-    return op.flat(kernel)
-
-
-def _rules(plan: Any) -> list[Any]:
-    return [plan._rule(i, False) for i in plan.needed]
+    return op if op.faster is None else op.faster(arrays, settings) or op
 
 
 def _is_pure(op: Any) -> bool:

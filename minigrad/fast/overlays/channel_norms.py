@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.types import Array
+from ...engine.op import Array
 from ...ops.norms import batch_norm, check_channels
 from ..limits import LIMITS
 from ..memory import empty_as
-from ..overlay import of_one_dtype
+from ..overlay import faster, of_one_dtype
 from ..threads import in_slices
 
 VANISHING = 1e-12  # 1 / σ whose square vanishes in float32
@@ -81,8 +81,8 @@ def _products(a: Array, b: Array) -> Array:
     return np.einsum("ri,ri->i", a, b)
 
 
-@batch_norm.fast(above=LIMITS.small_entries, when=of_batch, auxiliary=("centre", "inverse"))
-def _(x, weight, bias, mean=None, var=None, eps=1e-5):
+@faster(batch_norm, above=LIMITS.small_entries, when=of_batch, auxiliary=("centre", "inverse"))
+def fast_batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     check_channels(x, weight, bias)
     form = Rows(x)
     rows, dtype = form.of(x), x.dtype
@@ -114,7 +114,7 @@ def _(x, weight, bias, mean=None, var=None, eps=1e-5):
     return out, centre, inverse
 
 
-@batch_norm.fast.vjp("x", "weight", "bias")
+@fast_batch_norm.vjp("x", "weight", "bias")
 def _(g, x, weight, eps, centre, inverse, needed):
     if np.min(inverse) < VANISHING:
         wanted = zip(("x", "weight", "bias"), needed, strict=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.lib.stride_tricks import as_strided
 
-from ...engine.types import Array, DType
+from ...engine.op import Array, DType
 from ...ops.convolution import (
     check_shapes,
     conv1d,
@@ -23,6 +23,7 @@ from ...ops.convolution import (
     places_of,
 )
 from ..limits import LIMITS
+from ..overlay import faster
 from ..patches import (
     FEW_CHANNELS,
     SUM_COUNT,
@@ -200,15 +201,15 @@ def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return out
 
 
-for _op, _suits in ((conv1d, suits_sequences), (conv2d, suits_images)):
-    _op.fast(above=LIMITS.small_entries, when=_suits)(forward)
+fast_conv1d = faster(conv1d, above=LIMITS.small_entries, when=suits_sequences)(forward)
+fast_conv2d = faster(conv2d, above=LIMITS.small_entries, when=suits_images)(forward)
 
 
 # ---------------------------------------------------------------- backward
 
 
-@conv1d.fast.vjp("x")
-@conv2d.fast.vjp("x")
+@fast_conv1d.vjp("x")
+@fast_conv2d.vjp("x")
 def spread_products(g, x_shape, weight, stride, padding, dilation, groups):
     axes = axes_of(x_shape, weight.shape[2:], stride, padding, dilation)
     gradients, kernels = channels_last(g), grouped(weight, groups)
@@ -232,8 +233,8 @@ def spread_products(g, x_shape, weight, stride, padding, dilation, groups):
     return d_x
 
 
-@conv1d.fast.vjp("weight")
-@conv2d.fast.vjp("weight")
+@fast_conv1d.vjp("weight")
+@fast_conv2d.vjp("weight")
 def window_products(g, x, weight_shape, stride, padding, dilation, groups):
     axes = axes_of(x.shape, weight_shape[2:], stride, padding, dilation)
     windows, gradients = Windows(channels_last(x), *axes), channels_last(g)
@@ -248,8 +249,8 @@ def window_products(g, x, weight_shape, stride, padding, dilation, groups):
     return np.ascontiguousarray(total).reshape(weight_shape)
 
 
-@conv1d.fast.vjp("bias")
-@conv2d.fast.vjp("bias")
+@fast_conv1d.vjp("bias")
+@fast_conv2d.vjp("bias")
 def _(g):
     rows = np.ascontiguousarray(channels_last(g))
     return np.einsum("ri->i", rows.reshape(-1, rows.shape[3]))

@@ -12,7 +12,7 @@ import numpy as np
 from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.products import as_rows
 from ..limits import LIMITS
-from ..overlay import of_one_dtype
+from ..overlay import faster, of_one_dtype
 from ..threads import in_slices
 
 FAR = 16  # times σ: the mean of a row farther from 0 is corrected, as its rounding would show
@@ -148,23 +148,23 @@ def _backward_by_rows(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, need
 # ---------------------------------------------------------------- the overlays
 
 
-@layer_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("mean", "inverse"))
-def _(x, weight, bias, eps=1e-5):
+@faster(layer_norm, above=LIMITS.small_entries, when=_is_wide, auxiliary=("mean", "inverse"))
+def fast_layer_norm(x, weight, bias, eps=1e-5):
     check_parameters(x, weight, bias)
     return _forward_by_rows(x, weight, bias, eps, True)
 
 
-@layer_norm.fast.vjp("x", "weight")
+@fast_layer_norm.vjp("x", "weight")
 def _(g, x, weight, mean, inverse, needed):
     return _backward_by_rows(g, x, weight, mean, inverse, needed)
 
 
-@rms_norm.fast(above=LIMITS.small_entries, when=_is_wide, auxiliary=("inverse",))
-def _(x, weight, eps=1e-5):
+@faster(rms_norm, above=LIMITS.small_entries, when=_is_wide, auxiliary=("inverse",))
+def fast_rms_norm(x, weight, eps=1e-5):
     check_parameters(x, weight)
     return _forward_by_rows(x, weight, None, eps, False)
 
 
-@rms_norm.fast.vjp("x", "weight")
+@fast_rms_norm.vjp("x", "weight")
 def _(g, x, weight, inverse, needed):
     return _backward_by_rows(g, x, weight, None, inverse, needed)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ...engine.types import Array
+from ...engine.op import Array
 from ...ops.convolution import avg_pool, max_pool, places_of
 from ...ops.dtypes import ONE_BY_ONE, cast_back, floating, widen_half
 from ..limits import LIMITS
 from ..memory import empty_as
+from ..overlay import faster
 from ..threads import in_slices
 
 
@@ -63,13 +64,13 @@ def has_bits(x: Array, *_: object) -> bool:
     return x.dtype.char in "efd"
 
 
-@max_pool.fast(above=LIMITS.small_entries, when=has_bits)
-def _(x, size, stride=None, padding=0):
+@faster(max_pool, above=LIMITS.small_entries, when=has_bits)
+def fast_max_pool(x, size, stride=None, padding=0):
     return reduced(x, Pools(x.shape, size, stride, padding), -np.inf, np.maximum)
 
 
-@avg_pool.fast(above=LIMITS.small_entries)
-def _(x, size, stride=None, padding=0):
+@faster(avg_pool, above=LIMITS.small_entries)
+def fast_avg_pool(x, size, stride=None, padding=0):
     x = floating(x)
     pools = Pools(x.shape, size, stride, padding)
     of_float32 = np.float64 if len(pools.entries) > ONE_BY_ONE else None
@@ -91,7 +92,7 @@ def spread(pools: Pools, g: Array, put: Callable[[slice, list[Array]], None]) ->
     return total[pools.inside]
 
 
-@max_pool.fast.vjp("x")
+@fast_max_pool.vjp("x")
 def _(g, x, out, size, stride, padding):
     pools = Pools(x.shape, size, stride, padding)
     g = g if pools.disjoint else widen_half(g)
@@ -119,7 +120,7 @@ def _(g, x, out, size, stride, padding):
     return spread(pools, g, put)
 
 
-@avg_pool.fast.vjp("x")
+@fast_avg_pool.vjp("x")
 def _(g, x_shape, size, stride, padding):
     pools, wide = Pools(x_shape, size, stride, padding), widen_half(g)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...engine.types import Array, DType
+from ...engine.op import Array, DType
 from ...ops.recurrent import check_steps, lstm
 from ..limits import LIMITS
+from ..overlay import faster
 
 
 def logistic_in_place(x: Array) -> None:
@@ -33,8 +34,8 @@ def _beside(W_ih: Array, W_hh: Array, b: Array, dtype: DType) -> Array:
     return W
 
 
-@lstm.fast(above=LIMITS.small_entries, auxiliary=("W", "gates", "shown", "states", "cells"))
-def _(X, W_ih, W_hh, b, h, c, mask=None):
+@faster(lstm, above=LIMITS.small_entries, auxiliary=("W", "gates", "shown", "states", "cells"))
+def fast_lstm(X, W_ih, W_hh, b, h, c, mask=None):
     check_steps(X, W_ih, W_hh, 4, mask, h, c)
     (T, B, d), H = X.shape, W_hh.shape[1]
     dtype = np.result_type(*[x for x in (X, W_ih, W_hh, b, h, c) if x is not None])
@@ -60,8 +61,8 @@ def _(X, W_ih, W_hh, b, h, c, mask=None):
     return np.swapaxes(states[1:, d:-1], 1, 2), W, gates, shown, states, cells
 
 
-@lstm.fast.vjp("X", "W_ih", "W_hh", "b", "h", "c")
-def _(g, X_shape, b, mask, needed, W, gates, shown, states, cells):
+@fast_lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
+def _(g, X_shape, b, mask, W, gates, shown, states, cells, needed):
     (T, H, B), d = shown.shape, X_shape[2]
     dtype, first = gates.dtype, 0 if needed[0] else d  # without the gradient of X, less to go back
     slopes = _slopes(gates.reshape(T, 4, H, B), shown, cells)

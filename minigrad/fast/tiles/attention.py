@@ -15,6 +15,7 @@ import numpy as np
 from ...engine.context import current
 from ...ops.attention import leading, misfit, tiled_attention
 from ..limits import LIMITS
+from ..overlay import faster
 from . import kernels
 from .schedule import TileSchedule, on_threads
 
@@ -28,17 +29,19 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: Any) -> bool:
     return scores > LIMITS.one_tile_scores
 
 
-@tiled_attention.fast(
-    when=_has_many_scores, auxiliary=("schedule", "row_max", "row_sum", "weights")
+@faster(
+    tiled_attention,
+    when=_has_many_scores,
+    auxiliary=("schedule", "row_max", "row_sum", "weights"),
 )
-def _(q, k, v, mask=None, rule=None):
+def in_tiles(q, k, v, mask=None, rule=None):
     schedule = TileSchedule(q, k, v, mask, rule)
     keep = LIMITS.weights_bytes if current().recording else 0  # of exp(S - rowmax), for backward
     out, *saved = on_threads(schedule, lambda threads: kernels.forward(schedule, threads, keep))
     return out.reshape(*schedule.shape, *out.shape[-2:]), schedule, *saved
 
 
-@tiled_attention.fast.vjp("q", "k", "v")
+@in_tiles.vjp("q", "k", "v")
 def _(g, out, schedule, row_max, row_sum, weights, needed):
     g, out = (np.asarray(x).reshape(*schedule.lead, schedule.n, schedule.d_v) for x in (g, out))
     saved = kernels.Saved(out, row_max, row_sum, weights)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...engine.types import Array, DType
+from ...engine.op import Array, DType
 from ..memory import empty_as
 from ..threads import Scratch, run
 from .mask_tiles import TILE_KEYS, Tile, rule_to_add, to_add

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...engine.types import Array, DType
+from ...engine.op import Array, DType
 from ...ops.masks import check_mask
 
 __all__ = [

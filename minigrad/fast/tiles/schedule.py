@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...engine.types import Array, DType
+from ...engine.op import Array, DType
 from ...ops.attention import leading
 from ...ops.masks import check_mask
 from ..limits import LIMITS
