@@ -9,7 +9,6 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import call, op
 from .arithmetic import broadcastable
-from .dtypes import as_array, cast_back, floating
 from .samples import Calls, Rng, each
 
 __all__ = ["mask_add"]
@@ -61,21 +60,15 @@ def mask_add(scores, mask):
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])
     """
-    scores, mask = floating(scores), as_array(mask)
+    mask = mask if hasattr(mask, "dtype") else np.asarray(mask)
+    if mask.dtype == np.bool_:
+        return np.where(mask, scores, -np.inf)
     check_mask(mask)
-    total = scores + in_dtype_of(scores, mask)
-    return total if mask.dtype.kind == "c" else cast_back(total, scores)
-
-
-def in_dtype_of(scores, mask):
-    """What is added to the scores, in their dtype: a wider mask would make wider scores."""
-    dtype = np.real(scores).dtype if scores.dtype.kind == "c" else scores.dtype
-    if mask.dtype.kind == "b":
-        return np.where(mask, *np.array([0, -np.inf], dtype))
-    if mask.dtype.kind != "f" or mask.dtype == dtype:
-        return mask
-    with np.errstate(over="ignore"):  # -1e9 is -inf to float16, and means it
-        return mask.astype(dtype)
+    narrow = getattr(scores, "dtype", mask.dtype)
+    if mask.dtype != narrow and mask.dtype.kind == narrow.kind == "f":
+        with np.errstate(over="ignore"):  # -1e9 is -inf to float16, and means it
+            mask = mask.astype(narrow)  # a wider mask would make wider scores
+    return scores + mask
 
 
 @mask_add.vjp("scores")

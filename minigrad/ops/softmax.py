@@ -69,9 +69,12 @@ def softmax(x, axis: Axes = -1):
     array([[0.25, 0.75],
            [0.  , 0.  ]])
     """
-    x = floating(x)
-    weights = np.exp(widen_half(x) - row_max(x, axis))
-    return cast_back(weights / row_sum(weights, axis), x)
+    if getattr(x, "dtype", None) != np.float64:
+        x = floating(x)
+    if x.dtype.char == "e":  # added up in float32
+        return softmax.kernel(x.astype(np.float32), axis).astype(x.dtype)
+    weights = np.exp(x - row_max(x, axis))
+    return weights / row_sum(weights, axis)
 
 
 @softmax.vjp("x")
@@ -90,9 +93,10 @@ def row_max(x, axis):
 
 def row_sum(weights, axis):
     """The sum along the axis, plus the smallest normal number: no row has a sum of 0."""
-    wide, tiny = accumulation_dtype(weights, axis), limits(weights.dtype).tiny
-    found = np.add.reduce(weights, axis=axis, dtype=wide, keepdims=True, initial=tiny)
-    return cast_back(found, weights)
+    wide = None if weights.dtype.char == "d" else accumulation_dtype(weights, axis)
+    tiny = limits(weights.dtype).tiny
+    total = np.add.reduce(weights, axis=axis, dtype=wide, keepdims=True, initial=tiny)
+    return total if wide is None else total.astype(weights.dtype)
 
 
 def _sum_kept(x, axis):
@@ -115,8 +119,10 @@ def log_softmax(x, axis: Axes = -1):
     array([-1.3863, -0.2877])
     """
     x = floating(x)
-    less = widen_half(x) - row_max(x, axis)
-    return cast_back(less - np.log(row_sum(np.exp(less), axis)), x)
+    if x.dtype.char == "e":
+        return log_softmax.kernel(x.astype(np.float32), axis).astype(x.dtype)
+    less = x - row_max(x, axis)
+    return less - np.log(row_sum(np.exp(less), axis))
 
 
 @log_softmax.vjp("x")
