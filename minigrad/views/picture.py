@@ -41,6 +41,7 @@ FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 SENTENCE = 84  # characters in a line above the picture
 NAME, SMALL = 11, 9  # sizes of type
+MANY_LINES = 120  # from which on they are straight
 STRIP = 48  # cells of a row of colours
 # of a box by its kind; the text says the kind too, so that colour is never its only sign
 STYLES = {"op": "rounded,filled", "buffer": "filled,dashed", "outside": "filled,dashed"}
@@ -68,6 +69,8 @@ class Dot:
         t, lines = theme, ["digraph trace {"]
         font = {"fontname": FONT, "fontsize": SMALL, "fontcolor": t.ink}
         look = {"bgcolor": t.paper, "pad": 0.15, "nodesep": 0.16, "ranksep": 0.18}
+        if len(plan.lines) > MANY_LINES:  # curves around boxes would take minutes
+            look |= {"splines": "line", "nslimit": 1, "nslimit1": 1, "mclimit": 0.2}
         lines.append(f"graph {_attributes(font | look)}")
         if head:
             label = f"<{self._head(title)}>"

@@ -23,6 +23,7 @@ READABLE = (
     26  # boxes of a picture that is read where it opens; where there are more, scopes are closed
 )
 MOST_BOXES = 1500  # that are laid out in a bearable time
+MOST_USES = 8  # lines from one leaf; with more, it stands in each op that takes it
 NOTE = 24  # characters in a line of a box
 ALARMS = (
     "wrong",
@@ -240,15 +241,23 @@ class _Planned:
         for line in lines:
             uses.setdefault(line.source, []).append(line)
             takes.setdefault(line.target, []).append(line)
+
+        def fits(line: Line) -> bool:
+            inner = ("parameter", "buffer", "constant", "leaf")
+            return (
+                line.source.kind in inner and line.target.kind in ("op", "loss") and not line.said
+            )
+
+        shared = {b for b, own in uses.items() if len(own) > MOST_USES and all(map(fits, own))}
         held = set[Box]()
         for target, given in takes.items():
-            inner = ("parameter", "buffer", "constant", "leaf")
-            lines = [line for line in given if line.source.kind in inner and not line.said]
+            lines = [line for line in given if fits(line)]
             data = [line for line in lines if _is_data(line.source)]
             lines = [line for line in lines if len(given) > len(lines) or line not in data[:1]]
-            for line in lines if target.kind in ("op", "loss") else ():
+            for line in (line for line in given if line in lines or line.source in shared):
                 box = line.source
-                if len(uses[box]) == 1 and len(line.edges) == len(box.entries):
+                alone = len(uses[box]) == 1 and len(line.edges) == len(box.entries)
+                if alone or box in shared:
                     target.inside.append((line.edges[0].input, box))
                     held.add(box)
         return held

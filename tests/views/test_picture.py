@@ -44,6 +44,19 @@ def test_what_the_model_is_given_stays_a_box():
     assert [box.label for box in plan(t.record).boxes] == ["x", "matmul", "sum"]
 
 
+def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
+    W = mg.tensor(np.eye(3), requires_grad=True, name="W")
+    with mg.trace() as t:
+        h = np.ones((1, 3))
+        for _ in range(12):
+            h = mg.tanh(h @ W)
+        mg.sum(h).backward()
+    made = plan(t.record)
+    holding = [box for box in made.boxes if any(one.label == "W" for _, one in box.inside)]
+    assert [box.label for box in holding] == ["matmul"] * 12
+    assert "W" not in [box.label for box in made.boxes]
+
+
 def test_nothing_that_all_boxes_share_is_repeated_in_each():
     text = dot_of(attention().record).text
     assert text.count("float64") == 1
