@@ -82,9 +82,9 @@ class KVCache:
 
     def check(self, lead: tuple[int, ...], d_k: int) -> None:
         """Raise ShapeError unless what is kept is of this batch, so many heads, and their width."""
-        (*kept, _, width) = np.shape(self.K)
-        if (tuple(kept), width) != (lead, d_k):
+        held = () if self.K is None else self.K.shape
+        if (*held[:-2], *held[-1:]) != (*lead, d_k):
             raise ShapeError(
-                f"KVCache: it holds keys {np.shape(self.K)}, got {(*lead, 'n', d_k)}; each layer "
-                "and batch has a cache of its own, or reset() it"
+                f"KVCache: it holds keys {held}, got {(*lead, 'n', d_k)}; each layer and batch has "
+                "a cache of its own, or reset() it"
             )

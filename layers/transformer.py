@@ -335,6 +335,7 @@ def _continued(
     n = max(map(len, rows))
     read = np.stack([np.pad(row, (n - len(row), 0)) for row in rows])  # (B, n)
     at = np.arange(n) - np.array([[n - len(row)] for row in rows])
+    at = at[0] if (at == at[0]).all() else at  # (n,), or (B, n) for rows of different lengths
     cache, running = vars(model)["decoder"].new_cache(), np.ones(len(rows), bool)
     for _ in range(max_new):
         with mg.no_grad():
@@ -344,7 +345,7 @@ def _continued(
         running &= ~np.isin(token, stop)
         if not running.any():
             return
-        read, at = np.maximum(token, 0)[:, None], at[:, -1:] + 1
+        read, at = np.maximum(token, 0)[:, None], at[..., -1:] + 1
 
 
 def _drawn(
