@@ -85,7 +85,7 @@ class Module:
             args = (X, *args[1:])
         for given in (*args, *kwargs.values()):
             if isinstance(given, mg.Tensor):
-                if given.is_leaf and (given.requires_grad or mg.listening()):
+                if given.node is None and (given.needs or mg.listening()):
                     mg.mark_parameter(given, held=False)  # data, unless a layer holds it
                     mg.mark_input(given)
             elif given.__class__ is not np.ndarray or given.dtype.kind not in "biuf":

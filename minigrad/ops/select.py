@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import call, op
-from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray
+from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
 from .dtypes import as_array, cast_back, masked, widen_half
 from .notation import function_at
 from .notation import index as index_tex
@@ -278,7 +278,7 @@ def take_along_axis(x: Operand, indices: Any, axis: int | None = -1) -> TensorOr
             f"take_along_axis(x, indices, axis): as many axes as x, and one of them, got indices "
             f"{indices.shape}, axis {axis} and x {shape}"
         )
-    places = [*np.ogrid[tuple(map(slice, shape))]]
+    places = [mark_constant(x) for x in np.ogrid[tuple(map(slice, shape))]]
     places[axis] = indices
     return getitem(x, tuple(places))
 
