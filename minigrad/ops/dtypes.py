@@ -75,10 +75,6 @@ def masked(x: Any, mask: Any) -> Any:
     >>> masked(np.array([1.0, np.inf, np.nan]), np.array([True, False, False]))
     array([1., 0., 0.])
     """
-    if x.__class__ is not np.ndarray or mask.__class__ is not np.ndarray:
-        for value in (x, mask):
-            if hasattr(value, "elementwise"):  # a symbol of compile, which records the call
-                return value.elementwise(masked, x, mask)
     bits = _BITS.get(x.dtype) if x.size > 256 else None  # of fewer, np.where takes less time
     if bits is None or x.__class__ is not np.ndarray:
         return np.where(mask != 0, x, 0)
