@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from . import optim as optim
     from .check import *
     from .fast.compile import compile as compile
-    from .fast.tiles import tiled_attention as tiled_attention
     from .playing import *
     from .record.replace import replace as replace
     from .saving import *
@@ -59,7 +58,7 @@ _LATER = {  # imported at first use: by name, the module that has it
     **dict.fromkeys(("load", "save"), "saving"),
     **dict.fromkeys(("compare", "gradcheck"), "check"),
     "play": "playing", "replace": "record.replace", "watch": "watching",
-    "compile": "fast.compile", "tiled_attention": "fast.tiles",
+    "compile": "fast.compile",
 }  # fmt: skip
 _MODULES = ("check", "data", "layers", "optim")
 
@@ -68,18 +67,19 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return _import_module(f"minigrad.{name}")
     if name not in _LATER:
-        raise _habits.missing("module 'minigrad'", name, __all__)
+        raise _habits.missing("module 'minigrad'", name, _names)
     found = globals()[name] = getattr(_import_module(f"minigrad.{_LATER[name]}"), name)
     return found
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return _names
 
 
+_own = {name for name, x in globals().items() if name[0] != "_" and type(x) is not type(errors)}
+_names = sorted(_own - {"Any", "TYPE_CHECKING"} | {"data", "errors", "optim", *_LATER})
 if not TYPE_CHECKING:  # a checker follows the stars
-    _own = {name for name, x in globals().items() if name[0] != "_" and type(x) is not type(errors)}
-    __all__ = sorted(_own - {"Any", "TYPE_CHECKING"} | {"data", "errors", "optim", *_LATER})
+    __all__ = _names
 
 _import_module("minigrad.fast")
 

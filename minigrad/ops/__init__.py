@@ -5,6 +5,7 @@ helpers are imported by name.
 """
 
 from types import ModuleType as _Module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .activations import *
 from .arithmetic import *
@@ -22,8 +23,9 @@ from .select import *
 from .shape import *
 from .softmax import *
 
-__all__ = [
-    name
-    for name, value in [*globals().items()]
-    if name[0] != "_" and not isinstance(value, _Module)
-]
+if not _TYPE_CHECKING:  # a checker follows the stars
+    __all__ = [
+        name
+        for name, value in [*globals().items()]
+        if name[0] != "_" and not isinstance(value, _Module)
+    ]
