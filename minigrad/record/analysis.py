@@ -72,7 +72,7 @@ def add_checks(record: RecordData, more: Iterable[Check]) -> None:
     for check in record.checks.results:
         if check.entry is not None:
             entry = record.entries[check.entry]
-            entry.checks.append(check)
+            entry.checks = [*entry.checks, check]
             if check.ok is False and entry.gradient is not None:
                 entry.state = "wrong"
 

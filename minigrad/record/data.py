@@ -6,7 +6,7 @@ use of one by an op).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import isfinite, prod, sqrt
 from typing import Any, NamedTuple, TypeAlias
@@ -136,7 +136,7 @@ class Entry:
     why: str = ""
     reach: float | None = None
     via: Edge | None = None
-    checks: list[Check] = field(default_factory=list)
+    checks: Sequence[Check] = ()
     note: str = ""
 
     tex: str = ""
@@ -147,7 +147,7 @@ class Entry:
     slope: str = ""
     number: str = ""
     equation: str = ""
-    where: list[str] = field(default_factory=list)
+    where: Sequence[str] = ()
 
     _value_facts: Facts | None = None  # once they were measured
     _gradient_facts: Facts | None = None
@@ -231,7 +231,7 @@ class Edge:
     gain: float | None = None
     on_way: bool = False
     equation: str = ""
-    where: list[str] = field(default_factory=list)
+    where: Sequence[str] = ()
     says: str = ""
 
     _facts: Facts | None = None
@@ -423,10 +423,14 @@ class RecordData:
 
     # ------------------------------------------------------------------ entries and edges
 
-    def add_edge(self, edge: Edge) -> None:
-        self.edges.append(edge)
-        self._into.setdefault(edge.target, []).append(edge)
-        self._from.setdefault(edge.source, []).append(edge)
+    def add_edges(self, sources: dict[str, int], target: int) -> None:
+        """Add the uses that an op makes of entries, by the name of the input."""
+        self._into[target] = edges = [
+            Edge(source, target, name) for name, source in sources.items()
+        ]
+        self.edges += edges
+        for edge in edges:
+            self._from.setdefault(edge.source, []).append(edge)
 
     def into(self, entry: Entry | int) -> list[Edge]:
         """What an op used, in the order of its inputs."""

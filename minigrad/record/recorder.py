@@ -17,7 +17,7 @@ from ..engine.context import Context, current
 from ..engine.node import order
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor, is_marked_parameter
-from .data import Array, Edge, Entry, Expectation
+from .data import Array, Entry, Expectation
 from .record import Record
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Recorder(Observer):
         why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
             node if needs else result,
-            out.copy("K") if id(_memory(out)) in self._given else out,
+            self._unshared(out),
             context,
             kind="op",
             op=op.name,
@@ -82,13 +82,19 @@ class Recorder(Observer):
             needs=needs,
             why="" if needs else why,
         )
-        self.keep(out, entry)
+        self._ids[id(out)] = entry.id
         self.record.forward.append(entry.id)
-        for name, source in sources.items():
-            self.record.add_edge(Edge(source, entry.id, name))
+        self.record.add_edges(sources, entry.id)
         if node is not None:
             entry.made_at = node.place
             self._note_saved(entry, node)
+
+    def _unshared(self, out: Array) -> Array:
+        """A copy of what lies in the memory of a leaf, which may be written to."""
+        if out.base is None or id(_memory(out)) not in self._given:
+            return out
+        self._held.append(out)
+        return out.copy("K")
 
     def _entry(self, owner: Any, value: Array, context: Context, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
@@ -305,8 +311,7 @@ def record_of(output: Tensor) -> Record:
         made.entries.append(entry)
         made.forward.append(entry.id)
         recorder.keep(node, entry)
-        for name, source in zip(node.plan.names, sources, strict=True):
-            made.add_edge(Edge(source, entry.id, name))
+        made.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
     if not made.entries:
         recorder.source(output, around)
     made.entries[-1].value = output._data
