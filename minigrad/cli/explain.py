@@ -45,6 +45,7 @@ def run(arguments: Namespace) -> int:
         ran = run_loss(source.load(), source.title)
     record = ran.record
     record.check(ops=True)
+    record.finish()
     report = "\n\n".join(_report(ran, source, wide(None), arguments.all))
     missing = _write(record, source, out)
     print(report, end="\n\n")

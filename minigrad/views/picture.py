@@ -408,7 +408,7 @@ def dot_of(
     Raises: ArgumentError for values it does not know.
     """
     words.one_of("draw", THEMES, theme=theme)
-    chosen = plan(record.analyze(), depth=depth, focus=focus, fold=fold)
+    chosen = plan(record.finish(), depth=depth, focus=focus, fold=fold)
     return Dot(chosen, title=title, theme=THEMES[theme])
 
 

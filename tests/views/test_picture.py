@@ -185,3 +185,15 @@ def test_ordinary_models_are_drawn_with_the_edges_of_the_run(number):
     held = {e.id for box in made.boxes for _, one in box.inside for e in one.entries}
     drawn = {(a.id, b.id) for a, b in ends}
     assert drawn == {(e.source, e.target) for e in record.edges if e.source not in held}
+
+
+def test_a_picture_does_not_depend_on_which_view_was_first():
+    def run():
+        x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+        with mg.trace() as t:
+            mg.sum(mg.exp(x)).backward()
+        return t
+
+    first, later = run(), run()
+    later.table()
+    assert svg_of(dot_of(first.record), follow=True) == svg_of(dot_of(later.record), follow=True)

@@ -2,6 +2,7 @@
 
 const chosen = { layer: 0, head: 0, batch: 0, query: null };
 const LINES = 400; // of one drawing, the strongest
+const MOST_ABOVE = 4; // layers whose heads stand above the chosen one; more stand below
 const WEAKEST = 0.02; // of the strongest, below which none is drawn
 
 function headOf(layer, head, batch) {
@@ -31,11 +32,25 @@ function thumbnail(one, size) {
   });
   const norm = one.norms && one.norms[one.matrix];
   const said = `${one.path}, head ${one.head}: ${one.figures[one.head]}`;
-  return button([maps, norm && el("span.norm", norm)], () => { Object.assign(chosen, { layer: one.layer, head: one.head }); renderPanel(); },
+  const pick = () => {
+    Object.assign(chosen, { layer: one.layer, head: one.head });
+    renderPanel();
+    if (shown.attention.length > MOST_ABOVE) byId("panel").scrollTop = 0;
+  };
+  return button([maps, norm && el("span.norm", norm)], pick,
     { class: "thumbnail", title: said, "aria-label": said, "aria-pressed": String(one.layer === chosen.layer && one.head === chosen.head) });
 }
+// The parts of paths in which they differ.
+function distinct(paths) {
+  const split = paths.map((path) => path.replace(/\/A$/, "").split("/"));
+  const same = (part) => split.every((one) => part(one) === part(split[0]));
+  while (split.every((one) => one.length > 1) && same((one) => one[0])) split.forEach((one) => one.shift());
+  while (split.every((one) => one.length > 1) && same((one) => one.at(-1))) split.forEach((one) => one.pop());
+  return split.map((one) => one.join("/"));
+}
 function headGrid() {
-  const row = (one, layer) => el("tr", el("th", { scope: "row", title: one.path }, short(one.path.replace(/\/A$/, ""), 22)),
+  const names = distinct(shown.attention.map((one) => one.path));
+  const row = (one, layer) => el("tr", el("th", { scope: "row", title: one.path }, short(names[layer], 22)),
     count(one.heads).map((head) => el("td", thumbnail(headOf(layer, head, chosen.batch), 40))));
   return el("div.head-grid", el("table", el("tbody", shown.attention.map(row))), el("p.note", "A, beside it ∂L/∂A, below ‖∂L/∂A‖; choose one to see it large"));
 }
@@ -143,8 +158,7 @@ function attentionPanel() {
     el("p.note", "Queries look at keys with weights A. Where ∂L/∂A is orange more weight would raise the loss, where blue lower it.",
       given(shown.asked) && ` The loss depends on one query, “${one.queries[shown.asked] ?? shown.asked}”: its lines are shown until another is pointed at.`),
     batches > 1 && el("select", { "aria-label": "text", on: { change: (event) => { chosen.batch = Number(event.target.value); renderPanel(); } } }, count(batches).map(option)),
-    all.length + one.heads > 2 && headGrid(),
-    headCard(one),
+    ...(all.length > MOST_ABOVE ? [headCard(one), headGrid()] : [all.length + one.heads > 2 && headGrid(), headCard(one)]),
     el("p", link("show its step", () => choose(one.entry))),
   ];
 }

@@ -78,7 +78,7 @@ const firstWrong = () => entries.find((entry) => entry.checks?.some((check) => !
 function leafRow(entry) {
   const bar = el("i", { class: `bin${entry.bin}` });
   bar.style.width = entry.bin === undefined ? 0 : `${(entry.bin + 1) * 12.5}%`;
-  return el("tr", el("th", { scope: "row" }, toEntry(entry)), el("td.muted", shapeOf(entry)),
+  return el("tr", el("th", { scope: "row" }, toEntry(entry, entry.label)), el("td.muted", shapeOf(entry)),
     el("td.track", bar), el("td.figure", entry.state === "none" ? el("span.muted", entry.why) : entry.told), el("td", tick(entry.marks)));
 }
 function wholePanel() {
@@ -93,7 +93,8 @@ function wholePanel() {
     el("p.muted", shown.summary),
     el("p.note", "→ walks forward through the ops, then backward: each step shows its rule and the gradients that it sends."),
     ...verdictsOf(),
-    section("gradients of parameters and inputs", el("table.leaves", el("tbody", leaves.map(leafRow)))),
+    section("gradients of parameters and inputs", el("table.leaves", [...Map.groupBy(leaves, (entry) => entry.scope)].map(([scope, inside]) =>
+      el("tbody", scope && el("tr.scope", el("th", { scope: "rowgroup", colspan: 5 }, scope)), inside.map(leafRow))))),
   ];
 }
 
