@@ -56,8 +56,7 @@ __version__ = "0.1.0"
 _LATER = {  # imported at first use: by name, the module that has it
     **dict.fromkeys(("Trace", "draw", "trace"), "tracing"),
     **dict.fromkeys(("load", "save"), "saving"),
-    **dict.fromkeys(("compare", "gradcheck"), "check"),
-    "play": "playing", "replace": "record.replace", "watch": "watching",
+    "gradcheck": "check", "play": "playing", "replace": "record.replace", "watch": "watching",
     "compile": "fast.compile",
 }  # fmt: skip
 _MODULES = ("check", "data", "layers", "optim")

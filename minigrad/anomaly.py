@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from .engine.context import observe
 from .engine.errors import NonFiniteError
+from .engine.node import Node
 from .engine.observer import Observer
 from .engine.op import Op
-from .engine.tensor import Node, Tensor
+from .engine.tensor import Tensor
 from .engine.writes import caller
 
 __all__ = ["anomaly"]

@@ -217,6 +217,8 @@ def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:
 
 
 def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
+    if not callable(f):
+        raise DTypeError(f"{call}(f, inputs): f must be a function, got {type(f).__name__}")
     with enable_grad():
         output = f(*leaves)
     if not isinstance(output, Tensor):

@@ -383,7 +383,8 @@ class _Function:
     """What is differentiated: f(x) under the cotangent u; at second order its gradient, under v."""
 
     def __init__(self, f: Callable[..., Any], values: list[Array], seed: int, order: int) -> None:
-        self.f, self.values, self.order = f, values, order
+        self.f, self.values = f, values
+        self.order = order
         self.free = [i for i, v in enumerate(values) if v.dtype.kind == "f"]
         rng, used = np.random.default_rng(seed), _Used()
         with no_grad(), observe(used):
@@ -437,7 +438,7 @@ class _Function:
 def _checked(function: _Function, tolerance: float | None) -> Comparison:
     """Compare every entry; report the worst."""
     engine = function.engine()
-    analytic, values, g = function.analytic, function.values, function.cotangent
+    analytic = function.analytic
     limit = (1e-10 if analytic else 1e-6) if tolerance is None else tolerance
     usual = _rms(np.concatenate([gradient.ravel() for gradient in engine]))
     least = max(usual, function.noise / (limit or EPS))
@@ -447,7 +448,9 @@ def _checked(function: _Function, tolerance: float | None) -> Comparison:
             d = np.zeros(gradient.shape)
             d[index] = 1.0
             found = _beside(
-                partial(differentiate, function, values, {i: d}, g, analytic),
+                partial(
+                    differentiate, function, function.values, {i: d}, function.cotangent, analytic
+                ),
                 analytic,
                 mine=float(gradient[index]),
                 tolerance=limit,

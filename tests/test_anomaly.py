@@ -40,7 +40,7 @@ def test_what_was_only_carried_on_is_said_to_be():
     found = "finite entries in [1, 1], 1 not finite, first nan at [1]"
     assert f"  a: shape (2,), float64, {found}" in rest
     assert "  b: shape (2,), float64, finite entries in [2, 3]" in rest
-    beside_a_mask = _message(lambda: mg.mask_add(bad, np.array([True, False])))
+    beside_a_mask = _message(lambda: mg.mask_add(bad, np.array([False, True])))
     assert "mask_add carried it on from scores" in beside_a_mask[0]
 
 

@@ -67,7 +67,7 @@ def backpropagate(
         if writes.latest > node.number:
             node.check_saved()
         start = perf_counter() if observers else 0.0
-        edges, saved = node.edges, node.saved
+        edges, saved = node.edges, node.saved or ()
         if plain and node.needs == 1 and node.plan.run is not None:
             parts: Sequence[Gradient] = node.plan.run(gradient, saved)
         else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, ParamSpec, Self, TypeVar
@@ -25,14 +24,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(slots=True, eq=False)
 class Context:
-    """What surrounds a call, and `outer`, which is restored on leaving."""
+    """What surrounds a call, and `outer`, which is restored on leaving; never changed once made."""
 
-    recording: bool = True
-    scope: str = ""
-    observers: Sequence[Observer] = ()
-    outer: Context | None = None
+    __slots__ = ("observers", "outer", "recording", "scope")
+
+    def __init__(
+        self,
+        recording: bool = True,
+        scope: str = "",
+        observers: Sequence[Observer] = (),
+        outer: Context | None = None,
+    ) -> None:
+        self.recording, self.scope = recording, scope
+        self.observers, self.outer = observers, outer
 
 
 _OUTERMOST = Context()

@@ -93,17 +93,17 @@ class Node:
             else:
                 if joint is None:
                     told = self._needed(rule, useful)
-                    joint = rule.function(g, *[saved[k] for k in at], **told)
+                    joint = rule.function(g, *[saved[k] for k in at], *told)
                 parts.append(joint[rule.inputs.index(name)])
         return parts
 
-    def _needed(self, rule: Rule, useful: Container[Edge] | None) -> dict[str, Any]:
+    def _needed(self, rule: Rule, useful: Container[Edge] | None) -> tuple[Any, ...]:
         """What tells a rule for several inputs which of them are wanted, if it asks."""
         if not rule.takes_needed:
-            return {}
+            return ()
         by_name = zip(self.plan.names, self.edges, strict=True)
         wanted = [n for n, e in by_name if is_wanted(e, useful)]
-        return {"needed": tuple([name in wanted for name in rule.inputs])}
+        return (tuple([name in wanted for name in rule.inputs]),)
 
     def check_saved(self) -> None:
         """Raise OverwrittenError if an array that was saved has been written since."""

@@ -397,9 +397,14 @@ def tensor(
             raise DTypeError(f"tensor(data): dtype must be numeric, got {wanted}")
         array = array.astype(wanted, copy=False)
     made = Tensor(array)
+    on_demand = isinstance(requires_grad, str) and requires_grad == "on demand"
+    if not on_demand and not isinstance(requires_grad, bool | int | np.bool_):
+        raise ArgumentError(
+            f"tensor(data): requires_grad is True, False or 'on demand', got {requires_grad!r}"
+        )
     made.requires_grad = bool(requires_grad)
     observers = current().observers
-    if requires_grad == "on demand" and not any(x.shows_inputs for x in observers):
+    if on_demand and not any(x.shows_inputs for x in observers):
         made.needs = ON_DEMAND
     if name is not None:
         made.named(name)

@@ -93,14 +93,15 @@ class _Writes:
     ) -> None:
         """Raise OverwrittenError if an array was written after the node of this number saved it."""
         for name, value in saved:
-            if not isinstance(value, np.ndarray):
-                continue
-            _, written, place = self._by_owner.get(id(self.owner(value)), (None, -1, None))
-            if written > number:
-                raise OverwrittenError(
-                    f"backward of {path}: {name} {value.shape} was overwritten after it was saved\n"
-                    f"  saved by {op} at {made}\n  overwritten at {place}"
-                )
+            for array in value if isinstance(value, tuple | list) else (value,):
+                if not isinstance(array, np.ndarray):
+                    continue
+                _, written, place = self._by_owner.get(id(self.owner(array)), (None, -1, None))
+                if written > number:
+                    raise OverwrittenError(
+                        f"backward of {path}: {name} {array.shape} was overwritten after it was "
+                        f"saved\n  saved by {op} at {made}\n  overwritten at {place}"
+                    )
 
 
 writes = _Writes()

@@ -40,23 +40,24 @@ class Overlay(Op):
         """The faster rule for arrays, the op's own rules for Tensors."""
         own = [self.of.rules[name] for name in quick.inputs]
         needs = tuple(dict.fromkeys([*quick.needs, *(x for rule in own for x in rule.needs)]))
+        several = len(quick.inputs) > 1
 
-        def either(g: Any, *values: Any, needed: tuple[bool, ...] = ()) -> Any:
-            known = dict(zip(needs, values, strict=True))
+        def either(g: Any, *values: Any) -> Any:
+            known = dict(zip((*needs, *["needed"] * several), values, strict=True))
 
             def run(rule: Rule) -> Any:
-                told = {"needed": needed} if rule.takes_needed else {}
-                return rule.function(g, *[known[x] for x in rule.needs], **told)
+                told = [known["needed"]] if rule.takes_needed else []
+                return rule.function(g, *[known[x] for x in rule.needs], *told)
 
             if not hasattr(g, "__apply__"):
                 return run(quick)
             if own[0].inputs == quick.inputs:
                 return run(own[0])
-            wanted = zip(own, needed, strict=True)
+            wanted = zip(own, known["needed"], strict=True)
             return tuple([run(rule) if is_wanted else None for rule, is_wanted in wanted])
 
         _made.add(either)
-        return Rule(either, needs, quick.inputs, len(quick.inputs) > 1)
+        return Rule(either, needs, quick.inputs, several)
 
 
 _made: set[Kernel] = set()  # of two rules

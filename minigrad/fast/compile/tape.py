@@ -335,6 +335,7 @@ class Tape(Observer):
         node = result.node
         if np.geterr() != self._errors:
             raise Refused("np.errstate is set within the step", "set it around the call")
+        inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
         given = [self.value(x) for x in inputs]
         chosen = self.value(tuple(settings))
         arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
