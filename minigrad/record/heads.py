@@ -110,14 +110,14 @@ def heads(A: Array) -> list[Head | None] | None:
     free = np.asarray(A.any(axis=-1))
     if A.min() < 0 or not free.any() or np.abs(A.sum(axis=-1)[free] - 1).max() > 1e-2:
         return None
-    return [_head(A[:, h]) if free[:, h].any() else None for h in range(A.shape[1])]
+    spread, few, places = entropy(A), sparsity(A), _places(*A.shape[-2:])
 
+    def head(h: int) -> Head:
+        weights = A[:, h].sum(axis=0).ravel()
+        shares = np.bincount(places, weights, len(DISTANCES)) / weights.sum()
+        return Head(float(spread[h]), float(few[h]), tuple(shares.tolist()))
 
-def _head(A: Array) -> Head:
-    weights = A.sum(axis=0).ravel()
-    shares = np.bincount(_places(*A.shape[1:]), weights, len(DISTANCES)) / weights.sum()
-    one = A[:, None]
-    return Head(float(entropy(one)[0]), float(sparsity(one)[0]), tuple(shares.tolist()))
+    return [head(h) if free[:, h].any() else None for h in range(A.shape[1])]
 
 
 @lru_cache(maxsize=64)

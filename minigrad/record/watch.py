@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["StepObserver", "Watched", "size"]
 
 MOST_REPEATED = 8  # of values with one path that have a reading
-SHORT = 10_000  # entries up to which BLAS adds up without waking its threads
+SHORT = 8192  # entries that BLAS adds up without waking its threads
 
 
 class HasParameters(Protocol):
@@ -306,11 +306,11 @@ def _guess(calls: list[WatchedCall]) -> float | None:
 
 
 def size(array: Array) -> float:
-    """Root of the mean square, of what no mask has set to -inf; not finite where an entry is
-    not."""
+    """Root of the mean square, of what no mask set to -inf; not finite where an entry is not."""
     flat = array.ravel(order="K")
     if flat.dtype.kind == "f" and flat.dtype.itemsize > 2 and flat.size:
-        squares = float(flat.dot(flat) if flat.size < SHORT else np.einsum("i,i", flat, flat))
+        parts = (flat[i : i + SHORT] for i in range(0, flat.size, SHORT))
+        squares = sum([float(part.dot(part)) for part in parts])
         if 1e-30 < squares < 1e30:
             return sqrt(squares / flat.size)
         if not squares < np.inf:
