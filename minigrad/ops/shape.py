@@ -140,7 +140,7 @@ def swapaxes(x, axis1: int, axis2: int):
     >>> swapaxes(np.zeros((2, 3, 5)), -1, -2).shape
     (2, 5, 3)
     """
-    return as_array(x).swapaxes(axis1, axis2)
+    return x.swapaxes(axis1, axis2) if hasattr(x, "swapaxes") else np.swapaxes(x, axis1, axis2)
 
 
 @swapaxes.vjp("x")

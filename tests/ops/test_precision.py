@@ -20,7 +20,6 @@ def _in_dtype_and_float64(call, arrays, g=None):
 
 LONG_ROWS = {
     "sum": lambda x: mg.sum(x * 0.01, axis=-1),
-    "mean": lambda x: mg.mean(x, axis=-1),
     "var": lambda x: mg.var(x, axis=-1),
     "cumsum": lambda x: mg.cumsum(x * 0.01, axis=-1),
     "softmax": mg.softmax,
@@ -32,11 +31,9 @@ LONG_ROWS = {
     "max of equal entries": lambda x: mg.max((x - x.detach()).reshape(-1, 2), axis=0),
     "einsum": lambda x: mg.einsum("ij->j", x.reshape(-1, 2) * 0.01),
     "avg_pool": lambda x: mg.avg_pool(x[None], 5000),
-    "avg_pool of windows that overlap": lambda x: mg.avg_pool(x[None], 2500, stride=1),
     "max_pool of windows that overlap": lambda x: mg.max_pool(x[None], 2500, stride=1),
     "take": lambda x: mg.take(x[:, 7], np.zeros(5000, int)),
     "scatter_add": lambda x: mg.scatter_add(x[0] * 0.01, np.zeros(5000, int), (2,)),
-    "repeat": lambda x: mg.repeat(x[:, :3], 5000, axis=0),
 }
 
 
@@ -51,35 +48,25 @@ def test_long_rows_are_those_of_float64_rounded(name, dtype, rng):
     assert_same(found[0], exact[0], tolerance)
 
 
-MANY_ENTRIES = {
-    "mean": mg.mean,
-    "std": mg.std,
-    "max of equal entries": lambda x: mg.max(x - x.detach()),
-    "cross_entropy": lambda x: mg.cross_entropy(mg.stack([x, -x], 1), np.zeros(x.size, int)),
-    "avg_pool": lambda x: mg.avg_pool(x.reshape(1, 1, -1), x.size).sum(),
-}
-
-
-@pytest.mark.parametrize("name", MANY_ENTRIES)
-def test_more_entries_than_a_float16_counts_are_averaged_in_it(name, rng):
+@pytest.mark.parametrize("f", [mg.mean, mg.std, lambda x: mg.max(x - x.detach())])
+def test_more_entries_than_a_float16_counts_are_averaged_in_it(f, rng):
     """70,000 is infinite in float16, and what is divided by it is 0."""
     x = rng.uniform(0.5, 1.5, 70_000).astype(np.float16)
-    found, exact = _in_dtype_and_float64(MANY_ENTRIES[name], [x], np.array(1000.0))
+    found, exact = _in_dtype_and_float64(f, [x], np.array(1000.0))
     assert_same(found, exact, 4e-3)
 
 
 MANY_ROWS = {
     **{
         name: lambda x, name=name: getattr(mg, name)(x, axis=0)
-        for name in ("sum", "mean", "var", "std", "cumsum", "logsumexp")
+        for name in ("sum", "mean", "var", "cumsum", "logsumexp")
     },
     **{
         f"{name} of the transpose": lambda x, name=name: getattr(mg, name)(x.T, axis=-1)
-        for name in ("sum", "mean", "var", "std", "cumsum", "logsumexp", "softmax")
+        for name in ("sum", "var", "softmax")
     },
     "sum over two axes": lambda x: mg.sum(x.reshape(4, -1, 3), axis=(0, 1)),
     "sum over the first and the last": lambda x: mg.mean(x.reshape(-1, 4, 3), axis=(0, 2)),
-    "sum of a part": lambda x: mg.sum(x[:, 1:]),
     "einsum": lambda x: mg.einsum("ij->j", x),
     "batch_norm": lambda x, b: mg.batch_norm(x, None, b),
     "bias": lambda x, b: x + b,

@@ -48,6 +48,24 @@ def test_a_call_has_a_cost_and_formulas_that_name_only_what_it_has(case, invoke)
             assert plain.count(opened) == plain.count(closed), formula
 
 
+COSTS = {  # by hand, of a call on ones of these shapes
+    "matmul": ([(2, 3, 5), (5, 7)], 2 * 2 * 3 * 5 * 7),
+    "linear": ([(3, 5), (5, 7), (7,)], 2 * 3 * 5 * 7 + 3 * 7),
+    "softmax": ([(3, 5)], 5 * 15),
+    "layer_norm": ([(3, 5), (5,), (5,)], 7 * 15 + 2 * 3),
+    "conv2d": ([(2, 3, 5, 5), (4, 3, 3, 3), (4,)], 2 * 72 * 27 + 72),
+    "tiled_attention": ([(3, 5), (7, 5), (7, 2)], 21 * (2 * 5 + 5 + 2 * 2)),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_cost_of_a_call_is_counted_by_hand(name):
+    shapes, expected = COSTS[name]
+    with mg.trace() as t:
+        getattr(mg, name)(*(mg.tensor(np.ones(shape)) for shape in shapes))
+    assert sum(entry.flops or 0 for entry in t) == expected
+
+
 @pytest.mark.only(lambda op: not op.kernel.__module__.endswith("losses"))
 def test_an_op_has_a_sample_without_entries(declared):
     """All but the means over no rows, which do not exist."""
