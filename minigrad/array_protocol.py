@@ -22,6 +22,8 @@ from .engine.tensor import Tensor, record
 
 __all__: list[str] = []
 
+OFFERED: list[str] = vars(ops)["__all__"]
+
 
 def _entries(value: Any) -> Any:
     """A Tensor's entries, read outside the graph; anything else as it is."""
@@ -88,7 +90,7 @@ def _reduce(self: Tensor) -> tuple[Any, ...]:
             f"copy or pickle: {self.path} was computed by {self.node.op.name}, and a graph is "
             "not copied; take .detach(), or its array by .numpy()"
         )
-    slots = {"_name": self._name, "grad": self.grad}
+    slots: dict[str, Any] = {"_name": self._name, "grad": self.grad}
     if hasattr(self, "is_parameter"):
         slots["is_parameter"] = self.is_parameter
     return Tensor, (np.array(self._data, order="C"), None, self.needs), (None, slots)
@@ -124,7 +126,7 @@ _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
 def op_like(name: str) -> Callable[..., Any] | None:
     """The op, or the function composed of ops, of a NumPy function's name."""
     name = _OTHER_NAMES.get(name, name)
-    found: Callable[..., Any] | None = getattr(ops, name, None) if name in ops.__all__ else None
+    found: Callable[..., Any] | None = getattr(ops, name, None) if name in OFFERED else None
     return found
 
 
@@ -228,6 +230,6 @@ _ATTRIBUTES: dict[str, Any] = {name: getattr(ops, name) for name in _METHODS.spl
 }
 for _name, _attribute in _ATTRIBUTES.items():
     setattr(Tensor, _name, _attribute)
-for _name in {*habits.TABLE, *ops.__all__, *dir(np.ndarray)}:
+for _name in {*habits.HABITS, *OFFERED, *dir(np.ndarray)}:
     if _name[0] != "_" and not hasattr(Tensor, _name):
         setattr(Tensor, _name, _Missing(_name))

@@ -16,9 +16,9 @@ import numpy as np
 
 from .engine.errors import MissingNameError
 
-__all__ = ["TABLE", "instead", "markdown", "missing"]
+__all__ = ["HABITS", "instead", "markdown", "missing"]
 
-_ROWS = """
+_HABIT_ROWS = """
 view, view_as, unflatten | x.reshape(3, 2)
 permute, movedim | x.transpose(1, 0)
 t, transpose_ | x.swapaxes(0, 1)
@@ -81,9 +81,9 @@ TransformerEncoderLayer, TransformerEncoder | layers.TransformerBlock(8, 2)
 causal_mask, generate_square_subsequent_mask | layers.create_causal_mask(5)
 """  # at most sixty
 
-TABLE = {
+HABITS = {
     name: ours
-    for names, ours in (row.split(" | ") for row in _ROWS.strip().splitlines())
+    for names, ours in (row.split(" | ") for row in _HABIT_ROWS.strip().splitlines())
     for name in names.split(", ")
 }
 """By what is typed, what to write."""
@@ -95,8 +95,8 @@ def instead(name: str, offered: Iterable[str] = ()) -> str:
     >>> instead("permute"), instead("reshap", ["reshape", "sum"]), instead("nothing like it")
     ('write x.transpose(1, 0)', 'the nearest is reshape', '')
     """
-    if name in TABLE:
-        return f"write {TABLE[name]}"
+    if name in HABITS:
+        return f"write {HABITS[name]}"
     if name in vars(sys.modules["minigrad"]).get("__all__", ()):
         return f"write mg.{name}"
     if hasattr(np.ndarray, name):
@@ -117,6 +117,6 @@ def missing(what: str, name: str, offered: Iterable[str] = ()) -> MissingNameErr
 
 def markdown() -> str:
     """The table as the guide shows it."""
-    rows = (row.split(" | ") for row in _ROWS.strip().splitlines())
+    rows = (row.split(" | ") for row in _HABIT_ROWS.strip().splitlines())
     cells = (f"| `{names.replace(', ', '`, `')}` | `{ours}` |\n" for names, ours in rows)
     return "| habit | minigrad |\n|---|---|\n" + "".join(cells)

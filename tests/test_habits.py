@@ -26,7 +26,7 @@ def names(rng):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("ours", dict.fromkeys(habits.TABLE.values()))
+@pytest.mark.parametrize("ours", dict.fromkeys(habits.HABITS.values()))
 def test_what_to_write_instead_runs(ours, names):
     exec(ours, names)
 
@@ -35,13 +35,13 @@ def test_the_table_has_at_most_sixty_rows_and_the_guide_prints_each():
     assert 50 < len(habits.markdown().splitlines()) - 2 <= 60
 
 
-@pytest.mark.parametrize("name", habits.TABLE)
+@pytest.mark.parametrize("name", habits.HABITS)
 def test_a_name_of_habit_meets_what_to_write_wherever_it_is_missing(name):
     model = Sequential(Linear(3, 3))
     lacking = [x for x in (mg.tensor([1.0]), mg, layers, model) if not hasattr(x, name)]
     assert lacking
     for owner in lacking:
-        with pytest.raises(MissingNameError, match=re.escape(habits.TABLE[name])):
+        with pytest.raises(MissingNameError, match=re.escape(habits.HABITS[name])):
             getattr(owner, name)
 
 

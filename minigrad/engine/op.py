@@ -341,13 +341,13 @@ class Op:
 
     # ------------------------------------------------------------------ what views ask of a call
 
-    def count_flops(self, inputs: Arguments, settings: Arguments, out: Any) -> int | None:
+    def count_flops(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> int | None:
         """Floating-point operations of one forward call, None where no cost is declared."""
         known = self._facts(inputs, settings, out)
         return None if self.flops is None else int(call_by_name(self.flops, known))
 
     def formulas(
-        self, inputs: Arguments, settings: Arguments, out: Any
+        self, inputs: Sequence[Any], settings: Sequence[Any], out: Any
     ) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
         known = self._facts(inputs, settings, out)
@@ -367,7 +367,7 @@ class Op:
         rules = {name: formula(of[i], i) for i, name in enumerate(names)}
         return formula(self.tex, 0), rules
 
-    def _facts(self, inputs: Arguments, settings: Arguments, out: Any) -> dict[str, Any]:
+    def _facts(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> dict[str, Any]:
         """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
         given = (tuple(inputs),) if self.variadic else inputs
         named = dict(zip(self.inputs, map(Shaped.of, given), strict=True))

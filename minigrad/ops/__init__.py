@@ -4,8 +4,8 @@ What a module's `__all__` lists is an op that the package offers, or a function 
 helpers are imported by name.
 """
 
+import typing as _typing
 from types import ModuleType as _Module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .activations import *
 from .arithmetic import *
@@ -23,7 +23,7 @@ from .select import *
 from .shape import *
 from .softmax import *
 
-if not _TYPE_CHECKING:  # a checker follows the stars
+if not _typing.TYPE_CHECKING:  # a checker follows the stars
     __all__ = [
         name
         for name, value in [*globals().items()]

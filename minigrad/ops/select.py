@@ -259,7 +259,7 @@ def repeat(x: Operand, repeats: int | Sequence[int], axis: int | None = None) ->
         raise ShapeError(f"repeat(x, repeats, axis): {error}") from None
 
 
-def take_along_axis(x: Operand, indices: Any, axis: int | None = -1) -> TensorOrArray:
+def take_along_axis(x: SameArray, indices: Any, axis: int | None = -1) -> SameArray:
     """Entries of each row by indices of its own; with axis=None, of the flattened array.
 
     Raises: DTypeError unless the indices are integers; ShapeError unless they have as many axes as
