@@ -41,7 +41,6 @@ from .ops import *
 
 if TYPE_CHECKING:
     from . import data as data
-    from . import layers as layers
     from . import optim as optim
     from .check import *
     from .fast.compile import compile as compile
