@@ -45,6 +45,9 @@ def test_tokens_one_by_one_or_in_pieces_are_the_whole_sequence(rng, position, se
         assert_same(in_pieces(layer, cache, X, sizes), whole)
         assert len(cache) == N
         assert cache.K.shape[-2] == (kept or N)
+    if POSITIONS[position] is None:
+        layer.attend = L.in_tiles
+        assert_same(in_pieces(layer, KVCache(kept), X, [3, 1, 3]), whole)
 
 
 def test_rows_of_different_lengths_are_filled_up_in_front_below_position_0(rng):
@@ -76,6 +79,10 @@ def test_a_decoder_with_caches_of_tokens_and_context_is_the_whole(rng):
     with mg.no_grad():
         steps = [decoder(X[:, t : t + 1], Y, cache=cache).numpy() for t in range(N)]
     assert_same(np.concatenate(steps, axis=1), decoder(X, Y).numpy())
+    given = L.padding_mask([5, N], N), L.padding_mask([2, 4], 4)
+    hidden = decoder(X, Y, *given).numpy()
+    X[0, 5:], Y[0, 2:] = 9.0, 9.0
+    assert_same(decoder(X, Y, *given).numpy()[:, :5], hidden[:, :5])
 
 
 def test_a_cache_of_another_dtype_is_refused_until_it_is_reset():

@@ -40,7 +40,8 @@ def test_learned_rows_are_added_by_position_and_padding_takes_the_first():
 
 def test_rotary_scores_depend_on_the_distance_alone_and_keep_lengths(rng):
     q, k = rng.normal(size=(2, 1, 8))
-    rotary = Rotary(8)
+    rotary = Rotary(8, base=100.0)
+    assert_same(rotary.theta, np.array([1.0, 100**-0.25, 0.1, 100**-0.75]))
     turn = lambda x, at: rotary.turn(mg.tensor(x), np.array([at])).numpy()[0]  # noqa: E731
     assert_same(turn(q, 5) @ turn(k, 2), turn(q, 105) @ turn(k, 102), 1e-11)
     assert_same(np.linalg.norm(turn(q, 5)), np.linalg.norm(q))
