@@ -46,7 +46,6 @@ STRIP = 48  # cells of a row of colours
 # of a box by its kind; the text says the kind too, so that colour is never its only sign
 STYLES = {"op": "rounded,filled", "buffer": "filled,dashed", "outside": "filled,dashed"}
 GAP = "#00000000"  # between the line of a value and that of its gradient
-TABLE = '<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="{}"{}>{}</TABLE>'
 
 
 class Dot:
@@ -55,101 +54,72 @@ class Dot:
     def __init__(
         self, plan: Plan, *, title: str = "", theme: Theme = LIGHT, head: bool = True
     ) -> None:
-        self.plan, self.theme, record = plan, theme, plan.record
-        self.scale = Scale.around(record.gradient_range)
+        self.plan, self.theme, self.record = plan, theme, plan.record
+        self.scale = Scale.around(self.record.gradient_range)
         self.titles: dict[str, str] = {}
         self.name = title or "Computation graph"
-        self.summary = " · ".join(
-            [
-                words.headline(record),
-                words.summary(record),
-                *(v.said for v in words.verdicts(record.checks)),
-            ]
-        )
-        t, lines = theme, ["digraph trace {"]
-        font = {"fontname": FONT, "fontsize": SMALL, "fontcolor": t.ink}
-        look = {"bgcolor": t.paper, "pad": 0.15, "nodesep": 0.16, "ranksep": 0.18}
+        said = [words.headline(self.record), words.summary(self.record)]
+        self.summary = " · ".join([*said, *(v.said for v in words.verdicts(self.record.checks))])
+        t, font = theme, {"fontname": FONT, "fontsize": SMALL, "fontcolor": theme.ink}
+        look = font | {"bgcolor": t.paper, "pad": 0.15, "nodesep": 0.16, "ranksep": 0.18}
         if len(plan.lines) > MANY_LINES:  # curves around boxes would take minutes
             look |= {"splines": "line", "nslimit": 1, "nslimit1": 1, "mclimit": 0.2}
-        lines.append(f"graph {_attributes(font | look)}")
         if head:
-            label = f"<{self._head(title)}>"
-            lines.append(
-                f"graph {_attributes({'label': label, 'labelloc': 't', 'labeljust': 'l'})}"
-            )
-        box = {
-            "color": t.border,
-            "fillcolor": t.card,
-            "margin": "0.05,0.02",
-            "height": 0.2,
-            "width": 0.3,
-        }
-        lines.append(f"node {_attributes(font | box)}")
-        edge = {"color": t.line, "arrowsize": 0.5, "arrowhead": "vee"}
-        lines.append(f"edge {_attributes(font | edge)}")
+            look |= {"label": f"<{self._head(title)}>", "labelloc": "t", "labeljust": "l"}
+        box = font | {"color": t.border, "fillcolor": t.card, "margin": "0.05,0.02"}
+        box |= {"shape": "box", "height": 0.2, "width": 0.3}
+        line = font | {"color": t.line, "arrowsize": 0.5, "arrowhead": "vee"}
+        lines = [_attributes("graph", look), _attributes("node", box), _attributes("edge", line)]
         lines += self._scopes()
         lines += [self._line(line, f"e{number}") for number, line in enumerate(plan.lines)]
-        self.text = "\n".join([*lines, "}"])
+        self.text = "\n".join(["digraph trace {", *lines, "}"])
+
+    def _small(self, said: str, bold: bool = False) -> str:
+        return _text(said, self.theme.muted, SMALL, bold)
 
     # ------------------------------------------------------------------ above the picture
 
     def _head(self, title: str) -> str:
         """Title, main sentence, verdicts, and a legend of three lines at most."""
-        t, record = self.theme, self.plan.record
-        rows = [_text(words.one_line(title, 90), t.ink, 14, bold=True)] if title else []
-        sentence = words.headline(record)
-        rows += [_text(line, t.ink, NAME, bold=True) for line in textwrap.wrap(sentence, SENTENCE)]
-        for said, ok in words.verdicts(record.checks):
+        t, rows = self.theme, [_text(words.one_line(title, 90), self.theme.ink, 14, bold=True)]
+        for line in textwrap.wrap(words.headline(self.record), SENTENCE):
+            rows.append(_text(line, t.ink, NAME, bold=True))
+        for said, ok in words.verdicts(self.record.checks):
             sign = {True: "✓ ", False: "✗ ", None: "– "}[ok]
             for line in textwrap.wrap(sign + said, SENTENCE, subsequent_indent="   "):
-                rows.append(
-                    _text(line, t.alarm if ok is False else t.muted, SMALL, bold=ok is False)
-                )
-        rows += [row for row in (self._colours(), self._meanings(), self._alike()) if row]
-        body = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD></TR>' for row in rows)
-        return TABLE.format(2, "", body)
+                wrong = _text(line, t.alarm, SMALL, bold=True)
+                rows.append(wrong if ok is False else self._small(line))
+        return _table(2, *([row] for row in (*rows, self._colours(), *self._legend())), align=True)
 
     def _colours(self) -> str:
         """What the colours of gradients mean."""
-        if not self.plan.record.backward:
+        if not self.record.backward:
             return ""
-        t, (low, _, high) = self.theme, self.scale.ends
-        cells = "".join(f'<TD BGCOLOR="{colour}" WIDTH="26" HEIGHT="10"></TD>' for colour in t.bins)
-        said = [f"<TD>{_text(f'{text} ', t.muted, SMALL)}</TD>" for text in ("gradient rms", low)]
-        said[1] += cells + f"<TD>{_text(f' {high}', t.muted, SMALL)}</TD>"
-        return TABLE.format(1, "", f"<TR>{''.join(said)}</TR>")
+        cells = [f' BGCOLOR="{colour}" WIDTH="26" HEIGHT="10"' for colour in self.theme.bins]
+        low, _, high = map(self._small, self.scale.ends)
+        return _table(1, [self._small("gradient rms "), low, *map(_Blank, cells), high])
 
-    def _meanings(self) -> str:
-        """What lines and signs mean, of those that there are."""
-        boxes, lines = self.plan.boxes, self.plan.lines
-        said = ["grey dots ↓ values"]
-        said += ["coloured ⇡ gradients, wider is larger"] if self.plan.record.backward else []
-        said += (
-            ["Σ: gradients add (agreement 1: they point one way)"]
-            if any(self._sum(b) for b in boxes)
-            else []
-        )
-        said += ["×: gain on the way"] if any(map(self._gains, lines)) else []
-        said += (
-            ["×N: alike modules, drawn once, with the gradient of each"]
-            if self.plan.fold.times
-            else []
-        )
-        return _text(" · ".join(said), self.theme.muted, SMALL)
-
-    def _alike(self) -> str:
-        """What all boxes share, so that none repeats it."""
-        record, states = self.plan.record, {box.told.state for box in self.plan.boxes}
+    def _legend(self) -> list[str]:
+        """What lines and signs mean, of those that there are; and what all boxes share."""
+        plan, record = self.plan, self.record
+        states = {box.told.state for box in plan.boxes}
         dtypes = {entry.dtype for entry in record.entries if entry.op}
-        said = [f"all {dtype}" for dtype in dtypes] if len(dtypes) == 1 else []
-        said += (
-            ["dashed: takes no part in backward"]
-            if any(box.idle for box in self.plan.boxes)
-            else []
-        )
+        signs = {
+            "grey dots ↓ values": True,
+            "coloured ⇡ gradients, wider is larger": record.backward,
+            "Σ: gradients add (agreement 1: they point one way)": any(map(self._sum, plan.boxes)),
+            "×: gain on the way": any(map(self._gains, plan.lines)),
+            "×N: alike modules, drawn once, with the gradient of each": plan.fold.times,
+        }
+        shared = {
+            f"all {min(dtypes, default='')}": len(dtypes) == 1,
+            "dashed: takes no part in backward": any(box.idle for box in plan.boxes),
+        }
         for state in ("zero in theory", "vanishing", "exploding", "not finite"):
-            said += [" ".join(filter(None, words.STATES[state]))] if state in states else []
-        return _text(" · ".join([*said, *filter(None, [self.plan.note])]), self.theme.muted, SMALL)
+            shared[" ".join(words.STATES[state])] = state in states
+        shared[plan.note] = bool(plan.note)
+        both = ([said for said, there in group.items() if there] for group in (signs, shared))
+        return [self._small(" · ".join(said)) for said in both]
 
     # ------------------------------------------------------------------ boxes, each in its scope
 
@@ -168,13 +138,11 @@ class Dot:
         numbers = {scope: f"c{number}" for number, scope in enumerate(inside)}
 
         def written(scope: str) -> Iterator[str]:
-            if scope:
-                yield f"subgraph cluster_{numbers[scope]} {{"
-                yield f"graph {self._cluster(scope, numbers[scope])}"
             yield from inside[scope]
             for child in children.get(scope, ()):
+                yield f"subgraph cluster_{numbers[child]} {{"
+                yield self._cluster(child, numbers[child])
                 yield from written(child)
-            if scope:
                 yield "}"
 
         return written("")
@@ -182,140 +150,95 @@ class Dot:
     def _cluster(self, scope: str, id: str) -> str:
         t, times = self.theme, self.plan.fold.times.get(scope, 1)
         label = _text(words.one_line(self.plan.fold.name(scope), 40), t.ink, SMALL, bold=True)
-        label += _text(f"  ×{times}" if times > 1 else "", t.muted, SMALL, bold=True)
-        strip = self._strip(scope) if times > 1 else ""
-        label = (
-            TABLE.format(1, "", f'<TR><TD ALIGN="LEFT">{label}</TD></TR><TR><TD>{strip}</TD></TR>')
-            if strip
-            else label
-        )
-        self.titles[id] = f"{words.one_line(scope)}" + f", {times} alike, drawn once" * (times > 1)
-        look = {
-            "label": f"<{label}>",
-            "labeljust": "l",
-            "style": "rounded,filled",
-            "id": id,
-            "margin": 7,
-        }
-        return _attributes(look | {"fillcolor": t.cluster, "color": t.edge, "class": "scope"})
+        self.titles[id] = words.one_line(scope)
+        if times > 1:
+            label = _table(1, [label + self._small(f"  ×{times}", bold=True)], [self._strip(scope)])
+            self.titles[id] += f", {times} alike, drawn once"
+        look = {"label": f"<{label}>", "labeljust": "l", "style": "rounded,filled", "margin": 7}
+        look |= {"id": id, "fillcolor": t.cluster, "color": t.edge, "class": "scope"}
+        return _attributes("graph", look)
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
-        fold, record = self.plan.fold, self.plan.record
-        lead = max(
-            (i for i in record.forward if fold.leader(i) == i and scope in fold.numbers(i)),
-            default=None,
-        )
-        sizes = (
-            [record.entries[i].gradient_rms for i in fold.twins(lead)] if lead is not None else []
-        )
+        fold, record, t = self.plan.fold, self.record, self.theme
+        lead = max(i for i in record.forward if scope in fold.numbers(i) and fold.leader(i) == i)
+        sizes = [record.entries[i].gradient_rms for i in fold.twins(lead)]
         if not any(sizes):
             return ""
-        wide = -(-len(sizes) // STRIP)
-        fills = [
-            self.theme.bins[self.scale.bin(size)] if size else self.theme.card
-            for size in sizes[::wide]
-        ]
-        cells = "".join(f'<TD BGCOLOR="{fill}" WIDTH="6" HEIGHT="9"></TD>' for fill in fills)
-        ends = [
-            _text(f" {words.sized(size)} ", self.theme.muted, SMALL)
-            for size in (sizes[0], sizes[-1])
-        ]
-        return TABLE.format(0, "", f"<TR><TD>{ends[0]}</TD>{cells}<TD>{ends[1]}</TD></TR>")
+        some = sizes[:: -(-len(sizes) // STRIP)]
+        fills = [t.bins[self.scale.bin(size)] if size else t.card for size in some]
+        cells = [_Blank(f' BGCOLOR="{fill}" WIDTH="6" HEIGHT="9"') for fill in fills]
+        first, last = (self._small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1]))
+        return _table(0, [first, *cells, last])
 
     def _box(self, box: Box) -> str:
         t, told = self.theme, box.told
         style = STYLES.get(box.kind, "filled")
         style += ",dashed" if box.idle and "dashed" not in style else ""
-        own = {"parameter", "input", "loss", "outside", "cluster"}
-        kind = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
-        look: dict[str, object] = {
-            "shape": "box",
-            "style": style,
-            "fillcolor": getattr(t, kind) if kind in own else t.card,
-        }
-        look |= {"peripheries": 2} if box.kind == "loss" else {}
+        role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
+        fill = getattr(t, role, t.card)
+        look = {"style": style, "fillcolor": fill, "peripheries": 1 + (box.kind == "loss")}
         look |= self._strength(told.size) if told.size else {}
-        look |= (
-            {"color": t.alarm, "penwidth": "2.5"} if told.state in ("wrong", "not finite") else {}
-        )
+        if told.state in ("wrong", "not finite"):
+            look |= {"color": t.alarm, "penwidth": 2.5}
         look |= {"label": f"<{self._label(box)}>", "id": box.id}
         self.titles[box.id] = title_of(self.plan, box)
-        return f"{box.id} {_attributes(look | {'class': f'{box.kind} {told.state}'})}"
+        return _attributes(box.id, look | {"class": f"{box.kind} {told.state}"})
 
-    def _strength(self, size: float) -> dict[str, str]:
+    def _strength(self, size: float) -> dict[str, object]:
         """The colour and width that a gradient of this size gives to an outline or a line."""
         bin = self.scale.bin(size)
         colour = self.theme.lines[bin] if size > 0 else self.theme.line
-        return {
-            "color": colour if isfinite(size) else self.theme.alarm,
-            "penwidth": f"{1 + 0.3 * bin:.2f}",
-        }
+        colour = colour if isfinite(size) else self.theme.alarm
+        return {"color": colour, "penwidth": round(1 + 0.3 * bin, 2)}
 
     def _label(self, box: Box) -> str:
         """One thing a line: what it is, its gradient, what is odd, and what it alone takes."""
-        t = self.theme
-        ink, muted = (t.muted, t.muted) if box.idle else (t.ink, t.muted)
-        made = "" if box.kind == "scope" or box.one.op == box.label else box.one.op or box.made
-        said = words.shaped(box.one.shape)
+        t, one = self.theme, box.one
+        ink = t.muted if box.idle else t.ink
         if box.kind == "scope":
-            said = words.plural(sum(bool(entry.op) for entry in box.entries), "op")
-        head = _name("▸ " * (box.kind == "scope") + box.label, ink) + _text(
-            f"  {made}  {said}  ".replace("    ", "  "), muted, SMALL
-        )
-        head += _text(f"  ×{box.times}" if box.times > 1 else "", muted, SMALL, bold=True)
+            ops = words.plural(sum(bool(entry.op) for entry in box.entries), "op")
+            head = _name(f"▸ {box.label}", ink) + self._small(f"  {ops}  ")
+            head += self._small(f"×{box.times}", bold=True) if box.times > 1 else ""
+        else:
+            made = f"  {box.made}" if one.op != box.label else ""
+            head = _name(box.label, ink) + self._small(f"{made}  {words.shaped(one.shape)}  ")
         rows = [head]
         if box.kind != "outside":
-            rows += [self._gradient(box)]
+            rows += [self._gradient(box), *map(self._small, notes(box))]
             rows += [_text(line, t.alarm, SMALL, bold=True) for line in alarms(box)]
-            rows += [_text(line, muted, SMALL) for line in notes(box)]
         rows += [self._held(name, inner) for name, inner in box.inside]
-        return TABLE.format(1, "", "".join(f"<TR><TD>{row}</TD></TR>" for row in rows if row))
+        return _table(1, *([row] for row in rows))
 
     def _held(self, name: str, box: Box) -> str:
         """A parameter inside the box of its op: name, shape and gradient beside one another."""
         t, one = self.theme, box.one
-        unnamed = one.kind == "constant" and not one.name
-        label = (
-            f"{name} = {words.digits(float(one.value.flat[0]))}"
-            if one.number and one.value is not None
-            else box.label
-        )
-        said = _name(
-            name if unnamed and not one.number else label, t.muted if box.idle else t.ink, SMALL
-        )
-        said += _text(f" {words.shaped(one.shape)} " if one.shape else "", t.muted, SMALL)
-        cells = f"<TD>{said}</TD><TD>{self._gradient(box)}</TD>"
-        return TABLE.format(1, f' BGCOLOR="{t.parameter}"', f"<TR>{cells}</TR>")
+        label = name if one.kind == "constant" and not one.name else box.label
+        if one.number and one.value is not None:
+            label = f"{name} = {words.digits(float(one.value.flat[0]))}"
+        said = _name(label, t.muted if box.idle else t.ink, SMALL)
+        said += self._small(f" {words.shaped(one.shape)} ") if one.shape else ""
+        return _table(1, [said, self._gradient(box)], look=f' BGCOLOR="{t.parameter}"')
 
     def _gradient(self, box: Box) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
         t, told = self.theme, box.told
         if not told.size:
-            silent = (
-                box.kind in ("input", "constant", "buffer") or box.one.why == "backward not run"
-            )
-            silent = told.state == "none" and silent
-            return (
-                ""
-                if silent
-                else _text(told.text, t.alarm if told.state == "not finite" else t.muted, SMALL)
-            )
-        sign = words.STATES[told.state][0] if told.state in ("vanishing", "exploding") else ""
+            silent = box.kind in ("input", "constant", "buffer") or not self.record.backward
+            if told.state == "not finite":
+                return _text(told.text, t.alarm, SMALL)
+            return "" if told.state == "none" and silent else self._small(told.text)
+        sign = f"{words.STATES[told.state][0]} " if told.state in ("vanishing", "exploding") else ""
         fill = t.alarm if told.state == "wrong" else t.bins[self.scale.bin(told.size)]
-        text = " ".join(filter(None, [sign, told.text])) + "\u00a0" * (len(told.text) // 4)
-        text = _text(text, ink_on(fill), SMALL, bold=True)
-        cell = TABLE.format(2, f' STYLE="ROUNDED" BGCOLOR="{fill}"', f"<TR><TD>{text}</TD></TR>")
+        room = "\u00a0" * (len(told.text) // 4)
+        text = _text(f"{sign}{told.text}{room}", ink_on(fill), SMALL, bold=True)
+        cell = _table(2, [text], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
         total = self._sum(box)
-        if not total:
-            return cell
-        return TABLE.format(
-            0, "", f"<TR><TD>{cell}</TD><TD>{_text(f' {total}', t.muted, SMALL)}</TD></TR>"
-        )
+        return _table(0, [cell, self._small(f" {total}")]) if total else cell
 
     def _sum(self, box: Box) -> str:
         """Σ and the agreement of the gradients that add here."""
-        found = [self.plan.record.agreement(e) for e in box.entries if self.plan.record.sums(e)]
+        found = [self.record.agreement(entry) for entry in box.entries]
         known = [one for one in found if one is not None]
         return f"Σ {words.ranged(known)}" if known and box.kind not in ("scope", "outside") else ""
 
@@ -330,37 +253,46 @@ class Dot:
         t, sent = self.theme, line.sent
         look: dict[str, object] = {"id": id, "class": "gradient" if sent else "forward"}
         if sent:
-            strength = self._strength(max(sent))
-            look |= strength | {
-                "dir": "both",
-                "arrowtail": "normal",
-                "color": f"{t.line}:{GAP}:{strength['color']}",
-            }
+            look |= self._strength(max(sent)) | {"dir": "both", "arrowtail": "normal"}
+            look["color"] = f"{t.line}:{GAP}:{look['color']}"
         if line.step:  # from the end of a block back to its beginning
             look |= {"constraint": "false", "tailport": "e", "headport": "e"}
-        rows = [_text(f" {line.said} ", t.muted, SMALL)] if line.said else []
-        if sent and (self._sum(line.source) or line.step):
-            rows.append(_text(f" {words.ranged(sent)} ", t.muted, SMALL))
-        if gains := self._gains(line):
-            rows.append(_text(f" {gains} ", t.ink, SMALL, bold=True))
+        size = words.ranged(sent)
+        shown = size if self._sum(line.source) or line.step else ""
+        rows = [self._small(f" {said} ") for said in (line.said, shown) if said]
+        gains = self._gains(line)
+        rows += [_text(f" {gains} ", t.ink, SMALL, bold=True)] * bool(gains)
         look |= {"label": f"<{'<BR/>'.join(rows)}>"} if rows else {}
-        names = (line.source.label, line.target.label, line.edges[0].input)
-        used = "{} is used by {} as {}".format(*names) + f" ({line.said})" * bool(line.said)
-        back = f"gradient back: rms {words.ranged(sent)}" if sent else "no gradient back"
-        self.titles[id] = "; ".join(filter(None, [used, back, words.one_line(line.edges[0].says)]))
-        return f"{line.source.id} -> {line.target.id} {_attributes(look)}"
+        edge = line.edges[0]
+        used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
+        back = f"gradient back: rms {size}" if sent else "no gradient back"
+        said = [used, line.said, back, words.one_line(edge.says)]
+        self.titles[id] = "; ".join(filter(None, said))
+        return _attributes(f"{line.source.id} -> {line.target.id}", look)
 
 
 # ---------------------------------------------------------------- DOT text
 
 
-def _attributes(given: dict[str, object]) -> str:
-    pairs = []
-    for name, value in given.items():
-        text = str(value)
-        html = name == "label" and text.startswith("<")
-        pairs.append(f"{name}={text}" if html else f'{name}="{text}"')
-    return f"[{' '.join(pairs)}]"
+class _Blank(str):
+    """The attributes of a cell without text."""
+
+
+def _table(padding: int, *rows: list[str], look: str = "", align: bool = False) -> str:
+    """Rows of cells as an HTML-like label; rows without text are left out."""
+    left = ' ALIGN="LEFT"' * align
+    body = ""
+    for row in rows:
+        cells = (f"<TD{c}></TD>" if isinstance(c, _Blank) else f"<TD{left}>{c}</TD>" for c in row)
+        body += f"<TR>{''.join(cells)}</TR>" if any(row) else ""
+    frame = f'BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="{padding}"{look}'
+    return f"<TABLE {frame}>{body}</TABLE>"
+
+
+def _attributes(name: str, given: dict[str, object]) -> str:
+    """A line of DOT. A label is HTML-like, all else of our own making."""
+    pairs = (f"{key}={x}" if key == "label" else f'{key}="{x}"' for key, x in given.items())
+    return f"{name} [{' '.join(pairs)}]"
 
 
 def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
