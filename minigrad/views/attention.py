@@ -24,7 +24,7 @@ from ..saving import write
 from . import words
 from .figures import evenness, gradient_times_attention, looks_at, patterns, rollout
 from .terminal import cells, wide
-from .theme import DARK, LIGHT, Theme
+from .theme import END, svg_box, svg_page, svg_text
 
 __all__ = [
     "Attentions", "attention_svg", "attentions", "entropy", "gradient_times_attention", "looks_at",
@@ -128,7 +128,7 @@ class Attentions(list[AttentionWeights]):
         return "\n".join(["Attentions, which print() shows as heat maps:", *lines])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "image/svg+xml": attention_svg(self, theme=LIGHT)}
+        return {"text/plain": str(self), "image/svg+xml": attention_svg(self, theme="light")}
 
     def text(self, width: int | None = None, *, batch: int = 0, most: int | None = None) -> str:
         """Heat maps as text.
@@ -279,141 +279,64 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 # ---------------------------------------------------------------- as SVG
 
 
-def attention_svg(
-    found: Sequence[AttentionWeights], *, batch: int = 0, theme: Theme | None = None
-) -> str:
-    """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar.
-
-    Args: theme: its colours; of both themes, following the reader, unless given.
-    """
-    parts: list[str] = []
-    top, right = 8.0, 0.0
+def attention_svg(found: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
+    """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar."""
+    parts, top, right = list[str](), 8.0, 240.0
     heads = [(one, head) for one in found for head in range(one.heads)]
     for one, head in heads[:MOST_HEADS]:
-        parts.append(
-            _label(8, top + 14, f"{words.one_line(one.path, 60)}, head {head}", "ink", "bold")
-        )
-        left, below = 8.0, top + 24
+        title = f"{words.one_line(one.path, 60)}, head {head}"
+        parts.append(svg_text(8, top + 14, title, "ink", ' font-weight="bold"'))
+        left, below = 8.0, top
         for grid in grids(one, head, batch):
-            drawn, wide_, high = _map(grid, left, top + 24)
-            parts.append(drawn)
-            left, below = left + wide_ + 24, max(below, top + 24 + high)
-        top, right = below + 20, max(right, left, 240.0)
-    if not heads:
-        parts.append(_label(8, 22, "no attention in this record", "muted"))
-    if len(heads) > MOST_HEADS:
-        parts.append(_label(8, top + 6, f"{MOST_HEADS} of {len(heads)} heads", "muted"))
-        top += 20
-    style = _style(theme or LIGHT)
-    style += f"@media (prefers-color-scheme: dark){{{_style(DARK)}}}" if theme is None else ""
-    right, top = max(right, 240), top + 6
-    size = f'width="{right:.0f}" height="{top:.0f}" viewBox="0 0 {right:.0f} {top:.0f}"'
-    label = "attention weights and their gradients"
-    head_ = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" {size}>'
-    return "\n".join(
-        [
-            head_,
-            f"<style>{style}</style>",
-            '<rect class="paper" width="100%" height="100%"/>',
-            *parts,
-            "</svg>",
-        ]
-    )
+            drawn, across, high = _map(grid, left, top + 24)
+            parts += drawn
+            left, below = left + across + 24, max(below, top + 24 + high)
+        top, right = below + 20, max(right, left)
+    rest = f"{MOST_HEADS} of {len(heads)} heads" if len(heads) > MOST_HEADS else ""
+    said = rest if heads else "no attention in this record"
+    parts.append(svg_text(8, top + 6, said))
+    return svg_page("attention weights and their gradients", right, top + 14, parts, theme)
 
 
-def _style(theme: Theme) -> str:
-    return (
-        "text{font:10px Helvetica,Arial,'Liberation Sans',sans-serif}"
-        f".paper{{fill:{theme.paper}}}.ink{{fill:{theme.ink}}}"
-        f".muted{{fill:{theme.muted}}}.masked{{fill:{theme.edge}}}.frame{{fill:none;stroke:{theme.border}}}.alarm{{fill:{theme.alarm}}}"
-    )
-
-
-def _label(
-    x: float,
-    y: float,
-    said: str,
-    kind: str,
-    weight: str = "",
-    turn: bool = False,
-    end: bool = False,
-) -> str:
-    more = f' font-weight="{weight}"' if weight else ""
-    more += f' transform="rotate(-60 {x:.0f} {y:.0f})"' if turn else ""
-    more += ' text-anchor="end"' if end else ""
-    return f'<text class="{kind}" x="{x:.0f}" y="{y:.0f}"{more}>{escape(said)}</text>'
-
-
-def _map(grid: Grid, left: float, top: float) -> tuple[str, float, float]:
+def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     """One heat map with its axes and colour bar, and how wide and high it is."""
     grid, k = grid.at_most(MOST_CELLS)
-    rows, columns = grid.values.shape
-    unit = f", ±{words.sized(grid.scale)}" if grid.signed else ", 0 to 1"
-    long = (
-        max((len(words.one_line(name, TOKEN)) for name in (*grid.rows, *grid.columns)), default=1)
-        * 5.5
+    rows, columns = (
+        [words.one_line(n, TOKEN) for n in names] for names in (grid.rows, grid.columns)
     )
+    long = 5.5 * max(map(len, (*rows, *columns)), default=1)
     x0, y0 = left + long + 16, top + long * 0.87 + 32
-    parts = [
-        _label(
-            x0,
-            top + 8,
-            f"{grid.title}{unit}" + f", the largest of {k} × {k} entries" * (k > 1),
-            "ink",
-        )
-    ]
-    parts += [_label(x0, top + 20, "key →", "muted"), _label(left, y0 - 4, "query ↓", "muted")]
-    every = max(1, -(-12 // CELL))
-    for j in range(0, columns, every):
-        parts.append(
-            _label(
-                x0 + CELL * j + 9,
-                y0 - 4,
-                words.one_line(grid.columns[j], TOKEN),
-                "muted",
-                turn=True,
-            )
-        )
-    for i in range(0, rows, every):
-        parts.append(
-            _label(
-                x0 - 4, y0 + CELL * i + 11, words.one_line(grid.rows[i], TOKEN), "muted", end=True
-            )
-        )
+    wide_, high = CELL * len(columns), CELL * len(rows)
+    ends = [words.sized(grid.scale), words.sized(-grid.scale)] if grid.signed else ["1", "0"]
+    title = f"{grid.title}, {ends[1]} to {ends[0]}"
+    title += f", the largest of {k} × {k} entries" * (k > 1)
+    parts = [svg_text(x0, top + 8, title, "ink"), svg_text(x0, top + 20, "key →")]
+    parts.append(svg_text(left, y0 - 4, "query ↓"))
+    for j, name in enumerate(columns):
+        x, y = x0 + CELL * j + 9, y0 - 4
+        parts.append(svg_text(x, y, name, more=f' transform="rotate(-60 {x:.0f} {y:.0f})"'))
+    for i, name in enumerate(rows):
+        parts.append(svg_text(x0 - 4, y0 + CELL * i + 11, name, more=END))
     parts += _rectangles(grid, x0, y0)
-    wide_, high = CELL * columns, CELL * rows
-    parts.append(f'<rect class="frame" x="{x0:.0f}" y="{y0:.0f}" width="{wide_}" height="{high}"/>')
+    parts.append(svg_box("frame", x0, y0, wide_, high))
     bar = x0 + wide_ + 8
     for step in range(20):
         x = (19 - step) / 19
-        fill_ = _colour(2 * x - 1, True) if grid.signed else _colour(x, False)
-        parts.append(
-            f'<rect x="{bar:.0f}" y="{y0 + step * high / 20:.1f}" width="8" '
-            f'height="{high / 20 + 0.5:.1f}" fill="{fill_}"/>'
-        )
-    ends = (words.sized(grid.scale), words.sized(-grid.scale)) if grid.signed else ("1", "0")
-    parts += [
-        _label(bar + 11, y0 + 8, ends[0], "muted"),
-        _label(bar + 11, y0 + high, ends[1], "muted"),
-    ]
-    return "\n".join(parts), bar + 50 - left, y0 + high - top
+        fill_ = _colour(2 * x - 1 if grid.signed else x, grid.signed)
+        parts.append(svg_box("", bar, y0 + step * high / 20, 8, high / 20 + 0.5, fill_))
+    parts += [svg_text(bar + 11, y, end) for y, end in zip((y0 + 8, y0 + high), ends, strict=True)]
+    return parts, bar + 50 - left, y0 + high - top
 
 
 def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
     for i, j in np.ndindex(grid.values.shape):
         masked, x = bool(grid.forbidden[i, j]), float(grid.values[i, j])
+        pair = f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}"
         said = "masked" if masked else words.digits(x, 3)
-        title = escape(
-            f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}: {said}"
-        )
-        known = not masked and np.isfinite(x)
-        paint = (
-            f'fill="{_colour(x / grid.scale, grid.signed)}"'
-            if known
-            else f'class="{"masked" if masked else "alarm"}"'
-        )
-        place = f'x="{x0 + CELL * j:.0f}" y="{y0 + CELL * i:.0f}" width="{CELL}" height="{CELL}"'
-        yield f"<rect {place} {paint}><title>{title}</title></rect>"
+        fill_ = "" if masked or not np.isfinite(x) else _colour(x / grid.scale, grid.signed)
+        kind = "masked" if masked else "alarm"
+        cell = svg_box(kind, x0 + CELL * j, y0 + CELL * i, CELL, CELL, fill_)
+        yield f"{cell[:-2]}><title>{escape(f'{pair}: {said}')}</title></rect>"
 
 
 def _colour(x: float, signed: bool) -> str:

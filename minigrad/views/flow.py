@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ..record.diagnose import diagnose
 from . import words
 from .terminal import Column, bar, grid, wide
-from .theme import BINS, DARK, THEMES, Scale, Theme
+from .theme import BINS, END, THEMES, Scale, svg_box, svg_page, svg_text
 
 if TYPE_CHECKING:
     from ..record.flow import Finding
@@ -98,17 +98,9 @@ def csv(flow: Flow) -> str:
     )
     for moment in flow.moments:
         for path, one in moment.readings.items():
-            cells = [
-                moment.step,
-                path,
-                flow.kinds.get(path, ""),
-                moment.loss,
-                one.value,
-                one.gradient,
-            ]
-            writer.writerow(
-                ["" if x is None else x for x in [*cells, one.update, one.finite, one.share]]
-            )
+            cells = [moment.step, path, flow.kinds.get(path, ""), moment.loss, *one[:2]]
+            cells += [one.update, one.finite, one.share]
+            writer.writerow(["" if x is None else x for x in cells])
     return out.getvalue()
 
 
@@ -118,7 +110,7 @@ def svg(flow: Flow, *, theme: str = "auto") -> str:
     Raises: ArgumentError for an unknown theme.
     """
     words.one_of("draw", THEMES, theme=theme)
-    return "\n".join(_HeatMap(flow).lines(theme))
+    return _HeatMap(flow).drawn(theme)
 
 
 class _HeatMap:
@@ -133,31 +125,19 @@ class _HeatMap:
         self.bottom = self.top + ROW * len(self.rows)
         self.column = PLOT / max(1, len(flow.moments))
 
-    def lines(self, theme: str) -> Iterator[str]:
+    def drawn(self, theme: str) -> str:
         notes = [
             line
             for n, one in enumerate(self.found, 1)
             for line in wrap(f"{n}  {_said(one)}", 150, subsequent_indent="    ")
         ]
-        high, wide_ = self.bottom + 74 + 15 * max(1, len(notes)), LEFT + PLOT + 90
-        said = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
-        size = f'width="{wide_}" height="{high}" viewBox="0 0 {wide_} {high}"'
-        yield f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" {size}>'
-        dark = f"@media (prefers-color-scheme: dark){{{_style(DARK)}}}" if theme == "auto" else ""
-        yield f"<style>{_style(THEMES[theme])}{dark}</style>"
-        yield '<rect class="paper" width="100%" height="100%"/>'
-        yield from self._curve()
-        yield from self._cells()
-        yield from self._steps()
-        yield from self._legend(self.bottom + 26)
+        parts = [*self._curve(), *self._cells(), *self._marks(), *self._legend(self.bottom + 26)]
         for n, line in enumerate(notes or ["nothing odd was found"]):
-            yield _text(
-                12,
-                self.bottom + 80 + 15 * n,
-                line,
-                "alarm" if notes and line[:1] != " " else "muted",
-            )
-        yield "</svg>"
+            kind = "alarm" if notes and line[:1] != " " else "muted"
+            parts.append(svg_text(12, self.bottom + 80 + 15 * n, line, kind))
+        high = self.bottom + 74 + 15 * max(1, len(notes))
+        said = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
+        return svg_page(said, LEFT + PLOT + 90, high, parts, theme)
 
     def _curve(self) -> Iterator[str]:
         """The loss, in its own range; on a log scale where it spans more than a factor of 20."""
@@ -167,108 +147,71 @@ class _HeatMap:
         power = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
         ys = [log10(x) if power else x for x in sizes]
         low, span = min(ys), (max(ys) - min(ys)) or 1.0
-        xs = [
-            LEFT + min(step / self.flow.every + 0.5, len(self.flow.moments)) * self.column
-            for step, _ in self.losses
-        ]
-        points = [(x, TOP + CURVE * (1 - (y - low) / span)) for x, y in zip(xs, ys, strict=True)]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        ys = [TOP + CURVE * (1 - (y - low) / span) for y in ys]
+        places = (step / self.flow.every + 0.5 for step, _ in self.losses)
+        xs = [LEFT + min(x, len(self.flow.moments)) * self.column for x in places]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
         yield f'<polyline class="curve" points="{line}"/>'
-        yield _text(
-            LEFT - 8,
-            TOP + 8,
-            f"loss{' (log)' * power}  {words.digits(max(sizes))}",
-            "muted",
-            end=True,
-        )
-        yield _text(LEFT - 8, TOP + CURVE, words.digits(min(sizes)), "muted", end=True)
-        yield _text(LEFT + PLOT + 8, points[-1][1] + 3, words.digits(sizes[-1]), "ink")
+        most = f"loss{' (log)' * power}  {words.digits(max(sizes))}"
+        yield svg_text(LEFT - 8, TOP + 8, most, more=END)
+        yield svg_text(LEFT - 8, TOP + CURVE, words.digits(min(sizes)), more=END)
+        yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), "ink")
 
     def _cells(self) -> Iterator[str]:
+        """A row of colours for each path, its name before it and its last size behind."""
         moments = self.flow.moments
         for k, path in enumerate(self.rows):
             y, sizes = self.top + ROW * k, _sizes(self.flow, path)
-            kind = "ink" if self.flow.kinds.get(path) == "parameter" else "muted"
             why = next((m.missing[path] for m in reversed(moments) if path in m.missing), "")
-            ends = [
-                f"{words.sized(size)} at step {step}" for step, size in (sizes[:1] + sizes[-1:])
-            ]
-            title = f"{path}: {', '.join(ends) or f'no gradient, {why}'}"
+            told = [f"{words.sized(size)} at step {step}" for step, size in sizes[:1] + sizes[-1:]]
+            title = f"{path}: {', '.join(told) or f'no gradient, {why}'}"
             yield f"<g><title>{escape(words.one_line(title))}</title>"
             name = words.one_line(path)
-            yield _text(
-                LEFT - 8,
-                y + 10,
-                name if len(name) <= NAME else "…" + name[1 - NAME :],
-                kind,
-                end=True,
+            name = name if len(name) <= NAME else "…" + name[1 - NAME :]
+            kind = "ink" if self.flow.kinds.get(path) == "parameter" else "muted"
+            yield svg_text(LEFT - 8, y + 10, name, kind, END)
+            readings = (moment.readings.get(path) for moment in moments)
+            paints, x = (
+                (self._paint(one.gradient if one else None) for one in readings),
+                float(LEFT),
             )
-            start = 0
-            for paint, run in groupby(
-                self._paint(m.readings[path].gradient if path in m.readings else None)
-                for m in moments
-            ):
-                count = len([*run])
+            for paint, run in groupby(paints):
+                width = len([*run]) * self.column
                 if paint:
-                    yield _rectangle(
-                        paint, LEFT + start * self.column, y, count * self.column, ROW - 1
-                    )
-                start += count
-            yield (
-                _text(LEFT + PLOT + 8, y + 10, words.sized(sizes[-1][1]) if sizes else "–", "muted")
-                + "</g>"
-            )
+                    yield svg_box(paint, x, y, width, ROW - 1)
+                x += width
+            yield svg_text(LEFT + PLOT + 8, y + 10, words.sized(sizes[-1][1]) if sizes else "–")
+            yield "</g>"
+
+    def _marks(self) -> Iterator[str]:
+        """Where findings begin, numbered as the list below."""
+        moments = self.flow.moments
         for n, one in enumerate(self.found, 1):
             at = next((i for i, m in enumerate(moments) if m.step >= one.first), len(moments) - 1)
             row = self.rows.index(one.path) + 0.5 if one.path in self.rows else -0.5
-            middle = self.top + ROW * row
-            x = LEFT + at * self.column + min(7, self.column / 2)
+            x, y = LEFT + at * self.column + min(7, self.column / 2), self.top + ROW * row
             yield f"<g><title>{escape(_said(one))}</title>"
-            yield f'<circle class="alarm" cx="{x:.1f}" cy="{middle:.1f}" r="6.5"/>'
-            yield f'<text class="on" x="{x - 3:.1f}" y="{middle + 3.2:.1f}">{n}</text></g>'
+            yield f'<circle class="alarm" cx="{x:.1f}" cy="{y:.1f}" r="6.5"/>'
+            yield svg_text(x - 3, y + 3.2, str(n), "on") + "</g>"
 
     def _paint(self, size: float | None) -> str:
-        if size is None:
-            return ""
-        return (
-            f"b{self.scale.bin(size)}" if size and isfinite(size) else "alarm" if size else "zero"
-        )
-
-    def _steps(self) -> Iterator[str]:
-        moments = self.flow.moments
-        for i in range(0, len(moments), max(1, -(-len(moments) // 10))):
-            yield _text(LEFT + i * self.column, self.bottom + 12, str(moments[i].step), "muted")
-        yield _text(LEFT - 8, self.bottom + 12, "step", "muted", end=True)
-        yield _text(LEFT + PLOT + 8, self.top - 6, "last rms", "muted")
+        if size is None or not size:
+            return "" if size is None else "zero"
+        return f"b{self.scale.bin(size)}" if isfinite(size) else "alarm"
 
     def _legend(self, y: float) -> Iterator[str]:
-        yield _text(LEFT - 8, y + 12, "gradient rms", "ink", end=True)
+        """The steps along the columns, and what colours mean."""
+        moments = self.flow.moments
+        for i in range(0, len(moments), max(1, -(-len(moments) // 10))):
+            yield svg_text(LEFT + i * self.column, self.bottom + 12, str(moments[i].step))
+        yield svg_text(LEFT - 8, self.bottom + 12, "step", more=END)
+        yield svg_text(LEFT + PLOT + 8, self.top - 6, "last rms")
+        yield svg_text(LEFT - 8, y + 12, "gradient rms", "ink", END)
         for i in range(BINS):
-            yield _rectangle(f"b{i}", LEFT + 40 * i, y, 39, 14)
+            yield svg_box(f"b{i}", LEFT + 40 * i, y, 39, 14)
         for place, said in zip((0.0, BINS / 2, BINS), self.scale.ends, strict=True):
-            yield _text(LEFT + 40 * place, y + 27, said, "muted")
+            yield svg_text(LEFT + 40 * place, y + 27, said)
         for left, kind, said in ((350, "zero", "0"), (400, "alarm", "NaN or ∞")):
-            yield _rectangle(kind, LEFT + left, y, 14, 14)
-            yield _text(LEFT + left + 19, y + 12, said, "muted")
-        yield _text(
-            LEFT + 350, y + 27, "blank: no gradient; names in grey: values between layers", "muted"
-        )
-
-
-def _rectangle(kind: str, x: float, y: float, width: float, height: float) -> str:
-    return f'<rect class="{kind}" x="{x:.2f}" y="{y:.1f}" width="{width:.2f}" height="{height}"/>'
-
-
-def _text(x: float, y: float, said: str, kind: str, end: bool = False) -> str:
-    anchor = ' text-anchor="end"' if end else ""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{anchor}>{escape(said)}</text>'
-
-
-def _style(t: Theme) -> str:
-    bins = "".join(f".b{i}{{fill:{colour}}}" for i, colour in enumerate(t.bins))
-    return (
-        "text{font:10px Helvetica,Arial,'Liberation Sans',sans-serif;white-space:pre}"
-        f".paper,.on{{fill:{t.paper}}}"
-        f".ink{{fill:{t.ink}}}.muted{{fill:{t.muted}}}.zero{{fill:{t.cluster};stroke:{t.border}}}.alarm{{fill:{t.alarm}}}"
-        f".curve{{fill:none;stroke-width:1.6;stroke:{t.ink}}}{bins}"
-    )
+            yield svg_box(kind, LEFT + left, y, 14, 14) + svg_text(LEFT + left + 19, y + 12, said)
+        said = "blank: no gradient; names in grey: values between layers"
+        yield svg_text(LEFT + 350, y + 27, said)

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from math import isfinite, log10
 
 from .words import sized
 
-__all__ = ["BINS", "DARK", "LIGHT", "THEMES", "Scale", "Theme", "contrast", "css", "ink_on"]
+__all__ = [
+    "BINS", "DARK", "END", "LIGHT", "THEMES", "Scale", "Theme", "contrast", "css", "ink_on",
+    "svg_box", "svg_page", "svg_text",
+]  # fmt: skip
 
 BINS = 8
 
@@ -125,3 +129,37 @@ def css(selector: str = ":root", dark: str = ":root[data-theme=dark]") -> str:
         named |= {f"on{i}": ink_on(colour) for i, colour in enumerate(theme.bins)}
         rules.append(f"{where}{{{''.join(f'--{name}:{c};' for name, c in named.items())}}}")
     return "".join(rules)
+
+
+# ---------------------------------------------------------------- drawings of our own
+
+
+def svg_page(label: str, width: float, height: float, parts: Iterable[str], theme: str) -> str:
+    """An SVG of these parts, whose classes are painted in a theme; "auto" follows its reader."""
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    dark = f"@media (prefers-color-scheme: dark){{{_paints(DARK)}}}" if theme == "auto" else ""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" {size}>'
+    ground = '<rect class="paper" width="100%" height="100%"/>'
+    style = f"<style>{_paints(THEMES[theme])}{dark}</style>"
+    return "\n".join([head, style, ground, *parts, "</svg>"])
+
+
+def svg_text(x: float, y: float, said: str, kind: str = "muted", more: str = "") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>'
+
+
+def svg_box(kind: str, x: float, y: float, width: float, height: float, fill: str = "") -> str:
+    paint = f'fill="{fill}"' if fill else f'class="{kind}"'
+    return f'<rect {paint} x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}"/>'
+
+
+END = ' text-anchor="end"'  # of a text whose place is where it ends
+
+
+def _paints(t: Theme) -> str:
+    fills = {"paper": t.paper, "on": t.paper, "ink": t.ink, "muted": t.muted, "alarm": t.alarm}
+    fills |= {"masked": t.edge, "zero": t.cluster, "frame": "none", "curve": "none"}
+    fills |= {f"b{i}": colour for i, colour in enumerate(t.bins)}
+    font = "text{font:10px Helvetica,Arial,'Liberation Sans',sans-serif;white-space:pre}"
+    lines = f".frame,.zero{{stroke:{t.border}}}.curve{{stroke:{t.ink};stroke-width:1.6}}"
+    return font + "".join(f".{name}{{fill:{fill}}}" for name, fill in fills.items()) + lines
