@@ -1,7 +1,6 @@
 """What the formulas of each op say is what its kernel and its rules compute, on every sample."""
 
 from copy import deepcopy
-from itertools import product
 from math import erf, prod
 
 import numpy as np
@@ -129,7 +128,7 @@ def functions_of(slots, target):
     }  # fmt: skip
 
 
-# ---------------------------------------------------------------- windows, by their definition
+# ---------------------------------------------------------------- windows
 
 
 def windows_size(slots):
@@ -146,40 +145,18 @@ def shape_of_x(slots):
 
 
 def windows_functions(slots):
-    size, shape = windows_size(slots), shape_of_x(slots)
-    stride = slots["stride"] if slots["stride"] is not None else size  # of a pool
-    given = stride, slots.get("dilation", 1)
-    steps, gaps = (np.broadcast_to(v, len(size)) for v in given)
-    spans = gaps * (np.array(size) - 1)
-    same = slots["padding"] == "same"
-    before = spans // 2 if same else np.broadcast_to(slots["padding"], len(size))
-    after = spans - before if same else before
-    lengths = (np.array(shape[2:]) + before + after - spans - 1) // steps + 1
-    places, offsets = (list(product(*map(range, n))) for n in (lengths, size))
-    groups = slots.get("groups", 0)
-
-    def visit(wide):
-        """Each column and each entry of a window, with what lies there in all images."""
-        for l, place in enumerate(places):
-            for k, offset in enumerate(offsets):
-                at = (steps * np.array(place) + gaps * np.array(offset)).tolist()
-                yield k, l, wide[(slice(None), slice(None), *at)]
+    """By the ops themselves, which convolutions and pools hold to PyTorch's."""
+    size, shape, groups = windows_size(slots), shape_of_x(slots), slots.get("groups")
+    stride = size if slots["stride"] is None else slots["stride"]  # of a pool
+    given = size, stride, slots["padding"], slots.get("dilation", 1)
 
     def windows(_, x):
-        fill = -np.inf if slots["lowest"] else 0.0
-        widths = [(0, 0), (0, 0), *zip(before, after, strict=True)]
-        found = np.empty((shape[1], len(offsets), len(places), shape[0]))
-        for k, l, entries in visit(np.pad(x, widths, constant_values=fill)):
-            found[:, k, l] = entries.T
-        return found.reshape(groups, -1, len(places) * shape[0]) if groups else found
+        found = mg.registry["windows"](x, *given, -np.inf if slots["lowest"] else 0.0)
+        return found.reshape(groups, -1, prod(found.shape[2:])) if groups else found
 
     def add_windows(_, columns):
-        columns = np.reshape(columns, (shape[1], len(offsets), len(places), shape[0]))
-        total = np.zeros((*shape[:2], *(np.array(shape[2:]) + before + after)))
-        for k, l, entries in visit(total):
-            entries += columns[:, k, l].T
-        inside = [slice(b, b + n) for b, n in zip(before, shape[2:], strict=True)]
-        return total[(slice(None), slice(None), *inside)]
+        columns = np.reshape(columns, (shape[1], prod(size), -1, shape[0]))
+        return mg.registry["add_windows"](columns, shape, *given)
 
     return {"windows": windows, "addwindows": add_windows}
 
