@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ShapeError
-from ..engine.op import call, op
+from ..engine.op import op
 from .masks import mask_add
 from .notation import Formula
-from .samples import Calls, Rng
+from .samples import Calls, Rng, of_shapes
 from .softmax import softmax
 
 __all__ = ["tiled_attention"]
@@ -20,19 +20,15 @@ SCORES = 1 << 18  # so many are held at a time, if a block of one query has no m
 
 
 def _samples(rng: Rng) -> Calls:
-    def draw(*shapes: tuple[int, ...]) -> list[Any]:
-        return [rng.uniform(-1, 1, shape) for shape in shapes]
-
     nowhere = np.tri(3, 7, 2, dtype=bool)
     nowhere[1] = False  # the second query sees no key
     padding = np.where(rng.uniform(size=(2, 1, 7)) < 0.6, 0.5, -np.inf)
-    yield call(*draw((2, 3, 5), (2, 7, 5), (2, 7, 2)))
-    yield call(*draw((2, 3, 5), (2, 7, 5), (2, 7, 2)), nowhere)
-    yield call(*draw((2, 3, 5), (2, 7, 5), (2, 7, 2)), padding)
-    yield call(*draw((5, 3), (5, 3), (5, 2)), rule=np.greater_equal)
-    yield call(*draw((2, 2, 3, 2), (2, 1, 5, 2), (2, 1, 5, 3)))
-    yield call(*draw((0, 5), (3, 5), (3, 2)))
-    yield call(*draw((3, 5), (0, 5), (0, 2)))
+    q, k, v = [2, 3, 5], [2, 7, 5], [2, 7, 2]
+    yield from of_shapes(
+        (q, k, v), (q, k, v, nowhere), (q, k, v, padding), (q, q, q, None, np.greater_equal),
+        ([2, 2, 3, 2], [2, 1, 5, 2], [2, 1, 5, 3]), ([0, 5], [3, 5], [3, 2]),
+        ([3, 5], [0, 5], [0, 2]),
+    )(rng)  # fmt: skip
 
 
 def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | None:

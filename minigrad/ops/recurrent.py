@@ -33,23 +33,20 @@ def check_steps(X, W_ih, W_hh, gates, mask, *states):
 
     Raises: ShapeError for another shape or T = 0; DTypeError unless the mask is boolean.
     """
-    H = np.shape(W_hh)[-1] if np.ndim(W_hh) == 2 else -1
-    wide = "H" if gates == 1 else f"{gates} H"
-    found = f"got {np.shape(X)}, {np.shape(W_ih)} and {np.shape(W_hh)}"
-    fits = np.ndim(X) == 3 and np.shape(W_hh) == (gates * H, H)
-    if not fits or np.shape(W_ih) != (gates * H, np.shape(X)[2]):
-        raise ShapeError(f"X must be (T, B, d), W_ih ({wide}, d) and W_hh ({wide}, H), {found}")
-    T, B = np.shape(X)[:2]
-    if T == 0:
-        raise ShapeError("X must have at least one step")
-    for state in states:
-        if np.shape(state) != (B, H):
-            raise ShapeError(f"a first state must be (B, H) = {(B, H)}, got {np.shape(state)}")
-    if mask is not None and np.shape(mask) != (T, B):
-        raise ShapeError(f"mask must be (T, B) = {(T, B)}, got {np.shape(mask)}")
-    dtype = getattr(mask, "dtype", type(mask).__name__)
-    if mask is not None and dtype != np.bool_:
-        raise DTypeError(f"mask must be boolean, got {dtype}")
+    if X.ndim != 3 or len(X) == 0 or W_hh.ndim != 2:
+        raise ShapeError(
+            f"X must be (T, B, d) of at least one step and W_hh of two axes, got {X.shape} and "
+            f"{W_hh.shape}"
+        )
+    (T, B, d), H = X.shape, W_hh.shape[1]
+    wanted = [("W_ih", W_ih, (gates * H, d)), ("W_hh", W_hh, (gates * H, H))]
+    wanted += [("a first state", state, (B, H)) for state in states]
+    wanted += [] if mask is None else [("mask", mask, (T, B))]
+    for name, x, shape in wanted:
+        if np.shape(x) != shape:
+            raise ShapeError(f"{name} must be {shape}, got {np.shape(x)}")
+    if mask is not None and mask.dtype != np.bool_:
+        raise DTypeError(f"mask must be boolean, got {mask.dtype}")
 
 
 def from_input(X, W, b):

@@ -35,12 +35,12 @@ def pairs(low: float = -2.0, high: float = 2.0, gap: float = 0.0) -> Samples:
     """Calls of two inputs that broadcast; entries that are combined differ by a gap at least."""
 
     def samples(rng: Rng) -> Calls:
-        shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-            ((3, 5), (3, 5)), ((2, 3, 5), (5,)), ((3, 1), (1, 5)), ((5,), (2, 3, 1)),
-            ((3, 5), ()), ((), ()), ((0, 3), (3,)), ((1,), (0,)),
-        ]  # fmt: skip
-        for first, second in shapes:
-            a, b = (np.asarray(rng.uniform(low, high, shape)) for shape in (first, second))
+        every = ["3 5, 3 5", "2 3 5, 5", "3 1, 1 5", "5, 2 3 1", "3 5,", ",", "0 3, 3", "1, 0"]
+        for shapes in every:
+            a, b = (
+                np.asarray(rng.uniform(low, high, tuple(map(int, shape.split()))))
+                for shape in shapes.split(",")
+            )
             if gap:  # a takes even multiples of it, b odd ones
                 a = np.asarray(np.round(a / gap / 2) * gap * 2)
                 b = np.asarray((np.floor(b / gap / 2) * 2 + 1) * gap)

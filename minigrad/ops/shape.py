@@ -354,11 +354,8 @@ def moveaxis(
     >>> moveaxis(np.zeros((2, 3, 5)), 0, -1).shape
     (3, 5, 2)
     """
-    call, ndim = "moveaxis(x, source, destination)", np.ndim(x)
-    moved, places = _axes(call, source, ndim), _axes(call, destination, ndim)
-    if len(moved) != len(places):
-        raise ShapeError(f"{call}: as many axes as places, got {source} and {destination}")
-    order = [k for k in range(ndim) if k not in moved]
-    for place, axis in sorted(zip(places, moved, strict=True)):
-        order.insert(place, axis)
-    return transpose(x, order)
+    places = np.empty(range(np.ndim(x)))  # whose shape are the axes' numbers
+    try:
+        return transpose(x, np.moveaxis(places, source, destination).shape)
+    except (ValueError, TypeError) as error:
+        raise ShapeError(f"moveaxis(x, source, destination): {error}") from None
