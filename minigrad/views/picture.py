@@ -84,6 +84,8 @@ class Dot:
         t, rows = self.theme, [_text(words.one_line(title, 90), self.theme.ink, 14, bold=True)]
         for line in textwrap.wrap(words.headline(self.record), SENTENCE):
             rows.append(_text(line, t.ink, NAME, bold=True))
+        for line in textwrap.wrap("; ".join(self.record.notes), SENTENCE):
+            rows.append(self._small(line))
         for said, ok in words.verdicts(self.record.checks):
             sign = {True: "✓ ", False: "✗ ", None: "– "}[ok]
             for line in textwrap.wrap(sign + said, SENTENCE, subsequent_indent="   "):

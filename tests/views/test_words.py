@@ -53,6 +53,17 @@ def test_a_gradient_that_is_zero_in_theory_is_called_so_and_not_by_its_rounding(
         assert rounding not in text or view == "page", view
 
 
+def test_where_grad_holds_more_than_the_last_backward_every_view_says_so():
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(x * 2.0).named("first").backward()
+        mg.sum(x * 3.0).named("loss").backward()
+    [note] = t.record.finish().notes[:1]
+    for view, text in said_by_views(t).items():
+        flat = re.sub(r"<[^>]*>", " ", text.replace("&#160;", "")).replace("\\", "")
+        assert re.sub(r"\W+", "", note) in re.sub(r"\W+", "", flat), view
+
+
 def test_what_was_not_checked_is_counted_and_what_was_is_not():
     said = [verdict.said for verdict in words.verdicts(mlp().record.checks)]
     assert said == ["4 backward steps not checked numerically: t.check(ops=True) does"]
