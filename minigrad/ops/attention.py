@@ -41,9 +41,10 @@ def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | 
         return f"q and k must have last axes of the same length, got {d_q} != {d_k}"
     if m != m_v:
         return f"k and v must have as many rows, got {m} != {m_v}"
-    last = zip(np.shape(mask)[::-1], (m, n), strict=False)
+    of_mask = getattr(mask, "shape", ())
+    last = zip(of_mask[::-1], (m, n), strict=False)
     if any(size not in (1, full) for size, full in last):
-        return f"mask must broadcast to (..., {n}, {m}), got {np.shape(mask)}"
+        return f"mask must broadcast to (..., {n}, {m}), got {of_mask}"
     try:
         leading(q, k, v, mask)
     except ValueError:
@@ -53,7 +54,7 @@ def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | 
 
 def leading(*operands: Any) -> tuple[int, ...]:
     """The axes before the last two, as operands broadcast together; some may be None."""
-    return np.broadcast_shapes(*(np.shape(x)[:-2] for x in operands))
+    return np.broadcast_shapes(*(getattr(x, "shape", ())[:-2] for x in operands))
 
 
 def _flops(q: Any, k: Any, v: Any, mask: Any) -> int:
@@ -107,6 +108,7 @@ def tiled_attention(q, k, v, mask=None, rule=None):
     >>> tiled_attention(q, k, v, rule=lambda i, j: j <= i)[0]
     array([1., 0., 0.])
     """
+    mask = None if mask is None else np.asarray(mask)
     if broken := misfit(q, k, v, mask):
         raise ShapeError(broken)
     parts = [np.matmul(A, v) for _, A in weights_by_blocks(q, k, v, mask, rule)]

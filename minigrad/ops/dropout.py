@@ -6,7 +6,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import call, op
-from .dtypes import as_array, masked
+from .dtypes import floating, masked
 from .notation import Formula
 from .samples import Calls, Rng, each_of_x
 
@@ -55,7 +55,7 @@ def dropout(x, p, rng=None):
         )
     if not 0 <= p <= 1:
         raise ArgumentError(f"p must lie in [0, 1], got {p}")
-    x = as_array(x)
+    x = floating(x)
     keep = rng.random(np.shape(x)) >= p
     return masked(x * factor(p), keep), keep
 

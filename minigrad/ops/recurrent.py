@@ -33,10 +33,10 @@ def check_steps(X, W_ih, W_hh, gates, mask, *states):
 
     Raises: ShapeError for another shape or T = 0; DTypeError unless the mask is boolean.
     """
-    if X.ndim != 3 or len(X) == 0 or W_hh.ndim != 2:
+    if np.ndim(X) != 3 or len(X) == 0 or np.ndim(W_hh) != 2:
         raise ShapeError(
-            f"X must be (T, B, d) of at least one step and W_hh of two axes, got {X.shape} and "
-            f"{W_hh.shape}"
+            "X must be (T, B, d) of at least one step and W_hh of two axes, got "
+            f"{np.shape(X)} and {np.shape(W_hh)}"
         )
     (T, B, d), H = X.shape, W_hh.shape[1]
     wanted = [("W_ih", W_ih, (gates * H, d)), ("W_hh", W_hh, (gates * H, H))]
@@ -45,8 +45,8 @@ def check_steps(X, W_ih, W_hh, gates, mask, *states):
     for name, x, shape in wanted:
         if np.shape(x) != shape:
             raise ShapeError(f"{name} must be {shape}, got {np.shape(x)}")
-    if mask is not None and mask.dtype != np.bool_:
-        raise DTypeError(f"mask must be boolean, got {mask.dtype}")
+    if mask is not None and getattr(mask, "dtype", None) != np.bool_:
+        raise DTypeError("mask must be an array of booleans")
 
 
 def from_input(X, W, b):

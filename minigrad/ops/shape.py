@@ -92,7 +92,7 @@ def _transposed(of: str, x: Any, axes: Sequence[int] | None) -> str:
 
 
 def _every_axis(x: Operand, axes: Any) -> str | None:
-    if axes is None or np.ndim(axes) != 1 or len(axes) == np.ndim(x):
+    if not isinstance(axes, tuple | list) or len(axes) == np.ndim(x):
         return None
     swap = f"; write x.swapaxes({axes[0]}, {axes[1]}) to swap two" if len(axes) == 2 else ""
     return f"axes don't match array: it takes all {np.ndim(x)} of x's, got {len(axes)}{swap}"
