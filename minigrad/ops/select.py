@@ -255,7 +255,7 @@ def repeat(x: Operand, repeats: int | Sequence[int], axis: int | None = None) ->
     try:
         places = np.arange(np.size(x) if axis is None or not shape else shape[axis])
         return take(x, np.repeat(places, repeats), axis)
-    except (IndexError, ValueError, TypeError) as error:
+    except (IndexError, ValueError, TypeError, OverflowError) as error:
         raise ShapeError(f"repeat(x, repeats, axis): {error}") from None
 
 
@@ -320,7 +320,7 @@ def _where_is(name: str, x: Operand, axis: int | None, keepdims: bool) -> NDArra
         x = x.numpy() if isinstance(x, Tensor) else x
         found: NDArray[np.intp] = getattr(np, name)(x, axis=axis, keepdims=keepdims)
         return found
-    except (ValueError, IndexError, TypeError) as error:
+    except (ValueError, IndexError, TypeError, OverflowError) as error:
         raise ShapeError(f"{name}(x, axis, keepdims): {error}") from None
 
 

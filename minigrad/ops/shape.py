@@ -357,5 +357,5 @@ def moveaxis(
     places = np.empty(range(np.ndim(x)))  # whose shape are the axes' numbers
     try:
         return transpose(x, np.moveaxis(places, source, destination).shape)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ShapeError(f"moveaxis(x, source, destination): {error}") from None
