@@ -23,7 +23,7 @@ READABLE = (
     26  # boxes of a picture that is read where it opens; where there are more, scopes are closed
 )
 MOST_BOXES = 1500  # that are laid out in a bearable time
-MOST_USES = 8  # lines from one leaf; with more, it stands in each op that takes it
+MOST_USES = 4  # lines from one leaf; with more, it stands in each op that takes it
 NOTE = 24  # characters in a line of a box
 ALARMS = (
     "wrong",

@@ -274,7 +274,10 @@ def headline(record: Record) -> str:
     end = one_line(record.entries[way.entries[-1]].path, 60)
     if 0.1 < way.whole < 10:
         return " · ".join(
-            [*said, f"the gradient keeps its size: {gain(way.whole)} at most, on the way to {end}"]
+            [
+                *said,
+                f"the gradient keeps its size: {gain(way.whole)} where it changes most, to {end}",
+            ]
         )
     verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
     steps = f", its {way.times} steps together" * (way.times > 1)

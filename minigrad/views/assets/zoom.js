@@ -4,12 +4,12 @@
 (() => {
   const svg = document.currentScript.ownerSVGElement;
   if (svg !== document.documentElement) return;
-  const LEGIBLE = 1.2, LARGEST = 1.6; // pixels a point of the picture takes
+  const LEAST = 0.9, LEGIBLE = 1.2, LARGEST = 1.6; // pixels a point of the picture takes
   const own = svg.viewBox.baseVal;
   const fit = Math.min(innerWidth / own.width, innerHeight / own.height);
-  const scale = Math.min(LARGEST, Math.max(fit, Math.min(LEGIBLE, innerWidth / own.width)));
+  const scale = Math.min(LARGEST, Math.max(fit, LEAST, Math.min(LEGIBLE, innerWidth / own.width)));
   const [wide, high] = [innerWidth / scale, innerHeight / scale];
-  const start = [own.x - (wide - own.width) / 2, own.y, wide, high];
+  const start = [own.x - Math.max(0, wide - own.width) / 2, own.y, wide, high];
   let view = start.slice(), from = null;
   const show = () => svg.setAttribute("viewBox", view.join(" "));
   const part = () => view[2] / innerWidth;
@@ -19,8 +19,10 @@
   show();
   addEventListener("wheel", (e) => {
     e.preventDefault();
-    if (!e.ctrlKey && high < own.height && view[2] === start[2]) {
-      view[1] = Math.max(own.y, Math.min(own.y + own.height - view[3], view[1] + e.deltaY * part()));
+    if (!e.ctrlKey && view[2] === start[2] && (high < own.height || wide < own.width)) {
+      const scrolled = (at, by, from, whole, part) => Math.max(from, Math.min(from + Math.max(0, whole - part), at + by));
+      if (wide < own.width) view[0] = scrolled(view[0], e.deltaX * part(), own.x, own.width, wide);
+      view[1] = scrolled(view[1], e.deltaY * part(), own.y, own.height, high);
       return show();
     }
     const [x, y] = at(e), by = Math.exp(e.deltaY / 500);
