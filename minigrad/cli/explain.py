@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, MissingDependencyError
-from ..playing.run import Run, Source, run_loss
+from ..playing.run import LossFunction, Run, run_loss
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
 from ..record.record import AttentionWeights, Record
@@ -70,7 +70,7 @@ def play(arguments: Namespace) -> int:
 # ---------------------------------------------------------------- printed
 
 
-def _report(ran: Run, source: Source, width: int, everything: bool) -> Iterator[str]:
+def _report(ran: Run, source: LossFunction, width: int, everything: bool) -> Iterator[str]:
     """Paragraphs: the loss, the attention of the word that was asked for, what was checked."""
     record = ran.record
     said = [f"{source.title}: {words.headline(record)}", words.summary(record)]
@@ -91,7 +91,7 @@ def _report(ran: Run, source: Source, width: int, everything: bool) -> Iterator[
         yield paint("alarm", f"the loss is {ran.loss}")
 
 
-def _named(record: Record, source: Source) -> list[AttentionWeights]:
+def _named(record: Record, source: LossFunction) -> list[AttentionWeights]:
     """The attention of a run over square sequences of one length, with its words.
 
     Raises: ArgumentError if there are words, and no attention is over so many positions.
@@ -155,7 +155,7 @@ def _attention_table(record: Record, found: list[AttentionWeights], width: int) 
 # ---------------------------------------------------------------- written
 
 
-def _write(record: Record, source: Source, out: Path) -> str:
+def _write(record: Record, source: LossFunction, out: Path) -> str:
     """Write the files; returns which of them could not be drawn and why, if so.
 
     Raises: ArgumentError if there can be no such folder.

@@ -24,7 +24,7 @@ import numpy as np
 import minigrad as mg
 
 from ..engine.errors import ArgumentError, MinigradError
-from ..playing.run import Source
+from ..playing.run import LossFunction
 
 __all__ = ["DEFAULT_TEXT", "MULTI_HEAD", "SELF_ATTENTION", "source_of"]
 
@@ -37,7 +37,7 @@ OUR_FOLDERS = tuple(
 )
 
 
-def source_of(arguments: Namespace) -> Source:
+def source_of(arguments: Namespace) -> LossFunction:
     """What the arguments name. Raises: ArgumentError if there is nothing of this name."""
     what = arguments.what
     if ":" in what:
@@ -62,14 +62,16 @@ def source_of(arguments: Namespace) -> Source:
 # ---------------------------------------------------------------- a function of the user's own
 
 
-def own_function(name: str) -> Source:
+def own_function(name: str) -> LossFunction:
     """The function of this name, loaded when it is to run, with its own attribute `tokens`."""
     place, _, function = name.rpartition(":")
     if not place or not function:
         raise ArgumentError(
             f"a function is named FILE.py:FUNCTION or package.module:function, got {name}"
         )
-    source = Source(lambda: load(), name, around=lambda: users_code(name, place), name=function)
+    source = LossFunction(
+        lambda: load(), name, around=lambda: users_code(name, place), name=function
+    )
 
     def load() -> Callable[[], Any]:
         module = _run_file(place) if place.endswith(".py") else _module(place)
@@ -156,7 +158,7 @@ def users_code(name: str, place: str) -> Iterator[None]:
 # ---------------------------------------------------------------- a sentence through one layer
 
 
-def sentence(layer: str, text: str, causal: bool) -> Source:
+def sentence(layer: str, text: str, causal: bool) -> LossFunction:
     """X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, targets).
 
     The weights are drawn, not learned, and nothing tells the layer where a token stands: what is
@@ -175,7 +177,7 @@ def sentence(layer: str, text: str, causal: bool) -> Source:
         source.tokens = [words]
         return _loss(layer, words, sorted({word.lower() for word in tokens + words}), causal)
 
-    source = Source(lambda: run, title, [tokens])
+    source = LossFunction(lambda: run, title, [tokens])
     return source
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..engine.errors import DTypeError
 from ..engine.tensor import Tensor
-from .run import Source
+from .run import LossFunction
 from .server import PlayServer
 from .session import PlaySession
 
@@ -38,6 +38,6 @@ def play(function: Callable[..., Tensor]) -> PlayServer:
     name = getattr(function, "__name__", "function")
     tokens = getattr(function, "tokens", None)
     texts = [list(tokens)] if tokens and isinstance(tokens[0], str) else tokens
-    server = PlayServer(PlaySession(Source(lambda: function, name, texts, name=name)))
+    server = PlayServer(PlaySession(LossFunction(lambda: function, name, texts, name=name)))
     print(f"mg.play: {name} is at {server.address}", flush=True)
     return server

@@ -22,11 +22,11 @@ from ..engine.tensor import Tensor
 from ..record.record import Entry, Record
 from ..record.recorder import Recorder
 
-__all__ = ["Edit", "Run", "Source", "run_loss"]
+__all__ = ["Edit", "LossFunction", "Run", "run_loss"]
 
 
 @dataclass
-class Source:
+class LossFunction:
     """What is to run. Attributes: load: gives the function.  around: what it runs within."""
 
     load: Callable[[], Callable[..., Any]]
@@ -79,7 +79,8 @@ class Edits(Observer):
     """Puts changes into a run; it observes after the recorder, which so sees what they make."""
 
     def __init__(self, edits: Iterable[Edit], record: Record) -> None:
-        self.record, self.count, self.busy = record, 0, False
+        self.record = record
+        self.count, self.busy = 0, False
         self.numbers: dict[int, int] = {}
         self.leaves: dict[int, Tensor] = {}  # that gradients arrived at
         self._edits: dict[int, list[Edit]] = {}
@@ -109,7 +110,8 @@ class Edits(Observer):
         """Another result, where it or a setting was changed."""
         if self.busy:
             return None
-        number, first, other = self.count, len(self.record.entries) - 1, result
+        number, other = self.count, result
+        first = len(self.record.entries) - 1
         self.count += 1
         self.busy = True
         try:

@@ -22,7 +22,7 @@ __all__ = ["PlayServer"]
 
 READER_TIMEOUT = 5.0  # seconds that a slow reader may take
 MOST_BYTES = 1 << 20  # of a request
-STYLE = "width:100%;height:800px;border:1px solid #d3d8e0;border-radius:10px"
+FRAME_STYLE = "width:100%;height:800px;border:1px solid #d3d8e0;border-radius:10px"
 
 
 class PlayServer:
@@ -61,7 +61,7 @@ class PlayServer:
 
     def _repr_html_(self) -> str:
         name = self.session.source.name
-        return f'<iframe title="{name}" src="{self.address}" style="{STYLE}"></iframe>'
+        return f'<iframe title="{name}" src="{self.address}" style="{FRAME_STYLE}"></iframe>'
 
 
 class _Server(ThreadingHTTPServer):

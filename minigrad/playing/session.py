@@ -13,7 +13,7 @@ from ..engine.errors import ArgumentError, MinigradError
 from ..record.record import Entry
 from ..views import words
 from ..views.page import content
-from .run import Edit, Run, Source, run_loss
+from .run import Edit, LossFunction, Run, run_loss
 
 __all__ = ["PlaySession"]
 
@@ -26,7 +26,7 @@ class PlaySession:
     Raises: ArgumentError if the function returns no loss.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LossFunction) -> None:
         self.source = source
         with source.around():
             self.function = source.load()

@@ -34,10 +34,11 @@ __all__ = [
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 SHADES, BOUNDS = " ░▒▓█", (0.05, 0.2, 0.4, 0.7)
 MASKED = "·"
-TOKEN = 10  # letters of a position's name
+TOKEN_LETTERS = 10  # letters of a position's name
 NUMBER = 6  # cells of a number, with the blank before it
 MOST_NUMBERS = 12  # columns that are shown as numbers, and not as shades
-CELL, MOST_CELLS, MOST_HEADS = 14, 48, 16  # of an SVG: points of a cell, cells along a side, heads
+CELL = 14  # points of a cell of an SVG
+MOST_CELLS, MOST_HEADS = 48, 16  # along a side of an SVG, and in all of it
 WEIGHTS = ("#f5f4f9", "#36266f")  # of 0 and of 1
 SIGNS = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
 
@@ -233,7 +234,9 @@ def read_attention(
 def _text(shown: Sequence[Grid], width: int) -> str:
     """Grids of one shape side by side as far as they fit."""
     first = shown[0]
-    label = max(min(TOKEN, max((cells(words.one_line(name)) for name in first.rows), default=1)), 2)
+    label = max(
+        min(TOKEN_LETTERS, max((cells(words.one_line(name)) for name in first.rows), default=1)), 2
+    )
     columns = first.values.shape[1]
     numbers = columns <= MOST_NUMBERS and label + columns * NUMBER <= width
     side = max((width - label - 1) // 2, 4)
@@ -281,7 +284,8 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 
 def attention_svg(found: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
     """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar."""
-    parts, top, right = list[str](), 8.0, 240.0
+    parts = list[str]()
+    top, right = 8.0, 240.0
     heads = [(one, head) for one in found for head in range(one.heads)]
     for one, head in heads[:MOST_HEADS]:
         title = f"{words.one_line(one.path, 60)}, head {head}"
@@ -302,7 +306,7 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     """One heat map with its axes and colour bar, and how wide and high it is."""
     grid, k = grid.at_most(MOST_CELLS)
     rows, columns = (
-        [words.one_line(n, TOKEN) for n in names] for names in (grid.rows, grid.columns)
+        [words.one_line(n, TOKEN_LETTERS) for n in names] for names in (grid.rows, grid.columns)
     )
     long = 5.5 * max(map(len, (*rows, *columns)), default=1)
     x0, y0 = left + long + 16, top + long * 0.87 + 32

@@ -44,7 +44,7 @@ def derivation(record: Record) -> str:
     return "\n\n".join([*made.opening(), *_notation("\n".join(body)), *body]) + "\n"
 
 
-class Line(NamedTuple):
+class Equation(NamedTuple):
     """An equation, and the space that its left side is in."""
 
     left: str
@@ -92,7 +92,7 @@ class _Derivation:
             lines, where = [], list[str]()
             for entry in group:
                 if entry.equation and entry.equation != entry.symbol:
-                    lines.append(Line(entry.symbol, entry.equation, _space(entry)))
+                    lines.append(Equation(entry.symbol, entry.equation, _space(entry)))
                     where += entry.where
             if lines:
                 yield self._chapter(scope)
@@ -153,7 +153,9 @@ class _Derivation:
             return
         yield "## Backward" + ("" if record.backward else ", as it would run")
         roots = [record.entries[i] for i in (record.roots or order[:1])]
-        seeds = [Line(root.slope, "1", _space(root)) for root in roots if root.id == record.loss]
+        seeds = [
+            Equation(root.slope, "1", _space(root)) for root in roots if root.id == record.loss
+        ]
         if seeds:
             yield "It begins at the loss:"
             yield _aligned(seeds)
@@ -163,11 +165,10 @@ class _Derivation:
                 + ", ".join(_inline(root.slope) for root in roots)
                 + "."
             )
-        left = {e.id: [x for x in record.uses(e) if self._live(x)] for e in record.entries}
         for scope, group in groupby(order, key=lambda i: self.fold.place[i]):
             yield f"### back through {_code(scope)}" if scope else "### back through the top level"
             for i in group:
-                yield from self._step(record.entries[i], left)
+                yield from self._step(record.entries[i])
 
     def _order(self) -> list[int]:
         """The ops that backward would go through."""
@@ -182,27 +183,26 @@ class _Derivation:
     def _live(edge: Edge) -> bool:
         return bool(edge.equation)
 
-    def _step(self, entry: Entry, left: dict[int, list[Edge]]) -> Iterator[str]:
+    def _step(self, entry: Entry) -> Iterator[str]:
         """What one op sends back; and the sum, where that completes a gradient."""
-        record, lines, where = self.record, list[Line](), list[str]()
-        says, done = dict[str, None](), list[Entry]()
+        record, says = self.record, dict[str, None]()
+        lines, where = list[Equation](), list[str]()
         for edge in record.into(entry):
             if not self._live(edge):
                 continue
             source = record.entries[edge.source]
             lines.append(
-                Line(
+                Equation(
                     record.part(edge), edge.equation, "" if record.sums(source) else _space(source)
                 )
             )
             where += edge.where
             says |= {edge.says: None} if edge.says else {}
-            done.append(source)
             uses = [use for use in record.uses(source) if self._live(use)]
             shown = [use for use in uses if use.target in self.shown]
             if len(uses) > 1 and edge is self._last(shown):
                 parts = list(dict.fromkeys(record.part(use) for use in uses))
-                lines.append(Line(source.slope, " + ".join(parts), _space(source)))
+                lines.append(Equation(source.slope, " + ".join(parts), _space(source)))
         if lines:
             yield (
                 f"**{_escaped(entry.label)}**"
@@ -285,7 +285,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<$#&|~])", r"\\\1", words.one_line(text))
 
 
-def _aligned(lines: Sequence[Line]) -> str:
+def _aligned(lines: Sequence[Equation]) -> str:
     """Equations below one another, and the space of each left side."""
     rows = [(portable(one.left), portable(one.right), one.space) for one in lines]
     if len(rows) == 1:

@@ -32,14 +32,10 @@ COLUMNS = (
     Column("smallest to largest", drop=1), Column("update", right=True),
     Column("share", right=True, drop=4), Column("", shrink="end"),
 )  # fmt: skip
-LEFT, PLOT, ROW, TOP, CURVE = (
-    210,
-    640,
-    14,
-    28,
-    70,
-)  # points: of names, of columns, of a row, above, of the loss
-MOST_ROWS, NAME = 120, 34  # drawn, and letters of a name
+LEFT, PLOT = 210, 640  # points: of names, of columns
+ROW = 14
+TOP, CURVE = 28, 70  # above all, and of the loss
+MOST_ROWS, NAME_LETTERS = 120, 34  # drawn, and letters of a name
 
 
 def _sizes(flow: Flow, path: str) -> list[tuple[int, float]]:
@@ -115,7 +111,8 @@ def svg(flow: Flow, *, theme: str = "auto") -> str:
 
 class _HeatMap:
     def __init__(self, flow: Flow) -> None:
-        self.flow, self.scale, self.found = flow, _scale(flow), diagnose(flow)
+        self.flow, self.scale = flow, _scale(flow)
+        self.found = diagnose(flow)
         every = _paths(flow)
         named = {one.path for one in self.found}
         few = [p for p in every if p in named or flow.kinds.get(p) == "parameter"]
@@ -167,7 +164,7 @@ class _HeatMap:
             title = f"{path}: {', '.join(told) or f'no gradient, {why}'}"
             yield f"<g><title>{escape(words.one_line(title))}</title>"
             name = words.one_line(path)
-            name = name if len(name) <= NAME else "…" + name[1 - NAME :]
+            name = name if len(name) <= NAME_LETTERS else "…" + name[1 - NAME_LETTERS :]
             kind = "ink" if self.flow.kinds.get(path) == "parameter" else "muted"
             yield svg_text(LEFT - 8, y + 10, name, kind, END)
             readings = (moment.readings.get(path) for moment in moments)

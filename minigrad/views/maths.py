@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 __all__ = ["mathml", "plain", "portable"]
 
-TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d_]'*|\S")
-OPERATORS = {
+LATEX_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d_]'*|\S")
+OPERATOR_SIGNS = {
     "odot": "⊙", "oslash": "⊘", "top": "⊤", "circ": "∘", "partial": "∂", "sum": "∑", "prod": "∏",
     "lnot": "¬", "le": "≤", "ge": "≥", "lt": "<", "gt": ">", "ne": "≠", "in": "∈", "to": "→",
     "cdot": "·", "times": "×", "ldots": "…", "dots": "…", "pm": "±", "approx": "≈", "mid": "|",
@@ -32,7 +32,7 @@ GREEK = {
         strict=True,
     )
 }
-FUNCTIONS = "max min log exp tanh cosh sinh sin cos det arg ln".split()
+FUNCTION_NAMES = "max min log exp tanh cosh sinh sin cos det arg ln".split()
 SPACES = {",": ".17em", ";": ".28em", "quad": "1em", "qquad": "2em", " ": ".25em"}
 ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "overline": "¯"}
 ACCENTS_OF_TEXT = {"hat": "\u0302", "bar": "\u0304", "tilde": "\u0303", "overline": "\u0304"}
@@ -41,7 +41,7 @@ CLOSING = (")", "]", "}", r"\right", r"\}", "")
 TIGHT = ("open", "close", "prefix")
 
 
-class Node(NamedTuple):
+class Part(NamedTuple):
     """A part of a formula: how it binds, as MathML and as text."""
 
     kind: str  # atom, function, operator, open, close, prefix, space, comma, group
@@ -85,7 +85,7 @@ class _Reader:
     """Reads tokens from the left."""
 
     def __init__(self, tex: str) -> None:
-        self.tokens = [*TOKEN.findall(tex), ""]
+        self.tokens = [*LATEX_TOKEN.findall(tex), ""]
         self.source, self.at = tex, 0
 
     def next(self) -> str:
@@ -93,19 +93,19 @@ class _Reader:
         self.at += bool(token)
         return token
 
-    def row(self, ends: tuple[str, ...] = ("", "}")) -> list[Node]:
+    def row(self, ends: tuple[str, ...] = ("", "}")) -> list[Part]:
         """Nodes up to an end, which is left."""
-        found: list[Node] = []
+        found: list[Part] = []
         while (token := self.tokens[self.at]) not in ends:
             self.at += 1
             if token in "^_" and token:
-                base = found.pop() if found else Node("atom", "<mrow></mrow>", "")
+                base = found.pop() if found else Part("atom", "<mrow></mrow>", "")
                 found.append(self.scripted(base, token))
             elif (node := self.node(token)) is not None:
                 found.append(node)
         return found
 
-    def group(self) -> Node:
+    def group(self) -> Part:
         """What a command applies to: a group in braces, or one token."""
         token = self.next()
         if token == "{":
@@ -116,7 +116,7 @@ class _Reader:
             self.at -= 1
             self.tokens[self.at] = token[1:]
             token = token[0]
-        return self.node(token) or Node("atom", "<mrow></mrow>", "")
+        return self.node(token) or Part("atom", "<mrow></mrow>", "")
 
     def raw(self) -> str:
         """The text of a group, as it is."""
@@ -130,7 +130,7 @@ class _Reader:
             parts.append(token)
         return _spaced(self.source, parts[1:])
 
-    def scripted(self, base: Node, sign: str) -> Node:
+    def scripted(self, base: Part, sign: str) -> Part:
         first, second = {sign: self.group()}, self.tokens[self.at]
         if second in ("^", "_") and second != sign:
             self.at += 1
@@ -142,9 +142,9 @@ class _Reader:
         marks = "".join(mark.xml for mark in (below, above) if mark)
         text = base.text + (f"_{_atom(below)}" if below else "") + (_raised(above) if above else "")
         kind = base.kind if base.kind in ("function", "operator") else "atom"
-        return Node(kind, f"<{tag}>{base.xml}{marks}</{tag}>", text)
+        return Part(kind, f"<{tag}>{base.xml}{marks}</{tag}>", text)
 
-    def node(self, token: str) -> Node | None:
+    def node(self, token: str) -> Part | None:
         """What begins at a token; None for a command that only sets a style."""
         if token == "{":
             self.at -= 1
@@ -152,52 +152,52 @@ class _Reader:
         if token.startswith("\\"):
             return self.command(token[1:])
         if token[0] == "<" and token[1:]:
-            return Node("atom", f"<mi>{token[1:-1]}</mi>", token[1:-1])
+            return Part("atom", f"<mi>{token[1:-1]}</mi>", token[1:-1])
         if token[0].isdigit():
-            return Node("atom", f"<mn>{token}</mn>", token)
+            return Part("atom", f"<mn>{token}</mn>", token)
         if token[0].isalpha():
-            return Node("atom", f"<mi>{escape(token)}</mi>", token)
+            return Part("atom", f"<mi>{escape(token)}</mi>", token)
         if token in "([":
-            return Node("open", f"<mo>{token}</mo>", token)
+            return Part("open", f"<mo>{token}</mo>", token)
         if token in ")]":
-            return Node("close", f"<mo>{token}</mo>", token)
+            return Part("close", f"<mo>{token}</mo>", token)
         return _operator(token)
 
-    def command(self, name: str) -> Node | None:
+    def command(self, name: str) -> Part | None:
         if name in ("frac", "tfrac", "dfrac"):
             top, bottom = self.group(), self.group()
             xml = f"<mfrac>{top.xml}{bottom.xml}</mfrac>"
             if name == "tfrac":
                 xml = f'<mstyle displaystyle="false" scriptlevel="0">{xml}</mstyle>'
-            return Node("atom", xml, f"{_atom(top)}/{_atom(bottom)}")
+            return Part("atom", xml, f"{_atom(top)}/{_atom(bottom)}")
         if name == "sqrt":
             inner = self.group()
-            return Node("atom", f"<msqrt>{inner.xml}</msqrt>", f"√{_atom(inner)}")
+            return Part("atom", f"<msqrt>{inner.xml}</msqrt>", f"√{_atom(inner)}")
         if name in ACCENTS:
             inner = self.group()
             xml = f'<mover>{inner.xml}<mo stretchy="false">{ACCENTS[name]}</mo></mover>'
-            return Node("atom", xml, inner.text + ACCENTS_OF_TEXT[name])
+            return Part("atom", xml, inner.text + ACCENTS_OF_TEXT[name])
         if name in ("mathrm", "mathbf", "mathit", "operatorname", "text"):
             said = self.raw()
             tag = "mtext" if name == "text" else "mi"
             kind = {"operatorname": "function", "text": "text"}.get(name, "atom")
             if name == "mathrm" and self.tokens[self.at] == "(":
                 kind = "function"
-            return Node(kind, f"<{tag}>{escape(said)}</{tag}>", said)
+            return Part(kind, f"<{tag}>{escape(said)}</{tag}>", said)
         if name in ("left", "right"):
             bracket = self.next()
             shown = {".": "", r"\{": "{", r"\}": "}", r"\lvert": "|", r"\rvert": "|"}.get(
                 bracket, bracket
             )
-            return Node("open" if name == "left" else "close", f"<mo>{escape(shown)}</mo>", shown)
-        if name in FUNCTIONS:
-            return Node("function", f"<mi>{name}</mi>", name)
+            return Part("open" if name == "left" else "close", f"<mo>{escape(shown)}</mo>", shown)
+        if name in FUNCTION_NAMES:
+            return Part("function", f"<mi>{name}</mi>", name)
         if name in GREEK:
-            return Node("atom", f"<mi>{GREEK[name]}</mi>", GREEK[name])
+            return Part("atom", f"<mi>{GREEK[name]}</mi>", GREEK[name])
         if name in SPACES:
-            return Node("space", f'<mspace width="{SPACES[name]}"></mspace>', " ")
-        if name in OPERATORS:
-            return _operator(OPERATORS[name])
+            return Part("space", f'<mspace width="{SPACES[name]}"></mspace>', " ")
+        if name in OPERATOR_SIGNS:
+            return _operator(OPERATOR_SIGNS[name])
         if len(name) == 1 and not name.isalpha():
             return _operator(name) if name != "!" else None
         return None if "style" in name or name in ("mathbin", "mathrel", "limits") else _word(name)
@@ -214,25 +214,25 @@ def _spaced(source: str, parts: list[str]) -> str:
     return re.sub(r"\\([_#$%&{}])", r"\1", text)
 
 
-def _word(name: str) -> Node:
-    return Node("atom", f"<mi>{escape(name)}</mi>", name)
+def _word(name: str) -> Part:
+    return Part("atom", f"<mi>{escape(name)}</mi>", name)
 
 
-def _operator(sign: str) -> Node:
+def _operator(sign: str) -> Part:
     shown = {"-": "−", "*": "∗"}.get(sign, sign)
     kind = {",": "comma", "∂": "prefix", "¬": "prefix", "⌊": "open", "⌋": "close", "⊤": "atom"}.get(
         shown, "operator"
     )
     tag = ' form="prefix"' if shown == "∂" else ""
-    return Node(kind, f"<mo{tag}>{escape(shown)}</mo>", "-" if shown == "−" else shown)
+    return Part(kind, f"<mo{tag}>{escape(shown)}</mo>", "-" if shown == "−" else shown)
 
 
-def _row(nodes: list[Node]) -> Node:
+def _row(nodes: list[Part]) -> Part:
     """Nodes beside one another: room between the factors of a product, and around operators."""
     if len(nodes) == 1:
         return nodes[0]
-    xml, text, before = "", "", Node("operator", "", "")
-    bars = 0
+    xml, text = "", ""
+    before, bars = Part("operator", "", ""), 0
     for node in nodes:
         bars += node.text == "|"
         tight = (
@@ -255,18 +255,18 @@ def _row(nodes: list[Node]) -> Node:
         xml += ('<mspace width=".2em"></mspace>' if factors else "") + node.xml
         text += ("" if tight or not text else " ") + node.text
         before = node._replace(kind="sign") if sign else node
-    return Node(
+    return Part(
         "atom" if len(nodes) == 1 else "row", f"<mrow>{xml}</mrow>", re.sub(" +", " ", text).strip()
     )
 
 
-def _atom(node: Node) -> str:
+def _atom(node: Part) -> str:
     """A part in brackets, unless it is one word."""
     bare = re.fullmatch(r"[\w∂√.'ᵀ\u0302\u0304]+|√?\([^()]*\)", node.text)
     return node.text if bare else f"({node.text})"
 
 
-def _raised(node: Node) -> str:
+def _raised(node: Part) -> str:
     if node.text == "⊤":
         return "ᵀ"
     if re.fullmatch(r"[-+]?\d+|\(\d+\)", node.text):

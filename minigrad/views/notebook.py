@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SIDE = 6  # entries of a tensor along each axis
-STYLE = "padding:1px 7px;text-align:right;font-family:monospace"
+CELL_STYLE = "padding:1px 7px;text-align:right;font-family:monospace"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _rows(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return (
             "<tr>"
             + "".join(
-                f"<{tag} style='{STYLE}'>{escape(words.one_line(str(c), 400))}</{tag}>"
+                f"<{tag} style='{CELL_STYLE}'>{escape(words.one_line(str(c), 400))}</{tag}>"
                 for c in cells
             )
             + "</tr>"

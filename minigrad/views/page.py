@@ -26,7 +26,7 @@ from . import words
 from .attention import figures, pooled
 from .maths import mathml
 from .picture import Dot, asset, render, titled
-from .plan import Box, Plan, plan
+from .plan import Box, PicturePlan, plan
 from .theme import BINS, LIGHT, Scale, css
 
 __all__ = ["content", "frame", "html_of", "write"]
@@ -37,7 +37,7 @@ MOST_VALUES = 20_000  # that a browser steps through
 CELLS = 600_000  # of all arrays together, 4 bytes each
 STEPS = ((64, 48), (64, 12), (32, 6), (16, 3), (8, 1))  # sides and matrices, from the finest on
 SIDES = (64, 32, 16, 8)  # of attention, which keeps its heads
-LARGE = 1 << 17  # entries, from which on an array is sampled and not pooled
+SAMPLED_FROM = 1 << 17  # entries, from which on an array is sampled and not pooled
 SCRIPTS = ("dom", "record", "heat", "graph", "panel", "attention", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
 
@@ -267,12 +267,12 @@ class _Page:
 
     def pictures(self) -> list[Json]:
         """One picture of the whole, and one of each scope that is closed in another."""
-        pending, plans = [""], dict[str, Plan]()
+        pending, plans = [""], dict[str, PicturePlan]()
         for root in pending:
             try:
                 plans[root] = plan(self.record, root=root)
             except ArgumentError:  # too much for a picture: its steps are in the panel
-                plans[root] = Plan(
+                plans[root] = PicturePlan(
                     self.record, self.record.folded, [], [], "too many boxes for a picture"
                 )
             pending += [
@@ -288,7 +288,7 @@ class _Page:
             self._picture(root, one, _themed(titled(svg, dot))) for (root, one), svg, dot in pairs
         ]
 
-    def _picture(self, root: str, one: Plan, svg: str) -> Json:
+    def _picture(self, root: str, one: PicturePlan, svg: str) -> Json:
         numbers = {id(edge): number for number, edge in enumerate(self.record.edges)}
 
         def entries(box: Box) -> list[int]:
@@ -370,7 +370,7 @@ def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = Non
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
     kept = array.reshape(prod(shape[:-2]), rows, columns)[:most]
     pool = [-(-n // side) or 1 for n in (rows, columns)]
-    large = array.size > LARGE
+    large = array.size > SAMPLED_FROM
     cells = kept[:, :: pool[0], :: pool[1]] if large else pooled(kept, *pool)
     cells = cells.astype(np.float64)
     finite = np.abs(cells[np.isfinite(cells)])

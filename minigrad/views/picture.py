@@ -27,7 +27,7 @@ from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 from ..record.record import Record
 from ..saving import write
 from . import words
-from .plan import Box, Line, Plan, alarms, notes, plan, title_of
+from .plan import Box, Connection, PicturePlan, alarms, notes, plan, title_of
 from .theme import DARK, LIGHT, THEMES, Scale, Theme, ink_on
 
 __all__ = ["Dot", "asset", "dot_of", "draw", "render", "svg_of", "titled"]
@@ -40,7 +40,7 @@ INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be 
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
 FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 SENTENCE = 84  # characters in a line above the picture
-NAME, SMALL = 11, 9  # sizes of type
+NAME_SIZE, SMALL = 11, 9  # sizes of type
 MANY_LINES = 120  # from which on they are straight
 STRIP = 48  # cells of a row of colours
 # of a box by its kind; the text says the kind too, so that colour is never its only sign
@@ -52,9 +52,10 @@ class Dot:
     """DOT text, and the titles and the description that its SVG gets."""
 
     def __init__(
-        self, plan: Plan, *, title: str = "", theme: Theme = LIGHT, head: bool = True
+        self, plan: PicturePlan, *, title: str = "", theme: Theme = LIGHT, head: bool = True
     ) -> None:
-        self.plan, self.theme, self.record = plan, theme, plan.record
+        self.plan, self.theme = plan, theme
+        self.record = plan.record
         self.scale = Scale.around(self.record.gradient_range)
         self.titles: dict[str, str] = {}
         self.name = title or "Computation graph"
@@ -83,7 +84,7 @@ class Dot:
         """Title, main sentence, verdicts, and a legend of three lines at most."""
         t, rows = self.theme, [_text(words.one_line(title, 90), self.theme.ink, 14, bold=True)]
         for line in textwrap.wrap(words.headline(self.record), SENTENCE):
-            rows.append(_text(line, t.ink, NAME, bold=True))
+            rows.append(_text(line, t.ink, NAME_SIZE, bold=True))
         for line in textwrap.wrap("; ".join(self.record.notes), SENTENCE):
             rows.append(self._small(line))
         for said, ok in words.verdicts(self.record.checks):
@@ -162,7 +163,8 @@ class Dot:
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
-        fold, record, t = self.plan.fold, self.record, self.theme
+        fold, record = self.plan.fold, self.record
+        t = self.theme
         lead = max(i for i in record.forward if scope in fold.numbers(i) and fold.leader(i) == i)
         sizes = [record.entries[i].gradient_rms for i in fold.twins(lead)]
         if not any(sizes):
@@ -246,11 +248,11 @@ class Dot:
 
     # ------------------------------------------------------------------ lines
 
-    def _gains(self, line: Line) -> str:
+    def _gains(self, line: Connection) -> str:
         found = [edge.gain for edge in line.edges if words.changes(edge) and edge.gain is not None]
         return f"×{words.ranged(found)}" if found else ""
 
-    def _line(self, line: Line, id: str) -> str:
+    def _line(self, line: Connection, id: str) -> str:
         """A use of a value, and beside it the gradient that it sent back."""
         t, sent = self.theme, line.sent
         look: dict[str, object] = {"id": id, "class": "gradient" if sent else "forward"}
@@ -306,7 +308,7 @@ def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
     return f'<FONT COLOR="{colour}" POINT-SIZE="{size}">{body}</FONT>'
 
 
-def _name(said: str, colour: str, size: int = NAME) -> str:
+def _name(said: str, colour: str, size: int = NAME_SIZE) -> str:
     """A name, and room after it, since browsers draw bold letters wider than Graphviz reckons."""
     return _text(said, colour, size, bold=True) + _text("\u00a0" * (len(said) // 6), colour, size)
 

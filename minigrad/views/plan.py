@@ -17,7 +17,7 @@ from ..record.fold import Fold
 from ..record.record import Edge, Entry, Record
 from . import words
 
-__all__ = ["Box", "Line", "Plan", "Told", "alarms", "notes", "plan", "title_of"]
+__all__ = ["Box", "Connection", "PicturePlan", "Told", "alarms", "notes", "plan", "title_of"]
 
 READABLE = (
     26  # boxes of a picture that is read where it opens; where there are more, scopes are closed
@@ -96,7 +96,7 @@ class Box:
 
 
 @dataclass(eq=False)
-class Line:
+class Connection:
     """What one box gives another: one use of a value, or several."""
 
     source: Box
@@ -112,13 +112,13 @@ class Line:
 
 
 @dataclass(eq=False)
-class Plan:
+class PicturePlan:
     """What is drawn of a record."""
 
     record: Record
     fold: Fold
     boxes: list[Box]
-    lines: list[Line]
+    lines: list[Connection]
     note: str = ""  # if scopes were closed to keep it readable
 
 
@@ -130,7 +130,7 @@ def plan(
     fold: bool = True,
     root: str = "",
     most: int = READABLE,
-) -> Plan:
+) -> PicturePlan:
     """Choose the boxes and lines to draw.
 
     Args: root: the path of the one scope that is shown.  most: boxes; of more, scopes are closed.
@@ -157,7 +157,7 @@ def plan(
             f"draw: {len(made.boxes):,} boxes are more than the {MOST_BOXES:,} of a picture: "
             "draw less with depth= or focus=, or trace a shorter part of the run"
         )
-    return Plan(record, folded, made.boxes, made.lines, note)
+    return PicturePlan(record, folded, made.boxes, made.lines, note)
 
 
 def _parts(scope: str) -> list[str]:
@@ -184,7 +184,8 @@ class _Planned:
     """Boxes in the order of the record, and the lines between them."""
 
     def __init__(self, record: Record, fold: Fold, shown: set[str], depth: int | None) -> None:
-        self.record, self.fold, self.depth = record, fold, depth
+        self.record, self.fold = record, fold
+        self.depth = depth
         inside = {entry.id for entry in record.entries if fold.place[entry.id] in shown}
         near = set[int]()
         for edge in record.edges:
@@ -213,9 +214,9 @@ class _Planned:
         kind, scope = (kind, scope) if inside else ("outside", "")
         return f"/{lead.id}", Box(f"n{lead.id}", kind, words.label(lead), scope, [])
 
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[Connection]:
         """Uses of values; those that folding makes one, or a closed scope takes, are one line."""
-        found: dict[Hashable, Line] = {}
+        found: dict[Hashable, Connection] = {}
         for link in self.fold.links:
             first = link.edges[0]
             source, target = self.of.get(first.source), self.of.get(first.target)
@@ -230,19 +231,19 @@ class _Planned:
                 said = "to each"
             closed = source.kind == "scope" or target.kind == "scope"
             key = (source, target, said) if closed else len(found)
-            line = found.setdefault(key, Line(source, target, [], said, link.step))
+            line = found.setdefault(key, Connection(source, target, [], said, link.step))
             line.edges.extend(link.edges)
         return [*found.values()]
 
-    def _hold(self, lines: Iterable[Line]) -> set[Box]:
+    def _hold(self, lines: Iterable[Connection]) -> set[Box]:
         """Put what one op alone takes inside that op's box, but for what the model is given."""
-        uses: dict[Box, list[Line]] = {}
-        takes: dict[Box, list[Line]] = {}
+        uses: dict[Box, list[Connection]] = {}
+        takes: dict[Box, list[Connection]] = {}
         for line in lines:
             uses.setdefault(line.source, []).append(line)
             takes.setdefault(line.target, []).append(line)
 
-        def fits(line: Line) -> bool:
+        def fits(line: Connection) -> bool:
             inner = ("parameter", "buffer", "constant", "leaf")
             return (
                 line.source.kind in inner and line.target.kind in ("op", "loss") and not line.said
@@ -291,7 +292,7 @@ def notes(box: Box) -> list[str]:
     return [line for said in found[:2] for line in textwrap.wrap(words.one_line(said), NOTE)]
 
 
-def title_of(plan: Plan, box: Box) -> str:
+def title_of(plan: PicturePlan, box: Box) -> str:
     """All that is known of a box, in one sentence."""
     entry, told = box.one, box.told
     size = f"gradient rms {told.text}" if told.size else f"gradient: {told.text}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minigrad.playing.run import Source
+from minigrad.playing.run import LossFunction
 from minigrad.playing.server import PlayServer
 from minigrad.playing.session import PlaySession
 from tests.playing.functions import WORDS, small
@@ -10,7 +10,7 @@ from tests.playing.functions import WORDS, small
 
 @pytest.fixture
 def live(open_page):
-    server = PlayServer(PlaySession(Source(lambda: small, "small", [WORDS], name="small")))
+    server = PlayServer(PlaySession(LossFunction(lambda: small, "small", [WORDS], name="small")))
     yield open_page(server.address, offline=False)
     server.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
-from minigrad.playing.run import Source, run_loss
+from minigrad.playing.run import LossFunction, run_loss
 from minigrad.playing.server import PlayServer
 from minigrad.playing.session import PlaySession
 from tests.compare import assert_same
@@ -18,7 +18,7 @@ from tests.playing.functions import LAYER, WORDS, small
 
 @pytest.fixture
 def session():
-    return PlaySession(Source(lambda: small, "small", [WORDS], name="small"))
+    return PlaySession(LossFunction(lambda: small, "small", [WORDS], name="small"))
 
 
 def named(record, name):
@@ -143,7 +143,7 @@ def test_a_run_leaves_no_edit_in_the_next(session):
 
 
 def test_only_who_knows_the_address_gets_an_answer():
-    server = PlayServer(PlaySession(Source(lambda: small, "small", name="small")))
+    server = PlayServer(PlaySession(LossFunction(lambda: small, "small", name="small")))
     base = server.address.rsplit("/", 2)[0]
     try:
         assert b"play-bar" in urlopen(server.address).read()
