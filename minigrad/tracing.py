@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .engine.context import observe
 from .engine.errors import DTypeError, GradientError
 from .engine.tensor import Tensor
-from .record.record import Checks, Entry, Record
-from .record.recorder import Recorder, record_of
+from .record.record import Checks, Entry, Record, Recorder, record_of
 
 if TYPE_CHECKING:
     from .views.attention import Attentions

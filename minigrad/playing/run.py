@@ -19,8 +19,7 @@ from ..engine.context import observe
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
-from ..record.record import Entry, Record
-from ..record.recorder import Recorder
+from ..record.record import Entry, Record, Recorder
 
 __all__ = ["Edit", "LossFunction", "Run", "run_loss"]
 

@@ -1,5 +1,5 @@
 """What the numbers of a record mean: states of gradients, the way of the loss, zeros in theory,
-attention.
+attention; and the checks: gradients beside steps derived by hand, rules beside numeric derivatives.
 
 Sizes are norms. An op changes the gradient that reaches it by a gain: the norm of what it sends to
 an input over the norm of what came. The product of the gains along a path is its reach. Three edges
@@ -15,18 +15,30 @@ ends at an op whose result does not move, the gradient is zero because of those 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from inspect import signature
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from ..check import kernel_of
+from ..check import VAGUE, check_rules, compare, kernel_of
 from ..engine.errors import ShapeError
-from ..engine.op import EXPLAINED, registry
-from .checks import arguments, by_hand, call_by_name
-from .data import Array, AttentionWeights, Check, Edge, Entry, RecordData, Way, rms
+from ..engine.op import EXPLAINED, call_by_name, registry
+from .data import (
+    Array,
+    AttentionWeights,
+    Check,
+    Checks,
+    Edge,
+    Entry,
+    Expectation,
+    RecordData,
+    Way,
+    rms,
+)
+from .fold import is_within
 
-__all__ = ["add_checks", "analyze", "attentions", "saturation"]
+__all__ = ["add_checks", "analyze", "attentions", "by_derivative", "saturation"]
 
 EXTREME = 1e4  # a gradient so much smaller than the loss's vanishes, a larger one explodes
 FIRST_LAYERS = 0.75  # of the longest way to the loss: from there on are the first layers
@@ -34,6 +46,7 @@ STILL = 1e3  # rounding units: a result that moves by no more does not move
 MOST_RERUNS = 64  # ops that are run again for one value
 MOST_SHARE = 0.9  # of |∂L/∂S|, from which on the loss depends on one query
 MASKED_SCORE = -1e8  # a score at or below it was masked
+FOUND = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
 ENTRIES_PER_UNIT = 16  # with fewer, a unit that is 0 in all of them may be so by chance
 
 
@@ -273,6 +286,114 @@ def _move(record: RecordData, entry: Entry, moves: dict[int, Array]) -> Array | 
             return np.nan_to_num(kernel_of(op, [*entry.settings.values()])(moved) - entry.value)
     except EXPLAINED:
         return None
+
+
+# ---------------------------------------------------------------- checks, by hand
+
+
+def by_hand(record: RecordData) -> Checks:
+    """Hold the calls of layers that a backward ran through against the steps that they named."""
+    found = Checks(steps=len(record.backward))
+    for call, expected in enumerate(record.expectations):
+        out = expected.symbols.get("out")
+        ran = out is not None and record.entries[out].gradient is not None
+        if isinstance(expected.steps, str):
+            found.uncovered += [expected.steps] * ran
+        elif ran:
+            found.results += _compared(record, expected, call)
+        else:
+            found.skipped.append(expected.scope or "a layer")
+    return found
+
+
+def _compared(record: RecordData, call: Expectation, number: int) -> Iterator[Check]:
+    """Steps beside what the run has for each symbol.
+
+    A difference is relative to the largest entry; where that is rounding, to the step's largest
+    gradient; where all of these are exactly zero, to the largest of all steps.
+    """
+    assert not isinstance(call.steps, str)
+    known = {**call.plain, "grad_output": record.entries[call.symbols["out"]].gradient}
+    given = {name: known[name] for name in signature(call.steps).parameters if name in known}
+    steps = [*call.steps(**given)]
+    sizes = [
+        max((float(np.abs(g).max(initial=0.0)) for g in s.gradients.values()), default=0.0)
+        for s in steps
+    ]
+    for step, size in zip(steps, sizes, strict=True):
+        for symbol, formula in step.gradients.items():
+            measured, facts = _within(record, call, symbol), dict[str, Any]()
+            if measured is None:
+                facts = {"ok": None, "why": "the run has no such gradient"}
+            else:
+                gap = compare(measured, formula, size or max(sizes))
+                facts = {name: getattr(gap, name) for name in FOUND}
+                if gap.tolerance >= VAGUE:
+                    facts = {"ok": None, "why": "in a dtype too coarse to tell"}
+            yield Check(
+                "by hand",
+                call.symbols.get(symbol),
+                **facts,
+                symbol=symbol,
+                scope=call.scope,
+                path=f"{call.scope}/{symbol}" if call.scope else symbol,
+                call=number,
+                number=step.number,
+                title=step.title,
+                forward=step.forward,
+                formula=step.formulas[symbol],
+                shape=formula.shape,
+                rms=rms(formula),
+                symbols=call.symbols,
+            )
+
+
+def _within(record: RecordData, call: Expectation, symbol: str) -> Array | None:
+    """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
+    total, known = None, call.symbols.get(symbol)
+    for edge in record.uses(known) if known is not None else ():
+        inside = call.first <= edge.target < call.last
+        scope = record.entries[edge.target].scope
+        if inside and edge.contribution is not None and is_within(scope, call.scope):
+            total = edge.contribution if total is None else total + edge.contribution
+    return total
+
+
+# ---------------------------------------------------------------- checks, by derivative
+
+
+def by_derivative(record: RecordData) -> list[Check]:
+    """Hold each backward step of the record against a numeric derivative of its op's kernel.
+
+    A direction depends on the number of the step alone, so one program has one record.
+    """
+    return [_checked(record, record.entries[i]) for i in record.backward]
+
+
+def _checked(record: RecordData, entry: Entry) -> Check:
+    inputs, g = arguments(record, entry), entry.gradient
+    names = [*inputs]
+    parts = {edge.input: edge.contribution for edge in record.into(entry)}
+    sent = {i: c for i, name in enumerate(names) if (c := parts.get(name)) is not None}
+    facts: dict[str, Any] = {"scope": entry.scope, "path": entry.path, "op": entry.op}
+    facts["why"] = "" if sent else "its rules sent nothing"
+    if g is not None and sent:
+        settings = [*entry.settings.values()]
+        found = check_rules(registry[entry.op], [*inputs.values()], settings, g, sent, entry.id)
+        facts |= {"why": found.why, "symbol": found.where, "method": found.method}
+        if not found.why:
+            facts |= {name: getattr(found, name) for name in FOUND}
+    return Check("by derivative", entry.id, **facts)
+
+
+def arguments(record: RecordData, entry: Entry) -> dict[str, Any]:
+    """The inputs of an op as they were when it ran, by name and in their order."""
+    op = registry[entry.op]
+    inputs = {edge.input: record.entries[edge.source].value for edge in record.into(entry)}
+    inputs |= entry.numbers
+    for name in op.settings:
+        inputs.pop(name, None)
+    return {name: inputs[name] for name in map(op.input_name, range(len(inputs)))}
 
 
 # ---------------------------------------------------------------- saturation, attention

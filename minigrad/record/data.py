@@ -21,7 +21,6 @@ __all__ = [
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 CHUNK = 1 << 15  # entries that are measured at a time, so that they stay in the processor's cache
-BY_HAND, BY_DERIVATIVE = "by hand", "by derivative"  # kinds of checks
 
 
 class Facts(NamedTuple):
@@ -256,13 +255,11 @@ class Check:
 
     Attributes:
         kind: "by hand", a gradient of a layer beside a step derived by hand; or "by derivative",
-        the
-            rules of an op beside a numeric derivative of its kernel.
+            the rules of an op beside a numeric derivative of its kernel.
         entry: whose gradient it is, or whose op's rules.
         ok: None where nothing was measured, and `why` says why.
         difference: relative, where they differ most.  measured, expected: there, what the run has
-        and
-            what it must be.  index: of that entry.
+            and what it must be.  index: of that entry.
         symbol: of the step; or the input whose rule differs most.  method: of the derivative.
         call, number, title: of the layer's call and of the step.
         forward, formula: LaTeX of the step's equation and of the gradient.
@@ -271,7 +268,7 @@ class Check:
 
     kind: str
     entry: int | None
-    ok: bool | None
+    ok: bool | None = None
     difference: float | None = None
     tolerance: float = 0.0
     measured: float | None = None

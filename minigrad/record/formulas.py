@@ -80,15 +80,10 @@ def _declare(record: RecordData, entry: Entry) -> None:
     for edge in record.into(entry):
         source = record.entries[edge.source]
         forms[edge.input] = Shaped(source.shape, np.dtype(source.dtype))
-    count = (
-        max(
-            [int(n.removeprefix(op.inputs[0])) + 1 for n in forms if n not in op.settings],
-            default=0,
-        )
-        if op.variadic
-        else 0
-    )
-    names = [f"{op.inputs[0]}{i}" for i in range(count)] if op.variadic else op.inputs
+    last = len(op.inputs) - 1
+    if op.variadic:
+        last = max(int(n.removeprefix(op.inputs[0])) for n in forms if n not in op.settings)
+    names = [op.input_name(i) for i in range(last + 1)]
     out = Shaped(entry.shape, np.dtype(entry.dtype))
     entry.says = first_sentence(op.kernel)
     if not all(name in forms for name in names):  # of a graph without a run

@@ -110,7 +110,8 @@ def heads(A: Array) -> list[Head | None] | None:
     free = np.asarray(A.any(axis=-1))
     if A.min() < 0 or not free.any() or np.abs(A.sum(axis=-1)[free] - 1).max() > 1e-2:
         return None
-    spread, few, places = entropy(A), sparsity(A), _places(*A.shape[-2:])
+    spread, few = entropy(A), sparsity(A)
+    places = _places(*A.shape[-2:])
 
     def head(h: int) -> Head:
         weights = A[:, h].sum(axis=0).ravel()

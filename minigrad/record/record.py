@@ -1,23 +1,34 @@
 """Record: a forward pass and the last backward as plain data, which is all that views read.
 
-A `Recorder` fills it while ops run. `analyze` then finds, once, what the numbers mean: states,
-checks by hand, the way of the loss; `finish` writes the formulas too.
+A `Recorder` fills it while ops run, and holds the run's own objects only while it is open.
+`analyze` then finds, once, what the numbers mean: states, checks by hand, the way of the loss;
+`finish` writes the formulas too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
-from .analysis import add_checks, analyze, attentions
+import numpy as np
+
+from ..engine.context import Context, current
+from ..engine.node import order
+from ..engine.observer import Observer
+from ..engine.tensor import Tensor, is_marked_parameter
+from .analysis import add_checks, analyze, attentions, by_derivative
 from .data import (
-    BY_DERIVATIVE,
+    Array,
     AttentionWeights,
     Check,
     Checks,
     Edge,
     Entry,
+    Expectation,
     Facts,
     RecordData,
     Way,
@@ -29,10 +40,16 @@ from .data import (
 from .fold import Fold, folded
 from .formulas import write_formulas
 
+if TYPE_CHECKING:
+    from ..engine.node import Node
+    from ..engine.op import Op
+
 __all__ = [
-    "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Facts", "Record", "Way", "measure",
-    "rms", "show",
+    "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Facts", "Record", "Recorder", "Way",
+    "measure", "record_of", "rms", "show",
 ]  # fmt: skip
+
+dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
 
 
 @dataclass(repr=False)
@@ -82,9 +99,7 @@ class Record(RecordData):
     def check(self, ops: bool = False) -> Checks:
         """The checks by hand; with `ops`, also each backward step beside a numeric derivative."""
         self.analyze()
-        if ops and not self.checks.of(BY_DERIVATIVE):
-            from .checks import by_derivative
-
+        if ops and not self.checks.of("by derivative"):
             add_checks(self, by_derivative(self))
         return self.checks
 
@@ -145,3 +160,294 @@ class Record(RecordData):
             "way": way,
             "checks": checks,
         }
+
+
+# ---------------------------------------------------------------- recording
+
+
+class Recorder(Observer):
+    """Fills `record`. Every op that runs while it observes is in it, and the last backward."""
+
+    def __init__(self, record: Record | None = None) -> None:
+        self.record = Record() if record is None else record
+        self._ids: dict[int, int] = {}  # of a Node, a leaf, or a plain array: its entry
+        self._held: list[Any] = []  # these, so that no id comes again
+        self._given: set[int] = set()  # ids of memory that leaves lie in, which may be written to
+        self._inputs: set[int] = set()  # ids of tensors that layers were called with
+        self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
+        self._entered: Counter[Any] = Counter()
+        self._saved: set[int] = set()  # ids of memory that ops saved
+        self._drawn: tuple[Any, ...] = ()  # settings with generators, as they were before
+        self._adds = False  # whether the backward that runs adds to `.grad`
+        self._expected: Counter[str] = Counter()  # by scope, where its last call ended
+
+    # ------------------------------------------------------------------ forward
+
+    def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
+        """Copy a generator before it draws, so that the op can run again."""
+        drawing = any([isinstance(x, np.random.Generator) for x in settings])
+        self._drawn = deepcopy(settings) if drawing else ()
+
+    def made(
+        self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
+    ) -> None:
+        context = current()
+        sources: dict[str, int] = {}
+        numbers: dict[str, Any] = {}
+        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
+        for name, x in zip(names, inputs, strict=True):
+            if x.__class__ is Tensor or x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context)
+            else:
+                numbers[name] = x
+        for name, x in zip(op.settings, settings, strict=True):
+            if x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context)
+        node, out = result.node, result._data
+        needs = node is not None
+        why = "no input requires a gradient" if context.recording else "not recorded"
+        entry = self._entry(
+            node if needs else result,
+            self._unshared(out),
+            context,
+            kind="op",
+            op=op.name,
+            settings=dict(zip(op.settings, self._drawn or settings, strict=True)),
+            numbers=numbers,
+            needs=needs,
+            why="" if needs else why,
+        )
+        self._ids[id(out)] = entry.id
+        self.record.forward.append(entry.id)
+        self.record.add_edges(sources, entry.id)
+        if node is not None:
+            entry.made_at = node.place
+            self._note_saved(entry, node)
+
+    def _unshared(self, out: Array) -> Array:
+        """A copy of what lies in the memory of a leaf, which may be written to."""
+        if out.base is None or id(_memory(out)) not in self._given:
+            return out
+        self._held.append(out)
+        return out.copy("K")
+
+    def _entry(self, owner: Any, value: Array, context: Context, **facts: Any) -> Entry:
+        """A new entry, made for a Node, a Tensor without one, or an array."""
+        entry = Entry(
+            len(self.record.entries),
+            scope=context.scope,
+            calls=self._calls_within(context),
+            shape=value.shape,
+            dtype=dtype_name(value.dtype),
+            value=value,
+            **facts,
+        )
+        self.record.entries.append(entry)
+        self.keep(owner, entry)
+        return entry
+
+    def keep(self, owner: Any, entry: Entry) -> None:
+        self._ids[id(owner)] = entry.id
+        self._held.append(owner)
+
+    def source(self, x: Any, context: Context) -> int:
+        """The entry of an input: known, or made on its first use."""
+        is_tensor = x.__class__ is Tensor
+        owner = x.node if is_tensor and x.node is not None else x
+        known = self._ids.get(id(owner))
+        if known is not None and (is_tensor or self._is_unchanged(x, known)):
+            return known
+        array = x._data if is_tensor else x
+        origin = self._origin(array)
+        if owner is not x:  # made before the record was opened
+            facts = {"kind": "input", "needs": True, "name": owner.name or ""}
+            facts["made_at"] = owner.place
+        elif is_tensor and (x.requires_grad or origin is None):
+            kind = "input" if id(x) in self._inputs or not x.requires_grad else "leaf"
+            kind = "parameter" if is_marked_parameter(x) else kind
+            why = "" if x.requires_grad else "frozen"
+            facts = {"kind": kind, "needs": x.requires_grad, "name": x.name or "", "why": why}
+        else:
+            facts = {"kind": "constant", "why": "constant", "copy_of": origin}
+        self._given.add(id(_memory(array)))
+        self._held.append(_memory(array))
+        entry = self._entry(owner, array.copy("K"), context, **facts)  # it may be written to later
+        if is_tensor:
+            self.keep(array, entry)
+        return entry.id
+
+    def _is_unchanged(self, array: Array, known: int) -> bool:
+        """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
+        entry = self.record.entries[known]
+        if entry.value is array or entry.value is None or entry.kind != "constant":
+            return True  # others are written to by assign_ alone
+        return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
+
+    def _origin(self, array: Array) -> int | None:
+        """The entry of which an array is a detached copy."""
+        for one in (array, array.base):
+            if id(one) in self._ids and getattr(one, "shape", None) == array.shape:
+                return self._ids[id(one)]
+        return None
+
+    def _calls_within(self, context: Context) -> tuple[int, ...]:
+        """The number of the call of each scope; every `with` of a scope has its own context."""
+        known = self._contexts.get(id(context))
+        if known is not None:
+            return known[1]
+        found: tuple[int, ...] = ()
+        outer = context.outer
+        if outer is not None and context.scope:
+            found = self._calls_within(outer)
+            if context.scope != outer.scope:
+                inner = context.scope.count("/") + 1
+                within = found, context.scope
+                found = (*(*found, *[0] * inner)[: inner - 1], self._entered[within])
+                self._entered[within] += 1
+        self._contexts[id(context)] = context, found
+        return found
+
+    def _note_saved(self, entry: Entry, node: Node) -> None:
+        """Count the bytes that an op saved, and no op before it."""
+        for x in node.saved or ():
+            if isinstance(x, np.ndarray) and id(memory := _memory(x)) not in self._saved:
+                self._saved.add(id(memory))
+                self._held.append(memory)
+                entry.saved_bytes += x.nbytes
+
+    # ------------------------------------------------------------------ backward
+
+    def _begin_backward(self, root: int | None, adds: bool) -> None:
+        """Forget what an earlier backward brought."""
+        record, self._adds = self.record, adds
+        for entry in record.entries:
+            if entry.gradient is not None:
+                entry.gradient = entry._gradient_facts = None
+                record.earlier.add(entry.id)
+        for edge in record.edges:
+            edge.contribution = edge._facts = None
+        record.backward, record.more_in_grad = [], []
+        record.roots = [] if root is None else [root]
+        record.backwards += 1
+
+    def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
+        known = self._ids.get(id(node))
+        if known is None:
+            return
+        entry = self.record.entries[known]
+        entry.gradient = _plain(gradient)
+        if entry.op:
+            self.record.backward.append(known)
+        given = dict(zip(node.plan.names, parts, strict=True))
+        for edge in self.record.into(known):
+            part = given.get(edge.input)
+            edge.contribution = None if part is None else _plain(part)
+
+    def arrived(self, leaf: Tensor, gradient: Any) -> None:
+        known = self._ids.get(id(leaf))
+        if known is not None:
+            self.record.entries[known].gradient = _plain(gradient)
+            if self._adds and leaf.grad is not None and np.any(leaf.grad):
+                self.record.more_in_grad.append(known)
+
+    # ------------------------------------------------------------------ what is said
+
+    def said(self, kind: str, **facts: Any) -> None:
+        heard = getattr(self, f"_said_{kind}", None)
+        if heard is not None:
+            heard(**facts)
+
+    def _said_backward(self, output: Tensor, seed: Any, retain: bool) -> None:
+        self._begin_backward(self.find(output), adds=True)
+
+    def _said_grad(self, output: Tensor, seed: Any, wanted: Any, retain: bool) -> None:
+        self._begin_backward(self.find(output), adds=False)
+
+    def _said_input(self, tensor: Tensor) -> None:
+        self._inputs.add(id(tensor))
+        self._held.append(tensor)
+        known = self._ids.get(id(tensor))
+        if known is not None and self.record.entries[known].kind == "leaf":
+            self.record.entries[known].kind = "input"
+
+    def _said_write(self, tensor: Tensor, array: Any) -> None:
+        """What uses the tensor from here on uses another leaf."""
+        self._ids.pop(id(tensor), None)
+        self._ids.pop(id(tensor._data), None)
+
+    def _said_updated(self, owner: Any, again: Any, result: Any) -> None:
+        for parameter in getattr(owner, "parameters", ()):
+            self._said_write(parameter, None)
+
+    def _said_expect(self, steps: Any, symbols: dict[str, Any]) -> None:
+        """A layer says which derived steps its call must equal."""
+        scope, record = current().scope, self.record
+        first = self._expected[scope]
+        self._expected[scope] = len(record.entries)
+        known = {e.name: e.id for e in record.entries[first:] if e.name and e.scope == scope}
+        plain: dict[str, Any] = {}
+        for symbol, x in symbols.items():
+            found = known.get(x) if isinstance(x, str) else self.find(x)
+            if found is None:
+                plain[symbol] = getattr(x, "_data", x)
+            else:
+                known[symbol] = found
+                plain[symbol] = record.entries[found].value
+        first = known.pop("first", first)
+        record.expectations.append(
+            Expectation(steps, known, plain, scope, first, len(record.entries))
+        )
+
+    def find(self, x: Any) -> int | None:
+        """The entry of a Tensor, or of a Node."""
+        owner = x.node if isinstance(x, Tensor) and x.node is not None else x
+        return self._ids.get(id(owner))
+
+    def named(self, tensor: Tensor) -> None:
+        known = self.find(tensor)
+        if known is not None:
+            self.record.entries[known].name = tensor.name or ""
+
+
+def _plain(x: Any) -> Array:
+    return np.asarray(getattr(x, "_data", x))
+
+
+def _memory(array: Array) -> Any:
+    """The array that owns the memory of this one."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def record_of(output: Tensor) -> Record:
+    """The record of an existing graph, without values and gradients of what ops made."""
+    recorder, around = Recorder(), Context(True, "", ())
+    made = recorder.record
+    for node in reversed(order([output.node] if output.node is not None else [])):
+        around = Context(True, node.scope, ())
+        known = [recorder.find(edge) for edge in node.edges]
+        sources = [
+            recorder.source(edge, around) if found is None else found
+            for edge, found in zip(node.edges, known, strict=True)
+        ]
+        entry = Entry(
+            len(made.entries),
+            "op",
+            node.op.name,
+            node.name or "",
+            node.scope,
+            shape=node.shape,
+            dtype=dtype_name(node.dtype),
+            settings=dict(zip(node.op.settings, node.settings, strict=True)),
+            made_at=node.place,
+            needs=True,
+        )
+        made.entries.append(entry)
+        made.forward.append(entry.id)
+        recorder.keep(node, entry)
+        made.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
+    if not made.entries:
+        recorder.source(output, around)
+    made.entries[-1].value = output._data
+    return made

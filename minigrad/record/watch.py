@@ -23,7 +23,7 @@ from .analysis import saturation
 from .data import Array, rms
 from .flow import FlowRecord, Moment, Reading
 from .heads import heads
-from .recorder import Recorder
+from .record import Recorder
 
 if TYPE_CHECKING:
     from ..engine.node import Node

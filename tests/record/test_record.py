@@ -192,7 +192,7 @@ def test_numbers_that_json_has_not_are_text():
 
 
 def test_a_graph_without_a_run_has_formulas_and_no_gradients():
-    from minigrad.record.recorder import record_of
+    from minigrad.record.record import record_of
 
     x = leaf(2, 3, name="x")
     record = record_of(mg.sum(mg.tanh(x) * 2.0).named("loss")).finish()
