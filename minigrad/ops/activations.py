@@ -173,6 +173,7 @@ def _gelu_samples(rng: Rng) -> Calls:
     vjp_tex={"x": _gelu_vjp_tex},
     flops=lambda out, approximate: (8 if approximate == "none" else 9) * out.size,
     samples=_gelu_samples,
+    auxiliary=("cdf",),
     saturates=("units dead", _faded_units),
     analytic=False,
 )
@@ -189,15 +190,17 @@ def gelu(x, approximate="none"):
     """
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f'approximate must be "none" or "tanh", got {approximate!r}')
-    return x * (normal_cdf(x) if approximate == "none" else tanh_cdf(as_array(x)))
+    cdf = normal_cdf(x) if approximate == "none" else tanh_cdf(as_array(x))
+    return x * cdf, cdf
 
 
 @gelu.vjp("x")
-def _(g, x, approximate):
+def _(g, x, approximate, cdf):
     """The gradient is multiplied by that share plus the entry times the share's slope."""
+    if hasattr(g, "__apply__"):  # which is to be differentiated too
+        cdf = normal_cdf(x) if approximate == "none" else tanh_cdf(x)
     if approximate == "none":
-        return g * (normal_cdf(x) + x * normal_pdf(x))
-    cdf = tanh_cdf(x)
+        return g * (cdf + x * normal_pdf(x))
     u_slope = TANH_SCALE * (1 + 3 * TANH_CUBE * x * x)
     return g * (cdf + 2 * cdf * (1 - cdf) * x * u_slope)
 

@@ -1,15 +1,7 @@
 """Faster kernels and rules of ops, each equal to the op's own on every sample and on large arrays.
 
-They write into memory that is used again, go over rows while these stay in cache, leave sums to
-BLAS, and keep by-products so that backward need not compute them again.
+Each makes a step of training at least a twentieth faster at the sizes of `benchmarks.training`.
 """
 
 # ruff: noqa: F401
-from . import (
-    channel_norms,
-    convolution,
-    elementwise,
-    norms,
-    pooling,
-    recurrent,
-)
+from . import convolution, norms, pooling, recurrent
