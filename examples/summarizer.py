@@ -19,17 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from layers import (
-    Decoder,
-    Embedding,
-    Encoder,
-    Linear,
-    Module,
-    Rotary,
-    combined_mask,
-    create_causal_mask,
-    padding_mask,
-)
+from layers import Decoder, Embedding, Encoder, Linear, Module, Rotary, causal
 from minigrad.optim import Adam, clip_grad_norm, schedule
 
 NAMES = "Ada Emmy Sofia Maryam Hedy Grace Katherine Barbara Rosalind Marie Lise Dorothy".split()
@@ -74,7 +64,7 @@ def report(rng: np.random.Generator) -> tuple[list[str], list[int]]:
 
 class Batch(NamedTuple):
     text: np.ndarray  # (B, n) numbers of words, filled up with padding
-    lengths: np.ndarray  # (B,)
+    real: np.ndarray  # (B, n) True at a word, False at padding
     before: np.ndarray  # (B, 3) what was said before each word of the summary
     where: np.ndarray  # (B, 3) where each word of the summary stands
 
@@ -87,29 +77,26 @@ def batch(count: int, rng: np.random.Generator, n: int = LONGEST) -> Batch:
     where = np.array([where for _, where in reports])
     said = np.take_along_axis(text, where, axis=1)
     before = np.concatenate([np.full((count, 1), START), said[:, :-1]], axis=1)
-    return Batch(text, np.array([len(words) for words, _ in reports]), before, where)
+    return Batch(text, text != PAD, before, where)
 
 
 class Summarizer(Module):
     def __init__(self, rng: np.random.Generator, masking: str, d_model: int = 48) -> None:
         settings = {"rng": rng, "dtype": np.float32}
-        position = Rotary(d_model // HEADS)
+        position, rule = Rotary(d_model // HEADS), causal if masking == "causal" else None
         self.masking, self.d_model = masking, d_model
         self.embedding = Embedding(len(VOCABULARY), d_model, **settings)
-        self.encoder = Encoder(2, d_model, HEADS, 96, position=position, **settings)
+        self.encoder = Encoder(2, d_model, HEADS, 96, mask=rule, position=position, **settings)
         self.decoder = Decoder(1, d_model, HEADS, 96, position=position, **settings)
         self.query = Linear(d_model, d_model, **settings)
         self.key = Linear(d_model, d_model, **settings)
 
-    def forward(self, text: np.ndarray, lengths: np.ndarray, before: np.ndarray) -> mg.Tensor:
-        hidden = None if self.masking == "none" else padding_mask(lengths, text.shape[1])
-        mask = hidden
-        if self.masking == "causal":
-            mask = combined_mask(create_causal_mask(text.shape[1]), hidden)
+    def forward(self, text: np.ndarray, real: np.ndarray, before: np.ndarray) -> mg.Tensor:
+        mask = None if self.masking == "none" else real[:, None]  # (B, 1, n)
         context = self.encoder(self.embedding(text), mask)  # (B, n, d)
-        H = self.decoder(self.embedding(before), context, None, hidden)  # (B, 3, d)
+        H = self.decoder(self.embedding(before), context, None, mask)  # (B, 3, d)
         S = mg.scale(self.query(H) @ self.key(context).mT, 1 / sqrt(self.d_model))  # (B, 3, n)
-        return S if hidden is None else mg.mask_add(S, hidden)
+        return S if mask is None else mg.mask_add(S, mask)
 
 
 def train(masking: str, seed: int, steps: int) -> Summarizer:
@@ -119,9 +106,9 @@ def train(masking: str, seed: int, steps: int) -> Summarizer:
     decay = schedule.cosine(optimizer, steps=steps, warmup=steps // 10)
 
     @mg.compile
-    def step(text, lengths, before, where) -> mg.Tensor:
+    def step(text, real, before, where) -> mg.Tensor:
         optimizer.zero_grad()
-        loss = mg.cross_entropy(model(text, lengths, before), where)
+        loss = mg.cross_entropy(model(text, real, before), where)
         loss.backward()
         clip_grad_norm(model.parameters(), 1.0)
         optimizer.step()
@@ -137,7 +124,7 @@ def train(masking: str, seed: int, steps: int) -> Summarizer:
 def right(model: Summarizer, given: Batch) -> float:
     """The share of summaries without a mistake."""
     with mg.no_grad():
-        said = model(given.text, given.lengths, given.before).numpy().argmax(axis=-1)
+        said = model(given.text, given.real, given.before).numpy().argmax(axis=-1)
     return float((said == given.where).all(axis=1).mean())
 
 
@@ -146,7 +133,7 @@ def tested(model: Summarizer, count: int) -> list[float]:
     new = right(model, batch(count, np.random.default_rng(99)))
     padded = batch(count, np.random.default_rng(99), 4 * LONGEST)
     shares = [new, right(model, padded)]
-    filled = np.arange(4 * LONGEST) >= padded.lengths[:, None]  # (B, n)
+    filled = ~padded.real  # (B, n)
     for_each = [
         (block.attention.attention_weights * filled[:, None, None]).sum(axis=-1)  # (B, h, n)
         for block in model.encoder.blocks
@@ -160,7 +147,7 @@ def show(model: Summarizer) -> None:
     words, _ = report(np.random.default_rng(7))
     given = batch(1, np.random.default_rng(7))
     with mg.no_grad():
-        A = mg.softmax(model(given.text, given.lengths, given.before)).numpy()[0]  # (3, n)
+        A = mg.softmax(model(given.text, given.real, given.before)).numpy()[0]  # (3, n)
     said = [words[k] for k in A.argmax(axis=-1)]
     print(f"\n{' '.join(words)}\n→ {' '.join(said)}")
     for k, word in enumerate(words):

@@ -403,6 +403,18 @@ def test_views_of_arguments_are_taken_at_each_call_however_they_lie():
     assert (run.recordings, run.reasons) == (3, [])
 
 
+def test_an_axis_that_a_mask_gets_behind_another_one_is_no_turn_of_its_axes():
+    def make() -> Any:
+        w = leaf(2, 3, 4, 5)
+
+        def step(seen: Any) -> Any:
+            return mg.sum(mg.softmax(mg.mask_add(w, mg.expand_dims(seen[:, None], 1))) * w)
+
+        return world(step, given=lambda i: (data(i, 2, 5) > -1,))
+
+    assert same(make, 3).reasons == []
+
+
 # ---------------------------------------------------------------- what is refused
 
 w0, x0 = leaf(3), np.ones(3)

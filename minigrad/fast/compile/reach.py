@@ -189,7 +189,7 @@ class Reach:
             self._bind(title, x, "*{0}.__dict__.values()", lambda: dict(attributes))
             self.places[-1].versioned = hasattr(x, "version")
         own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
-        slots = [n for base in own for n in getattr(base, "__slots__", ()) if n[:2] != "__"]
+        slots = [n for base in own for n in vars(base).get("__slots__", ()) if n[:2] != "__"]
         if slots:
             code = ", ".join(f"getattr({{0}}, {n!r}, None)" for n in slots)
             self._bind(title, x, code, lambda: {n: getattr(x, n, None) for n in slots})

@@ -308,7 +308,7 @@ class Tape(Observer):
         back = [int(i) for i in np.argsort(order)]
         whole, pairs = x.transpose(order), [*zip(base.shape, base.strides, strict=True)]
         turned = [pairs.index(p) for p in zip(x.shape, x.strides, strict=True) if p in pairs]
-        if sorted(turned) == [*range(base.ndim)]:
+        if x.ndim == base.ndim and sorted(turned) == [*range(base.ndim)]:
             return self._method(value, x, "transpose", turned)
         if not (whole.flags.c_contiguous and base.flags.c_contiguous):
             return None
