@@ -46,6 +46,8 @@ def anomaly() -> Iterator[None]:
 class _Watch(Observer):
     """Looks at the result of every op, and at what every rule sends."""
 
+    shows_inputs = False  # what runs within is what runs without
+
     def made(self, op: Op, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
         given = dict(zip((*names, *op.settings), (*inputs, *settings), strict=True))
