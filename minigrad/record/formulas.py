@@ -347,16 +347,9 @@ def _positive(x: float) -> str:
         return r"\infty"
     if x == int(x) and x < 1e6:
         return str(int(x))
-    for tex, n, power in (
-        (r"\tfrac{{1}}{{{}}}", 1 / x, 1),
-        (r"\tfrac{{1}}{{\sqrt{{{}}}}}", x**-2, 2),
-    ):
-        if (
-            x < 1
-            and len(repr(x)) > 7
-            and 1 < round(n) < 1e5
-            and abs(x - round(n) ** (-1 / power)) < 4e-16
-        ):
+    roots = ((r"\tfrac{{1}}{{{}}}", 1 / x, 1), (r"\tfrac{{1}}{{\sqrt{{{}}}}}", 1 / x / x, 2))
+    for tex, n, power in roots if 1e-5 < x < 1 and len(repr(x)) > 7 else ():
+        if 1 < round(n) < 1e5 and abs(x - round(n) ** (-1 / power)) < 4e-16:
             return tex.format(round(n))
     short = f"{x:.6g}"
     digits, _, power_of_ten = short.partition("e")

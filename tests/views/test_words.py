@@ -85,3 +85,11 @@ def test_a_name_can_neither_break_a_line_nor_turn_it_around():
 )
 def test_a_range_of_sizes_runs_from_the_least_to_the_largest(sizes, said):
     assert words.ranged(sizes) == said
+
+
+def test_every_view_shows_a_run_whatever_its_numbers():
+    for size in (1e-200, 1e200, np.inf, np.nan):
+        x = mg.tensor(np.full(3, size), requires_grad=True, name="x")
+        with np.errstate(all="ignore"), mg.trace() as t:
+            mg.sum(x * size).named("loss").backward()
+        assert all(said_by_views(t).values())
