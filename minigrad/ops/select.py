@@ -92,7 +92,9 @@ class SparseGradient:
     __slots__ = ("dtype", "index", "shape", "values")
 
     def __init__(self, values: Any, index: Any, shape: tuple[int, ...]) -> None:
-        self.values, self.index, self.shape = values, index, shape
+        self.values = values
+        self.index = index
+        self.shape = shape
         self.dtype = values.dtype
 
     def onto(self, total: Any, in_place: bool = False) -> Any:

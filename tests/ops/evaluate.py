@@ -17,7 +17,6 @@ FACTOR = re.compile(
     r"([(\[|<A-Za-z\d]|\\[A-Za-z])"
 )
 ENTRYWISE = {
-    "log": np.log, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "arctan": np.arctan,
     "Phi": np.vectorize(lambda x: 0.5 * math.erfc(-x / math.sqrt(2)), otypes=[float]),
     "varphi": lambda x: np.exp(-x * x / 2) / math.sqrt(2 * math.pi),
     "sigma": lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)), 1) / (1 + np.exp(-np.abs(x))),
@@ -128,6 +127,8 @@ class Reader:
                 value = np.swapaxes(value, -1, -2)
             elif self.skip(r"\^(?=\{\\circ )"):
                 value = value ** self.argument(r"\{\\circ ")
+            elif found := self.skip(r"\^(\d)"):
+                value = value ** int(found[1])
             else:
                 return value
 
@@ -184,8 +185,6 @@ class Reader:
         if found := self.skip(r"(\\log )?\\operatorname\{([^}]*)\}(?:_\{([^}]*)\}|_(k))?\("):
             name = ("log " if found[1] else "") + found[2].replace(r"\,", " ")
             return self.functions[name](found[3] or found[4], *self.group(r"\)"))
-        if found := self.skip(r"\\(log|sin|cos|tanh|arctan|Phi|varphi|sigma(?=\())(?![a-z])(\^2)?"):
-            value = ENTRYWISE[found[1]](self.factor())
             return value**2 if found[2] else value
         found = self.skip(rf"((?:{SIGN})(?:_\{{?(?:t-1|t|0|T)\}}?)?)")
         assert found, f"{self.text[self.at :]!r} of {self.text!r}"
