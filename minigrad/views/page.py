@@ -151,7 +151,8 @@ class _Page:
         }
 
     def _bin(self, size: float) -> int | None:
-        return None if size == 0 else self.scale.bin(size)
+        known = None if size == 0 else self.scale.bin(size)
+        return known if isfinite(size) else BINS
 
     def use(self, edge: Any, number: int) -> Json:
         """What a use sent back: its size, its array, and both sides of its equation."""

@@ -27,7 +27,7 @@ const isKnown = (entry, at) => at === 0 || entry.knownAt <= at;
 
 const shapeOf = (entry) => entry.shape.join("×") || "scalar";
 const fullName = (entry) => (entry.scope ? `${entry.scope}/${entry.label}` : entry.label);
-const settingsOf = (entry) => Object.entries(entry.settings).map(([name, text]) => `${name} = ${text}`).join(", ");
+const settingsOf = (entry) => Object.entries(entry.settings).filter(([, text]) => given(text)).map(([name, text]) => `${name} = ${text}`).join(", ");
 
 // A formula: LaTeX that came with its MathML.
 function math(tex, kind = "") {
