@@ -185,6 +185,11 @@ class Reader:
         if found := self.skip(r"(\\log )?\\operatorname\{([^}]*)\}(?:_\{([^}]*)\}|_(k))?\("):
             name = ("log " if found[1] else "") + found[2].replace(r"\,", " ")
             return self.functions[name](found[3] or found[4], *self.group(r"\)"))
+        found = self.skip(
+            r"\\(?!(?:mu|sigma(?!\()|bar|hat|tilde|mathbf)(?![a-z]))([A-Za-z]+)(\^2)?"
+        )
+        if found:  # by NumPy's name
+            value = getattr(np, found[1], ENTRYWISE.get(found[1]))(self.factor())
             return value**2 if found[2] else value
         found = self.skip(rf"((?:{SIGN})(?:_\{{?(?:t-1|t|0|T)\}}?)?)")
         assert found, f"{self.text[self.at :]!r} of {self.text!r}"
