@@ -308,11 +308,12 @@ def _guess(calls: list[WatchedCall]) -> float | None:
 def size(array: Array) -> float:
     """Root of the mean square, of what no mask set to -inf; not finite where an entry is not."""
     flat = array.ravel(order="K")
-    if flat.dtype.kind == "f" and flat.dtype.itemsize > 2 and flat.size:
-        parts = (flat[i : i + SHORT] for i in range(0, flat.size, SHORT))
-        squares = sum([float(part.dot(part)) for part in parts])
+    n = flat.size
+    if n and flat.dtype.char in "fd":
+        parts = [flat] if n <= SHORT else [flat[i : i + SHORT] for i in range(0, n, SHORT)]
+        squares = sum([part.dot(part) for part in parts])
         if 1e-30 < squares < 1e30:
-            return sqrt(squares / flat.size)
+            return sqrt(squares / n)
         if not squares < np.inf:
             flat = flat[flat != -np.inf]
     return rms(flat)
