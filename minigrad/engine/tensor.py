@@ -21,7 +21,7 @@ from .context import current, say
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .node import FREED_BY_RECURSION, ON_DEMAND, FreedLater, Handle, Node, is_sixteenth
 from .op import EXPLAINED, NUMBERS, NUMERIC, Arguments, Array, Op, as_array
-from .writes import OURS, next_number, writes
+from .writes import OUR_PACKAGES, next_number, writes
 
 __all__ = [
     "Operand", "SameArray", "Tensor", "TensorOrArray", "clear_gradients", "expect_gradients",
@@ -342,7 +342,7 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         node.dtype = out.dtype
         node.needs = needs
         frame = _getframe(2)  # whoever called the op
-        while frame.f_globals.get("__package__") in OURS and frame.f_back is not None:
+        while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
             frame = frame.f_back
         node.scope = around.scope
         node.code = frame.f_code

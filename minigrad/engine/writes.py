@@ -20,10 +20,10 @@ import numpy as np
 from .errors import OverwrittenError
 from .op import Array
 
-__all__ = ["OURS", "Place", "caller", "next_number", "writes"]
+__all__ = ["OUR_PACKAGES", "Place", "caller", "next_number", "writes"]
 
 next_number = count().__next__
-OURS = {"minigrad"} | {
+OUR_PACKAGES = {"minigrad"} | {
     f"minigrad.{room}"
     for room in ("engine", "ops", "optim", "record", "fast", "fast.compile", "distributed")
 }  # frames of these packages are never where a user made something
@@ -59,7 +59,7 @@ def _lines(code: CodeType) -> list[int | None]:
 def caller() -> Place:
     """Where the engine was called from."""
     frame = sys._getframe(1)
-    while frame.f_globals.get("__package__") in OURS and frame.f_back is not None:
+    while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
         frame = frame.f_back
     return Place(frame.f_code, frame.f_lasti)
 
