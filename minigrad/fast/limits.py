@@ -41,11 +41,8 @@ class Limits:
     long_sum: int = 4  # the inner axis is shared if it is so many times longer than the others
 
     # attention in tiles
-    tiled_scores: int = 1 << 20  # method="auto" takes tiles from so many scores on
     one_tile_scores: int = 3 << 18  # up to here one tile takes them all, as fast as the exact form
     threaded_work: float = 1e8  # scores times (d_k + d_v + 64) from which threads pay: 5 ms
-    attention_threads: int = 4  # each may need a ∂K and a ∂V of its own
-    weights_bytes: int = 26 << 20  # weights kept for backward: recomputing all takes 1/5 longer
 
     # compiled steps
     large_bytes: int = 1 << 17  # arrays from so many bytes on are worth a buffer

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod, sqrt
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..engine.errors import ShapeError
-from ..engine.op import op
+from ..engine.errors import DTypeError, ShapeError
+from ..engine.op import Array, op
 from .masks import mask_add
 from .notation import Formula
 from .samples import Calls, Rng, of_shapes
 from .softmax import softmax
 
 __all__ = ["tiled_attention"]
+
+MaskRule: TypeAlias = Callable[[Any, Any], Any]  # which queries at i see which keys at j
 
 SCORES = 1 << 18  # so many are held at a time, if a block of one query has no more
 
@@ -55,6 +58,18 @@ def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | 
 def leading(*operands: Any) -> tuple[int, ...]:
     """The axes before the last two, as operands broadcast together; some may be None."""
     return np.broadcast_shapes(*(getattr(x, "shape", ())[:-2] for x in operands))
+
+
+def seen_by(rule: MaskRule, queries: slice, keys: slice) -> Array:
+    """What a rule says of these queries and keys: (queries, keys).
+
+    Raises: DTypeError if these are not booleans.
+    """
+    i, j = (np.arange(at.start, at.stop, at.step) for at in (queries, keys))
+    seen = np.asarray(rule(i[:, None], j))
+    if seen.dtype != np.bool_:
+        raise DTypeError(f"rule(i, j) must give booleans (True = may attend), got {seen.dtype}")
+    return np.broadcast_to(seen, (len(i), len(j)))
 
 
 def _flops(q: Any, k: Any, v: Any, mask: Any) -> int:
@@ -98,10 +113,12 @@ def tiled_attention(q, k, v, mask=None, rule=None):
         mask: boolean (True = may attend) or floats to add, broadcastable to (..., n, m); no
             gradient flows into it.
         rule: a mask as a function of positions, on top of the mask: rule(i, j) says of queries at i
-            (n, 1) and keys at j (m,), counted from 0, which see which.
+            (n, 1) and keys at j (m,), counted from 0, which see which, as booleans. It may be asked
+            of blocks, and once for many calls: it must always say the same of the same positions.
     Shapes: q (..., n, d_k), k (..., m, d_k), v (..., m, d_v) → (..., n, d_v); leading axes
         broadcast.
-    Raises: ShapeError where these do not fit; ArgumentError if the mask holds NaN or +inf.
+    Raises: ShapeError where these do not fit; ArgumentError if the mask holds NaN or +inf;
+        DTypeError if the rule gives no booleans.
     Source: Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135.
 
     >>> q = k = v = np.eye(3)
@@ -123,7 +140,7 @@ def weights_by_blocks(q, k, v, mask, rule):
         rows = slice(start, min(start + step, n))
         S = np.matmul(q[..., rows, :], k.mT) * (1 / sqrt(d_k))  # (..., rows, m)
         if rule is not None:
-            S = mask_add(S, np.asarray(rule(np.arange(n)[rows, None], np.arange(m))))
+            S = mask_add(S, seen_by(rule, rows, slice(0, m)))
         if mask is not None:
             each = np.ndim(mask) > 1 and np.shape(mask)[-2] > 1
             S = mask_add(S, np.asarray(mask)[..., rows, :] if each else mask)

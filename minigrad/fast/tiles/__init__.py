@@ -1,3 +1,3 @@
 """Attention in tiles. Importing it lets `tiled_attention` run so."""
 
-from . import attention as attention
+from . import kernels as kernels

@@ -1,209 +1,217 @@
-"""How tiled attention divides its work: which heads, queries and keys, in what order, by whom."""
+"""How attention in tiles divides its work: which keys a block of queries meets, and which heads go
+together.
+
+Keys of which no query of a block sees any are skipped. Whoever holds a mask may write to it, so
+each call reads it anew; what a rule says is remembered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import groupby, product
 from math import prod, sqrt
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ...engine.op import Array, DType
-from ...ops.attention import leading
+from ...ops.attention import MaskRule, leading, seen_by
 from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import one_threaded_blas, run
-from .mask_tiles import QUERY_ROWS, TILE_KEYS, MaskRule, Tile, TileGrid
 
-__all__ = [
-    "HeadGroup",
-    "Heads",
-    "TileSchedule",
-    "WorkTile",
-    "is_threaded",
-    "length",
-    "on_threads",
-    "within",
-]
+__all__ = ["Heads", "Schedule", "Tile", "threads_for", "tiles_of", "what_rule_hides"]
 
+BLOCK = 128  # queries that are worked on at a time; so many keys are skipped at a time
+TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills half of a core's cache
+KEPT_BLOCKS = 32  # of different content, for each rule; what it says of others is asked each time
 EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to d_k + d_v
 
-
-# an index: an entry for each leading axis, a slice for the last one or two
-Heads: TypeAlias = tuple[int | slice, ...]
-Result = TypeVar("Result")
+Heads: TypeAlias = tuple[slice, slice]  # of examples, and of their heads
+Hidden: TypeAlias = bool | Array | None  # all is hidden, nothing, what to add; None: read it
 
 
-class WorkTile(NamedTuple):
-    """A tile, for some heads, and where in the store its weights are kept, if they are."""
+class Tile(NamedTuple):
+    """Keys that a block of queries meets; and those of them of which a rule, or a mask, hides some.
 
-    tile: Tile
-    place: int | None
-
-
-class HeadGroup(NamedTuple):
-    """Some heads that are worked on together: for each block of their queries, the tiles.
-
-    In backward several threads may share a group: each has a ∂K and a ∂V of its own.
+    With the rule's stands what it adds to the scores, keys first, unless it must be asked.
     """
 
-    heads: Heads
-    query_blocks: list[tuple[slice, list[WorkTile]]]
-    share: int = 0
+    keys: slice
+    ruled: list[tuple[slice, Array | None]]
+    masked: list[slice]
 
 
-class TileSchedule:
-    """The operands over the same leading axes, as views, and the work on them in groups of heads.
-
-    Made by forward, which calls `plan`, and used by backward again.
+class Schedule:
+    """The operands over two leading axes, as views; the work on them by groups of heads and blocks
+    of queries. Forward makes it, and backward uses it again.
     """
 
-    def __init__(
-        self,
-        q: Array,
-        k: Array,
-        v: Array,
-        mask: ArrayLike | None,
-        rule: MaskRule | None,
-    ) -> None:
+    def __init__(self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -> None:
+        mask = None if mask is None else np.asarray(mask)
         self.dtype = np.result_type(q, k, v)
-        q, k, v = (_for_blas(x, self.dtype) for x in (q, k, v))
-        self.n, self.d_k = q.shape[-2:]
-        self.m, self.d_v = v.shape[-2:]
-        mask = None if mask is None else as_mask(mask)
         self.shape = leading(q, k, v, mask)
-        self.lead = self.shape or (1,)
-        self.q, self.k, self.v = (np.broadcast_to(x, self.lead + x.shape[-2:]) for x in (q, k, v))
-        extra = 0 if mask is None else len(self.lead) + 2 - mask.ndim
-        self.mask: Any = None if mask is None else mask.reshape((1,) * extra + mask.shape)
-        self.rule, self.scale = rule, self.dtype.type(1 / sqrt(self.d_k))
-        self.threads, self.stored = 1, 0
-        self.grids: dict[tuple[int, ...], TileGrid] = {}
-        self.groups: list[HeadGroup] = []
+        self.lead = prod(self.shape[:-1]), prod(self.shape[-1:])
+        self.q, self.k, self.v = (self.by_heads(_for_blas(x, self.dtype)) for x in (q, k, v))
+        self.n: int = q.shape[-2]
+        self.m: int = v.shape[-2]
+        self.d_v: int = v.shape[-1]
+        self.scale = self.dtype.type(1 / sqrt(q.shape[-1]))
+        self.rule = rule
+        self.mask = None if mask is None else self._of_four_axes(mask)
+        self.blocks = _slices(self.n)
+        self.groups: list[Heads] = []
+        self._tiles: dict[tuple[int, ...], list[Tile]] = {}
 
-    # ------------------------------------------------------------ dividing it
+    def by_heads(self, x: Array) -> Array:
+        """(..., rows, columns) with all leading axes, as two: a view where there can be one."""
+        return np.broadcast_to(x, self.shape + x.shape[-2:]).reshape(self.lead + x.shape[-2:])
 
-    def plan(self, threads: int, store_bytes: int) -> None:
-        """Read the masks, and make the groups: two for each thread, if there are as many heads.
+    def _of_four_axes(self, mask: Array) -> Array:
+        """A mask (B or 1, h or 1, n or 1, m), as a view if there can be one."""
+        check_mask(mask)
+        mask = mask.reshape((1,) * (max(len(self.shape), 2) + 2 - mask.ndim) + mask.shape)
+        mask = np.broadcast_to(mask, (*mask.shape[:-1], self.m))
+        if mask.ndim == 4:
+            return mask
+        alike = max(mask.shape[:-3]) == 1
+        mask = np.broadcast_to(mask, (mask.shape if alike else self.shape[:-1] + mask.shape[-3:]))
+        return mask.reshape(-1, *mask.shape[-3:])
 
-        store_bytes: how many bytes of weights may be kept; `stored` tells how many entries are.
-        """
-        self.threads = threads
-        masks = () if self.mask is None else self.mask.shape[:-2]
-        self.grids = {
-            index: TileGrid(self.n, self.m, self.mask_at(index), self.rule)
-            for index in np.ndindex(*masks)
-        }
-        if self.mask is not None:
-            first = self.mask[(0,) * (self.mask.ndim - 1)] if self.mask.size else 0
-            if np.all((first == 0) | (first == 1)):  # all of it may be, which is refused
-                check_mask(self.mask)
-            reads = [(grid, k) for grid in self.grids.values() for k in range(len(grid))]
-            run(lambda item, _: item[0].tiles(item[1]), reads, threads)
-        for heads in self._heads():
-            self.groups.append(HeadGroup(heads, self._query_blocks(heads, store_bytes)))
+    def plan(self, threads: int) -> None:
+        """Read the masks, and make the groups: two for each thread, if there are as many heads."""
+        hidden = what_rule_hides(self.rule, self.n, self.m)
+        masks = (1, 1) if self.mask is None else self.mask.shape[:2]
 
-    def _heads(self) -> Iterator[Heads]:
-        """Some heads at a time, of one mask: of one example, or all heads of several examples."""
-        entries = max(1, min(self.n, QUERY_ROWS) * min(self.m, TILE_KEYS))
-        several = QUERY_ROWS * TILE_KEYS // entries
-        if self.threads > 1:
-            several = min(several, prod(self.lead) // (2 * self.threads))
-        alike = (1,) * len(self.lead) if self.mask is None else self.mask.shape[:-2]
-        *outer, inner = self.lead
-        whole: tuple[slice, ...] = ()
-        if len(self.lead) > 1 and several > inner > 0 and alike[-2:] == (1, 1):
-            several, whole = several // inner, (slice(0, inner),)
-            *outer, inner = outer
-        step = max(1, several) if alike[len(outer)] == 1 else 1
-        for index in np.ndindex(*outer):
-            for first in range(0, inner, step):
-                yield (*index, slice(first, min(first + step, inner)), *whole)
+        def read(place: tuple[int, ...], _: object) -> None:
+            b, h, i = place
+            mask = None if self.mask is None else _rows(self.mask[b, h], self.blocks[i])
+            self._tiles[place] = tiles_of(hidden[i], mask, self.m)
 
-    def _query_blocks(self, heads: Heads, store_bytes: int) -> list[tuple[slice, list[WorkTile]]]:
-        """The tiles, with a place for the weights and maxima of each while the budget lasts."""
-        grid = self.grids[self.mask_index(heads)]
-        several = prod(length(place) for place in heads if isinstance(place, slice))
-        divided = []
-        for k in range(len(grid)):
-            tiles = []
-            for tile in grid.tiles(k):
-                size = several * (length(tile.keys) + 1) * length(tile.rows)
-                fits = (self.stored + size) * self.dtype.itemsize <= store_bytes
-                tiles.append(WorkTile(tile, self.stored if fits else None))
-                self.stored += size if fits else 0
-            divided.append((grid.rows(k), tiles))
-        return divided
+        run(read, product(*map(range, masks), range(len(self.blocks))), threads)
+        examples, heads = self.lead
+        size = min(self.n, BLOCK) * min(self.m, TILE_KEYS)
+        several = max(1, min(BLOCK * TILE_KEYS // size, examples * heads // (2 * threads)))
+        of_heads = min(several, heads) if masks[1] == 1 else 1
+        of_examples = several // heads if masks[0] == 1 and of_heads == heads else 1
+        self.groups = [*product(_slices(examples, of_examples), _slices(heads, of_heads))]
 
-    def mask_index(self, heads: Heads) -> tuple[int, ...]:
+    def mask_of(self, heads: Heads) -> tuple[int, int]:
         """Which mask some heads have."""
-        if self.mask is None:
-            return ()
-        places = [place.start if isinstance(place, slice) else place for place in heads]
-        return tuple(
-            0 if size == 1 else i for i, size in zip(places, self.mask.shape, strict=False)
-        )
+        sizes = (1, 1) if self.mask is None else self.mask.shape[:2]
+        b, h = (0 if size == 1 else at.start for at, size in zip(heads, sizes, strict=True))
+        return b, h
 
-    def mask_at(self, index: tuple[int, ...]) -> Any:
-        """One mask: (n or 1, m), or None."""
-        if self.mask is None:
-            return None
-        return np.broadcast_to(self.mask[index], (self.mask.shape[-2], self.m))
+    def tiles(self, heads: Heads, i: int) -> list[Tile]:
+        """The tiles of the i-th block of queries."""
+        return self._tiles[*self.mask_of(heads), i]
 
-    def shared_groups(self) -> list[HeadGroup]:
-        """The groups for backward; threads share the query blocks of each where it is more even."""
-        rounds = -(-len(self.groups) // self.threads)
-        uneven = rounds * self.threads > 1.1 * len(self.groups)
-        shares = self.threads if uneven else 1
-        turns = [*range(shares), *reversed(range(shares))]  # 0 1 1 0 0 1: long and short for both
-        return [
-            HeadGroup(
-                heads,
-                [block for i, block in enumerate(blocks) if turns[i % len(turns)] == share],
-                share,
-            )
-            for heads, blocks, _ in self.groups
-            for share in range(shares)
-        ]
+    def added(self, heads: Heads, rows: slice, tile: Tile) -> Iterator[tuple[slice, Array]]:
+        """What rule and mask add to the scores of some keys of a tile: (keys, queries)."""
+        for keys, block in tile.ruled:
+            if block is None:
+                assert self.rule is not None
+                block = _to_add(seen_by(self.rule, rows, keys), self.dtype).T
+            yield keys, block
+        for keys in tile.masked:
+            assert self.mask is not None
+            yield keys, _to_add(_rows(self.mask[self.mask_of(heads)], rows)[:, keys], self.dtype).T
 
 
-def within(part: slice, whole: slice) -> slice:
-    """The part, counted from where the whole begins."""
-    return slice(part.start - whole.start, part.stop - whole.start)
-
-
-def on_threads(schedule: TileSchedule, work: Callable[[int], Result]) -> Result:
-    """Do the work on as many threads as BLAS has, if it is large, with BLAS on one meanwhile."""
-    if not is_threaded(schedule.q, schedule.k, schedule.v):
-        return work(1)
+@contextmanager
+def threads_for(schedule: Schedule) -> Iterator[int]:
+    """How many threads are worth it, at most two; BLAS is on one meanwhile, if more than one is."""
+    width = schedule.q.shape[-1] + schedule.d_v + EXP_WORK
+    if prod(schedule.lead) * schedule.n * schedule.m * width < LIMITS.threaded_work:
+        yield 1
+        return
     with one_threaded_blas as threads:
-        return work(min(threads, LIMITS.attention_threads))
+        yield min(threads, 2)
 
 
-def is_threaded(q: Array, k: Array, v: Array) -> bool:
-    """Whether the work on arrays of these shapes is worth several threads."""
-    heads = prod(np.broadcast_shapes(*(x.shape[:-2] for x in (q, k, v))))
-    (n, d_k), (m, d_v) = q.shape[-2:], v.shape[-2:]
-    return bool(heads * n * m * (d_k + d_v + EXP_WORK) >= LIMITS.threaded_work)
+# ---------------------------------------------------------------- what is hidden
 
 
-def as_mask(mask: ArrayLike) -> Array:
-    """A mask of two axes or more."""
-    mask = np.asarray(mask)
-    if mask.dtype.kind not in "bf":
-        check_mask(mask)  # raises
-    return mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
+def tiles_of(by_rule: Sequence[Hidden], mask: Array | None, m: int) -> list[Tile]:
+    """The tiles of a block of queries, by what a rule and a mask, (n or 1, m), hide of keys."""
+    blocks = _slices(m)
+    by_mask = [True] * len(blocks) if mask is None else _what_mask_shows(mask)
+    found = []
+    is_open = [a is not False and b is not False for a, b in zip(by_rule, by_mask, strict=True)]
+    for computed, some in groupby(range(len(blocks)), is_open.__getitem__):
+        together = [*some] if computed else []
+        for part in np.array_split(together, -(-len(together) * BLOCK // TILE_KEYS) or 1):
+            if len(part):
+                keys = slice(blocks[part[0]].start, blocks[part[-1]].stop)
+                ruled = [(blocks[j], by_rule[j]) for j in part if by_rule[j] is not True]
+                found.append(Tile(keys, ruled, [blocks[j] for j in part if by_mask[j] is None]))
+    return found
 
 
-def _for_blas(x: ArrayLike, dtype: DType) -> Array:
-    """The array, copied only where BLAS could not read it: rows or columns must be whole."""
+def _what_mask_shows(mask: Array) -> list[bool | None]:
+    """Of each block of keys: all (True), nothing (False), or some."""
+    starts = [keys.start for keys in _slices(mask.shape[-1])]
+    least, greatest = mask.min(axis=0), mask.max(axis=0)
+    nothing, everything = (False, True) if mask.dtype == np.bool_ else (-np.inf, 0)
+    least, greatest = np.minimum.reduceat(least, starts), np.maximum.reduceat(greatest, starts)
+    return [
+        True if low == high == everything else False if high == nothing else None
+        for low, high in zip(least, greatest, strict=True)
+    ]
+
+
+def what_rule_hides(rule: MaskRule | None, n: int, m: int) -> Sequence[Sequence[Hidden]]:
+    """For each block of queries and each of keys: False if no query sees any, True if all see all,
+    or what is added to the scores, keys first; None where there is too much of that to keep.
+
+    A rule is asked once for these sizes, as long as it says the same of some queries and keys.
+    """
+    if rule is None:
+        return [[True] * len(_slices(m))] * len(_slices(n))
+    some = np.packbits(seen_by(rule, slice(0, n, 16), slice(0, m, 17))).tobytes()
+    try:
+        return _asked(rule, n, m, some)
+    except TypeError:  # it cannot be hashed
+        return _asked.__wrapped__(rule, n, m, some)
+
+
+@lru_cache(8)
+def _asked(rule: MaskRule, n: int, m: int, _: bytes) -> Sequence[Sequence[Hidden]]:
+    kept: dict[Any, Array] = {}
+
+    def ask(rows: slice, keys: slice) -> Hidden:
+        seen = seen_by(rule, rows, keys)
+        if seen.all() or not seen.any():
+            return bool(seen.any())
+        content = seen.shape, seen.tobytes()
+        if content not in kept and len(kept) < KEPT_BLOCKS:
+            kept[content] = np.ascontiguousarray(_to_add(seen, np.dtype(np.float32)).T)
+        return kept.get(content)
+
+    return [[ask(rows, keys) for keys in _slices(m)] for rows in _slices(n)]
+
+
+def _to_add(mask: Array, dtype: DType) -> Array:
+    """A mask as what is added to the scores."""
+    return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == np.bool_ else mask
+
+
+# ---------------------------------------------------------------- operands
+
+
+def _rows(mask: Array, rows: slice) -> Array:
+    """Those of a mask (n or 1, m)."""
+    return mask[rows] if len(mask) > 1 else mask
+
+
+def _for_blas(x: Any, dtype: DType) -> Array:
+    """The array, copied unless BLAS reads its rows as they lie."""
     x = np.asarray(x, dtype)
-    (rows, columns), (high, wide) = x.shape[-2:], x.strides[-2:]
-    by_rows = wide == x.itemsize and high >= columns * x.itemsize and high % x.itemsize == 0
-    by_columns = high == x.itemsize and wide >= rows * x.itemsize and wide % x.itemsize == 0
-    return x if by_rows or by_columns else np.ascontiguousarray(x)
+    high, wide = x.strides[-2:]
+    return x if wide == x.itemsize and high >= wide * x.shape[-1] else np.ascontiguousarray(x)
 
 
-def length(part: slice) -> int:
-    return int(part.stop - part.start)
+def _slices(length: int, step: int = BLOCK) -> list[slice]:
+    return [slice(i, min(i + step, length)) for i in range(0, length, step)]
