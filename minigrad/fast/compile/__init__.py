@@ -102,7 +102,8 @@ class Compiled(Generic[P, R]):
             finally:
                 recording.end()
             result = recording.finish(result)
-            reason, remedy = recording.tape.reason, recording.tape.remedy
+            reason = recording.tape.reason
+            remedy = recording.tape.remedy
             if reason is None and before is not None:
                 reason, remedy = before.difference(recording)
             if reason is not None:
@@ -155,7 +156,7 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     binds anew what it reads (a hidden state, a counter, a KVCache). It then runs eagerly. So do
     calls within a trace, a watch or another observer.
 
-    Calls are recorded again from time to time, the second first, and must give the same lines.
+    NumpyCalls are recorded again from time to time, the second first, and must give the same lines.
 
     >>> import numpy as np, minigrad as mg
     >>> w = mg.tensor(np.ones(3), requires_grad=True, name="w")

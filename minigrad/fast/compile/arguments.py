@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.tensor import Tensor
-from .reach import PLAIN, frozen
+from .reach import PLAIN_KINDS, frozen
 
 __all__ = ["Watched", "Watching", "key_of", "leaves_of", "plain", "watch"]
 
@@ -41,7 +41,7 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
         elif kind is dict:
             key += (kind, *x)
             _add(x.values(), key, tensors)
-        elif isinstance(x, PLAIN):
+        elif isinstance(x, PLAIN_KINDS):
             key += (kind, x if x.__class__ is not slice else repr(x))
         elif isinstance(x, ndarray):
             key += (kind, x.shape, x.dtype.str)
@@ -68,7 +68,7 @@ VIEWS = {
     "atleast_1d", "atleast_2d", "broadcast_to", "diagonal", "expand_dims", "moveaxis",
     "permute_dims", "ravel", "reshape", "rollaxis", "squeeze", "swapaxes", "transpose",
 }  # fmt: skip
-NUMBERS = (
+GIVING_NUMBERS = (
     "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "argmax",
     "argmin", "argsort", "item", "nonzero", "searchsorted", "tobytes", "tolist", "__setitem__",
 )  # fmt: skip
@@ -161,7 +161,7 @@ def _noticing(name: str) -> Any:
     return method
 
 
-for _name in NUMBERS:
+for _name in GIVING_NUMBERS:
     setattr(Watched, _name, _noticing(_name))
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from .arguments import Watching, leaves_of
-from .reach import PLAIN, Reach, frozen
-from .source import Source
+from .reach import PLAIN_KINDS, Reach, frozen
+from .source import ProgramText
 from .tape import Refused, Returned, Tape
 
 __all__ = ["Program", "Recording"]
@@ -30,10 +30,11 @@ class Recording:
     def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
         self.step = step
         watching = Watching()
-        self.args, self.kwargs = watching.of(args), watching.of(kwargs)
+        self.args = watching.of(args)
+        self.kwargs = watching.of(kwargs)
         given = [*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")]
         objects = [
-            (path, x) for path, x in given if not isinstance(x, (*PLAIN, np.ndarray, Tensor))
+            (path, x) for path, x in given if not isinstance(x, (*PLAIN_KINDS, np.ndarray, Tensor))
         ]
         self.reach = Reach(step, objects)
         arrays = [(path, x) for path, x in given if isinstance(x, np.ndarray | Tensor)]
@@ -85,7 +86,9 @@ class Program:
         self._found: list[Any] = []
         self._state = self._guard(tape)
         self._forms = self._forms_of(self._all((), {}))
-        self.calls, self.check_at, self.time_at = 1, 2, 4
+        self.calls = 1
+        self.check_at = 2
+        self.time_at = 4
         self._extra = 0.0
         self._source = ""
         self._run: Callable[[Any, Any], Any] | None = None
@@ -149,11 +152,12 @@ class Program:
     def _write(self, recording: Recording) -> None:
         name = getattr(self.step, "__name__", "step")
         name = name if name.isidentifier() else "step"
-        source = Source(recording.tape, recording.result, name, _parameters(self.step))
+        source = ProgramText(recording.tape, recording.result, name, _parameters(self.step))
         space: dict[str, Any] = {}
         exec(compile(source.text, f"<compiled {name}>", "exec"), space)
         self._run = space["build"](**source.objects)
-        self._source, self.recording = source.text, None
+        self._source = source.text
+        self.recording = None
 
     def run(self, args: Any, kwargs: Any) -> Any:
         if self._run is None and self.recording is not None:
@@ -170,7 +174,8 @@ class Program:
 
     def checked(self, seconds: float) -> None:
         """It was recorded again, which took so long, and is the same."""
-        self._extra, self.time_at = seconds, self.calls + 2
+        self._extra = seconds
+        self.time_at = self.calls + 2
 
     def difference(self, other: Recording) -> tuple[str | None, str]:
         """How another recording differs, and what to do about it; None if it does not."""

@@ -18,23 +18,35 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 
-__all__ = ["PLAIN", "Place", "Reach", "frozen"]
+__all__ = ["PLAIN_KINDS", "Binding", "Reach", "frozen"]
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), slice, np.dtype, np.generic)
+PLAIN_KINDS = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    type(...),
+    slice,
+    np.dtype,
+    np.generic,
+)
 MANY = 1000  # a container with more entries counts as one object
 MISSING = object()
 
 
 def frozen(x: Any) -> Any:
     """What must be equal of a value for it to count as the same."""
-    if isinstance(x, PLAIN):
+    if isinstance(x, PLAIN_KINDS):
         return x.__class__, x if x == x else "nan"
     if x.__class__ is tuple:
         return (tuple, *map(frozen, x))
     return id(x)
 
 
-class Place:
+class Binding:
     """Where names are bound, and what they held when it was looked at last.
 
     Attributes:
@@ -47,7 +59,10 @@ class Place:
     __slots__ = ("_held", "_read", "code", "left_out", "owner", "title", "versioned")
 
     def __init__(self, title: str, owner: Any, code: str, read: Callable[[], dict[Any, Any]]):
-        self.title, self.owner, self.code, self._read = title, owner, code, read
+        self.title = title
+        self.owner = owner
+        self.code = code
+        self._read = read
         self.left_out: set[str] = set()
         self.versioned = False
         self.look()
@@ -68,7 +83,8 @@ class Place:
 
     def differing(self) -> list[str]:
         """The names that are bound to something else by now."""
-        old, new = self._held, {k: frozen(x) for k, x in self._read().items()}
+        old = self._held
+        new = {k: frozen(x) for k, x in self._read().items()}
         return [
             str(name)
             for name in old | new
@@ -80,7 +96,7 @@ class Reach:
     """All places that are found from a step and from objects among its arguments."""
 
     def __init__(self, step: Any, given: list[tuple[str, Any]]) -> None:
-        self.places: list[Place] = []
+        self.places: list[Binding] = []
         self.owners: dict[int, Tensor] = {}  # by id of the array that one holds
         self._names: dict[int, tuple[Any, str]] = {}
         self._seen: dict[int, Any] = {}
@@ -105,7 +121,7 @@ class Reach:
     # ------------------------------------------------------------------ the walk
 
     def _visit(self, title: str, x: Any) -> None:
-        if isinstance(x, (*PLAIN, type)) or id(x) in self._seen:
+        if isinstance(x, (*PLAIN_KINDS, type)) or id(x) in self._seen:
             return
         self._seen[id(x)] = x
         if isinstance(x, Tensor | np.ndarray):
@@ -132,7 +148,7 @@ class Reach:
 
     def _bind(self, title: str, owner: Any, code: str, read: Callable[[], dict[Any, Any]]) -> None:
         """Remember a place, and visit what it holds."""
-        self.places.append(Place(title, owner, code, read))
+        self.places.append(Binding(title, owner, code, read))
         self._visit_all(title, read())
 
     def _bind_some(self, title: str, owner: dict[str, Any], names: Any = None) -> None:
@@ -144,7 +160,7 @@ class Reach:
 
     def _visit_container(self, title: str, x: Any) -> None:
         if len(x) > MANY:
-            self.places.append(Place(title, x, "len({0})", lambda: {"length": len(x)}))
+            self.places.append(Binding(title, x, "len({0})", lambda: {"length": len(x)}))
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
         elif isinstance(x, dict):
@@ -153,11 +169,12 @@ class Reach:
             self._bind(title, x, "*{0}, len({0})", lambda: dict(enumerate(x)))
 
     def _visit_function(self, title: str, function: FunctionType) -> None:
-        if _is_library(function.__module__):
+        if title and _is_library(function.__module__):  # the step itself may be anybody's
             return
         used = _names_in(function.__code__)
         self._used |= used
-        names, cells = function.__code__.co_freevars, function.__closure__ or ()
+        names = function.__code__.co_freevars
+        cells = function.__closure__ or ()
         if cells:
             code = ", ".join(f"{{0}}[{i}].cell_contents" for i in range(len(cells)))
             self._bind("", cells, code, lambda: dict(zip(names, map(_content, cells), strict=True)))

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from ...engine.tensor import Tensor
-from .symbols import CHANGED_IN_PLACE, FUNCTIONS, Symbol, Template, taken_apart
-from .tape import Line, Returned, Tape, Value
+from .symbols import BY_INFIX, CHANGED_IN_PLACE, Symbol, Template, taken_apart
+from .tape import Returned, Tape, TapeLine, Value
 from .text import Names, fitted, grouped, stem, typed, window
 
-__all__ = ["Source"]
+__all__ = ["ProgramText"]
 
-LARGE = 1 << 14  # bytes from which an array is let go of before the step ends
+LET_GO_BYTES = 1 << 14  # bytes from which an array is let go of before the step ends
 SUFFIXES = {"T": "T", "swapaxes": "T", "transpose": "T", "maximum": "max", "add": "sum"}
 
 
@@ -50,12 +50,16 @@ class Variable:
     )
 
     def __init__(self, shape: Any, dtype: Any, hint: str, shows: Any = ()) -> None:
-        self.shape, self.dtype, self.hint, self.text = shape, dtype, hint, ""
+        self.shape = shape
+        self.dtype = dtype
+        self.hint = hint
+        self.text = ""
         self.bases: list[Variable] = list({id(b): b for v in shows for b in v.bases}.values()) or [
             self
         ]
         self.fresh = self.stays = False
-        self.last, self.uses = -1, 0
+        self.last = -1
+        self.uses = 0
         self.over: Variable | None = None  # in whose place it is written
 
     def is_alone(self) -> bool:
@@ -78,15 +82,20 @@ class Instruction:
         self, form: str, reads: Any = (), made: Any = (), kind: str = "effect", about: str = "",
         effect: bool = False, operator: str = "",
     ) -> None:  # fmt: skip
-        self.form, self.reads, self.made, self.kind = form, tuple(reads), list(made), kind
-        self.about, self.effect, self.operator = about, effect, operator
+        self.form = form
+        self.reads = tuple(reads)
+        self.made = list(made)
+        self.kind = kind
+        self.about = about
+        self.effect = effect
+        self.operator = operator
         self.inlined = False
 
     def variables(self) -> list[Variable]:
         return [*_variables(self.reads)]
 
 
-class Source:
+class ProgramText:
     """Python for the lines of a tape. `text` is the source, `objects` what it is handed."""
 
     def __init__(self, tape: Tape, result: Any, name: str, parameters: tuple[str, ...]) -> None:
@@ -154,14 +163,15 @@ class Source:
 
     # ------------------------------------------------------------------ lines to instructions
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: TapeLine) -> None:
         if line.kind in ("op", "rule", "add"):
             self._compute(line)
         elif line.kind == "view":
             self._view(line)
         elif line.kind == "grad":
             target, total, holds = line.given
-            name, kind = self._object(target), "add" if holds else "grad"
+            name = self._object(target)
+            kind = "add" if holds else "grad"
             form = f"{name}.grad = {name}.grad + {{}}" if holds else f"{name}.grad = {{}}"
             self._do(form, (self._variable(total),), (), kind, effect=True)
         elif line.kind == "clear":
@@ -180,8 +190,9 @@ class Source:
                 form += "._data" * (line.result == "tensor")
             self._do(form, (), made, effect=True)
 
-    def _view(self, line: Line) -> None:
-        source, value = self._variable(line.given[0]), line.made[0]
+    def _view(self, line: TapeLine) -> None:
+        source = self._variable(line.given[0])
+        value = line.made[0]
         assert value is not None
         if isinstance(line.function, str):  # a method of arrays
             inner = ", ".join(map(str, line.given[1:]))
@@ -209,7 +220,7 @@ class Source:
             base.stays = True
         self._do(f"{owner}[{name!r}] = {{}}", (variable,), effect=True)
 
-    def _compute(self, line: Line) -> None:
+    def _compute(self, line: TapeLine) -> None:
         """The calls of a kernel or rule, or the one call of it whole."""
         about = ": ".join(filter(None, (line.scope, line.op))) + ", back" * (line.kind == "rule")
         fit = None
@@ -225,7 +236,7 @@ class Source:
         else:
             self._instances(template, line, about)
 
-    def _instances(self, template: Template, line: Line, about: str) -> None:
+    def _instances(self, template: Template, line: TapeLine, about: str) -> None:
         """The template's calls, on this line's variables."""
         values = {v.number: v for v in _values(line.given)}.values()
         of = {
@@ -259,7 +270,7 @@ class Source:
             if symbol is not None and value is not None:
                 self._variables[value.number] = of[id(symbol)]
 
-    def _whole(self, line: Line, about: str, fit: Any) -> None:
+    def _whole(self, line: TapeLine, about: str, fit: Any) -> None:
         """The kernel or rule itself. What it gives may be, or show, what it was given."""
         name = line.op if line.kind == "op" else f"d_{line.op}"
         form = f"{self.names.bound(line.function, name)}({', '.join(['{}'] * len(line.given))})"
@@ -363,7 +374,8 @@ class Source:
     # ------------------------------------------------------------------ text
 
     def _write(self, name: str) -> str:
-        body, about = [], ""
+        body = []
+        about = ""
         self._name_all()
         self._expressions: dict[int, str] = {}
         for i, instruction in enumerate(self.instructions):
@@ -421,11 +433,12 @@ class Source:
         return [f"{left} = {self._expression(instruction)}"]
 
     def _in_place(self, instruction: Instruction, made: Variable, over: Variable) -> str:
-        reads, operator = [*map(self._text, instruction.reads)], instruction.operator
+        reads = [*map(self._text, instruction.reads)]
+        operator = instruction.operator
         if made.text == over.text and operator in CHANGED_IN_PLACE and instruction.reads[0] is over:
             return f"{made.text} {operator}= {reads[1]}"
         if operator or instruction.form == "-{}":
-            called = f"np.{FUNCTIONS.get(operator, 'negative')}({', '.join(reads)})"
+            called = f"np.{BY_INFIX.get(operator, 'negative')}({', '.join(reads)})"
         else:
             called = instruction.form.format(*reads)
         called = f"{called[:-1]}, out={over.text})"
@@ -440,7 +453,7 @@ class Source:
                 ends = base.fresh and not base.stays and base.last == i and variable is not over
                 size = prod(base.shape) * base.dtype.itemsize
                 names = {v.text for v in (base, variable) if id(v) not in self._expressions} - {""}
-                if ends and size >= LARGE:
+                if ends and size >= LET_GO_BYTES:
                     gone += [name for name in sorted(names) if name not in gone]
         return [f"del {', '.join(gone)}"] if gone else []
 

@@ -1,7 +1,7 @@
 """Kernels and rules taken apart: the NumPy calls that one makes, by giving it symbols for arrays.
 
 A Symbol knows a shape and a dtype and no entries. Whatever NumPy is asked to do with it is written
-down as a Call. A kernel that asks for entries (a branch on them, say) is called whole instead.
+down as a NumpyCall. A kernel that asks for entries (a branch on them, say) is called whole instead.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-__all__ = ["Call", "Literal", "Symbol", "Untraceable", "taken_apart"]
+__all__ = ["Literal", "NumpyCall", "Symbol", "Untraceable", "taken_apart"]
 
 
 class Untraceable(Exception):
     """A kernel does what symbols cannot follow."""
 
 
-class Call:
+class NumpyCall:
     """One NumPy call.
 
     Attributes:
@@ -36,11 +36,14 @@ class Call:
     def __init__(
         self, form: str, given: tuple[Any, ...], made: Symbol, kind: str, operator: str = ""
     ) -> None:
-        self.form, self.given, self.made = form, given, made
-        self.kind, self.operator = kind, operator
+        self.form = form
+        self.given = given
+        self.made = made
+        self.kind = kind
+        self.operator = operator
 
 
-class Calls(list[Call]):
+class NumpyCalls(list[NumpyCall]):
     """The calls of one kernel. Where it sets np.errstate, it is to be called whole."""
 
     def __init__(self) -> None:
@@ -53,10 +56,14 @@ class Symbol(NDArrayOperatorsMixin):
     __slots__ = ("calls", "dtype", "has_views", "is_gone", "is_input", "shape")
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: Any, calls: Calls, is_input: bool = False
+        self, shape: tuple[int, ...], dtype: Any, calls: NumpyCalls, is_input: bool = False
     ) -> None:
-        self.shape, self.dtype, self.calls = tuple(shape), np.dtype(dtype), calls
-        self.is_input, self.has_views, self.is_gone = is_input, False, False
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.calls = calls
+        self.is_input = is_input
+        self.has_views = False
+        self.is_gone = False
 
     ndim = property(lambda self: len(self.shape))
     size = property(lambda self: prod(self.shape))
@@ -207,7 +214,7 @@ def _indexed(part: Any) -> str:
     return "..." if part is ... else str(part)
 
 
-def _calls(given: Any) -> Calls:
+def _calls(given: Any) -> NumpyCalls:
     for x in given:
         if isinstance(x, Symbol):
             return x.calls
@@ -223,7 +230,7 @@ def _made(
     if any(isinstance(x, Symbol) and x.is_gone for x in given) or np.geterr() != calls.errors:
         raise Untraceable
     made = Symbol(shape, dtype, calls)
-    calls.append(Call(form, given, made, kind, operator))
+    calls.append(NumpyCall(form, given, made, kind, operator))
     return made
 
 
@@ -237,12 +244,12 @@ def _put(made: Symbol, target: Any) -> Symbol:
     return made
 
 
-OPERATORS = {
+INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**", "greater": ">",
     "less": "<", "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
     "floor_divide": "//", "remainder": "%", "bitwise_and": "&", "bitwise_or": "|",
 }  # fmt: skip
-FUNCTIONS = {operator: name for name, operator in OPERATORS.items()}
+BY_INFIX = {operator: name for name, operator in INFIX.items()}
 CHANGED_IN_PLACE = {"+", "-", "*", "/", "**", "&", "|"}  # by an operator of Python's
 
 
@@ -251,7 +258,7 @@ def _ufunc(ufunc: Any, given: tuple[Any, ...]) -> Any:
     dtypes = tuple([x.dtype if hasattr(x, "dtype") else type(x) for x in given])
     if ufunc.nout != 1 or ufunc.signature is not None:
         return _function(ufunc, given, {})
-    operator = OPERATORS.get(ufunc.__name__, "")
+    operator = INFIX.get(ufunc.__name__, "")
     if operator and len(given) == 2:
         form = f"{{}} {operator} {{}}"
     else:
@@ -323,6 +330,7 @@ def _product(a: Any, b: Any) -> Any:
     return _made("{} @ {}", (a, b), (*lead, a.shape[-2], b.shape[-1]), dtype, "fresh")
 
 
+FEW = 256  # entries up to which np.where takes less time than bits
 METHODS = {
     "reshape", "transpose", "swapaxes", "squeeze", "sum", "max", "min", "prod", "mean", "ravel",
     "copy", "astype", "amax", "amin", "dot",
@@ -347,6 +355,8 @@ def _function(function: Any, args: Any, kwargs: Any) -> Any:
         return getattr(args[0], name)(*args[1:], **kwargs)
     if name == "expand_dims":
         return args[0].reshape(np.expand_dims(dummy(args[0]), *args[1:], **kwargs).shape)
+    if name == "where" and len(args) == 3 and _are_masked(*args):
+        return _masked(*args[:2])
     if name == "broadcast_to" and isinstance(args[0], Symbol) and args[0].shape == args[1]:
         return args[0]
     if name == "result_type":
@@ -360,11 +370,29 @@ def _function(function: Any, args: Any, kwargs: Any) -> Any:
     if not isinstance(made, np.ndarray | np.generic):
         raise Untraceable
     inner = ["{}" for _ in args] + [f"{k}={{}}" for k in kwargs]
-    form, kind = f"np.{name}({', '.join(inner)})", "fresh"
+    form = f"np.{name}({', '.join(inner)})"
+    kind = "fresh"
     for x, one in zip(args, dummies, strict=True):
         if isinstance(x, Symbol) and np.may_share_memory(made, one):
-            x.has_views, kind = True, "view"
+            x.has_views = True
+            kind = "view"
     return _made(form, (*args, *kwargs.values()), made.shape, made.dtype, kind)
+
+
+BITS = {np.dtype(np.float32): np.dtype(np.int32), np.dtype(np.float64): np.dtype(np.int64)}
+
+
+def _are_masked(mask: Any, x: Any, other: Any) -> bool:
+    """Whether it is a float array where a mask holds, and 0 elsewhere."""
+    arrays = isinstance(mask, Symbol) and isinstance(x, Symbol) and mask.dtype == np.bool_
+    fits = arrays and x.dtype in BITS and mask.shape == x.shape and x.size > FEW
+    return fits and other.__class__ is int and other == 0
+
+
+def _masked(mask: Symbol, x: Symbol) -> Symbol:
+    """The bits times 1 or 0: np.where branches at each entry, which takes fifteen times as long."""
+    bits = _made("{}.view({})", (x, BITS[x.dtype]), x.shape, BITS[x.dtype], "view")
+    return _made("{}.view({})", (bits * mask, x.dtype), x.shape, x.dtype, "view")
 
 
 def _dummies(x: Any) -> Any:
@@ -381,8 +409,10 @@ class Template:
 
     __slots__ = ("calls", "inputs", "results")
 
-    def __init__(self, calls: Calls, inputs: list[Symbol], results: list[Any]) -> None:
-        self.calls, self.inputs, self.results = calls, inputs, results
+    def __init__(self, calls: NumpyCalls, inputs: list[Symbol], results: list[Any]) -> None:
+        self.calls = calls
+        self.inputs = inputs
+        self.results = results
 
 
 _TEMPLATES: dict[Any, Template | None] = {}
@@ -408,7 +438,7 @@ def taken_apart(function: Any, given: Any, forms: tuple[Any, ...], fit: Any) -> 
 
 
 def _trace(function: Any, given: Any, fit: Any) -> Template:
-    calls = Calls()
+    calls = NumpyCalls()
     inputs: dict[int, Symbol] = {}
 
     def symbol(x: Any) -> Any:

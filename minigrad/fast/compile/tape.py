@@ -24,9 +24,9 @@ from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
 from .arguments import Watched, plain, watch
-from .reach import PLAIN, Reach
+from .reach import PLAIN_KINDS, Reach
 
-__all__ = ["Line", "Refused", "Returned", "Tape", "Value"]
+__all__ = ["Refused", "Returned", "Tape", "TapeLine", "Value"]
 
 
 class Refused(Exception):
@@ -50,8 +50,12 @@ class Value:
     __slots__ = ("dtype", "key", "name", "number", "path", "shape", "thing")
 
     def __init__(self, number: int, array: Any, name: str, thing: Any = None, path: str = ""):
-        self.number, self.name, self.thing, self.path = number, name, thing, path
-        self.shape, self.dtype = array.shape, array.dtype
+        self.number = number
+        self.name = name
+        self.thing = thing
+        self.path = path
+        self.shape = array.shape
+        self.dtype = array.dtype
         self.key: Any = path or number
 
     def __repr__(self) -> str:
@@ -70,7 +74,7 @@ class Returned:
 
 
 @dataclass(slots=True)
-class Line:
+class TapeLine:
     """One thing that the run did.
 
     Attributes:
@@ -105,7 +109,7 @@ def _signed(x: Any) -> Any:
         return (x.__class__, *map(_signed, x))
     if x.__class__ is dict:
         return (dict, *[(k, _signed(v)) for k, v in x.items()])
-    if isinstance(x, PLAIN):
+    if isinstance(x, PLAIN_KINDS):
         return (x.__class__, repr(x))
     return x if x.__class__.__eq__ is not object.__eq__ and x.__class__.__hash__ else id(x)
 
@@ -134,7 +138,7 @@ class Tape(Observer):
 
     def __init__(self, given: Iterable[tuple[str, Any]], reach: Reach) -> None:
         self.reach = reach
-        self.lines: list[Line] = []
+        self.lines: list[TapeLine] = []
         self.reason: str | None = None
         self.remedy = ""
         self.leaves: dict[int, Tensor] = {}  # by id, those whose gradient or entries are used
@@ -202,8 +206,8 @@ class Tape(Observer):
         self._known[id(array)] = (lambda: array), value
         self._places[_lies(array)] = array, value
 
-    def _line(self, kind: str, function: Any, given: Any, made: Any = (), **about: Any) -> Line:
-        line = Line(kind, function, tuple(given), tuple(made), **about)
+    def _line(self, kind: str, function: Any, given: Any, made: Any = (), **about: Any) -> TapeLine:
+        line = TapeLine(kind, function, tuple(given), tuple(made), **about)
         self.lines.append(line)
         return line
 
@@ -306,7 +310,8 @@ class Tape(Observer):
             return None
         order = [*np.argsort([-s for s in x.strides], kind="stable")]
         back = [int(i) for i in np.argsort(order)]
-        whole, pairs = x.transpose(order), [*zip(base.shape, base.strides, strict=True)]
+        whole = x.transpose(order)
+        pairs = [*zip(base.shape, base.strides, strict=True)]
         turned = [pairs.index(p) for p in zip(x.shape, x.strides, strict=True) if p in pairs]
         if x.ndim == base.ndim and sorted(turned) == [*range(base.ndim)]:
             return self._method(value, x, "transpose", turned)
@@ -397,7 +402,7 @@ class Tape(Observer):
         out = known[1]["out"]
         g.name = f"d_{out.name}" if g.thing is None else g.name
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
-        joint: dict[Any, Line] = {}
+        joint: dict[Any, TapeLine] = {}
         for i, (name, rule, edge, part) in enumerate(
             zip(node.plan.names, node.plan.rules, node.edges, parts, strict=True)
         ):
@@ -645,7 +650,7 @@ class Tape(Observer):
             return Returned("array", self._of_array(x))
         if id(x) in self.results and self.results[id(x)][0] is x:
             return Returned("number", self.results[id(x)][1])
-        if isinstance(x, PLAIN):
+        if isinstance(x, PLAIN_KINDS):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
 
@@ -653,7 +658,7 @@ class Tape(Observer):
         """Note what layers keep as lines; refuse whatever else the step bound anew."""
         for place in self.reach.places:
             for name in place.differing():
-                if not KEPT.fullmatch(name) or not hasattr(place.owner, "__dict__"):
+                if not KEPT_NAMES.fullmatch(name) or not hasattr(place.owner, "__dict__"):
                     what = ".".join(filter(None, (place.title, name)))
                     raise Refused(
                         f"the step changes {what}, which a later call may read",
@@ -686,7 +691,7 @@ def _place() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-KEPT = re.compile("attention_weights|kept_.*")  # attributes of layers
+KEPT_NAMES = re.compile("attention_weights|kept_.*")  # attributes of layers
 
 
 def _a_layer_keeps() -> bool:

@@ -26,9 +26,11 @@ class Names:
         base = re.sub(r"\W", "_", hint).strip("_") or "t"
         if base[0].isdigit() or keyword.iskeyword(base):
             base = f"x{base}"
-        name, n = base, 2
+        name = base
+        n = 2
         while name in self._taken:
-            name, n = f"{base}_{n}", n + 1
+            name = f"{base}_{n}"
+            n = n + 1
         self._taken.add(name)
         return name
 
