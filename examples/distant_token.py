@@ -1,11 +1,10 @@
 """Three ways to reach a distant token: attention, a stack of convolutions, a recurrent network.
 
 Each maps n tokens of width d to n tokens, and is asked for the last one, y_n. Then it is counted in
-the graph of that run: how many ops lie on the shortest path from the first token to y_n, how many
-follow each other at least (no machine can run these at once), FLOPs and parameters. The gradient
-‖∂y_n/∂x_1‖ says how much of the first token arrives. That of attention falls as 1/n, that of a
-recurrent network by a factor with each token. That of convolutions is a bell around half of their
-reach, and token 1 lies at its edge.
+the graph of that run: how many ops lie on the shortest path from the first token to y_n, FLOPs and
+parameters. The gradient ‖∂y_n/∂x_1‖ says how much of the first token arrives. That of attention
+falls as 1/n, that of a recurrent network by a factor with each token. That of convolutions is a
+bell around half of their reach, and token 1 lies at its edge.
 
 FLOPs grow as n² d for attention, k n d² for each layer of convolutions, and n d² for a recurrent
 network. A stack of convolutions needs (n − 1) / (k − 1) layers before y_n sees x_1 at all; one
@@ -70,7 +69,6 @@ KINDS: dict[str, Callable[[int], Module]] = {
 
 class Row(NamedTuple):
     path: int  # ops between the first token and y_n, on the shortest way
-    depth: int  # ops that follow each other, on the longest way
     flops: int
     parameters: int
     gradient: float  # ‖∂y_n/∂x_1‖, Frobenius
@@ -84,28 +82,19 @@ def tokens_of(n: int) -> list[mg.Tensor]:
 def measured(model: Module, n: int) -> Row:
     tokens = tokens_of(n)
     with mg.trace() as t:
-        model(*tokens)
-    shortest, longest = ways(t)
+        y = model(*tokens)
     flops = sum(entry.flops or 0 for entry in t.entries)
     parameters = sum(p.size for p in model.parameters())
-    return Row(shortest, longest, flops, parameters, gradient(model, tokens))
+    return Row(path_length(y, tokens[0]), flops, parameters, gradient(model, tokens))
 
 
-def ways(t: mg.Trace) -> tuple[int, int]:
-    """Ops on the shortest way from x_1 to the last op, and on the longest from anywhere to it."""
-    shortest: dict[int, int] = {}
-    longest: dict[int, int] = {}
-    for entry in t.entries:  # in the order of making: inputs first
-        if not entry.op:
-            longest[entry.id] = 0
-            if entry.name == "x_1":
-                shortest[entry.id] = 0
-            continue
-        inputs = [edge.source for edge in t.record.into(entry)]
-        longest[entry.id] = 1 + max(longest[i] for i in inputs)
-        if reached := [shortest[i] for i in inputs if i in shortest]:
-            shortest[entry.id] = 1 + min(reached)
-    return shortest[entry.id], longest[entry.id]
+def path_length(y: mg.Tensor, x: mg.Tensor) -> int:
+    """Ops between x and y on the shortest way, found by going back from y step by step."""
+    reached, length = {id(y.node): y.node}, 0
+    while id(x) not in reached:
+        edges = [edge for node in reached.values() for edge in getattr(node, "edges", ())]
+        reached, length = {id(edge): edge for edge in edges}, length + 1
+    return length
 
 
 def gradient(model: Module, tokens: list[mg.Tensor]) -> float:
@@ -116,11 +105,11 @@ def gradient(model: Module, tokens: list[mg.Tensor]) -> float:
 
 def show(rows: dict[int, dict[str, Row]]) -> None:
     print(f"d = {D}; convolutions of {K} tokens, as many as it takes; nothing is trained\n")
-    print("                 n   path  in a row       FLOPs  parameters   gradient of token 1")
+    print("                 n   path       FLOPs  parameters   gradient of token 1")
     for name in KINDS:
         for n in LENGTHS:
             row = rows[n][name]
-            print(f"{name:14}{n:>4}{row.path:>7}{row.depth:>10}{row.flops:>12,}", end="")
+            print(f"{name:14}{n:>4}{row.path:>7}{row.flops:>12,}", end="")
             print(f"{row.parameters:>12,}{row.gradient:>22.1e}")
 
 
