@@ -8,7 +8,6 @@ Sections:
   table      a training step of attention and of a small GPT, as ratios to hand-best, the best
              NumPy we could write by hand, in one interleaved run
   ops        single ops beside PyTorch's: wall and CPU time, and memory
-  nodes      what a node costs, on chains of 1,000 ops on 4×4 arrays
 
 Training steps of whole models are a program of their own, `python -m benchmarks.training`.
 
@@ -22,16 +21,13 @@ load made half of its rounds a quarter slower.
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-from .cases import CHAINS, TABLE
+from .cases import TABLE
 from .contestants import everyone
 from .machine import describe, machine
 from .peers import Peer
-from .remote import ROOT, start
+from .remote import start
 from .rounds import BASE, Settings
 from .sections import SECTIONS, Options, say
 from .single_ops import OPS
@@ -42,8 +38,7 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     parsed = parser.parse_args(arguments)
-    root = Path(parsed.minigrad).resolve()
-    peers, cases = everyone(str(root)), [*TABLE, *CHAINS, *OPS]
+    peers, cases = everyone(), [*TABLE, *OPS]
     for what, names, known in (
         ("section", parsed.sections, SECTIONS),
         ("case", parsed.cases, cases),
@@ -51,33 +46,17 @@ def main(arguments: list[str] | None = None) -> int:
     ):
         if unknown := [name for name in names if name not in known]:
             parser.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
-    if not (root / "minigrad" / "__init__.py").is_file():
-        parser.error(f"--minigrad {parsed.minigrad}: no minigrad/ there")
-    if parsed.json and not Path(parsed.json).resolve().parent.is_dir():
-        parser.error(f"--json {parsed.json}: no such folder")
-    options = Options(str(root), _settings(parsed), parsed.quick, parsed.cases)
+    options = Options(_settings(parsed), parsed.quick, parsed.cases)
 
     wanted = [peers[name] for name in peers if name in (BASE, *(parsed.peers or peers))]
     remotes, versions, missing = start(wanted)
-    facts = machine()
-    data: dict[str, Any] = {
-        "machine": facts,
-        "minigrad": options.path,
-        "versions": versions,
-        "missing": missing,
-        "settings": asdict(options.settings),
-        "sections": {},
-    }
-    print(describe(facts))
+    print(describe(machine()))
     print(_compared(versions, missing, peers))
     try:
         for name in parsed.sections or SECTIONS:
             report = SECTIONS[name](remotes, options)
             say()
             print("", report.markdown() if parsed.markdown else report.text(), sep="\n", flush=True)
-            data["sections"][name] = report.data
-            if parsed.json:
-                Path(parsed.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     finally:
         for remote in remotes:
             remote.close()
@@ -93,18 +72,16 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("sections", nargs="*", metavar="SECTION", help="all, unless some are named")
     add("--quick", action="store_true", help="fewer cases, lengths and rounds")
-    add("--cases", type=_names, default=(), help="of the sections table, ops and nodes")
+    add("--cases", type=_names, default=(), help="of the sections table and ops")
     add("--peers", type=_names, default=(), help=f"hand-best, and which of {_LIST}")
     add("--dtype", choices=("float32", "float64"), default="float32")
     add("--rounds", type=_positive, help="9; 3 with --quick")
     add("--patience", type=float, help="seconds to wait for an idle machine: 10; 1 with --quick")
-    add("--minigrad", metavar="PATH", default=ROOT, help="a checkout other than this one")
-    add("--json", metavar="FILE", help="write everything there too, down to each sample")
     add("--markdown", action="store_true", help="print tables as a README's")
     return parser
 
 
-_LIST = ", ".join(name for name in everyone("") if name != BASE)
+_LIST = ", ".join(name for name in everyone() if name != BASE)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from . import by_hand, gpt_by_hand
-from .cases import Attention, Case, Chain, Gpt
+from .cases import Attention, Case, Gpt
 from .peers import Peer, Step
 
 __all__ = ["Answer", "WrongAnswer", "answer", "check", "reference"]
@@ -35,7 +35,6 @@ def reference(case: Case, dtype: DTypeLike) -> Answer:
     inputs = case.inputs(dtype).astype(np.float64)
     makers: dict[type[Case], Any] = {
         Attention: by_hand.naive,
-        Chain: by_hand.chain,
         Gpt: gpt_by_hand.gpt,
     }
     return answer(case, makers[type(case)](case, inputs), Peer("reference", "reference"))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Attention, Chain, Inputs
+from .cases import Attention, Inputs
 
-__all__ = ["Step", "best", "chain", "core", "naive"]
+__all__ = ["Step", "best", "core", "naive"]
 
 Step = Callable[[], dict[str, Any]]
 
@@ -162,38 +162,3 @@ def core(
 
     whole = O.flags.c_contiguous
     return forward, backward
-
-
-def chain(case: Chain, inputs: Inputs) -> Step:
-    """A loop that keeps what backward needs, and a loop back: what the nodes stand for."""
-    X, W, G = inputs.leaves["X"], inputs.leaves["W"], inputs.given["G"]
-
-    def add() -> dict[str, Any]:
-        x, d_W = X, np.zeros_like(W)
-        for _ in range(case.nodes):
-            x = x + W
-        for _ in range(case.nodes):
-            d_W += G
-        return {"out": x, "d_X": G, "d_W": d_W}
-
-    def multiply() -> dict[str, Any]:
-        x, d, d_W, kept = X, G, np.zeros_like(W), []
-        for _ in range(case.nodes):
-            kept.append(x)
-            x = x * W
-        for y in reversed(kept):
-            d_W += d * y
-            d = d * W
-        return {"out": x, "d_X": d, "d_W": d_W}
-
-    def matmul() -> dict[str, Any]:
-        x, d, d_W, kept, dot, W_T = X, G, np.zeros_like(W), [], np.dot, W.T
-        for _ in range(case.nodes):
-            kept.append(x)
-            x = dot(x, W)
-        for y in reversed(kept):
-            d_W += dot(y.T, d)
-            d = dot(d, W_T)
-        return {"out": x, "d_X": d, "d_W": d_W}
-
-    return {"add": add, "multiply": multiply, "matmul": matmul}[case.op]

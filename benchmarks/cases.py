@@ -1,4 +1,4 @@
-"""What is measured: one training step of attention, of a chain of small ops, or of a small GPT.
+"""What is measured: one training step of attention, or of a small GPT.
 
 A case gives its inputs: leaves, which need a gradient, and what else the step is given. Every peer
 gets the same numbers, and answers with the output (`out` or `loss`) and `d_` + each leaf's name.
@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 __all__ = [
-    "CHAINS",
     "QUICK",
     "TABLE",
     "Attention",
     "Case",
-    "Chain",
     "Gpt",
     "Inputs",
 ]
@@ -95,25 +93,6 @@ class Attention(Case):
 
 
 @dataclass(frozen=True)
-class Chain(Case):
-    """1,000 times x ← x ∘ W on 4×4 arrays: so little arithmetic that the engine itself is seen."""
-
-    op: str
-    nodes: int = 1000
-    kind = "chain"
-
-    def inputs(self, dtype: DTypeLike) -> Inputs:
-        rng = np.random.default_rng(4)
-        W = {
-            "add": rng.standard_normal((4, 4)),
-            "multiply": 1 + 1e-3 * rng.standard_normal((4, 4)),
-            "matmul": np.linalg.qr(rng.standard_normal((4, 4)))[0],  # keeps lengths
-        }[self.op]
-        leaves = {"X": rng.standard_normal((4, 4)), "W": W}
-        return Inputs(leaves, {"G": np.ones((4, 4))}).astype(dtype)
-
-
-@dataclass(frozen=True)
 class Gpt(Case):
     """A decoder on characters, with its loss and a step of Adam."""
 
@@ -169,16 +148,10 @@ def _named(*cases: Case) -> dict[str, Case]:
 # (B, n, d_model, d_k) and (B, n, d_model, heads)
 TABLE = _named(
     _single("tiny", 1, 4, 8, 8),
-    _single("small", 2, 16, 32, 32),
     _single("medium", 8, 128, 128, 64),
-    _single("large", 4, 512, 256, 64),
-    _single("long2k", 1, 2048, 64, 64),
     _single("long4k", 1, 4096, 64, 64),
     _multi("m-small", 4, 64, 128, 8),
-    _multi("m-large", 4, 256, 512, 8),
     _multi("m-1k", 1, 1024, 512, 8),
-    _multi("m-2k", 1, 2048, 512, 8),
     Gpt("gpt", "char GPT, 4 layers, d 128, with Adam"),
 )
-QUICK = ("tiny", "medium", "long2k", "m-small", "m-1k", "gpt")
-CHAINS = _named(*(Chain(op, f"4×4 {op}", op) for op in ("add", "multiply", "matmul")))
+QUICK = ("tiny", "medium", "m-small", "gpt")

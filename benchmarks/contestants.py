@@ -9,14 +9,14 @@ from .rounds import BASE
 __all__ = ["everyone"]
 
 
-def everyone(path: str) -> dict[str, Peer]:
-    """By name; `path` is the checkout of minigrad to measure."""
+def everyone() -> dict[str, Peer]:
+    """By name."""
     peers: list[Peer] = [
         Numpy(BASE, BASE),
-        Minigrad("eager", "minigrad", path),
-        Minigrad("compiled", "compiled", path, compiled=True),
-        Minigrad("tiled", "tiled", path, method="tiled"),
-        Minigrad("compiled-tiled", "compiled tiled", path, method="tiled", compiled=True),
+        Minigrad("eager", "minigrad"),
+        Minigrad("compiled", "compiled", compiled=True),
+        Minigrad("tiled", "tiled", tiled=True),
+        Minigrad("compiled-tiled", "compiled tiled", tiled=True, compiled=True),
         Torch("torch", "PyTorch", fused=False),
         Torch("torch-sdpa", "PyTorch SDPA", fused=True),
         Naive("naive", "naive NumPy"),

@@ -7,9 +7,9 @@ interleaved rounds: a neighbour that wants the machine can only add to it.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from time import sleep
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ from .single_ops import OPS
 __all__ = ["Figures", "compare", "figures_of", "measure_ops"]
 
 REST = 0.1  # seconds for which an engine's threads may go on waiting for more work
-RANDOM = ("dropout",)  # answers differ by what is drawn
 
 
 class Figures(NamedTuple):
@@ -43,17 +42,9 @@ _engine: Any = None
 _step: Callable[[], list[Any]]
 
 
-def _load(path: str | None) -> None:
+def _load(name: str) -> None:
     global _engine
-    if path is None:
-        import torch
-
-        _engine = torch
-        return
-    sys.path.insert(0, path)
-    import minigrad
-
-    _engine = minigrad
+    _engine = import_module(name)
 
 
 def _as_images(array: Any) -> Any:
@@ -106,7 +97,7 @@ def _sample(seconds: float) -> Times:
 
 def compare(title: str, answers: Sequence[list[Any]]) -> str:
     """What differs between two engines' answers, "" if nothing."""
-    if title in RANDOM or len(answers) < 2:
+    if len(answers) < 2:
         return ""
     for i, (ours, theirs) in enumerate(zip(*answers, strict=True)):
         error = np.max(np.abs(ours - theirs)) / max(1e-6, float(np.max(np.abs(theirs))))
@@ -117,11 +108,11 @@ def compare(title: str, answers: Sequence[list[Any]]) -> str:
 
 
 def measure_ops(
-    titles: Iterable[str], path: str, rounds: int, seconds: float, say: Callable[[str], object]
+    titles: Iterable[str], rounds: int, seconds: float, say: Callable[[str], object]
 ) -> Report:
     """Wall and CPU time and memory of each op, and its time to PyTorch's, if that is here."""
-    paths = {"minigrad": path} | ({"PyTorch": None} if find_spec("torch") else {})
-    engines = {who: Process() for who in paths}
+    modules = {"minigrad": "minigrad"} | ({"PyTorch": "torch"} if find_spec("torch") else {})
+    engines = {who: Process() for who in modules}
     report = Report(
         "Single ops, forward and backward, float32",
         ["op", *(f"{what}, {who}" for what in ("ms", "CPU ms", "MiB") for who in engines), "ratio"],
@@ -130,11 +121,10 @@ def measure_ops(
             f"growth of {memory.METHODS[memory.method()].removeprefix('the ')}. "
             "~: other load made half of the rounds a quarter slower."
         ],
-        data={},
     )
     try:
         for who, engine in engines.items():
-            engine.ask(_load, paths[who])
+            engine.ask(_load, modules[who])
         for title in titles:
             say(f"ops: {title}")
             built = {who: engine.ask(_build, title) for who, engine in engines.items()}
@@ -145,7 +135,6 @@ def measure_ops(
                 rounds, {w: partial(engine.ask, _sample, seconds) for w, engine in engines.items()}
             )
             figures = [figures_of(samples[who], built[who][1]) for who in engines]
-            report.data[title] = dict(zip(engines, [row._asdict() for row in figures], strict=True))
             report.rows.append([title, *_row(figures)])
     finally:
         for engine in engines.values():

@@ -6,16 +6,13 @@ A peer makes a step out of a case's inputs; the step gives the output and every 
 
 from __future__ import annotations
 
-import operator
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import by_hand, gpt_by_hand
-from .cases import Attention, Case, Chain, Gpt, Inputs
+from .cases import Attention, Case, Gpt, Inputs
 
 __all__ = ["Minigrad", "Naive", "Numpy", "Peer", "Step", "Unsupported"]
 
@@ -44,9 +41,6 @@ class Peer:
     def attention(self, case: Attention, inputs: Inputs) -> Step:
         raise Unsupported
 
-    def chain(self, case: Chain, inputs: Inputs) -> Step:
-        raise Unsupported
-
     def gpt(self, case: Gpt, inputs: Inputs) -> Step:
         raise Unsupported
 
@@ -68,9 +62,6 @@ class Numpy(Peer):
     def attention(self, case: Attention, inputs: Inputs) -> Step:
         return by_hand.best(case, inputs)
 
-    def chain(self, case: Chain, inputs: Inputs) -> Step:
-        return by_hand.chain(case, inputs)
-
     def gpt(self, case: Gpt, inputs: Inputs) -> Step:
         return gpt_by_hand.gpt(case, inputs)
 
@@ -86,26 +77,22 @@ class Naive(Peer):
 
 
 class Minigrad(Peer):
-    """minigrad as it is called; `compiled`: by `mg.compile`; `method`: how attention goes."""
+    """minigrad as it is called; `compiled`: by `mg.compile`; `tiled`: attention as one node."""
 
     def __init__(
-        self, name: str, title: str, path: str, method: str = "exact", compiled: bool = False
+        self, name: str, title: str, *, tiled: bool = False, compiled: bool = False
     ) -> None:
         super().__init__(name, title)
-        self.path, self.method, self.compiled = path, method, compiled
+        self.tiled, self.compiled = tiled, compiled
         self.program: Any = None  # the latest step, compiled
 
     def load(self) -> str:
-        sys.path.insert(0, self.path)
         import layers
         import minigrad
         from minigrad import optim
 
-        if Path(minigrad.__file__).parents[1] != Path(self.path):
-            raise ImportError(f"minigrad comes from {minigrad.__file__}, not from {self.path}")
         self.mg, self.layers, self.optim = minigrad, layers, optim
-        own = Path(self.path) == Path(__file__).parents[1]
-        return "minigrad of this checkout" if own else f"minigrad of {self.path}"
+        return f"minigrad {minigrad.__version__}"
 
     def excuse(self) -> str:
         if not self.compiled or not self.program.reasons:
@@ -130,41 +117,45 @@ class Minigrad(Peer):
         return step
 
     def attention(self, case: Attention, inputs: Inputs) -> Step:
-        settings = {"method": self.method, "use_bias": case.bias, "dtype": inputs.given["G"].dtype}
-        layer = (
-            self.layers.SelfAttention(case.d_model, case.d_k, case.d_k, **settings)
-            if case.heads == 1
-            else self.layers.MultiHeadAttention(case.d_model, case.heads, **settings)
-        )
-        X = self.mg.tensor(inputs.leaves["X"], requires_grad=True)
-        leaves = {name: getattr(layer, name) for name in inputs.leaves if name != "X"}
-        for name, leaf in leaves.items():
-            leaf.assign_(inputs.leaves[name])
+        p = {k: self.mg.tensor(x, requires_grad=True, name=k) for k, x in inputs.leaves.items()}
         G, mask = inputs.given["G"], inputs.given["mask"]
+        forward = self._in_tiles(case, p, mask) if self.tiled else self._layer(case, p, mask)
 
         def train() -> Any:
-            out = layer(X, mask=mask)
+            out = forward()
             out.backward(G)
             return out
 
-        return self._step({"X": X} | leaves, train)
+        return self._step(p, train)
 
-    def chain(self, case: Chain, inputs: Inputs) -> Step:
-        if self.method != "exact":
-            raise Unsupported
-        leaves = {k: self.mg.tensor(v, requires_grad=True) for k, v in inputs.leaves.items()}
-        X, W, G = leaves["X"], leaves["W"], inputs.given["G"]
+    def _layer(self, case: Attention, p: dict[str, Any], mask: Any) -> Callable[[], Any]:
+        """The layer, with these weights."""
+        kept = {"use_bias": case.bias, "dtype": p["X"].dtype}
+        layer = (
+            self.layers.SelfAttention(case.d_model, case.d_k, case.d_k, **kept)
+            if case.heads == 1
+            else self.layers.MultiHeadAttention(case.d_model, case.heads, **kept)
+        )
+        for name, leaf in p.items():
+            if name != "X":
+                setattr(layer, name, leaf)
+        return lambda: layer(p["X"], mask=mask)
 
-        def train() -> Any:
-            out = links(case, X, W)
-            out.backward(G)
-            return out
+    def _in_tiles(self, case: Attention, p: dict[str, Any], mask: Any) -> Callable[[], Any]:
+        """The same with `mg.tiled_attention`."""
+        mg, layers = self.mg, self.layers
 
-        return self._step(leaves, train)
+        def forward() -> Any:
+            flat = [mg.linear(p["X"], p[f"W_{s}"], p.get(f"b_{s}")) for s in "QKV"]
+            Q, K, V = (layers.split_heads(x, case.heads) for x in flat)
+            C = layers.merge_heads(mg.tiled_attention(Q, K, V, mask))
+            return mg.linear(C, p["W_O"], p.get("b_O"))
+
+        return forward
 
     def _attend(self, Q: Any, K: Any, V: Any, mask: Any) -> Any:
         mg = self.mg
-        if self.method == "tiled":
+        if self.tiled:
             return mg.tiled_attention(Q, K, V, mask)
         return mg.softmax(mg.mask_add(mg.scale(Q @ K.mT, Q.shape[-1] ** -0.5), mask)) @ V
 
@@ -199,11 +190,3 @@ class Minigrad(Peer):
             return {"loss": run().numpy()} | {f"d_{name}": x.grad for name, x in p.items()}
 
         return step
-
-
-def links(case: Chain, x: Any, W: Any) -> Any:
-    """The chain, for all that have NumPy's operators."""
-    step = {"add": operator.add, "multiply": operator.mul, "matmul": operator.matmul}[case.op]
-    for _ in range(case.nodes):
-        x = step(x, W)
-    return x

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Attention, Chain, Gpt, Inputs
-from .peers import Peer, Step, Unsupported, links
+from .cases import Attention, Gpt, Inputs
+from .peers import Peer, Step
 
 __all__ = ["Torch"]
 
@@ -63,12 +63,6 @@ class Torch(Peer):
             return linear(C, p["W_O"].T, p.get("b_O"))
 
         return self._step(p, G, forward)
-
-    def chain(self, case: Chain, inputs: Inputs) -> Step:
-        if self.fused:
-            raise Unsupported
-        p, G = self._leaves(inputs), self.torch.from_numpy(inputs.given["G"])
-        return self._step(p, G, lambda: links(case, p["X"], p["W"]))
 
     def gpt(self, case: Gpt, inputs: Inputs) -> Step:
         F, p = self.functional, self._leaves(inputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from . import worker
@@ -12,9 +11,7 @@ from .cases import Case
 from .peers import Peer
 from .processes import PeerError, Process, ProcessEnded
 
-__all__ = ["ROOT", "Remote", "start"]
-
-ROOT = Path(__file__).parents[1]
+__all__ = ["Remote", "start"]
 
 
 class Remote:
@@ -43,11 +40,6 @@ class Remote:
     def sample(self, seconds: float, patience: float) -> tuple[float, bool]:
         """Seconds of the step built last, and whether the machine was idle before."""
         reply: tuple[float, bool] = self._ask("sample", seconds, patience)
-        return reply
-
-    def long_chain(self, nodes: int) -> dict[str, float]:
-        """Seconds of one very long chain: forward, backward, and freeing it."""
-        reply: dict[str, float] = self._ask("long_chain", nodes)
         return reply
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from textwrap import fill
-from typing import Any
 
 from .rounds import Figure, Result
 
@@ -16,13 +15,12 @@ NONE = "–"  # a peer that has no such step
 
 @dataclass
 class Report:
-    """One section's outcome: a table to read, notes below it, and the same as data."""
+    """One section's outcome: a table to read, and notes below it."""
 
     title: str
     columns: Sequence[str]
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    data: Any = None
     disturbed: str = ""  # why there is no table for a README
 
     def text(self) -> str:

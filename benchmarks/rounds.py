@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from .answers import Answer, WrongAnswer, check, reference
 from .cases import Case
@@ -69,10 +69,6 @@ class Result:
         """The median over rounds of the peer's time to another's in the same round."""
         return self._figure(lambda mine, theirs: mine / theirs, name, to)
 
-    def beyond(self, name: str, base: str = BASE) -> Figure | None:
-        """The median over rounds of the seconds it takes more than another in the same round."""
-        return self._figure(lambda mine, theirs: mine - theirs, name, base)
-
     def least_ratio(self, name: str, to: str = BASE) -> float:
         """The peer's least time to another's."""
         return min(self.samples[name]) / min(self.samples[to])
@@ -90,25 +86,6 @@ class Result:
             return None
         rounds = [combine(m, t) for m, t in zip(mine, theirs, strict=False)]
         return Figure(statistics.median(rounds), is_quiet(mine) and is_quiet(theirs))
-
-    def data(self) -> dict[str, Any]:
-        """All of it, and the figures, for JSON."""
-        peers = {
-            name: {
-                "seconds": _plain(self.seconds(name)),
-                f"ratio to {BASE}": _plain(self.ratio(name)),
-                "error": self.errors[name],
-                "samples": samples,
-            }
-            for name, samples in self.samples.items()
-        }
-        return {"case": self.case.name, "title": self.case.title, "peers": peers} | {
-            "failures": self.failures
-        }
-
-
-def _plain(figure: Figure | None) -> dict[str, Any] | None:
-    return None if figure is None else asdict(figure)
 
 
 def measure(case: Case, contestants: Sequence[Contestant], settings: Settings) -> Result:

@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .cases import CHAINS, QUICK, TABLE, Case, Chain
+from .cases import QUICK, TABLE, Case
 from .ops import measure_ops
-from .processes import PeerError
 from .remote import Remote
 from .report import Report, cell, number
 from .rounds import BASE, Result, Settings, measure
@@ -17,7 +16,6 @@ from .single_ops import OPS
 __all__ = [
     "SECTIONS",
     "Options",
-    "nodes",
     "say",
     "single_ops",
     "table",
@@ -36,7 +34,6 @@ QUIET = 1.1  # the longest round of hand-best to its shortest, up to which nothi
 class Options:
     """What was asked for."""
 
-    path: str  # of the minigrad to measure
     settings: Settings = field(default_factory=Settings)
     quick: bool = False
     cases: tuple[str, ...] = ()
@@ -74,54 +71,23 @@ def table(remotes: Sequence[Remote], options: Options) -> Report:
     return report
 
 
-def nodes(remotes: Sequence[Remote], options: Options) -> Report:
-    """What a node costs beyond the NumPy work it stands for."""
-    some = _only(remotes, BASE, "eager", "compiled", "torch")
-    others = [remote for remote in some if remote.name != BASE]
-    report = Report(
-        "The engine's own cost: µs a node, forward and backward, beyond bare NumPy's",
-        [f"4×4, {options.settings.dtype}", "bare NumPy", *(remote.title for remote in others)],
-    )
-    for result in _measured(options.chosen(CHAINS, tuple(CHAINS)), some, options, report):
-        assert isinstance(result.case, Chain)
-        scale = 1e6 / result.case.nodes
-        bare = cell(result, BASE, result.seconds(BASE), scale)
-        beyond = [cell(result, remote.name, result.beyond(remote.name), scale) for remote in others]
-        report.rows.append([result.case.title, bare, *beyond])
-    for remote in _only(remotes, "eager"):
-        count = 100_000 if options.quick else 1_000_000
-        try:
-            taken = report.data[f"chain of {count}"] = remote.long_chain(count)
-        except PeerError as error:
-            report.notes.append(f"A chain of {count:,} additions: {error}")
-            continue
-        parts = ", ".join(f"{number(1e6 * s / count)} {what}" for what, s in taken.items())
-        report.notes.append(f"A chain of {count:,} additions takes, in µs a node: {parts}.")
-    return report
-
-
 def single_ops(remotes: Sequence[Remote], options: Options) -> Report:
     """Each op by itself beside PyTorch's, in processes of their own."""
     rounds = 3 if options.quick else options.settings.rounds
     titles = [title for title in OPS if not options.cases or title in options.cases]
-    return measure_ops(titles, options.path, rounds, 0.05 if options.quick else 0.15, say)
+    return measure_ops(titles, rounds, 0.05 if options.quick else 0.15, say)
 
 
 SECTIONS: dict[str, Callable[[Sequence[Remote], Options], Report]] = {
     "table": table,
     "ops": single_ops,
-    "nodes": nodes,
 }
-
-
-def _only(remotes: Sequence[Remote], *names: str) -> list[Remote]:
-    return [remote for remote in remotes if remote.name in names]
 
 
 def _measured(
     cases: Sequence[Case], remotes: Sequence[Remote], options: Options, report: Report
 ) -> list[Result]:
-    """Measure each case; failures become notes, everything becomes data."""
+    """Measure each case; failures become notes."""
     results = []
     for case in cases:
         say(case.title)
@@ -130,7 +96,6 @@ def _measured(
         titles = {remote.name: remote.title for remote in remotes}
         for name, why in result.failures.items():
             report.notes.append(f"{case.title}, {titles[name]}: {why}")
-    report.data = {"cases": [result.data() for result in results]}
     return results
 
 

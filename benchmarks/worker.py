@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import gc
-from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 from .answers import Answer, answer
 from .cases import Case
 from .clock import least, wait_until_idle
-from .peers import Minigrad, Peer, Step, Unsupported
+from .peers import Peer, Step, Unsupported
 from .processes import PeerError
 
-__all__ = ["answer_to", "long_chain"]
+__all__ = ["answer_to"]
 
 
 class _Worker:
@@ -41,9 +39,6 @@ class _Worker:
         self.step()  # caches and thread pools wake up
         return least(self.step, seconds).wall, idle
 
-    def long_chain(self, nodes: int) -> dict[str, float]:
-        return long_chain(self.peer, nodes)
-
 
 _worker = _Worker()
 
@@ -56,27 +51,3 @@ def answer_to(name: str, *args: Any) -> Any:
         raise type(reason)(str(reason)) from None
     except Exception as reason:
         raise PeerError(f"{type(reason).__name__}: {reason}"[:300]) from None
-
-
-def long_chain(peer: Peer, nodes: int) -> dict[str, float]:
-    """Seconds of so many additions of a number to a number, forward, backward, and to free them.
-
-    Raises: ArithmeticError if the gradient is not 1.
-    """
-    if not isinstance(peer, Minigrad):
-        raise Unsupported("only minigrad makes nodes")
-    x = peer.mg.tensor(1.0, requires_grad=True)
-    gc.collect()
-    times = [perf_counter()]
-    y = x
-    for _ in range(nodes):
-        y = y + 1e-9
-    times.append(perf_counter())
-    y.backward()
-    times.append(perf_counter())
-    del y
-    times.append(perf_counter())
-    if float(x.grad) != 1.0:
-        raise ArithmeticError(f"a chain of {nodes} additions: the gradient is {x.grad}, not 1")
-    taken = [later - earlier for earlier, later in pairwise(times)]
-    return dict(zip(("forward", "backward", "to be freed"), taken, strict=True))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.answers import WrongAnswer, answer, check, reference
-from benchmarks.cases import Attention, Chain, Gpt
+from benchmarks.cases import Attention, Gpt
 from benchmarks.contestants import everyone
 from benchmarks.peers import Unsupported
 from benchmarks.remote import ROOT
@@ -13,9 +13,6 @@ SMALL = [
     Attention("single", "", 2, 5, 7, 3),
     Attention("alone", "", 1, 67, 5, 3),
     Attention("multi", "", 2, 5, 12, 12, 3),
-    Chain("add", "", "add", 7),
-    Chain("multiply", "", "multiply", 7),
-    Chain("matmul", "", "matmul", 7),
     Gpt("gpt", "", layers=2, d_model=6, heads=2, n=5, B=3, vocabulary=11),
 ]
 PEERS = everyone(str(ROOT))
