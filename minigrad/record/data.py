@@ -192,10 +192,6 @@ class Entry:
         return self._gradient_facts
 
     @property
-    def value_rms(self) -> float | None:
-        return None if (facts := self.value_facts) is None else facts.rms
-
-    @property
     def gradient_rms(self) -> float | None:
         return None if (facts := self.gradient_facts) is None else facts.rms
 

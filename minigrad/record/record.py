@@ -185,8 +185,10 @@ class Recorder(Observer):
 
     def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
         """Copy a generator before it draws, so that the op can run again."""
-        drawing = any([isinstance(x, np.random.Generator) for x in settings])
-        self._drawn = deepcopy(settings) if drawing else ()
+        self._drawn = ()
+        for x in settings:
+            if x.__class__ is np.random.Generator:
+                self._drawn = deepcopy(settings)
 
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
@@ -310,7 +312,7 @@ class Recorder(Observer):
     def _note_saved(self, entry: Entry, node: Node) -> None:
         """Count the bytes that an op saved, and no op before it."""
         for x in node.saved or ():
-            if isinstance(x, np.ndarray) and id(memory := _memory(x)) not in self._saved:
+            if x.__class__ is np.ndarray and id(memory := _memory(x)) not in self._saved:
                 self._saved.add(id(memory))
                 self._held.append(memory)
                 entry.saved_bytes += x.nbytes
@@ -400,7 +402,7 @@ class Recorder(Observer):
 
     def find(self, x: Any) -> int | None:
         """The entry of a Tensor, or of a Node."""
-        owner = x.node if isinstance(x, Tensor) and x.node is not None else x
+        owner = x.node if x.__class__ is Tensor and x.node is not None else x
         return self._ids.get(id(owner))
 
     def named(self, tensor: Tensor) -> None:
@@ -410,13 +412,13 @@ class Recorder(Observer):
 
 
 def _plain(x: Any) -> Array:
-    return np.asarray(getattr(x, "_data", x))
+    return x if x.__class__ is np.ndarray else np.asarray(getattr(x, "_data", x))
 
 
 def _memory(array: Array) -> Any:
     """The array that owns the memory of this one."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
+    while (base := array.base) is not None and isinstance(base, np.ndarray):
+        array = base
     return array
 
 
