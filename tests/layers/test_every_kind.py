@@ -120,3 +120,25 @@ def test_tiles_are_what_the_exact_form_is(rng, name):
         for mine, theirs in zip(*found, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-11)
         assert layer.attention_weights is None
+
+
+@kinds(*ALL)
+def test_a_compiled_step_is_the_eager_one_and_keeps_the_same_weights_of_attention(rng, name):
+    layer, *inputs = drawn(rng, name)
+
+    def step(*inputs):
+        layer.zero_grad()
+        out = call(layer, *inputs)
+        (out * out).sum().backward()
+        return out
+
+    compiled, found = mg.compile(step), []
+    for run in (compiled, compiled, compiled, step):
+        out = run(*inputs).numpy()
+        kept = getattr(layer, "attention_weights", None)
+        found.append([out, *(p.grad.copy() for p in layer.parameters()), kept])
+    assert compiled.reasons == []
+    for one in found[:-1]:
+        for mine, eager in zip(one, found[-1], strict=True):
+            if eager is not None:
+                np.testing.assert_allclose(mine, eager, rtol=1e-9, atol=1e-9)
