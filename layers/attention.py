@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError, GradientError, ShapeError
 from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
 from .cache import KVCache
 from .hand_derived import attention_steps
-from .masks import Mask, MaskRule, Positions, check_square, fit, joined
+from .masks import Mask, MaskRule, Positions, check_square, entries, fit, joined
 from .module import Array, Module, SameArray, as_array, named
 from .positions import Position
 
@@ -100,6 +100,7 @@ class Attention(Module):
 
     symbols: ClassVar[tuple[str, ...]] = (*"XQKVAO", "mask")
     attention_weights: NDArray[Any] | None
+    W_Q: Any
 
     @property
     def cache(self) -> dict[str, NDArray[Any] | None]:
@@ -122,6 +123,15 @@ class Attention(Module):
             if symbol == "A":
                 vars(self)["attention_weights"] = array
             vars(self)[f"kept_{symbol}"] = array if self._given_array else None
+
+    def expect(self, *others: Any, **symbols: Any) -> None:
+        """Say that the steps derived by hand hold for this call, or which layers they leave out."""
+        kinds = [type(x).__name__ for x in (*others, self.W_Q) if isinstance(x, Module)]
+        if kinds:
+            what = f"{type(self).__name__} with {' and '.join(kinds)}"
+            mg.expect_gradients(what, out=symbols["out"])
+        else:
+            mg.expect_gradients(attention_steps, self, **symbols)
 
 
 class SelfAttention(Attention):
@@ -186,7 +196,7 @@ class SelfAttention(Attention):
         out = O if self.W_O is None else linear(O, self.W_O, self.b_O).named("out")
         self.keep(X=X, Q=Q, K=K, V=V, A=A, O=O, mask=M)
         if mg.listening():
-            expect(self, X=X, mask=M, out=out)
+            self.expect(X=X, mask=M, out=out)
         return (out, A) if return_weights else out
 
 
@@ -281,11 +291,9 @@ class MultiHeadAttention(Attention):
         n = check_input(self, X, mask)
         Y = X if context is None else check_context(self, context, X)
         start = 0 if cache is None or context is not None else len(cache)
-        i = (
-            np.arange(start, start + n)
-            if positions is None
-            else check_positions(self, positions, X)
-        )
+        i: Positions = np.arange(start, start + n)
+        if positions is not None:
+            i = check_positions(self, positions, X)
         j = i if context is None else np.arange(Y.shape[-2])
 
         Q = self.heads_of("Q", X, self.n_heads, i)  # (B, h, n, d_k)
@@ -308,7 +316,17 @@ class MultiHeadAttention(Attention):
         out = linear(C, self.W_O, self.b_O).named("out")  # (B, n, d_model)
         self.keep(X=X, Q=Q, K=K, V=V, A=A, O=O, C=C, mask=M)
         if mg.listening():
-            self.expect(X, Y, joined(i, j, *masks), i, j, out)
+            position, drop = self.position, self.drop
+            rules = [entries(mask, i, j) for mask in masks if isinstance(mask, MaskRule)]
+            self.expect(
+                self.attend,
+                position if position is not None and position.reads_queries else None,
+                drop if drop is not None and drop.training else None,
+                X=X, context=context if context is None else Y, mask=M, out=out,
+                rules=rules if A is None else None,  # which M has not, of tiles
+                turns=None if position is None else position.turns(i, j, X.dtype),
+                n_heads=self.n_heads, n_kv_heads=self.n_kv_heads,
+            )  # fmt: skip
         return (out, A) if return_weights else out
 
     def heads_of(self, symbol: str, X: Array, heads: int, at: Positions | None = None) -> Any:
@@ -316,24 +334,6 @@ class MultiHeadAttention(Attention):
         flat = linear(X, getattr(self, f"W_{symbol}"), getattr(self, f"b_{symbol}"))
         x = split_heads(flat.named(f"{symbol}_flat"), heads).named(symbol)
         return x if at is None or self.position is None else self.position.turn(x, at, symbol)
-
-    def expect(self, X: Array, Y: Array, M: Any, i: Positions, j: Positions, out: Array) -> None:
-        """Say which steps derived by hand hold for this call, or what of it they do not cover."""
-        position, drop = self.position, self.drop
-        others: list[Any] = [self.attend] if isinstance(self.attend, Module) else []
-        others += [position] if position is not None and position.reads_queries else []
-        others += [drop] if drop is not None and drop.training else []
-        if others:
-            kinds = [type(other).__name__ for other in others]
-            mg.expect_gradients(f"MultiHeadAttention with {' and '.join(kinds)}", out=out)
-            return
-        turns = (
-            () if position is None else (*position.tables(i, X.dtype), *position.tables(j, X.dtype))
-        )
-        expect(
-            self, X=X, context=None if Y is X else Y, mask=M, turns=turns or None,
-            n_heads=self.n_heads, n_kv_heads=self.n_kv_heads, out=out,
-        )  # fmt: skip
 
 
 def exactly(
@@ -376,11 +376,6 @@ def repeat_heads(x: SameArray, group: int) -> SameArray:
 
 
 # ---------------------------------------------------------------- what both have in common
-
-
-def expect(layer: Attention, **symbols: Any) -> None:
-    """Say that this call has the gradients of the steps derived by hand."""
-    mg.expect_gradients(attention_steps, layer, **symbols)
 
 
 def checked_rule(layer: Attention, mask: Any) -> MaskRule | None:

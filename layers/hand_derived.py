@@ -75,6 +75,7 @@ def attention_steps(
     b_V: Array | None = None,
     b_O: Array | None = None,
     mask: Array | None = None,
+    rules: list[Array] | None = None,
     context: Array | None = None,
     turns: tuple[Array, ...] | None = None,
     n_heads: int | None = None,
@@ -88,9 +89,10 @@ def attention_steps(
         many:      out = C W_O + b_O,  C = merge(O),  O as above in each head,  Q = split(Q_flat)
 
     Args:    W_O: None where out is O itself; the first step is then left out.  mask: True = may
-             attend, or 0 / −inf to be added; its first of three axes is the batch.  context: Y,
-             which K and V come from in place of X.  turns: of rotary positions, cos and sin for Q,
-             and for K.  n_heads, n_kv_heads: of many heads; each of the second serves a group.
+             attend, or 0 / −inf to be added; its first of three axes is the batch.  rules: more of
+             them.  context: Y, which K and V come from in place of X.  turns: of rotary positions,
+             cos and sin for Q, and for K.  n_heads, n_kv_heads: of many heads; each of the second
+             serves a group.
     Shapes:  X (B, n, d_model) or (n, d_model); W_Q (d_model, h d_k); mask broadcastable to
              (B, n, m) or (B, h, n, m); each gradient has the shape of its symbol.
     Edge:    a row that may attend nowhere has A = 0 and zero gradients.
@@ -129,7 +131,10 @@ def attention_steps(
     if turns is not None:
         Q, K = _turn(Q, *turns[:2]), _turn(K, *turns[2:])
     K_all, V_all = _repeat(K, group), _repeat(V, group)  # (B, h, m, d)
-    A = _softmax(_masked(scale * Q @ _T(K_all), mask))  # (B, h, n, m)
+    S = scale * Q @ _T(K_all)  # (B, h, n, m)
+    for one in (mask, *(rules or ())):
+        S = _masked(S, one)
+    A = _softmax(S)
     C = merge(A @ V_all)  # (B, n, h d_v)
 
     # ------------------------------------------------------------ backward

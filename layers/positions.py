@@ -110,9 +110,9 @@ class Position(Module):
 
     reads_queries = False  # whether what it adds depends on Q
 
-    def tables(self, at: Positions, dtype: DTypeLike) -> tuple[NDArray[Any], ...]:
-        """Of a rotation, cos and sin of each position's angles."""
-        return ()
+    def turns(self, i: Positions, j: Positions, dtype: Any) -> tuple[NDArray[Any], ...] | None:
+        """Of a rotation, cos and sin of the angles of queries at i, and of keys at j."""
+        return None
 
     def turn(self, x: Any, at: Positions, symbol: str = "x") -> Any:
         """Queries or keys, turned to these positions: (B, h, n, d)."""
@@ -141,7 +141,11 @@ class Rotary(Position):
     ) -> None:
         self.theta = rotary_frequencies(d, base) if frequencies is None else frequencies
 
-    def tables(self, at: Positions, dtype: DTypeLike) -> tuple[NDArray[Any], ...]:
+    def turns(self, i: Positions, j: Positions, dtype: Any) -> tuple[NDArray[Any], ...]:
+        return *self.tables(i, dtype), *self.tables(j, dtype)
+
+    def tables(self, at: Positions, dtype: Any) -> tuple[NDArray[Any], ...]:
+        """cos and sin of p θ, (..., d / 2)."""
         angles = at[..., None] * self.theta
         return tuple(mg.mark_constant(f(angles).astype(dtype)) for f in (np.cos, np.sin))
 

@@ -195,7 +195,11 @@ def test_what_is_trained_for_integers_computes_the_same_once_it_is_of_integers(r
     assert learning.training
     names = [path for path, _ in learning.named_parameters()]
     assert "attention.W_Q.W" in names
-    learning(X).sum().backward()
+    with mg.trace() as t:
+        learning(X).sum().backward()
+    assert t.check().uncovered == [
+        "MultiHeadAttention with RoundedScores and TrainedQuantizedWeight"
+    ]
     assert all(p.grad is not None for p in learning.parameters())
     small = L.quantize(learning, X, bits=bits, scores=True)
     assert_same(small(X).numpy(), learning.eval()(X).numpy(), 1e-9)
