@@ -65,29 +65,7 @@ def test_an_exception_restores_what_was(x):
     assert (x * 2).requires_grad
 
 
-# ---------------------------------------------------------------- scopes
-
-
-def test_scopes_make_paths(x):
-    with mg.scope("encoder"), mg.scope("attn"):
-        y = (x * 2).named("Q")
-        assert y.path == "encoder/attn/Q"
-        assert (x * 2).path == "encoder/attn/multiply"
-    assert (x * 2).path == "multiply"
-
-
 # ---------------------------------------------------------------- observers
-
-
-def test_observers_hear_every_op_in_order(x):
-    names = Names()
-    with mg.observe(names):
-        y = mg.exp(x)
-        with mg.scope("s"):
-            y.sum()
-        mg.exp(np.ones(3))  # no Tensor, so no op of the graph
-    mg.exp(x)
-    assert names.heard == ["exp", "s/sum"]
 
 
 def test_observers_hear_each_backward_step_and_each_leaf_and_may_keep_the_gradients(x):
