@@ -208,7 +208,7 @@ def fit(part: Gradient, edge: Edge, node: Node) -> Gradient:
 
 
 def sum_to(x: Gradient, shape: tuple[int, ...], axes: tuple[int, ...]) -> Gradient:
-    """The sum over some axes, added up in a wider dtype; minigrad/fast puts a quicker one here."""
+    """The sum over some axes, added up in a wider dtype."""
     wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char) if x.__class__ is ndarray else None
     x = x.sum(axis=axes, dtype=wide) if wide else x.sum(axis=axes)
     return x if x.shape == shape else x.reshape(shape)
