@@ -1,16 +1,9 @@
-"""What calls allocate, by tracemalloc, whatever the tests before them left behind."""
+"""What calls allocate, by tracemalloc."""
 
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-
-def release() -> None:
-    """Memory that is kept to be used again goes back to the system."""
-    from minigrad.fast import threads
-
-    threads._idle.clear()
 
 
 @contextmanager
@@ -20,7 +13,6 @@ def weighing() -> Iterator[None]:
     No garbage is collected inside: that of earlier tests would give its memory to the calls.
     """
     gc.collect()
-    release()
     gc.disable()
     tracemalloc.start()
     try:

@@ -34,12 +34,6 @@ class Limits:
     patch_entries: int = 1 << 19  # entries of the windows that one product takes
     threaded_macs: int = 1 << 21  # multiplications from which threads pay
 
-    # products of matrices, by the multiplications they take
-    serial_product: int = 1 << 18  # up to here OpenBLAS keeps to one thread by itself
-    lone_product: int = 1 << 22  # up to here BLAS's other threads spin longer than they help
-    shared_product: int = 1 << 24  # from here on it pays to share one between threads: 0.3 ms
-    long_sum: int = 4  # the inner axis is shared if it is so many times longer than the others
-
     # attention in tiles
     one_tile_scores: int = 3 << 18  # up to here one tile takes them all, as fast as the exact form
     threaded_work: float = 1e8  # scores times (d_k + d_v + 64) from which threads pay: 5 ms

@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache, partial
-from itertools import pairwise
 from math import prod
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, get_ident, local
@@ -24,7 +22,7 @@ from numpy.typing import DTypeLike
 from ..engine.op import Array
 from .limits import LIMITS
 
-__all__ = ["Scratch", "in_slices", "is_inside", "one_threaded_blas", "product", "run", "scratch"]
+__all__ = ["Scratch", "in_slices", "is_inside", "one_threaded_blas", "run"]
 
 
 # ---------------------------------------------------------------- BLAS on one thread
@@ -126,8 +124,6 @@ if hasattr(os, "register_at_fork"):
 class Scratch:
     """Memory for the intermediate arrays of one thread at work, used again from item to item."""
 
-    LARGEST = 8 << 20  # bytes that one may keep from call to call; at most four are kept
-
     def __init__(self) -> None:
         self._memory: dict[Hashable, Array] = {}
 
@@ -138,25 +134,6 @@ class Scratch:
         if memory is None or memory.nbytes < size:
             memory = self._memory[name] = np.empty((size,), np.uint8)
         return np.ndarray(shape, dtype, buffer=memory)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(memory.nbytes for memory in self._memory.values())
-
-
-_idle: deque[Scratch] = deque(maxlen=4)
-
-
-@contextmanager
-def scratch() -> Iterator[Scratch]:
-    """A Scratch that only this thread uses."""
-    try:
-        mine = _idle.pop()
-    except IndexError:
-        mine = Scratch()
-    yield mine
-    if mine.nbytes <= Scratch.LARGEST:
-        _idle.append(mine)
 
 
 # ---------------------------------------------------------------- the threads
@@ -176,11 +153,11 @@ def run(work: Callable[[Item, Scratch], object], items: Iterable[Item], threads:
     def serve() -> None:
         outside, _here.inside = is_inside(), True
         try:
-            with scratch() as mine:
-                for item in _taken_from(waiting):
-                    if failures:
-                        return
-                    work(item, mine)
+            scratch = Scratch()
+            for item in _taken_from(waiting):
+                if failures:
+                    return
+                work(item, scratch)
         except BaseException as error:
             failures.append(error)
         finally:
@@ -295,38 +272,3 @@ def in_slices(work: Callable[[slice], object], length: int, entries: int) -> Non
         return
     with one_threaded_blas as threads:
         run(lambda part, _: work(part), parts, threads)
-
-
-# ---------------------------------------------------------------- a product on these threads
-
-
-def product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """a @ b for two matrices, on our threads where it is large, and never on BLAS's own.
-
-    Those spin for some 60 ms after a product, waiting for the next, and take a core from the
-    threads of `run`.
-    """
-    (rows, inner), columns = a.shape, b.shape[1]
-    if a.size * columns <= LIMITS.serial_product:
-        return np.matmul(a, b, out)
-    with one_threaded_blas as threads:
-        if threads == 1 or a.size * columns < LIMITS.shared_product:
-            return np.matmul(a, b, out)
-        dtype = np.result_type(a, b)
-        if inner >= LIMITS.long_sum * max(rows, columns):
-            sums = np.empty((threads, rows, columns), dtype)
-            _share(inner, threads, lambda i, part: np.matmul(a[:, part], b[part], out=sums[i]))
-            return sums.sum(axis=0, out=out)
-        out = np.empty((rows, columns), dtype) if out is None else out
-        if rows >= columns:
-            _share(rows, threads, lambda _, part: np.matmul(a[part], b, out=out[part]))
-        else:
-            _share(columns, threads, lambda _, part: np.matmul(a, b[:, part], out=out[:, part]))
-    return out
-
-
-def _share(size: int, threads: int, work: Callable[[int, slice], object]) -> None:
-    """Call `work(i, part)` for the i-th part of an axis, each part on a thread of its own."""
-    edges = np.linspace(0, size, threads + 1, dtype=int).tolist()
-    parts = enumerate(slice(*ends) for ends in pairwise(edges))
-    run(lambda item, _: work(*item), parts, threads)

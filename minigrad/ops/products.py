@@ -106,15 +106,13 @@ def _affine(x: Operand, W: Operand, b: Operand | None = None, *settings: object)
     flops=lambda x, b, out: 2 * out.size * np.shape(x)[-1] + (0 if b is None else out.size),
     samples=of_shapes(
         ([3, 5], [5, 7], [7]), ([2, 3, 5], [5, 7], [7]), ([2, 3, 5], [5, 7]), ([5], [5, 7], [7]),
-        ([0, 5], [5, 7], [7]), ([2, 3, 5], [5, 7], [7], True),
+        ([0, 5], [5, 7], [7]),
     ),
     requires=_affine,
 )  # fmt: skip
-def linear(x, W, b=None, shared=False):
+def linear(x, W, b=None):
     """Multiplies each row by the weights and adds the bias if there is one: x W + b.
 
-    Args: shared: for use beside tiled attention: a large product goes on its threads, and BLAS's
-        own, which spin on for a while, stay out of their way.
     Shapes: x (..., d_in), W (d_in, d_out), b (d_out,) or None → (..., d_out)
     Raises: ShapeError where these do not fit.
 

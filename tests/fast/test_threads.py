@@ -7,12 +7,10 @@ import threading
 from contextlib import contextmanager, suppress
 from time import sleep
 
-import numpy as np
 import pytest
 
 from minigrad.fast import threads
-from minigrad.fast.limits import LIMITS
-from minigrad.fast.threads import one_threaded_blas, product, run
+from minigrad.fast.threads import one_threaded_blas, run
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
 
@@ -183,16 +181,3 @@ def test_a_forked_child_makes_helpers_of_its_own_and_has_all_threads_of_blas():
             run(lambda item, _: done.append(item), range(8), 2)
             os._exit(0 if sorted(done) == list(range(8)) and blas_threads() == {2} else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-# ---------------------------------------------------------------- what they compute
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_product_in_parts_is_the_product(rng, monkeypatch, count):
-    monkeypatch.setattr(one_threaded_blas, "_settle", lambda: None)
-    monkeypatch.setattr(one_threaded_blas, "_threads", count)
-    for n, k, m in [(7, 5, 3), (3, 5, 7), (3, 23, 5), (1, 5, 1), (0, 5, 3), (3, 0, 5)]:
-        a, b = rng.standard_normal((n, k)), rng.standard_normal((k, m))
-        with LIMITS.changed(serial_product=-1, shared_product=0):
-            np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-14, atol=1e-14)
