@@ -7,7 +7,7 @@ have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,7 +54,8 @@ def grad(
     if not isinstance(output, Tensor):
         what = "a function; write mg.grad(f(x), x)" if callable(output) else type(output).__name__
         raise DTypeError(f"grad(output, inputs): the output must be a Tensor, got {what}")
-    wanted = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    single = isinstance(inputs, Tensor) or not isinstance(inputs, Iterable)
+    wanted: list[Any] = [inputs] if single else list(inputs)
     for i, x in enumerate(wanted):
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(
@@ -71,7 +72,7 @@ def grad(
             found = next((answer for answer in say("grad", **facts) if answer is not None), None)
     if found is None:
         found = _backpropagated(output, seed, wanted, create_graph, retain_graph)
-    return found[0] if isinstance(inputs, Tensor) else found
+    return found[0] if single else found
 
 
 def _backpropagated(

@@ -350,6 +350,8 @@ def gradcheck(
     >>> mg.gradcheck(lambda x: mg.tanh(x).sum(), np.array([0.5, -1.0])).method
     'complex step'
     """
+    if not callable(f):
+        raise DTypeError(f"gradcheck(f, inputs): f must be a function, got {type(f).__name__}")
     given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     if any(isinstance(x, np.ma.MaskedArray) for x in given):
         raise DTypeError("gradcheck(f, inputs): got a masked array; write x.filled(0.0)")

@@ -111,6 +111,7 @@ test_what_is_refused = refusals(
     (lambda: mg.gradcheck(lambda x: None, np.ones(3)), GradientError, "one Tensor, got NoneType"),
     (lambda: mg.gradcheck(mg.relu, np.zeros(3)),
      GradcheckError, "nothing was compared: all 3 entries are at kinks"),
+    (lambda: mg.gradcheck(mg.square(2.0), np.ones(3)), DTypeError, "f must be a function, got "),
     (lambda: mg.gradcheck(mg.square, np.array([1, 2])),
      DTypeError, "one must hold floats, got int64"),
     (lambda: mg.gradcheck(mg.square, np.ma.masked_array([1.0, 2.0], [False, True])),

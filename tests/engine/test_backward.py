@@ -198,5 +198,6 @@ test_what_is_refused = refusals(
     *((lambda other=other: mg.grad((X * 2).sum(), [X, other]), GradientError,
        r"grad\(output, inputs\): inputs\[1\] is no tensor that requires")
       for other in (mg.tensor([1.0]), 1.0)),
+    (lambda: mg.grad((X * 2).sum(), 1.0), GradientError, r"inputs\[0\] is no tensor"),
     (lambda: mg.grad(mg.exp, X), DTypeError, "must be a Tensor, got a function; write"),
 )  # fmt: skip
