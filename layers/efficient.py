@@ -16,7 +16,7 @@ from minigrad.errors import ArgumentError, ShapeError
 
 from .attention import Attended, attend
 from .basic import Seed, check_sizes, generator, parameter
-from .masks import Mask, MaskRule, Positions, additive, causal, fit, joined
+from .masks import Mask, MaskRule, Positions, causal, fit, joined
 from .module import Array, Module
 
 __all__ = ["LinearKernel", "Linformer", "Performer", "linear_attention", "orthogonal_features"]
@@ -130,7 +130,7 @@ def _parted(
     if M is None:
         return bool(rules), None
     M = fit(M, (*K.shape[:-2], 1, K.shape[-2]))
-    return bool(rules), mg.swapaxes(mg.exp(additive(M)), -1, -2)
+    return bool(rules), mg.swapaxes(mg.exp(mg.mask_add(mg.tensor(0.0), M)), -1, -2)
 
 
 def orthogonal_features(r: int, d: int, rng: Seed = None) -> NDArray[np.float64]:

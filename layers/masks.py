@@ -209,16 +209,7 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
         return found[0] if found else None
     if any(mask.ndim == 4 for mask in found):
         found = [with_head_axis(mask) for mask in found]
-    return reduce(_joined, [x if isinstance(x, mg.Tensor) else mg.tensor(x) for x in found])
-
-
-def _joined(M: Any, other: Any) -> Any:
-    """What two masks let see, and the sum of what they add."""
-    if other.dtype == np.bool_:
-        M, other = other, M
-    if M.dtype != np.bool_:
-        return mg.add(M, other)
-    return mg.where(M, other, False if other.dtype == np.bool_ else -np.inf)
+    return reduce(mg.mask_add, found, mg.tensor(0.0))  # which checks each
 
 
 def fit(mask: Any, shape: tuple[int, ...]) -> Array:
@@ -247,7 +238,7 @@ def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -
     entries = np.asanyarray(mask)
     if not (entries if entries.dtype == np.bool_ else entries > -np.inf).diagonal().all():
         raise ShapeError(
-            f"{call}(X, mask): mask {entries.shape} may be one of padding, (B, n), or of queries "
+            f"{call}: mask {entries.shape} may be one of padding, (B, n), or of queries "
             f"and keys, (n, n), for there are {n} sequences of {n} tokens and some token does not "
             "see itself; write padding_mask(mask) for the first, mask[None] for the second"
         )

@@ -210,11 +210,16 @@ test_what_does_not_fit_is_refused_with_layer_and_shapes = refusals(
        r"mask must broadcast to the scores; .*padding_mask\(real\).*\n  scores: .*\n  mask: \(")
       for layer in (ONE, MANY) for shape in [(N, N + 1), (B, N), (5, N, N), (B, 2, N, N)]),
     *((lambda layer=layer: layer(np.ones((N, N, D)), ~np.eye(N, dtype=bool)), ShapeError,
-       rf"{type(layer).__name__}\(X, mask\): mask \(7, 7\) may be one of padding")
+       rf"{type(layer).__name__}: mask \(7, 7\) may be one of padding")
       for layer in (ONE, MANY)),
     (lambda: L.scaled_dot_product_attention(X[0], np.ones(3), X[0]), ShapeError, "n, d"),
     (lambda: attend(X, X, X, np.ones((N, N + 2), bool)), ShapeError, r"scores: \(2, 7, 7\)"),
-    (lambda: MANY(X, np.ones((N, N), int)), DTypeError, "True = may attend"),
+    *((lambda mask=mask, own=own: MultiHeadAttention(D, H, mask=own)(X, mask), error, text)
+      for own in (None, causal) for mask, error, text in [
+        (np.ones((N, N), int), DTypeError, "True = may attend"),
+        (np.tri(N), ArgumentError, "0 and 1 hide nothing"),
+        (np.full((N, N), np.nan), ArgumentError, "NaN or"),
+      ]),
     (lambda: MANY(X, context=np.ones((B, 4, 5))), ShapeError, r"context must be \(2, m, 12\), got"),
     (lambda: MANY(X, context=np.ones((B + 1, 4, D))), ShapeError, r"context must be \(2, m, 12\)"),
     (lambda: MANY(X, positions=np.arange(N + 1)), ShapeError, r"must be integers \(7,\)"),
