@@ -7,37 +7,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from . import by_hand, gpt_by_hand
-from .cases import Attention, Case, Gpt
+from . import by_hand
+from .cases import Attention
 from .peers import Peer, Step
 
 __all__ = ["Answer", "WrongAnswer", "answer", "check", "reference"]
 
 Answer = dict[str, Any]
-STEPS = 3  # of a GPT: their losses tell whether the optimiser moved anything, and where to
 
 
 class WrongAnswer(Exception):
     """A peer's step gives other numbers than the reference's."""
 
 
-def answer(case: Case, step: Step, peer: Peer) -> Answer:
+def answer(step: Step, peer: Peer) -> Answer:
     """What a fresh step gives, as float64: copies, for steps may use their arrays again."""
-    first = {name: np.array(peer.numpy(value), np.float64) for name, value in step().items()}
-    if isinstance(case, Gpt):
-        later = [peer.numpy(step()["loss"]) for _ in range(STEPS - 1)]
-        first["loss"] = np.array([first["loss"], *later], np.float64)
-    return first
+    return {name: np.array(peer.numpy(value), np.float64) for name, value in step().items()}
 
 
-def reference(case: Case, dtype: DTypeLike) -> Answer:
+def reference(case: Attention, dtype: DTypeLike) -> Answer:
     """The answer in float64, to the very numbers that peers get in `dtype`."""
     inputs = case.inputs(dtype).astype(np.float64)
-    makers: dict[type[Case], Any] = {
-        Attention: by_hand.naive,
-        Gpt: gpt_by_hand.gpt,
-    }
-    return answer(case, makers[type(case)](case, inputs), Peer("reference", "reference"))
+    return answer(by_hand.naive(case, inputs), Peer("reference", "reference"))
 
 
 def check(found: Answer, expected: Answer, dtype: DTypeLike) -> float:

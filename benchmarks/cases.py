@@ -1,4 +1,4 @@
-"""What is measured: one training step of attention, or of a small GPT.
+"""What is measured: one training step of attention.
 
 A case gives its inputs: leaves, which need a gradient, and what else the step is given. Every peer
 gets the same numbers, and answers with the output (`out` or `loss`) and `d_` + each leaf's name.
@@ -7,7 +7,6 @@ gets the same numbers, and answers with the output (`out` or `loss`) and `d_` + 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import sqrt
 from typing import Any
 
@@ -19,7 +18,6 @@ __all__ = [
     "TABLE",
     "Attention",
     "Case",
-    "Gpt",
     "Inputs",
 ]
 
@@ -92,47 +90,6 @@ class Attention(Case):
         return Inputs(leaves, given).astype(dtype)
 
 
-@dataclass(frozen=True)
-class Gpt(Case):
-    """A decoder on characters, with its loss and a step of Adam."""
-
-    layers: int = 4
-    d_model: int = 128
-    heads: int = 4
-    n: int = 64
-    B: int = 16
-    vocabulary: int = 96
-    kind = "gpt"
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every parameter's shape; `ln` are layer norms, the fourth of a block's widths is 4 d."""
-        d = self.d_model
-        block: dict[str, tuple[int, ...]] = {}
-        for i in range(self.layers):
-            block |= {
-                f"{i}.ln1.weight": (d,), f"{i}.ln1.bias": (d,),
-                f"{i}.W_QKV": (d, 3 * d), f"{i}.b_QKV": (3 * d,),
-                f"{i}.W_O": (d, d), f"{i}.b_O": (d,),
-                f"{i}.ln2.weight": (d,), f"{i}.ln2.bias": (d,),
-                f"{i}.W_1": (d, 4 * d), f"{i}.b_1": (4 * d,),
-                f"{i}.W_2": (4 * d, d), f"{i}.b_2": (d,),
-            }  # fmt: skip
-        ends = {"ln.weight": (d,), "ln.bias": (d,), "head": (d, self.vocabulary)}
-        return {"tokens": (self.vocabulary, d), "positions": (self.n, d)} | block | ends
-
-    def inputs(self, dtype: DTypeLike) -> Inputs:
-        rng = np.random.default_rng(6)
-        leaves = {}
-        for name, shape in self.shapes.items():
-            noise = rng.standard_normal(shape) * 0.02
-            leaves[name] = noise + 1 if name.endswith("weight") else noise
-        text = rng.integers(0, self.vocabulary, (self.B, self.n + 1))
-        mask = np.triu(np.full((self.n, self.n), -np.inf), 1)
-        given = {"text": text[:, :-1], "targets": text[:, 1:], "mask": mask}
-        return Inputs(leaves, given).astype(dtype)
-
-
 def _single(name: str, *shape: int, title: str | None = None) -> Attention:
     return Attention(name, title or f"single head, {name} {shape}", *shape)
 
@@ -152,6 +109,5 @@ TABLE = _named(
     _single("long4k", 1, 4096, 64, 64),
     _multi("m-small", 4, 64, 128, 8),
     _multi("m-1k", 1, 1024, 512, 8),
-    Gpt("gpt", "char GPT, 4 layers, d 128, with Adam"),
 )
-QUICK = ("tiny", "medium", "m-small", "gpt")
+QUICK = ("tiny", "medium", "m-small")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from . import by_hand, gpt_by_hand
-from .cases import Attention, Case, Gpt, Inputs
+from . import by_hand
+from .cases import Attention, Case, Inputs
 
 __all__ = ["Minigrad", "Naive", "Numpy", "Peer", "Step", "Unsupported"]
 
@@ -41,9 +41,6 @@ class Peer:
     def attention(self, case: Attention, inputs: Inputs) -> Step:
         raise Unsupported
 
-    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
-        raise Unsupported
-
     def numpy(self, value: Any) -> Any:
         """One entry of an answer as an array."""
         return np.asarray(value)
@@ -61,9 +58,6 @@ class Numpy(Peer):
 
     def attention(self, case: Attention, inputs: Inputs) -> Step:
         return by_hand.best(case, inputs)
-
-    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
-        return gpt_by_hand.gpt(case, inputs)
 
 
 class Naive(Peer):
@@ -158,35 +152,3 @@ class Minigrad(Peer):
         if self.tiled:
             return mg.tiled_attention(Q, K, V, mask)
         return mg.softmax(mg.mask_add(mg.scale(Q @ K.mT, Q.shape[-1] ** -0.5), mask)) @ V
-
-    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
-        mg, given = self.mg, inputs.given
-        p = {k: mg.tensor(v.copy(), requires_grad=True) for k, v in inputs.leaves.items()}
-        optimiser = self.optim.Adam(p.values(), lr=1e-3)
-        B, n, d, h = case.B, case.n, case.d_model, case.heads
-
-        def train() -> Any:
-            x = mg.take(p["tokens"], given["text"], axis=0) + p["positions"]  # (B, n, d)
-            for i in map(str, range(case.layers)):
-                y = mg.layer_norm(x, p[f"{i}.ln1.weight"], p[f"{i}.ln1.bias"])
-                y = y @ p[f"{i}.W_QKV"] + p[f"{i}.b_QKV"]  # (B, n, 3 d)
-                QKV = y.reshape((B, n, 3, h, d // h)).transpose((2, 0, 3, 1, 4))
-                O = self._attend(QKV[0], QKV[1], QKV[2], given["mask"])  # (B, h, n, d / h)
-                C = O.transpose((0, 2, 1, 3)).reshape((B, n, d))
-                x = x + C @ p[f"{i}.W_O"] + p[f"{i}.b_O"]
-                y = mg.layer_norm(x, p[f"{i}.ln2.weight"], p[f"{i}.ln2.bias"])
-                y = mg.gelu(y @ p[f"{i}.W_1"] + p[f"{i}.b_1"], approximate="tanh")
-                x = x + y @ p[f"{i}.W_2"] + p[f"{i}.b_2"]
-            z = mg.layer_norm(x, p["ln.weight"], p["ln.bias"]) @ p["head"]
-            loss = mg.cross_entropy(z.reshape((B * n, -1)), given["targets"].reshape(-1))
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            return loss
-
-        run = self._run(train)
-
-        def step() -> dict[str, Any]:
-            return {"loss": run().numpy()} | {f"d_{name}": x.grad for name, x in p.items()}
-
-        return step

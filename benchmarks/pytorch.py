@@ -6,9 +6,7 @@ from collections.abc import Callable
 from math import sqrt
 from typing import Any
 
-import numpy as np
-
-from .cases import Attention, Gpt, Inputs
+from .cases import Attention, Inputs
 from .peers import Peer, Step
 
 __all__ = ["Torch"]
@@ -63,35 +61,3 @@ class Torch(Peer):
             return linear(C, p["W_O"].T, p.get("b_O"))
 
         return self._step(p, G, forward)
-
-    def gpt(self, case: Gpt, inputs: Inputs) -> Step:
-        F, p = self.functional, self._leaves(inputs)
-        text, targets, mask = (
-            self.torch.from_numpy(np.ascontiguousarray(inputs.given[name]))
-            for name in ("text", "targets", "mask")
-        )
-        B, n, d, h = case.B, case.n, case.d_model, case.heads
-        optimiser = self.torch.optim.Adam(p.values(), lr=1e-3, fused=True)
-
-        def forward() -> Any:
-            x = p["tokens"][text] + p["positions"]
-            for i in map(str, range(case.layers)):
-                y = F.layer_norm(x, (d,), p[f"{i}.ln1.weight"], p[f"{i}.ln1.bias"])
-                y = F.linear(y, p[f"{i}.W_QKV"].T, p[f"{i}.b_QKV"])
-                QKV = y.view(B, n, 3, h, d // h).permute(2, 0, 3, 1, 4)
-                C = self._attend(QKV[0], QKV[1], QKV[2], mask).transpose(1, 2).reshape(B, n, d)
-                x = x + F.linear(C, p[f"{i}.W_O"].T, p[f"{i}.b_O"])
-                y = F.layer_norm(x, (d,), p[f"{i}.ln2.weight"], p[f"{i}.ln2.bias"])
-                y = F.gelu(F.linear(y, p[f"{i}.W_1"].T, p[f"{i}.b_1"]), approximate="tanh")
-                x = x + F.linear(y, p[f"{i}.W_2"].T, p[f"{i}.b_2"])
-            z = F.layer_norm(x, (d,), p["ln.weight"], p["ln.bias"]) @ p["head"]
-            return F.cross_entropy(z.view(B * n, -1), targets.view(-1))
-
-        def step() -> dict[str, Any]:
-            optimiser.zero_grad(set_to_none=True)
-            loss = forward()
-            loss.backward()
-            optimiser.step()
-            return {"loss": loss} | {f"d_{name}": leaf.grad for name, leaf in p.items()}
-
-        return step

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.answers import WrongAnswer, answer, check, reference
-from benchmarks.cases import Attention, Gpt
+from benchmarks.cases import Attention
 from benchmarks.contestants import everyone
 from benchmarks.peers import Unsupported
 
@@ -12,7 +12,6 @@ SMALL = [
     Attention("single", "", 2, 5, 7, 3),
     Attention("alone", "", 1, 67, 5, 3),
     Attention("multi", "", 2, 5, 12, 12, 3),
-    Gpt("gpt", "", layers=2, d_model=6, heads=2, n=5, B=3, vocabulary=11),
 ]
 PEERS = everyone()
 NAMES = [*PEERS]
@@ -29,15 +28,15 @@ def test_every_peer_answers_every_case_it_has_as_the_reference_does(name):
             step = peer.step(case, case.inputs("float64"))
         except Unsupported:
             continue
-        assert check(answer(case, step, peer), reference(case, "float64"), "float64") < 1e-13
+        assert check(answer(step, peer), reference(case, "float64"), "float64") < 1e-13
 
 
 def test_a_step_taken_again_gives_the_same_answer():
     """Buffers that are used again hold nothing of the step before."""
-    for case in SMALL[:-1]:
+    for case in SMALL:
         step = PEERS["hand-best"].step(case, case.inputs("float64"))
-        first = answer(case, step, PEERS["hand-best"])
-        assert check(answer(case, step, PEERS["hand-best"]), first, "float64") == 0
+        first = answer(step, PEERS["hand-best"])
+        assert check(answer(step, PEERS["hand-best"]), first, "float64") == 0
 
 
 @pytest.mark.parametrize("small", SMALL, ids=lambda small: small.name)
@@ -50,7 +49,7 @@ def test_the_references_gradients_are_those_of_numeric_differences(small, rng):
         for name, array in moved.leaves.items():
             array += t * direction[name]
         out = PEERS["hand-best"].step(small, moved)()
-        return out["loss"] if "loss" in out else (out["out"] * inputs.given["G"]).sum()
+        return (out["out"] * inputs.given["G"]).sum()
 
     expected = reference(small, "float64")
     slope = sum((expected[f"d_{name}"] * v).sum() for name, v in direction.items())

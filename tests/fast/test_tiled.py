@@ -7,7 +7,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.fast import threads
 from minigrad.fast.limits import LIMITS
-from minigrad.fast.tiles.schedule import BLOCK, tiles_of, what_rule_hides
+from minigrad.fast.tiles.schedule import QUERIES, tiles_of, what_rule_hides
 from tests.weighing import weigh
 
 pytest.importorskip("threadpoolctl")  # without it there is one thread
@@ -178,8 +178,8 @@ def test_every_open_entry_is_computed_once_and_every_closed_block_skipped(rng, k
         is_open &= RULES[rule](*positions(n, m))
     mask = None if mask is None else np.broadcast_to(mask, (np.atleast_2d(mask).shape[0], m))
     hidden = what_rule_hides(RULES[rule], n, m)
-    for a, by_rule in zip(range(0, n, BLOCK), hidden, strict=True):
-        rows = slice(a, min(a + BLOCK, n))
+    for a, by_rule in zip(range(0, n, QUERIES), hidden, strict=True):
+        rows = slice(a, min(a + QUERIES, n))
         seen = is_open[rows]
         computed = np.zeros(seen.shape, int)
         few = mask if mask is None or len(mask) == 1 else mask[rows]
@@ -187,8 +187,8 @@ def test_every_open_entry_is_computed_once_and_every_closed_block_skipped(rng, k
             computed[:, tile.keys] += 1
         assert computed[seen].all()
         assert computed.max(initial=0) <= 1
-        for b in range(0, m, BLOCK):
-            keys = slice(b, b + BLOCK)
+        for b in range(0, m, QUERIES):
+            keys = slice(b, b + QUERIES)
             both = (mask is not None) and RULES[rule] is not None  # each is open somewhere
             assert both or computed[:, keys].any() == seen[:, keys].any()
 

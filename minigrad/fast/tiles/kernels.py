@@ -20,7 +20,7 @@ from ..limits import LIMITS
 from ..memory import empty_as
 from ..overlay import faster
 from ..threads import Scratch, run
-from .schedule import TILE_KEYS, Heads, Schedule, Tile, threads_for
+from .schedule import TILE_KEYS, Heads, Tile, TileSchedule, threads_for
 
 __all__ = ["backward", "forward"]
 
@@ -37,14 +37,14 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -
 
 @faster(tiled_attention, when=_has_many_scores, auxiliary=("schedule", "tiled", "shift", "row_sum"))
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
-    schedule = Schedule(q, k, v, mask, rule)
+    schedule = TileSchedule(q, k, v, mask, rule)
     with threads_for(schedule) as threads:
         saved = forward(schedule, threads)
     return saved.out.reshape(schedule.shape + saved.out.shape[-2:]), schedule, *saved
 
 
 @in_tiles.vjp("q", "k", "v")
-def _(g: Any, schedule: Schedule, tiled: Array, shift: Array, row_sum: Array) -> Any:
+def _(g: Any, schedule: TileSchedule, tiled: Array, shift: Array, row_sum: Array) -> Any:
     with threads_for(schedule) as threads:
         return backward(schedule, np.asarray(g), Saved(tiled, shift, row_sum), threads)
 
@@ -62,7 +62,7 @@ class Saved(NamedTuple):
 class QueryBlock:
     """A block of the queries of some heads, as one thread works on it."""
 
-    def __init__(self, schedule: Schedule, heads: Heads, i: int, scratch: Scratch) -> None:
+    def __init__(self, schedule: TileSchedule, heads: Heads, i: int, scratch: Scratch) -> None:
         self.schedule = schedule
         self.heads = heads
         self.rows = schedule.blocks[i]
@@ -118,7 +118,7 @@ def _ones(dtype: DType) -> Array:
 # ---------------------------------------------------------------- forward
 
 
-def forward(schedule: Schedule, threads: int) -> Saved:
+def forward(schedule: TileSchedule, threads: int) -> Saved:
     """O, and what backward wants again."""
     schedule.plan(threads)
     rows = (*schedule.lead, 1, schedule.n)
@@ -166,7 +166,7 @@ def _are_safe(O: Array, _: Array, row_sum: Array) -> bool:
 # ---------------------------------------------------------------- backward
 
 
-def backward(schedule: Schedule, g: Array, saved: Saved, threads: int) -> tuple[Array, ...]:
+def backward(schedule: TileSchedule, g: Array, saved: Saved, threads: int) -> tuple[Array, ...]:
     """∂Q, ∂K and ∂V.
 
     Each thread takes a group of heads at a time; or, where they do not come out even, a part of
@@ -193,7 +193,7 @@ def backward(schedule: Schedule, g: Array, saved: Saved, threads: int) -> tuple[
 
 
 def differentiate(
-    schedule: Schedule,
+    schedule: TileSchedule,
     heads: Heads,
     blocks: list[int],
     g: Array,

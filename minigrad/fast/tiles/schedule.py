@@ -22,9 +22,9 @@ from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import one_threaded_blas, run
 
-__all__ = ["Heads", "Schedule", "Tile", "threads_for", "tiles_of", "what_rule_hides"]
+__all__ = ["Heads", "Tile", "TileSchedule", "threads_for", "tiles_of", "what_rule_hides"]
 
-BLOCK = 128  # queries that are worked on at a time; so many keys are skipped at a time
+QUERIES = 128  # queries that are worked on at a time; so many keys are skipped at a time
 TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills half of a core's cache
 KEPT_BLOCKS = 32  # of different content, for each rule; what it says of others is asked each time
 EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to d_k + d_v
@@ -44,7 +44,7 @@ class Tile(NamedTuple):
     masked: list[slice]
 
 
-class Schedule:
+class TileSchedule:
     """The operands over two leading axes, as views; the work on them by groups of heads and blocks
     of queries. Forward makes it, and backward uses it again.
     """
@@ -92,8 +92,8 @@ class Schedule:
 
         run(read, product(*map(range, masks), range(len(self.blocks))), threads)
         examples, heads = self.lead
-        size = min(self.n, BLOCK) * min(self.m, TILE_KEYS)
-        several = max(1, min(BLOCK * TILE_KEYS // size, examples * heads // (2 * threads)))
+        size = min(self.n, QUERIES) * min(self.m, TILE_KEYS)
+        several = max(1, min(QUERIES * TILE_KEYS // size, examples * heads // (2 * threads)))
         of_heads = min(several, heads) if masks[1] == 1 else 1
         of_examples = several // heads if masks[0] == 1 and of_heads == heads else 1
         self.groups = [*product(_slices(examples, of_examples), _slices(heads, of_heads))]
@@ -121,7 +121,7 @@ class Schedule:
 
 
 @contextmanager
-def threads_for(schedule: Schedule) -> Iterator[int]:
+def threads_for(schedule: TileSchedule) -> Iterator[int]:
     """How many threads are worth it, at most two; BLAS is on one meanwhile, if more than one is."""
     width = schedule.q.shape[-1] + schedule.d_v + EXP_WORK
     if prod(schedule.lead) * schedule.n * schedule.m * width < LIMITS.threaded_work:
@@ -142,7 +142,7 @@ def tiles_of(by_rule: Sequence[Hidden], mask: Array | None, m: int) -> list[Tile
     is_open = [a is not False and b is not False for a, b in zip(by_rule, by_mask, strict=True)]
     for computed, some in groupby(range(len(blocks)), is_open.__getitem__):
         together = [*some] if computed else []
-        for part in np.array_split(together, -(-len(together) * BLOCK // TILE_KEYS) or 1):
+        for part in np.array_split(together, -(-len(together) * QUERIES // TILE_KEYS) or 1):
             if len(part):
                 keys = slice(blocks[part[0]].start, blocks[part[-1]].stop)
                 ruled = [(blocks[j], by_rule[j]) for j in part if by_rule[j] is not True]
@@ -213,5 +213,5 @@ def _for_blas(x: Any, dtype: DType) -> Array:
     return x if wide == x.itemsize and high >= wide * x.shape[-1] else np.ascontiguousarray(x)
 
 
-def _slices(length: int, step: int = BLOCK) -> list[slice]:
+def _slices(length: int, step: int = QUERIES) -> list[slice]:
     return [slice(i, min(i + step, length)) for i in range(0, length, step)]
