@@ -27,7 +27,7 @@ Gradients: TypeAlias = Any  # an array or a Tensor, or a list of them, as the in
 
 def grad(
     output: Tensor,
-    inputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor] = (),
     grad_output: Operand | None = None,
     create_graph: bool = False,
     *,
@@ -52,10 +52,16 @@ def grad(
     12.0
     """
     if not isinstance(output, Tensor):
-        what = "a function; write mg.grad(f(x), x)" if callable(output) else type(output).__name__
+        what = (
+            "a function; write mg.grad(f(x), x), or mg.vjp(f, x)"
+            if callable(output)
+            else type(output).__name__
+        )
         raise DTypeError(f"grad(output, inputs): the output must be a Tensor, got {what}")
     single = isinstance(inputs, Tensor) or not isinstance(inputs, Iterable)
     wanted: list[Any] = [inputs] if single else list(inputs)
+    if not wanted:
+        raise GradientError("grad(output, inputs): no input is given to differentiate by")
     for i, x in enumerate(wanted):
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(

@@ -71,7 +71,7 @@ class Comparison:
         return self.ok
 
     def __str__(self) -> str:
-        by = f"order {self.order} by {self.method}"
+        by = f"order {self.order} by {self.method}" if self.method else f"order {self.order}"
         if self.why:
             return f"{by}: nothing was compared: {self.why}"
         kinks = f", {len(self.kinks)} at kinks left out ({self.kinks[0]} …)" if self.kinks else ""
