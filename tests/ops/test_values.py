@@ -115,14 +115,12 @@ def test_the_normal_distribution_is_right_to_its_last_digits_in_small_tails_too(
 # ---------------------------------------------------------------- along an axis
 
 
-@pytest.mark.parametrize("images", [1, 3000])
 @pytest.mark.parametrize(
     ("stride", "expected"), [(None, [1, 0, 0, 1, 1, 0]), (1, [1, 0, 1, 2, 1, 0])]
 )
-def test_the_gradient_of_a_window_with_nan_goes_to_the_first(images, stride, expected):
-    x = np.tile([NaN, 1.0, 2.0, NaN, NaN, 3.0], (images, 1, 1))
-    found = slope(lambda x: mg.max_pool(x, 2, stride), x)
-    np.testing.assert_array_equal(found, np.broadcast_to(np.array(expected, float), x.shape))
+def test_the_gradient_of_a_window_with_nan_goes_to_the_first(stride, expected):
+    found = slope(lambda x: mg.max_pool(x, 2, stride), [[[NaN, 1.0, 2.0, NaN, NaN, 3.0]]])
+    np.testing.assert_array_equal(found, [[expected]])
 
 
 def test_a_product_with_zeros_has_the_products_of_the_others_for_gradient():
