@@ -77,12 +77,6 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`, in the layer's scope."""
         kind, first = _described(type(self))  # type: ignore[arg-type]
-        is_array = bool(args) and not isinstance(args[0], mg.Tensor)
-        if is_array:
-            self._refuse_foreign(args[0])
-            X = self._received(args[0], first)
-            is_array = isinstance(X, mg.Tensor | np.ndarray)
-            args = (X, *args[1:])
         for given in (*args, *kwargs.values()):
             if isinstance(given, mg.Tensor):
                 if given.node is None and (given.needs or mg.listening()):
@@ -90,6 +84,11 @@ class Module:
                     mg.mark_input(given)
             elif given.__class__ is not np.ndarray or given.dtype.kind not in "biuf":
                 self._refuse_foreign(given)
+        is_array = bool(args) and not isinstance(args[0], mg.Tensor)
+        if is_array:
+            X = self._received(args[0], first)
+            is_array = isinstance(X, mg.Tensor | np.ndarray)
+            args = (X, *args[1:])
         outer = self._given_array
         _set_given_array(self, is_array)
         _set_last(self, None)
@@ -141,7 +140,10 @@ class Module:
         if self.dtype is None and array.dtype.kind != "f":
             return array
         dtype = array.dtype if self.dtype is None else self.dtype
-        return mg.tensor(array.astype(dtype, copy=False), requires_grad="on demand", name=name)
+        leaf = mg.tensor(array.astype(dtype, copy=False), requires_grad="on demand", name=name)
+        mg.mark_parameter(leaf, held=False)
+        mg.mark_input(leaf)
+        return leaf
 
     def _refuse_foreign(self, given: Any) -> None:
         """Raise DTypeError for what would lose its gradient, its mask or its meaning here."""
@@ -158,16 +160,21 @@ class Module:
     # ---------------------------------------------------------------- attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        held = vars(self).get(name)
-        if isinstance(held, mg.Tensor) and isinstance(value, np.ndarray | np.generic | int | float):
-            held.assign_(np.asarray(value).astype(held.dtype, casting="same_kind"))
-            return
-        if isinstance(held, mg.Tensor) and held.is_leaf and held.requires_grad:
-            if isinstance(value, mg.Tensor) and not value.is_leaf:
+        held: Any = vars(self).get(name)
+        is_buffer = name in self.buffers and isinstance(held, mg.Tensor)
+        if is_buffer and isinstance(value, mg.Tensor):
+            value = value if value.is_leaf else value.detach()
+        elif is_buffer or _is_parameter(held):
+            learns = isinstance(value, mg.Tensor) and value.is_leaf and value.requires_grad
+            if isinstance(value, mg.Tensor) and held.requires_grad and not learns:
                 raise GradientError(
-                    f"{type(self).__name__}.{name}: a computed Tensor cannot take a parameter's "
-                    f"place; write into it: layer.{name}.assign_(array)"
+                    f"{type(self).__name__}.{name}: a Tensor that is computed, or needs no "
+                    "gradient, cannot take a trained parameter's place; write "
+                    f"layer.{name}.assign_(array), or layer.freeze({name!r})"
                 )
+            if isinstance(value, np.ndarray) or _is_numbers(value):
+                held.assign_(np.asarray(value).astype(held.dtype, casting="same_kind"))
+                return
         if isinstance(value, set | frozenset | deque) and any(isinstance(x, Module) for x in value):
             raise DTypeError(
                 f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found; "
@@ -222,7 +229,7 @@ class Module:
                 is_buffer = name in module.buffers
                 if isinstance(leaf, Module) or id(leaf) in seen or is_buffer > buffers:
                     continue
-                if is_buffer or (leaf.is_leaf and mg.is_marked_parameter(leaf, leaf.requires_grad)):
+                if is_buffer or _is_parameter(leaf):
                     seen.add(id(leaf))
                     mg.mark_parameter(leaf)  # so that it stays one when it is frozen
                     yield f"{path}.{name}".strip("."), leaf
@@ -364,6 +371,14 @@ def _held(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple | dict):
         for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _held(f"{name}.{key}", entry)
+
+
+def _is_parameter(value: Any) -> bool:
+    return (
+        isinstance(value, mg.Tensor)
+        and value.is_leaf
+        and mg.is_marked_parameter(value, value.requires_grad)
+    )
 
 
 def _is_numbers(X: Any) -> bool:

@@ -86,6 +86,13 @@ def test_an_array_assigned_over_a_parameter_is_written_into_it():
     layer.W = np.ones((3, 2))
     assert layer.W is W
     assert_same(W.numpy(), np.ones((3, 2)))
+    layer.W = [[1, 2], [3, 4], [5, 6]]
+    layer.b = [7, 7]
+    assert_same(W.numpy()[2], [5.0, 6.0])
+    assert_same(layer.b.numpy(), [7.0, 7.0])
+    layer.seen = given = mg.tensor(np.ones(2) * 2, requires_grad=True) * 1.0
+    layer.seen = np.zeros(2)  # what is no parameter is bound anew
+    assert given.numpy()[0] == 2
     other = mg.tensor(np.zeros((3, 2)), requires_grad=True)
     layer.W = other
     assert layer.parameters()[0] is other
@@ -157,7 +164,8 @@ test_what_is_refused = refusals(
     (lambda: Linear(3, 2)(np.ones((1, 3), object)), DTypeError, "not an array of numbers"),
     (lambda: Linear(3, 2)(np.ma.masked_array(np.ones(3), [1, 0, 0])), DTypeError, "masked array"),
     (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2, requires_grad=True) * 2), GradientError,
-     r"Linear\.W: a computed Tensor cannot take a parameter's place"),
+     r"Linear\.W: a Tensor that is computed, or needs no gradient, cannot take a trained"),
+    (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2)), GradientError, r"or layer\.freeze\('W'\)"),
     (lambda: setattr(Model(), "late", {Linear(3, 2)}), DTypeError, "layers in a set are not found"),
     (lambda: Linear(3, 2).backward(np.ones(2)), GradientError, "the last call kept no graph"),
     (lambda: Linear(3, 2).to(int), DTypeError, "must be float16, float32 or float64"),
