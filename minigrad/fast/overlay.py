@@ -32,8 +32,10 @@ class Overlay(Op):
 
     def plan(self, key: int) -> Plan:
         """See `Op.plan`."""
-        quick = {name: rule for name, rule in self.rules.items() if rule.function not in _made}
-        self.rules |= self.of.rules | {name: self._either(rule) for name, rule in quick.items()}
+        self.rules = self.of.rules | self.rules
+        for rule in {*self.rules.values()} - {*self.of.rules.values()}:
+            if rule.function not in _made:  # of several inputs it is one rule still
+                self.rules |= dict.fromkeys(rule.inputs, self._either(rule))
         return super().plan(key)
 
     def _either(self, quick: Rule) -> Rule:
