@@ -63,6 +63,7 @@ def comparable(path):
     which its ids hash.
     """
     text = re.sub(r"(\.py):\d+", r"\1", path.read_text(encoding="utf-8"))
+    text = re.sub(r"\S+ k?B saved", "saved", text)
     text = re.sub(r"(largest difference) \S+\d", r"\1", text.replace("&#45;", "-"))
     return re.sub(r"\bmg[0-9a-f]{10}\b", "mg", text)
 

@@ -26,9 +26,10 @@ def _samples(rng: Rng) -> Calls:
     nowhere = np.tri(3, 7, 2, dtype=bool)
     nowhere[1] = False  # the second query sees no key
     padding = np.where(rng.uniform(size=(2, 1, 7)) < 0.6, 0.5, -np.inf)
-    q, k, v = [2, 3, 5], [2, 7, 5], [2, 7, 2]
+    shapes = [2, 3, 5], [2, 7, 5], [2, 7, 2]
     yield from of_shapes(
-        (q, k, v), (q, k, v, nowhere), (q, k, v, padding), (q, q, q, None, np.greater_equal),
+        shapes, (*shapes, nowhere), (*shapes, padding),
+        ([2, 3, 5], [2, 3, 5], [2, 3, 5], None, np.greater_equal),
         ([2, 2, 3, 2], [2, 1, 5, 2], [2, 1, 5, 3]), ([0, 5], [3, 5], [3, 2]),
         ([3, 5], [0, 5], [0, 2]),
     )(rng)  # fmt: skip
