@@ -361,7 +361,11 @@ def split_heads(x: SameArray, heads: int) -> SameArray:
 
 
 def merge_heads(x: SameArray) -> SameArray:
-    """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart."""
+    """(B, heads, n, d) → (B, n, heads · d): what `split_heads` took apart.
+
+    >>> merge_heads(split_heads(np.arange(4.0).reshape(1, 1, 4), 2))
+    array([[[0., 1., 2., 3.]]])
+    """
     *lead, heads, n, d = x.shape
     return mg.reshape(mg.swapaxes(x, -3, -2), (*lead, n, heads * d))
 

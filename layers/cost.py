@@ -145,7 +145,11 @@ def memory_by_array(
 
 
 class Traffic(NamedTuple):
-    """Bytes read from main memory, and written to it."""
+    """Bytes read from main memory, and written to it.
+
+    >>> Traffic(reads=3, writes=4).total
+    7
+    """
 
     reads: int
     writes: int

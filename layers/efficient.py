@@ -28,6 +28,10 @@ def linear_attention(Q_phi: Array, K_phi: Array, V: Array, is_causal: bool = Fal
     A query that sees no key, where all φ(k_j) are 0, gets zeros.
     Shapes: Q_phi (..., n, r), K_phi (..., m, r), V (..., m, d_v) → (..., n, d_v)
     Source: Katharopoulos et al. 2020, eqs. (5), (9), arXiv:2006.16236.
+
+    >>> linear_attention(np.ones((2, 1)), np.ones((2, 1)), np.array([[1.0], [3.0]]), is_causal=True)
+    array([[1.],
+           [2.]])
     """
     if is_causal:
         each = mg.multiply(mg.expand_dims(K_phi, -1), mg.expand_dims(V, -2))  # (..., n, r, d_v)
@@ -70,6 +74,11 @@ class Performer(LinearKernel):
 
     Args:   d_k: width of a head.  r: features, whose directions w are drawn once and never trained.
     Source: Choromanski et al. 2021, lemma 1, arXiv:2009.14794.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, 3, attend=Performer(d_k=2, r=16, rng=0), rng=0)
+    >>> layer(np.zeros((1, 5, 6))).shape
+    (1, 5, 6)
     """
 
     buffers: ClassVar[tuple[str, ...]] = ("W",)
@@ -89,6 +98,11 @@ class Linformer(Module):
 
     Args:   seq_len: the longest sequence; a shorter one takes the first columns of E and F.
     Source: Wang et al. 2020, eq. (7), arXiv:2006.04768.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, 3, attend=Linformer(seq_len=9, k=2, rng=0), rng=0)
+    >>> layer(np.zeros((1, 5, 6))).shape
+    (1, 5, 6)
     """
 
     def __init__(
@@ -134,7 +148,12 @@ def _parted(
 
 
 def orthogonal_features(r: int, d: int, rng: Seed = None) -> NDArray[np.float64]:
-    """r directions w ~ N(0, I_d), orthogonal within each block of d: (r, d)."""
+    """r directions w ~ N(0, I_d), orthogonal within each block of d: (r, d).
+
+    >>> W = orthogonal_features(3, 3, rng=0)
+    >>> bool(abs(W[0] @ W[1]) < 1e-12)
+    True
+    """
     check_sizes("orthogonal_features", r=r, d=d)
     rng = generator(rng)
     turns, R = np.linalg.qr(rng.normal(size=(-(-r // d), d, d)))

@@ -32,6 +32,10 @@ class Step:
 
     Attributes: forward: LaTeX.  formulas: of each symbol, the LaTeX of its gradient.  gradients: of
         each symbol, the array.
+
+    >>> step = Step(1, "double", "Y = 2 X", {"X": r"2 \\bar Y"}, {"X": np.full(3, 2.0)})
+    >>> step.gradients["X"]
+    array([2., 2., 2.])
     """
 
     number: int
@@ -54,12 +58,24 @@ def softmax_backward(grad_output: Array, softmax_output: Array) -> Array:
 
 
 def self_attention_steps(**call: Any) -> list[Step]:
-    """The six backward steps of one head; see `attention_steps` for what it takes."""
+    """The six backward steps of one head; see `attention_steps` for what it takes.
+
+    >>> one = np.ones((1, 1))
+    >>> steps = self_attention_steps(X=one, W_Q=one, W_K=one, W_V=one, W_O=one, grad_output=one)
+    >>> steps[2].title, steps[2].gradients
+    ('softmax', {'S': array([[0.]])})
+    """
     return attention_steps(**call)
 
 
 def multi_head_steps(*, n_heads: int, n_kv_heads: int | None = None, **call: Any) -> list[Step]:
-    """The seven backward steps of n_heads; see `attention_steps` for what else it takes."""
+    """The seven backward steps of n_heads; see `attention_steps` for what else it takes.
+
+    >>> eye, X = np.eye(4), np.zeros((1, 3, 4))
+    >>> steps = multi_head_steps(n_heads=2, X=X, W_Q=eye, W_K=eye, W_V=eye, W_O=eye, grad_output=X)
+    >>> [step.title for step in steps][1::4]
+    ['head merge', 'head split']
+    """
     return attention_steps(n_heads=n_heads, n_kv_heads=n_kv_heads or n_heads, **call)
 
 

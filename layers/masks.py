@@ -97,13 +97,20 @@ def window(size: int, dilation: int = 1) -> MaskRule:
     """Keys fewer than `size` tokens away, on both sides; or of each `dilation`-th token.
 
     Source: Beltagy et al. 2020, section 3.1, arXiv:2004.05150.
+
+    >>> window(2)(2, np.arange(5)).astype(int)
+    array([0, 1, 1, 1, 0])
     """
     check_sizes("window", size=size, dilation=dilation)
     return MaskRule(_near, rf"|i - j| \lt {size * dilation}", (size, dilation))
 
 
 def global_tokens(*tokens: int) -> MaskRule:
-    """Tokens that see all keys, and that all queries see: with `window(w) |`, Longformer's."""
+    """Tokens that see all keys, and that all queries see: with `window(w) |`, Longformer's.
+
+    >>> global_tokens(0)(2, np.arange(3))
+    array([ True, False, False])
+    """
     return MaskRule(_of_tokens, rf"i, j \in {tokens}", tokens)
 
 
@@ -111,6 +118,10 @@ def random_tokens(seq_len: int, size: int, rng: Seed = None) -> MaskRule:
     """For each query `size` keys drawn at random: with window and global tokens, BigBird's.
 
     Source: Zaheer et al. 2020, section 2, arXiv:2007.14062.
+
+    >>> rule = random_tokens(seq_len=7, size=2, rng=0)
+    >>> int(rule(3, np.arange(7)).sum())
+    2
     """
     check_sizes("random_tokens", seq_len=seq_len, size=size)
     order = generator(rng).random((seq_len, seq_len)).argsort(axis=-1)

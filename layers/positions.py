@@ -165,7 +165,11 @@ class Rotary(Position):
 
 
 def rotary_frequencies(d: int, base: float = 10000.0) -> NDArray[np.floating]:
-    """θ_k = base^(−2k / d), for each of the d / 2 pairs."""
+    """θ_k = base^(−2k / d), for each of the d / 2 pairs.
+
+    >>> rotary_frequencies(4).tolist()
+    [1.0, 0.01]
+    """
     _check_even("rotary_frequencies", d)
     return np.asarray(base ** (-np.arange(0, d, 2) / d))
 
@@ -196,6 +200,11 @@ class ALiBi(Position):
     """S_ij − m_h |i − j|, with a rate m_h for each head.
 
     Source: Press et al. 2022, arXiv:2108.12409.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, 3, position=ALiBi(3), rng=0)
+    >>> layer(np.zeros((1, 7, 6))).shape
+    (1, 7, 6)
     """
 
     def __init__(self, n_heads: int) -> None:
@@ -224,6 +233,11 @@ class T5Bias(Position):
     Args:   n_buckets, max_distance, bidirectional: as t5_bucket takes them.
     Shapes: table (n_buckets, n_heads)
     Source: Raffel et al. 2020, section 2.1, arXiv:1910.10683.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, 3, position=T5Bias(3), rng=0)
+    >>> layer(np.zeros((1, 7, 6))).shape
+    (1, 7, 6)
     """
 
     def __init__(
@@ -268,6 +282,11 @@ class RelativePosition(Position):
     """S_ij + q_i · a_{j − i} / √d_k, with a learned vector for each distance up to ±max_distance.
 
     Source: Shaw et al. 2018, eq. (4), arXiv:1803.02155; theirs for values added nothing (table 4).
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, 3, position=RelativePosition(d_k=2, max_distance=4), rng=0)
+    >>> layer(np.zeros((1, 7, 6))).shape
+    (1, 7, 6)
     """
 
     reads_queries = True
@@ -290,6 +309,11 @@ class TransformerXLPosition(Position):
     """S_ij + (q_i · r_{i − j} + u · k_j + v · r_{i − j}) / √d_k,    r_δ = W_R PE(δ).
 
     Source: Dai et al. 2019, section 3.3, arXiv:1901.02860.
+
+    >>> from layers import MultiHeadAttention
+    >>> layer = MultiHeadAttention(6, 3, position=TransformerXLPosition(6, 3, d_k=2), rng=0)
+    >>> layer(np.zeros((1, 7, 6))).shape
+    (1, 7, 6)
     """
 
     reads_queries = True

@@ -29,6 +29,11 @@ def in_tiles(
 
     Raises: ArgumentError with dropout, which needs the weights.
     Source: Dao et al. 2022, arXiv:2205.14135.
+
+    >>> from layers import MultiHeadAttention, causal
+    >>> layer = MultiHeadAttention(6, 3, mask=causal, attend=in_tiles, rng=0)
+    >>> layer(np.zeros((1, 5, 6))).shape, layer.attention_weights
+    ((1, 5, 6), None)
     """
     if drop is not None:
         raise ArgumentError("in_tiles: dropout needs the weights, which tiles never hold")
