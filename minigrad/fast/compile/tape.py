@@ -136,6 +136,8 @@ class Tape(Observer):
         reaches by name.
     """
 
+    shows_inputs = False
+
     def __init__(self, given: Iterable[tuple[str, Any]], reach: Reach) -> None:
         self.reach = reach
         self.lines: list[TapeLine] = []
@@ -415,7 +417,7 @@ class Tape(Observer):
                 value = self._value(part, f"d_{getattr(of, 'name', name)}")
                 self._line("rule", rule.function, (g, *given), (value,), **about)
             else:
-                if rule.function not in joint:
+                if rule.inputs not in joint:
                     wanted = [
                         n for n, p in zip(node.plan.names, parts, strict=True) if p is not None
                     ]
@@ -426,10 +428,10 @@ class Tape(Observer):
                         for n, t in zip(rule.inputs, told, strict=True)
                     ]
                     given = self._needs(node, rule, 0, known[1] | {"needed": told})
-                    joint[rule.function] = self._line(
+                    joint[rule.inputs] = self._line(
                         "rule", rule.function, (g, *given), made, **about
                     )
-                value = joint[rule.function].made[rule.inputs.index(name)]
+                value = joint[rule.inputs].made[rule.inputs.index(name)]
             self._coming.setdefault(edge, []).append(value)
 
     def _needs(self, node: Any, rule: Any, i: int, known: dict[str, Any]) -> list[Any]:
