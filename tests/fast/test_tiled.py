@@ -7,6 +7,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.fast import threads
 from minigrad.fast.limits import LIMITS
+from minigrad.fast.tiles import schedule
 from minigrad.fast.tiles.schedule import QUERIES, tiles_of, what_rule_hides
 from tests.weighing import weigh
 
@@ -104,23 +105,27 @@ def test_leading_axes_of_keys_and_masks_broadcast(rng, q_lead, mask_lead):
     assert_equals_steps(q, k, v, mask)
 
 
-def test_a_rule_may_be_any_callable_and_is_asked_again_when_what_it_says_changes(rng):
+def test_a_rule_may_be_any_callable_and_is_asked_again_when_what_it_says_changes(rng, monkeypatch):
     class Within:  # it has no hash
         __hash__ = None
-        reach = 200
 
         def __call__(self, i, j):
-            return abs(i - j) < self.reach
+            return abs(i - j) < reach[0]
 
-    within, reach = Within(), [150]
-    operands = draw(rng, (), 300, 400)
-    for rule in (within, lambda i, j: abs(i - j) < reach[0], lambda i, j: (i * j) % 7 < 3):
-        assert_equals_steps(*operands, rule=rule)
-        within.reach = 90
-        reach[0] = 149
-        assert_equals_steps(*operands, rule=rule)
+    monkeypatch.setattr(schedule, "KEPT_BLOCKS", 1)  # of others it is asked at each tile
+    operands, reach = draw(rng, (), 300, 400), [0]
+    for rule in (Within(), lambda i, j: abs(i - j) < reach[0], lambda i, j: i * j % 7 < reach[0]):
+        for reach[0] in (150, 149, 3):
+            assert_equals_steps(*operands, rule=rule)
     with pytest.raises(DTypeError, match="booleans"):
         mg.tiled_attention(*operands, rule=lambda i, j: i - j)
+
+
+@pytest.mark.parametrize("slope", [100, -100])
+def test_later_tiles_of_a_row_may_hold_larger_scores(rng, slope):
+    operands = draw(rng, (), 130, 2200)
+    assert_equals_steps(*operands, np.linspace(0, slope, 2200), np.greater)
+    assert_equals_steps(*operands, np.linspace(0, slope, 2200))
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 130, 140), (1, 3, 1, 140), (2, 3, 130, 1), (140,)])
