@@ -157,13 +157,10 @@ class Handle:
 # ---------------------------------------------------------------- freeing a long chain
 
 FREED_BY_RECURSION = sys.version_info[:2] == (3, 13)  # one level a node: the stack would overflow
+SPREAD = 2654435761  # a node's number times this is as random in these bits, one in 16 has none:
+SIXTEENTH = 0xF0000000  # a loop may make sixteen ops each time, so not by the number itself
 _waiting: list[list[Edge]] = []
 _emptying: list[bool] = []
-
-
-def is_sixteenth(number: int) -> bool:
-    """Whether a node puts its edges into the queue; by a hash, as a loop may make sixteen ops."""
-    return not number * 2654435761 & 0xF0000000
 
 
 class FreedLater(list[Edge]):

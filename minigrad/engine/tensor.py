@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from .backward import Retained, add_gradients, backpropagate
 from .context import current, say
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .node import FREED_BY_RECURSION, ON_DEMAND, FreedLater, Handle, Node, is_sixteenth
+from .node import FREED_BY_RECURSION, ON_DEMAND, SIXTEENTH, SPREAD, FreedLater, Handle, Node
 from .op import EXPLAINED, NUMBERS, NUMERIC, Arguments, Array, Op, as_array
 from .writes import OUR_PACKAGES, next_number, writes
 
@@ -337,7 +337,8 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         if op.variadic:
             arrays = [arrays]
         node.saved = plan.take((*arrays, *settings, out, *by_products))
-        node.edges = FreedLater(edges) if FREED_BY_RECURSION and is_sixteenth(number) else edges
+        later = FREED_BY_RECURSION and not number * SPREAD & SIXTEENTH
+        node.edges = FreedLater(edges) if later else edges
         node.shape = out.shape
         node.dtype = out.dtype
         node.needs = needs
