@@ -378,6 +378,8 @@ class ProgramText:
         about = ""
         self._name_all()
         self._expressions: dict[int, str] = {}
+        self._within: dict[int, Instruction] = {}  # by an inlined variable, what stands for it
+        ends = self._last_reads()
         for i, instruction in enumerate(self.instructions):
             if instruction.inlined:
                 self._expressions[id(instruction.made[0])] = self._expression(instruction)
@@ -386,7 +388,9 @@ class ProgramText:
                 about = instruction.about
                 body.append(f"# {' '.join(about.split())}")
             body += self._statement(instruction)
-            body += self._let_go(i, instruction)
+            gone = sorted(text for text, last in ends.items() if last == i)
+            if gone and not instruction.form.startswith("return"):
+                body.append(f"del {', '.join(gone)}")
         lines = [f"def build({', '.join(self.objects)}):", f"    def {name}(args, kwargs):"]
         body = [*self._head, *body]
         return "\n".join([*lines, *[f"        {line}" for line in body], f"    return {name}", ""])
@@ -396,6 +400,7 @@ class ProgramText:
         the last of them says what it is.
         """
         shared: dict[int, list[Variable]] = {}
+        self._local: set[int] = set()
         for instruction in self.instructions:
             for made in filter(None, instruction.made):
                 over = made.over
@@ -409,6 +414,7 @@ class ProgramText:
             text = self.names.fresh(group[-1].hint)
             for variable in group:
                 variable.text = text
+                self._local.add(id(variable))
 
     def _expression(self, instruction: Instruction) -> str:
         return instruction.form.format(*map(self._text, instruction.reads))
@@ -444,18 +450,27 @@ class ProgramText:
         called = f"{called[:-1]}, out={over.text})"
         return called if made.text == over.text else f"{made.text} = {called}"
 
-    def _let_go(self, i: int, instruction: Instruction) -> list[str]:
-        """`del` for large arrays that are read here for the last time."""
-        gone: list[str] = []
-        over = instruction.made[0].over if instruction.made and instruction.made[0] else None
-        for variable in instruction.variables():
-            for base in variable.bases:
-                ends = base.fresh and not base.stays and base.last == i and variable is not over
-                size = prod(base.shape) * base.dtype.itemsize
-                names = {v.text for v in (base, variable) if id(v) not in self._expressions} - {""}
-                if ends and size >= LET_GO_BYTES:
-                    gone += [name for name in sorted(names) if name not in gone]
-        return [f"del {', '.join(gone)}"] if gone else []
+    def _named(self, given: Any) -> Iterator[Variable]:
+        """The variables whose names stand in the text of what is given."""
+        for variable in _variables(given):
+            inlined = self._within.get(id(variable))
+            if inlined is None:
+                yield variable
+            else:
+                yield from self._named(inlined.reads)
+
+    def _last_reads(self) -> dict[str, int]:
+        """Where each large array's name stands last."""
+        found: dict[str, int] = {}
+        for i, instruction in enumerate(self.instructions):
+            if instruction.inlined:
+                self._within[id(instruction.made[0])] = instruction
+                continue
+            for variable in (*self._named(instruction.reads), *filter(None, instruction.made)):
+                if prod(variable.shape) * variable.dtype.itemsize >= LET_GO_BYTES:
+                    if id(variable) in self._local:
+                        found[variable.text] = i
+        return found
 
 
 def _is_ours(function: Any) -> bool:
