@@ -4,18 +4,15 @@
 >>> assert_same([0.5, 1e-15], [0.5, 0.0])
 """
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import MinigradError
 
-__all__ = ["ROUNDING", "assert_same", "give_wrong_values", "refusals"]
+__all__ = ["ROUNDING", "assert_same", "refusals"]
 
 # The part of the largest entry by which two orders of summing a few hundred numbers may differ.
 ROUNDING = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-12, "complex128": 1e-12}
@@ -76,22 +73,3 @@ def refusals(*rows: tuple[Callable[[], Any], type[Exception], str]) -> Callable[
             call()
 
     return test_refusal
-
-
-WRONG_VALUES = (
-    None, "a", 2.5, -1, 9, True, [], {}, (9, 9), [[1.0, 2.0], [3.0]], np.array(["a"]), np.zeros(0),
-    np.ones((7, 11)), np.array([0, 1]), np.nan,
-)  # fmt: skip
-"""What newcomers give in place of an argument."""
-
-
-def give_wrong_values(
-    function: Callable[..., Any], args: Sequence[Any], settings: Mapping[str, Any] | None = None
-) -> None:
-    """Call it with each wrong value in place of each argument: what it raises must be ours."""
-    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
-        for k, right in enumerate(args):
-            as_list = right.tolist() if isinstance(right, np.ndarray) else [right]
-            for wrong in (*WRONG_VALUES, as_list):
-                with suppress(MinigradError):
-                    function(*args[:k], wrong, *args[k + 1 :], **(settings or {}))

@@ -1,12 +1,9 @@
 """Optimizers follow PyTorch's updates; schedules, clipping and float16 what they say."""
 
-from copy import deepcopy
-
 import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear
 from minigrad.errors import ArgumentError, DTypeError, GradientError, OverwrittenError, ShapeError
 from minigrad.optim import SGD, Adam, AdamW, LossScale, RMSprop, clip_grad_norm, schedule
 from minigrad.optim import optimizer as optim
@@ -135,33 +132,6 @@ def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly(
 
 
 # ---------------------------------------------------------------- what is kept
-
-
-def reloaded(w, optimizer, kind, settings):
-    v = leaf(w.numpy().copy())
-    second = kind([v], lr=0.3, **settings)
-    second.load_state_dict(optimizer.state_dict())
-    return v, second
-
-
-def copied(w, optimizer, kind, settings):
-    return deepcopy((w, optimizer))
-
-
-@pytest.mark.parametrize("again", [reloaded, copied])
-@each_case
-def test_an_optimizer_loaded_or_copied_goes_on_as_one_that_never_stopped(
-    kind, settings, again, monkeypatch, rng
-):
-    monkeypatch.setattr(optim, "ENTRIES_PER_PART", 4)
-    w, gradients = leaf(np.ones((3, 5))), rng.normal(size=(6, 3, 5))
-    first = kind([w], lr=0.1, **settings)
-    moved(first, gradients[:3])
-    v, second = again(w, first, kind, settings)
-    for one in (first, second):
-        moved(one, gradients[3:])
-    np.testing.assert_array_equal(v.numpy(), w.numpy())
-    assert (second.steps, second.lr) == (6, 0.1)
 
 
 def test_a_state_that_does_not_fit_is_refused_whole():
@@ -320,24 +290,6 @@ def test_gradients_that_were_unscaled_are_scaled_again_before_more_are_added(com
     np.testing.assert_array_equal(w.numpy(), [-3.0, -10.0])
 
 
-def test_a_float16_model_learns_as_its_float32_twin(rng):
-    X, target = rng.normal(size=(61, 7)), rng.normal(size=(7, 3))
-    losses = {}
-    for dtype in (np.float32, np.float16):
-        model = Linear(7, 3, rng=0, dtype=dtype)
-        optimizer = Adam(model.parameters(), lr=0.05)
-        scaler = LossScale(optimizer, scale=2.0**8, interval=50)
-        for _ in range(120):
-            optimizer.zero_grad()
-            loss = mg.mean((model(X.astype(dtype)) - (X @ target).astype(dtype)) ** 2)
-            scaler.backward(loss)
-            scaler.step()
-        losses[dtype] = loss.item()
-        assert scaler.scale == 2.0**10
-    np.testing.assert_allclose(losses[np.float16], losses[np.float32], atol=2e-2)
-    assert losses[np.float16] < 0.05
-
-
 # ---------------------------------------------------------------- what is refused
 
 W = leaf([[1.0, 2.0]], name="W")
@@ -358,11 +310,9 @@ test_what_is_refused = refusals(
     (lambda: Adam([W], betas=(0.9, 1.0)), ArgumentError, r"betas must lie in \[0, 1\)"),
     (lambda: Adam([{"parameters": [W], "betas": (1.0, 0.9)}]), ArgumentError, "betas must lie"),
     (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"alpha must lie in \[0, 1\)"),
-    (lambda: Adam([]), ArgumentError, "got no parameters"),
     (lambda: Adam([W], lr="1e-3"), DTypeError, "lr must be a number, got '1e-3'"),
     (lambda: Adam([W * 2]), DTypeError, "each must be a leaf Tensor"),
     (lambda: Adam(W), DTypeError, r"must be a list of Tensors, got a Tensor; write \[w\]"),
-    (lambda: Adam({"w": W}), DTypeError, r"got a dict; write parameters\.values\(\)"),
     (lambda: Adam({"parameters": [W]}), DTypeError, r"got a dict; write \[\{...\}\]"),
     (lambda: SGD([mg.tensor([1.0])]), ArgumentError, r"parameter 0 of shape .* needs no gradient"),
     (lambda: SGD([{"parameters": [W], "momentun": 0.9}]),

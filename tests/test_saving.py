@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ class Run:
         return np.concatenate([p.numpy().reshape(-1) for p in self.model.parameters()])
 
 
-@pytest.mark.parametrize("kind", [SGD, Adam, RMSprop])
+@pytest.mark.parametrize("kind", [partial(SGD, momentum=0.9), Adam, RMSprop])
 def test_a_run_saved_anywhere_goes_on_bit_for_bit(kind, tmp_path):
     whole = Run(kind=kind).train(17)
     for stop in (1, 6, 13):

@@ -1,32 +1,22 @@
-"""What calls allocate, by tracemalloc."""
+"""What a call allocates, by tracemalloc."""
 
 import gc
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-
-@contextmanager
-def weighing() -> Iterator[None]:
-    """Count what is allocated inside, as `tracemalloc.get_traced_memory` says there.
-
-    No garbage is collected inside: that of earlier tests would give its memory to the calls.
-    """
-    gc.collect()
-    gc.disable()
-    tracemalloc.start()
-    try:
-        yield
-    finally:
-        tracemalloc.stop()
-        gc.enable()
+from collections.abc import Callable
 
 
 def weigh(call: Callable[[], object]) -> tuple[int, int]:
     """The bytes that are allocated while its result is held, and those there were at most.
 
-    What a first use imports and caches is counted too: call it once before.
+    What a first use imports and caches is counted too: call it once before. No garbage is collected
+    meanwhile: that of earlier tests would give its memory to the call.
     """
-    with weighing():
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
         result = call()  # noqa: F841 (it is held)
         return tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()

