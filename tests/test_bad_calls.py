@@ -66,21 +66,12 @@ SHAPES = [
     ("(leaf(3) * 1.0).backward(ones(2))", "backward", "(2,)", "(3,)"),
     ("float(X)", "item()", "one entry", "got shape (2, 3, 5)"),
     ("layers.Linear(3, 2, rng=0)(ones(5, 7))", "3", "(5, 7)"),
-    ("head(ones(2, 5, 7))", "SelfAttention", "(B, n, 8)", "got (2, 5, 7)"),
-    ("heads(ones(2, 5, 7))", "MultiHeadAttention", "(B, n, 8)", "got (2, 5, 7)"),
     ("layers.LayerNorm(7)(ones(2, 3, 5))", "LayerNorm", "7", "(2, 3, 5)"),
     ("layers.Conv2d(3, 4, 3, rng=0)(ones(2, 5, 7, 7))", "3", "got (2, 5, 7, 7)"),
     ("layers.LSTM(2, 3, rng=0)(ones(1, 4, 5))", "LSTM", "(B, T, 2)", "got (1, 4, 5)"),
     ("batches(ones(3, 2), ones(5), batch_size=2)", "batches(", "one length", "[3, 5]"),
 ]  # fmt: skip
 MASKS = [
-    ("ShapeError", "head(ones(2, 7, 8), ones(5, 7, 7))", "mask must broadcast to the scores",
-     "(2, 7, 7)", "(5, 7, 7)"),
-    ("ShapeError", "head(ones(2, 7, 8), ones(2, 7, dtype=bool))", "padding_mask(", "(2, 7)"),
-    ("ShapeError", "head(ones(7, 7, 8), np.eye(7, k=1, dtype=bool))", "mask (7, 7) may be one",
-     "padding_mask(mask)"),
-    ("DTypeError", "head(ones(2, 7, 8), np.tri(7, dtype=int))", "True = may attend", "int64"),
-    ("ArgumentError", "head(ones(2, 7, 8), np.full((7, 7), np.nan))", "NaN or +inf"),
     ("ArgumentError", "layers.padding_mask([1, 5], 3)", "padding_mask", "0 to 3"),
     ("ShapeError", "layers.combined_mask(ones(3, 3, dtype=bool), ones(2, 5, dtype=bool))",
      "combined_mask(causal, padding)", "(3, 3)", "(2, 5)"),
@@ -105,7 +96,6 @@ VALUES = [
     ("FreedGraphError", "twice((leaf(3) ** 2).sum().backward)", "freed", "retain_graph=True"),
     ("OverwrittenError", "overwritten().backward()", "(3,) was overwritten after it was saved"),
     ("ArgumentError", "layers.Linear(0, 2)", "Linear", "d_in", "at least 1, got 0"),
-    ("ArgumentError", "layers.MultiHeadAttention(8, 3)", "n_heads must divide d_model"),
     ("OutOfRangeError", "layers.Embedding(11, 3, rng=0)([11])", "[0, 11)", "11"),
     ("ArgumentError", "optim.SGD([], lr=0.1)", "SGD(parameters)", "no parameters"),
     ("DTypeError", "optim.Adam([ones(2)])", "Adam(parameters)", "leaf Tensor"),
@@ -151,8 +141,6 @@ def test_the_error_says_the_call_the_rule_and_the_shapes(row, folder, rng):
     name, call, *words = row
     there = {"X": mg.tensor(ones(2, 3, 5)), "folder": folder, "rng": rng}
     there |= {"optim": optim, "batches": batches}
-    there["head"] = layers.SelfAttention(8, 4, 3, rng=0)
-    there["heads"] = layers.MultiHeadAttention(8, 2, rng=0)
     with pytest.raises(getattr(mg.errors, name)) as caught:
         eval(call, globals() | there)
     missing = [word for word in words if word not in str(caught.value)]

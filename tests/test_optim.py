@@ -104,33 +104,6 @@ def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(
     assert not np.array_equal(ends[0], start)
 
 
-def test_clipping_and_a_schedule_within_a_compiled_step_do_what_they_do_eagerly():
-    """Also after lr was set by hand."""
-    ends = []
-    for compiled in (True, False):
-        w = leaf([3.0, -5.0])
-        optimizer = Adam([w], lr=0.1)
-        decay = schedule.cosine(optimizer, steps=8, warmup=2)
-
-        def step(x, w=w, optimizer=optimizer, decay=decay):
-            optimizer.zero_grad()
-            loss = mg.sum(w * w * x)
-            loss.backward()
-            norm = clip_grad_norm([w], 1.0)
-            optimizer.step()
-            decay.step()
-            return loss, norm
-
-        step, norms = mg.compile(step) if compiled else step, []
-        for call in range(9):
-            if call == 7:
-                optimizer.lr = 0.4
-            norms.append(step(np.ones(2))[1].item())
-        ends.append([norms, [optimizer.lr], w.numpy().tolist()])
-    for one, other in zip(*ends, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
-
-
 # ---------------------------------------------------------------- what is kept
 
 

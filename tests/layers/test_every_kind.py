@@ -4,10 +4,8 @@ import pickle
 from copy import deepcopy
 
 import numpy as np
-import pytest
 
 import minigrad as mg
-from layers.attention import exactly
 from tests.compare import assert_same
 
 from .kinds import OF_ARRAYS, OF_TOKENS, ROWS, WITH_CONTEXT, call, drawn, kinds
@@ -103,23 +101,6 @@ def test_training_and_evaluation_differ_only_where_something_is_dropped(rng, nam
     drops = "dropout" in name
     assert (first != second).any() == drops
     assert (first != third).any() == drops
-
-
-@pytest.mark.parametrize("name", [name for name in ROWS if "tiles" in name])
-def test_tiles_are_what_the_exact_form_is(rng, name):
-    layer, X = drawn(rng, name, n=70)
-    exact = deepcopy(layer)
-    exact.attend = exactly
-    for given in (None, np.arange(70) < np.array([[[50]], [[70]]])):
-        outs = [one(X, given) for one in (layer, exact)]
-        G = rng.normal(size=outs[0].shape)
-        found = [
-            [out.numpy(), *mg.grad(out, [X, *one.parameters()], G)]
-            for out, one in zip(outs, (layer, exact), strict=True)
-        ]
-        for mine, theirs in zip(*found, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-11)
-        assert layer.attention_weights is None
 
 
 @kinds(*ALL)

@@ -136,12 +136,12 @@ def test_frozen_parameters_stay_in_their_place_and_get_no_gradient(rng):
 
 
 def test_the_mode_reaches_every_layer_and_averages_move_in_training_alone(rng):
-    model = Sequential(L.BatchNorm(3, momentum=0.5), L.Dropout(0.5, rng=0))
+    model = Sequential(L.BatchNorm(3, momentum=0.25), L.Dropout(0.5, rng=0))
     x = rng.normal(size=(5, 3))
     model(x)
     norm = model[0]
-    assert_same(norm.running_mean.numpy(), x.mean(axis=0) / 2)
-    assert_same(norm.running_var.numpy(), 0.5 + x.var(axis=0, ddof=1) / 2)
+    assert_same(norm.running_mean.numpy(), x.mean(axis=0) / 4)
+    assert_same(norm.running_var.numpy(), 0.75 + x.var(axis=0, ddof=1) / 4)
     before = norm.state_dict()
     out = model.eval()(x).numpy()
     mean, var = (norm.state_dict()[f"running_{s}"] for s in ("mean", "var"))
@@ -178,9 +178,7 @@ test_what_is_refused = refusals(
     (lambda: L.BatchNorm(3)(np.ones((4, 5))), mg.errors.ShapeError, r"must be \(N, 3, …\), got"),
     (lambda: L.GroupNorm(2, 5), ArgumentError, "groups must divide channels, got 2 and 5"),
     (lambda: L.RMSNorm(3)(np.ones((4, 5))), mg.errors.ShapeError, r"end in \(3,\), got \(4, 5\)"),
-    (lambda: L.Conv2d(3, 4, 3)(np.ones((2, 5, 7, 7))), mg.errors.ShapeError, r"\(N, 3, height"),
     (lambda: L.Conv1d(3, 4, 3, groups=2), ArgumentError, "groups must divide d_in and d_out"),
-    (lambda: L.GRU(3, 4)(np.ones((2, 7, 5))), mg.errors.ShapeError, r"GRU\(X\): X must be"),
     (lambda: L.GRU(3, 4)(np.ones((2, 7, 3)), mask=np.ones((2, 7))),
      mg.errors.ShapeError, "boolean"),
     (lambda: L.LSTM(3, 4)(np.ones((2, 7, 3)), np.ones((1, 2, 4))), mg.errors.ShapeError,
