@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .engine.backward import backpropagate
+from .engine.backward import backpropagate, seed_of
 from .engine.context import current, enable_grad, say
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.node import Node
 from .engine.op import Array, Gradient, as_array
-from .engine.tensor import Operand, Tensor, seed_of, tensor
+from .engine.tensor import Operand, Tensor, tensor
 
 __all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]
 

@@ -55,7 +55,7 @@ zero_grad | optimizer.zero_grad()
 randn, rand, random, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal((2, 3)))
 arange, linspace, eye, full, empty, diag, zeros_like, ones_like | mg.tensor(np.arange(3.0))
 from_numpy, as_tensor, asarray, array, Variable, FloatTensor | mg.tensor(np.ones(3))
-Parameter, Value | mg.tensor(2.0, requires_grad=True)
+Parameter, Value, requires_grad_ | mg.tensor(2.0, requires_grad=True)
 manual_seed, seed, set_seed | np.random.default_rng(0)
 nn, Linear, Module, Embedding, LSTM, Conv2d, SelfAttention, MultiHeadAttention | from minigrad import layers
 F, functional | mg.relu(x)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from .context import current
-from .errors import FreedGraphError, GradientError
+from .errors import FreedGraphError, GradientError, ShapeError
 from .node import Edge, Node, leading_to, order
-from .op import Gradient
+from .op import Gradient, as_array
 from .writes import writes
 
-__all__ = ["Retained", "add_gradients", "backpropagate", "fit", "sum_to"]
+__all__ = ["Retained", "add_gradients", "backpropagate", "fit", "seed_of", "sum_to"]
 
 ndarray = np.ndarray
 COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
@@ -238,3 +238,26 @@ def add_gradients(gradients: dict[Any, Any]) -> None:
     with _ADDING:
         for leaf, total in gradients.items():
             leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
+
+
+def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
+    """The gradient with which a backward begins at this tensor, checked; 1 unless given."""
+    if not output.needs:
+        raise GradientError(
+            f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
+        )
+    if gradient is None:
+        if output.size != 1:
+            raise ShapeError(
+                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
+                "out.sum().backward(), or give one: out.backward(gradient)"
+            )
+        return np.ones(output.shape, output.dtype)
+    seed = gradient
+    if not hasattr(gradient, "__apply__"):  # no Tensor
+        seed = as_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
+    if seed.shape != output.shape:
+        raise ShapeError(
+            f"{call}: the gradient's shape {seed.shape} is not the output's {output.shape}"
+        )
+    return seed

@@ -1,5 +1,7 @@
 """The errors that are raised on purpose. Each is also the built-in error a NumPy user expects."""
 
+import numpy as np
+
 __all__ = [
     "ArgumentError",
     "CompileWarning",
@@ -91,3 +93,14 @@ class CompileWarning(UserWarning):
 for _error in [*globals().values()]:  # shown and pickled under the name that people import
     if isinstance(_error, type):
         _error.__module__ = "minigrad.errors"
+
+
+def kind_of(error: Exception) -> type[MinigradError]:
+    """The class of ours that says the same as an error of Python or NumPy."""
+    if isinstance(error, MinigradError):
+        return type(error)
+    if isinstance(error, np.exceptions.AxisError):
+        return ShapeError
+    if isinstance(error, LookupError):
+        return OutOfRangeError
+    return DTypeError if isinstance(error, TypeError | AttributeError) else ShapeError

@@ -1,20 +1,7 @@
 r"""Op: one declaration per operation, and the registry of them all.
 
 A declaration holds the forward kernel (plain arrays in, plain array out), a backward rule for each
-input, both formulas in LaTeX, the cost, and samples that exercise it.
-
-    @op(
-        tex=r"<a> \odot <b>",                                      # <name>: an input or a setting
-        vjp_tex={"a": r"<g> \odot <b>", "b": r"<g> \odot <a>"},     # its keys are the op's inputs
-        flops=lambda out: out.size,
-        samples=pairs,
-    )
-    def multiply(a, b):
-        return np.multiply(a, b)
-
-    @multiply.vjp("a")
-    def _(g, b):                                                # names b, so b is saved for a
-        return g * b
+input, both formulas in LaTeX, the cost, and samples that exercise it: see `op`, which shows one.
 
 A rule's first parameter is `g`, the gradient of the output. The others say what it needs, and the
 engine saves exactly that: an input, a setting, `out`, the shape of an input as `<input>_shape`, or
@@ -28,10 +15,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, update_wrapper
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -42,8 +29,8 @@ from .errors import (
     DTypeError,
     GradientError,
     MinigradError,
-    OutOfRangeError,
     ShapeError,
+    kind_of,
 )
 
 __all__ = [
@@ -79,10 +66,9 @@ EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError
 class Rule(NamedTuple):
     """A backward rule: of an input, or of several at once.
 
-    function: called with the output's gradient, and with the values that `needs` names.
-    needs: what its parameters name after `g`, but for `needed`.
+    function: called with the output's gradient, and with what `needs` names, in this order.
     inputs: those that it serves; of several, it gives a tuple.
-    takes_needed: whether it is told of which of them a gradient is wanted.
+    takes_needed: whether it is told, last, of which of them a gradient is wanted.
     """
 
     function: Kernel
@@ -94,11 +80,10 @@ class Rule(NamedTuple):
 class Plan(NamedTuple):
     """What is saved, and which rules run, where certain inputs of an op need a gradient.
 
-    names: of these inputs.  rules: of each.
+    names, rules: of these inputs.
     saves: names of what is saved, each once.  places: where each rule's needs are among it.
     take: from (*inputs, *settings, out, *auxiliary), what is saved.
-    run: from the output's gradient and what was saved, the gradients of these inputs; None if a
-        rule serves several.
+    run: from the output's gradient and this, those of the inputs; None if a rule serves several.
     """
 
     names: tuple[str, ...]
@@ -153,8 +138,7 @@ class Op:
         name: of the kernel.  inputs, settings: names of its parameters.
         rules: by the name of an input.  plans: by which inputs need a gradient: see `plan`.
         flat: the kernel, as a function of inputs and settings one after the other.
-        faster: from plain arrays and settings, an Op of the same signature that runs in place of
-            this one, or None; minigrad/fast puts it here.
+        faster: from arrays and settings, an Op to run in place of this one, or None: see fast.
     """
 
     kernel: Kernel
@@ -218,32 +202,29 @@ class Op:
         saves: dict[str, str] = {}  # by name, the source that takes it from v
         calls: list[list[str]] = []  # by rule, the names of its arguments
         for i, name in zip(positions, names, strict=True):
-            declared = self.inputs[0 if self.variadic else i]
-            if declared not in self.rules:
+            rule = self.rules.get(self.inputs[0 if self.variadic else i])
+            if rule is None:
                 raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
-            rules.append(self.rules[declared])
-            sources = self._sources(rules[-1].inputs, i)
+            rules.append(rule)
+            sources = self._sources(rule.inputs, i)
             own = {need: f"{need}{i}" for need in ("i", "others")} if self.variadic else {}
-            calls.append([own.get(need, need) for need in rules[-1].needs])
-            for need in rules[-1].needs:
-                saves.setdefault(own.get(need, need), sources[need])
+            calls.append([own.get(need, need) for need in rule.needs])
+            saves |= {own.get(need, need): sources[need] for need in rule.needs}
         take = eval(f"lambda v: {_tuple(saves.values())}", {"shape": np.shape})
         places = tuple([tuple([[*saves].index(name) for name in call]) for call in calls])
         run = None
         if all(len(rule.inputs) == 1 for rule in rules):
             functions = {f"rule{k}": rule.function for k, rule in enumerate(rules)}
-            called = [
-                f"rule{k}({', '.join(['g', *(f's[{j}]' for j in at)])})"
-                for k, at in enumerate(places)
-            ]
+            given = [", ".join(["g", *(f"s[{j}]" for j in at)]) for at in places]
+            called = [f"rule{k}({arguments})" for k, arguments in enumerate(given)]
             run = eval(f"lambda g, s: {_tuple(called)}", functions)
         self.plans[key] = plan = Plan(names, tuple(rules), tuple(saves), places, take, run)
         return plan
 
     def _sources(self, own: tuple[str, ...], i: int) -> dict[str, str]:
         """What the rule of input i may name, each with the source that takes it from `v`."""
-        names = (*self.inputs, *self.settings, "out", *self.auxiliary)
-        at = {name: f"v[{k}]" for k, name in enumerate(names)}
+        every = (*self.inputs, *self.settings, "out", *self.auxiliary)
+        at = {name: f"v[{k}]" for k, name in enumerate(every)}
         if self.variadic:  # v[0] is a list of all inputs
             others = f"(*v[0][:{i}], None, *v[0][{i + 1}:])"
             shapes = {f"{self.inputs[0]}_shape": "tuple(map(shape, v[0]))"}
@@ -277,8 +258,7 @@ class Op:
     def bound(self, args: Arguments, kwargs: dict[str, Any]) -> tuple[Arguments, Arguments]:
         """The inputs and the settings of a call; a Tensor among the settings as its array.
 
-        Raises: DTypeError for arguments that do not fit; GradientError for a setting that requires
-            a gradient.
+        Raises: DTypeError for what does not fit; GradientError for a setting that requires one.
         """
         try:
             inputs, settings = self._bind(*args, **kwargs)
@@ -309,34 +289,31 @@ class Op:
     def _bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
         """(inputs, settings) from the arguments of a call."""
         parameters = self.signature.parameters.values()
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        bare = [p.replace(annotation=p.empty) for p in parameters]
-        bare = [p.replace(default=_Source(p.name)) if p.name in defaults else p for p in bare]
-        names = str(inspect.Signature(bare))[1:-1]
+        bare = [p.replace(annotation=p.empty, default=p.empty) for p in parameters]
         inputs = f"tuple({self.inputs[0]})" if self.variadic else _tuple(self.inputs)
-        bind: Callable[..., tuple[Arguments, Arguments]] = eval(
-            f"lambda {names}: ({inputs}, {_tuple(self.settings)})", {"_default": defaults}
-        )
+        names = str(inspect.Signature(bare))[1:-1]
+        bind: FunctionType = eval(f"lambda {names}: ({inputs}, {_tuple(self.settings)})")
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        bind.__defaults__ = tuple([x for name, x in defaults.items() if name not in by_name])
+        bind.__kwdefaults__ = {name: x for name, x in defaults.items() if name in by_name}
         return bind
 
     def _flattened(self) -> Kernel:
         """The kernel, as a function of inputs and settings one after the other."""
-        names = ", ".join([f"*{x}" if self.variadic else x for x in self.inputs])
-        settings = "".join(f", {name}" for name in self.settings)
-        passed = ", ".join(
-            "*" * (p.kind is p.VAR_POSITIONAL) + f"{p.name}=" * (p.kind is p.KEYWORD_ONLY) + p.name
-            for p in self.signature.parameters.values()
-        )
-        if self.variadic:  # the settings come last, and *inputs would take them
+        names = (*self.inputs, *self.settings)
+        head, at = ", ".join(names), dict(zip(names, names, strict=True))
+        if self.variadic:  # the settings come last
             k = len(self.settings)
-            source = f"lambda {self.inputs[0]}{settings}: _kernel({passed})"
-            together = eval(source, {"_kernel": self.kernel})
-            return lambda *v: together(v[: len(v) - k], *v[len(v) - k :])
-        if passed == names + settings:
-            return self.kernel
-        flat: Kernel = eval(
-            f"lambda {names}{settings}: _kernel({passed})", {"_kernel": self.kernel}
+            head, at = "*v", {name: f"v[{j - k}]" for j, name in enumerate(self.settings)}
+            at[self.inputs[0]] = f"v[:{-k or None}]"
+        passed = ", ".join(
+            "*" * (p.kind is p.VAR_POSITIONAL) + f"{x}=" * (p.kind is p.KEYWORD_ONLY) + at[x]
+            for x, p in self.signature.parameters.items()
         )
+        if passed == head:
+            return self.kernel
+        flat: Kernel = eval(f"lambda {head}: _kernel({passed})", {"_kernel": self.kernel})
         return flat
 
     # ------------------------------------------------------------------ what views ask of a call
@@ -351,21 +328,15 @@ class Op:
     ) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
         known = self._facts(inputs, settings, out)
-        names = [self.input_name(i) for i in range(len(inputs))]
-        values = dict(zip((*names, *self.settings), (*inputs, *settings), strict=True))
-        absent = [name for name, value in values.items() if value is None]
+        absent = "|".join([name for name, value in known.items() if value is None])
 
         def formula(declared: Tex, i: int) -> str:
-            text = (
-                declared if isinstance(declared, str) else call_by_name(declared, {"i": i} | known)
-            )
-            for name in absent:
-                text = re.sub(rf" (\+|\\odot) <{name}>", "", text)
-            return text
+            by_call = {"i": i} | known
+            text = call_by_name(declared, by_call) if callable(declared) else declared
+            return re.sub(rf" (\+|\\odot) <({absent})>", "", text)
 
         of = [self.vjp_tex[self.inputs[0 if self.variadic else i]] for i in range(len(inputs))]
-        rules = {name: formula(of[i], i) for i, name in enumerate(names)}
-        return formula(self.tex, 0), rules
+        return formula(self.tex, 0), {self.input_name(i): formula(t, i) for i, t in enumerate(of)}
 
     def _facts(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> dict[str, Any]:
         """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
@@ -418,13 +389,6 @@ class Op:
         return f"<op {self}>"
 
 
-class _Source(str):
-    """A default as it stands in generated source."""
-
-    def __repr__(self) -> str:
-        return f"_default[{str(self)!r}]"
-
-
 def _tuple(names: Iterable[str]) -> str:
     return f"({''.join(f'{name}, ' for name in names)})"
 
@@ -440,49 +404,34 @@ def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
     return function(*[known[name] for name in parameters_of(function)])
 
 
-def kind_of(error: Exception) -> type[MinigradError]:
-    """The class of ours that says the same as an error of Python or NumPy."""
-    if isinstance(error, MinigradError):
-        return type(error)
-    if isinstance(error, np.exceptions.AxisError):
-        return ShapeError
-    if isinstance(error, LookupError):
-        return OutOfRangeError
-    return DTypeError if isinstance(error, TypeError | AttributeError) else ShapeError
-
-
-def entries_of(x: Any) -> Iterator[Any]:
-    """The entries of nested lists and tuples, one after the other."""
-    if x.__class__ not in (list, tuple):
-        yield x
-        return
-    for entry in x:
-        yield from entries_of(entry)
-
-
 def as_array(what: str, x: Any) -> Any:
     """An argument as an array of numbers.
 
     Raises: DTypeError for a list of Tensors, an array of another library, a masked array, and
         entries that are no numbers.
     """
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError(f"{what}: got a masked array, whose mask would be lost; x.filled(0.0)")
-    for entry in entries_of(x):
-        if hasattr(entry, "__apply__"):
-            raise DTypeError(f"{what}: got a list of Tensors; write mg.stack([a, b])")
-        if hasattr(entry, "__dlpack__") and not isinstance(entry, np.ndarray | np.generic):
-            kind = f"{type(entry).__module__}.{type(entry).__name__}"
-            raise DTypeError(f"{what}: got a {kind}; write mg.tensor(x.numpy()), which copies it")
+    _refuse_others(what, x)
     try:
         array = np.asarray(x)
     except (ValueError, TypeError) as error:
         raise DTypeError(f"{what}: not an array of numbers: {error}") from None
     if array.dtype.kind not in NUMERIC:
-        raise DTypeError(
-            f"{what}: not an array of numbers: dtype must be numeric, got {array.dtype}"
-        )
+        raise DTypeError(f"{what}: not an array of numbers: must be numeric, got {array.dtype}")
     return array
+
+
+def _refuse_others(what: str, x: Any) -> None:
+    """Raise DTypeError for what NumPy would take for an array, and lose a part of it."""
+    if x.__class__ in (list, tuple):
+        for entry in x:
+            _refuse_others(what, entry)
+    elif hasattr(x, "__apply__"):
+        raise DTypeError(f"{what}: got a list of Tensors; write mg.stack([a, b])")
+    elif isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(f"{what}: got a masked array, whose mask would be lost; x.filled(0.0)")
+    elif hasattr(x, "__dlpack__") and not isinstance(x, np.ndarray | np.generic):
+        kind = f"{type(x).__module__}.{type(x).__name__}"
+        raise DTypeError(f"{what}: got a {kind}; write mg.tensor(x.numpy()), which copies it")
 
 
 # ---------------------------------------------------------------- the registry
@@ -509,21 +458,19 @@ def op(**declaration: Any) -> Declare:
 
     Args:
         tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
-            the call, whose parameters name inputs (as shape and dtype), settings and `out`.
+            the call, whose parameters name inputs and `out` (as shape and dtype) and settings.
         vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too;
             `<g>` is the output's gradient, `<out>` the output.
-        flops: function of any of the inputs, settings and `out` (shapes, no entries) to operations.
+        flops: such a function, to how many operations.
         samples: function of a Generator to calls that exercise the op, edge cases included.
         requires: function of the arguments to the rule they break, or None; asked after a failure.
-        auxiliary: names of by-products, constant to differentiation, that the kernel returns after
-            the result.
+        auxiliary: names of by-products, constants, that the kernel returns after the result.
         variadic: the one input is a sequence of any length.
         analytic: whether the kernel is complex-analytic, so that the complex step may check it.
-        kinks: where the op has no derivative, so that the rule is a convention: a function of any
-            of the inputs, settings and `out` to one truth value for each entry of `out`, or for
-            all. Checks leave these out.
-        saturates: where the result hardly changes with the inputs: what to call such entries, as
-            "units dead", and a function of `out` and settings to one truth value for each.
+        kinks: where the rule is a convention, as there is no derivative, so that checks leave it
+            out: function of inputs, settings and `out` to a truth value for each entry, or for all.
+        saturates: what to call entries that hardly change with the inputs, as "units dead", and a
+            function of `out` and settings to a truth value for each.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
     >>> import minigrad as mg

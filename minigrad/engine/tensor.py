@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from .backward import Retained, add_gradients, backpropagate
+from .backward import Retained, add_gradients, backpropagate, seed_of
 from .context import current, say
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .node import FREED_BY_RECURSION, ON_DEMAND, SIXTEENTH, SPREAD, FreedLater, Handle, Node
-from .op import EXPLAINED, NUMBERS, NUMERIC, Arguments, Array, Op, as_array
+from .op import EXPLAINED, NUMBERS, NUMERIC, Arguments, Array, Axes, Op, as_array
 from .writes import OUR_PACKAGES, next_number, writes
 
 __all__ = [
     "Operand", "SameArray", "Tensor", "TensorOrArray", "clear_gradients", "expect_gradients",
     "is_marked_parameter", "mark_constant", "mark_input", "mark_parameter", "ones", "record",
-    "seed_of", "tensor", "zeros",
+    "tensor", "zeros",
 ]  # fmt: skip
 
 Operand: TypeAlias = "Tensor | ArrayLike"  # what an op takes
@@ -80,20 +80,12 @@ class Tensor:
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if self.node is not None and not value:
-            raise GradientError(
-                f"requires_grad: {self.path} was computed by {self.node.op.name}; use detach()"
-            )
+            by = self.node.op.name
+            raise GradientError(f"requires_grad: {self.path} was computed by {by}; use detach()")
         if value and self.dtype.kind != "f":
-            raise DTypeError(
-                f"requires_grad: only real floating tensors have gradients, got {self.dtype}"
-            )
+            raise DTypeError(f"requires_grad: only real floats have gradients, got {self.dtype}")
         self.needs = int(bool(value))
         self.grad = self.grad if value else None  # or an optimizer would go on moving it
-
-    def requires_grad_(self, flag: bool = True) -> Tensor:
-        """Set `requires_grad` of a leaf, and return it."""
-        self.requires_grad = flag
-        return self
 
     @property
     def name(self) -> str | None:
@@ -253,10 +245,8 @@ class Tensor:
         T: Tensor
         mT: Tensor
 
-        def sum(
-            self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
-        ) -> Tensor: ...
-        def softmax(self, axis: int | tuple[int, ...] = -1) -> Tensor: ...
+        def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor: ...
+        def softmax(self, axis: Axes = -1) -> Tensor: ...
         def reshape(self, *shape: int | Sequence[int]) -> Tensor: ...
         def swapaxes(self, axis1: int, axis2: int) -> Tensor: ...
         def astype(self, dtype: DTypeLike) -> Tensor: ...
@@ -391,15 +381,13 @@ def tensor(
         array = array.astype(np.float64)
     if dtype is not None:
         try:
-            wanted = np.dtype(dtype)
+            array = array.astype(dtype, copy=False)
         except TypeError as error:
             raise DTypeError(f"tensor(data): {error}") from None
-        if wanted.kind not in NUMERIC:
-            raise DTypeError(f"tensor(data): dtype must be numeric, got {wanted}")
-        array = array.astype(wanted, copy=False)
+        as_array("tensor(data)", array)  # raises
     made = Tensor(array)
     on_demand = isinstance(requires_grad, str) and requires_grad == "on demand"
-    if not on_demand and not isinstance(requires_grad, bool | int | np.bool_):
+    if not on_demand and not isinstance(requires_grad, int | np.bool_):
         raise ArgumentError(
             f"tensor(data): requires_grad is True, False or 'on demand', got {requires_grad!r}"
         )
@@ -447,30 +435,6 @@ def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
     if min(shape, default=0) < 0:
         raise ShapeError(f"{call}(shape): sizes must be at least 0, got {shape}")
     return shape
-
-
-def seed_of(call: str, output: Tensor, gradient: Operand | None) -> Any:
-    """The gradient that starts a backward pass, checked."""
-    if not output.needs:
-        raise GradientError(
-            f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
-        )
-    if gradient is None:
-        if output.size != 1:
-            raise ShapeError(
-                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
-                "out.sum().backward(), or give one: out.backward(gradient)"
-            )
-        return np.ones(output.shape, output.dtype)
-    if isinstance(gradient, Tensor):
-        seed: Any = gradient
-    else:
-        seed = as_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
-    if seed.shape != output.shape:
-        raise ShapeError(
-            f"{call}: the gradient's shape {seed.shape} is not the output's {output.shape}"
-        )
-    return seed
 
 
 # ---------------------------------------------------------------- what layers say of tensors

@@ -313,7 +313,7 @@ def checked_parameters(call: str, parameters: object) -> list[Tensor]:
         if not p.requires_grad:
             raise ArgumentError(
                 f"{call}: {said} needs no gradient and would never move; leave it out: "
-                "[p for p in parameters if p.requires_grad]; or train it: p.requires_grad_()"
+                "[p for p in parameters if p.requires_grad]; or train it: p.requires_grad = True"
             )
         if first.setdefault(id(p), i) != i:
             raise ArgumentError(
