@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .engine.context import observe
 from .engine.errors import NonFiniteError
 from .engine.node import Node
 from .engine.observer import Observer
-from .engine.op import Op
+from .engine.op import Array, Op
 from .engine.tensor import Tensor
 from .engine.writes import caller
 
@@ -73,7 +72,7 @@ class _Watch(Observer):
                 raise _error(way, op, tex if isinstance(tex, str) else "", found, given)
 
 
-def _not_finite(value: Any) -> NDArray[np.bool_]:
+def _not_finite(value: Any) -> Array:
     """Where an array has NaN or infinity; integers never have."""
     array = np.asarray(value)
     return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)

@@ -12,21 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .autodiff import grad_or_zeros
 from .engine.context import enable_grad, no_grad, observe
 from .engine.errors import DTypeError, GradcheckError, GradientError
 from .engine.observer import Observer
-from .engine.op import Op
+from .engine.op import Array, Op
 from .engine.tensor import Tensor
 
 __all__ = ["gradcheck"]
-
-Array: TypeAlias = NDArray[Any]
 
 TINY = 1e-40  # the complex step needs no tuning: nothing is subtracted
 STEP = 6e-6  # about the cube root of float64's rounding unit: best for central differences
