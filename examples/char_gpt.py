@@ -22,7 +22,7 @@ from minigrad.optim import AdamW, clip_grad_norm, schedule
 TEXT = "\n".join(topics[name] for name in sorted(topics))
 CHARACTERS = sorted(set(TEXT))
 NUMBER = {character: i for i, character in enumerate(CHARACTERS)}
-LENGTH, BATCH, STEPS, QUICK = 64, 16, 600, 60
+LENGTH = 64  # characters that it sees
 
 
 def windows(text: str) -> np.ndarray:
@@ -47,10 +47,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} steps, not {STEPS}")
+    parser.add_argument("--quick", action="store_true", help="60 steps, not 600")
     parser.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")
     options = parser.parse_args()
-    steps = QUICK if options.quick else STEPS
+    steps = 60 if options.quick else 600
 
     learn, test = windows(TEXT[: len(TEXT) * 9 // 10]), windows(TEXT[len(TEXT) * 9 // 10 :])
     rng = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def main() -> None:
     )  # fmt: skip
     optimizer = AdamW(model.parameters(), lr=4e-3)
     decay = schedule.cosine(optimizer, steps=steps, warmup=steps // 10, end=0.05)
-    data = batches(learn, batch_size=BATCH, rng=rng, drop_last=True)
+    data = batches(learn, batch_size=16, rng=rng, drop_last=True)
     parts = {"model": model, "optimizer": optimizer, "decay": decay, "data": data}
     done = 0
     if options.run and options.run.exists():

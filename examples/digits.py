@@ -7,7 +7,6 @@ the UCI repository (E. Alpaydin & C. Kaynak, 1998, doi:10.24432/C50P49, CC BY 4.
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -38,12 +37,12 @@ def images() -> tuple[np.ndarray, ...]:
     return X[learn], y[learn], X[test], y[test]
 
 
-def mlp(settings: dict[str, Any]) -> Module:
+def mlp(settings: dict) -> Module:
     first, second = Linear(64, 128, **settings), Linear(128, 64, **settings)
     return Sequential(Flatten(), first, mg.relu, second, mg.relu, Linear(64, 10, **settings))
 
 
-def cnn(settings: dict[str, Any]) -> Module:
+def cnn(settings: dict) -> Module:
     return Sequential(
         lambda X: X.reshape(-1, 1, 8, 8),
         Conv2d(1, 16, 3, padding=1, **settings),  # (B, 16, 8, 8)
@@ -62,7 +61,7 @@ def cnn(settings: dict[str, Any]) -> Module:
 class ViT(Module):
     """Sixteen patches of 2×2 pixels are the tokens (Dosovitskiy et al. 2021, arXiv:2010.11929)."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict) -> None:
         self.patches = Linear(4, 32, **settings)
         self.position = LearnedPosition(16, 32, **settings)
         self.encoder = Encoder(2, 32, 4, 64, **settings)
@@ -84,7 +83,7 @@ def train(model: Module, name: str, epochs: int) -> float:
     @mg.compile
     def step(x: np.ndarray, digit: np.ndarray) -> mg.Tensor:
         optimizer.zero_grad()
-        loss = mg.cross_entropy(model(mg.tensor(x)), digit)
+        loss = mg.cross_entropy(model(x), digit)
         loss.backward()
         clip_grad_norm(model.parameters(), 1.0)
         optimizer.step()
@@ -97,8 +96,8 @@ def train(model: Module, name: str, epochs: int) -> float:
             loss = step(x, digit)
         bar.set_postfix(loss=loss.item(), refresh=False)
     with mg.no_grad():
-        found = model(mg.tensor(X_test)).numpy().argmax(axis=1)
-    return float((found == y_test).mean())
+        found = model(X_test).numpy().argmax(axis=1)
+    return np.mean(found == y_test)
 
 
 def main() -> None:

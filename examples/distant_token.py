@@ -11,7 +11,6 @@ network. A stack of convolutions needs (n − 1) / (k − 1) layers before y_n s
 layer less and the gradient is zero, which is asserted.
 """
 
-from collections.abc import Callable
 from math import ceil
 from typing import NamedTuple
 
@@ -60,7 +59,7 @@ class Recurrent(Module):
         return h[0]  # (d,)
 
 
-KINDS: dict[str, Callable[[int], Module]] = {
+KINDS = {
     "attention": Attention,
     "convolutions": Convolutions,
     "recurrent": Recurrent,
@@ -100,7 +99,7 @@ def path_length(y: mg.Tensor, x: mg.Tensor) -> int:
 def gradient(model: Module, tokens: list[mg.Tensor]) -> float:
     """‖∂y_n/∂x_1‖, Frobenius."""
     first, *others = tokens
-    return float(np.linalg.norm(mg.jacobian(lambda x: model(x, *others), first.data)))
+    return np.linalg.norm(mg.jacobian(lambda x: model(x, *others), first.data))
 
 
 def show(rows: dict[int, dict[str, Row]]) -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 import minigrad as mg
-from layers import Embedding, LearnedPosition, Linear, Module, MultiHeadAttention
-from layers import create_causal_mask as causal_mask
+from layers import Embedding, LearnedPosition, Linear, Module, MultiHeadAttention, causal
 from minigrad.optim import Adam
 
 DIGITS, LENGTH, SIGN, WIDTH = 10, 6, 10, 32
@@ -46,13 +45,13 @@ class Copier(Module):
     def __init__(self, rng: np.random.Generator) -> None:
         self.embedding = Embedding(DIGITS + 1, WIDTH, rng=rng)
         self.position = LearnedPosition(2 * LENGTH, WIDTH, rng=rng)
-        self.attention = MultiHeadAttention(WIDTH, 2, rng=rng)
+        self.attention = MultiHeadAttention(WIDTH, 2, rng=rng, mask=causal)
         self.hidden = Linear(WIDTH, WIDTH, rng=rng)
         self.out = Linear(WIDTH, DIGITS, rng=rng)
 
     def forward(self, tokens: np.ndarray) -> mg.Tensor:
         X = self.position(self.embedding(tokens))  # (B, n, d)
-        X = X + self.attention(X, causal_mask(tokens.shape[1]))  # (B, n, d)
+        X = X + self.attention(X)  # (B, n, d)
         X = X + mg.gelu(self.hidden(X))  # (B, n, d)
         return self.out(X)[:, LENGTH:]  # (B, 6, 10), what comes after the sign
 
@@ -93,7 +92,7 @@ def right(model: Copier, shift: int) -> float:
     """The share of digits after the sign that are the likeliest."""
     tokens, wanted = sequences(500, shift, np.random.default_rng(99))
     with mg.no_grad():
-        return float((model(tokens).numpy().argmax(axis=-1) == wanted).mean())
+        return np.mean(model(tokens).numpy().argmax(axis=-1) == wanted)
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def main() -> None:
     bar = tqdm(range(n_steps), "induction heads")
     for _ in bar:
         loss = step(repeated(64, rng)[0]).item()
-        bar.set_postfix(loss=float(loss), refresh=False)
+        bar.set_postfix(loss=loss, refresh=False)
     print(f"loss of what can be known {loss:.3f} (guessing: 3.178)")
 
     tokens, period = repeated(200, np.random.default_rng(99))

@@ -8,9 +8,9 @@ and through the steps derived by hand, and all three agree to rounding.
     python examples/one_page.py graph.svg       without a path it draws nothing
 """
 
-import argparse
 import shutil
 import subprocess
+import sys
 import sysconfig
 from functools import partial
 from itertools import count
@@ -218,13 +218,6 @@ def compare(attention, layer, steps):
 def main():
     from layers import MultiHeadAttention, SelfAttention, multi_head_steps, self_attention_steps
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("path", nargs="?", help="draw the graph of many heads here: graph.svg")
-    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
-    path = parser.parse_args().path
-
     one = SelfAttention(d_model=8, d_k=4, d_v=3, rng=0)
     _, difference = compare(self_attention, one, self_attention_steps)
     print(f"one head:   the largest difference of any gradient is {difference:.1e}")
@@ -238,7 +231,7 @@ def main():
     assert difference < 1e-13
 
     assert picture(out).source.count("->") == sum(len(x.inputs) for x in all_before(out))
-    if path:
+    for path in {*sys.argv[1:]} - {"--quick"}:  # which changes nothing: it takes a second
         draw(out, path)
         print("its graph:", path)
 

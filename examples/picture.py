@@ -6,8 +6,8 @@ Without a folder it draws into a temporary one. Asserts that the pictures show w
 the steps derived by hand agree with the engine, and the size of each gradient stands in its box.
 """
 
-import argparse
 import runpy
+import sys
 import tempfile
 from html import escape
 from pathlib import Path
@@ -172,10 +172,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", nargs="?", help="where to draw; a temporary folder unless given")
-    parser.add_argument("--quick", action="store_true", help="changes nothing: it takes a second")
     with tempfile.TemporaryDirectory() as scratch:
-        main(Path(parser.parse_args().folder or scratch))
+        main(Path([scratch, *(x for x in sys.argv[1:] if x != "--quick")][-1]))

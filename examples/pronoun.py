@@ -110,7 +110,7 @@ def answers(model: Pronoun) -> tuple[float, float]:
         _, A = model(tokens)
     of_it = A.numpy()[:, IT]  # (N, n)
     right = of_it.argmax(axis=-1) == noun
-    return float(right.mean()), float(of_it[np.arange(len(noun)), noun].min())
+    return right.mean(), of_it[np.arange(len(noun)), noun].min()
 
 
 # Trained here, when the file is read, so that `minigrad explain` sees one sentence and no training.

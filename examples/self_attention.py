@@ -28,15 +28,9 @@ def main() -> None:
 
     # One input X = [Q K V] in three blocks of columns; each projection picks out its block.
     layer = SelfAttention(d_model=9, d_k=3, d_v=3, use_bias=False)
-    eye, rest = np.eye(3), np.zeros((3, 3))
-    layer.load_state_dict(
-        {
-            "W_Q": np.vstack([eye, rest, rest]),
-            "W_K": np.vstack([rest, eye, rest]),
-            "W_V": np.vstack([rest, rest, eye]),
-            "W_O": np.hstack([eye, rest, rest]),  # O, and six zeros
-        }
-    )
+    eye = np.eye(9)
+    weights = {"W_Q": eye[:, :3], "W_K": eye[:, 3:6], "W_V": eye[:, 6:], "W_O": eye[:3]}
+    layer.load_state_dict(weights)  # the output is O, and six zeros
     X = mg.tensor(np.concatenate([Q, K, V], axis=-1), requires_grad=True, name="X")
     with mg.trace() as t:
         out = layer(X)

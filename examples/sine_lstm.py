@@ -35,7 +35,7 @@ class Forecast(Module):
         """X and `steps` more, each computed from the last one."""
         with mg.no_grad():
             for _ in range(steps):
-                after = self(mg.tensor(X)).numpy()[:, -1:]
+                after = self(X).numpy()[:, -1:]
                 X = np.concatenate([X, after], axis=1)
         return X
 
@@ -56,7 +56,7 @@ def main() -> None:
     @mg.compile
     def step(X: np.ndarray, after: np.ndarray) -> mg.Tensor:
         optimizer.zero_grad()
-        loss = mg.mse_loss(model(mg.tensor(X)), after)
+        loss = mg.mse_loss(model(X), after)
         loss.backward()
         clip_grad_norm(model.parameters(), 1.0)
         optimizer.step()
@@ -68,13 +68,13 @@ def main() -> None:
         X = waves(32, rng)
         noisy = X[:, :-1] + rng.normal(0, 0.02, X[:, :-1].shape).astype(np.float32)
         loss = step(noisy, X[:, 1:])
-        bar.set_postfix(loss=float(loss), refresh=False)
-    print(f"mean squared error of the next entry {loss.item():.5f}")
+        bar.set_postfix(loss=loss.item(), refresh=False)
+    print(f"mean squared error of the next entry {loss:.5f}")
 
     new = waves(100, np.random.default_rng(99))
     found = model.go_on(new[:, :SEEN], LENGTH - SEEN)
-    error = float(np.sqrt(np.mean((found - new)[:, SEEN:] ** 2)))
-    still = float(np.sqrt(np.mean((new[:, SEEN - 1 : SEEN] - new[:, SEEN:]) ** 2)))
+    error = np.sqrt(np.mean((found - new)[:, SEEN:] ** 2))
+    still = np.sqrt(np.mean((new[:, SEEN - 1 : SEEN] - new[:, SEEN:]) ** 2))
     print(
         f"{LENGTH - SEEN} steps on its own: off by {error:.2f} (by {still:.2f} if it stood still)"
     )

@@ -125,7 +125,7 @@ def right(model: Summarizer, given: Batch) -> float:
     """The share of summaries without a mistake."""
     with mg.no_grad():
         said = model(given.text, given.real, given.before).numpy().argmax(axis=-1)
-    return float((said == given.where).all(axis=1).mean())
+    return np.mean((said == given.where).all(axis=1))
 
 
 def tested(model: Summarizer, count: int) -> list[float]:
@@ -139,7 +139,7 @@ def tested(model: Summarizer, count: int) -> list[float]:
         for block in model.encoder.blocks
     ]
     of_words = [np.moveaxis(A, 1, -1)[~filled] for A in for_each]
-    return [*shares, float(np.mean([A.mean() for A in of_words]))]
+    return [*shares, np.mean([A.mean() for A in of_words])]
 
 
 def show(model: Summarizer) -> None:
