@@ -216,14 +216,15 @@ def test_a_float16_weight_written_between_steps_goes_on_from_what_was_written():
     np.testing.assert_array_equal(w.numpy(), [3.5, 1.0])
 
 
-def test_an_overflow_skips_the_step_and_halves_the_scale():
+def test_an_overflow_skips_the_step_halves_the_scale_and_begins_the_interval_anew():
     w = half([100.0])
-    scaler = LossScale(SGD([w], lr=1.0), scale=2.0**12)
-    with np.errstate(over="ignore"):
-        scaler.backward((w * w).sum())
-        scaler.step()
-    assert w.numpy()[0] == 100
-    assert (scaler.scale, scaler.skipped) == (2.0**11, 1)
+    scaler = LossScale(SGD([w], lr=0.0), scale=2.0**12, interval=2)
+    for times in (0.0, 1.0, 0.0):
+        w.grad = None
+        with np.errstate(over="ignore"):
+            scaler.backward((w * w).sum() * np.float16(times))
+            scaler.step()
+    assert (scaler.scale, scaler.skipped, scaler.optimizer.steps) == (2.0**11, 1, 2)
 
 
 def test_the_scale_doubles_after_an_interval_without_overflow_up_to_the_largest():

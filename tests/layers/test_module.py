@@ -131,6 +131,8 @@ def test_frozen_parameters_stay_in_their_place_and_get_no_gradient(rng):
     assert len(model.parameters()) == len(PATHS)
     assert " frozen" in repr(model)
     assert all(p.requires_grad for p in model.unfreeze().parameters())
+    frozen = [path for path, p in model.freeze("b").named_parameters() if not p.requires_grad]
+    assert frozen == ["blocks.0.b"]
     with pytest.raises(ArgumentError, match=r"no path has 'head'; there are \["):
         model.freeze("head")
 

@@ -30,6 +30,7 @@ def test_sigmoid_silu_and_gelu_neither_overflow_nor_lose_their_small_tails():
     np.testing.assert_allclose(mg.sigmoid(x).data, [0, math.exp(-40), 0.5, 1, 1], rtol=1e-15)
     np.testing.assert_allclose(mg.silu(x).data, [0, -40 * math.exp(-40), 0, 40, 800], rtol=1e-15)
     assert_same(slope(mg.sigmoid, x.data), [0, math.exp(-40), 0.25, 0, 0], 1e-15)
+    assert mg.sigmoid(np.float32(-100.0)) > 0  # though e^100 is beyond float32
     tail = -10 * 0.5 * math.erfc(10 / math.sqrt(2))
     np.testing.assert_allclose(mg.gelu(np.array([-10.0, 0.0, 10.0])), [tail, 0, 10], rtol=1e-13)
 
@@ -166,6 +167,10 @@ def test_rows_that_are_ignored_count_nothing():
     loss = mg.cross_entropy(x, np.array([0, -100, 1]), ignore_index=-100)
     np.testing.assert_allclose(loss.item(), np.log(2))
     np.testing.assert_allclose(mg.grad(loss, x), [[-0.25, 0.25], [0, 0], [0.25, -0.25]])
+
+
+def test_the_slope_of_elu_at_0_is_alpha():
+    np.testing.assert_array_equal(slope(lambda x: mg.elu(x, 0.3), [0.0]), [0.3])
 
 
 def test_at_their_kinks_norm_std_and_sign_have_a_gradient_of_zero():

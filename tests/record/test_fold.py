@@ -62,6 +62,11 @@ def blocks_of_other_shapes(x):
     )(x)
 
 
+def blocks_of_other_settings(x):
+    slopes = [lambda x, k=k: mg.leaky_relu(x, 0.1 * k) for k in range(3)]
+    return Sequential(*[Sequential(Linear(5, 5, rng=0), f) for f in slopes])(x)
+
+
 def beside_one_another(x):
     made = [Sequential(Linear(5, 3, rng=k), Linear(3, 2, rng=k)) for k in range(4)]
     return mg.concatenate([one(x) for one in made], axis=-1)
@@ -74,6 +79,7 @@ def beside_one_another(x):
             x
         ),  # a plain MLP
         blocks_of_other_shapes,
+        blocks_of_other_settings,
         beside_one_another,
         lambda x: sum((mg.tanh(x * float(k)) for k in range(5)), x),  # a loop without modules
     ],

@@ -61,9 +61,9 @@ def test_what_fits_nothing_is_refused(x):
         mg.replace("", 0.0)
     with pytest.raises(
         ArgumentError,
-        match=r"replace\('net/hh'\): no tensor of the run has this path; near it are net/h",
+        match=r"replace\('et/h'\): no tensor of the run has this path; near it are net/h",
     ):
-        with mg.replace("net/hh", 0.0):
+        with mg.replace("et/h", 0.0):
             model(x)
     with (
         pytest.raises(ShapeError, match=r"net/h has shape \(3,\), got \(2,\)"),

@@ -72,6 +72,7 @@ def test_looks_at_finds_induction():
     found = looks_at(A, tokens)
     assert found["what followed that one"][0] == 1
     assert found["itself"][0] < 0.5
+    assert looks_at(np.eye(4, k=-1) + np.eye(4)[:1].T @ np.eye(4)[:1])["previous token"] == 1
 
 
 def test_a_record_and_its_arrays_read_the_same(tmp_path):

@@ -1,6 +1,7 @@
 """A wrong rule is red in every view, and nothing else is."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -55,6 +56,7 @@ def test_a_planted_fault_is_red_in_every_view(op, factor, plant):
         assert "✗" in text, view
         assert "differ" in text, view
     assert f'color="{LIGHT.alarm}"' in found["picture"]
+    assert "✗ for" in found["picture"]  # in its box, beside the sentence above
     page = json.loads(found["page"])
     assert [ok for _, ok in page["verdicts"]] == [False]
     wrong = [t[i].op for i, entry in enumerate(page["entries"]) if entry.get("bin") == 8]
@@ -75,3 +77,5 @@ def test_a_nan_is_red_in_every_view():
     for view, text in views_of(t).items():
         assert "NaN or" in text, view
     assert words.gradient(t["x"]) == "not finite"
+    assert "NaN or ∞" in table(t.record, 300)
+    assert re.search(f"->.*{LIGHT.alarm}", dot_of(t.record).text)

@@ -76,6 +76,14 @@ def test_what_was_not_checked_is_counted_and_what_was_is_not():
     assert re.match("2 backward steps agree with numeric derivatives, to", verdict.said)
 
 
+@pytest.mark.parametrize(("by", "said"), [(1e-3, "shrinks 1,000"), (1e3, "grows 1,000")])
+def test_the_headline_says_what_becomes_of_the_gradient(by, said):
+    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(x * by).named("loss").backward()
+    assert f"the gradient {said} times on the way to x" in words.headline(t.record.finish())
+
+
 def test_a_name_can_neither_break_a_line_nor_turn_it_around():
     assert words.one_line("a\nb\u202ec") == r"a\nb\u202ec"
 
