@@ -70,7 +70,8 @@ VIEWS = {
 }  # fmt: skip
 GIVING_NUMBERS = (
     "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "argmax",
-    "argmin", "argsort", "item", "nonzero", "searchsorted", "tobytes", "tolist", "__setitem__",
+    "argmin", "argsort", "choose", "compress", "dot", "item", "nonzero", "searchsorted", "take",
+    "tobytes", "tolist", "trace", "__setitem__",
 )  # fmt: skip
 
 
@@ -116,9 +117,14 @@ class Watched(np.ndarray):
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        if not isinstance(found, np.ndarray):
+        if not isinstance(found, np.ndarray) or getattr(index, "dtype", None) == np.bool_:
             self.notice("taking an entry out")
         return found
+
+    @property
+    def flat(self) -> Any:
+        self.notice("its flat")
+        return super().flat
 
 
 COMPUTING = ("minigrad.ops", "minigrad.optim", "minigrad.fast", "minigrad.distributed")
