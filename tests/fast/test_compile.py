@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import warnings
-from collections import deque
 from collections.abc import Callable
-from contextvars import ContextVar
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -348,84 +345,6 @@ def test_what_the_step_reaches_by_name_may_change_between_calls(name):
     assert run.reasons == []
 
 
-class Settings:
-    """Where a step may find a number."""
-
-    def __init__(self) -> None:
-        held = [1.0]
-        self.held = lambda: held
-        self.version = 1  # as a Module has one
-        self.own = 1.0
-        self.deque = deque([1.0])
-        self.file = ModuleType("settings")
-        self.file.scale = 1.0
-        self.array = np.ones(2)
-
-        class Held:
-            scale = 1.0
-
-            @property
-            def behind(self) -> float:
-                return held[0]
-
-            @staticmethod
-            def fixed() -> float:
-                return held[0]
-
-        self.kind = Held
-        self.instance = Held()
-
-    def scale_of_file(self) -> float:
-        return self.file.scale
-
-
-HOLDERS = {
-    "an object with a version": (lambda s: s.own, lambda s, k: setattr(s, "own", k)),
-    "a class": (lambda s: s.kind.scale, lambda s, k: setattr(s.kind, "scale", k)),
-    "an instance's class": (lambda s: s.instance.scale, lambda s, k: setattr(s.kind, "scale", k)),
-    "a property": (lambda s: s.instance.behind, lambda s, k: s.held().__setitem__(0, k)),
-    "a static method": (lambda s: s.kind.fixed(), lambda s, k: s.held().__setitem__(0, k)),
-    "a deque": (lambda s: s.deque[0], lambda s, k: s.deque.__setitem__(0, k)),
-    "a file": (lambda s: s.scale_of_file(), lambda s, k: setattr(s.file, "scale", k)),
-    "an entry": (lambda s: float(s.array[1]), lambda s, k: s.array.__setitem__(1, k)),
-    "a sum": (lambda s: s.array.sum(), lambda s, k: s.array.__setitem__(1, k)),
-}
-
-
-@pytest.mark.parametrize("name", HOLDERS)
-def test_a_number_may_change_wherever_the_step_finds_it(name):
-    def make() -> Any:
-        settings, (read, write) = Settings(), HOLDERS[name]
-        return world(
-            lambda x: mg.tensor(x) * read(settings), before=lambda i: write(settings, 1.0 + (i > 4))
-        )
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (2, [])
-
-
-def test_an_object_that_answers_for_any_attribute_can_be_compiled():
-    class Answers:
-        def __getattr__(self, name: str) -> Any:
-            return {"scale": 2.0}[name]
-
-    answers = Answers()
-    assert same(lambda: world(lambda x: mg.tensor(x) * answers.scale)).reasons == []
-
-
-def test_a_boolean_index_that_picks_more_entries_records_again():
-    def make() -> Any:
-        w, picked = leaf(4, 3), np.zeros(4, bool)
-
-        def step(x: Any) -> Any:
-            return mg.mean((w * x)[picked])
-
-        return world(step, [w], before=lambda i: picked.__setitem__(slice(2 + (i > 4)), True))
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (2, [])
-
-
 SCALE = 1.0
 
 
@@ -531,32 +450,7 @@ def by_hand(x: Any) -> Any:
     return w0.grad
 
 
-def writes(x: Any) -> Any:
-    counted[0] += 1
-    return w0 * x
-
-
-def skips(x: Any) -> Any:
-    return w0 * x if drawn.random() < 2 else w0
-
-
-def shuffles(x: Any) -> Any:
-    random.shuffle([1, 2, 3])
-    return w0 * x
-
-
-counted, numbers, drawn = np.zeros(1), iter(range(99)), np.random.default_rng(0)
-
 REFUSED = {
-    "an array written into": (writes, "changes counted"),
-    "x written into": (lambda x: (x.fill(2.0), w0 * x), "changes args"),
-    "an iterator": (lambda x: w0 * x if next(numbers) < 99 else w0, "numbers is an iterator"),
-    "a generator": (skips, "numbers are drawn from drawn"),
-    "Python's random": (shuffles, "changes random"),
-    "a boolean index": (lambda x: (w0 * x)[x > 0], "a boolean index"),
-    "picked entries": (lambda x: w0 if len(x[x > 0]) else -w0, "by taking an entry out"),
-    "the flat array": (lambda x: w0 if x.flat[0] > 0 else -w0, "by its flat"),
-    "dot": (lambda x: w0 if x.dot(x) > 0 else -w0, "by its dot"),
     "a hidden state": (carries, "changes hidden.h"),
     "a counter": (counts, "changes hidden.count"),
     "a list": (appends, "changes hidden.seen"),
@@ -584,42 +478,23 @@ def test_what_no_program_could_repeat_is_refused_with_the_reason_and_the_line(na
     w0.grad = None
     run = mg.compile(step)
     with pytest.warns(mg.CompileWarning, match=reason) as caught:
-        run(x0.copy())
+        run(x0)
     assert "test_compile.py:" in str(caught[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(x0.copy())
+        run(x0)
     assert len(run.reasons) == 1
     assert w0.grad is None or type(w0.grad) is np.ndarray
     assert run.source.startswith("# runs eagerly: ")
 
 
 def test_what_only_changes_from_call_to_call_is_found_at_the_second():
-    number = ContextVar("number", default=0.0)
-
-    def step(x: Any) -> Any:
-        number.set(number.get() + 1)
-        return mg.tensor(x) * (number.get() - 1)
-
-    run = mg.compile(step)
+    numbers = iter(range(9))
+    run = mg.compile(lambda x: mg.tensor(x) * float(next(numbers)))
     run(x0)
     with pytest.warns(mg.CompileWarning, match=r"call 2 runs multiply\(x0?, 1.0\).* 0.0\)|call 2"):
         assert_same(run(x0), x0)
     assert_same(run(x0), 2 * x0)
-
-
-def test_a_hook_that_comes_between_calls_is_heard():
-    w = leaf(3)
-    run = mg.compile(lambda x: mg.sum(w * x).backward())
-    for _ in range(5):
-        w.grad = None
-        run(x0)
-    handle = w.register_hook(lambda g: 3 * g)
-    w.grad = None
-    with pytest.warns(mg.CompileWarning, match="a hook was registered"):
-        run(x0)
-    assert_same(w.grad, 3 * x0)
-    handle.remove()
 
 
 def test_calls_that_are_never_alike_run_eagerly_in_the_end():

@@ -152,12 +152,11 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     written at each call. What it returns has no graph.
 
     Refused, with the reason and the line in a CompileWarning and in `reasons`, is a step that takes
-    numbers out of the graph, computes by NumPy with arrays, uses hooks or a graph from outside,
-    draws random numbers or takes from an iterator by itself, or changes what it reads (a hidden
-    state, a counter, a KVCache, an array). It then runs eagerly. So do calls within a trace, a
-    watch or another observer.
+    numbers out of the graph, computes by NumPy with arrays, uses hooks or a graph from outside, or
+    binds anew what it reads (a hidden state, a counter, a KVCache). It then runs eagerly. So do
+    calls within a trace, a watch or another observer.
 
-    Calls are recorded again from time to time, the second first, and must give the same lines.
+    NumpyCalls are recorded again from time to time, the second first, and must give the same lines.
 
     >>> import numpy as np, minigrad as mg
     >>> w = mg.tensor(np.ones(3), requires_grad=True, name="w")

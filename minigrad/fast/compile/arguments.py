@@ -70,8 +70,7 @@ VIEWS = {
 }  # fmt: skip
 GIVING_NUMBERS = (
     "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "argmax",
-    "argmin", "argsort", "choose", "compress", "dot", "item", "nonzero", "searchsorted", "take",
-    "tobytes", "tolist", "trace", "__setitem__",
+    "argmin", "argsort", "item", "nonzero", "searchsorted", "tobytes", "tolist", "__setitem__",
 )  # fmt: skip
 
 
@@ -117,14 +116,9 @@ class Watched(np.ndarray):
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        if not isinstance(found, np.ndarray) or getattr(index, "dtype", None) == np.bool_:
+        if not isinstance(found, np.ndarray):
             self.notice("taking an entry out")
         return found
-
-    @property
-    def flat(self) -> Any:
-        self.notice("its flat")
-        return super().flat
 
 
 COMPUTING = ("minigrad.ops", "minigrad.optim", "minigrad.fast", "minigrad.distributed")

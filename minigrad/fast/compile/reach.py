@@ -8,22 +8,17 @@ was bound anew, and a recording whether the step itself did that.
 from __future__ import annotations
 
 import dis
-import io
-import pickle
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
-from enum import Enum
-from functools import cache, cached_property, partial
-from random import Random
-from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ...engine.tensor import Tensor
 
-__all__ = ["MANY", "PLAIN_KINDS", "Binding", "Reach", "frozen", "is_library", "state_of"]
+__all__ = ["PLAIN_KINDS", "Binding", "Reach", "frozen"]
 
 PLAIN_KINDS = (
     bool,
@@ -40,15 +35,6 @@ PLAIN_KINDS = (
 )
 MANY = 1000  # a container with more entries counts as one object
 MISSING = object()
-
-
-def state_of(generator: Any) -> Any:
-    """What must be equal for a generator, or the module random, to go on with the same numbers."""
-    if hasattr(generator, "getstate"):
-        return generator.getstate()
-    if hasattr(generator, "get_state"):  # NumPy's of old
-        return pickle.dumps(generator.get_state())
-    return pickle.dumps(generator.bit_generator.state)
 
 
 def frozen(x: Any) -> Any:
@@ -107,25 +93,17 @@ class Binding:
 
 
 class Reach:
-    """All places that are found from a step and from objects among its arguments.
-
-    Attributes: generators: of random numbers, by name.  iterator: the name of one, if one is there.
-    """
+    """All places that are found from a step and from objects among its arguments."""
 
     def __init__(self, step: Any, given: list[tuple[str, Any]]) -> None:
         self.places: list[Binding] = []
-        self.generators: list[tuple[str, Any]] = []
-        self.iterator = ""
         self.owners: dict[int, Tensor] = {}  # by id of the array that one holds
         self._names: dict[int, tuple[Any, str]] = {}
         self._seen: dict[int, Any] = {}
-        self._used: set[str] = set()  # names of attributes
-        self._in_parts: list[tuple[str, dict[str, Any], set[str]]] = []
+        self._used: set[str] = set()
         self._waiting = [*given, ("", step)]
         while self._waiting:
             self._visit(*self._waiting.pop())
-            if not self._waiting:
-                self._bind_in_parts()
 
     def name(self, x: Any) -> str | None:
         """The name of an array or Tensor, None if none leads to it."""
@@ -140,27 +118,18 @@ class Reach:
     def tensors(self) -> Iterator[Tensor]:
         return (x for x, _ in self._names.values() if isinstance(x, Tensor))
 
-    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        return ((name, x) for x, name in self._names.values() if isinstance(x, np.ndarray))
-
     # ------------------------------------------------------------------ the walk
 
     def _visit(self, title: str, x: Any) -> None:
-        if isinstance(x, PLAIN_KINDS) or id(x) in self._seen:
+        if isinstance(x, (*PLAIN_KINDS, type)) or id(x) in self._seen:
             return
         self._seen[id(x)] = x
         if isinstance(x, Tensor | np.ndarray):
             self._names[id(x)] = x, title.rpartition(".")[2]
             if isinstance(x, Tensor):
                 self.owners[id(x._data)] = x
-        elif isinstance(x, tuple | list | set | frozenset | deque | dict | MappingProxyType):
+        elif isinstance(x, tuple | list | set | frozenset | dict):
             self._visit_container(title, x)
-        elif isinstance(x, type):
-            self._visit_class(title, x)
-        elif isinstance(x, np.random.Generator | np.random.RandomState | Random):
-            self.generators.append((title, x))
-        elif isinstance(x, Iterator) and not isinstance(x, io.IOBase):
-            self.iterator = self.iterator or title
         elif isinstance(x, partial):
             self._visit_all(title, {"function": x.func, "args": x.args, "keywords": x.keywords})
         elif isinstance(x, MethodType):
@@ -168,8 +137,8 @@ class Reach:
         elif isinstance(x, FunctionType):
             self._visit_function(title, x)
         elif isinstance(x, ModuleType):
-            if not is_library(x.__name__):
-                self._in_parts.append((x.__name__, vars(x), set()))
+            if not _is_library(x.__name__):
+                self._bind_some(x.__name__, vars(x))
         else:
             self._visit_object(title, x)
 
@@ -182,16 +151,9 @@ class Reach:
         self.places.append(Binding(title, owner, code, read))
         self._visit_all(title, read())
 
-    def _bind_in_parts(self) -> None:
-        """Of modules and optimizers what is used, of which functions found meanwhile tell more."""
-        for title, owner, known in self._in_parts:
-            new = self._used - known
-            known |= new
-            self._bind_some(title, owner, new)
-
-    def _bind_some(self, title: str, owner: Any, names: Any) -> None:
-        """Of a dict, some names."""
-        chosen = sorted(n for n in names if n in owner)
+    def _bind_some(self, title: str, owner: dict[str, Any], names: Any = None) -> None:
+        """Of a dict, the names that the step uses."""
+        chosen = sorted(n for n in (names or self._used) if n in owner)
         if chosen:
             code = ", ".join(f"{{0}}.get({n!r})" for n in chosen)
             self._bind(title, owner, code, lambda: {n: owner.get(n) for n in chosen})
@@ -201,16 +163,16 @@ class Reach:
             self.places.append(Binding(title, x, "len({0})", lambda: {"length": len(x)}))
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
-        elif isinstance(x, dict | MappingProxyType):
+        elif isinstance(x, dict):
             self._bind(title, x, "*{0}, *{0}.values()", lambda: dict(x))
         else:
             self._bind(title, x, "*{0}, len({0})", lambda: dict(enumerate(x)))
 
     def _visit_function(self, title: str, function: FunctionType) -> None:
-        if title and is_library(function.__module__):  # the step itself may be anybody's
+        if title and _is_library(function.__module__):  # the step itself may be anybody's
             return
-        used, attributes = _names_in(function.__code__)
-        self._used |= attributes
+        used = _names_in(function.__code__)
+        self._used |= used
         names = function.__code__.co_freevars
         cells = function.__closure__ or ()
         if cells:
@@ -219,8 +181,13 @@ class Reach:
         self._bind_some("", function.__globals__, used)
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         self._visit_all(title, dict(enumerate(defaults)))
-        if vars(function):
-            self._waiting.append((title, vars(function)))
+
+    def _attributes(self) -> set[str]:
+        """The names of attributes that the step's own functions read or set."""
+        functions = [x for x in self._seen.values() if isinstance(x, FunctionType)]
+        codes = [*_codes(*[x.__code__ for x in functions if not _is_library(x.__module__)])]
+        steps = [one for code in codes for one in dis.get_instructions(code)]
+        return {one.argval for one in steps if one.opname.endswith("_ATTR")}
 
     def _visit_object(self, title: str, x: Any) -> None:
         kind = type(x)
@@ -228,46 +195,24 @@ class Reach:
         in_optim = any(base.__module__.startswith("minigrad.optim") for base in kind.__mro__)
         if in_optim or kind.__module__.startswith("minigrad."):
             if attributes and in_optim:
-                self._in_parts.append((title, attributes, set()))
+                self._bind_some(title, attributes, self._attributes())  # what the step reads
                 tensors = {k: v for k, v in attributes.items() if isinstance(v, Tensor)}
                 self._visit_all(title, tensors | {"": getattr(x, "parameters", None)})
             return
-        if kind.__module__ == "functools":  # lru_cache
-            self._waiting.append((title, getattr(x, "__wrapped__", None)))
-        if is_library(kind.__module__) and not kind.__module__.startswith("layers"):
+        if _is_library(kind.__module__) and not kind.__module__.startswith("layers"):
             if kind.__name__ not in ("SimpleNamespace", "Namespace"):
                 return
         if attributes is not None:
             self._bind(title, x, "*{0}.__dict__.values()", lambda: dict(attributes))
-            self.places[-1].versioned = any(c.__module__ == "layers.module" for c in kind.__mro__)
-        own = [base for base in kind.__mro__ if not is_library(base.__module__)]
+            self.places[-1].versioned = hasattr(x, "version")
+        own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
         slots = [n for base in own for n in vars(base).get("__slots__", ()) if n[:2] != "__"]
         if slots:
             code = ", ".join(f"getattr({{0}}, {n!r}, None)" for n in slots)
             self._bind(title, x, code, lambda: {n: getattr(x, n, None) for n in slots})
-        self._waiting.append((title, kind))
-
-    def _visit_class(self, title: str, kind: type) -> None:
-        """The functions of a class, and what else it holds: settings, an instance's defaults."""
-        for base in kind.__mro__:
-            if is_library(base.__module__) or issubclass(base, Enum):
-                continue
-            parts = vars(base)
-            functions = {n: _function_of(x) for n, x in parts.items()}
-            self._visit_all(title, {n: f for n, f in functions.items() if f is not None})
-            data = [n for n, x in parts.items() if n[:2] != "__" and not hasattr(x, "__get__")]
-            self._bind_some(title, parts, data)
-
-
-def _function_of(x: Any) -> Any:
-    """The function behind an attribute of a class, if one is."""
-    if isinstance(x, property):
-        return x.fget
-    if isinstance(x, cached_property):
-        return x.func
-    if isinstance(x, staticmethod | classmethod):
-        return x.__func__
-    return x if isinstance(x, FunctionType) else None
+        for base in own:
+            functions = {n: f for n, f in vars(base).items() if isinstance(f, FunctionType)}
+            self._visit_all(title, functions)
 
 
 def _content(cell: Any) -> Any:
@@ -286,16 +231,12 @@ def _codes(*codes: CodeType) -> Iterator[CodeType]:
         waiting += [part for part in code.co_consts if isinstance(part, CodeType)]
 
 
-@cache
-def _names_in(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """The globals and the attributes that some code names."""
-    steps = [step for part in _codes(code) for step in dis.get_instructions(part)]
-    named = [step for step in steps if step.opname.endswith(("_GLOBAL", "_NAME"))]
-    attributes = [step for step in steps if step.opname.endswith(("_ATTR", "_METHOD"))]
-    return frozenset(x.argval for x in named), frozenset(x.argval for x in attributes)
+def _names_in(code: CodeType) -> set[str]:
+    """The names of globals and attributes that some code uses."""
+    return {name for part in _codes(code) for name in part.co_names}
 
 
-def is_library(module: str | None) -> bool:
+def _is_library(module: str | None) -> bool:
     """Whether a module is none of those that a user writes."""
     top = (module or "").partition(".")[0]
     if top == "__main__":

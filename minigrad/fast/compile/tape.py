@@ -24,7 +24,7 @@ from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
 from .arguments import Watched, plain, watch
-from .reach import MANY, PLAIN_KINDS, Reach, is_library, state_of
+from .reach import PLAIN_KINDS, Reach
 
 __all__ = ["Refused", "Returned", "Tape", "TapeLine", "Value"]
 
@@ -143,15 +143,12 @@ class Tape(Observer):
         self.lines: list[TapeLine] = []
         self.reason: str | None = None
         self.remedy = ""
-        self.place = ""  # where the step is defined, as soon as it is over
         self.leaves: dict[int, Tensor] = {}  # by id, those whose gradient or entries are used
         self.held: dict[int, tuple[Tensor, bool]] = {}  # leaf: whether it has to hold a gradient
         self.constants: list[tuple[Value, ndarray]] = []
         self.strides: list[tuple[str, tuple[int, ...]]] = []  # of arguments that views are taken of
         self.same_objects: list[tuple[str, Tensor]] = []  # arguments that go by other names too
         self.other_objects: list[str] = []  # the paths of those that do not
-        self.same_entries: list[ndarray] = []  # arrays whose entries are to stay as they are
-        self.read: set[int] = set()  # by id, arrays of the closure that lines read
         self.results: dict[int, tuple[object, Value]] = {}  # numbers that updates gave
         self._errors = np.geterr()
         self._depth = 0  # of updates that run
@@ -166,7 +163,6 @@ class Tape(Observer):
         self._own: dict[int, tuple[Tensor, Value]] = {}  # leaf that the step made: its gradient
         self._grads: dict[int, tuple[Tensor, Any]] = {}  # leaf: its `.grad`, as a line left it
         self._kept: list[Any] = []  # arrays whose ids must stay theirs
-        self._drawn = {id(x): state_of(x) for _, x in reach.generators}
         self._entered = {id(x): x.grad is not None for x in reach.tensors()}
         self._touched: set[int] = set()  # leaves whose `.grad` a line has set
         for x in reach.tensors():
@@ -191,7 +187,7 @@ class Tape(Observer):
 
     def refuse(self, why: str, remedy: str = "") -> None:
         if self.reason is None:
-            self.reason = f"{why} at {self.place or _place()}"
+            self.reason = f"{why} at {_place()}"
             self.remedy = remedy
 
     @property
@@ -289,7 +285,6 @@ class Tape(Observer):
                 "an array is used that the step made by NumPy",
                 "pass it as an argument, make it before the step, or compute it by ops of a Tensor",
             )
-        self.read.add(id(owner))
         value = self._value(x, name, x)
         value.key = _lies(x)
         self._kept.append(x)
@@ -335,19 +330,6 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ forward
 
-    def before(self, op: Any, inputs: Any, settings: Any) -> None:
-        for x in settings:
-            if isinstance(x, np.random.Generator) and self._drawn.get(id(x)):
-                self._check_draws()
-
-    def _check_draws(self) -> None:
-        """Look whether numbers were drawn from a generator by hand, and not by an op."""
-        for name, x in self.reach.generators:
-            if self._drawn[id(x)] != state_of(x):
-                self.refuse(
-                    f"numbers are drawn from {name}", "draw outside the step, or by mg.dropout"
-                )
-
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         if self._off:
             return
@@ -363,16 +345,12 @@ class Tape(Observer):
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
         given = [self.value(x) for x in inputs]
         chosen = self.value(tuple(settings))
-        if op.name == "getitem":
-            self._check_picked(settings[0])
         arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
         runs = _runs(op, arrays, settings)
         names = ("out", *runs.auxiliary)
         out = self._value(result._data, result.name or op.name)
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
-        drawn = [x for x in settings if isinstance(x, np.random.Generator)]
-        self._drawn |= {id(x): state_of(x) for x in drawn if id(x) in self._drawn}
-        effect = bool(drawn) or not _is_pure(op)
+        effect = any(isinstance(x, np.random.Generator) for x in settings) or not _is_pure(op)
         self._line(
             "op", runs.flat, (*given, *chosen), made,
             op=op.name, scope=current().scope, effect=effect,
@@ -388,18 +366,6 @@ class Tape(Observer):
                 known |= dict(zip(op.inputs, given, strict=True))
                 known |= {f"{n}_shape": s for n, s in zip(op.inputs, shapes, strict=True)}
             self._nodes[id(node)] = node, known
-
-    def _check_picked(self, index: Any) -> None:
-        """A boolean index makes as many entries as are True: it has to stay as it is."""
-        for x in index if isinstance(index, tuple) else (index,):
-            if isinstance(x, ndarray) and x.dtype == bool:
-                value = self._of_array(x)
-                if value.thing is None or value.path:
-                    raise Refused(
-                        "a boolean index picks as many entries as are True",
-                        "use mg.where, or multiply by it",
-                    )
-                self.same_entries.append(x)
 
     def computed(self, ufunc: Any, inputs: Any, made: ndarray) -> None:
         """NumPy computed a function of each entry of arrays, one of them watched."""
@@ -690,11 +656,6 @@ class Tape(Observer):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
 
-    def unread(self) -> list[ndarray]:
-        """Arrays that no line reads: the step may have taken numbers out of them."""
-        arrays = [x for _, x in self.reach.arrays() if id(_owner(x)) not in self.read]
-        return [x for x in arrays if x.size <= MANY and not x.dtype.hasobject]
-
     def keep(self) -> None:
         """Note what layers keep as lines; refuse whatever else the step bound anew."""
         for place in self.reach.places:
@@ -719,15 +680,14 @@ class Tape(Observer):
     def close(self) -> None:
         """The step is over."""
         self._check_gradients()
-        self._check_draws()
 
 
 def _place() -> str:
     """The file and line of the user's that runs."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None:
-        module = frame.f_globals.get("__name__")
-        if not is_library(module) and frame.f_code.co_filename[:1] != "<":
+        module = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if module not in ("minigrad", "layers", "numpy") and frame.f_code.co_filename[:1] != "<":
             break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
