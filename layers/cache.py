@@ -84,7 +84,8 @@ class KVCache:
         """Raise ShapeError unless what is kept is of this batch, so many heads, and their width."""
         held = () if self.K is None else self.K.shape
         if (*held[:-2], *held[-1:]) != (*lead, d_k):
+            got = ", ".join(map(str, (*lead, "n", d_k)))
             raise ShapeError(
-                f"KVCache: it holds keys {held}, got {(*lead, 'n', d_k)}; each layer and batch has "
-                "a cache of its own, or reset() it"
+                f"KVCache: it holds keys {held}, got ({got}); each layer and batch has a cache of "
+                "its own, or reset() it"
             )

@@ -243,11 +243,14 @@ def fit(mask: Any, shape: tuple[int, ...]) -> Array:
 
 
 def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -> None:
-    """Refuse a mask (n, n) for n sequences that may be one of padding, (B, n), and not of pairs."""
+    """Refuse a mask (n, n) for n sequences that may be one of padding, (B, n), and not of pairs.
+
+    A token counts as hidden where as little as -10,000 is added, as some write for -inf.
+    """
     if batch != (n,) or n < 2 or isinstance(mask, MaskRule | None) or np.shape(mask) != (n, n):
         return
     entries = np.asanyarray(mask)
-    if not (entries if entries.dtype == np.bool_ else entries > -np.inf).diagonal().all():
+    if not (entries if entries.dtype == np.bool_ else entries > -1e4).diagonal().all():
         raise ShapeError(
             f"{call}: mask {entries.shape} may be one of padding, (B, n), or of queries "
             f"and keys, (n, n), for there are {n} sequences of {n} tokens and some token does not "

@@ -356,7 +356,7 @@ def gradcheck(
     values = [np.asarray(getattr(x, "_data", x)) for x in given]
     values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
     if not any(v.dtype.kind == "f" for v in values):
-        kinds = ", ".join(str(v.dtype) for v in values)
+        kinds = ", ".join(str(v.dtype) for v in values) or "no input"
         raise DTypeError(
             f"gradcheck(f, inputs): one must hold floats, got {kinds}; write 1.0 for 1"
         )

@@ -92,7 +92,7 @@ VALUES = [
     ("DTypeError", "mg.dropout(X, 0.5, 0)", "np.random.Generator, got int", "default_rng(seed)"),
     ("DTypeError", "mg.grad(mg.sum)", "grad(output, inputs)", "a function", "mg.vjp(f, x)"),
     ("DTypeError", "optim.Adam({'w': leaf(2)})", "Adam(parameters)", "dict", ".values()"),
-    ("GradientError", "mg.tensor(1.0).backward()", "requires no gradient"),
+    ("GradientError", "mg.tensor(1.0).backward()", "requires no gradient", "compiled step"),
     ("FreedGraphError", "twice((leaf(3) ** 2).sum().backward)", "freed", "retain_graph=True"),
     ("OverwrittenError", "overwritten().backward()", "(3,) was overwritten after it was saved"),
     ("ArgumentError", "layers.Linear(0, 2)", "Linear", "d_in", "at least 1, got 0"),

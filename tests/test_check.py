@@ -114,6 +114,7 @@ test_what_is_refused = refusals(
     (lambda: mg.gradcheck(mg.square(2.0), np.ones(3)), DTypeError, "f must be a function, got "),
     (lambda: mg.gradcheck(mg.square, np.array([1, 2])),
      DTypeError, "one must hold floats, got int64"),
+    (lambda: mg.gradcheck(lambda: mg.tensor(1.0), []), DTypeError, "hold floats, got no input"),
     (lambda: mg.gradcheck(mg.square, np.ma.masked_array([1.0, 2.0], [False, True])),
      DTypeError, r"write x\.filled\(0\.0\)"),
 )  # fmt: skip

@@ -244,7 +244,9 @@ def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
     """The gradient with which a backward begins at this tensor, checked; 1 unless given."""
     if not output.needs:
         raise GradientError(
-            f"{call}: the output requires no gradient: nothing it depends on has requires_grad=True"
+            f"{call}: the output requires no gradient: nothing it depends on has "
+            "requires_grad=True, or it was computed under no_grad, detached, or given by a "
+            "compiled step, which is to call backward itself"
         )
     if gradient is None:
         if output.size != 1:

@@ -209,9 +209,9 @@ test_what_does_not_fit_is_refused_with_layer_and_shapes = refusals(
     *((lambda layer=layer, shape=shape: layer(X, np.ones(shape, bool)), ShapeError,
        r"mask must broadcast to the scores; .*padding_mask\(real\).*\n  scores: .*\n  mask: \(")
       for layer in (ONE, MANY) for shape in [(N, N + 1), (B, N), (5, N, N), (B, 2, N, N)]),
-    *((lambda layer=layer: layer(np.ones((N, N, D)), ~np.eye(N, dtype=bool)), ShapeError,
+    *((lambda layer=layer, mask=mask: layer(np.ones((N, N, D)), mask), ShapeError,
        rf"{type(layer).__name__}: mask \(7, 7\) may be one of padding")
-      for layer in (ONE, MANY)),
+      for layer in (ONE, MANY) for mask in (~np.eye(N, dtype=bool), -1e4 * np.eye(N))),
     (lambda: L.scaled_dot_product_attention(X[0], np.ones(3), X[0]), ShapeError, "n, d"),
     (lambda: attend(X, X, X, np.ones((N, N + 2), bool)), ShapeError, r"scores: \(2, 7, 7\)"),
     *((lambda mask=mask, own=own: MultiHeadAttention(D, H, mask=own)(X, mask), error, text)
@@ -233,7 +233,7 @@ test_what_does_not_fit_is_refused_with_layer_and_shapes = refusals(
     (lambda: MultiHeadAttention(D, H, position=L.Rotary(6))(X), ArgumentError, "heads of width 6"),
     (lambda: MultiHeadAttention(D, H, dropout=0.1, attend=in_tiles)(X), ArgumentError, "in_tiles"),
     (lambda: L.split_heads(X, 5), ShapeError, "5 heads must divide"),
-    (lambda: MANY(X, cache=cached(B + 1)), ShapeError, r"KVCache: it holds keys \(3, 3, 2, 4\)"),
+    (lambda: MANY(X, cache=cached(B + 1)), ShapeError, r"keys \(3, 3, 2, 4\), got \(2, 3, n, 4\)"),
     (lambda: MANY(X, context=X, cache=cached(B + 1)), ShapeError, r"KVCache: it holds keys \(3, 3"),
     (lambda: MANY(X, cache=L.KVCache()), GradientError, r"decode within mg\.no_grad\(\)"),
 )  # fmt: skip
