@@ -48,8 +48,8 @@ def _load(name: str) -> None:
 
 
 def _as_images(array: Any) -> Any:
-    """(N, C, …) with its channels last in memory."""
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+    """(N, C, …) with its batch last in memory."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 0, -1)), -1, 0)
 
 
 def _build(title: str) -> tuple[list[Any], float]:

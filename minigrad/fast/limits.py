@@ -27,12 +27,7 @@ class Limits:
     # arrays
     small_entries: int = 1 << 12  # with fewer entries, NumPy's plain expression is the fastest
     cached_entries: int = 1 << 17  # so many stay in cache, together with as many others
-    block_entries: int = 31 << 10  # what one thread takes at once: malloc keeps less than 128 KiB
-    summed_rows: int = 1 << 8  # rows that one product with ones adds up
-
-    # convolution
-    patch_entries: int = 1 << 19  # entries of the windows that one product takes
-    threaded_macs: int = 1 << 21  # multiplications from which threads pay
+    block_entries: int = 1 << 18  # what one thread takes at once
 
     # attention in tiles
     one_tile_scores: int = 3 << 18  # up to here one tile takes them all, as fast as the exact form

@@ -93,6 +93,17 @@ def _places(shape, size, stride, padding, dilation):
     return WindowPlaces(padded, (slice(None), *inside), out, slices)
 
 
+def padded(x, places, fill=0.0):
+    """The array with its padding, its batch last in memory: (C, length, …, N)."""
+    turned = np.moveaxis(x, 0, -1)
+    shape = (x.shape[1], *places.padded, len(x))
+    if turned.shape == shape:
+        return np.ascontiguousarray(turned)
+    whole = np.full(shape, fill, x.dtype)
+    whole[places.inside] = turned
+    return whole
+
+
 # ---------------------------------------------------------------- windows
 
 
@@ -126,12 +137,7 @@ def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
     x = as_array(x)
     places = places_of(x.shape, size, stride, padding, dilation)
     N, C = x.shape[:2]
-    turned = np.moveaxis(x, 0, -1)
-    if turned.shape == (C, *places.padded, N):
-        whole = np.ascontiguousarray(turned)
-    else:
-        whole = np.full((C, *places.padded, N), fill, x.dtype)
-        whole[places.inside] = turned
+    whole = padded(x, places, fill)
     columns = np.empty((C, len(places.slices), *places.out, N), x.dtype)
     for k, at in enumerate(places.slices):
         columns[:, k] = whole[at]

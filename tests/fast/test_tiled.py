@@ -1,5 +1,8 @@
 """Attention in tiles equals attention step by step, whatever mask, shapes and layout."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,8 +13,6 @@ from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import schedule
 from minigrad.fast.tiles.schedule import QUERIES, tiles_of, what_rule_hides
 from tests.weighing import weigh
-
-pytest.importorskip("threadpoolctl")  # without it there is one thread
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +25,10 @@ def in_tiles():
 @pytest.fixture
 def two_threads(monkeypatch):
     """All work is shared by two threads, however small it is and however many BLAS has."""
-    monkeypatch.setattr(threads.one_threaded_blas, "_settle", lambda: None)
-    monkeypatch.setattr(threads.one_threaded_blas, "_threads", 2)
+    blas = SimpleNamespace(
+        lib_controllers=[SimpleNamespace(num_threads=2)], limit=lambda limits: nullcontext()
+    )
+    monkeypatch.setattr(threads, "_blas", lambda: blas)
     with LIMITS.changed(threaded_work=0):
         yield
 

@@ -13,7 +13,7 @@ from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.products import as_rows
 from ..limits import LIMITS
 from ..overlay import faster, of_one_dtype
-from ..threads import in_slices
+from ..threads import in_cache, run
 
 FAR = 16  # times σ: the mean of a row farther from 0 is corrected, as its rounding would show
 
@@ -122,7 +122,7 @@ def _forward_by_rows(x: Any, weight: Any, bias: Any, eps: float, centre: bool) -
         for whole, values in zip(of_rows, found, strict=True):
             whole[part] = values
 
-    in_slices(work, len(rows), x.size)
+    run(work, in_cache(len(rows), x.size))
     return out, *kept
 
 
@@ -140,7 +140,7 @@ def _backward_by_rows(g: Any, x: Any, weight: Any, mean: Any, inverse: Any, need
             gradients[part], rows[part], weight, part_mean, inverses[part], needed, made[part]
         )
 
-    in_slices(work, len(rows), x.size)
+    run(work, in_cache(len(rows), x.size))
     d_weight = np.sum([sums[first] for first in sorted(sums)], axis=0) if needed[1] else None
     return d_x if needed[0] else None, d_weight
 

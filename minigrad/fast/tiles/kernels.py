@@ -19,8 +19,7 @@ from ...ops.attention import MaskRule, leading, misfit, tiled_attention
 from ..limits import LIMITS
 from ..memory import empty_as
 from ..overlay import faster
-from ..threads import Scratch, run
-from .schedule import TILE_KEYS, Heads, Tile, TileSchedule, threads_for
+from .schedule import TILE_KEYS, Heads, Tile, TileSchedule
 
 __all__ = ["backward", "forward"]
 
@@ -38,15 +37,13 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -
 @faster(tiled_attention, when=_has_many_scores, auxiliary=("schedule", "tiled", "shift", "row_sum"))
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
     schedule = TileSchedule(q, k, v, mask, rule)
-    with threads_for(schedule) as threads:
-        saved = forward(schedule, threads)
+    saved = forward(schedule)
     return saved.out.reshape(schedule.shape + saved.out.shape[-2:]), schedule, *saved
 
 
 @in_tiles.vjp("q", "k", "v")
 def _(g: Any, schedule: TileSchedule, tiled: Array, shift: Array, row_sum: Array) -> Any:
-    with threads_for(schedule) as threads:
-        return backward(schedule, np.asarray(g), Saved(tiled, shift, row_sum), threads)
+    return backward(schedule, np.asarray(g), Saved(tiled, shift, row_sum))
 
 
 class Saved(NamedTuple):
@@ -62,18 +59,17 @@ class Saved(NamedTuple):
 class QueryBlock:
     """A block of the queries of some heads, as one thread works on it."""
 
-    def __init__(self, schedule: TileSchedule, heads: Heads, i: int, scratch: Scratch) -> None:
+    def __init__(self, schedule: TileSchedule, heads: Heads, i: int) -> None:
         self.schedule = schedule
         self.heads = heads
         self.rows = schedule.blocks[i]
         self.tiles = schedule.tiles(heads, i)
-        self.scratch = scratch
         q = schedule.q[heads][..., self.rows, :]
         self.q = np.multiply(q, schedule.scale, out=self.array("q", *q.shape))
         self.K, self.V = schedule.k[heads], schedule.v[heads]
 
     def array(self, name: str, *shape: int) -> Array:
-        return self.scratch.array(name, shape, self.schedule.dtype)
+        return np.empty(shape, self.schedule.dtype)
 
     def matmul(self, a: Array, b: Array, name: str = "ab") -> Array:
         return np.matmul(a, b, out=self.array(name, *a.shape[:-1], b.shape[-1]))
@@ -118,16 +114,16 @@ def _ones(dtype: DType) -> Array:
 # ---------------------------------------------------------------- forward
 
 
-def forward(schedule: TileSchedule, threads: int) -> Saved:
+def forward(schedule: TileSchedule) -> Saved:
     """O, and what backward wants again."""
-    schedule.plan(threads)
+    schedule.plan()
     rows = (*schedule.lead, 1, schedule.n)
     out = empty_as(schedule.q, (*schedule.lead, schedule.n, schedule.d_v))  # merging is a view
     saved = Saved(out, np.empty(rows, out.dtype), np.empty(rows, out.dtype))
 
-    def work(item: tuple[int, Heads], scratch: Scratch) -> None:
+    def work(item: tuple[int, Heads]) -> None:
         i, heads = item
-        block = QueryBlock(schedule, heads, i, scratch)
+        block = QueryBlock(schedule, heads, i)
         O, shift, row_sum = weighted_sums(block)
         row_sum[row_sum == 0] = np.inf  # no weight to anything
         np.divide(O, row_sum.mT, out=saved.out[heads][..., block.rows, :])
@@ -135,7 +131,7 @@ def forward(schedule: TileSchedule, threads: int) -> Saved:
         saved.row_sum[heads][..., block.rows] = row_sum
 
     longest_first = reversed(range(len(schedule.blocks)))  # under a causal mask
-    run(work, [(i, heads) for i in longest_first for heads in schedule.groups], threads)
+    schedule.run(work, [(i, heads) for i in longest_first for heads in schedule.groups])
     return saved
 
 
@@ -166,24 +162,24 @@ def _are_safe(O: Array, _: Array, row_sum: Array) -> bool:
 # ---------------------------------------------------------------- backward
 
 
-def backward(schedule: TileSchedule, g: Array, saved: Saved, threads: int) -> tuple[Array, ...]:
+def backward(schedule: TileSchedule, g: Array, saved: Saved) -> tuple[Array, ...]:
     """∂Q, ∂K and ∂V.
 
     Each thread takes a group of heads at a time; or, where they do not come out even, a part of
     the queries of each group, with a ∂K and a ∂V of its own.
     """
     g = schedule.by_heads(g)
-    shares = threads if len(schedule.groups) % threads else 1
+    shares = 2 if len(schedule.groups) % 2 else 1
     dq, *first = (empty_as(x, x.shape) for x in (schedule.q, schedule.k, schedule.v))
     sums = [first, *([np.empty_like(x) for x in first] for _ in range(1, shares))]
 
-    def work(item: tuple[Heads, int], scratch: Scratch) -> None:
+    def work(item: tuple[Heads, int]) -> None:
         heads, share = item
         turns = [*range(shares), *reversed(range(shares))]  # 0 1 1 0: long and short for both
         blocks = [i for i in range(len(schedule.blocks)) if turns[i % len(turns)] == share]
-        differentiate(schedule, heads, blocks, g, saved, (dq, *sums[share]), scratch)
+        differentiate(schedule, heads, blocks, g, saved, (dq, *sums[share]))
 
-    run(work, [(heads, share) for heads in schedule.groups for share in range(shares)], threads)
+    schedule.run(work, [(heads, share) for heads in schedule.groups for share in range(shares)])
     for more in sums[1:]:
         for total, part in zip(first, more, strict=True):
             total += part
@@ -199,7 +195,6 @@ def differentiate(
     g: Array,
     saved: Saved,
     into: tuple[Array, ...],
-    scratch: Scratch,
 ) -> None:
     """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂O Vᵀ - D),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q,  with D = rowsum(∂O ⊙ O).
 
@@ -208,13 +203,13 @@ def differentiate(
     """
     dq, dk, dv = (x[heads] for x in into)
     K, V = schedule.k[heads], schedule.v[heads]
-    dK = scratch.array("dK", K.shape, K.dtype)
-    dV = scratch.array("dV", V.shape, V.dtype)
-    V1 = scratch.array("V1", (*V.shape[:-1], schedule.d_v + 1), V.dtype)
+    dK = np.empty(K.shape, K.dtype)
+    dV = np.empty(V.shape, V.dtype)
+    V1 = np.empty((*V.shape[:-1], schedule.d_v + 1), V.dtype)
     V1[..., :-1], V1[..., -1] = V, 1
     dK[...] = dV[...] = 0
     for i in blocks:
-        block = QueryBlock(schedule, heads, i, scratch)
+        block = QueryBlock(schedule, heads, i)
         rows = block.rows
         shift = saved.shift[heads][..., rows]
         G = block.array("G", *block.q.shape[:-1], schedule.d_v + 1)  # [∂O  -D] / rowsum(E)

@@ -8,7 +8,6 @@ each call reads it anew; what a rule says is remembered.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from itertools import groupby, product
 from math import prod, sqrt
@@ -20,9 +19,9 @@ from ...engine.op import Array, DType
 from ...ops.attention import MaskRule, leading, seen_by
 from ...ops.masks import check_mask
 from ..limits import LIMITS
-from ..threads import one_threaded_blas, run
+from ..threads import run, slices
 
-__all__ = ["Heads", "Tile", "TileSchedule", "threads_for", "tiles_of", "what_rule_hides"]
+__all__ = ["Heads", "Tile", "TileSchedule", "tiles_of", "what_rule_hides"]
 
 QUERIES = 128  # queries that are worked on at a time; so many keys are skipped at a time
 TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills half of a core's cache
@@ -61,7 +60,7 @@ class TileSchedule:
         self.scale = self.dtype.type(1 / sqrt(q.shape[-1]))
         self.rule = rule
         self.mask = None if mask is None else self._of_four_axes(mask)
-        self.blocks = _slices(self.n)
+        self.blocks = slices(self.n, QUERIES)
         self.groups: list[Heads] = []
         self._tiles: dict[tuple[int, ...], list[Tile]] = {}
 
@@ -80,23 +79,32 @@ class TileSchedule:
         mask = np.broadcast_to(mask, (mask.shape if alike else self.shape[:-1] + mask.shape[-3:]))
         return mask.reshape(-1, *mask.shape[-3:])
 
-    def plan(self, threads: int) -> None:
+    def plan(self) -> None:
         """Read the masks, and make the groups: two for each thread, if there are as many heads."""
         hidden = what_rule_hides(self.rule, self.n, self.m)
         masks = (1, 1) if self.mask is None else self.mask.shape[:2]
 
-        def read(place: tuple[int, ...], _: object) -> None:
+        def read(place: tuple[int, ...]) -> None:
             b, h, i = place
             mask = None if self.mask is None else _rows(self.mask[b, h], self.blocks[i])
             self._tiles[place] = tiles_of(hidden[i], mask, self.m)
 
-        run(read, product(*map(range, masks), range(len(self.blocks))), threads)
+        self.run(read, [*product(*map(range, masks), range(len(self.blocks)))])
         examples, heads = self.lead
         size = min(self.n, QUERIES) * min(self.m, TILE_KEYS)
-        several = max(1, min(QUERIES * TILE_KEYS // size, examples * heads // (2 * threads)))
+        several = max(1, min(QUERIES * TILE_KEYS // size, examples * heads // 4))
         of_heads = min(several, heads) if masks[1] == 1 else 1
         of_examples = several // heads if masks[0] == 1 and of_heads == heads else 1
-        self.groups = [*product(_slices(examples, of_examples), _slices(heads, of_heads))]
+        self.groups = [*product(slices(examples, of_examples), slices(heads, of_heads))]
+
+    def run(self, work: Any, items: list[Any]) -> None:
+        """On two threads, if there is so much to do."""
+        width = self.q.shape[-1] + self.d_v + EXP_WORK
+        if prod(self.lead) * self.n * self.m * width < LIMITS.threaded_work:
+            for item in items:
+                work(item)
+        else:
+            run(work, items)
 
     def mask_of(self, heads: Heads) -> tuple[int, int]:
         """Which mask some heads have."""
@@ -120,23 +128,12 @@ class TileSchedule:
             yield keys, _to_add(_rows(self.mask[self.mask_of(heads)], rows)[:, keys], self.dtype).T
 
 
-@contextmanager
-def threads_for(schedule: TileSchedule) -> Iterator[int]:
-    """How many threads are worth it, at most two; BLAS is on one meanwhile, if more than one is."""
-    width = schedule.q.shape[-1] + schedule.d_v + EXP_WORK
-    if prod(schedule.lead) * schedule.n * schedule.m * width < LIMITS.threaded_work:
-        yield 1
-        return
-    with one_threaded_blas as threads:
-        yield min(threads, 2)
-
-
 # ---------------------------------------------------------------- what is hidden
 
 
 def tiles_of(by_rule: Sequence[Hidden], mask: Array | None, m: int) -> list[Tile]:
     """The tiles of a block of queries, by what a rule and a mask, (n or 1, m), hide of keys."""
-    blocks = _slices(m)
+    blocks = slices(m, QUERIES)
     by_mask = [True] * len(blocks) if mask is None else _what_mask_shows(mask)
     found = []
     is_open = [a is not False and b is not False for a, b in zip(by_rule, by_mask, strict=True)]
@@ -152,7 +149,7 @@ def tiles_of(by_rule: Sequence[Hidden], mask: Array | None, m: int) -> list[Tile
 
 def _what_mask_shows(mask: Array) -> list[bool | None]:
     """Of each block of keys: all (True), nothing (False), or some."""
-    starts = [keys.start for keys in _slices(mask.shape[-1])]
+    starts = [keys.start for keys in slices(mask.shape[-1], QUERIES)]
     least, greatest = mask.min(axis=0), mask.max(axis=0)
     nothing, everything = (False, True) if mask.dtype == np.bool_ else (-np.inf, 0)
     least, greatest = np.minimum.reduceat(least, starts), np.maximum.reduceat(greatest, starts)
@@ -169,7 +166,7 @@ def what_rule_hides(rule: MaskRule | None, n: int, m: int) -> Sequence[Sequence[
     A rule is asked once for these sizes, as long as it says the same of some queries and keys.
     """
     if rule is None:
-        return [[True] * len(_slices(m))] * len(_slices(n))
+        return [[True] * len(slices(m, QUERIES))] * len(slices(n, QUERIES))
     some = np.packbits(seen_by(rule, slice(0, n, 16), slice(0, m, 17))).tobytes()
     try:
         return _asked(rule, n, m, some)
@@ -190,7 +187,7 @@ def _asked(rule: MaskRule, n: int, m: int, _: bytes) -> Sequence[Sequence[Hidden
             kept[content] = np.ascontiguousarray(_to_add(seen, np.dtype(np.float32)).T)
         return kept.get(content)
 
-    return [[ask(rows, keys) for keys in _slices(m)] for rows in _slices(n)]
+    return [[ask(rows, keys) for keys in slices(m, QUERIES)] for rows in slices(n, QUERIES)]
 
 
 def _to_add(mask: Array, dtype: DType) -> Array:
@@ -211,7 +208,3 @@ def _for_blas(x: Any, dtype: DType) -> Array:
     x = np.asarray(x, dtype)
     high, wide = x.strides[-2:]
     return x if wide == x.itemsize and high >= wide * x.shape[-1] else np.ascontiguousarray(x)
-
-
-def _slices(length: int, step: int = QUERIES) -> list[slice]:
-    return [slice(i, min(i + step, length)) for i in range(0, length, step)]
