@@ -136,6 +136,13 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(session, asked, said):
     assert (session.run.loss, session.changes) == (loss, [])
 
 
+def test_a_change_whose_run_fails_is_left_out(session):
+    A = named(session.run.record, "A")
+    answer = session.answer({"do": "setting", "entry": A.id, "name": "axis", "value": 7})
+    assert "axis 7 is out of bounds" in answer["error"]
+    assert session.changes == []
+
+
 def test_a_run_leaves_no_edit_in_the_next(session):
     A = named(session.run.record, "A")
     session.answer({"do": "set", "entry": A.id, "flat": 0, "value": 0})

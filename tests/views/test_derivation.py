@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 from minigrad.views.derivation import derivation
 from tests.record import models
-from tests.views.graphs import RUNS, attention, language_model, mlp
+from tests.views.graphs import RUNS, attention, language_model, mlp, two_uses
 
 EQUATION = re.compile(r"```math\n(.*?)\n```", re.DOTALL)
 
@@ -70,6 +70,8 @@ def test_where_gradients_add_the_sum_has_all_its_parts():
         right for left, right in equations(text) if left == r"\frac{\partial L}{\partial X}"
     )
     assert total.count(r"\right|") == 3
+    text = derivation(two_uses().record)
+    assert text.index("} + ") > text.rindex(r"\odot")  # once it has all of them
 
 
 def test_without_a_backward_it_says_how_it_would_run(tmp_path):
