@@ -687,12 +687,18 @@ def _place() -> str:
     frame: Any = sys._getframe(1)
     while frame.f_back is not None:
         module = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if module not in ("minigrad", "layers", "numpy") and frame.f_code.co_filename[:1] != "<":
+        if module not in NOT_THE_USERS and frame.f_code.co_filename[:1] != "<":
             break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+NOT_THE_USERS = (
+    "minigrad",
+    "layers",
+    "numpy",
+    "contextlib",
+)  # packages whose lines are never named
 KEPT_NAMES = re.compile("attention_weights|kept_.*")  # attributes of layers
 
 
