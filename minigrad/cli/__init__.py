@@ -1,7 +1,8 @@
 """What the command `minigrad` does. The engine imports none of it.
 
-arguments  the command line
-sources    what can be explained: a function of the user's, or a sentence through one attention
-layer explain    it is run, printed and written; or played with, and its page served catalogue
-every op with what it declares check      every op, then both attention layers, a line each
+arguments   the command line
+sources     what can be explained: a function of the user's, or a sentence through one layer
+explain     it is run, printed and written; or played with, and its page served
+catalogue   every op with what it declares
+check       every op, then both attention layers, a line each
 """

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from traceback import TracebackException
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,129 +26,91 @@ import minigrad as mg
 from ..engine.errors import ArgumentError, MinigradError
 from ..playing.run import LossFunction
 
-__all__ = ["DEFAULT_TEXT", "MULTI_HEAD", "SELF_ATTENTION", "source_of"]
+__all__ = ["DEFAULT_TEXT", "LAYERS", "nearest", "source_of"]
 
-MULTI_HEAD, SELF_ATTENTION = "multi-head", "self-attention"
+LAYERS = ["multi-head", "self-attention"]
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
 D_MODEL = 32
-MOST_TOKENS = 512
-OUR_FOLDERS = tuple(
-    str(Path(__file__).resolve().parents[2] / room) for room in ("minigrad", "layers")
-)
+HOME = Path(__file__).resolve().parents[2]
+OURS = (str(HOME / "minigrad"), str(HOME / "layers"), "<frozen ")  # where frames are not a user's
 
 
 def source_of(arguments: Namespace) -> LossFunction:
     """What the arguments name. Raises: ArgumentError if there is nothing of this name."""
-    what = arguments.what
-    if ":" in what:
-        if arguments.text is not None or arguments.causal:
-            raise ArgumentError(
-                f"--text and --causal are for the two layers, and do not go with {what}"
-            )
-        return own_function(what)
-    if what in (MULTI_HEAD, SELF_ATTENTION):
-        return sentence(
-            what, DEFAULT_TEXT if arguments.text is None else arguments.text, arguments.causal
-        )
-    near = get_close_matches(what.replace("_", "-"), (MULTI_HEAD, SELF_ATTENTION), n=1)
-    hint = (
-        f"did you mean {near[0]}?"
-        if near
-        else "it is FILE.py:FUNCTION, multi-head or self-attention"
-    )
-    raise ArgumentError(f"nothing to explain is named {what!r}; {hint}")
+    what, text = arguments.what, arguments.text
+    if what in LAYERS:
+        return sentence(what, DEFAULT_TEXT if text is None else text)
+    if text is not None:
+        raise ArgumentError(f"--text is for {' and '.join(LAYERS)}, and does not go with {what}")
+    place, _, function = what.rpartition(":")
+    if not place or not function:
+        otherwise = f"it is FILE.py:FUNCTION, package.module:function, {' or '.join(LAYERS)}"
+        hint = nearest(what, LAYERS, otherwise)
+        raise ArgumentError(f"nothing to explain is named {what!r}; {hint}")
+    return own_function(place, function)
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Which names may have been meant.
+
+    >>> nearest("tanhh", ["tanh", "exp"], "it has tanh and exp")
+    'did you mean tanh?'
+    """
+    near = get_close_matches(name, known)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 # ---------------------------------------------------------------- a function of the user's own
 
 
-def own_function(name: str) -> LossFunction:
-    """The function of this name, loaded when it is to run, with its own attribute `tokens`."""
-    place, _, function = name.rpartition(":")
-    if not place or not function:
-        raise ArgumentError(
-            f"a function is named FILE.py:FUNCTION or package.module:function, got {name}"
-        )
-    source = LossFunction(
-        lambda: load(), name, around=lambda: users_code(name, place), name=function
-    )
+def own_function(place: str, name: str) -> LossFunction:
+    """A function of a file or a module, loaded when it is to run, with its attribute `tokens`."""
+    title = f"{place}:{name}"
 
     def load() -> Callable[[], Any]:
-        module = _run_file(place) if place.endswith(".py") else _module(place)
-        found = getattr(module, function, None)
+        names = names_of(place)
+        found = names.get(name)
         if not callable(found):
-            own = [
-                n
-                for n, x in vars(module).items()
-                if inspect.isfunction(x) and x.__module__ == module.__name__
-            ]
-            near = get_close_matches(function, own, n=3)
-            hint = (
-                f"did you mean {' or '.join(near)}?"
-                if near
-                else f"it has {', '.join(own[:8]) or 'none'}"
-            )
-            raise ArgumentError(f"{place} has no function {function!r}, {hint}")
-        source.tokens = _tokens(name, getattr(found, "tokens", None))
+            own = [n for n, x in names.items() if getattr(x, "__module__", "") == names["__name__"]]
+            hint = nearest(name, own, f"it has {', '.join(own)}")
+            raise ArgumentError(f"{place} has no function {name!r}; {hint}")
+        try:
+            inspect.signature(found).bind()
+        except TypeError as error:
+            raise ArgumentError(f"{title} is called without arguments: {error}") from None
+        if words := getattr(found, "tokens", None):
+            source.tokens = [list(map(str, words))]
         return found
 
+    source = LossFunction(load, title, around=lambda: users_code(title, place), name=name)
     return source
 
 
-def _run_file(place: str) -> ModuleType:
-    path = Path(place).absolute()
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ArgumentError(f"{place} cannot be read: {error.strerror}") from None
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    sys.modules["__explained__"] = module  # where dataclasses, for one, look for it
-    module.__name__ = "__explained__"
-    exec(compile(text, str(path), "exec", dont_inherit=True), vars(module))
-    return module
-
-
-def _module(place: str) -> ModuleType:
-    try:
-        return import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{place}.".startswith(f"{error.name}."):
-            raise ArgumentError(
-                f"no module named {place!r}; a file is named with its .py"
-            ) from None
-        raise  # something that it imports
-
-
-def _tokens(name: str, tokens: Any) -> list[list[str]] | None:
-    if tokens is None:
-        return None
-    texts = tokens if tokens and not isinstance(tokens[0], str) else [tokens]
-    if not all(
-        isinstance(t, list | tuple) and t and all(isinstance(x, str) for x in t) for t in texts
-    ):
-        raise ArgumentError(f"{name}.tokens must be a list of words, or of such lists")
-    return [list(text) for text in texts]
+def names_of(place: str) -> dict[str, Any]:
+    """What a file or a module defines."""
+    if not place.endswith(".py"):
+        return vars(import_module(place))
+    if not Path(place).is_file():
+        raise ArgumentError(f"there is no file {place}")
+    return runpy.run_path(place, run_name="__explained__")
 
 
 @contextmanager
-def users_code(name: str, place: str) -> Iterator[None]:
+def users_code(title: str, place: str) -> Iterator[None]:
     """The file's folder on sys.path; what user code raises is one line, its own frames as notes."""
     paths = list(sys.path)
-    sys.path.insert(0, str(Path(place).absolute().parent) if place.endswith(".py") else "")
+    sys.path.insert(0, str(Path(place).absolute().parent))  # of a module it is where we are
     try:
         yield
-    except (KeyboardInterrupt, ArgumentError, BrokenPipeError):
+    except BrokenPipeError:
         raise
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         shown = TracebackException.from_exception(error)
-        shown.stack[:] = [
-            frame for frame in shown.stack if not frame.filename.startswith(OUR_FOLDERS)
-        ]
+        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
+        if isinstance(error, MinigradError) and not shown.stack:  # it is about the function
+            raise
         first = (str(error).strip().splitlines() or [""])[0]
-        failed = MinigradError(
-            f"{name} raised {type(error).__name__}{f': {first}' if first else ''}"
-        )
+        failed = MinigradError(f"{title} raised {type(error).__name__}: {first}")
         failed.add_note("".join(shown.format()).rstrip())
         raise failed from None
     finally:
@@ -158,47 +120,44 @@ def users_code(name: str, place: str) -> Iterator[None]:
 # ---------------------------------------------------------------- a sentence through one layer
 
 
-def sentence(layer: str, text: str, causal: bool) -> LossFunction:
-    """X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, targets).
+def sentence(layer: str, text: str) -> LossFunction:
+    """X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, ids).
 
     The weights are drawn, not learned, and nothing tells the layer where a token stands: what is
     shown is how the numbers flow, not what a trained model thinks.
 
-    >>> sentence("multi-head", "a b a", False).load()().shape
+    >>> sentence("multi-head", "a b a").load()().shape
     ()
     """
-    tokens = _words(text)
-    if not 1 + causal <= len(tokens) <= MOST_TOKENS:
-        raise ArgumentError(f"--text: takes {1 + causal} to {MOST_TOKENS} words, got {len(tokens)}")
-    title = f"{layer} with untrained weights"
+    words = words_of(text)
+    if not words:
+        raise ArgumentError(f"--text: there is no word in {text!r}")
 
     def run(text: str = text) -> mg.Tensor:
-        words = _words(text)
-        source.tokens = [words]
-        return _loss(layer, words, sorted({word.lower() for word in tokens + words}), causal)
+        source.tokens = [words_of(text)]
+        return loss_of(layer, words_of(text.lower()))
 
-    source = LossFunction(lambda: run, title, [tokens])
+    source = LossFunction(lambda: run, f"{layer} with untrained weights", [words])
     return source
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
 
 
-def _loss(name: str, words: list[str], vocabulary: list[str], causal: bool) -> mg.Tensor:
+def loss_of(name: str, words: list[str]) -> mg.Tensor:
     import layers as L
 
     rng = np.random.default_rng(0)
-    ids = np.array([[vocabulary.index(word.lower()) for word in words]])  # (1, n)
+    vocabulary = sorted({*words})
+    ids = np.array([[vocabulary.index(word) for word in words]])  # (1, n)
     E = mg.tensor(rng.normal(size=(len(vocabulary), D_MODEL)), requires_grad=True, name="E")
     single = L.SelfAttention(D_MODEL, 8, 8, rng=rng)
-    layer: Any = single if name == SELF_ATTENTION else L.MultiHeadAttention(D_MODEL, 4, rng=rng)
+    layer: Any = single if name == "self-attention" else L.MultiHeadAttention(D_MODEL, 4, rng=rng)
     with mg.scope("embedding"):
         X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
-    out = layer(X, L.create_causal_mask(len(words)) if causal else None)  # (1, n, d_model)
+    out = layer(X)  # (1, n, d_model)
     with mg.scope("prediction"):
         logits = mg.matmul(out, mg.swapaxes(E, 0, 1)).named("logits")  # (1, n, vocabulary)
-    # a causal layer predicts the next word, any other each word itself
-    seen, targets = (logits[:, :-1], ids[:, 1:]) if causal else (logits, ids)
-    loss: mg.Tensor = mg.cross_entropy(seen, targets).named("loss")
+    loss: mg.Tensor = mg.cross_entropy(logits, ids).named("loss")
     return loss

@@ -34,18 +34,3 @@ def command(
         return Ran(status, *capsys.readouterr())
 
     return run
-
-
-@pytest.fixture
-def refused(command: Callable[..., Ran], tmp_path: Path) -> Callable[..., None]:
-    """Run `minigrad` with arguments that cannot be: one line says this, nothing is written."""
-
-    def run(said: str, *arguments: Any, status: int = 2) -> None:
-        before = {*tmp_path.rglob("*")}
-        ran = command(*arguments)
-        assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)
-        assert ran.err.startswith("minigrad")
-        assert said in ran.err
-        assert {*tmp_path.rglob("*")} == before
-
-    return run
