@@ -14,15 +14,15 @@ ends at an op whose result does not move, the gradient is zero because of those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from inspect import signature
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 
-from ..check import VAGUE, check_rules, compare, kernel_of
-from ..engine.errors import ShapeError
+from ..check import VAGUE, Comparison, check_rules, compare, kernel_of
 from ..engine.op import EXPLAINED, call_by_name, registry
 from .data import (
     Array,
@@ -37,6 +37,7 @@ from .data import (
     rms,
 )
 from .fold import is_within
+from .heads import position_names
 
 __all__ = ["add_checks", "analyze", "attentions", "by_derivative", "saturation"]
 
@@ -55,23 +56,18 @@ def analyze(record: RecordData) -> None:
     ends = [record.entries[i] for i in record.roots]
     named = len(ends) == 1 and ends[0].size == 1 and ends[0].name in ("", "loss", "L")
     record.loss = ends[0].id if named else None
+    via = _measure_reach(record)
     for entry in reversed(record.entries):  # what was used comes last
-        entry.checks, entry.note = [], ""
-        _measure_reach(record, entry)
-        if entry.gradient is None:
-            entry.state, entry.why = "none", _why_none(record, entry)
-            continue
-        entry.state, entry.why = _state(entry), _why_zero(record, entry)
-        if entry.why:
-            entry.state = "zero in theory"
+        entry.state, entry.why = _state(record, entry)
     record.zeros = [e.id for e in record.entries if e.state == "zero in theory" and not e.op]
-    record.way = _way(record)
+    record.way = _way(record, via)
     for edge in record.edges:
         edge.on_way = record.way is not None and edge in record.way.edges
     record.checks = by_hand(record)
     add_checks(record, [])
     for entry in (record.entries[i] for i in record.forward):
-        entry.note = _saturation_note(entry)
+        found = None if entry.value is None else saturation(entry.op, entry.value, entry.settings)
+        entry.note = f"{found[0]:,} of {found[1]:,} {found[2]}" if found and found[0] else ""
     record.asked = _asked(record)
     record.checks.first_broken = _first_broken(record)
     record.notes = [*_notes(record)]
@@ -90,6 +86,26 @@ def add_checks(record: RecordData, more: Iterable[Check]) -> None:
                 entry.state = "wrong"
 
 
+def _state(record: RecordData, entry: Entry) -> tuple[str, str]:
+    """What a gradient is, and why it is none or zero in theory.
+
+    It is vanishing or exploding by its reach; near the ends of the dtype's range, by its size.
+    """
+    if entry.gradient is None:
+        return "none", _why_none(record, entry)
+    facts, reach = entry.gradient_facts, entry.reach or 0.0
+    if facts is None or not facts.finite:
+        return "not finite", ""
+    ends = np.finfo(entry.dtype if entry.dtype.startswith("float") else float)
+    state = "ok"
+    if reach < 1 / EXTREME or facts.rms < EXTREME * float(ends.tiny):
+        state = "vanishing" if facts.rms else "zero"
+    elif reach > EXTREME or facts.rms > float(ends.max) / EXTREME:
+        state = "exploding"
+    why = _why_zero(record, entry, state)
+    return ("zero in theory", why) if why else (state, "")
+
+
 def _why_none(record: RecordData, entry: Entry) -> str:
     if not entry.needs:
         return entry.why
@@ -98,20 +114,6 @@ def _why_none(record: RecordData, entry: Entry) -> str:
     if any(edge.contribution is not None for edge in record.uses(entry)):
         return "backward ended here"
     return "backward did not reach it" if record.backwards else "no backward ran"
-
-
-def _state(entry: Entry) -> str:
-    """By its reach; near the ends of the dtype's range, by its size itself."""
-    facts = entry.gradient_facts
-    if facts is None or not facts.finite:
-        return "not finite"
-    if facts.rms == 0:
-        return "zero"
-    ends = np.finfo(entry.dtype if entry.dtype.startswith("float") else float)
-    reach = 1.0 if entry.reach is None else entry.reach
-    if reach < 1 / EXTREME or facts.rms < EXTREME * float(ends.tiny):
-        return "vanishing"
-    return "exploding" if reach > EXTREME or facts.rms > float(ends.max) / EXTREME else "ok"
 
 
 def _notes(record: RecordData) -> Iterator[str]:
@@ -145,24 +147,23 @@ def _first_broken(record: RecordData) -> str:
 # ---------------------------------------------------------------- reach, and the way of the loss
 
 
-def _measure_reach(record: RecordData, entry: Entry) -> None:
-    """Set the gain of each of its uses, and its own reach and the use that sent most."""
-    entry.reach = entry.via = None
-    ways: list[tuple[Edge, float]] = []
-    for edge in record.uses(entry):
-        if edge.contribution is entry.gradient:
-            edge._facts = entry.gradient_facts
-        edge.gain = None if edge.contribution is None else _gain(record, edge)
-        before = record.entries[edge.target].reach
-        if edge.gain is not None and before is not None and isfinite(found := before * edge.gain):
-            ways.append((edge, found))
-    if entry.gradient is None:
-        return
-    if not ways:
-        entry.reach = 1.0
-        return
-    entry.via, reach = max(ways, key=lambda way: way[0].norm)
-    entry.reach = reach * (entry.norm / entry.via.norm if entry.via.norm else 0.0)
+def _measure_reach(record: RecordData) -> dict[int, Edge]:
+    """Set the gain of each use and the reach of each entry; returns the use that sent it most."""
+    via: dict[int, Edge] = {}
+    for entry in reversed(record.entries):
+        entry.reach = None if entry.gradient is None else 1.0
+        ways: list[tuple[float, Edge, float]] = []
+        for edge in record.uses(entry):
+            if edge.contribution is entry.gradient:
+                edge._facts = entry.gradient_facts
+            edge.gain = None if edge.contribution is None else _gain(record, edge)
+            before = record.entries[edge.target].reach
+            if edge.gain is not None and before is not None and isfinite(before * edge.gain):
+                ways.append((edge.norm, edge, before * edge.gain))
+        if ways and entry.gradient is not None:
+            norm, via[entry.id], reach = max(ways, key=lambda way: way[0])
+            entry.reach = reach * (entry.norm / norm if norm else 0.0)
+    return via
 
 
 def _gain(record: RecordData, edge: Edge) -> float:
@@ -175,7 +176,7 @@ def _gain(record: RecordData, edge: Edge) -> float:
     return edge.norm / came if came else 0.0
 
 
-def _way(record: RecordData) -> Way | None:
+def _way(record: RecordData, via: dict[int, Edge]) -> Way | None:
     """The way on which the gradient shrinks most, or grows most if that is more.
 
     It ends at an input or a parameter that the first layers use: one that the loss is reached from
@@ -183,95 +184,76 @@ def _way(record: RecordData) -> Way | None:
     """
     steps: dict[int, int] = {}
     for entry in reversed(record.entries):
-        behind = [
-            steps[edge.target] for edge in record.uses(entry) if edge.contribution is not None
-        ]
-        steps[entry.id] = 1 + max(behind, default=0)
-    reached = [e for e in record.entries if e.reach and e.via is not None]
-    leaves = [e for e in reached if not e.op] or reached
-    leaves = [e for e in leaves if e.state != "zero in theory"]
-    farthest = max((steps[e.id] for e in leaves), default=0)
-    leaves = [e for e in leaves if steps[e.id] >= FIRST_LAYERS * farthest]
+        ahead = (edge for edge in record.uses(entry) if edge.contribution is not None)
+        steps[entry.id] = 1 + max((steps[edge.target] for edge in ahead), default=0)
+    reach = {i: found for i in sorted(via) if (found := record.entries[i].reach)}
+    reached = [record.entries[i] for i in reach]
+    reached = [e for e in reached if e.state != "zero in theory"]
+    leaves = [e.id for e in reached if not e.op] or [e.id for e in reached]
+    farthest = max((steps[i] for i in leaves), default=0)
+    leaves = [i for i in leaves if steps[i] >= FIRST_LAYERS * farthest]
     if not leaves:
         return None
-    extremes = [pick(leaves, key=lambda e: e.reach or 0.0) for pick in (min, max)]
-    return _way_to(record, max(extremes, key=lambda e: max(e.reach or 0.0, 1 / (e.reach or 1.0))))
-
-
-def _way_to(record: RecordData, end: Entry) -> Way:
-    edges: list[Edge] = []
-    by_op: dict[str, float] = {}
-    times: dict[str, int] = {}
-    one = end
-    while one.via is not None:
-        target = record.entries[one.via.target]
-        parts = [(target.op, one.via.gain or 0.0)]
-        if record.sums(one) and one.via.norm:
-            parts.append(("sums", one.norm / one.via.norm))
-        for op, factor in parts:
-            by_op[op] = by_op.get(op, 1.0) * factor
-            times[op] = times.get(op, 0) + 1
-        edges.append(one.via)
+    extremes = [pick(leaves, key=reach.__getitem__) for pick in (min, max)]
+    end = max(extremes, key=lambda i: max(reach[i], 1 / reach[i]))
+    one, edges, factors = record.entries[end], list[Edge](), dict[str, list[float]]()
+    while one.id in via:
+        edge = via[one.id]
+        target = record.entries[edge.target]
+        factors.setdefault(target.op, []).append(edge.gain or 0.0)
+        if record.sums(one) and edge.norm:
+            factors.setdefault("sums", []).append(one.norm / edge.norm)
+        edges.insert(0, edge)
         one = target
-    edges.reverse()
-    whole = end.reach or 0.0
-    op = (min if whole < 1 else max)(by_op, key=by_op.__getitem__)
-    ids = (*(edge.target for edge in edges), end.id)
-    return Way(ids, tuple(edges), whole, op, times[op])
+    op = (min if reach[end] < 1 else max)(factors, key=lambda op: prod(factors[op]))
+    ids = (*(edge.target for edge in edges), end)
+    return Way(ids, tuple(edges), reach[end], op, len(factors[op]))
 
 
 # ---------------------------------------------------------------- zero in theory
 
 
-def _why_zero(record: RecordData, entry: Entry) -> str:
+def _why_zero(record: RecordData, entry: Entry, state: str) -> str:
     """Why a gradient that is no larger than rounding is zero in theory; empty if it is not."""
-    uses = [
-        record.entries[edge.target] for edge in record.uses(entry) if edge.contribution is not None
-    ]
+    ahead = [edge.target for edge in record.uses(entry) if edge.contribution is not None]
+    uses, g = [record.entries[i] for i in ahead], entry.gradient
     if not uses or entry.id in record.roots:
         return ""
     if all(use.state == "zero in theory" for use in uses):
         return uses[0].why
-    if entry.op and entry.state != "vanishing":
+    if g is None or g.dtype.kind != "f" or (entry.op and state != "vanishing"):
         return ""
-    g, came = entry.gradient, max(use.gradient_rms or 0.0 for use in uses)
-    if (
-        g is None
-        or g.dtype.kind != "f"
-        or (entry.gradient_rms or 0.0) > STILL * 10 * np.finfo(g.dtype).eps * came
-    ):
-        return ""
-    return _why_unseen(record, entry)
+    came = max(use.gradient_rms or 0.0 for use in uses)
+    rounding = STILL * 10 * float(np.finfo(g.dtype).eps) * came
+    return _why_unseen(record, entry) if (entry.gradient_rms or 0.0) <= rounding else ""
 
 
 def _why_unseen(record: RecordData, leaf: Entry) -> str:
     """The ops whose results do not move with it, in words; empty if it is seen, or unknown."""
     rng = np.random.default_rng(leaf.id)
 
-    def drawn(shape: tuple[int, ...]) -> Array:
-        return (rng.random(shape, np.float32) + np.float32(0.5)).astype(leaf.dtype, copy=False)
+    def drawn(like: Array) -> Array:
+        """A move of the same size in another direction."""
+        move = rng.random(like.shape, np.float32) + np.float32(0.5)
+        return move.astype(like.dtype, copy=False) * like.dtype.type(rms(like))
 
-    moves = {leaf.id: drawn(leaf.shape)}
-    still: list[str] = []
-    waiting, seen = [leaf.id], {leaf.id}
-    while waiting:
-        one = record.entries[min(waiting)]  # all that it was computed from has a smaller number
-        waiting.remove(one.id)
-        if one.id != leaf.id:
-            others = {i: drawn(m.shape) * m.dtype.type(rms(m)) for i, m in moves.items()}
-            move, usual = _move(record, one, moves), _move(record, one, others)
-            if move is None or usual is None or not rms(usual) or len(moves) > MOST_RERUNS:
-                return ""
-            if rms(move) <= STILL * np.finfo(one.dtype).eps * rms(usual):
-                still.append(one.op)
-                continue
-            moves[one.id] = move
-        ahead = {edge.target for edge in record.uses(one)} - seen
-        ahead = {i for i in ahead if record.entries[i].gradient is not None}
-        if not ahead and one.id in record.roots:
+    moves = {leaf.id: drawn(np.ones(leaf.shape, leaf.dtype))}
+    still: dict[str, None] = {}
+    for one in record.entries[leaf.id + 1 :]:  # all that it was computed from comes before it
+        known = {e.source: moves[e.source] for e in record.into(one) if e.source in moves}
+        if not known or one.gradient is None:
+            continue
+        move = _move(record, one, known)
+        usual = _move(record, one, {i: drawn(m) for i, m in known.items()})
+        if move is None or usual is None or not rms(usual) or len(moves) > MOST_RERUNS:
             return ""
-        waiting, seen = [*waiting, *ahead], seen | ahead
-    return ", ".join(f"{op} does not see it" for op in dict.fromkeys(still))
+        if rms(move) <= STILL * np.finfo(one.dtype).eps * rms(usual):
+            still[f"{one.op} does not see it"] = None
+        elif one.id in record.roots:
+            return ""
+        else:
+            moves[one.id] = move
+    return ", ".join(still)
 
 
 def _move(record: RecordData, entry: Entry, moves: dict[int, Array]) -> Array | None:
@@ -322,18 +304,18 @@ def _compared(record: RecordData, call: Expectation, number: int) -> Iterator[Ch
     ]
     for step, size in zip(steps, sizes, strict=True):
         for symbol, formula in step.gradients.items():
-            measured, facts = _within(record, call, symbol), dict[str, Any]()
-            if measured is None:
-                facts = {"ok": None, "why": "the run has no such gradient"}
-            else:
-                gap = compare(measured, formula, size or max(sizes))
-                facts = {name: getattr(gap, name) for name in FOUND}
-                if gap.tolerance >= VAGUE:
-                    facts = {"ok": None, "why": "in a dtype too coarse to tell"}
-            yield Check(
+            found, measured = (
+                Comparison(why="the run has no such gradient"),
+                _within(record, call, symbol),
+            )
+            if measured is not None:
+                found = compare(measured, formula, size or max(sizes))
+                vague = found.tolerance >= VAGUE
+                found = replace(found, why="in a dtype too coarse to tell" if vague else "")
+            yield _check(
                 "by hand",
                 call.symbols.get(symbol),
-                **facts,
+                found,
                 symbol=symbol,
                 scope=call.scope,
                 path=f"{call.scope}/{symbol}" if call.scope else symbol,
@@ -344,8 +326,15 @@ def _compared(record: RecordData, call: Expectation, number: int) -> Iterator[Ch
                 formula=step.formulas[symbol],
                 shape=formula.shape,
                 rms=rms(formula),
-                symbols=call.symbols,
             )
+
+
+def _check(kind: str, entry: int | None, found: Comparison, **facts: Any) -> Check:
+    """A check with what was found, unless nothing was compared."""
+    names = () if found.why else FOUND
+    return Check(
+        kind, entry, why=found.why, **{name: getattr(found, name) for name in names}, **facts
+    )
 
 
 def _within(record: RecordData, call: Expectation, symbol: str) -> Array | None:
@@ -372,18 +361,16 @@ def by_derivative(record: RecordData) -> list[Check]:
 
 def _checked(record: RecordData, entry: Entry) -> Check:
     inputs, g = arguments(record, entry), entry.gradient
-    names = [*inputs]
     parts = {edge.input: edge.contribution for edge in record.into(entry)}
-    sent = {i: c for i, name in enumerate(names) if (c := parts.get(name)) is not None}
-    facts: dict[str, Any] = {"scope": entry.scope, "path": entry.path, "op": entry.op}
-    facts["why"] = "" if sent else "its rules sent nothing"
+    sent = {i: c for i, name in enumerate(inputs) if (c := parts.get(name)) is not None}
+    found = Comparison(why="its rules sent nothing")
     if g is not None and sent:
-        settings = [*entry.settings.values()]
-        found = check_rules(registry[entry.op], [*inputs.values()], settings, g, sent, entry.id)
-        facts |= {"why": found.why, "symbol": found.where, "method": found.method}
-        if not found.why:
-            facts |= {name: getattr(found, name) for name in FOUND}
-    return Check("by derivative", entry.id, **facts)
+        op, settings = registry[entry.op], [*entry.settings.values()]
+        found = check_rules(op, [*inputs.values()], settings, g, sent, entry.id)
+    where = {"scope": entry.scope, "path": entry.path, "op": entry.op}
+    return _check(
+        "by derivative", entry.id, found, symbol=found.where, method=found.method, **where
+    )
 
 
 def arguments(record: RecordData, entry: Entry) -> dict[str, Any]:
@@ -411,18 +398,8 @@ def saturation(op_name: str, out: Array, settings: dict[str, Any]) -> tuple[int,
     return int(np.count_nonzero(where)), where.size, words
 
 
-def _saturation_note(entry: Entry) -> str:
-    found = None if entry.value is None else saturation(entry.op, entry.value, entry.settings)
-    return f"{found[0]:,} of {found[1]:,} {found[2]}" if found and found[0] else ""
-
-
 def attentions(record: RecordData, tokens: Any = None) -> list[AttentionWeights]:
-    """The weights named A, with their gradient, their mask, and names of the positions.
-
-    Args: tokens: a name for each position; or two lists, of the queries' and of the keys'
-    positions.
-    Raises: ShapeError if a list is not as long as the axis that it names.
-    """
+    """The weights named A, with their gradient, their mask, and names of the positions."""
     weights = [e for e in record.entries if e.name == "A" and e.op and _sums_to_1(_made(record, e))]
     return [_attention(record, entry, tokens) for entry in weights]
 
@@ -456,25 +433,10 @@ def _attention(record: RecordData, entry: Entry, tokens: Any) -> AttentionWeight
 
     assert entry.value is not None
     dA = None if entry.gradient is None else lifted(entry.gradient)
-    names = _names(tokens, entry)
+    names = position_names(tokens, entry.shape, f"attention(tokens): {entry.path}")
     return AttentionWeights(
         entry.id, scores.id, entry.path, lifted(entry.value), dA, lifted(masked), *names
     )
-
-
-def _names(tokens: Any, entry: Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of queries and keys: those given, or numbers."""
-    sizes = entry.shape[-2:]
-    if tokens is None:
-        tokens = [range(size) for size in sizes]
-    pair = len(tokens) == 2 and not any(map(np.isscalar, tokens))  # names may be numbers
-    found: Sequence[Any] = list(tokens) if pair else [tokens, tokens]
-    for what, names, size in zip(("queries", "keys"), found, sizes, strict=True):
-        if len(names) != size:
-            raise ShapeError(
-                f"attention(tokens): {entry.path} has {size} {what}, got {len(names)} tokens"
-            )
-    return tuple(map(str, found[0])), tuple(map(str, found[1]))
 
 
 def _asked(record: RecordData) -> int | None:

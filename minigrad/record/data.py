@@ -20,7 +20,7 @@ __all__ = [
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-CHUNK = 1 << 15  # entries that are measured at a time, so that they stay in the processor's cache
+PART = 8192  # entries that BLAS adds up without waking its threads
 
 
 class Facts(NamedTuple):
@@ -33,7 +33,7 @@ class Facts(NamedTuple):
 
 
 def measure(array: Array) -> Facts | None:
-    """The facts of an array, in one pass; None if it holds no real numbers.
+    """The facts of an array; None if it holds no real numbers.
 
     >>> measure(np.array([3.0, -np.inf, -4.0]))
     Facts(rms=3.5355339059327378, low=-inf, high=3.0, finite=True)
@@ -44,29 +44,27 @@ def measure(array: Array) -> Facts | None:
     if flat.size == 0:
         return Facts(0.0, None, None, True)
     with np.errstate(all="ignore"):
-        parts = [_of_chunk(flat[i : i + CHUNK]) for i in range(0, flat.size, CHUNK)]
-        low, high, square = (np.array(each) for each in zip(*parts, strict=True))
-        least, most = float(low.min()), float(high.max())
-        total = float(square.sum())
-    small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)
-    size = sqrt(total / flat.size) if small < total < large else rms(flat[flat != -np.inf])
-    return Facts(size, least, most, most < np.inf and isfinite(size))
-
-
-def _of_chunk(part: Array) -> tuple[float, float, float]:
-    low, high = part.min(), part.max()
-    if part.dtype.kind != "f" or part.itemsize < 4:
-        part = part.astype(np.float64)
-    return low, high, float(np.einsum("i,i", part, part))  # BLAS would wake its threads
+        size, low, high = rms(flat), float(flat.min()), float(flat.max())
+    return Facts(size, low, high, high < np.inf and isfinite(size))
 
 
 def rms(array: Any) -> float:
-    """Root of the mean square; 0 for no entries, without overflow for large ones."""
-    array = np.asarray(array, dtype=np.float64)
-    top = float(np.abs(array).max(initial=0.0))
-    if top == 0 or not isfinite(top):
-        return top
-    return top * float(np.sqrt(np.mean((array / top) ** 2)))
+    """Root of the mean square, of what no mask has set to -inf; not finite where an entry is not.
+
+    >>> rms([3.0, -4.0, -np.inf]), rms(np.float32([1e30, -1e30])), rms([])
+    (3.5355339059327378, 1.0000000150474662e+30, 0.0)
+    """
+    flat = np.asarray(array).ravel(order="K")
+    flat = flat if flat.dtype.char in "fd" else flat.astype(np.float64)
+    parts = [flat] if flat.size <= PART else np.split(flat, range(PART, flat.size, PART))
+    with np.errstate(all="ignore"):
+        squares = sum([float(part.dot(part)) for part in parts])
+    small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)
+    if small < squares < large:
+        return sqrt(squares / flat.size)
+    flat = flat[flat != -np.inf].astype(np.float64)
+    top = float(np.abs(flat).max(initial=0.0))
+    return top * sqrt(np.mean((flat / top) ** 2)) if 0 < top < np.inf else top
 
 
 def plain(x: Any) -> Any:
@@ -80,7 +78,7 @@ def plain(x: Any) -> Any:
         return plain(x._asdict())
     if is_dataclass(x):
         names = [one.name for one in fields(x) if one.name[0] != "_"]
-        return {name: plain(getattr(x, name)) for name in names if name not in ("via", "made_at")}
+        return {name: plain(getattr(x, name)) for name in names if name != "made_at"}
     if isinstance(x, list | tuple | set):
         return [*map(plain, x)]
     return x if x is None or isinstance(x, str | int) else show(x)
@@ -105,7 +103,7 @@ class Entry:
 
         state: "ok", "vanishing", "exploding", "zero", "zero in theory", "not finite", "wrong"; or
             "none" for no gradient. `why` gives the reason of none and of zero in theory.
-        reach: the norm of its gradient over that of the loss.  via: the use that sent most of it.
+        reach: the norm of its gradient over that of the loss.
         checks: of its op's rules, and of its gradient.  note: what is odd about its values.
 
         tex, vjp_tex: formulas of its op and of its rules, with <slots>.  says: what it does.
@@ -134,7 +132,6 @@ class Entry:
     state: str = "none"
     why: str = ""
     reach: float | None = None
-    via: Edge | None = None
     checks: Sequence[Check] = ()
     note: str = ""
 
@@ -259,7 +256,7 @@ class Check:
         symbol: of the step; or the input whose rule differs most.  method: of the derivative.
         call, number, title: of the layer's call and of the step.
         forward, formula: LaTeX of the step's equation and of the gradient.
-        rms: of what the formula gives.  symbols: of the layer's call, each with its entry.
+        rms: of what the formula gives.
     """
 
     kind: str
@@ -283,7 +280,6 @@ class Check:
     formula: str = ""
     shape: tuple[int, ...] = ()
     rms: float | None = None
-    symbols: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(repr=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite, sqrt
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from ..engine.node import Node
     from ..engine.op import Op
 
-__all__ = ["StepObserver", "Watched", "size"]
+__all__ = ["StepObserver", "Watched"]
 
 MOST_REPEATED = 8  # of values with one path that have a reading
-SHORT = 8192  # entries that BLAS adds up without waking its threads
 
 
 class HasParameters(Protocol):
@@ -221,16 +220,16 @@ class StepObserver(Observer):
                 share, self.flow.words[path] = counted[0] / counted[1], counted[2]
         self.flow.kinds.setdefault(path, op.name)
         self.flow.shapes[path] = result.shape
-        value = size(result._data)
-        back = None if gradient is None else size(gradient)
+        value = rms(result._data)
+        back = None if gradient is None else rms(gradient)
         moment.readings[path] = Reading(
             value, back, isfinite(value) and isfinite(back or 0.0), share
         )
 
     def _read_parameter(self, moment: Moment, path: str, p: Tensor, name: str) -> None:
-        value, back = size(p._data), None
+        value, back = rms(p._data), None
         if p.grad is not None:
-            back = size(np.asarray(p.grad))
+            back = rms(np.asarray(p.grad))
             self._before[path] = p._data.copy()
         else:
             why = "no op of the step takes it"
@@ -251,7 +250,7 @@ class StepObserver(Observer):
             path = self._paths[id(p)]
             if path in self._before:
                 one = moment.readings[path]
-                moved = size(p._data - self._before[path])
+                moved = rms(p._data - self._before[path])
                 moment.readings[path] = one._replace(
                     update=moved / one.value if one.value else moved
                 )
@@ -303,20 +302,6 @@ def _guess(calls: list[WatchedCall]) -> float | None:
             shares = counts / counts.sum()
             return float(-(shares * np.log(shares)).sum())
     return None
-
-
-def size(array: Array) -> float:
-    """Root of the mean square, of what no mask set to -inf; not finite where an entry is not."""
-    flat = array.ravel(order="K")
-    n = flat.size
-    if n and flat.dtype.char in "fd":
-        parts = [flat] if n <= SHORT else [flat[i : i + SHORT] for i in range(0, n, SHORT)]
-        squares = sum([part.dot(part) for part in parts])
-        if 1e-30 < squares < 1e30:
-            return sqrt(squares / n)
-        if not squares < np.inf:
-            flat = flat[flat != -np.inf]
-    return rms(flat)
 
 
 def named_tensors(model: Any) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
-from ..record.heads import by_head, entropy, sparsity
+from ..record.heads import by_head, entropy, position_names, sparsity
 from ..record.record import AttentionWeights, Record, rms
 from ..saving import write
 from . import words
@@ -207,18 +207,7 @@ def read_attention(
     allowed = (
         np.ones(shape, bool) if mask is None else np.broadcast_to(np.asarray(mask, bool), shape)
     )
-    pair = tokens is not None and len(tokens) == 2 and not any(map(np.isscalar, tokens))
-    given: list[Any] = (
-        [range(n) for n in shape[-2:]]
-        if tokens is None
-        else [*tokens]
-        if pair
-        else [tokens, tokens]
-    )
-    for what, names, size in zip(("queries", "keys"), given, shape[-2:], strict=True):
-        if len(names) != size:
-            raise ShapeError(f"read_attention: weights has {size} {what}, got {len(names)} tokens")
-    names = [tuple(map(str, each)) for each in given]
+    names = position_names(tokens, shape, "read_attention: weights")
     return Attentions(
         [
             AttentionWeights(
