@@ -21,7 +21,7 @@ class Limits:
     ...     LIMITS.large_bytes
     1
     >>> LIMITS.large_bytes
-    131072
+    16384
     """
 
     # arrays
@@ -34,8 +34,7 @@ class Limits:
     threaded_work: float = 1e8  # scores times (d_k + d_v + 64) from which threads pay: 5 ms
 
     # compiled steps
-    large_bytes: int = 1 << 17  # arrays from so many bytes on are worth a buffer
-    short_entries: int = 1024  # up to here a call costs more than what it computes
+    large_bytes: int = 1 << 14  # arrays from so many bytes on are let go of before the step ends
 
     @contextmanager
     def changed(self, **values: Any) -> Iterator[None]:

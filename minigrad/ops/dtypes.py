@@ -76,6 +76,6 @@ def masked(x: Any, mask: Any) -> Any:
     array([1., 0., 0.])
     """
     bits = _BITS.get(x.dtype) if x.size > 256 else None  # of fewer, np.where takes less time
-    if bits is None or x.__class__ is not np.ndarray:
+    if bits is None or hasattr(x, "__apply__"):
         return np.where(mask != 0, x, 0)
-    return np.asarray(np.multiply(x.view(bits), mask != 0)).view(x.dtype)
+    return np.multiply(x.view(bits), mask != 0).view(x.dtype)

@@ -239,7 +239,7 @@ def test_the_source_of_attention_reads_as_a_person_would_write_it():
         "A = S_masked - A_max",
         "np.exp(A, out=A)",
         "A /= A_sum",
-        "d_A = d_O @ V.swapaxes(-1, -2)",
+        "d_A = d_O @ V.mT",
         "W_Q.grad = d_W_Q",
     ):
         assert line in run.source, run.source

@@ -152,7 +152,7 @@ class Program:
     def _write(self, recording: Recording) -> None:
         name = getattr(self.step, "__name__", "step")
         name = name if name.isidentifier() else "step"
-        source = ProgramText(recording.tape, recording.result, name, _parameters(self.step))
+        source = ProgramText(recording.tape.lines, recording.result, name, _parameters(self.step))
         space: dict[str, Any] = {}
         exec(compile(source.text, f"<compiled {name}>", "exec"), space)
         self._run = space["build"](**source.objects)

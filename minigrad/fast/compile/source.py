@@ -1,4 +1,4 @@
-"""The program as Python: lines taken apart into NumPy calls, named, and written down.
+"""The program as Python: the lines of a tape as NumPy calls, named, and written down.
 
 What nobody reads is left out, a view is taken once, and a result goes where an operand lay that
 nobody reads any more; large arrays are let go of after their last use.
@@ -8,130 +8,63 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...engine.tensor import Tensor
-from .symbols import BY_INFIX, CHANGED_IN_PLACE, Symbol, Template, taken_apart
-from .tape import Returned, Tape, TapeLine, Value
-from .text import Names, fitted, grouped, stem, typed, window
+from ..limits import LIMITS
+from .symbols import Call, Calls, Variable, fitted
+from .tape import Returned, TapeLine, Value
+from .text import Names, bracketed, window
 
 __all__ = ["ProgramText"]
 
-LET_GO_BYTES = 1 << 14  # bytes from which an array is let go of before the step ends
-SUFFIXES = {"T": "T", "swapaxes": "T", "transpose": "T", "maximum": "max", "add": "sum"}
-
-
-class Variable:
-    """An array of the program.
-
-    Attributes:
-        hint: what to call it.  text: how it is written.
-        bases: the variables whose memory it may show, itself among them if it has its own.
-        fresh: whether a call made its memory for it alone.
-        stays: whether its memory outlives the step.
-        last: the last instruction that reads its memory.  uses: how often it is read itself.
-    """
-
-    __slots__ = (
-        "bases",
-        "dtype",
-        "fresh",
-        "hint",
-        "last",
-        "over",
-        "shape",
-        "stays",
-        "text",
-        "uses",
-    )
-
-    def __init__(self, shape: Any, dtype: Any, hint: str, shows: Any = ()) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.hint = hint
-        self.text = ""
-        self.bases: list[Variable] = list({id(b): b for v in shows for b in v.bases}.values()) or [
-            self
-        ]
-        self.fresh = self.stays = False
-        self.last = -1
-        self.uses = 0
-        self.over: Variable | None = None  # in whose place it is written
-
-    def is_alone(self) -> bool:
-        """Whether it shows all of one array that a call made, and that the step lets go of."""
-        base = self.bases[0]
-        return (
-            len(self.bases) == 1
-            and base.fresh
-            and not base.stays
-            and prod(base.shape) == prod(self.shape)
-        )
-
-
-class Instruction:
-    """One statement: a form with {} for each of what it reads, and the variables that it makes."""
-
-    __slots__ = ("about", "effect", "form", "inlined", "kind", "made", "operator", "reads")
-
-    def __init__(
-        self, form: str, reads: Any = (), made: Any = (), kind: str = "effect", about: str = "",
-        effect: bool = False, operator: str = "",
-    ) -> None:  # fmt: skip
-        self.form = form
-        self.reads = tuple(reads)
-        self.made = list(made)
-        self.kind = kind
-        self.about = about
-        self.effect = effect
-        self.operator = operator
-        self.inlined = False
-
-    def variables(self) -> list[Variable]:
-        return [*_variables(self.reads)]
+ABOUT = {"grad": "gradients", "clear": "gradients", "keep": "what layers keep"}
+AUGMENTED = {"+", "-", "*", "/", "&", "|"}  # as in `x += y`
 
 
 class ProgramText:
     """Python for the lines of a tape. `text` is the source, `objects` what it is handed."""
 
-    def __init__(self, tape: Tape, result: Any, name: str, parameters: tuple[str, ...]) -> None:
-        self.names = Names({"np": np}, {name, "args", "kwargs", "build", *dir(builtins)})
-        self.objects = self.names.objects
+    def __init__(
+        self, lines: Sequence[TapeLine], result: Any, name: str, parameters: tuple[str, ...]
+    ) -> None:
+        self._names = Names([name, "args", "kwargs", "build", *dir(builtins)])
+        self.objects = self._names.objects
         self._parameters = parameters
         self._variables: dict[int, Variable] = {}  # by a Value's number
-        self._views: dict[Any, Variable] = {}
+        self._calls = Calls(self._names)
         self._head: list[str] = []
-        self.instructions: list[Instruction] = []
-        for line in tape.lines:
+        for line in lines:
             self._add(line)
-        text, reads = self._returned(result)
-        for base in (base for v in reads for base in v.bases):
-            base.stays = True
-        self._do(f"return {text}", reads, effect=True)
-        self._drop_dead()
-        self._count()
-        self._place()
-        self._inline()
-        self.text = self._write(name)
+        self._calls.about = "result"
+        reads: list[Variable] = []
+        self._do(f"return {self._returned(result, reads)}", reads, kind="keep")
+        calls = self._needed()
+        self._place(calls)
+        self.text = self._written(calls, name)
 
-    def _do(self, *instruction: Any, **more: Any) -> None:
-        self.instructions.append(Instruction(*instruction, **more))
+    def _do(self, form: str, reads: Any = (), made: Any = (), kind: str = "effect") -> None:
+        self._calls.append(Call(form, [*reads], [*made], kind, about=self._calls.about))
 
     # ------------------------------------------------------------------ variables
 
     def _variable(self, value: Value) -> Variable:
         found = self._variables.get(value.number)
         if found is None:
-            found = self._variables[value.number] = Variable(value.shape, value.dtype, value.name)
+            found = self._make(value)
             found.stays = True
             place = self._place_of(value)
             found.text = place + "._data" * isinstance(value.thing, Tensor)
             found.hint = place if value.path and place.isidentifier() else value.name
         return found
+
+    def _make(self, value: Value, shows: Any = ()) -> Variable:
+        made = Variable(self._calls, value.shape, value.dtype, value.name, shows)
+        self._variables[value.number] = made
+        return made
 
     def _object(self, value: Value) -> str:
         return self._variable(value).text.removesuffix("._data")
@@ -139,31 +72,27 @@ class ProgramText:
     def _place_of(self, value: Value) -> str:
         """Where what came from outside is: an object by its name, an argument by the step's."""
         if not value.path:
-            return self.names.bound(value.thing, value.name)
+            return self._names.bound(value.thing, value.name)
         match = re.fullmatch(r"args\[(\d+)\]|kwargs\['(\w+)'\]", value.path)
         if match is None:
             return value.path
-        hint = match[2] or f"x_{match[1]}"
-        if match[1] and int(match[1]) < len(self._parameters):
-            hint = self._parameters[int(match[1])]
-        text = self.names.fresh(hint)
+        known = dict(enumerate(self._parameters))
+        text = self._names.fresh(match[2] or known.get(int(match[1]), f"x_{match[1]}"))
         self._head.append(f"{text} = {value.path}")
         return text
 
     def _read(self, x: Any) -> Any:
-        """An argument of a line, with variables for its Values."""
+        """An argument of a line, with Variables for its Values."""
         if x.__class__ is Value:
             return self._variable(x)
         return x.__class__(map(self._read, x)) if x.__class__ in (tuple, list) else x
 
-    def _make(self, value: Value, shows: Any = ()) -> Variable:
-        made = Variable(value.shape, value.dtype, value.name, shows)
-        self._variables[value.number] = made
-        return made
-
-    # ------------------------------------------------------------------ lines to instructions
+    # ------------------------------------------------------------------ lines to calls
 
     def _add(self, line: TapeLine) -> None:
+        """Add the calls of a line."""
+        about = ABOUT.get(line.kind) or ": ".join(filter(None, (line.scope, line.op)))
+        self._calls.about = about + ", back" * (line.kind == "rule")
         if line.kind in ("op", "rule", "add"):
             self._compute(line)
         elif line.kind == "view":
@@ -171,346 +100,220 @@ class ProgramText:
         elif line.kind == "grad":
             target, total, holds = line.given
             name = self._object(target)
-            kind = "add" if holds else "grad"
             form = f"{name}.grad = {name}.grad + {{}}" if holds else f"{name}.grad = {{}}"
-            self._do(form, (self._variable(total),), (), kind, effect=True)
+            self._do(form, [self._variable(total)], kind="effect" if holds else "grad")
         elif line.kind == "clear":
-            names = ", ".join(self._object(v) for v in line.given[0])
-            self._do(f"for p in ({names},): p.grad = None", effect=True)
+            names = ", ".join(map(self._object, line.given[0]))
+            self._do(f"for p in ({names},): p.grad = None")
         elif line.kind == "write":
-            target, new = line.given
-            self._do(f"{self._object(target)}.assign_({{}})", (self._read(new),), effect=True)
+            self._do(f"{self._object(line.given[0])}.assign_({{}})", [self._read(line.given[1])])
+            self._written_into()
         elif line.kind == "keep":
-            self._keep(*line.given)
+            layer, name, kept = line.given
+            owner = self._names.bound(vars(layer), f"{type(layer).__name__}_keeps")
+            form = f"{owner}[{name!r}] = {'None' if kept is None else '{}'}"
+            self._do(form, [self._variable(kept)] if kept else [], kind="keep")
         else:
-            form = f"{self.names.bound(line.function, f'{line.op}_step')}()"
+            form = f"{self._names.bound(line.function, f'{line.op}_step')}()"
             made = [self._make(value) for value in line.made if value is not None]
             for variable in made:
                 variable.stays = True
-                form += "._data" * (line.result == "tensor")
-            self._do(form, (), made, effect=True)
+            self._do(form + "._data" * (line.result == "tensor"), made=made)
+            self._written_into()
+
+    def _written_into(self) -> None:
+        """Memory from outside was: what was read before is not what it is now."""
+        self._calls[-1].kind = "write"
+        self._calls.views.clear()
 
     def _view(self, line: TapeLine) -> None:
         source = self._variable(line.given[0])
         value = line.made[0]
         assert value is not None
-        if isinstance(line.function, str):  # a method of arrays
-            inner = ", ".join(map(str, line.given[1:]))
+        if isinstance(line.function, str):
+            made = getattr(source, line.function)(*line.given[1:])
+        elif len(line.given) == 2:
+            made = source.astype(line.given[1])
+        else:
+            _, _, start, shape, strides, _ = line.given
+            form = f"{self._names.bound(window, 'window')}({{}}, {start}, {shape}, {strides})"
             made = self._make(value, [source])
-            self._do(f"{{}}.{line.function}({inner})", (source,), [made], "view")
-            return
-        if len(line.given) == 2:
-            self._do(
-                f"{{}}.astype({typed(line.given[1])})", (source,), [self._make(value)], "fresh"
-            )
-            return
-        _, is_dense, start, shape, strides, dtype = line.given
-        form = f"np.ndarray({shape}, {typed(dtype)}, {{}}, {start}, {strides})"
-        if not is_dense:
-            form = f"{self.names.bound(window, 'window')}({{}}, {start}, {shape}, {strides})"
-        self._do(form, (source,), [self._make(value, [source])], "whole")
-
-    def _keep(self, layer: Any, name: str, kept: Value | None) -> None:
-        owner = self.names.bound(vars(layer), f"{type(layer).__name__}_keeps")
-        if kept is None:
-            self._do(f"{owner}[{name!r}] = None", effect=True)
-            return
-        variable = self._variable(kept)
-        for base in variable.bases:
-            base.stays = True
-        self._do(f"{owner}[{name!r}] = {{}}", (variable,), effect=True)
+            self._do(form, [source], [made], "")
+        self._variables[value.number] = made
 
     def _compute(self, line: TapeLine) -> None:
         """The calls of a kernel or rule, or the one call of it whole."""
-        about = ": ".join(filter(None, (line.scope, line.op))) + ", back" * (line.kind == "rule")
-        fit = None
-        if line.kind == "rule":
-            fit = tuple([None if v is None else (v.shape, v.dtype) for v in line.made])
-        template = None
-        ours = isinstance(line.function, np.ufunc) or _is_ours(line.function)
-        if ours and not line.effect:
-            forms = tuple([*_forms(line.given, {})])
-            template = taken_apart(line.function, line.given, forms, fit)
-        if template is None:
-            self._whole(line, about, fit)
-        else:
-            self._instances(template, line, about)
+        given = [self._read(x) for x in line.given]
+        wanted = [None if v is None else (v.shape, v.dtype, v.name) for v in line.made]
+        sizes = [None if v is None else (v.shape, v.dtype) for v in line.made]
+        names = [v.name for v in line.made if v is not None]
+        self._calls.hint = names[0] if names else "t"
+        self._calls.op = line.op
 
-    def _instances(self, template: Template, line: TapeLine, about: str) -> None:
-        """The template's calls, on this line's variables."""
-        values = {v.number: v for v in _values(line.given)}.values()
-        of = {
-            id(symbol): self._variable(value)
-            for symbol, value in zip(template.inputs, values, strict=True)
-        }
-        results = list(zip(template.results, line.made, strict=True))
-        hints = {id(s): v.name for s, v in results if s is not None and v is not None}
-        hint = next((v.name for v in line.made if v is not None), "t")
+        def run(*arrays: Any) -> Any:
+            made = line.function(*arrays)
+            return tuple(fitted(made, sizes)) if line.kind == "rule" else made
 
-        def read(x: Any) -> Any:
-            if isinstance(x, Symbol):
-                return of[id(x)]
-            return x.__class__(map(read, x)) if x.__class__ in (tuple, list) else x
+        made = None
+        if _is_ours(line.function) and not line.effect:
+            made = self._calls.taken_apart(run, given, wanted)
+        if made is None:
+            made = self._whole(line, given, sizes)
+        for variable, value in zip(made, line.made, strict=True):
+            if value is not None:
+                self._variables[value.number] = variable
 
-        for call in template.calls:
-            reads = [read(x) for x in call.given]
-            name = hints.get(id(call.made)) or _part_of(hint, call.form, call.kind, reads[0])
-            shows = [*_variables(reads)] if call.kind == "view" else []
-            key = call.form, *map(id, reads)
-            if call.kind == "view" and key in self._views:
-                of[id(call.made)] = self._views[key]
-                continue
-            made = Variable(call.made.shape, call.made.dtype, name, shows)
-            made.fresh = not shows
-            if shows:
-                self._views[key] = made
-            of[id(call.made)] = made
-            self._do(call.form, reads, [made], call.kind, about, operator=call.operator)
-        for symbol, value in results:
-            if symbol is not None and value is not None:
-                self._variables[value.number] = of[id(symbol)]
-
-    def _whole(self, line: TapeLine, about: str, fit: Any) -> None:
+    def _whole(self, line: TapeLine, given: Any, sizes: Any) -> list[Any]:
         """The kernel or rule itself. What it gives may be, or show, what it was given."""
+        reads: list[Variable] = []
         name = line.op if line.kind == "op" else f"d_{line.op}"
-        form = f"{self.names.bound(line.function, name)}({', '.join(['{}'] * len(line.given))})"
-        reads = [self._read(x) for x in line.given]
-        if fit is not None:
-            told = ", ".join("None" if f is None else f"({f[0]}, {typed(f[1])})" for f in fit)
-            form = f"{self.names.bound(fitted, 'fitted')}({form}, [{told}])"
-        shows = [*_variables(reads)]
-        made = [None if v is None else self._make(v, shows) for v in line.made]
+        inner = ", ".join([self._calls.written(x, reads) for x in given])
+        form = f"{self._names.bound(line.function, name)}({inner})"
+        if line.kind == "rule":
+            told = self._calls.written(sizes, reads)
+            form = f"{self._names.bound(fitted, 'fitted')}({form}, {told})"
+            form += "[0]" * (len(sizes) == 1)
+        unused = Variable(self._calls, (), np.bool_, "unused")
+        made = [unused if v is None else self._make(v, reads) for v in line.made]
         for variable in made:
-            if variable is not None:
-                variable.bases = [variable, *variable.bases]
-        kind = "several" if fit is not None or len(made) > 1 else "whole"
-        self._do(form, reads, made, kind, about, line.effect)
+            variable.bases.append(variable)
+        self._do(form, reads, made, "effect" if line.effect else "whole")
+        return made
 
-    def _returned(self, x: Any) -> tuple[str, list[Variable]]:
-        """The expression that is returned, and what it reads."""
-        if x.__class__ in (tuple, list, dict):
-            parts = [self._returned(part) for part in (x.values() if x.__class__ is dict else x)]
-            texts = [text for text, _ in parts]
-            reads = [variable for _, more in parts for variable in more]
-            if x.__class__ is dict:
-                pairs = [f"{k!r}: {text}" for k, text in zip(x, texts, strict=True)]
-                return f"{{{{{', '.join(pairs)}}}}}", reads
-            inner = ", ".join(texts)
-            if x.__class__ is list:
-                return f"[{inner}]", reads
-            return f"({inner}{',' * (len(x) == 1)})", reads
+    def _returned(self, x: Any, reads: list[Variable]) -> str:
+        """The expression that is returned."""
+        if x.__class__ in (tuple, list):
+            return bracketed(x.__class__, [self._returned(part, reads) for part in x])
+        if x.__class__ is dict:
+            parts = [f"{k!r}: {self._returned(part, reads)}" for k, part in x.items()]
+            return f"{{{bracketed(dict, parts)}}}"
         if x.__class__ is not Returned:
-            return self.names.text(x).replace("{", "{{").replace("}", "}}"), []
+            return self._calls.written(x, reads)
         if x.how in ("itself", "grad"):
-            return self._object(x.value) + ".grad" * (x.how == "grad"), []
+            return self._object(x.value) + ".grad" * (x.how == "grad")
         variable = self._variable(x.value)
-        form = "{}" if variable.shape or x.how == "number" else "np.asarray({})"
-        if x.how == "tensor":
-            form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
-        return form, [variable]
+        text = self._calls.written(variable, reads)
+        text = text if variable.shape or x.how == "number" else f"np.asarray({text})"
+        return f"{self._names.bound(Tensor, 'Tensor')}({text})" if x.how == "tensor" else text
 
     # ------------------------------------------------------------------ what is read, and where
 
-    def _drop_dead(self) -> None:
-        needed: set[int] = set()
-        alive = []
-        for instruction in reversed(self.instructions):
-            if instruction.effect or any(id(v) in needed for v in instruction.made):
-                alive.append(instruction)
-                needed.update(map(id, instruction.variables()))
-        self.instructions = alive[::-1]
-
-    def _count(self) -> None:
-        """Uses and last reads; a gradient that has its memory for itself becomes the leaf's own."""
-        for i, instruction in enumerate(self.instructions):
-            for variable in instruction.variables():
+    def _needed(self) -> list[Call]:
+        """The calls that have an effect, or make what another one reads; who reads what last."""
+        calls: list[Call] = []
+        writes = 0
+        for call in reversed(self._calls):
+            used = any(v.uses for v in call.made)
+            if call.kind in ("", "entrywise", "whole") and not used:
+                continue
+            calls.append(call)
+            writes += call.kind == "write"
+            call.epoch = writes
+            if call.kind == "grad" and not (call.reads[0].shape and call.reads[0].is_alone()):
+                call.form = call.form.replace("{}", "np.array({})")
+                call.kind = "effect"
+            for variable in call.reads:
                 variable.uses += 1
+                variable.reader = variable.reader or call
                 for base in variable.bases:
-                    base.last = i
-        for instruction in self.instructions:
-            if instruction.kind == "grad":
-                variable = instruction.reads[0]
-                if not variable.shape:
-                    instruction.form = instruction.form.replace("{}", "np.array({})")
-                elif not variable.is_alone():
-                    instruction.form += ".copy()"
-                for base in variable.bases:
-                    base.stays = True
+                    base.last = base.last or call
+                    base.stays = base.stays or call.kind in ("keep", "grad")
+        return calls[::-1]
 
-    def _place(self) -> None:
-        """Which results go where an operand lay that nobody reads after them."""
-        for i, instruction in enumerate(self.instructions):
-            if instruction.kind != "ufunc":
-                continue
-            made = instruction.made[0]
-            for x in instruction.variables():
-                ends = x.is_alone() and x.bases[0].last == i and x.bases[0].over is not x
-                if ends and made.shape and (x.shape, x.dtype) == (made.shape, made.dtype):
-                    made.over = x
-                    break
+    def _place(self, calls: list[Call]) -> None:
+        """Which results go where an operand lay that nobody reads after them.
 
-    def _inline(self) -> None:
-        """A view that is read once, and a call that only the next view reads, need no names."""
-        reader: dict[int, int] = {}
-        for i, instruction in enumerate(self.instructions):
-            for variable in instruction.variables():
-                reader[id(variable)] = i
-        moved: set[int] = set()  # those whose text stands for more than a view
-        for i, instruction in enumerate(self.instructions):
-            made = instruction.made[0] if len(instruction.made) == 1 else None
-            if made is None or made.uses != 1 or instruction.effect:
-                continue
-            by = self.instructions[reader[id(made)]]
-            if by.made and by.made[0] is not None and by.made[0].over is made:
-                continue
-            computes = instruction.kind == "fresh" or any(id(x) in moved for x in instruction.reads)
-            if computes and (by.kind != "view" or reader[id(made)] != i + 1):
-                continue  # what it reads may be written over before
-            if instruction.kind in ("view", "fresh") and instruction.form[-1:] in ")T]":
-                instruction.inlined = " @ " not in instruction.form
-                if computes and instruction.inlined:
-                    moved.add(id(made))
+        Such a result shares its name, if they are of one stem.
+        """
+        self._hints: dict[int, list[str]] = {}  # by id of a Variable, what is said of its name
+        for call in calls:
+            is_masked = call.form.startswith("np.where({}, {}, ")
+            targets = call.reads if call.kind == "entrywise" else call.reads[1:2] * is_masked
+            for made in call.made:
+                hints = [""]
+                for x in targets:
+                    fits = (x.shape, x.dtype) == (made.shape, made.dtype) and made.shape
+                    is_same = _stem(x) == _stem(made)
+                    if fits and is_same >= is_masked and x.is_alone() and x.bases[0].last is call:
+                        made.over = x
+                        hints = self._hints[id(x)] if is_same else hints
+                        break
+                self._hints[id(made)] = hints
+                hints[0] = min(hints[0] or made.hint, made.hint, key=len)
 
     # ------------------------------------------------------------------ text
 
-    def _write(self, name: str) -> str:
-        body = []
+    def _written(self, calls: list[Call], name: str) -> str:
+        sections = [self._head]
+        self._moved: set[int] = set()  # Variables whose text stands for more than a view
+        large: set[str] = set()
+        texts: dict[int, str] = {}  # by id of what is said of a name
         about = ""
-        self._name_all()
-        self._expressions: dict[int, str] = {}
-        self._within: dict[int, Instruction] = {}  # by an inlined variable, what stands for it
-        ends = self._last_reads()
-        for i, instruction in enumerate(self.instructions):
-            if instruction.inlined:
-                self._expressions[id(instruction.made[0])] = self._expression(instruction)
+        for call, following in zip(calls, [*calls[1:], None], strict=True):
+            if self._is_inlined(call, following):
+                call.made[0].text = call.form.format(*[v.text for v in call.reads])
                 continue
-            if instruction.about not in ("", about):
-                about = instruction.about
-                body.append(f"# {' '.join(about.split())}")
-            body += self._statement(instruction)
-            gone = sorted(text for text, last in ends.items() if last == i)
-            if gone and not instruction.form.startswith("return"):
-                body.append(f"del {', '.join(gone)}")
-        lines = [f"def build({', '.join(self.objects)}):", f"    def {name}(args, kwargs):"]
-        body = [*self._head, *body]
-        return "\n".join([*lines, *[f"        {line}" for line in body], f"    return {name}", ""])
+            if call.about != about:
+                about = call.about
+                sections.append([f"# {about}"])
+            for variable in call.made:
+                hints = self._hints[id(variable)]
+                if id(hints) not in texts:
+                    texts[id(hints)] = self._names.fresh(hints[0])
+                variable.text = texts[id(hints)]
+                ends = not all(base.stays for base in variable.bases)
+                if ends and variable.nbytes >= LIMITS.large_bytes:
+                    large.add(variable.text)
+            sections[-1].append(self._statement(call))
+        for section in reversed(sections[:-1]):  # a large array goes after its last use
+            named = large & {*re.findall(r"\w+", " ".join(section[1:]))}
+            section += [f"del {', '.join(sorted(named))}"] if named else []
+            large -= named
+        lines = [f"        {line}" for section in sections for line in section]
+        head = [f"def build({', '.join(self.objects)}):", f"    def {name}(args, kwargs):"]
+        return "\n".join([*head, *lines, f"    return {name}", ""])
 
-    def _name_all(self) -> None:
-        """Names; what is written in another's place shares its name, if they are of one stem, and
-        the last of them says what it is.
-        """
-        shared: dict[int, list[Variable]] = {}
-        self._local: set[int] = set()
-        for instruction in self.instructions:
-            for made in filter(None, instruction.made):
-                over = made.over
-                group = shared.get(id(over), []) if over is not None else []
-                if over is not None and stem(made.hint) == stem(over.hint) and group:
-                    group.append(made)
-                    shared[id(made)] = group
-                elif not instruction.inlined:
-                    shared[id(made)] = [made]
-        for group in {id(g): g for g in shared.values()}.values():
-            text = self.names.fresh(group[-1].hint)
-            for variable in group:
-                variable.text = text
-                self._local.add(id(variable))
+    def _is_inlined(self, call: Call, following: Call | None) -> bool:
+        """Whether it needs no name: a view that is read once, a call that the next view reads."""
+        made = call.made[0] if len(call.made) == 1 else None
+        by = made.reader if made is not None else None
+        if made is None or by is None or made.uses != 1 or call.kind or by.epoch != call.epoch:
+            return False
+        if call.form[-1] not in ")T]" or " @ " in call.form or _over(by) is made:
+            return False
+        if made.bases[0] is not made and not self._moved & {*map(id, call.reads)}:
+            return True
+        self._moved.add(id(made))  # what it reads may be written over before another line
+        return by is following and by.kind == "" and by.made[0].bases[0] is not by.made[0]
 
-    def _expression(self, instruction: Instruction) -> str:
-        return instruction.form.format(*map(self._text, instruction.reads))
+    def _statement(self, call: Call) -> str:
+        texts = [v.text for v in call.reads]
+        text = (call.infix or call.form).format(*texts)
+        names = [v.text for v in call.made]
+        over = _over(call)
+        if over is None:
+            return f"{', '.join(names)} = {text}" if names else text
+        if call.kind != "entrywise":
+            other = call.form[:-1].split(", ", 2)[2].format(*texts[2:])
+            return f"np.copyto({over.text}, {other}, where=~{texts[0]})"
+        sign = call.infix[3:].partition(" ")[0]
+        if names == [over.text] and sign in AUGMENTED and call.reads[0] is over:
+            return text.replace(f" {sign} ", f" {sign}= ", 1)
+        text = f"{call.form[:-1]}, out={over.text})".format(*texts)
+        return text if names == [over.text] else f"{names[0]} = {text}"
 
-    def _text(self, x: Any) -> str:
-        if isinstance(x, Variable):
-            return self._expressions.get(id(x)) or x.text
-        if x.__class__ is tuple:
-            return grouped([*map(self._text, x)])
-        if x.__class__ is list:
-            return f"[{', '.join(map(self._text, x))}]"
-        return self.names.text(x)
 
-    def _statement(self, instruction: Instruction) -> list[str]:
-        if not instruction.made:
-            return [self._expression(instruction)]
-        made = instruction.made[0]
-        if made is not None and made.over is not None:
-            return [self._in_place(instruction, made, made.over)]
-        names = ["_" if v is None else v.text for v in instruction.made]
-        left = ", ".join(names) + "," * (instruction.kind == "several" and len(names) == 1)
-        return [f"{left} = {self._expression(instruction)}"]
+def _over(call: Call) -> Variable | None:
+    """In whose place its result is written."""
+    return call.made[0].over if call.made else None
 
-    def _in_place(self, instruction: Instruction, made: Variable, over: Variable) -> str:
-        reads = [*map(self._text, instruction.reads)]
-        operator = instruction.operator
-        if made.text == over.text and operator in CHANGED_IN_PLACE and instruction.reads[0] is over:
-            return f"{made.text} {operator}= {reads[1]}"
-        if operator or instruction.form == "-{}":
-            called = f"np.{BY_INFIX.get(operator, 'negative')}({', '.join(reads)})"
-        else:
-            called = instruction.form.format(*reads)
-        called = f"{called[:-1]}, out={over.text})"
-        return called if made.text == over.text else f"{made.text} = {called}"
 
-    def _named(self, given: Any) -> Iterator[Variable]:
-        """The variables whose names stand in the text of what is given."""
-        for variable in _variables(given):
-            inlined = self._within.get(id(variable))
-            if inlined is None:
-                yield variable
-            else:
-                yield from self._named(inlined.reads)
-
-    def _last_reads(self) -> dict[str, int]:
-        """Where each large array's name stands last."""
-        found: dict[str, int] = {}
-        for i, instruction in enumerate(self.instructions):
-            if instruction.inlined:
-                self._within[id(instruction.made[0])] = instruction
-                continue
-            for variable in (*self._named(instruction.reads), *filter(None, instruction.made)):
-                if prod(variable.shape) * variable.dtype.itemsize >= LET_GO_BYTES:
-                    if id(variable) in self._local:
-                        found[variable.text] = i
-        return found
+def _stem(variable: Variable) -> tuple[bool, str]:
+    """What names of one thing share: S_raw, S and S_masked are S."""
+    hint = variable.hint
+    return hint.startswith("d_"), hint.removeprefix("d_").partition("_")[0]
 
 
 def _is_ours(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith("minigrad.")
-
-
-def _part_of(hint: str, form: str, kind: str, source: Any) -> str:
-    """What to call what a kernel makes on the way to its result, or a view of its input."""
-    found = re.search(r"(\w+)(?:\.reduce)?\(|\.(T)$", form)
-    suffix = SUFFIXES.get((found[1] or found[2]) if found else "", "")
-    if kind == "view":
-        name = source.hint if isinstance(source, Variable) else hint
-        return f"{name}_{suffix}" if suffix else f"{name}_rows" if "reshape" in form else name
-    return f"{hint}_{suffix}" if ".reduce(" in form and suffix else f"{hint}_"
-
-
-def _forms(given: Any, seen: dict[int, int]) -> Iterator[Any]:
-    """What makes two calls alike: shapes and dtypes of arrays, and plain values."""
-    for x in given:
-        if x.__class__ is Value:
-            yield seen.setdefault(x.number, len(seen)), x.shape, x.dtype
-        elif x.__class__ in (tuple, list):
-            yield (x.__class__, *_forms(x, seen))
-        elif isinstance(x, slice | int | float | str | type(None)):
-            yield x.__class__, repr(x)
-        else:
-            yield x.__class__, id(x)
-
-
-def _values(given: Any) -> Iterator[Value]:
-    for x in given:
-        if x.__class__ is Value:
-            yield x
-        elif x.__class__ in (tuple, list):
-            yield from _values(x)
-
-
-def _variables(given: Any) -> Iterator[Variable]:
-    for x in given:
-        if isinstance(x, Variable):
-            yield x
-        elif x.__class__ in (tuple, list):
-            yield from _variables(x)
+    module = str(getattr(function, "__module__", "numpy"))
+    return isinstance(function, np.ufunc) or module.startswith("minigrad.")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from .symbols import Literal
+__all__ = ["Names", "bracketed", "window"]
 
-__all__ = ["Names", "fitted", "grouped", "stem", "typed", "window"]
+PLAIN = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
 
 class Names:
     """The names of a program, and the objects that it is handed by name."""
 
-    def __init__(self, objects: dict[str, Any], taken: set[str]) -> None:
-        self.objects = objects
-        self._taken = taken | objects.keys()
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.objects: dict[str, Any] = {"np": np}
+        self._taken = {*taken, "np"}
         self._of: dict[int, str] = {}
 
     def fresh(self, hint: str) -> str:
@@ -30,7 +31,7 @@ class Names:
         n = 2
         while name in self._taken:
             name = f"{base}_{n}"
-            n = n + 1
+            n += 1
         self._taken.add(name)
         return name
 
@@ -43,19 +44,14 @@ class Names:
 
     def text(self, x: Any) -> str:
         """A plain value, or the name of an object."""
-        if isinstance(x, Literal):
-            return str(x)
-        if x.__class__ in (tuple, list):
-            inner = [self.text(part) for part in x]
-            return grouped(inner) if x.__class__ is tuple else f"[{', '.join(inner)}]"
-        if isinstance(x, np.dtype):
-            return typed(x)
         if x.__class__ is float and not np.isfinite(x):
-            return {np.inf: "np.inf", -np.inf: "-np.inf"}.get(x, "np.nan")
-        if x is None or x is ... or x.__class__ in (bool, int, float, str):
+            return f"{x}".replace("inf", "np.inf").replace("nan", "np.nan")
+        if x.__class__ in PLAIN:
             return "..." if x is ... else repr(x)
-        if isinstance(x, slice):
-            return f"slice({x.start}, {x.stop}, {x.step})"
+        if isinstance(x, type) and issubclass(x, np.generic):
+            x = np.dtype(x)
+        if isinstance(x, np.dtype) and x.isnative and x.kind in "biufc":
+            return f"np.{x.name}"
         if isinstance(x, np.floating):
             limits = np.finfo(x.dtype)
             return self.bound(x, {limits.min: "lowest", limits.tiny: "tiny"}.get(x, "number"))
@@ -64,39 +60,12 @@ class Names:
         return self.bound(x, getattr(x, "__name__", type(x).__name__.lower()))
 
 
-def grouped(parts: list[str]) -> str:
-    """A tuple of these."""
-    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
-
-
-def typed(dtype: Any) -> str:
-    return f"np.{dtype.name}" if dtype.kind in "fiu" else f"np.dtype({dtype.str!r})"
-
-
-def stem(hint: str) -> tuple[bool, str]:
-    """What names of one thing share: S_raw, S and S_masked are S."""
-    return hint.startswith("d_"), hint.removeprefix("d_").partition("_")[0]
-
-
-def fitted(parts: Any, wanted: list[Any]) -> list[Any]:
-    """Gradients that a rule gave, each summed over what was broadcast and cast."""
-    parts = parts if parts.__class__ is tuple else (parts,)
-    found: list[Any] = []
-    for part, want in zip(parts, wanted, strict=True):
-        if want is None or part is None:
-            found.append(None)
-            continue
-        shape, dtype = want
-        part = part.onto(None) if hasattr(part, "onto") else np.asarray(part)
-        if part.shape != shape:
-            extra = part.ndim - len(shape)
-            axes = [
-                i for i in range(part.ndim) if i < extra or shape[i - extra] == 1 != part.shape[i]
-            ]
-            wide = np.float32 if part.dtype.char == "e" else None
-            part = part.sum(axis=tuple(axes), dtype=wide).reshape(shape)
-        found.append(part.astype(dtype, copy=False))
-    return found
+def bracketed(kind: type, parts: list[str]) -> str:
+    """A tuple, a list or a dict of these."""
+    inner = ", ".join(parts)
+    if kind is tuple:
+        return f"({inner}{',' * (len(parts) == 1)})"
+    return f"[{inner}]" if kind is list else f"{{{inner}}}"
 
 
 class _Interface:
