@@ -16,7 +16,6 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.backward import broadcast_axes
-from ..limits import LIMITS
 from .text import Names, bracketed
 
 __all__ = ["Call", "Calls", "Untraceable", "Variable", "fitted"]
@@ -38,6 +37,7 @@ SUFFIXES = {
     "maximum": "_max", "max": "_max", "add": "_sum", "sum": "_sum", "mean": "_mean",
 }  # fmt: skip
 NONE: dict[str, Any] = {}
+SUMMED = 256  # rows that one product with ones adds up
 WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
 
 
@@ -345,12 +345,11 @@ def _fitted(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 def column_sums(x: Any) -> Any:
     """The sum of the rows of a matrix: products with ones, of some rows each, lose few digits."""
-    most = LIMITS.summed_rows
-    if len(x) <= most:
+    if len(x) <= SUMMED:
         return _ones(x.dtype, len(x)) @ x
     if isinstance(x, Variable):
         return x.calls.follow(f"{x.calls.names.text(column_sums)}(*)", column_sums, (x,))
-    sums = [column_sums(x[i : i + most]) for i in range(0, len(x), most)]
+    sums = [column_sums(x[i : i + SUMMED]) for i in range(0, len(x), SUMMED)]
     return np.sum(sums, axis=0, dtype=np.float64).astype(x.dtype)
 
 
