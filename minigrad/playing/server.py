@@ -15,14 +15,13 @@ from socketserver import TCPServer
 from threading import Event, Lock, Thread
 from typing import Any
 
-from ..views.page import html_of
+from ..views.page import frame, html_of
 from .session import PlaySession
 
 __all__ = ["PlayServer"]
 
 READER_TIMEOUT = 5.0  # seconds that a slow reader may take
 MOST_BYTES = 1 << 20  # of a request
-FRAME_STYLE = "width:100%;height:800px;border:1px solid #d3d8e0;border-radius:10px"
 
 
 class PlayServer:
@@ -60,8 +59,7 @@ class PlayServer:
         return None
 
     def _repr_html_(self) -> str:
-        name = self.session.source.name
-        return f'<iframe title="{name}" src="{self.address}" style="{FRAME_STYLE}"></iframe>'
+        return frame(800, src=self.address)
 
 
 class _Server(ThreadingHTTPServer):

@@ -23,8 +23,8 @@ from ..record.record import AttentionWeights, Record, rms
 from ..saving import write
 from . import words
 from .figures import evenness, gradient_times_attention, looks_at, patterns, rollout
-from .terminal import cells, wide
-from .theme import END, svg_box, svg_page, svg_text
+from .terminal import Column, cells, fitted, wide
+from .theme import END, LIGHT, svg_box, svg_page, svg_text
 
 __all__ = [
     "Attentions", "attention_svg", "attentions", "entropy", "gradient_times_attention", "looks_at",
@@ -34,10 +34,11 @@ __all__ = [
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 SHADES, BOUNDS = " ░▒▓█", (0.05, 0.2, 0.4, 0.7)
 MASKED = "·"
+NAME = Column("", shrink="end")  # a name of a position, cut where it is long
 TOKEN_LETTERS = 10  # letters of a position's name
 NUMBER = 6  # cells of a number, with the blank before it
 MOST_NUMBERS = 12  # columns that are shown as numbers, and not as shades
-CELL = 14  # points of a cell of an SVG
+CELL, BAR = 14, 20  # points of a cell of an SVG, and boxes of a colour bar
 MOST_CELLS, MOST_HEADS = 48, 16  # along a side of an SVG, and in all of it
 WEIGHTS = ("#f5f4f9", "#36266f")  # of 0 and of 1
 SIGNS = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
@@ -53,9 +54,8 @@ def pooled(matrices: Array, tall: int, wide: int) -> Array:
     """
     if tall == wide == 1 or matrices.size == 0:
         return matrices
-    high, low = (
-        _extreme(f, _extreme(f, matrices, tall, -2), wide, -1) for f in (np.maximum, np.minimum)
-    )
+    pairs = ((f, _extreme(f, matrices, tall, -2)) for f in (np.maximum, np.minimum))
+    high, low = (_extreme(f, rows, wide, -1) for f, rows in pairs)
     return np.where(np.abs(low) > np.abs(high), low, high)
 
 
@@ -104,16 +104,14 @@ def grids(found: AttentionWeights, head: int, batch: int = 0) -> list[Grid]:
 def figures(found: AttentionWeights) -> list[str]:
     """For each head, in words: its patterns, entropy, and the size of its gradient."""
     allowed = ~found.forbidden if found.forbidden.any() else None
-    shapes = patterns(found.A, allowed)
+    shapes, shares = patterns(found.A, allowed), evenness(found.A, allowed)
     lines = []
-    for head, (H, share) in enumerate(
-        zip(entropy(found.A), evenness(found.A, allowed), strict=True)
-    ):
-        named = (
-            ", ".join(f"{name} {score:.2f}" for name, score in shapes[head].items()) or "no pattern"
-        )
-        line = f"{named}; entropy {H:.2f} nats, {share:.0%} of the largest possible"
-        line += "" if found.dA is None else f"; rms of ∂L/∂A {words.sized(rms(found.dA[:, head]))}"
+    for head, H in enumerate(entropy(found.A)):
+        named = ", ".join(f"{name} {score:.2f}" for name, score in shapes[head].items())
+        line = f"{named or 'no pattern'}; entropy {H:.2f} nats, {shares[head]:.0%} of the largest"
+        line += " possible"
+        if found.dA is not None:
+            line += f"; rms of ∂L/∂A {words.sized(rms(found.dA[:, head]))}"
         lines.append(line)
     return lines
 
@@ -131,38 +129,24 @@ class Attentions(list[AttentionWeights]):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": str(self), "image/svg+xml": attention_svg(self, theme="light")}
 
-    def text(self, width: int | None = None, *, batch: int = 0, most: int | None = None) -> str:
+    def text(self, width: int | None = None, *, batch: int = 0) -> str:
         """Heat maps as text.
 
         Args: width: columns to fit in, the terminal's by default: numbers give way to shades, and
-            shades to pooling.  batch: which entry of it.  most: heads to show.
+            shades to pooling.  batch: which entry of it.
         """
-        heads = [(found, head) for found in self for head in range(found.heads)]
-        if not heads:
+        if not self:
             return "no attention in this record: no softmax whose result is named A"
-        parts, told = [], {id(found): figures(found) for found in self}
-        for found, head in heads[:most]:
-            line = f"{words.one_line(found.path, 60)}, head {head}: {told[id(found)][head]}"
-            parts += [
-                fill(line, max(wide(width), 20), subsequent_indent="  "),
-                _text(grids(found, head, batch), wide(width)),
-                "",
-            ]
-        steps = ", ".join(
-            f"{shade} from {step}" for shade, step in zip(SHADES[1:], BOUNDS, strict=True)
-        )
-        parts += [
-            fill(
-                f"{steps}; {MASKED} masked; a gradient is in units of its largest entry",
-                wide(width),
-            )
-        ]
-        parts += (
-            [f"{most} of {len(heads)} heads shown"]
-            if most is not None and most < len(heads)
-            else []
-        )
-        return "\n".join(parts)
+        width, parts = max(wide(width), 20), list[str]()
+        for found in self:
+            for head, told in enumerate(figures(found)):
+                line = f"{words.one_line(found.path, 60)}, head {head}: {told}"
+                parts.append(fill(line, width, subsequent_indent="  "))
+                parts += [_text(grids(found, head, batch), width), ""]
+        steps = (f"{shade} from {step}, " for shade, step in zip(SHADES[1:], BOUNDS, strict=True))
+        signs = f"{''.join(steps)[:-2]}; {MASKED} masked; "
+        signs += "a gradient is in units of its largest entry"
+        return "\n".join([*parts, fill(signs, width)])
 
     def draw(self, path: str | Path, *, batch: int = 0) -> Path:
         """Write an SVG: a row for each head, A beside ∂L/∂A, with axes and colour bars."""
@@ -204,17 +188,10 @@ def read_attention(
     dA = None if gradient is None else by_head(gradient, "read_attention")
     if dA is not None and dA.shape != A.shape:
         raise ShapeError(f"read_attention: weights are {shape} but gradient {dA.shape}")
-    allowed = (
-        np.ones(shape, bool) if mask is None else np.broadcast_to(np.asarray(mask, bool), shape)
-    )
+    allowed = np.broadcast_to(True if mask is None else np.asarray(mask, bool), shape)
+    forbidden = by_head(~allowed, "read_attention").astype(bool)
     names = position_names(tokens, shape, "read_attention: weights")
-    return Attentions(
-        [
-            AttentionWeights(
-                -1, -1, "A", A, dA, by_head(~allowed, "read_attention").astype(bool), *names
-            )
-        ]
-    )
+    return Attentions([AttentionWeights(-1, -1, "A", A, dA, forbidden, *names)])
 
 
 # ---------------------------------------------------------------- as text
@@ -223,25 +200,20 @@ def read_attention(
 def _text(shown: Sequence[Grid], width: int) -> str:
     """Grids of one shape side by side as far as they fit."""
     first = shown[0]
-    label = max(
-        min(TOKEN_LETTERS, max((cells(words.one_line(name)) for name in first.rows), default=1)), 2
-    )
-    columns = first.values.shape[1]
+    longest = max((cells(words.one_line(name)) for name in first.rows), default=1)
+    label = max(min(TOKEN_LETTERS, longest), 2)
+    columns, note = first.values.shape[1], ""
     numbers = columns <= MOST_NUMBERS and label + columns * NUMBER <= width
     side = max((width - label - 1) // 2, 4)
-    note = ""
     if not numbers and columns > side:
+        k = first.at_most(side)[1]
+        note = f"\neach cell is the largest of {k} × {k}"
         shown = [grid.at_most(side)[0] for grid in shown]
-        note = f"\neach cell is the largest of {(k := first.at_most(side)[1])} × {k}"
     blocks = [_block(grid, label, numbers) for grid in shown]
-    sizes = [max(map(cells, block)) for block in blocks]
-    if sum(sizes) + 3 * (len(blocks) - 1) > width:
+    if sum(max(map(cells, block)) + 3 for block in blocks) - 3 > width:
         return "\n".join(line for block in blocks for line in block) + note
-    padded = [
-        [line + " " * (size - cells(line)) for line in b]
-        for b, size in zip(blocks, sizes, strict=True)
-    ]
-    return "\n".join("   ".join(parts).rstrip() for parts in zip(*padded, strict=True)) + note
+    padded = ([fitted(line, max(map(cells, one)), NAME) for line in one] for one in blocks)
+    return "\n".join("   ".join(row).rstrip() for row in zip(*padded, strict=True)) + note
 
 
 def _block(grid: Grid, label: int, numbers: bool) -> list[str]:
@@ -252,7 +224,7 @@ def _block(grid: Grid, label: int, numbers: bool) -> list[str]:
         lines.append(" " * label + "".join(heads))
     for i, name in enumerate(grid.rows):
         row = "".join(_cell(grid, i, j, numbers) for j in range(grid.values.shape[1]))
-        lines.append(f"{words.one_line(name, label):<{label}}{'' if numbers else ' '}{row}")
+        lines.append(fitted(words.one_line(name), label, NAME) + " " * (not numbers) + row)
     return lines
 
 
@@ -273,37 +245,34 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 
 def attention_svg(found: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
     """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar."""
-    parts = list[str]()
-    top, right = 8.0, 240.0
+    parts, top, right = list[str](), 8.0, 240.0
     heads = [(one, head) for one in found for head in range(one.heads)]
     for one, head in heads[:MOST_HEADS]:
         title = f"{words.one_line(one.path, 60)}, head {head}"
-        parts.append(svg_text(8, top + 14, title, "ink", ' font-weight="bold"'))
+        parts.append(svg_text(8, top + 14, title, LIGHT.ink, ' font-weight="bold"'))
         left, below = 8.0, top
         for grid in grids(one, head, batch):
-            drawn, across, high = _map(grid, left, top + 24)
+            drawn, across, low = _map(grid, left, top + 24)
             parts += drawn
-            left, below = left + across + 24, max(below, top + 24 + high)
+            left, below = across + 24, max(below, low)
         top, right = below + 20, max(right, left)
     rest = f"{MOST_HEADS} of {len(heads)} heads" if len(heads) > MOST_HEADS else ""
-    said = rest if heads else "no attention in this record"
-    parts.append(svg_text(8, top + 6, said))
+    parts.append(svg_text(8, top + 6, rest if heads else "no attention in this record"))
     return svg_page("attention weights and their gradients", right, top + 14, parts, theme)
 
 
 def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
-    """One heat map with its axes and colour bar, and how wide and high it is."""
+    """One heat map with its axes and colour bar, and where it ends at the right and below."""
     grid, k = grid.at_most(MOST_CELLS)
     rows, columns = (
         [words.one_line(n, TOKEN_LETTERS) for n in names] for names in (grid.rows, grid.columns)
     )
-    long = 5.5 * max(map(len, (*rows, *columns)), default=1)
+    long = 5.5 * max(map(len, ("query", *rows, *columns)))
     x0, y0 = left + long + 16, top + long * 0.87 + 32
-    wide_, high = CELL * len(columns), CELL * len(rows)
-    ends = [words.sized(grid.scale), words.sized(-grid.scale)] if grid.signed else ["1", "0"]
-    title = f"{grid.title}, {ends[1]} to {ends[0]}"
-    title += f", the largest of {k} × {k} entries" * (k > 1)
-    parts = [svg_text(x0, top + 8, title, "ink"), svg_text(x0, top + 20, "key →")]
+    right, below = x0 + CELL * len(columns), y0 + CELL * len(rows)
+    high, low = (words.sized(grid.scale), words.sized(-grid.scale)) if grid.signed else ("1", "0")
+    title = f"{grid.title}, {low} to {high}" + f", the largest of {k} × {k} entries" * (k > 1)
+    parts = [svg_text(x0, top + 8, title, LIGHT.ink), svg_text(x0, top + 20, "key →")]
     parts.append(svg_text(left, y0 - 4, "query ↓"))
     for j, name in enumerate(columns):
         x, y = x0 + CELL * j + 9, y0 - 4
@@ -311,25 +280,25 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     for i, name in enumerate(rows):
         parts.append(svg_text(x0 - 4, y0 + CELL * i + 11, name, more=END))
     parts += _rectangles(grid, x0, y0)
-    parts.append(svg_box("frame", x0, y0, wide_, high))
-    bar = x0 + wide_ + 8
-    for step in range(20):
-        x = (19 - step) / 19
+    frame = f' stroke="{LIGHT.border}"'
+    parts.append(svg_box("none", x0, y0, right - x0, below - y0, frame))
+    each = (below - y0) / BAR
+    for step in range(BAR):
+        x = 1 - step / (BAR - 1)
         fill_ = _colour(2 * x - 1 if grid.signed else x, grid.signed)
-        parts.append(svg_box("", bar, y0 + step * high / 20, 8, high / 20 + 0.5, fill_))
-    parts += [svg_text(bar + 11, y, end) for y, end in zip((y0 + 8, y0 + high), ends, strict=True)]
-    return parts, bar + 50 - left, y0 + high - top
+        parts.append(svg_box(fill_, right + 8, y0 + step * each, 8, each + 0.5))
+    parts += [svg_text(right + 19, y0 + 8, high), svg_text(right + 19, below, low)]
+    return parts, right + 58, below
 
 
 def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
     for i, j in np.ndindex(grid.values.shape):
         masked, x = bool(grid.forbidden[i, j]), float(grid.values[i, j])
+        fill_ = _colour(x / grid.scale, grid.signed) if np.isfinite(x) else LIGHT.alarm
+        cell = svg_box(LIGHT.edge if masked else fill_, x0 + CELL * j, y0 + CELL * i, CELL, CELL)
         pair = f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}"
-        said = "masked" if masked else words.digits(x, 3)
-        fill_ = "" if masked or not np.isfinite(x) else _colour(x / grid.scale, grid.signed)
-        kind = "masked" if masked else "alarm"
-        cell = svg_box(kind, x0 + CELL * j, y0 + CELL * i, CELL, CELL, fill_)
-        yield f"{cell[:-2]}><title>{escape(f'{pair}: {said}')}</title></rect>"
+        said = escape(f"{pair}: {'masked' if masked else words.digits(x, 3)}")
+        yield f"<g>{cell}<title>{said}</title></g>"
 
 
 def _colour(x: float, signed: bool) -> str:

@@ -13,16 +13,13 @@ from io import StringIO
 from itertools import groupby
 from math import isfinite, log10
 from textwrap import fill, wrap
-from typing import TYPE_CHECKING
 
 from ..record.diagnose import diagnose
-from . import words
-from .terminal import Column, bar, grid, wide
-from .theme import BINS, END, THEMES, Scale, svg_box, svg_page, svg_text
-
-if TYPE_CHECKING:
-    from ..record.flow import Finding
 from ..record.flow import FlowRecord as Flow
+from ..record.flow import Reading
+from . import words
+from .terminal import Column, bar, fitted, grid, wide
+from .theme import BINS, END, LIGHT, Scale, svg_box, svg_page, svg_text
 
 __all__ = ["csv", "svg", "table"]
 
@@ -35,13 +32,9 @@ COLUMNS = (
 LEFT, PLOT = 210, 640  # points: of names, of columns
 ROW = 14
 TOP, CURVE = 28, 70  # above all, and of the loss
-MOST_ROWS, NAME_LETTERS = 120, 34  # drawn, and letters of a name
-
-
-def _sizes(flow: Flow, path: str) -> list[tuple[int, float]]:
-    """The gradient of a row, by step."""
-    pairs = ((m.step, m.readings[path].gradient) for m in flow.moments if path in m.readings)
-    return [(step, size) for step, size in pairs if size is not None]
+MOST_ROWS = 120  # drawn
+NAME = Column("", right=True, shrink="start")
+NAME_LETTERS = 34
 
 
 def _paths(flow: Flow) -> list[str]:
@@ -49,7 +42,7 @@ def _paths(flow: Flow) -> list[str]:
 
 
 def _scale(flow: Flow) -> Scale:
-    return Scale.around(size for path in _paths(flow) for _, size in _sizes(flow, path))
+    return Scale.around(size for p in _paths(flow) for _, size in flow.series(p, "gradient"))
 
 
 def table(flow: Flow, width: int | None = None) -> str:
@@ -59,44 +52,38 @@ def table(flow: Flow, width: int | None = None) -> str:
         return "nothing was looked at yet"
     last, rows = flow.moments[-1], []
     for path in _paths(flow):
-        sizes, now = _sizes(flow, path), last.readings.get(path)
-        share = None if now is None else now.share
+        sizes, now = [size for _, size in flow.series(path, "gradient")], last.readings.get(path)
+        share = now.share if now else None
+        first_and_last = (sizes[0], sizes[-1]) if sizes else (None, None)
         rows.append([
             words.one_line(path), flow.kinds.get(path, ""), words.sized(now.value if now else None),
-            words.sized(sizes[0][1]) if sizes else "", words.sized(sizes[-1][1]) if sizes else "",
-            bar(sizes[-1][1] if sizes else None, scale), words.sized(now.update if now else None),
-            f"{share:.0%}" if share else "", last.missing.get(path, ""),
+            *map(words.sized, first_and_last), bar(first_and_last[1], scale),
+            words.sized(now.update if now else None), f"{share:.0%}" if share else "",
+            last.missing.get(path, ""),
         ])  # fmt: skip
-    losses = flow.losses
-    steps = words.plural(len(flow.moments), "step")
+    steps, losses = words.plural(len(flow.moments), "step"), flow.losses
     title = f"{steps} looked at, from {flow.moments[0].step} to {last.step}"
     if losses:
         told = [f"{words.digits(loss)} at step {step}" for step, loss in (losses[0], losses[-1])]
         title += f"; loss {', '.join(told)}"
-    found = [fill(_said(one), width, subsequent_indent="    ") for one in diagnose(flow)]
-    return "\n".join(
-        [fill(title, width), grid(COLUMNS, rows, width), "", *(found or ["nothing odd was found"])]
-    )
+    found = [line for one in diagnose(flow) for line in _wrapped(str(one), width)]
+    parts = [fill(title, width), grid(COLUMNS, rows, width), ""]
+    return "\n".join([*parts, *(found or ["nothing odd was found"])])
 
 
-def _said(one: Finding) -> str:
-    where = f" in {words.one_line(one.path, 60)}" if one.path else ""
-    said = f"{words.one_line(one.text)}; {words.one_line(one.remedy)}"
-    return f"{one.kind}{where}, step {one.first}: {said}"
+def _wrapped(said: str, width: int) -> list[str]:
+    every = map(words.one_line, said.splitlines())
+    return [line for one in every for line in wrap(one, width, subsequent_indent="    ")]
 
 
 def csv(flow: Flow) -> str:
     """A line for each row and step, for spreadsheets and data frames."""
     out = StringIO()
     writer = lines.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["step", "row", "kind", "loss", "value", "gradient", "update", "finite", "share"]
-    )
+    writer.writerow(["step", "row", "kind", "loss", *Reading._fields])
     for moment in flow.moments:
         for path, one in moment.readings.items():
-            cells = [moment.step, path, flow.kinds.get(path, ""), moment.loss, *one[:2]]
-            cells += [one.update, one.finite, one.share]
-            writer.writerow(["" if x is None else x for x in cells])
+            writer.writerow([moment.step, path, flow.kinds.get(path), moment.loss, *one])
     return out.getvalue()
 
 
@@ -105,7 +92,6 @@ def svg(flow: Flow, *, theme: str = "auto") -> str:
 
     Raises: ArgumentError for an unknown theme.
     """
-    words.one_of("draw", THEMES, theme=theme)
     return _HeatMap(flow).drawn(theme)
 
 
@@ -118,20 +104,17 @@ class _HeatMap:
         few = [p for p in every if p in named or flow.kinds.get(p) == "parameter"]
         self.rows = (every if len(every) <= MOST_ROWS else few)[:MOST_ROWS]
         self.losses = [(step, loss) for step, loss in flow.losses if isfinite(loss)]
-        self.top = TOP + (CURVE + 16) * bool(self.losses)
+        self.top = TOP + (CURVE + 24) * bool(self.losses)
         self.bottom = self.top + ROW * len(self.rows)
         self.column = PLOT / max(1, len(flow.moments))
 
     def drawn(self, theme: str) -> str:
-        notes = [
-            line
-            for n, one in enumerate(self.found, 1)
-            for line in wrap(f"{n}  {_said(one)}", 150, subsequent_indent="    ")
-        ]
         parts = [*self._curve(), *self._cells(), *self._marks(), *self._legend(self.bottom + 26)]
+        found = (f"{n}  {one}" for n, one in enumerate(self.found, 1))
+        notes = [line for one in found for line in _wrapped(one, 150)]
         for n, line in enumerate(notes or ["nothing odd was found"]):
-            kind = "alarm" if notes and line[:1] != " " else "muted"
-            parts.append(svg_text(12, self.bottom + 80 + 15 * n, line, kind))
+            paint = LIGHT.alarm if notes and line[0] != " " else LIGHT.muted
+            parts.append(svg_text(12, self.bottom + 80 + 15 * n, line, paint))
         high = self.bottom + 74 + 15 * max(1, len(notes))
         said = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
         return svg_page(said, LEFT + PLOT + 90, high, parts, theme)
@@ -148,31 +131,28 @@ class _HeatMap:
         places = (step / self.flow.every + 0.5 for step, _ in self.losses)
         xs = [LEFT + min(x, len(self.flow.moments)) * self.column for x in places]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
-        yield f'<polyline class="curve" points="{line}"/>'
+        pen = f'fill="none" stroke="{LIGHT.ink}" stroke-width="1.6"'
+        yield f'<polyline {pen} points="{line}"/>'
         most = f"loss{' (log)' * power}  {words.digits(max(sizes))}"
         yield svg_text(LEFT - 8, TOP + 8, most, more=END)
         yield svg_text(LEFT - 8, TOP + CURVE, words.digits(min(sizes)), more=END)
-        yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), "ink")
+        yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), LIGHT.ink)
 
     def _cells(self) -> Iterator[str]:
         """A row of colours for each path, its name before it and its last size behind."""
         moments = self.flow.moments
         for k, path in enumerate(self.rows):
-            y, sizes = self.top + ROW * k, _sizes(self.flow, path)
+            y, sizes = self.top + ROW * k, self.flow.series(path, "gradient")
             why = next((m.missing[path] for m in reversed(moments) if path in m.missing), "")
             told = [f"{words.sized(size)} at step {step}" for step, size in sizes[:1] + sizes[-1:]]
             title = f"{path}: {', '.join(told) or f'no gradient, {why}'}"
             yield f"<g><title>{escape(words.one_line(title))}</title>"
-            name = words.one_line(path)
-            name = name if len(name) <= NAME_LETTERS else "…" + name[1 - NAME_LETTERS :]
-            kind = "ink" if self.flow.kinds.get(path) == "parameter" else "muted"
-            yield svg_text(LEFT - 8, y + 10, name, kind, END)
+            name = fitted(words.one_line(path), NAME_LETTERS, NAME).strip()
+            held = self.flow.kinds.get(path) == "parameter"
+            yield svg_text(LEFT - 8, y + 10, name, LIGHT.ink if held else LIGHT.muted, END)
             readings = (moment.readings.get(path) for moment in moments)
-            paints, x = (
-                (self._paint(one.gradient if one else None) for one in readings),
-                float(LEFT),
-            )
-            for paint, run in groupby(paints):
+            x = float(LEFT)
+            for paint, run in groupby(self._fill(one and one.gradient) for one in readings):
                 width = len([*run]) * self.column
                 if paint:
                     yield svg_box(paint, x, y, width, ROW - 1)
@@ -187,14 +167,15 @@ class _HeatMap:
             at = next((i for i, m in enumerate(moments) if m.step >= one.first), len(moments) - 1)
             row = self.rows.index(one.path) + 0.5 if one.path in self.rows else -0.5
             x, y = LEFT + at * self.column + min(7, self.column / 2), self.top + ROW * row
-            yield f"<g><title>{escape(_said(one))}</title>"
-            yield f'<circle class="alarm" cx="{x:.1f}" cy="{y:.1f}" r="6.5"/>'
-            yield svg_text(x - 3, y + 3.2, str(n), "on") + "</g>"
+            yield f"<g><title>{escape(words.one_line(str(one)))}</title>"
+            place = f'cx="{x:.1f}" cy="{y:.1f}" r="6.5"'
+            yield f'<circle fill="{LIGHT.alarm}" stroke="{LIGHT.paper}" {place}/>'
+            yield svg_text(x - 3, y + 3.2, str(n), LIGHT.paper) + "</g>"
 
-    def _paint(self, size: float | None) -> str:
-        if size is None or not size:
-            return "" if size is None else "zero"
-        return f"b{self.scale.bin(size)}" if isfinite(size) else "alarm"
+    def _fill(self, size: float | None) -> str:
+        if not size:
+            return "" if size is None else LIGHT.edge
+        return BINS[self.scale.bin(size)] if isfinite(size) else LIGHT.alarm
 
     def _legend(self, y: float) -> Iterator[str]:
         """The steps along the columns, and what colours mean."""
@@ -203,12 +184,12 @@ class _HeatMap:
             yield svg_text(LEFT + i * self.column, self.bottom + 12, str(moments[i].step))
         yield svg_text(LEFT - 8, self.bottom + 12, "step", more=END)
         yield svg_text(LEFT + PLOT + 8, self.top - 6, "last rms")
-        yield svg_text(LEFT - 8, y + 12, "gradient rms", "ink", END)
-        for i in range(BINS):
-            yield svg_box(f"b{i}", LEFT + 40 * i, y, 39, 14)
-        for place, said in zip((0.0, BINS / 2, BINS), self.scale.ends, strict=True):
-            yield svg_text(LEFT + 40 * place, y + 27, said)
-        for left, kind, said in ((350, "zero", "0"), (400, "alarm", "NaN or ∞")):
-            yield svg_box(kind, LEFT + left, y, 14, 14) + svg_text(LEFT + left + 19, y + 12, said)
+        yield svg_text(LEFT - 8, y + 12, "gradient rms", LIGHT.ink, END)
+        for i, paint in enumerate(BINS):
+            yield svg_box(paint, LEFT + 40 * i, y, 39, 14)
+        for left, said in zip((0, 160, 320), self.scale.ends, strict=True):
+            yield svg_text(LEFT + left, y + 27, said)
+        for left, paint, said in ((350, LIGHT.edge, "0"), (400, LIGHT.alarm, "NaN or ∞")):
+            yield svg_box(paint, LEFT + left, y, 14, 14) + svg_text(LEFT + left + 19, y + 12, said)
         said = "blank: no gradient; names in grey: values between layers"
         yield svg_text(LEFT + 350, y + 27, said)

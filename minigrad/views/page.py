@@ -27,16 +27,17 @@ from .attention import figures, pooled
 from .maths import mathml
 from .picture import Dot, asset, render, titled
 from .plan import Box, PicturePlan, plan
-from .theme import BINS, LIGHT, Scale, css
+from .theme import BINS, VARIABLES, Scale, css, repainted
 
 __all__ = ["content", "frame", "html_of", "write"]
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Json: TypeAlias = dict[str, Any]
+ALARM = len(BINS)  # the bin of what is wrong
 MOST_VALUES = 20_000  # that a browser steps through
-CELLS = 600_000  # of all arrays together, 4 bytes each
-STEPS = ((64, 48), (64, 12), (32, 6), (16, 3), (8, 1))  # sides and matrices, from the finest on
-SIDES = (64, 32, 16, 8)  # of attention, which keeps its heads
+CELLS = 1_000_000  # of all arrays together, 4 bytes each
+SIDES = {64: 48, 32: 8, 16: 3, 8: 1}  # of a matrix, and how many of an array, the finest first
+HEADS = 4096  # of attention, which keeps them
 SAMPLED_FROM = 1 << 17  # entries, from which on an array is sampled and not pooled
 SCRIPTS = ("dom", "record", "heat", "graph", "panel", "attention", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
@@ -68,10 +69,10 @@ def html_of(shown: Json, live: bool = False) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], asset("page.html"))
 
 
-def frame(text: str, height: int = 720) -> str:
-    """The page within another one."""
-    style = f"{FRAME};height:{height}px"
-    return f'<iframe title="computation graph" srcdoc="{escape(text)}" style="{style}"></iframe>'
+def frame(height: int, **source: str) -> str:
+    """A frame for a page within another one: its text as `srcdoc`, or its address as `src`."""
+    given = " ".join(f'{name}="{escape(text)}"' for name, text in source.items())
+    return f'<iframe title="computation graph" {given} style="{FRAME};height:{height}px"></iframe>'
 
 
 def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
@@ -132,11 +133,10 @@ class _Page:
         facts, record = entry.gradient_facts, self.record
         size = facts.rms if facts is not None and entry.state != "zero in theory" else 0.0
         self.tex(entry.symbol, entry.equation, entry.slope, entry.number, *entry.where)
-        broken = entry.value_facts is not None and not entry.value_facts.finite
         shown = {
             "label": words.label(entry),
             "told": words.gradient(entry),
-            "bin": self._bin(size) if entry.state not in ("wrong", "not finite") else BINS,
+            "bin": ALARM if entry.state in ("wrong", "not finite") else self._bin(size),
             "value": self.add(entry.value, entry.value_facts),
             "gradient": self.add(entry.gradient, facts),
             "marks": words.marks(entry),
@@ -144,15 +144,12 @@ class _Page:
             "checks": [self._check(check) for check in entry.checks if check.ok is not None],
             "flops": words.counted(entry.flops) if entry.flops else "",
             "saved": words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
-            "broken": bool(entry.op) and broken,
+            "broken": bool(entry.op and entry.value_facts and not entry.value_facts.finite),
         }
-        return {
-            name: x for name, x in shown.items() if x is not None and x is not False and x != ""
-        }
+        return {name: x for name, x in shown.items() if x is not None}
 
     def _bin(self, size: float) -> int | None:
-        known = None if size == 0 else self.scale.bin(size)
-        return known if isfinite(size) else BINS
+        return ALARM if not isfinite(size) else self.scale.bin(size) if size else None
 
     def use(self, edge: Any, number: int) -> Json:
         """What a use sent back: its size, its array, and both sides of its equation."""
@@ -162,87 +159,65 @@ class _Page:
         self.tex(edge.equation, part, *edge.where)
         alone = not self.record.sums(edge.source)
         array = self.record.entries[edge.source].gradient if alone else edge.contribution
-        gain = words.gain(edge.gain) if words.changes(edge) else ""
-        told = {
+        return {
             "told": words.sized(edge.facts.rms),
             "bin": self._bin(edge.facts.rms),
             "sent": self.add(array, edge.facts),
+            "part": part,
+            "gain": f"×{words.sized(edge.gain)}" if words.changes(edge) else "",
         }
-        return told | {"part": part, "gain": gain}
 
     @staticmethod
     def _check(check: Check) -> Json:
-        against = (
-            "the step derived by hand"
-            if check.kind == "by hand"
-            else f"a numeric derivative ({check.method})"
-        )
-        said = "agrees with" if check.ok else "differs from"
-        said += f" {against}, by {words.sized(check.difference)}"
-        return {
-            "ok": check.ok,
-            "said": f"∂L/∂{words.one_line(check.symbol)} {said}" if check.symbol else said,
-        }
+        against = "the step derived by hand"
+        if check.kind != "by hand":
+            against = f"a numeric derivative ({check.method})"
+        said = f"{'agrees with' if check.ok else 'differs from'} {against}"
+        what = f"∂L/∂{words.one_line(check.symbol)} " if check.symbol else ""
+        return {"ok": check.ok, "said": f"{what}{said}, by {words.sized(check.difference)}"}
 
     # ------------------------------------------------------------------ hand-derived steps
 
     def chapters(self) -> list[Json]:
         """Of each call of a layer with derived steps: equations, and each gradient's formula."""
-        found = []
-        by_hand = self.record.checks.of("by hand")
+        found, by_hand = list[Json](), self.record.checks.of("by hand")
         for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
-            steps = [[*step] for _, step in groupby(group, key=lambda check: check.number)]
-            found.append(
-                {
-                    "scope": words.one_line(scope) or "layer",
-                    "call": call,
-                    "steps": [*map(self._step, steps)],
-                }
-            )
+            steps = groupby(group, key=lambda check: check.number)
+            made = [self._step([*step]) for _, step in steps]
+            found.append({"scope": words.one_line(scope) or "layer", "call": call, "steps": made})
         return found
 
     def _step(self, step: list[Check]) -> Json:
         first = step[0]
         self.tex(first.forward)
-        lines = []
-        for check in step:
-            slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
-            (equation,) = self.tex(f"{slope} = {check.formula}")
-            said = (
-                check.why
-                if check.ok is None
-                else f"{'✓' if check.ok else '✗'} off by {words.sized(check.difference)}"
-            )
-            if check.ok is False and check.measured is not None and check.expected is not None:
-                said += f": at {list(check.index)} the run has {words.digits(check.measured)}, "
-                said += f"the formula {words.digits(check.expected)}"
-            lines.append(
-                {
-                    "equation": equation,
-                    "ok": check.ok,
-                    "said": said,
-                    "rms": words.sized(check.rms),
-                    "shape": words.shaped(check.shape),
-                    "entry": check.entry,
-                }
-            )
         return {
             "number": first.number,
             "title": first.title,
             "forward": first.forward,
-            "lines": lines,
+            "lines": [self._line(check) for check in step],
+        }
+
+    def _line(self, check: Check) -> Json:
+        slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
+        (equation,) = self.tex(f"{slope} = {check.formula}")
+        said = f"{words.SIGNS[check.ok]} off by {words.sized(check.difference)}"
+        if check.ok is False and check.measured is not None and check.expected is not None:
+            said += f": at {list(check.index)} the run has {words.digits(check.measured)}, "
+            said += f"the formula {words.digits(check.expected)}"
+        return {
+            "equation": equation,
+            "ok": check.ok,
+            "said": check.why if check.ok is None else said,
+            "rms": words.sized(check.rms),
+            "shape": words.shaped(check.shape),
+            "entry": check.entry,
         }
 
     # ------------------------------------------------------------------ attention
 
     def attention(self, found: AttentionWeights) -> Json:
         """The weights and their gradient head by head, NaN where a mask forbids looking."""
-        norms = None
-        if found.dA is not None:
-            norms = [
-                words.sized(float(np.linalg.norm(m)))
-                for m in found.dA.reshape(-1, *found.dA.shape[-2:])
-            ]
+        slopes: Any = [] if found.dA is None else np.concatenate(found.dA)
         names = [[*map(words.one_line, text)] for text in self.texts]
         queries, keys = (
             [text for text in names if len(text) == size] or [[*map(str, range(size))]]
@@ -254,13 +229,13 @@ class _Page:
         return {
             "entry": found.entry,
             "path": words.one_line(found.path),
-            "heads": found.A.shape[1],
-            "batch": found.A.shape[0],
+            "heads": found.heads,
+            "batch": len(found.A),
             "queries": queries,
             "keys": keys,
             "A": self.add(A, None, heads=True),
             "dA": self.add(dA, None, heads=True),
-            "norms": norms,
+            "norms": [words.sized(float(np.linalg.norm(m))) for m in slopes],
             "figures": figures(found),
         }
 
@@ -271,23 +246,15 @@ class _Page:
         pending, plans = [""], dict[str, PicturePlan]()
         for root in pending:
             try:
-                plans[root] = plan(self.record, root=root)
+                plans[root] = one = plan(self.record, focus=f"/{root}" if root else None)
             except ArgumentError:  # too much for a picture: its steps are in the panel
-                plans[root] = PicturePlan(
-                    self.record, self.record.folded, [], [], "too many boxes for a picture"
-                )
-            pending += [
-                box.path
-                for box in plans[root].boxes
-                if box.kind == "scope" and box.path not in pending
-            ]
+                said = "too many boxes for a picture"
+                plans[root] = one = PicturePlan(self.record, self.record.folded, [], [], said)
+            pending += [box.path for box in one.boxes if box.path and box.path not in pending]
         dots = [Dot(one, head=False) for one in plans.values()]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
-        svgs = re.findall(r"<svg.*?</svg>", drawn, re.DOTALL)
-        pairs = zip(plans.items(), svgs, dots, strict=True)
-        return [
-            self._picture(root, one, _themed(titled(svg, dot))) for (root, one), svg, dot in pairs
-        ]
+        svgs = map(titled, re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots)
+        return [self._picture(*each, svg) for each, svg in zip(plans.items(), svgs, strict=True)]
 
     def _picture(self, root: str, one: PicturePlan, svg: str) -> Json:
         numbers = {id(edge): number for number, edge in enumerate(self.record.edges)}
@@ -295,32 +262,19 @@ class _Page:
         def entries(box: Box) -> list[int]:
             return [entry.id for entry in box.entries]
 
-        boxes = {box.id: entries(box) for box in one.boxes}
-        held = {
-            box.id: [i for _, inner in box.inside for i in entries(inner)]
-            for box in one.boxes
-            if box.inside
-        }
-        cells = {  # of each box, what its coloured cells stand for, in order
-            box.id: [
-                entries(each)
-                for each in (box, *(inner for _, inner in box.inside))
-                if each.told.size
-            ]
-            for box in one.boxes
-        }
-        closed = {box.id: box.path for box in one.boxes if box.kind == "scope"}
-        lines = [[numbers[id(edge)] for edge in line.edges] for line in one.lines]
-        name = words.one_line(one.fold.name(root)) if root else "all"
+        inner = {box.id: [held for _, held in box.inside] for box in one.boxes}
         return {
             "root": root,
-            "name": name,
-            "boxes": boxes,
-            "held": held,
-            "cells": cells,
-            "closed": closed,
-            "lines": lines,
-            "svg": svg,
+            "name": words.one_line(one.fold.name(root)) if root else "all",
+            "boxes": {box.id: entries(box) for box in one.boxes},
+            "held": {id: [i for held in some for i in entries(held)] for id, some in inner.items()},
+            "cells": {  # of each box, what its coloured cells stand for, in order
+                box.id: [entries(each) for each in (box, *inner[box.id]) if each.size]
+                for box in one.boxes
+            },
+            "closed": {box.id: box.path for box in one.boxes if box.path},
+            "lines": [[numbers[id(edge)] for edge in line.edges] for line in one.lines],
+            "svg": _themed(svg),
             "note": one.note,
         }
 
@@ -330,8 +284,7 @@ class _Page:
         """The number of an array. Args: heads: keep every matrix."""
         if array is None or array.dtype.kind not in "fiub":
             return None
-        key: Any = array.__array_interface__["data"][0], array.shape, array.strides
-        key = id(array) if heads or array.size == 0 else key
+        key = array.__array_interface__["data"][0], array.shape, array.strides
         if key not in self._known:
             self._known[key] = len(self._arrays)
             self._arrays.append((array, facts, heads))
@@ -339,17 +292,12 @@ class _Page:
 
     def packed(self) -> list[Json]:
         """All arrays, pooled no more than the page's size asks for."""
-        plain = [array.shape for array, _, heads in self._arrays if not heads]
-        kept = [array.shape for array, _, heads in self._arrays if heads]
-        side, most = next(
-            (s for s in STEPS if sum(_cells(shape, *s) for shape in plain) <= CELLS), STEPS[-1]
-        )
-        of_heads = next(
-            (s for s in SIDES if sum(_cells(shape, s, 1 << 30) for shape in kept) <= CELLS),
-            SIDES[-1],
-        )
-        sizes = {True: (of_heads, 4096), False: (side, most)}
-        return [pack(array, *sizes[heads], facts) for array, facts, heads in self._arrays]
+        for side, most in SIDES.items():
+            count = {True: HEADS, False: most}
+            cells = (_cells(array.shape, side, count[heads]) for array, _, heads in self._arrays)
+            if sum(cells) <= CELLS:
+                break
+        return [pack(array, side, count[heads], facts) for array, facts, heads in self._arrays]
 
 
 def _cells(shape: tuple[int, ...], side: int, most: int) -> int:
@@ -377,22 +325,20 @@ def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = Non
     finite = np.abs(cells[np.isfinite(cells)])
     size = float(finite.max(initial=0.0))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
-    ends = [0.0, 0.0]
-    if facts is not None and facts.low is not None and isfinite(facts.low + (facts.high or 0.0)):
-        ends = [float(facts.low), float(facts.high or 0.0)]
-    elif (seen := array[np.isfinite(array)]).size:
-        ends = [float(seen.min()), float(seen.max())]
-    said = [words.digits(x, 3) for x in ends]
-    made: Json = {
+    low, high = (None, None) if facts is None else (facts.low, facts.high)
+    if low is None or high is None or not isfinite(low + high):
+        seen = array[np.isfinite(array)]
+        low, high = seen.min(initial=np.inf), seen.max(initial=-np.inf)
+    ends = [float(low) + 0.0, float(high) + 0.0] if low <= high else [0.0, 0.0]  # no -0
+    return dict(zip(("matrices", "rows", "columns"), cells.shape, strict=True)) | {
         "shape": list(shape),
         "ends": ends,
-        "said": said,
+        "said": [words.digits(x, 3) for x in ends],
         "pool": pool,
+        "sampled": large and pool != [1, 1],
+        "scale": scale,
         "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
     }
-    made |= dict(zip(("matrices", "rows", "columns"), cells.shape, strict=True))
-    made |= {"sampled": True} if large and pool != [1, 1] else {}
-    return made if scale == 1.0 else made | {"scale": scale}
 
 
 def _texts(tokens: Any) -> list[list[str]]:
@@ -402,14 +348,10 @@ def _texts(tokens: Any) -> list[list[str]]:
     return [[*map(str, text)] for text in given] if several else [[*map(str, given)]] * bool(given)
 
 
-_COLOURS = {colour: f"var(--{name})" for name, colour in LIGHT.roles().items()}
-_COLOURS |= {colour: f"var(--bin{i})" for i, colour in enumerate(LIGHT.bins)}
 _SURPLUS = re.compile(r' (?:font-family|xml:space|xmlns:xlink)="[^"]*"| text-anchor="start"')
 
 
 def _themed(svg: str) -> str:
     """An SVG whose colours are the page's variables, with one decimal in each place."""
-    svg = re.sub(
-        r'"(#[0-9a-f]{6})"', lambda m: f'"{_COLOURS.get(m[1], m[1])}"', _SURPLUS.sub("", svg)
-    )
+    svg = repainted(_SURPLUS.sub("", svg), VARIABLES)
     return re.sub(r"<[a-z][^>]*>", lambda m: re.sub(r"(\d\.\d)\d+", r"\1", m[0]), svg)

@@ -12,23 +12,32 @@ import re
 import shutil
 import subprocess
 import sysconfig
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from hashlib import sha256
 from html import escape
-from importlib import metadata
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 from ..record.record import Record
 from ..saving import write
 from . import words
-from .plan import Box, Connection, PicturePlan, alarms, notes, plan, title_of
-from .theme import DARK, LIGHT, THEMES, Scale, Theme, ink_on
+from .plan import Box, Connection, PicturePlan, plan
+from .theme import (
+    BINS,
+    FAMILY,
+    LIGHT,
+    WITHIN,
+    Scale,
+    Theme,
+    drawing_id,
+    followed,
+    ink_on,
+    theme_of,
+)  # fmt: skip
 
 __all__ = ["Dot", "asset", "dot_of", "draw", "render", "svg_of", "titled"]
 
@@ -38,13 +47,10 @@ NO_GLYPH = str.maketrans(
 )  # that the font of PNG and PDF lacks
 INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be on the PATH)"
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
-FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
-SENTENCE = 84  # characters in a line above the picture
+SENTENCE, NOTE = 84, 24  # characters in a line above the picture, and of a box
 NAME_SIZE, SMALL = 11, 9  # sizes of type
 MANY_LINES = 120  # from which on they are straight
 STRIP = 48  # cells of a row of colours
-# of a box by its kind; the text says the kind too, so that colour is never its only sign
-STYLES = {"op": "rounded,filled", "buffer": "filled,dashed", "outside": "filled,dashed"}
 GAP = "#00000000"  # between the line of a value and that of its gradient
 
 
@@ -61,15 +67,14 @@ class Dot:
         self.name = title or "Computation graph"
         said = [words.headline(self.record), words.summary(self.record)]
         self.summary = " · ".join([*said, *(v.said for v in words.verdicts(self.record.checks))])
-        t, font = theme, {"fontname": FONT, "fontsize": SMALL, "fontcolor": theme.ink}
-        look = font | {"bgcolor": t.paper, "pad": 0.15, "nodesep": 0.16, "ranksep": 0.18}
+        font = {"fontname": FONT, "fontsize": SMALL, "fontcolor": theme.ink}
+        look = font | {"bgcolor": theme.paper, "pad": 0.15, "nodesep": 0.16, "ranksep": 0.18}
         if len(plan.lines) > MANY_LINES:  # curves around boxes would take minutes
             look |= {"splines": "line", "nslimit": 1, "nslimit1": 1, "mclimit": 0.2}
         if head:
             look |= {"label": f"<{self._head(title)}>", "labelloc": "t", "labeljust": "l"}
-        box = font | {"color": t.border, "fillcolor": t.card, "margin": "0.05,0.02"}
-        box |= {"shape": "box", "height": 0.2, "width": 0.3}
-        line = font | {"color": t.line, "arrowsize": 0.5, "arrowhead": "vee"}
+        box = font | {"shape": "box", "height": 0.2, "width": 0.3, "margin": "0.05,0.02"}
+        line = font | {"arrowsize": 0.5, "arrowhead": "vee", "color": theme.line}
         lines = [_attributes("graph", look), _attributes("node", box), _attributes("edge", line)]
         lines += self._scopes()
         lines += [self._line(line, f"e{number}") for number, line in enumerate(plan.lines)]
@@ -83,40 +88,37 @@ class Dot:
     def _head(self, title: str) -> str:
         """Title, main sentence, verdicts, and a legend of three lines at most."""
         t, rows = self.theme, [_text(words.one_line(title, 90), self.theme.ink, 14, bold=True)]
-        for line in textwrap.wrap(words.headline(self.record), SENTENCE):
+        for line in wrap(words.headline(self.record), SENTENCE):
             rows.append(_text(line, t.ink, NAME_SIZE, bold=True))
-        for line in textwrap.wrap("; ".join(self.record.notes), SENTENCE):
-            rows.append(self._small(line))
-        for said, ok in words.verdicts(self.record.checks):
-            sign = {True: "✓ ", False: "✗ ", None: "– "}[ok]
-            for line in textwrap.wrap(sign + said, SENTENCE, subsequent_indent="   "):
+        rows += map(self._small, wrap("; ".join(self.record.notes), SENTENCE))
+        for one in words.verdicts(self.record.checks):
+            for line in wrap(one.signed, SENTENCE, subsequent_indent="   "):
                 wrong = _text(line, t.alarm, SMALL, bold=True)
-                rows.append(wrong if ok is False else self._small(line))
-        return _table(2, *([row] for row in (*rows, self._colours(), *self._legend())), align=True)
+                rows.append(wrong if one.ok is False else self._small(line))
+        rows += [self._colours() if self.record.backward else "", *self._legend()]
+        return _table(2, *([row] for row in rows), align=True)
 
     def _colours(self) -> str:
         """What the colours of gradients mean."""
-        if not self.record.backward:
-            return ""
-        cells = [f' BGCOLOR="{colour}" WIDTH="26" HEIGHT="10"' for colour in self.theme.bins]
         low, _, high = map(self._small, self.scale.ends)
-        return _table(1, [self._small("gradient rms "), low, *map(_Blank, cells), high])
+        cells = [_patch(colour, 26, 10) for colour in BINS]
+        return _table(1, [self._small("gradient rms "), low, *cells, high])
 
     def _legend(self) -> list[str]:
         """What lines and signs mean, of those that there are; and what all boxes share."""
-        plan, record = self.plan, self.record
-        states = {box.told.state for box in plan.boxes}
-        dtypes = {entry.dtype for entry in record.entries if entry.op}
+        plan, boxes = self.plan, self.plan.boxes
+        states = {box.state for box in boxes}
+        dtypes = {entry.dtype for box in boxes for entry in box.ops}
         signs = {
             "grey dots ↓ values": True,
-            "coloured ⇡ gradients, wider is larger": record.backward,
-            "Σ: gradients add (agreement 1: they point one way)": any(map(self._sum, plan.boxes)),
-            "×: gain on the way": any(map(self._gains, plan.lines)),
+            "coloured ⇡ gradients, wider is larger": self.record.backward,
+            "Σ: gradients add (agreement 1: they point one way)": any(map(self._sum, boxes)),
+            "×: gain on the way": any(map(_gains, plan.lines)),
             "×N: alike modules, drawn once, with the gradient of each": plan.fold.times,
         }
         shared = {
             f"all {min(dtypes, default='')}": len(dtypes) == 1,
-            "dashed: takes no part in backward": any(box.idle for box in plan.boxes),
+            "dashed: takes no part in backward": any(box.idle for box in boxes),
         }
         for state in ("zero in theory", "vanishing", "exploding", "not finite"):
             shared[" ".join(words.STATES[state])] = state in states
@@ -129,24 +131,20 @@ class Dot:
     def _scopes(self) -> Iterator[str]:
         """A cluster for each scope, the inner ones in the outer."""
         inside: dict[str, list[str]] = {"": []}
-        children: dict[str, list[str]] = {}
         for box in self.plan.boxes:
-            scope = box.scope
-            while scope not in inside:
-                inside[scope] = []
-                parent = scope.rpartition("/")[0]
-                children.setdefault(parent, []).append(scope)
-                scope = parent
+            for scope in (box.scope[: m.start()] for m in re.finditer("/|$", box.scope)):
+                inside.setdefault(scope, [])
             inside[box.scope].append(self._box(box))
         numbers = {scope: f"c{number}" for number, scope in enumerate(inside)}
 
         def written(scope: str) -> Iterator[str]:
             yield from inside[scope]
-            for child in children.get(scope, ()):
-                yield f"subgraph cluster_{numbers[child]} {{"
-                yield self._cluster(child, numbers[child])
-                yield from written(child)
-                yield "}"
+            for child, id in numbers.items():
+                if child and child.rpartition("/")[0] == scope:
+                    yield f"subgraph cluster_{id} {{"
+                    yield self._cluster(child, id)
+                    yield from written(child)
+                    yield "}"
 
         return written("")
 
@@ -163,31 +161,28 @@ class Dot:
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
-        fold, record = self.plan.fold, self.record
-        t = self.theme
-        lead = max(i for i in record.forward if scope in fold.numbers(i) and fold.leader(i) == i)
-        sizes = [record.entries[i].gradient_rms for i in fold.twins(lead)]
+        fold, record, t = self.plan.fold, self.record, self.theme
+        last = max(i for i in record.forward if scope in fold.numbers(i) and fold.leader(i) == i)
+        sizes = [record.entries[i].gradient_rms for i in fold.twins(last)]
         if not any(sizes):
             return ""
         some = sizes[:: -(-len(sizes) // STRIP)]
-        fills = [t.bins[self.scale.bin(size)] if size else t.card for size in some]
-        cells = [_Blank(f' BGCOLOR="{fill}" WIDTH="6" HEIGHT="9"') for fill in fills]
-        first, last = (self._small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1]))
-        return _table(0, [first, *cells, last])
+        cells = [_patch(BINS[self.scale.bin(size)] if size else t.card, 6, 9) for size in some]
+        first, last_ = (self._small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1]))
+        return _table(0, [first, *cells, last_])
 
     def _box(self, box: Box) -> str:
-        t, told = self.theme, box.told
-        style = STYLES.get(box.kind, "filled")
-        style += ",dashed" if box.idle and "dashed" not in style else ""
+        t, outside = self.theme, box.kind == "outside"
+        styles = ["rounded"] * (box.kind == "op") + ["filled"] + ["dashed"] * (box.idle or outside)
         role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
-        fill = getattr(t, role, t.card)
-        look = {"style": style, "fillcolor": fill, "peripheries": 1 + (box.kind == "loss")}
-        look |= self._strength(told.size) if told.size else {}
-        if told.state in ("wrong", "not finite"):
+        look: dict[str, object] = {"style": ",".join(styles), "color": t.border}
+        look |= {"fillcolor": getattr(t, role, t.card), "peripheries": 1 + (box.kind == "loss")}
+        look |= self._strength(box.size) if box.size else {}
+        if box.state in ("wrong", "not finite"):
             look |= {"color": t.alarm, "penwidth": 2.5}
         look |= {"label": f"<{self._label(box)}>", "id": box.id}
-        self.titles[box.id] = title_of(self.plan, box)
-        return _attributes(box.id, look | {"class": f"{box.kind} {told.state}"})
+        self.titles[box.id] = self._title(box)
+        return _attributes(box.id, look | {"class": f"{box.kind} {box.state}"})
 
     def _strength(self, size: float) -> dict[str, object]:
         """The colour and width that a gradient of this size gives to an outline or a line."""
@@ -201,16 +196,19 @@ class Dot:
         t, one = self.theme, box.one
         ink = t.muted if box.idle else t.ink
         if box.kind == "scope":
-            ops = words.plural(sum(bool(entry.op) for entry in box.entries), "op")
-            head = _name(f"▸ {box.label}", ink) + self._small(f"  {ops}  ")
-            head += self._small(f"×{box.times}", bold=True) if box.times > 1 else ""
+            times = self.plan.fold.times.get(box.path, 1)
+            head = _name(f"▸ {box.label}", ink)
+            head += self._small(f"  {words.plural(len(box.ops), 'op')}  ")
+            head += self._small(f"×{times}", bold=True) if times > 1 else ""
         else:
             made = f"  {box.made}" if one.op != box.label else ""
             head = _name(box.label, ink) + self._small(f"{made}  {words.shaped(one.shape)}  ")
         rows = [head]
         if box.kind != "outside":
-            rows += [self._gradient(box), *map(self._small, notes(box))]
-            rows += [_text(line, t.alarm, SMALL, bold=True) for line in alarms(box)]
+            rows.append(self._gradient(box))
+            rows += [self._small(line) for said in box.notes for line in wrap(said, NOTE)]
+            alarms = [line for said in box.alarms for line in wrap(said, NOTE)]
+            rows += [_text(line, t.alarm, SMALL, bold=True) for line in alarms]
         rows += [self._held(name, inner) for name, inner in box.inside]
         return _table(1, *([row] for row in rows))
 
@@ -226,16 +224,16 @@ class Dot:
 
     def _gradient(self, box: Box) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
-        t, told = self.theme, box.told
-        if not told.size:
-            silent = box.kind in ("input", "constant", "buffer") or not self.record.backward
-            if told.state == "not finite":
-                return _text(told.text, t.alarm, SMALL)
-            return "" if told.state == "none" and silent else self._small(told.text)
-        sign = f"{words.STATES[told.state][0]} " if told.state in ("vanishing", "exploding") else ""
-        fill = t.alarm if told.state == "wrong" else t.bins[self.scale.bin(told.size)]
-        room = "\u00a0" * (len(told.text) // 4)
-        text = _text(f"{sign}{told.text}{room}", ink_on(fill), SMALL, bold=True)
+        t, state = self.theme, box.state
+        if not box.size:
+            silent = box.kind in ("input", "constant") or not self.record.backward
+            if state == "not finite":
+                return _text(box.told, t.alarm, SMALL)
+            return "" if state == "none" and silent else self._small(box.told)
+        sign = f"{words.STATES[state][0]} " if state in ("vanishing", "exploding") else ""
+        fill = t.alarm if state == "wrong" else BINS[self.scale.bin(box.size)]
+        room = "\u00a0" * (len(box.told) // 4)
+        text = _text(f"{sign}{box.told}{room}", ink_on(fill), SMALL, bold=True)
         cell = _table(2, [text], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
         total = self._sum(box)
         return _table(0, [cell, self._small(f" {total}")]) if total else cell
@@ -246,11 +244,24 @@ class Dot:
         known = [one for one in found if one is not None]
         return f"Σ {words.ranged(known)}" if known and box.kind not in ("scope", "outside") else ""
 
-    # ------------------------------------------------------------------ lines
+    def _title(self, box: Box) -> str:
+        """All that is known of a box, in one sentence."""
+        entry, record = box.one, self.record
+        size = f"gradient rms {box.told}" if box.size else f"gradient: {box.told}"
+        if box.kind == "scope":
+            return words.one_line(f"{box.path}: {words.plural(len(box.ops), 'op')}, {size}")
+        path = f"{self.plan.fold.path_of(entry.id)}/{entry.label}".lstrip("/")
+        said = [f"{path}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}"]
+        said += [", ".join(f"{name}={x}" for name, x in words.settings(entry).items()), size]
+        said += [words.STATES[box.state][1]] if box.state not in ("ok", "none") else []
+        said += [entry.why if entry.state == "zero in theory" else "", *box.notes]
+        said += [words.sum_of(record, entry), words.marks(entry)]
+        for name, held in box.inside:
+            said.append(f"{name}: {held.label} {words.shaped(held.one.shape)}, {held.told}")
+        said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
+        return words.one_line("; ".join(filter(None, [*said, entry.says, entry.place])))
 
-    def _gains(self, line: Connection) -> str:
-        found = [edge.gain for edge in line.edges if words.changes(edge) and edge.gain is not None]
-        return f"×{words.ranged(found)}" if found else ""
+    # ------------------------------------------------------------------ lines
 
     def _line(self, line: Connection, id: str) -> str:
         """A use of a value, and beside it the gradient that it sent back."""
@@ -264,22 +275,27 @@ class Dot:
         size = words.ranged(sent)
         shown = size if self._sum(line.source) or line.step else ""
         rows = [self._small(f" {said} ") for said in (line.said, shown) if said]
-        gains = self._gains(line)
+        gains = _gains(line)
         rows += [_text(f" {gains} ", t.ink, SMALL, bold=True)] * bool(gains)
         look |= {"label": f"<{'<BR/>'.join(rows)}>"} if rows else {}
         edge = line.edges[0]
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if sent else "no gradient back"
-        said = [used, line.said, back, words.one_line(edge.says)]
-        self.titles[id] = "; ".join(filter(None, said))
+        self.titles[id] = "; ".join(filter(None, [used, line.said, back, edge.says]))
         return _attributes(f"{line.source.id} -> {line.target.id}", look)
 
 
 # ---------------------------------------------------------------- DOT text
 
 
-class _Blank(str):
-    """The attributes of a cell without text."""
+def _gains(line: Connection) -> str:
+    found = [edge.gain for edge in line.edges if words.changes(edge) and edge.gain is not None]
+    return f"×{words.ranged(found)}" if found else ""
+
+
+def _patch(colour: str, width: int, height: int) -> str:
+    """A cell without text."""
+    return f'<TD BGCOLOR="{colour}" WIDTH="{width}" HEIGHT="{height}"></TD>'
 
 
 def _table(padding: int, *rows: list[str], look: str = "", align: bool = False) -> str:
@@ -287,7 +303,7 @@ def _table(padding: int, *rows: list[str], look: str = "", align: bool = False) 
     left = ' ALIGN="LEFT"' * align
     body = ""
     for row in rows:
-        cells = (f"<TD{c}></TD>" if isinstance(c, _Blank) else f"<TD{left}>{c}</TD>" for c in row)
+        cells = (c if c.startswith("<TD") else f"<TD{left}>{c}</TD>" for c in row)
         body += f"<TR>{''.join(cells)}</TR>" if any(row) else ""
     frame = f'BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="{padding}"{look}'
     return f"<TABLE {frame}>{body}</TABLE>"
@@ -343,25 +359,16 @@ def dot_of(
 
     Raises: ArgumentError for values it does not know.
     """
-    words.one_of("draw", THEMES, theme=theme)
+    colours = theme_of(theme)
     chosen = plan(record.finish(), depth=depth, focus=focus, fold=fold)
-    return Dot(chosen, title=title, theme=THEMES[theme])
+    return Dot(chosen, title=title, theme=colours)
 
 
 @cache
 def renderer(format: str) -> str:
     """The program that makes this format. Raises: MissingDependencyError if there is none."""
-    try:
-        shipped: Iterable[metadata.PackagePath] = metadata.files("graphviz-pure") or []
-    except metadata.PackageNotFoundError:
-        shipped = []
-    places = [
-        str(f.locate())
-        for f in shipped
-        if f.stem == "graphviz-pure" and f.parts[-2].lower() == "bin"
-    ]
-    places += [os.path.join(sysconfig.get_path("scripts"), "graphviz-pure")]
-    ours = next((f for f in places if os.access(f, os.X_OK)), shutil.which("graphviz-pure"))
+    beside = sysconfig.get_path("scripts") + os.pathsep + os.environ.get("PATH", "")
+    ours = shutil.which("graphviz-pure", path=beside)
     found = (ours if format != "pdf" else None) or shutil.which("dot")
     if found is None:
         other = "graphviz-pure makes no PDF: draw an .svg and print that, or: " if ours else ""
@@ -412,32 +419,22 @@ def titled(svg: str, dot: Dot) -> str:
     return _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)
 
 
-def svg_of(dot: Dot, *, follow: bool, zoom: bool = False) -> str:
+def svg_of(dot: Dot, *, follow: bool = False, zoom: bool = False) -> str:
     """The picture as an SVG with a role, a name, a description, titles, and ids of its own.
 
     Args: follow: add the dark theme's colours for readers who prefer a dark background.  zoom: add
-        a script that zooms and pans where a browser opens the picture by itself.
+        a script that zooms and pans where a browser opens the picture by itself; without it, the
+        picture is no wider than what it stands in.
     """
-    prefix = "mg" + sha256(dot.text.encode()).hexdigest()[:10]
+    id = drawing_id(dot.text)
     svg = titled(render(dot.text, "svg").decode(), dot)
-    svg = re.sub(r'(<[a-z]+[^<>]*) id="', rf'\1 id="{prefix}-', svg)
-    parts = [f'<title id="{prefix}-title">{escape(dot.name)}</title>']
-    parts += [f'<desc id="{prefix}-desc">{escape(dot.summary)}</desc>']
-    dark = _dark(prefix) if follow else ""
-    parts += [f"<style>#{prefix} text{{font-family:{FAMILY}}}{dark}</style>"]
-    named = f'<svg id="{prefix}" role="img" aria-labelledby="{prefix}-title {prefix}-desc"'
-    svg = svg.replace("<svg", named, 1)
+    svg = re.sub(r'(<[a-z]+[^<>]*) id="', rf'\1 id="{id}-', svg)
+    parts = [f'<title id="{id}-title">{escape(dot.name)}</title>']
+    parts += [f'<desc id="{id}-desc">{escape(dot.summary)}</desc>']
+    parts += [f"<style>#{id} text{{font-family:{FAMILY}}}{followed(id) if follow else ''}</style>"]
+    named = f'<svg id="{id}" role="img" aria-labelledby="{id}-title {id}-desc"'
+    named += "" if zoom else f' style="{WITHIN}"'
     start, end = svg.index(">") + 1, svg.rindex("</svg>")
     script = f"<script><![CDATA[\n{asset('zoom.js')}]]></script>\n" if zoom else ""
-    return "\n".join([svg[:start], *parts, svg[start:end].strip(), script + svg[end:]])
-
-
-def _dark(prefix: str) -> str:
-    """Each colour of the light theme replaced by the dark theme's colour for the same part."""
-    light, dark = LIGHT.roles(), DARK.roles()
-    rules = "".join(
-        f'#{prefix} [{paint}="{light[part]}"]{{{paint}:{dark[part]}}}'
-        for part in light
-        for paint in ("fill", "stroke")
-    )
-    return f"@media (prefers-color-scheme: dark){{#{prefix}{{background:{DARK.paper}}}{rules}}}"
+    first = svg[:start].replace("<svg", named, 1)
+    return "\n".join([first, *parts, svg[start:end].strip(), script + svg[end:]])

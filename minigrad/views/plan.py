@@ -6,7 +6,6 @@ A parameter is a line inside the op that takes it; what a box looks like is said
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,31 +16,15 @@ from ..record.fold import Fold
 from ..record.record import Edge, Entry, Record
 from . import words
 
-__all__ = ["Box", "Connection", "PicturePlan", "Told", "alarms", "notes", "plan", "title_of"]
+__all__ = ["Box", "Connection", "PicturePlan", "plan"]
 
-READABLE = (
-    26  # boxes of a picture that is read where it opens; where there are more, scopes are closed
-)
+READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
 MOST_USES = 4  # lines from one leaf; with more, it stands in each op that takes it
 NOTE = 24  # characters in a line of a box
-ALARMS = (
-    "wrong",
-    "not finite",
-    "vanishing",
-    "exploding",
-    "zero",
-)  # states that one of many gives to all
-
-
-@dataclass(eq=False)
-class Told:
-    """What is said of the gradients of several entries: in words, the worst state, the largest."""
-
-    text: str
-    state: str
-    size: float  # 0 where there is none
-    note: str = ""  # which of them differs
+WORST_FIRST = (
+    "wrong", "not finite", "vanishing", "exploding", "zero", "ok", "zero in theory", "none",
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -52,14 +35,17 @@ class Box:
     kind: str  # as an entry's, or "loss", "scope", "outside"
     label: str
     scope: str  # the cluster around it; of a closed scope, the one around that
-    entries: list[Entry]
+    entries: list[Entry] = field(default_factory=list)
     path: str = ""  # of a closed scope
-    times: int = 1  # how many alike scopes it stands for
     inside: list[tuple[str, Box]] = field(default_factory=list)  # what it alone takes, by input
 
     @property
     def one(self) -> Entry:
         return self.entries[0]
+
+    @property
+    def ops(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.op]
 
     @property
     def idle(self) -> bool:
@@ -72,27 +58,47 @@ class Box:
         return "outside the focus" if self.kind == "outside" else self.one.op or self.one.kind
 
     @cached_property
-    def told(self) -> Told:
+    def state(self) -> str:
+        """The worst state of a gradient among its entries."""
+        return min((entry.state for entry in self.entries), key=WORST_FIRST.index)
+
+    @cached_property
+    def sizes(self) -> list[float]:
+        """The sizes of its gradients that have one to tell."""
+        told = [entry.gradient_rms for entry in self.entries if entry.state != "zero in theory"]
+        return [size for size in told if size is not None and isfinite(size)]
+
+    @property
+    def size(self) -> float:
+        return max(self.sizes, default=0.0)
+
+    @cached_property
+    def told(self) -> str:
         """Its gradients in words."""
-        told = [e for e in self.entries if e.state != "zero in theory"]
-        sizes = [e.gradient_facts.rms for e in told if e.gradient_facts is not None]
-        states = {entry.state for entry in self.entries}
-        state = next((s for s in (*ALARMS, "ok", "zero in theory", "none") if s in states), "none")
-        odd = [entry for entry in self.entries if entry.state == state]
-        note = ""
-        if self.kind != "scope" and states - {"ok"} and len(states) > 1:
-            odd = odd if state != "ok" else [e for e in self.entries if e.state != "ok"]
-            note = (
-                f"{len(odd)} of {len(self.entries)} {words.STATES[odd[0].state][1].split(':')[0]}"
-            )
-        finite = [size for size in sizes if isfinite(size)]
-        if len({words.gradient(entry) for entry in self.entries}) == 1:
-            text = words.gradient(self.one)
-        elif finite:
-            text = words.ranged(finite)
-        else:
-            text = words.gradient(odd[0])
-        return Told(text, state, max(finite, default=0.0), note)
+        said = {words.gradient(entry): None for entry in self.entries}
+        if len(said) > 1 and self.sizes:
+            return words.ranged(self.sizes)
+        return next(words.gradient(entry) for entry in self.entries if entry.state == self.state)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is particular to it: some of many that differ, units that are dead or saturated."""
+        found, states = list[str](), [entry.state for entry in self.entries]
+        if self.kind != "scope":
+            if len({*states}) > 1:
+                odd = self.state if self.state != "ok" else next(s for s in states if s != "ok")
+                what = words.STATES[odd][1].split(":")[0]
+                found.append(f"{states.count(odd)} of {len(states)} {what}")
+            found += dict.fromkeys(entry.note for entry in self.entries if entry.note)
+        return found[:2]
+
+    @property
+    def alarms(self) -> list[str]:
+        """What is wrong with it: a rule, or a value that is not finite."""
+        wrong = [words.marks(entry) for entry in self.entries if entry.ok is False]
+        facts = [entry.value_facts for entry in self.ops]
+        broken = any(one is not None and not one.finite for one in facts)
+        return [*wrong[:1], *["value NaN or ∞"] * broken]
 
 
 @dataclass(eq=False)
@@ -101,9 +107,9 @@ class Connection:
 
     source: Box
     target: Box
-    edges: list[Edge]
     said: str  # which copies of a block it connects, where that is to be said
     step: int  # to which other copy of a block it goes
+    edges: list[Edge] = field(default_factory=list)
 
     @property
     def sent(self) -> list[float]:
@@ -123,191 +129,147 @@ class PicturePlan:
 
 
 def plan(
-    record: Record,
-    *,
-    depth: int | None = None,
-    focus: str | None = None,
-    fold: bool = True,
-    root: str = "",
-    most: int = READABLE,
+    record: Record, *, depth: int | None = None, focus: str | None = None, fold: bool = True
 ) -> PicturePlan:
     """Choose the boxes and lines to draw.
 
-    Args: root: the path of the one scope that is shown.  most: boxes; of more, scopes are closed.
+    Args: focus: the name or the path of the scopes that are shown; from the top if it begins with
+        a stroke.
     Raises: ArgumentError if depth is negative, focus names no scope, or there is too much to draw.
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
-    folded, base = record.folded if fold else record.unfolded, len(_parts(root))
-    shown = _shown(record, folded, focus, root)
-    made = _Planned(record, folded, shown, depth)
-    every, note = len(made.boxes), ""
-    if depth is None and every > most:
-        deepest = max((len(_parts(scope)) for scope in folded.place.values()), default=0)
-        for level in range(deepest - 1, base - 1 + (base == 0), -1):
-            made = _Planned(record, folded, shown, level)
-            if len(made.boxes) <= most:
-                break
-        if len(made.boxes) < every:
-            note = f"{len(made.boxes)} of {every:,} boxes; depth= and focus= open more"
-        else:
-            made = _Planned(record, folded, shown, None)
+    folded = record.folded if fold else record.unfolded
+    shown = _shown(folded, focus)
+    made = every = _plan(record, folded, {*shown}, depth)
+    if depth is None:  # what is in focus stays open
+        deepest, least = max(map(_depth, shown)), max(1, min(shown.values()))
+        for level in range(deepest - 1, least - 1, -1):
+            if len(made.boxes) > READABLE:
+                made = _plan(record, folded, {*shown}, level)
+        made = made if len(made.boxes) < len(every.boxes) else every
     if len(made.boxes) > MOST_BOXES:
         raise ArgumentError(
             f"draw: {len(made.boxes):,} boxes are more than the {MOST_BOXES:,} of a picture: "
             "draw less with depth= or focus=, or trace a shorter part of the run"
         )
-    return PicturePlan(record, folded, made.boxes, made.lines, note)
+    if made is not every:
+        made.note = f"{len(made.boxes)} of {len(every.boxes):,} boxes; depth= and focus= open more"
+    return made
+
+
+def _depth(scope: str) -> int:
+    return len(_parts(scope))
 
 
 def _parts(scope: str) -> list[str]:
     return scope.split("/") if scope else []
 
 
-def _shown(record: Record, fold: Fold, focus: str | None, root: str) -> set[str]:
-    """The scopes of which all is shown."""
-    scopes = {*fold.place.values()}
+def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
+    """The scopes of which all is shown, and how deep in each the focus is."""
+    scopes = dict.fromkeys(fold.place.values(), 0)
     if focus is None:
-        return {s for s in scopes if not root or f"{s}/".startswith(f"{root}/")}
-    found = {
-        s
-        for s in scopes
-        if f"/{focus}/" in re.sub(r"\[\d+\]", "", f"/{s}/") or f"/{focus}/" in f"/{s}/"
-    }
-    if not focus or not found:
+        return scopes or {"": 0}
+    found, wanted = dict[str, int](), re.sub(r"\[\d+\]", "", focus)
+    for scope in scopes:
+        around, there, _ = re.sub(r"\[\d+\]", "", f"//{scope}/").partition(f"/{wanted}/")
+        if wanted and there:
+            found[scope] = _depth(f"{around}/{wanted}".strip("/"))
+    if not found:
         known = ", ".join(sorted(words.one_line(s) for s in scopes if s)) or "none"
         raise ArgumentError(f"draw: focus={focus!r} names no scope of this trace; scopes: {known}")
     return found
 
 
-class _Planned:
+def _plan(record: Record, fold: Fold, shown: set[str], depth: int | None) -> PicturePlan:
     """Boxes in the order of the record, and the lines between them."""
+    inside = {entry.id for entry in record.entries if fold.place[entry.id] in shown}
+    near = set[int]()
+    for edge in record.edges:
+        if (edge.source in inside) != (edge.target in inside):
+            near |= {edge.source, edge.target}
+    made: dict[str, Box] = {}
+    of: dict[int, Box] = {}  # entry -> box
+    for entry in record.entries:
+        if entry.id in inside or entry.id in near:
+            box = _box(record, fold, fold.leader(entry.id), depth, entry.id in inside)
+            of[entry.id] = made.setdefault(box.path or box.id, box)
+            of[entry.id].entries.append(entry)
+    lines = _lines(fold, of)
+    held = _hold(lines)
+    boxes = [box for box in made.values() if box not in held]
+    return PicturePlan(record, fold, boxes, [line for line in lines if line.source not in held])
 
-    def __init__(self, record: Record, fold: Fold, shown: set[str], depth: int | None) -> None:
-        self.record, self.fold = record, fold
-        self.depth = depth
-        inside = {entry.id for entry in record.entries if fold.place[entry.id] in shown}
-        near = set[int]()
-        for edge in record.edges:
-            if (edge.source in inside) != (edge.target in inside):
-                near |= {edge.source, edge.target}
-        made: dict[str, Box] = {}
-        self.of: dict[int, Box] = {}  # entry -> box
-        for entry in record.entries:
-            if entry.id in inside or entry.id in near:
-                key, box = self._box(record.entries[fold.leader(entry.id)], entry.id in inside)
-                self.of[entry.id] = made.setdefault(key, box)
-                self.of[entry.id].entries.append(entry)
-        self.lines = self._lines()
-        held = self._hold(self.lines)
-        self.boxes = [box for box in made.values() if box not in held]
-        self.lines = [line for line in self.lines if line.source not in held]
 
-    def _box(self, lead: Entry, inside: bool) -> tuple[str, Box]:
-        scope = self.fold.place[lead.id]
-        names = _parts(scope)
-        if inside and self.depth is not None and len(names) > self.depth:
-            path, around = ("/".join(names[: self.depth + k]) for k in (1, 0))
-            name, times = self.fold.name(path), self.fold.times.get(path, 1)
-            return path, Box(f"s{lead.id}", "scope", name, around, [], path, times)
-        kind = "loss" if lead.id == self.record.loss else lead.kind
-        kind, scope = (kind, scope) if inside else ("outside", "")
-        return f"/{lead.id}", Box(f"n{lead.id}", kind, words.label(lead), scope, [])
+def _box(record: Record, fold: Fold, lead: int, depth: int | None, inside: bool) -> Box:
+    """The box of an entry, or of the closed scope that it is in."""
+    scope, entry = fold.place[lead], record.entries[lead]
+    if not inside:
+        return Box(f"n{lead}", "outside", words.label(entry), "")
+    if depth is not None and _depth(scope) > depth:
+        path, around = ("/".join(_parts(scope)[: depth + k]) for k in (1, 0))
+        return Box(f"s{lead}", "scope", fold.name(path), around, path=path)
+    kind = "loss" if lead == record.loss else entry.kind
+    return Box(f"n{lead}", kind, words.label(entry), scope)
 
-    def _lines(self) -> list[Connection]:
-        """Uses of values; those that folding makes one, or a closed scope takes, are one line."""
-        found: dict[Hashable, Connection] = {}
-        for link in self.fold.links:
-            first = link.edges[0]
-            source, target = self.of.get(first.source), self.of.get(first.target)
-            if source is None or target is None or source.kind == target.kind == "outside":
-                continue
-            if source is target and not link.step:
-                continue
-            said = f"to {_further(link.step)}" if link.step else ""
-            if link.leaves:
-                said = "from each to its own" if link.enters else "from each"
-            elif link.enters:
-                said = "to each"
-            closed = source.kind == "scope" or target.kind == "scope"
-            key = (source, target, said) if closed else len(found)
-            line = found.setdefault(key, Connection(source, target, [], said, link.step))
-            line.edges.extend(link.edges)
-        return [*found.values()]
 
-    def _hold(self, lines: Iterable[Connection]) -> set[Box]:
-        """Put what one op alone takes inside that op's box, but for what the model is given."""
-        uses: dict[Box, list[Connection]] = {}
-        takes: dict[Box, list[Connection]] = {}
-        for line in lines:
-            uses.setdefault(line.source, []).append(line)
-            takes.setdefault(line.target, []).append(line)
+def _lines(fold: Fold, of: dict[int, Box]) -> list[Connection]:
+    """Uses of values; those that folding makes one, or a closed scope takes, are one line."""
+    found: dict[Hashable, Connection] = {}
+    for link in fold.links:
+        first = link.edges[0]
+        source, target = of.get(first.source), of.get(first.target)
+        if source is None or target is None or source.kind == target.kind == "outside":
+            continue
+        if source is target and not link.step:
+            continue
+        said = ""
+        if link.leaves:
+            said = "from each to its own" if link.enters else "from each"
+        elif link.enters:
+            said = "to each"
+        elif link.step:
+            said = f"to {FURTHER.get(link.step, f'{link.step:+d}')}"
+        closed = source.kind == "scope" or target.kind == "scope"
+        key = (source, target, said) if closed else len(found)
+        line = found.setdefault(key, Connection(source, target, said, link.step))
+        line.edges.extend(link.edges)
+    return [*found.values()]
 
-        def fits(line: Connection) -> bool:
-            inner = ("parameter", "buffer", "constant", "leaf")
-            return (
-                line.source.kind in inner and line.target.kind in ("op", "loss") and not line.said
-            )
 
-        shared = {b for b, own in uses.items() if len(own) > MOST_USES and all(map(fits, own))}
-        held = set[Box]()
-        for target, given in takes.items():
-            lines = [line for line in given if fits(line)]
-            data = [line for line in lines if _is_data(line.source)]
-            lines = [line for line in lines if len(given) > len(lines) or line not in data[:1]]
-            for line in (line for line in given if line in lines or line.source in shared):
-                box = line.source
-                alone = len(uses[box]) == 1 and len(line.edges) == len(box.entries)
-                if alone or box in shared:
-                    target.inside.append((line.edges[0].input, box))
-                    held.add(box)
-        return held
+FURTHER = {1: "the next", -1: "the one before"}  # copy of a folded block
+
+
+def _hold(lines: Iterable[Connection]) -> set[Box]:
+    """Put what one op alone takes inside that op's box, but for what the model is given."""
+    uses: dict[Box, list[Connection]] = {}
+    takes: dict[Box, list[Connection]] = {}
+    for line in lines:
+        uses.setdefault(line.source, []).append(line)
+        takes.setdefault(line.target, []).append(line)
+
+    def fits(line: Connection) -> bool:
+        small = line.source.kind in ("parameter", "constant", "leaf")
+        return small and line.target.kind in ("op", "loss") and not line.said
+
+    shared = {b for b, own in uses.items() if len(own) > MOST_USES and all(map(fits, own))}
+    held = {*shared}
+    for target, given in takes.items():
+        small = [line for line in given if fits(line)]
+        if len(small) == len(given):  # of an op of leaves alone, what it is given stays a box
+            data = (line for line in small if _is_data(line.source) and line.source not in shared)
+            first = next(data, None)
+            small = [line for line in small if line is not first]
+        for line in small:
+            box = line.source
+            if box in shared or (len(uses[box]) == 1 and len(line.edges) == len(box.entries)):
+                target.inside.append((line.edges[0].input, box))
+                held.add(box)
+    return held
 
 
 def _is_data(box: Box) -> bool:
     """Whether a leaf is what the model is given, where its op takes nothing else that is."""
     one = box.one
     return box.kind == "leaf" or (box.kind == "constant" and one.size > 1 and "float" in one.dtype)
-
-
-def _further(step: int) -> str:
-    """Which copy of a folded block a line leads to."""
-    return {1: "the next", -1: "the one before"}.get(step, f"{step:+d}")
-
-
-# ---------------------------------------------------------------- what boxes say
-
-
-def alarms(box: Box) -> list[str]:
-    """What is wrong with a box: a rule, or a value that is not finite."""
-    wrong = [words.marks(entry) for entry in box.entries if entry.ok is False]
-    facts = [entry.value_facts for entry in box.entries if entry.op]
-    broken = any(one is not None and not one.finite for one in facts)
-    return [*textwrap.wrap(wrong[0] if wrong else "", NOTE), *["value NaN or ∞"] * broken]
-
-
-def notes(box: Box) -> list[str]:
-    """What is particular to a box: one of many that differs, units that are dead or saturated."""
-    found = [box.told.note, *dict.fromkeys(e.note for e in box.entries if box.kind != "scope")]
-    return [line for said in found[:2] for line in textwrap.wrap(words.one_line(said), NOTE)]
-
-
-def title_of(plan: PicturePlan, box: Box) -> str:
-    """All that is known of a box, in one sentence."""
-    entry, told = box.one, box.told
-    size = f"gradient rms {told.text}" if told.size else f"gradient: {told.text}"
-    if box.kind == "scope":
-        ops = words.plural(sum(bool(one.op) for one in box.entries), "op")
-        return f"{words.one_line(box.path)}: {ops}, {size}"
-    path = "/".join(filter(None, [plan.fold.path_of(entry.id), entry.label]))
-    said = [f"{words.one_line(path)}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}"]
-    said += [", ".join(f"{name}={x}" for name, x in words.settings(entry).items()), size]
-    said += [words.STATES[told.state][1]] if told.state not in ("ok", "none") else []
-    said += [entry.why if entry.state == "zero in theory" else "", told.note, entry.note]
-    said += [words.sum_of(plan.record, entry), words.marks(entry)]
-    for name, one in box.inside:
-        said.append(
-            f"{name}: {words.label(one.one)} {words.shaped(one.one.shape)}, {one.told.text}"
-        )
-    said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
-    return "; ".join(words.one_line(text) for text in [*said, entry.says, entry.place] if text)

@@ -45,18 +45,21 @@ def table(record: Record, width: int | None = None) -> str:
     record, width = record.finish(), wide(width)
     rows = _Rows(record)
     forward = [record.entries[i] for i in record.forward]
-    leaves = [rows.leaf(entry) for entry in record.entries if not entry.op]
-    title = f"forward: {words.plural(len(forward), 'step')} · {words.summary(record)}"
-    parts = [_titled(words.headline(record), width), "", _titled(title, width)]
-    parts += [grid(FORWARD, [rows.forward(n, e) for n, e in enumerate(forward, 1)], width), ""]
-    if record.backward:
-        back = [rows.backward(n, record.entries[i]) for n, i in enumerate(record.backward, 1)]
-        title = f"backward: {words.plural(len(back), 'step')} · gradients of what each step made"
-        parts += [_titled(title, width), grid(BACKWARD, back, width), ""]
-    if leaves:
-        parts += [_titled("leaves: what came in", width), grid(LEAVES, leaves, width), ""]
-    lines = verdict_lines(record.checks, width)
-    return "\n".join([*parts, *lines]).rstrip()
+    back = [record.entries[i] for i in record.backward]
+    leaves = [entry for entry in record.entries if not entry.op]
+    steps = words.plural(len(forward), "step")
+    back_title = f"backward: {words.plural(len(back), 'step')} · gradients of what each step made"
+    parts = [_titled(words.headline(record), width), ""]
+    for title, columns, cells in (
+        (f"forward: {steps} · {words.summary(record)}", FORWARD, [*map(rows.forward, forward)]),
+        (back_title, BACKWARD, [*map(rows.backward, back)]),
+        ("leaves: what came in", LEAVES, [*map(rows.leaf, leaves)]),
+    ):
+        if columns[0].title == "#":
+            cells = [[str(number), *row] for number, row in enumerate(cells, 1)]
+        if cells or columns is FORWARD:
+            parts += [_titled(title, width), grid(columns, cells, width), ""]
+    return "\n".join([*parts, *verdict_lines(record.checks, width)]).rstrip()
 
 
 def _titled(text: str, width: int) -> str:
@@ -65,9 +68,11 @@ def _titled(text: str, width: int) -> str:
 
 def verdict_lines(checks: Checks, width: int) -> list[str]:
     """What was measured, a line for each thing: ✓ agrees, ✗ differs, – not measured."""
-    kinds = {True: ("good", "✓"), False: ("alarm", "✗"), None: ("dim", "–")}
-    found = [(*kinds[verdict.ok], verdict.said) for verdict in words.verdicts(checks)]
-    return [paint(kind, textwrap.fill(f"{sign} {said}", width)) for kind, sign, said in found]
+    said = (textwrap.fill(one.signed, width) for one in words.verdicts(checks))
+    return [paint(INKS[line[0]], line) for line in said]
+
+
+INKS = {"✓": "good", "✗": "alarm", "–": "dim"}
 
 
 class _Rows:
@@ -77,62 +82,45 @@ class _Rows:
         self.values = Scale.around(one.rms for one in facts if one is not None)
         self.scale = Scale.around(record.gradient_range)
 
-    def forward(self, number: int, entry: Entry) -> list[str]:
+    def forward(self, entry: Entry) -> list[str]:
         sources = [self.record.entries[edge.source] for edge in self.record.into(entry)]
         facts = entry.value_facts
         broken = facts is not None and not facts.finite
         return [
-            str(number), words.one_line(entry.path), entry.op,
+            words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
             words.counted(entry.flops) if entry.flops is not None else "",
             words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
-            words.sized(facts.rms) if facts else "", bar(facts.rms if facts else None, self.values),
+            words.sized(facts and facts.rms), bar(facts and facts.rms, self.values),
             paint("alarm", "NaN or ∞") if broken else entry.note,
         ]  # fmt: skip
 
-    def backward(self, number: int, entry: Entry) -> list[str]:
+    def backward(self, entry: Entry) -> list[str]:
         sent = [edge for edge in self.record.into(entry) if edge.facts is not None]
         names = dict.fromkeys(words.label(self.record.entries[edge.source]) for edge in sent)
-        gains = {f"{'▸' * edge.on_way}{words.gain(edge.gain)}" for edge in sent if edge.on_way}
-        return [
-            str(number), words.one_line(entry.path), entry.op, ", ".join(names),
-            words.shaped(entry.shape),
-            *self._gradient(entry, next(iter(gains), "")),
-        ]  # fmt: skip
+        gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
+        told, *more = self._gradient(entry)
+        head = [words.one_line(entry.path), entry.op, ", ".join(names), words.shaped(entry.shape)]
+        return [*head, told, "".join(gains[:1]), *more]
 
     def leaf(self, entry: Entry) -> list[str]:
-        values = words.counted(entry.size)
-        told = self._gradient(entry, "")
-        return [
-            words.one_line(entry.path),
-            entry.kind,
-            words.shaped(entry.shape),
-            values,
-            told[0],
-            *told[2:],
-        ]
+        values = words.shaped(entry.shape), words.counted(entry.size)
+        return [words.one_line(entry.path), entry.kind, *values, *self._gradient(entry)]
 
-    def _gradient(self, entry: Entry, gain: str) -> list[str]:
-        """Size, gain, bar, and what is to be said of it."""
-        facts, said = entry.gradient_facts, words.gradient(entry)
-        size = facts.rms if facts is not None and entry.state != "zero in theory" else None
-        note = entry.why if entry.state == "zero in theory" else ""
-        if facts is None or entry.state == "none":
+    def _gradient(self, entry: Entry) -> list[str]:
+        """Size, bar, and what is to be said of it."""
+        state, said, note = entry.state, words.gradient(entry), ""
+        if state == "none":
             said, note = "", said
-        elif entry.state in ("vanishing", "exploding"):
-            note = " ".join(words.STATES[entry.state])
+        elif state == "zero in theory":
+            note = entry.why
+        elif state in ("vanishing", "exploding"):
+            note = " ".join(words.STATES[state])
         mark = words.marks(entry)
-        alarm = (
-            "alarm"
-            if mark.startswith("✗") or entry.state not in ("ok", "none", "zero in theory")
-            else ""
-        )
-        return [
-            said,
-            gain,
-            bar(size, self.scale),
-            paint(alarm, " ".join(filter(None, [mark, note]))),
-        ]
+        fine = state in ("ok", "none", "zero in theory") and not mark.startswith("✗")
+        size = None if state == "zero in theory" else entry.gradient_rms
+        text = " ".join(filter(None, [mark, note]))
+        return [said, bar(size, self.scale), text if fine else paint("alarm", text)]
 
 
 # ---------------------------------------------------------------- hand-derived steps
@@ -160,19 +148,11 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
 
 def _step_rows(step: Sequence[Check]) -> list[list[str]]:
     """A step's gradients, one a row, with its number, its title and its equations beside them."""
-    equations = plain(step[0].forward).split(", ")
-    equations[len(step) - 1 :] = [", ".join(equations[len(step) - 1 :])]
-    marks = {None: ("dim", "–"), True: ("good", "✓"), False: ("alarm", "✗")}
-    rows = []
+    rows, equations = [], plain(step[0].forward)
     for number, check in enumerate(step):
-        head = ["", ""] if number else [str(check.number), check.title]
+        head = ["", "", ""] if number else [str(check.number), check.title, equations]
         off = "" if check.difference is None else f"{check.difference:.1e}"
-        equation = equations[number] if number < len(equations) else ""
-        cells = [
-            words.one_line(check.symbol),
-            words.shaped(check.shape),
-            words.sized(check.rms),
-            off,
-        ]
-        rows.append([*head, equation, *cells, paint(*marks[check.ok])])
+        told = [words.one_line(check.symbol), words.shaped(check.shape), words.sized(check.rms)]
+        sign = words.SIGNS[check.ok]
+        rows.append([*head, *told, off, paint(INKS[sign], sign)])
     return rows

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .theme import Scale
 
-__all__ = ["Column", "bar", "cells", "grid", "paint", "wide"]
+__all__ = ["Column", "bar", "cells", "fitted", "grid", "paint", "wide"]
 
 CODES = {"alarm": "31", "good": "32", "dim": "2", "bold": "1"}
 _ESCAPE = re.compile(r"\x1b\[\d+m")

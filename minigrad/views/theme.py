@@ -7,19 +7,22 @@ they keep their order for colour-blind readers and in a grey print. Text on each
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from math import isfinite, log10
+from typing import NamedTuple
 
+from ..engine.errors import ArgumentError
 from .words import sized
 
 __all__ = [
-    "BINS", "DARK", "END", "LIGHT", "THEMES", "Scale", "Theme", "contrast", "css", "ink_on",
-    "svg_box", "svg_page", "svg_text",
+    "BINS", "DARK", "END", "FAMILY", "LIGHT", "VARIABLES", "WITHIN", "Scale", "Theme", "contrast",
+    "css", "drawing_id", "followed", "ink_on", "repainted", "svg_box", "svg_page", "svg_text",
+    "theme_of",
 ]  # fmt: skip
-
-BINS = 8
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Scale:
         return min(1.0, max(0.0, part))
 
     def bin(self, size: float) -> int:
-        return min(BINS - 1, int(self.place(size) * BINS))
+        return min(len(BINS) - 1, int(self.place(size) * len(BINS)))
 
     @property
     def ends(self) -> list[str]:
@@ -56,10 +59,10 @@ class Scale:
         return cls(min(logs) - spare, max(logs) + spare)
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(NamedTuple):
     """Every colour, by the part it plays. No two parts share one, so that an SVG can swap them."""
 
+    lines: tuple[str, ...]  # the bins' colours for lines; none is a bin's own
     paper: str
     ink: str
     muted: str
@@ -73,31 +76,41 @@ class Theme:
     cluster: str
     edge: str  # of a cluster
     alarm: str
-    bins: tuple[str, ...]
-    lines: tuple[str, ...]  # the bins' colours for lines; none is a bin's own
 
     def roles(self) -> dict[str, str]:
-        """Name of each part to its colour; the bins' own colours are the same in every theme."""
-        named = {name: colour for name, colour in vars(self).items() if isinstance(colour, str)}
+        """Name of each part to its colour."""
+        named = {name: colour for name, colour in self._asdict().items() if name != "lines"}
         return named | {f"line{i}": colour for i, colour in enumerate(self.lines)}
 
 
-def _theme(names: str, lines: str) -> Theme:
-    parts = dict(zip(_ROLES, (f"#{name}" for name in names.split()), strict=True))
-    return Theme(**parts, bins=_BINS, lines=tuple(f"#{name}" for name in lines.split()))
+def _colours(names: str) -> list[str]:
+    return [f"#{name}" for name in names.split()]
 
 
-_ROLES = "paper ink muted line card parameter input loss outside border cluster edge alarm".split()
-_BINS = tuple(f"#{c}" for c in "12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a".split())
-LIGHT = _theme(
-    "ffffff 1c2330 586274 98a1af fdfdfe f3efe6 eaf1f8 f4ecf6 f6f7f8 8a94a4 f7f8fa d3d8e0 b3261e",
-    "12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230",
+# of the scale, the same in every theme
+BINS = _colours("12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a")
+LIGHT = Theme(
+    (*_colours("12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230"),),
+    *_colours("ffffff 1c2330 586274 98a1af fdfdfe f3efe6 eaf1f8 f4ecf6 f6f7f8 8a94a4 f7f8fa"),
+    *_colours("d3d8e0 b3261e"),
 )
-DARK = _theme(
-    "12151b e8ebf0 a3adbc 6c7787 1d222b 2b2820 1b2836 2c2233 171a20 5d6879 181c23 343c49 f058f8",
-    "59688d 496c9c 2a679a 4685a5 6ba3a3 9bbd8e d2cc6a fbe04b",
+DARK = Theme(
+    (*_colours("59688d 496c9c 2a679a 4685a5 6ba3a3 9bbd8e d2cc6a fbe04b"),),
+    *_colours("12151b e8ebf0 a3adbc 6c7787 1d222b 2b2820 1b2836 2c2233 171a20 5d6879 181c23"),
+    *_colours("343c49 f058f8"),
 )
 THEMES = {"auto": LIGHT, "light": LIGHT, "dark": DARK}  # auto: follows its reader
+DARKENED = dict(zip(LIGHT.roles().values(), DARK.roles().values(), strict=True))
+NAMED = LIGHT.roles() | {f"bin{i}": colour for i, colour in enumerate(BINS)}
+VARIABLES = {colour: f"var(--{name})" for name, colour in NAMED.items()}
+FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
+
+
+def theme_of(name: str) -> Theme:
+    """Raises: ArgumentError if there is no such theme."""
+    if name not in THEMES:
+        raise ArgumentError(f"draw: theme must be one of {', '.join(THEMES)}, got {name!r}")
+    return THEMES[name]
 
 
 def contrast(one: str, other: str) -> float:
@@ -121,45 +134,61 @@ def ink_on(colour: str) -> str:
     return max("#000001", "#fffffe", key=lambda ink: contrast(ink, colour))
 
 
-def css(selector: str = ":root", dark: str = ":root[data-theme=dark]") -> str:
+def css() -> str:
     """CSS variables of both themes: --ink, --bin0, --on0 (text on it), --line0 and the others."""
     rules = []
-    for where, theme in ((selector, LIGHT), (dark, DARK)):
-        named = theme.roles() | {f"bin{i}": colour for i, colour in enumerate(theme.bins)}
-        named |= {f"on{i}": ink_on(colour) for i, colour in enumerate(theme.bins)}
+    for where, theme in ((":root", LIGHT), (":root[data-theme=dark]", DARK)):
+        named = NAMED | theme.roles() | {f"on{i}": ink_on(c) for i, c in enumerate(BINS)}
         rules.append(f"{where}{{{''.join(f'--{name}:{c};' for name, c in named.items())}}}")
     return "".join(rules)
 
 
-# ---------------------------------------------------------------- drawings of our own
+# ---------------------------------------------------------------- drawings
+
+
+def repainted(svg: str, colours: Mapping[str, str]) -> str:
+    """A drawing in the light theme with other colours in the places of its own."""
+    return re.sub(r'"(#[0-9a-f]{6})"', lambda m: f'"{colours.get(m[1], m[1])}"', svg)
+
+
+def drawing_id(text: str) -> str:
+    """An id that no other drawing has, so that several can stand in one page."""
+    return "mg" + sha256(text.encode()).hexdigest()[:10]
+
+
+def followed(id: str) -> str:
+    """The style by which a drawing in the light theme follows readers who prefer the dark one."""
+    rules = "".join(
+        f'#{id} [{paint}="{light}"]{{{paint}:{dark}}}'
+        for light, dark in DARKENED.items()
+        for paint in ("fill", "stroke")
+    )
+    return f"@media (prefers-color-scheme: dark){{#{id}{{background:{DARK.paper}}}{rules}}}"
 
 
 def svg_page(label: str, width: float, height: float, parts: Iterable[str], theme: str) -> str:
-    """An SVG of these parts, whose classes are painted in a theme; "auto" follows its reader."""
-    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
-    dark = f"@media (prefers-color-scheme: dark){{{_paints(DARK)}}}" if theme == "auto" else ""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" {size}>'
-    ground = '<rect class="paper" width="100%" height="100%"/>'
-    style = f"<style>{_paints(THEMES[theme])}{dark}</style>"
-    return "\n".join([head, style, ground, *parts, "</svg>"])
+    """An SVG of parts in colours of the light theme; "auto" follows its reader.
+
+    Raises: ArgumentError if there is no such theme.
+    """
+    body = "\n".join(['<rect fill="#ffffff" width="100%" height="100%"/>', *parts, "</svg>"])
+    id, size = drawing_id(body), f"{width:.0f} {height:.0f}"
+    box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {size}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" id="{id}" role="img" aria-label="{label}" '
+    head += f'{box} font-size="10" font-family="{FAMILY}" style="{WITHIN}">'
+    dark = followed(id) if theme == "auto" else ""
+    head += f"<style>#{id} text{{white-space:pre}}{dark}</style>"
+    return head + "\n" + (repainted(body, DARKENED) if theme_of(theme) is DARK else body)
 
 
-def svg_text(x: float, y: float, said: str, kind: str = "muted", more: str = "") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>'
+def svg_text(x: float, y: float, said: str, fill: str = LIGHT.muted, more: str = "") -> str:
+    return f'<text fill="{fill}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>'
 
 
-def svg_box(kind: str, x: float, y: float, width: float, height: float, fill: str = "") -> str:
-    paint = f'fill="{fill}"' if fill else f'class="{kind}"'
-    return f'<rect {paint} x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}"/>'
+def svg_box(fill: str, x: float, y: float, width: float, height: float, more: str = "") -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}"'
+    return f'<rect fill="{fill}" {place}{more}/>'
 
 
 END = ' text-anchor="end"'  # of a text whose place is where it ends
-
-
-def _paints(t: Theme) -> str:
-    fills = {"paper": t.paper, "on": t.paper, "ink": t.ink, "muted": t.muted, "alarm": t.alarm}
-    fills |= {"masked": t.edge, "zero": t.cluster, "frame": "none", "curve": "none"}
-    fills |= {f"b{i}": colour for i, colour in enumerate(t.bins)}
-    font = "text{font:10px Helvetica,Arial,'Liberation Sans',sans-serif;white-space:pre}"
-    lines = f".frame,.zero{{stroke:{t.border}}}.curve{{stroke:{t.ink};stroke-width:1.6}}"
-    return font + "".join(f".{name}{{fill:{fill}}}" for name, fill in fills.items()) + lines
+WITHIN = "max-width:100%;height:auto"  # no wider than a notebook's cell

@@ -6,20 +6,21 @@ A view says what was measured in one run. So that no two views say it otherwise,
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
 from math import inf, isfinite
 from typing import NamedTuple
+from unicodedata import category
 
-from ..engine.errors import ArgumentError
 from ..record.record import Checks, Edge, Entry, Record, show
 
 __all__ = [
-    "STATES", "Text", "Verdict", "counted", "digits", "gain", "gradient", "headline", "label",
-    "left_over", "marks", "of_bytes", "one_line", "one_of", "plural", "ranged", "settings",
-    "shaped", "sized", "sum_of", "summary", "verdicts",
+    "SIGNS", "STATES", "Verdict", "changes", "counted", "digits", "gradient", "headline", "label",
+    "marks", "of_bytes", "one_line", "plural", "ranged", "settings", "shaped", "sized", "sum_of",
+    "summary", "verdicts",
 ]  # fmt: skip
+
+SIGNS = {True: "✓", False: "✗", None: "–"}  # agrees, differs, not measured
 
 STATES = {  # of a gradient, the worst last: the sign beside its size, and what that means
     "ok": ("", "gradient"),
@@ -32,22 +33,6 @@ STATES = {  # of a gradient, the worst last: the sign beside its size, and what 
     "wrong": ("✗", "its rule is wrong"),
 }
 NEARLY_SAME = (0.9, 1.1)  # gains that are not worth a mention
-
-
-class Text(str):
-    """Text whose repr is the text itself, for Python's prompt and notebooks."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def one_of(call: str, known: Collection[str], **option: str) -> None:
-    """Raises: ArgumentError, naming the call, unless the option's value is a known one."""
-    ((name, value),) = option.items()
-    if value not in known:
-        raise ArgumentError(f"{call}: {name} must be one of {', '.join(known)}, got {value!r}")
 
 
 # ---------------------------------------------------------------- names and numbers
@@ -63,10 +48,8 @@ def one_line(text: str, limit: int | None = None) -> str:
     """
     bad = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     if not text.isascii() or not text.isprintable():
-        text = "".join(
-            c.encode("unicode_escape").decode() if unicodedata.category(c) in bad else c
-            for c in text
-        )
+        spelled = (c.encode("unicode_escape").decode() if category(c) in bad else c for c in text)
+        text = "".join(spelled)
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -172,15 +155,6 @@ def settings(entry: Entry) -> dict[str, str]:
     return {name: one_line(show(x), 60) for name, x in given.items()}
 
 
-def gain(size: float | None) -> str:
-    """How much larger a gradient came out of a step than it went in.
-
-    >>> gain(0.25), gain(None)
-    ('×0.25', '')
-    """
-    return "" if size is None else f"×{sized(size)}"
-
-
 def changes(edge: Edge) -> bool:
     """Whether a use on the way of the loss changes the gradient's size enough to be told."""
     least, most = NEARLY_SAME
@@ -189,10 +163,10 @@ def changes(edge: Edge) -> bool:
 
 def sum_of(record: Record, entry: Entry) -> str:
     """What Σ stands for, where gradients of several uses add."""
-    agreement, uses = record.agreement(entry), sum(bool(e.facts) for e in record.uses(entry))
-    if agreement is None or not record.sums(entry):
+    agreement, uses = record.agreement(entry), record.uses(entry)
+    if agreement is None:
         return ""
-    return f"Σ of {uses}, agreement {sized(agreement)}"
+    return f"Σ of {sum(bool(use.facts) for use in uses)}, agreement {sized(agreement)}"
 
 
 def marks(entry: Entry) -> str:
@@ -212,89 +186,92 @@ class Verdict(NamedTuple):
     said: str
     ok: bool | None
 
+    @property
+    def signed(self) -> str:
+        return f"{SIGNS[self.ok]} {self.said}"
+
+
+STANDARDS = {
+    "by hand": ("gradient", "equal{}", "the hand-derived steps"),
+    "by derivative": ("backward step", "agree{} with", "numeric derivatives"),
+}
+
 
 def verdicts(checks: Checks) -> list[Verdict]:
     """All that was measured, what is wrong first; and what was not measured, counted."""
-    found = [Verdict(f"NaN or infinity: {one_line(checks.first_broken, 120)}", False)]
-    found = found if checks.first_broken else []
-    kinds = {
-        "by hand": ("gradient", "equals", "equal", "the hand-derived steps"),
-        "by derivative": ("backward step", "agrees", "agree", "with numeric derivatives"),
-    }
-    for kind, (what, is_so, are_so, standard) in kinds.items():
-        results = checks.of(kind)
-        measured = [check for check in results if check.ok is not None]
-        wrong = [check for check in measured if not check.ok]
-        left = left_over(checks, kind)
-        if wrong:
-            first = wrong[0]
-            where = f"step {first.number} of {first.scope}" if first.number else first.path
-            said = f"{plural(len(wrong), what)} of {len(measured)} differ{'s' * (len(wrong) == 1)}"
-            said += f" from {standard.removeprefix('with ')}; first at {one_line(where, 60)}, ∂L/∂"
-            said += f"{one_line(first.symbol)}, {sized(first.difference)} off"
-            found.insert(0, Verdict("; ".join([said, *left]), False))
-        elif measured:
-            most = max(check.difference or 0.0 for check in measured)
-            verb = is_so if len(measured) == 1 else are_so
-            said = f"{plural(len(measured), what)} {verb} {standard}, to {sized(most)}"
-            found.append(Verdict("; ".join([said, *left]), True))
-        elif left:
-            found.append(Verdict("; ".join(left), None))
-    return found
+    found = [_verdict(checks, kind) for kind in STANDARDS]
+    if checks.first_broken:
+        found.append(Verdict(f"NaN or infinity: {one_line(checks.first_broken, 120)}", False))
+    return sorted((one for one in found if one.said), key=lambda one: one.ok is not False)
 
 
-def left_over(checks: Checks, kind: str) -> list[str]:
+def _verdict(checks: Checks, kind: str) -> Verdict:
+    what, verb, standard = STANDARDS[kind]
+    measured = [check for check in checks.of(kind) if check.ok is not None]
+    wrong = [check for check in measured if not check.ok]
+    many, said = len(wrong or measured), list[str]()
+    s = "s" * (many == 1)
+    if wrong:
+        first = wrong[0]
+        where = f"step {first.number} of {first.scope}" if first.number else first.path
+        said.append(
+            f"{plural(many, what)} of {len(measured)} differ{s} from {standard}; "
+            f"first at {one_line(where, 60)}, ∂L/∂{one_line(first.symbol)}, "
+            f"{sized(first.difference)} off"
+        )
+    elif measured:
+        most = max(check.difference or 0.0 for check in measured)
+        said.append(f"{plural(many, what)} {verb.format(s)} {standard}, to {sized(most)}")
+    return Verdict("; ".join([*said, *_left_over(checks, kind)]), not wrong if measured else None)
+
+
+def _left_over(checks: Checks, kind: str) -> Iterator[str]:
     """What was not measured, counted, and why."""
-    why = Counter(check.why for check in checks.of(kind) if check.ok is None)
-    said = [f"{count} not checked: {one_line(reason, 80)}" for reason, count in why.items()]
+    results = checks.of(kind)
+    for reason, count in Counter(check.why for check in results if check.ok is None).items():
+        yield f"{count} not checked: {one_line(reason, 80)}"
     if kind == "by derivative":
-        rest = checks.steps - len(checks.of(kind))
-        many = f"{rest} backward steps not checked numerically: t.check(ops=True) does"
-        return [*said, *[many] * (rest > 0 and not said and not checks.of(kind)),
-                *[f"{rest} not checked"] * (rest > 0 and bool(checks.of(kind)))]  # fmt: skip
-    said += [f"no backward ran through {one_line(', '.join(checks.skipped), 80)}"] * bool(
-        checks.skipped
-    )
-    calls = Counter(checks.uncovered)
-    each = ", ".join(f"{call} ({n} times)" if n > 1 else call for call, n in calls.items())
-    return [*said, f"no derived steps cover {one_line(each, 120)}"] if calls else said
+        rest = checks.steps - len(results)
+        if rest > 0:
+            asked = "" if results else " numerically: t.check(ops=True) does"
+            yield f"{rest} backward steps not checked{asked}"
+        return
+    if checks.skipped:
+        yield f"no backward ran through {one_line(', '.join(checks.skipped), 80)}"
+    calls = Counter(checks.uncovered).items()
+    each = ", ".join(f"{call} ({n} times)" if n > 1 else call for call, n in calls)
+    if each:
+        yield f"no derived steps cover {one_line(each, 120)}"
 
 
 def headline(record: Record) -> str:
     """The main sentence: the loss, and what becomes of its gradient on the way that matters."""
-    loss = [] if record.loss is None else [record.entries[record.loss]]
-    said = [
-        f"{label(e)} = {digits(float(e.value.reshape(())))}" for e in loss if e.value is not None
-    ]
+    said, way = list[str](), record.way
+    if record.loss is not None and (value := record.entries[record.loss].value) is not None:
+        said.append(f"{label(record.entries[record.loss])} = {digits(value.item())}")
     if not record.backward:
-        return " · ".join([*said, "backward has not run"])
-    way = record.way
-    if way is None or not isfinite(way.whole) or way.whole <= 0:
-        return " · ".join(said)
-    end = one_line(record.entries[way.entries[-1]].path, 60)
-    if 0.1 < way.whole < 10:
-        return " · ".join(
-            [
-                *said,
-                f"the gradient keeps its size: {gain(way.whole)} where it changes most, to {end}",
-            ]
-        )
-    verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
-    steps = f", its {way.times} steps together" * (way.times > 1)
-    most = f", most in {way.op}{steps}" if way.op else ""
-    return " · ".join(
-        [*said, f"the gradient {verb} {float(f'{times:.1g}'):,.0f} times on the way to {end}{most}"]
-    )
+        said.append("backward has not run")
+    elif way is not None and 0 < way.whole < inf:
+        end = one_line(record.entries[way.entries[-1]].path, 60)
+        verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
+        if times < 10:
+            size = sized(way.whole)
+            said.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
+        else:
+            steps = f", its {way.times} steps together" * (way.times > 1)
+            most = f", most in {way.op}{steps}" if way.op else ""
+            size = f"{float(f'{times:.1g}'):,.0f}"
+            said.append(f"the gradient {verb} {size} times on the way to {end}{most}")
+    return " · ".join(said)
 
 
 def summary(record: Record) -> str:
     """What was computed and what it cost."""
     ops = [entry for entry in record.entries if entry.op]
     held = sum(entry.size for entry in record.entries if entry.kind == "parameter")
-    flops = sum(entry.flops or 0 for entry in ops)
+    flops, saved = (sum(getattr(e, name) or 0 for e in ops) for name in ("flops", "saved_bytes"))
     said = [plural(len(ops), "op")]
     said += [f"{counted(held)} parameter value{'s' * (held != 1)}"] if held else []
     said += [f"{counted(flops)} FLOPs"] if flops else []
-    saved = sum(entry.saved_bytes for entry in ops)
     said += [f"{of_bytes(saved)} saved for backward"] if saved else []
     return " · ".join([*said, *record.notes])

@@ -11,7 +11,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 from minigrad.views.picture import dot_of, svg_of
 from minigrad.views.plan import plan
-from minigrad.views.theme import DARK, LIGHT, contrast, ink_on
+from minigrad.views.theme import BINS, DARK, LIGHT, contrast, ink_on
 from tests.record import models
 from tests.views.graphs import RUNS, attention, drawn_names, language_model, mlp, two_uses
 
@@ -93,7 +93,7 @@ def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
     box = next(b for b in made.boxes if b.label == "A")
     sizes = sorted(entry.gradient_rms for entry in box.entries)
     assert len(sizes) == 4
-    assert box.told.text.split(" to ")[0] == f"{sizes[0]:#.2g}"
+    assert box.told.split(" to ")[0] == f"{sizes[0]:#.2g}"
 
 
 def test_where_gradients_add_stands_their_sum_with_its_agreement():
@@ -172,8 +172,8 @@ def test_what_cannot_be_drawn_is_refused(options, said, tmp_path):
 def test_text_and_lines_can_be_read_on_their_grounds(theme):
     for colour in (theme.ink, theme.muted):
         assert contrast(colour, theme.paper) >= 4.5
-    assert all(contrast(ink_on(colour), colour) >= 4.5 for colour in theme.bins)
-    roles = [*theme.roles().values(), *theme.bins]
+    assert all(contrast(ink_on(colour), colour) >= 4.5 for colour in BINS)
+    roles = [*theme.roles().values(), *BINS]
     assert len({*roles}) == len(roles)  # an SVG swaps them one by one
 
 
