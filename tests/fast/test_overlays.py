@@ -20,7 +20,7 @@ def always(monkeypatch):
     for op in mg.registry.values():
         if op.faster is not None:
             monkeypatch.setattr(op.faster.__self__, "above", 0)
-    with LIMITS.changed(small_entries=0, cached_entries=50, block_entries=50):
+    with LIMITS.changed(small_entries=0, cached_entries=9, block_entries=9):
         yield
 
 
