@@ -267,7 +267,7 @@ def entries(mask: Any, i: Positions, j: Positions) -> Any:
 
 def with_head_axis(mask: Any) -> Any:
     """(B, n, m) → (B, 1, n, m), the same for every head."""
-    return mg.expand_dims(mask, 1) if mask.ndim == 3 else mask
+    return np.expand_dims(mask, 1) if mask.ndim == 3 else mask
 
 
 def additive(mask: Any) -> Any:

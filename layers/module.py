@@ -55,10 +55,10 @@ class Module:
     """
 
     # In slots, so that vars(self) holds what the layer is made of and nothing else.
-    __slots__ = ("__dict__", "__weakref__", "_given_array", "_last", "version")
+    __slots__ = ("__dict__", "__weakref__", "_changes", "_given_array", "_last")
     _given_array: bool | None  # while forward runs: whether the call was given an array
     _last: tuple[Any, mg.Tensor] | None  # input and output of the last call on an array
-    version: int  # how often an attribute was set
+    _changes: int  # how often an attribute was set
 
     _name: str | None = None
     training: bool = True
@@ -69,7 +69,7 @@ class Module:
         layer = super().__new__(cls)
         _set_given_array(layer, None)
         _set_last(layer, None)
-        _set_version(layer, 0)
+        _set_changes(layer, 0)
         return layer
 
     # ---------------------------------------------------------------- calling
@@ -187,11 +187,11 @@ class Module:
                 mg.mark_parameter(found)
                 found.name = found.name or path
         vars(self)[name] = value
-        _set_version(self, self.version + 1)
+        _set_changes(self, self._changes + 1)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        _set_version(self, self.version + 1)
+        _set_changes(self, self._changes + 1)
 
     def __getattr__(self, name: str) -> Any:
         owner = vars(self).get(name.removeprefix("grad_"), self)
@@ -353,7 +353,7 @@ class Module:
 
 _set_given_array = Module.__dict__["_given_array"].__set__  # past __setattr__
 _set_last = Module.__dict__["_last"].__set__
-_set_version = Module.__dict__["version"].__set__
+_set_changes = Module.__dict__["_changes"].__set__
 _scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
 
 

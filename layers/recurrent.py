@@ -232,7 +232,7 @@ class _Recurrent(Module):
         X = mg.expand_dims(X, 1) if unbatched else mg.swapaxes(X, 0, 1)  # (T, B, d_in)
         if mask is not None:
             mask = as_array(mask)
-            mask = mask[:, None] if unbatched else mg.swapaxes(mask, 0, 1)  # (T, B)
+            mask = mask[:, None] if unbatched else np.swapaxes(mask, 0, 1)  # (T, B)
         firsts = self.firsts(X.shape[1], state)
         last: list[States] = []
         outputs: list[Any] = []

@@ -17,7 +17,7 @@ from .engine.context import current, enable_grad, say
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.node import Node
 from .engine.op import Array, Gradient, as_array
-from .engine.tensor import Operand, Tensor, tensor
+from .engine.tensor import Operand, Tensor, mark_constant, tensor
 
 __all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]
 
@@ -72,11 +72,12 @@ def grad(
     if create_graph:
         seed = seed if isinstance(seed, Tensor) else Tensor(seed)
     else:
-        seed = np.array(getattr(seed, "_data", seed))  # an observer may keep it
+        seed = getattr(seed, "_data", seed)
         if current().observers:
             facts = {"output": output, "seed": seed, "wanted": wanted, "retain": retain_graph}
             found = next((answer for answer in say("grad", **facts) if answer is not None), None)
     if found is None:
+        seed = seed if create_graph else np.array(seed)  # an observer may keep it
         found = _backpropagated(output, seed, wanted, create_graph, retain_graph)
     return found[0] if single else found
 
@@ -94,7 +95,7 @@ def _backpropagated(
     gradients: list[Gradient] = []
     for x, target in zip(wanted, targets, strict=True):
         g = found.get(target)
-        g = np.zeros(x.shape, x.dtype) if g is None else g
+        g = mark_constant(np.zeros(x.shape, x.dtype)) if g is None else g
         if create_graph:
             gradients.append(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
         else:
@@ -110,7 +111,7 @@ def lifted(node: Node) -> list[Any]:
     def tensor_of(name: str, value: Any) -> Any:
         edge = edges.get(name)
         if edge is None:
-            return value
+            return Tensor(value).read() if isinstance(value, np.ndarray) else value
         return Tensor(value, edge, edge.needs) if isinstance(edge, Node) else edge
 
     several = ("others", node.op.inputs[0]) if node.op.variadic else ()  # what these names hold

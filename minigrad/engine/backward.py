@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .context import current
+from .context import current, say
 from .errors import FreedGraphError, GradientError, ShapeError
 from .node import Edge, Node, leading_to, order
 from .op import Gradient, as_array
@@ -254,7 +254,9 @@ def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
                 f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
                 "out.sum().backward(), or give one: out.backward(gradient)"
             )
-        return np.ones(output.shape, output.dtype)
+        seed = np.ones(output.shape, output.dtype)
+        say("constant", array=seed)
+        return seed
     seed = gradient
     if not hasattr(gradient, "__apply__"):  # no Tensor
         seed = as_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)

@@ -274,10 +274,9 @@ class Op:
         if hasattr(value, "__apply__"):
             if value.requires_grad:
                 raise GradientError(f"{self}: no gradient flows into {name}; pass {name}.detach()")
-            return value.numpy()
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
-            self.array(value)  # raises
-        return value
+            value = value.numpy()
+        is_array = hasattr(value, "__dlpack__") and not isinstance(value, np.generic)
+        return self.array(value) if is_array else value  # of a subclass, the plain array
 
     def array(self, x: Any) -> Any:
         """An input as an array. Raises: DTypeError for what is no array of numbers."""

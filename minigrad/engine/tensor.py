@@ -297,8 +297,9 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
             if x.dtype.kind not in NUMERIC:
                 op.array(x)  # raises
         elif x.__class__ not in NUMBERS:
+            is_scalar = isinstance(x, np.generic)
             x = op.array(x)
-            if x.ndim == 0:  # a scalar of NumPy: as Python's, it does not widen float32
+            if is_scalar:  # as Python's, one of NumPy does not widen float32
                 x = x.item()
         arrays.append(x)
 
@@ -409,7 +410,7 @@ def zeros(*shape: int | Sequence[int], **options: Any) -> Tensor:
     >>> mg.zeros((2, 3)).shape, mg.zeros(2, 3).shape
     ((2, 3), (2, 3))
     """
-    return tensor(np.zeros(_shape_of("zeros", shape)), **options)
+    return tensor(mark_constant(np.zeros(_shape_of("zeros", shape))), **options)
 
 
 def ones(*shape: int | Sequence[int], **options: Any) -> Tensor:
@@ -419,7 +420,7 @@ def ones(*shape: int | Sequence[int], **options: Any) -> Tensor:
     >>> mg.ones(3, requires_grad=True)
     tensor([1., 1., 1.], requires_grad=True)
     """
-    return tensor(np.ones(_shape_of("ones", shape)), **options)
+    return tensor(mark_constant(np.ones(_shape_of("ones", shape))), **options)
 
 
 def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:

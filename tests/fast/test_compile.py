@@ -390,30 +390,50 @@ def test_an_argument_may_be_given_twice_or_be_a_leaf_of_the_closure():
     assert run.reasons == []
 
 
-def test_views_of_arguments_are_taken_at_each_call_however_they_lie():
+def test_views_and_casts_of_arguments_are_taken_at_each_call_however_they_lie():
     def make() -> Any:
         w = leaf(4)
 
         def step(x: Any) -> Any:
-            return mg.sum(mg.tensor(x[:, 1:]) * w - x.T[0][:, None] * mg.tensor(x[::2, :1]).sum())
+            y = np.squeeze(x[None]).T.astype(np.float32).reshape(-1)[::5]
+            return mg.sum(
+                mg.tensor(x[:, 1:]) * w - x.T[0][:, None] * mg.tensor(x[::2, :1]).sum() + y
+            )
 
         lay = [lambda x: x, np.asfortranarray, lambda x: x[::-1]]
         return world(step, given=lambda i: (lay[i % 3](data(i, 4, 5)),))
 
     run = same(make, 12)
-    assert (run.recordings, run.reasons) == (3, [])
+    assert (run.recordings, run.reasons) == (1, [])
 
 
-def test_an_axis_that_a_mask_gets_behind_another_one_is_no_turn_of_its_axes():
+def test_a_mask_among_the_arguments_may_get_axes_and_be_compared():
     def make() -> Any:
         w = leaf(2, 3, 4, 5)
 
-        def step(seen: Any) -> Any:
-            return mg.sum(mg.softmax(mg.mask_add(w, mg.expand_dims(seen[:, None], 1))) * w)
+        def step(tokens: Any) -> Any:
+            seen = np.expand_dims(tokens[:, None] > -1, 1) & (w < 1)
+            return mg.sum(mg.softmax(mg.mask_add(w, seen)) * mg.where(~seen, w, 0.0))
 
-        return world(step, given=lambda i: (data(i, 2, 5) > -1,))
+        return world(step, given=lambda i: (data(i, 2, 5),))
 
     assert same(make, 3).reasons == []
+
+
+def test_arguments_may_share_memory_with_each_other_and_with_what_the_step_names():
+    def make() -> Any:
+        w, table = leaf(3), np.arange(12.0)
+
+        def step(x: Any, y: Any) -> Any:
+            return w * x[1:] - y[:3] + table[:3]
+
+        def given(i: int) -> Any:
+            return (table[:4], table[1:5]) if i < 2 else (data(i, 4), data(i + 9, 4))
+
+        return world(step, given=given)
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (1, [])
 
 
 # ---------------------------------------------------------------- what is refused
@@ -464,9 +484,10 @@ REFUSED = {
     "a list": (appends, "changes hidden.seen"),
     "item()": (lambda x: float(mg.sum(w0 * x).item()) * w0, "taken out of an array, by its item"),
     "a branch": (lambda x: w0 * x if mg.sum(w0) > 0 else w0, "by its __bool__"),
-    "numpy()": (lambda x: mg.tensor((w0 * x).numpy().sum()) * w0, "by np.add"),
+    "numpy()": (lambda x: mg.tensor((w0 * x).numpy().sum()) * w0, "by its sum"),
+    "x / 255": (lambda x: mg.tensor(x / 255) * w0, "by np.divide"),
     "np.roll": (lambda x: mg.tensor(np.roll(x, 1)) * w0, "by np.roll"),
-    "a branch on x": (lambda x: w0 if x.max() > 0 else -w0, "by np.maximum"),
+    "a branch on x": (lambda x: w0 if x.max() > 0 else -w0, "by its max"),
     "an entry of x": (lambda x: w0 * float(x[0]), "by taking an entry out"),
     "a fancy index": (lambda x: mg.tensor(x[[0, 1, 2]]) * w0, "made by NumPy"),
     "noise": (lambda x: mg.tensor(np.random.default_rng().normal(size=3)) * w0, "made by NumPy"),
@@ -475,7 +496,8 @@ REFUSED = {
     "dropout of an array": (
         lambda x: mg.tensor(mg.dropout(x, 0.5, np.random.default_rng(0))) * w0, "made by NumPy"
     ),
-    "gradients by hand": (by_hand, "argument|by hand"),
+    "a list of arrays": (lambda x: mg.tensor(np.concatenate([x, x])) * 2, "by np.concatenate"),
+    "gradients by hand": (by_hand, "by np.multiply"),
     "gradients by hand before an update": (by_hand_before_an_update, "sets .grad of w by hand"),
     "what is returned": (lambda x: {1, 2}, "a set is returned"),
 }  # fmt: skip
@@ -518,23 +540,12 @@ def test_calls_that_are_never_alike_run_eagerly_in_the_end():
         many()
 
 
-def test_functions_of_each_entry_by_numpy_are_computed_at_each_call():
-    def make() -> Any:
-        w = leaf(3, 2)
-
-        def step(x: Any) -> Any:
-            y = mg.tensor(x / 255) @ w
-            return mg.where((y > 0) & (y < 1), y, 0.0) * ~np.isnan(x[:, :2])
-
-        return world(step)
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (1, [])
+def test_what_is_masked_by_a_comparison_and_what_nobody_reads():
     x = data(0, 300)
-    run = mg.compile(lambda x: (mg.leaky_relu(mg.tensor(x)), mg.exp(w0))[0])
+    run = mg.compile(lambda x: (mg.where(x > 0, mg.tensor(x), 1.0), mg.exp(w0)[:1])[0])
     for _ in range(3):
-        assert_same(run(x).numpy(), np.where(x > 0, x, 0.01 * x))
-    assert "exp" not in run.source  # which nobody reads
+        assert_same(run(x), np.where(x > 0, x, 1.0))
+    assert "exp" not in run.source
 
 
 def test_a_step_that_fails_leaves_gradients_as_they_are():
@@ -572,8 +583,7 @@ def test_python_s_side_effects_happen_when_the_step_is_recorded_and_not_otherwis
 
 def test_within_no_grad_it_is_another_program():
     run = mg.compile(lambda x: mg.sum(w0 * x).backward())
-    for _ in range(4):
-        run(x0)
+    run(x0)
     with mg.no_grad(), pytest.raises(GradientError):
         run(x0)
 
@@ -581,8 +591,7 @@ def test_within_no_grad_it_is_another_program():
 def test_leaves_of_one_gradient_get_arrays_of_their_own():
     w, v = leaf(3), leaf(3)
     run = mg.compile(lambda x: mg.sum((w + v) * x).backward())
-    for _ in range(4):
-        w.grad = v.grad = None
+    for _ in range(3):
         run(x0)
     assert not np.shares_memory(w.grad, v.grad)
 

@@ -105,7 +105,8 @@ class Compiled(Generic[P, R]):
             reason = recording.tape.reason
             remedy = recording.tape.remedy
             if reason is None and before is not None:
-                reason, remedy = before.difference(recording)
+                reason = before.difference(recording)
+                remedy = "pass what changes to the step as an argument"
             if reason is not None:
                 self._refuse(reason, remedy)
             elif before is not None:

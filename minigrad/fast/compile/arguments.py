@@ -1,17 +1,20 @@
-"""The arguments of a call: the key by which its program is found, and where arrays are in them."""
+"""The arguments of a call: the key by which its program is found, where arrays are in them, and
+what the step does with them while it is recorded.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...engine.tensor import Tensor
-from .reach import PLAIN_KINDS, frozen
+from ...ops.select import is_basic
+from .reach import PLAIN_KINDS, frozen, owner_of
 
-__all__ = ["Watched", "Watching", "key_of", "leaves_of", "plain", "watch"]
+__all__ = ["Watched", "Watching", "key_of", "leaves_of", "plain", "view_of", "watch"]
 
 ndarray = np.ndarray
 
@@ -42,7 +45,7 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
             key += (kind, *x)
             _add(x.values(), key, tensors)
         elif isinstance(x, PLAIN_KINDS):
-            key += (kind, x if x.__class__ is not slice else repr(x))
+            key += (kind, x if kind is not slice else repr(x))
         elif isinstance(x, ndarray):
             key += (kind, x.shape, x.dtype.str)
         else:
@@ -61,24 +64,31 @@ def leaves_of(items: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, items
 
 
-# ---------------------------------------------------------------- NumPy on arguments
+# ---------------------------------------------------------------- arrays while a step is recorded
 
-SHAPES = {"shape", "ndim", "size", "result_type", "may_share_memory", "shares_memory"}
-VIEWS = {
-    "atleast_1d", "atleast_2d", "broadcast_to", "diagonal", "expand_dims", "moveaxis",
-    "permute_dims", "ravel", "reshape", "rollaxis", "squeeze", "swapaxes", "transpose",
-}  # fmt: skip
-GIVING_NUMBERS = (
-    "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "argmax",
-    "argmin", "argsort", "item", "nonzero", "searchsorted", "tobytes", "tolist", "__setitem__",
+FORM = {"base", "dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides", "tape"}
+VIEWS = {"T", "mT", "reshape", "squeeze", "swapaxes", "transpose", "astype"}
+BY_VIEWS = {
+    "expand_dims",
+    "moveaxis",
+    "ndim",
+    "reshape",
+    "shape",
+    "size",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+}  # functions of NumPy that take such views, and nothing else
+NUMBERS = (
+    "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "__setitem__"
 )  # fmt: skip
 
 
 class Watched(np.ndarray):
-    """An array while a step is recorded, of which NumPy may compute.
+    """An array while a step is recorded.
 
-    Functions of each entry are lines; views are followed. Of the rest a program knows nothing, so
-    it is noticed.
+    The step may ask for its form, take views and casts, and compare, each of which is a line. A
+    program knows nothing of whatever else it does with it, so that is noticed.
     """
 
     tape: Any = None
@@ -86,148 +96,145 @@ class Watched(np.ndarray):
     def __array_finalize__(self, made_from: Any) -> None:
         self.tape = getattr(made_from, "tape", None)
 
-    def notice(self, what: str) -> None:
-        if self.tape is not None and not _an_op_runs():
-            self.tape.refuse(
-                f"numbers are taken out of an array, by {what},",
-                "do that outside the step, or compute by ops: mg.tensor(x) makes a Tensor of it",
-            )
+    def __getattribute__(self, name: str) -> Any:
+        if name[:2] == "__" or name in FORM or not hasattr(ndarray, name):
+            return super().__getattribute__(name)
+        if name in VIEWS:
+            views = {
+                "T": partial(_view, self, "transpose"),
+                "mT": partial(_view, self, "swapaxes", -1, -2),
+            }
+            return views[name]() if name in views else partial(_view, self, name)
+        self.tape.notice(f"its {name}")
+        return getattr(plain(self), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if not isinstance(found, ndarray):
+            self.tape.notice("taking an entry out")
+        elif is_basic(index):
+            self.tape.viewed(self, found, "__getitem__", (index,))
+        return found
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(x, Tensor) for x in inputs):
             return NotImplemented  # that is for the Tensor to do
         kwargs = {k: plain(x) for k, x in kwargs.items()}
         made = getattr(ufunc, method)(*map(plain, inputs), **kwargs)
-        if self.tape is None or _an_op_runs():
+        if method != "__call__" or kwargs or getattr(made, "dtype", None) != np.bool_:
+            self.tape.notice(f"np.{ufunc.__name__}")
             return made
-        if method == "__call__" and not kwargs and ufunc.nout == 1:
-            made = watch(np.asarray(made), self.tape)
-            self.tape.computed(ufunc, inputs, made)
-        else:
-            self.notice(f"np.{ufunc.__name__}")
+        made = watch(np.asarray(made), self.tape)
+        self.tape.compared(ufunc, inputs, made)
         return made
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if any(issubclass(kind, Tensor) for kind in types):
             return NotImplemented
-        if function.__name__ not in SHAPES | VIEWS:
-            self.notice(f"np.{function.__name__}")
+        if function.__name__ not in BY_VIEWS:
+            self.tape.notice(f"np.{function.__name__}")
         return super().__array_function__(function, types, args, kwargs)
 
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        if not isinstance(found, np.ndarray):
-            self.notice("taking an entry out")
-        return found
+    def __repr__(self) -> str:
+        return repr(plain(self))
+
+    def __str__(self) -> str:
+        return str(plain(self))
 
 
-COMPUTING = ("minigrad.ops", "minigrad.optim", "minigrad.fast", "minigrad.distributed")
-RUNNING = {"__apply__", "record", "backpropagate", "run_rules"}  # functions that call an op's
+def _view(array: Watched, name: str, *given: Any, **more: Any) -> Any:
+    """A view or a cast, which is a line."""
+    made = getattr(ndarray, name)(array, *given, **more)
+    if more.get("order", "C") != "C":
+        array.tape.notice(f"its {name} in another order")
+    if name in ("reshape", "squeeze"):
+        name, given = "reshape", made.shape
+    array.tape.viewed(array, made, name, (made.dtype,) if name == "astype" else given)
+    return made
 
 
-def watch(array: Any, tape: Any) -> Watched:
-    """A view of an array that tells a tape what NumPy computes of it."""
-    view = array.view(Watched)
-    view.tape = tape
-    return view
-
-
-def _an_op_runs() -> bool:
-    """Whether it is minigrad that computes, in a kernel or a rule: those are lines."""
-    frame: Any = sys._getframe(2)
-    first = True
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module.startswith(__package__):
-            if frame.f_code.co_name == "_record":
-                return False
-        elif first and not module.startswith("numpy"):
-            first = False
-            if module.startswith(COMPUTING):
-                return True
-        elif module.startswith("minigrad.engine") and frame.f_code.co_name in RUNNING:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _noticing(name: str) -> Any:
-    real = getattr(np.ndarray, name)
-
-    def method(self: Watched, *args: Any, **kwargs: Any) -> Any:
-        self.notice(f"its {name}")
-        return real(self.view(np.ndarray), *args, **kwargs)
+def _noticing(name: str) -> Callable[..., Any]:
+    def method(self: Watched, *given: Any) -> Any:
+        self.tape.notice(f"its {name}")
+        return getattr(ndarray, name)(plain(self), *given)
 
     return method
 
 
-for _name in GIVING_NUMBERS:
+for _name in NUMBERS:
     setattr(Watched, _name, _noticing(_name))
 
 
+def watch(array: Any, tape: Any) -> Watched:
+    """A view of an array that tells a tape what the step does with it."""
+    view: Watched = array.view(Watched)
+    view.tape = tape
+    return view
+
+
 def plain(x: Any) -> Any:
+    """An array, or a tuple of them, that tells nobody."""
     if x.__class__ is tuple:
         return tuple([*map(plain, x)])
-    return x.view(np.ndarray) if isinstance(x, Watched) else x
+    return ndarray.view(x, ndarray) if isinstance(x, Watched) else x
+
+
+def view_of(x: Any, name: str, *given: Any) -> Any:
+    """What a line of a view or a cast runs."""
+    return getattr(x, name)(*given)
 
 
 class Watching:
-    """The arguments of a call that is recorded, arrays watched, containers copied."""
+    """The arguments of a call, whose arrays are watched while it is recorded.
 
-    def __init__(self) -> None:
-        self._arrays: list[Watched] = []
-        self._owners: dict[int, Any] = {}
-        self._copies: list[tuple[Any, Any, list[Any]]] = []  # a container, its copy, what it held
+    Lists and dicts are the caller's own: they hold watched arrays until the end.
+
+    Args: taken: ids of memory that an argument may share; then a copy of it is watched, for lines
+        are to tell the two apart.
+    """
+
+    def __init__(self, tape: Any, taken: set[int]) -> None:
+        self._tape = tape
+        self._taken = taken
+        self._given: dict[int, tuple[Any, Any]] = {}  # by id of what stands for it, what was given
+        self._containers: list[tuple[Any, list[Any]]] = []  # with what they held
 
     def of(self, x: Any) -> Any:
         if x.__class__ is ndarray:
-            owner = x
-            while isinstance(owner.base, ndarray):
-                owner = owner.base
-            if id(owner) in self._owners:  # of two that share memory, a view is to be of one alone
-                x = x.copy(order="K")
-            self._owners[id(owner)] = owner
-            self._arrays.append(x.view(Watched))
-            return self._arrays[-1]
+            shares = id(owner_of(x)) in self._taken
+            self._taken.add(id(owner_of(x)))
+            return self._instead(x, watch(x.copy(order="K") if shares else x, self._tape))
         if x.__class__ is tuple:
-            return tuple([*map(self.of, x)])
-        if x.__class__ is list or x.__class__ is dict:
-            values: Any = x if x.__class__ is list else x.values()  # type: ignore[union-attr]
-            held = [*map(self.of, values)]
-            copy: Any = [*held] if x.__class__ is list else dict(zip(x, held, strict=True))
-            self._copies.append((x, copy, held))
-            return copy
+            return self._instead(x, tuple([*map(self.of, x)]))
+        if x.__class__ in (list, dict) and not any(x is seen for seen, _ in self._containers):
+            self._containers.append((x, _put(x, self.of)))
         return x
 
-    def begin(self, tape: Any) -> None:
-        for array in self._arrays:
-            array.tape = tape
+    def _instead(self, x: Any, new: Any) -> Any:
+        self._given[id(new)] = new, x
+        return new
 
-    def end(self) -> None:
-        for array in self._arrays:
-            array.tape = None
+    def end(self) -> str:
+        """Give containers their own arrays back; which of them the step changed, in words."""
+        changed = ""
+        for container, held in self._containers:
+            now = _values(container)
+            if len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True)):
+                changed = f"a {container.__class__.__name__} among its arguments"
+            _put(container, self.own)
+        return changed
 
-    def changed(self) -> str:
-        """What of the containers the step changed, in words."""
-        for _, copy, held in self._copies:
-            now = [*copy.values()] if copy.__class__ is dict else copy
-            if [*map(id, now)] != [*map(id, held)]:
-                return f"a {copy.__class__.__name__} among its arguments"
-        return ""
+    def own(self, x: Any) -> Any:
+        """The caller's own array or tuple, or a plain array."""
+        return self._given[id(x)][1] if id(x) in self._given else plain(x)
 
-    def give_back(self) -> None:
-        """Do to the containers of the caller what the step did to their copies."""
-        for given, copy, held in self._copies:
-            now = [*copy.values()] if copy.__class__ is dict else copy
-            if [*map(id, now)] != [*map(id, held)]:
-                new = self.plain(copy)
-                given.clear()
-                given.update(new) if copy.__class__ is dict else given.extend(new)
 
-    def plain(self, x: Any) -> Any:
-        """What the step returned, without watched arrays."""
-        if isinstance(x, Watched):
-            return x.view(np.ndarray)
-        if x.__class__ in (tuple, list):
-            return x.__class__([*map(self.plain, x)])
-        return {k: self.plain(v) for k, v in x.items()} if x.__class__ is dict else x
+def _values(container: Any) -> list[Any]:
+    return [*(container.values() if container.__class__ is dict else container)]
+
+
+def _put(container: Any, change: Callable[[Any], Any]) -> list[Any]:
+    """Put something else in the place of each value; returns what was put there."""
+    for key in container if container.__class__ is dict else range(len(container)):
+        container[key] = change(container[key])
+    return _values(container)

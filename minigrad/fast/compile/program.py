@@ -12,9 +12,9 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from .arguments import Watching, leaves_of
-from .reach import PLAIN_KINDS, Reach, frozen
+from .reach import PLAIN_KINDS, Reach, frozen, owner_of
 from .source import ProgramText
-from .tape import Refused, Returned, Tape
+from .tape import Refused, Tape, TapeLine, signed
 
 __all__ = ["Program", "Recording"]
 
@@ -24,46 +24,51 @@ SHARE = 0.02  # of the time may go into recording again
 class Recording:
     """One run of a step under a tape.
 
-    Attributes: args, kwargs: what the step is called with, arrays so that NumPy on them is noticed.
+    Attributes:
+        args, kwargs: what the step is called with; what it does with arrays among them is noticed.
+        returned: its result, with what a program gives in place of arrays and Tensors.
     """
 
     def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
         self.step = step
-        watching = Watching()
-        self.args = watching.of(args)
-        self.kwargs = watching.of(kwargs)
-        given = [*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")]
-        objects = [
-            (path, x) for path, x in given if not isinstance(x, (*PLAIN_KINDS, np.ndarray, Tensor))
-        ]
-        self.reach = Reach(step, objects)
-        arrays = [(path, x) for path, x in given if isinstance(x, np.ndarray | Tensor)]
-        self.tape = Tape(arrays, self.reach)
-        self.watching = watching
-        watching.begin(self.tape)
-        self.result: Any = None
+        given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
+        known = (*PLAIN_KINDS, np.ndarray, Tensor)
+        self.reach = Reach(step, [(path, x) for path, x in given if not isinstance(x, known)])
+        self.tape = Tape(self.reach)
+        self.tensors = [(path, x) for path, x in given if isinstance(x, Tensor)]
+        tensors = [*self.reach.tensors, *(x for _, x in self.tensors)]
+        taken = {*self.reach.names, *(id(owner_of(x._data)) for x in tensors)}
+        self.watching = Watching(self.tape, taken)
+        self.args = self.watching.of(args)
+        self.kwargs = self.watching.of(kwargs)
+        self.tape.begin([*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")])
+        self.returned: Any = None
 
     def end(self) -> None:
-        """The step is over, or has failed: nothing is noticed any more."""
-        self.tape.close()
-        self.watching.end()
+        """The step is over, or has failed: all is as it is without a tape."""
+        self.tape.end()
+        if changed := self.watching.end():
+            self.tape.refuse(f"the step changes {changed}", "return the new one")
 
     def finish(self, result: Any) -> Any:
-        """The step's result as it is without the tape."""
-        tape = self.tape
-        if tape.reason is None:
+        """The step's result as a later call gives it."""
+        if self.tape.reason is None:
             try:
-                tape.keep()
-                self.result = tape.returned(result)
-                changed = self.watching.changed()
-                if changed:
-                    raise Refused(f"the step changes {changed}", "return the new one")
+                self.returned = self.tape.returned(result)
+                self.tape.keep()
             except Refused as error:
-                tape.refuse(str(error), error.remedy)
-        self.watching.give_back()
-        self.reach.look()
-        result = self.watching.plain(result)
-        return result if tape.reason else _without_graph(self.result, result)
+                self.tape.refuse(str(error), error.remedy)
+        return self._plain(result)
+
+    def _plain(self, x: Any) -> Any:
+        if x.__class__ is dict:
+            return dict(zip(x, self._plain([*x.values()]), strict=True))
+        if x.__class__ in (tuple, list):
+            parts = [*map(self._plain, x)]
+            return x if all(map(is_, parts, x)) else x.__class__(parts)
+        if isinstance(x, Tensor) and x.node is not None and self.tape.reason is None:
+            return x.detach()
+        return self.watching.own(x)
 
 
 class Program:
@@ -75,17 +80,12 @@ class Program:
     """
 
     def __init__(self, recording: Recording) -> None:
-        tape = recording.tape
-        self.recording: Recording | None = recording
         self.step = recording.step
-        self.reach = recording.reach
-        self.signature = [line.signature() for line in tape.lines if line.kind != "keep"]
-        self.result = _signed(recording.result)
-        self.lines = [str(line) for line in tape.lines if line.kind != "keep"]
-        self.constants = [array for _, array in tape.constants]
-        self._found: list[Any] = []
-        self._state = self._guard(tape)
-        self._forms = self._forms_of(self._all((), {}))
+        self.lines = recording.tape.lines
+        self.returned = recording.returned
+        self.constants = recording.tape.constants
+        self.places = recording.reach.places
+        self._state, self._found, self._own = _guard(recording)
         self.calls = 1
         self.check_at = 2
         self.time_at = 4
@@ -96,73 +96,35 @@ class Program:
     def fits(self, args: Any, kwargs: Any) -> bool:
         """Whether a call with its key may run it: all is as it was when it was recorded."""
         state = self._state(args, kwargs)
-        if state is None:
-            return False
         if len(state) == len(self._found) and all(map(is_, state, self._found)):
             return True
-        if self._forms_of(self._all(args, kwargs)) != self._forms:
+        own = slice(self._own)
+        if [*map(frozen, state[own])] != [*map(frozen, self._found[own])]:
+            return False
+        if any(place.changed() for place in self.places):
             return False
         self._found = state
         return True
 
-    def _forms_of(self, state: list[Any]) -> list[Any]:
-        """What must be equal: of leaves' entries, which come last, the shape and the dtype."""
-        named = len(state) - self._leaves
-        forms = [(x.shape, x.dtype) for x in state[named:]]
-        return [*map(frozen, state[:named]), *forms]
-
-    def _guard(self, tape: Tape) -> Callable[[Any, Any], list[Any] | None]:
-        """What lists all that must be as it was, in one function that is written for this step;
-        None where a leaf holds a gradient and did not, or an argument lies otherwise.
-        """
-        things: dict[str, Any] = {}
-
-        def bound(thing: Any) -> str:
-            things[f"_{len(things)}"] = thing
-            return f"_{len(things) - 1}"
-
-        names = [bound(leaf) for leaf in tape.leaves.values()]
-        own = [f"{name}.needs" for name in names] + [f"{name}._data" for name in names]
-        owners = [bound(place.owner) for place in self.reach.places]
-        texts = []
-        for quick in (True, False):
-            pairs = zip(self.reach.places, owners, strict=True)
-            reads = [place.written(owner, quick) for place, owner in pairs]
-            texts.append(f"[{', '.join(filter(None, [*reads, *own]))}]")
-        conditions = [f"{bound(w)}.grad is {'not ' * h}None" for w, h in tape.held.values()]
-        conditions += [f"{path}.strides == {strides}" for path, strides in tape.strides]
-        conditions += [f"{path} is {bound(x)}" for path, x in tape.same_objects]
-        ids = bound({*map(id, self.reach.tensors())})
-        conditions += [f"id({path}) not in {ids}" for path in tape.other_objects]
-        self._leaves = len(names)
-        self._found = eval(texts[0], things)
-        self._all: Callable[[Any, Any], list[Any]] = eval(
-            f"lambda args, kwargs: {texts[1]}", things
-        )
-        if conditions:
-            texts[0] += f" if {' and '.join(conditions)} else None"
-        return eval(f"lambda args, kwargs: {texts[0]}", things)
-
     @property
     def source(self) -> str:
-        if self.recording is not None:
-            self._write(self.recording)
+        if self._run is None:
+            self._write()
         return self._source
 
-    def _write(self, recording: Recording) -> None:
+    def _write(self) -> Callable[[Any, Any], Any]:
         name = getattr(self.step, "__name__", "step")
         name = name if name.isidentifier() else "step"
-        source = ProgramText(recording.tape.lines, recording.result, name, _parameters(self.step))
+        written = ProgramText(self.lines, self.returned, name, _parameters(self.step))
         space: dict[str, Any] = {}
-        exec(compile(source.text, f"<compiled {name}>", "exec"), space)
-        self._run = space["build"](**source.objects)
-        self._source = source.text
-        self.recording = None
+        exec(compile(written.text, f"<compiled {name}>", "exec"), space)
+        run: Callable[[Any, Any], Any] = space["build"](**written.objects)
+        self._run = run
+        self._source = written.text
+        return run
 
     def run(self, args: Any, kwargs: Any) -> Any:
-        if self._run is None and self.recording is not None:
-            self._write(self.recording)
-        return self._run(args, kwargs)  # type: ignore[misc]
+        return (self._run or self._write())(args, kwargs)
 
     def timed(self, args: Any, kwargs: Any) -> Any:
         start = perf_counter()
@@ -177,43 +139,50 @@ class Program:
         self._extra = seconds
         self.time_at = self.calls + 2
 
-    def difference(self, other: Recording) -> tuple[str | None, str]:
-        """How another recording differs, and what to do about it; None if it does not."""
-        lines = [line for line in other.tape.lines if line.kind != "keep"]
-        remedy = "pass what changes to the step as an argument"
-        for i, line in enumerate(lines):
-            if i >= len(self.signature) or line.signature() != self.signature[i]:
-                before = self.lines[i] if i < len(self.lines) else "nothing"
-                return f"call {self.calls} runs {line} where the first ran {before}", remedy
-        if len(lines) < len(self.lines):
-            return f"call {self.calls} does not run {self.lines[len(lines)]}", remedy
-        if _signed(other.result) != self.result:
-            return f"call {self.calls} returns other plain values than the first", remedy
-        for old, (_, new) in zip(self.constants, other.tape.constants, strict=True):
-            if old.dtype != new.dtype or old.tobytes() != new.tobytes():
-                return (
-                    f"call {self.calls} has another array where the first had {old!r:.60}",
-                    remedy,
-                )
-        return None, ""
+    def difference(self, other: Recording) -> str | None:
+        """How another recording differs; None if it does not."""
+        old, new = (
+            [line for line in lines if line.kind != "keep"]
+            for lines in (self.lines, other.tape.lines)
+        )
+        for before, now in zip(old, new, strict=False):
+            if before.signature() != now.signature():
+                return f"call {self.calls} runs {now} where the first ran {before}"
+        if len(old) != len(new):
+            longer: list[TapeLine] = max(old, new, key=len)
+            what = "does not run" if longer is old else "runs also"
+            return f"call {self.calls} {what} {longer[min(len(old), len(new))]}"
+        if signed(self.returned) != signed(other.returned):
+            return f"call {self.calls} returns other plain values than the first"
+        for (_, array), (_, other_array) in zip(self.constants, other.tape.constants, strict=True):
+            if (array.dtype, array.tobytes()) != (other_array.dtype, other_array.tobytes()):
+                return f"call {self.calls} has another array where the first had {array!r:.60}"
+        return None
 
 
-def _signed(x: Any) -> Any:
-    """What must be the same of a result."""
-    if x.__class__ is Returned:
-        return x.how, x.value.key
-    if x.__class__ in (tuple, list):
-        return (x.__class__, *map(_signed, x))
-    return (*x, *map(_signed, x.values())) if x.__class__ is dict else frozen(x)
+def _guard(recording: Recording) -> tuple[Callable[[Any, Any], list[Any]], list[Any], int]:
+    """A function, written for this step, that lists all that must be as it was; that list; and how
+    many of it are no names' that lead somewhere.
+    """
+    things: dict[str, Any] = {}
 
+    def bound(thing: Any) -> str:
+        things[f"_{len(things)}"] = thing
+        return f"_{len(things) - 1}"
 
-def _without_graph(returned: Any, x: Any) -> Any:
-    """A result as later calls give it."""
-    if returned.__class__ in (tuple, list):
-        return x.__class__([_without_graph(*pair) for pair in zip(returned, x, strict=True)])
-    if returned.__class__ is dict:
-        return {k: _without_graph(part, x[k]) for k, part in returned.items()}
-    return x.detach() if isinstance(returned, Returned) and returned.how == "tensor" else x
+    tape = recording.tape
+    held = [(bound(leaf), h) for leaf, h in tape.held.values() if h is not None]
+    reads = [f"{name}.grad is {'not ' * h}None" for name, h in held]
+    for name in map(bound, tape.leaves.values()):
+        reads += [f"{name}.needs", f"{name}._data.dtype"]
+    if recording.tensors:  # arguments may go by other names too
+        others = bound({id(x): x for x in tape.reach.tensors})
+        reads += [f"{others}.get(id({path}))" for path, _ in recording.tensors]
+    named = [place.code.format(bound(place.owner)) for place in tape.reach.places]
+    text = f"lambda args, kwargs: [{', '.join(filter(None, reads + named))}]"
+    state = eval(text, things)
+    found = state(recording.args, recording.kwargs)
+    return state, [True] * len(held) + found[len(held) :], len(reads)
 
 
 def _parameters(step: Any) -> tuple[str, ...]:

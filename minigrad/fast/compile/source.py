@@ -17,7 +17,7 @@ from ...engine.tensor import Tensor
 from ..limits import LIMITS
 from .symbols import Call, Calls, Variable, fitted
 from .tape import Returned, TapeLine, Value
-from .text import Names, bracketed, window
+from .text import Names, bracketed
 
 __all__ = ["ProgramText"]
 
@@ -57,7 +57,7 @@ class ProgramText:
             found = self._make(value)
             found.stays = True
             place = self._place_of(value)
-            found.text = place + "._data" * isinstance(value.thing, Tensor)
+            found.text = place + "._data" * value.is_tensor
             found.hint = place if value.path and place.isidentifier() else value.name
         return found
 
@@ -95,8 +95,6 @@ class ProgramText:
         self._calls.about = about + ", back" * (line.kind == "rule")
         if line.kind in ("op", "rule", "add"):
             self._compute(line)
-        elif line.kind == "view":
-            self._view(line)
         elif line.kind == "grad":
             target, total, holds = line.given
             name = self._object(target)
@@ -109,8 +107,8 @@ class ProgramText:
             self._do(f"{self._object(line.given[0])}.assign_({{}})", [self._read(line.given[1])])
             self._written_into()
         elif line.kind == "keep":
-            layer, name, kept = line.given
-            owner = self._names.bound(vars(layer), f"{type(layer).__name__}_keeps")
+            attributes, name, kept = line.given
+            owner = self._names.bound(attributes, f"{line.op}_keeps")
             form = f"{owner}[{name!r}] = {'None' if kept is None else '{}'}"
             self._do(form, [self._variable(kept)] if kept else [], kind="keep")
         else:
@@ -118,28 +116,13 @@ class ProgramText:
             made = [self._make(value) for value in line.made if value is not None]
             for variable in made:
                 variable.stays = True
-            self._do(form + "._data" * (line.result == "tensor"), made=made)
+            self._do(form + "._data" * bool(made), made=made)
             self._written_into()
 
     def _written_into(self) -> None:
         """Memory from outside was: what was read before is not what it is now."""
         self._calls[-1].kind = "write"
         self._calls.views.clear()
-
-    def _view(self, line: TapeLine) -> None:
-        source = self._variable(line.given[0])
-        value = line.made[0]
-        assert value is not None
-        if isinstance(line.function, str):
-            made = getattr(source, line.function)(*line.given[1:])
-        elif len(line.given) == 2:
-            made = source.astype(line.given[1])
-        else:
-            _, _, start, shape, strides, _ = line.given
-            form = f"{self._names.bound(window, 'window')}({{}}, {start}, {shape}, {strides})"
-            made = self._make(value, [source])
-            self._do(form, [source], [made], "")
-        self._variables[value.number] = made
 
     def _compute(self, line: TapeLine) -> None:
         """The calls of a kernel or rule, or the one call of it whole."""
@@ -193,7 +176,7 @@ class ProgramText:
             return self._object(x.value) + ".grad" * (x.how == "grad")
         variable = self._variable(x.value)
         text = self._calls.written(variable, reads)
-        text = text if variable.shape or x.how == "number" else f"np.asarray({text})"
+        text = text if variable.shape else f"np.asarray({text})"
         return f"{self._names.bound(Tensor, 'Tensor')}({text})" if x.how == "tensor" else text
 
     # ------------------------------------------------------------------ what is read, and where

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Names", "bracketed", "window"]
+__all__ = ["Names", "bracketed"]
 
 PLAIN = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
@@ -66,18 +66,3 @@ def bracketed(kind: type, parts: list[str]) -> str:
     if kind is tuple:
         return f"({inner}{',' * (len(parts) == 1)})"
     return f"[{inner}]" if kind is list else f"{{{inner}}}"
-
-
-class _Interface:
-    """What NumPy needs to know of memory to make an array of it."""
-
-    def __init__(self, base: Any, start: int, shape: Any, strides: Any) -> None:
-        told = base.__array_interface__
-        place = (told["data"][0] + start, told["data"][1])
-        self.base = base
-        self.__array_interface__ = told | {"data": place, "shape": shape, "strides": strides}
-
-
-def window(x: Any, start: int, shape: Any, strides: Any) -> Any:
-    """A view of an array that may have gaps: `start` bytes after its first entry."""
-    return np.asarray(_Interface(x, start, shape, strides))
