@@ -160,33 +160,3 @@ test_what_is_refused = refusals(
     (lambda: declare(affine, vjp_tex=AFFINE, variadic=True),
      DeclarationError, "op affine: vjp_tex must name its inputs .one, if variadic."),
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------- a faster op in its place
-
-
-def test_a_faster_op_runs_with_its_own_rules_and_by_products_at_every_order():
-    slow, ran = declare(lambda x: np.exp(x), vjp_tex={"x": "<g>"}), []
-    slow.vjp("x")(lambda g, out: g * out)
-
-    def quick(x):
-        ran.append("kernel")
-        return np.exp(x), x > 0
-
-    quick = declare(quick, auxiliary=("positive",))
-
-    @quick.vjp("x")
-    def _(g, x, positive):
-        assert positive.shape == x.shape
-        ran.append("rule")
-        return g * mg.exp(x) if isinstance(g, mg.Tensor) else g * np.exp(x)
-
-    slow.faster = lambda arrays, settings: quick if arrays[0].size > 2 else None
-    small, large = (mg.tensor(np.ones(n), requires_grad=True) for n in (2, 3))
-    assert slow(small).node.plan.saves == ("out",)
-    out = slow(large)
-    assert (out.node.op, out.node.plan.saves) == (slow, ("x", "positive"))
-    first = mg.grad(out.sum(), large, create_graph=True)
-    np.testing.assert_allclose(mg.grad(first.sum(), large), np.full(3, np.e))
-    np.testing.assert_allclose(slow(np.ones(3)), np.full(3, np.e))
-    assert ran == ["kernel", "rule", "kernel"]

@@ -40,29 +40,27 @@ CONFIGS = {
 def drawn(config, dtype=np.float64):
     """Tensors as the family's files have them, with entries that are large enough to matter."""
     rng = np.random.default_rng(7)
-    shapes = {}
     if config["model_type"] == "gpt2":
-        shapes |= {"wte.weight": (V, D), "wpe.weight": (7, D)}
-        widths = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, 4 * D),
-                  "mlp.c_proj": (4 * D, D), "ln_1": (D,), "ln_2": (D,)}  # fmt: skip
-        for name, shape in [(f"h.{k}.{n}", s) for k in range(2) for n, s in widths.items()] + [
-            ("ln_f", (D,))
-        ]:
+        block = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, 4 * D),
+                 "mlp.c_proj": (4 * D, D), "ln_1": (D,), "ln_2": (D,)}  # fmt: skip
+        named = {f"h.{k}.{n}": s for k in range(2) for n, s in block.items()} | {"ln_f": (D,)}
+        shapes = {"wte.weight": (V, D), "wpe.weight": (7, D)}
+        for name, shape in named.items():
             shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[-1:]}
-        return {n: rng.normal(0, 0.4, s).astype(dtype) for n, s in shapes.items()}
-    shapes |= {"model.embed_tokens.weight": (V, D), "model.norm.weight": (D,)}
-    if not config.get("tie_word_embeddings"):
-        shapes["lm_head.weight"] = (V, D)
-    bias = {"qwen2": "qkv"}.get(config["model_type"], "qkvo" * config.get("attention_bias", False))
-    for k in range(2):
-        for x, n in {"q": D, "k": D // 2, "v": D // 2, "o": D}.items():
-            shapes[f"model.layers.{k}.self_attn.{x}_proj.weight"] = (n, D)
-            if x in bias:
-                shapes[f"model.layers.{k}.self_attn.{x}_proj.bias"] = (n,)
-        for x, shape in {"gate": (FF, D), "up": (FF, D), "down": (D, FF)}.items():
-            shapes[f"model.layers.{k}.mlp.{x}_proj.weight"] = shape
-        for x in ("input_layernorm", "post_attention_layernorm"):
-            shapes[f"model.layers.{k}.{x}.weight"] = (D,)
+    else:
+        widths = {"q": D, "k": D // 2, "v": D // 2, "o": D}
+        biases = (
+            "qkvo" if config.get("attention_bias") else "qkv" * (config["model_type"] == "qwen2")
+        )
+        block = {f"self_attn.{x}_proj.weight": (n, D) for x, n in widths.items()}
+        block |= {f"self_attn.{x}_proj.bias": (widths[x],) for x in biases}
+        block |= {f"mlp.{x}_proj.weight": (FF, D) for x in ("gate", "up")}
+        block |= {"mlp.down_proj.weight": (D, FF), "input_layernorm.weight": (D,)}
+        block |= {"post_attention_layernorm.weight": (D,)}
+        shapes = {f"model.layers.{k}.{n}": s for k in range(2) for n, s in block.items()}
+        shapes |= {"model.embed_tokens.weight": (V, D), "model.norm.weight": (D,)}
+        if not config.get("tie_word_embeddings"):
+            shapes["lm_head.weight"] = (V, D)
     return {n: rng.normal(0, 0.4, s).astype(dtype) for n, s in shapes.items()}
 
 
@@ -76,11 +74,15 @@ def written(folder, config, tensors):
 # ---------------------------------------------------------------- the models, written down
 
 
+def by_head(x):
+    """(B, n, h, d_k) of (B, n, d): of fewer than H heads, each for a group."""
+    return np.repeat(x.reshape(*x.shape[:2], -1, DK), H * DK // x.shape[-1], axis=2)
+
+
 def attended(q, k, v, sees):
-    """Of one head: (B, n, d_k) each."""
-    S = q @ k.swapaxes(1, 2) / np.sqrt(DK)
+    S = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(DK)
     A = np.exp(np.where(sees, S, -np.inf))
-    return A / A.sum(-1, keepdims=True) @ v
+    return np.einsum("bhij,bjhd->bihd", A / A.sum(-1, keepdims=True), v).reshape(2, -1, D)
 
 
 def gpt2(w, config):
@@ -95,11 +97,8 @@ def gpt2(w, config):
     n = TOKENS.shape[1]
     x = w["wte.weight"][TOKENS] + w["wpe.weight"][:n]
     for k in range(2):
-        q, key, v = np.split(affine(norm(x, f"h.{k}.ln_1"), f"h.{k}.attn.c_attn"), 3, -1)
-        heads = [slice(i * DK, (i + 1) * DK) for i in range(H)]
-        sees = np.tri(n, dtype=bool)
-        out = [attended(q[..., s], key[..., s], v[..., s], sees) for s in heads]
-        x = x + affine(np.concatenate(out, -1), f"h.{k}.attn.c_proj")
+        qkv = np.split(affine(norm(x, f"h.{k}.ln_1"), f"h.{k}.attn.c_attn"), 3, -1)
+        x = x + affine(attended(*map(by_head, qkv), np.tri(n, dtype=bool)), f"h.{k}.attn.c_proj")
         f = affine(norm(x, f"h.{k}.ln_2"), f"h.{k}.mlp.c_fc")
         f = 0.5 * f * (1 + np.tanh(np.sqrt(2 / np.pi) * (f + 0.044715 * f**3)))
         x = x + affine(f, f"h.{k}.mlp.c_proj")
@@ -121,7 +120,7 @@ def frequencies(config):
 
 
 def turned(x, config):
-    angles = np.arange(x.shape[1])[:, None] * frequencies(config)
+    angles = np.arange(x.shape[1])[:, None, None] * frequencies(config)
     a, b = x[..., : DK // 2], x[..., DK // 2 :]
     cos, sin = np.cos(angles), np.sin(angles)
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
@@ -143,13 +142,9 @@ def llama(w, config):
     for k in range(2):
         at = f"model.layers.{k}"
         y = norm(x, f"{at}.input_layernorm")
-        q, key, v = (affine(y, f"{at}.self_attn.{s}_proj") for s in "qkv")
-        out = []
-        for head in range(H):
-            own, group = (slice(g * DK, (g + 1) * DK) for g in (head, head // 2))
-            turns = turned(q[..., own], config), turned(key[..., group], config)
-            out.append(attended(*turns, v[..., group], sees))
-        x = x + affine(np.concatenate(out, -1), f"{at}.self_attn.o_proj")
+        q, key, v = (by_head(affine(y, f"{at}.self_attn.{s}_proj")) for s in "qkv")
+        out = attended(turned(q, config), turned(key, config), v, sees)
+        x = x + affine(out, f"{at}.self_attn.o_proj")
         y = norm(x, f"{at}.post_attention_layernorm")
         gate = affine(y, f"{at}.mlp.gate_proj")
         x = x + affine(gate / (1 + np.exp(-gate)) * affine(y, f"{at}.mlp.up_proj"),
