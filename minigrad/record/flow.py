@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -23,16 +24,19 @@ KINDS = (
 class Reading(NamedTuple):
     """A value or a parameter in one step.
 
-    value, gradient: their rms; of a parameter before the update.  finite: whether both are.
+    value, gradient: their rms; of a parameter before the update.
     share: of its units that are dead, or of entries or rows that are saturated.
     update: of a parameter, the size of its update over its own.
     """
 
     value: float
     gradient: float | None = None
-    finite: bool = True
     share: float | None = None
     update: float | None = None
+
+    @property
+    def finite(self) -> bool:
+        return isfinite(self.value) and isfinite(self.gradient or 0.0)
 
 
 @dataclass

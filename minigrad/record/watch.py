@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -53,9 +52,9 @@ class WatchedCall(NamedTuple):
     scope: str
 
     @property
-    def path(self) -> str:
-        name = (self.result.node.name if self.result.node else None) or self.op.name
-        return f"{self.scope}/{name}" if self.scope else name
+    def given(self) -> dict[str, Any]:
+        """Its settings by name."""
+        return dict(zip(self.op.settings, self.settings, strict=True))
 
 
 class _Observing(ContextChange):
@@ -81,12 +80,7 @@ class StepObserver(Observer):
         self._optimized: set[int] = set()  # parameters that an optimizer has
         self._observers: list[Any] = []
         self._within = _Observing(self._observers)
-        self._first: Recorder | None = (
-            None  # of the first moment: which gradients are zero in theory
-        )
-        self._request = Moment(0)
-        self._number, self._first_layer = 0, ""
-        self._clear()
+        self._request, self._first_layer = Moment(0), ""
 
     def start(self) -> None:
         self._within.__enter__()
@@ -96,33 +90,26 @@ class StepObserver(Observer):
 
     def stop(self) -> None:
         after_step.remove(self._stepped)
-        if self._calls and self._sent:
+        if self._sent:
             self._end()
         self._end_request()
         self._within.__exit__()
 
     # ------------------------------------------------------------------ which steps are looked at
 
-    @property
-    def _looks(self) -> bool:
-        return len(self._observers) > len(self._others)
-
     def _begin(self) -> None:
         """The next step begins."""
-        self._clear()
-        looks = self.flow.steps % self.flow.every == 0
-        self._first = Recorder() if looks and not self.flow.moments else None
-        own = [self] * looks + ([self._first] if self._first is not None else [])
-        self._observers[:] = [*self._others, *own]
-
-    def _clear(self) -> None:
         self._calls: list[WatchedCall] = []
         self._sent: dict[int, Array] = {}
-        self._used: dict[int, str] = {}  # parameters that ops took, and in which scope first
-        self._under_no_grad: set[int] = set()
+        self._unrecorded: set[int] = set()  # what ops took under no_grad
         self._moment: Moment | None = None
         self._before: dict[str, Array] = {}  # weights before the update
         self._loss: float | None = None
+        self._looks = self.flow.steps % self.flow.every == 0
+        first = self._looks and not self.flow.moments
+        self._recorder = Recorder() if first else None  # of which gradients are zero in theory
+        own = [one for one in (self, self._recorder) if one is not None and self._looks]
+        self._observers[:] = [*self._others, *own]
 
     def _stepped(self, optimizer: Any) -> None:
         """An optimizer has moved its parameters."""
@@ -130,15 +117,15 @@ class StepObserver(Observer):
         self._optimized |= mine
         if mine and (self._clock is None or self._clock is optimizer):
             self._clock = optimizer
-            self.step_ends()
+            self._step_ends()
 
     def logged(self) -> None:
         """Something was logged: without an optimizer, that is the end of a step."""
         if self._clock is None and (self._sent or not self._looks):
-            self.step_ends()
+            self._step_ends()
 
-    def step_ends(self) -> None:
-        if self._looks and self._sent:
+    def _step_ends(self) -> None:
+        if self._sent:
             self._end()
         self.flow.steps += 1
         self._begin()
@@ -149,15 +136,10 @@ class StepObserver(Observer):
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
         context = current()
-        for x in inputs:
-            if id(x) in self._names:
-                if context.recording:
-                    self._used.setdefault(id(x), context.scope)
-                else:
-                    self._under_no_grad.add(id(x))
         if result.node is not None:
             self._calls.append(WatchedCall(op, inputs, settings, result, context.scope))
         elif not context.recording:
+            self._unrecorded.update(map(id, inputs))
             self._answered(op, result, context.scope)
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
@@ -173,96 +155,84 @@ class StepObserver(Observer):
 
     # ------------------------------------------------------------------ a step
 
-    def _measure(self) -> None:
+    def _measure(self) -> Moment:
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, _guess(self._calls))
         seen: Counter[str] = Counter()
-        for call, beyond in zip(self._calls, [*self._calls[1:], None], strict=True):
-            for x in call.inputs:
-                if id(x) in self._names and id(x) not in self._paths:
-                    self._place(x, call.scope)
-            index = seen[call.path]
-            seen[call.path] += 1
-            if index < MOST_REPEATED and self._is_shown(call, beyond.scope if beyond else ""):
-                self._read(moment, f"{call.path}[{index}]" if index else call.path, call)
-        for name, p in self.tensors.items():
-            self._read_parameter(moment, self._paths.get(id(p)) or self._place(p, ""), p, name)
+        scopes = [*(call.scope for call in self._calls[1:]), ""]
+        for call, next_scope in zip(self._calls, scopes, strict=True):
+            own = [x for x in call.inputs if id(x) in self._names]
+            for p in own:
+                self._place(p, call.scope)
+            name = call.result.node.name if call.result.node is not None else None
+            last = bool(call.scope) and not f"{next_scope}/".startswith(f"{call.scope}/")
+            bends = call.op.saturates is not None and "axis" not in call.op.settings
+            if name or last or bends or (own and not call.scope):
+                path = "/".join(filter(None, [call.scope, name or call.op.name]))
+                number = seen[path]
+                seen[path] += 1
+                if number < MOST_REPEATED:
+                    self._read(moment, f"{path}[{number}]" if number else path, call)
+        for p in self.tensors.values():
+            self._place(p, "")
+            self._read_parameter(moment, p)
+        return moment
 
-    def _place(self, p: Tensor, scope: str) -> str:
-        """The path of a parameter, once it is known where it is used first."""
-        name = p.name or self._names[id(p)].rpartition(".")[2]
-        path = f"{scope}/{name}" if scope else name
-        path = self._names[id(p)] if path in self.flow.kinds else path
-        self._paths[id(p)] = path
-        self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
-        return path
-
-    def _is_shown(self, call: WatchedCall, beyond: str) -> bool:
-        """Whether a value has a reading. Args: beyond: the next one's scope."""
-        scope, saturates = call.scope, call.op.saturates is not None
-        ends_scope = bool(scope) and not f"{beyond}/".startswith(f"{scope}/")
-        takes = not scope and any(id(x) in self._names for x in call.inputs)
-        named = call.result.node is not None and bool(call.result.node.name)
-        return named or ends_scope or takes or (saturates and "axis" not in call.op.settings)
+    def _place(self, p: Tensor, scope: str) -> None:
+        """Give a parameter its path, which is known where it is used first."""
+        if id(p) not in self._paths:
+            known = self._names[id(p)]
+            path = "/".join(filter(None, [scope, p.name or known.rpartition(".")[2]]))
+            self._paths[id(p)] = path = known if path in self.flow.kinds else path
+            self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
     def _read(self, moment: Moment, path: str, call: WatchedCall) -> None:
-        op, result = call.op, call.result
-        gradient = self._sent.get(id(result.node))
-        found = heads(result._data) if "axis" in op.settings and op.saturates is not None else None
-        if found is not None:
-            moment.heads[path] = found
-        share = None
-        if op.saturates is not None and ("axis" not in op.settings or found is not None):
-            counted = saturation(
-                op.name, result._data, dict(zip(op.settings, call.settings, strict=True))
-            )
-            if counted is not None:
-                share, self.flow.words[path] = counted[0] / counted[1], counted[2]
+        op, value, share = call.op, call.result._data, None
+        if op.saturates is not None:
+            found = heads(value) if "axis" in op.settings else None
+            if found is not None:
+                moment.heads[path] = found
+            if found is not None or "axis" not in op.settings:
+                counted = saturation(op.name, value, call.given)
+                if counted is not None:
+                    share, self.flow.words[path] = counted[0] / counted[1], counted[2]
+        gradient = self._sent.get(id(call.result.node))
         self.flow.kinds.setdefault(path, op.name)
-        self.flow.shapes[path] = result.shape
-        value = rms(result._data)
+        self.flow.shapes[path] = value.shape
         back = None if gradient is None else rms(gradient)
-        moment.readings[path] = Reading(
-            value, back, isfinite(value) and isfinite(back or 0.0), share
-        )
+        moment.readings[path] = Reading(rms(value), back, share)
 
-    def _read_parameter(self, moment: Moment, path: str, p: Tensor, name: str) -> None:
-        value, back = rms(p._data), None
+    def _read_parameter(self, moment: Moment, p: Tensor) -> None:
+        path, back = self._paths[id(p)], None
         if p.grad is not None:
-            back = rms(np.asarray(p.grad))
+            back = rms(p.grad)
             self._before[path] = p._data.copy()
+        elif not p.requires_grad:
+            moment.missing[path] = "frozen"
+        elif any(p is x for call in self._calls for x in call.inputs):
+            moment.missing[path] = "ops take it, but no gradient comes back"
         else:
-            why = "no op of the step takes it"
-            if id(p) in self._used:
-                why = "ops take it, but no gradient comes back"
-            elif id(p) in self._under_no_grad:
-                why = "ops take it under no_grad alone"
-            moment.missing[path] = why if p.requires_grad else "frozen"
-        moment.readings[path] = Reading(value, back, isfinite(value) and isfinite(back or 0.0))
+            alone = id(p) in self._unrecorded
+            why = "ops take it under no_grad alone" if alone else "no op of the step takes it"
+            moment.missing[path] = why
+        moment.readings[path] = Reading(rms(p._data), back)
 
     def _end(self) -> None:
         """The step is over: measure how far it moved the parameters, and keep its moment."""
-        if self._moment is None:
-            self._measure()
-        moment = self._moment
-        assert moment is not None
+        moment = self._moment or self._measure()
         for p in self.tensors.values():
             path = self._paths[id(p)]
             if path in self._before:
                 one = moment.readings[path]
                 moved = rms(p._data - self._before[path])
-                moment.readings[path] = one._replace(
-                    update=moved / one.value if one.value else moved
-                )
+                update = moved / one.value if one.value else moved
+                moment.readings[path] = one._replace(update=update)
                 if self._optimized and id(p) not in self._optimized:
                     moment.missing[path] = "the optimizer does not have it"
-        if self._first is not None:
-            record = self._first.record.analyze()
-            zeros = {(e.name, e.scope) for e in map(record.entries.__getitem__, record.zeros)}
-            placed = ((path, path.rpartition("/")) for path in self._paths.values())
-            self.flow.in_theory = [
-                path for path, (scope, _, name) in placed if (name, scope) in zeros
-            ]
+        if self._recorder is not None:
+            record = self._recorder.record.analyze()
+            zeros = {record.entries[i].path for i in record.zeros}
+            self.flow.in_theory = [path for path in self._paths.values() if path in zeros]
         self.flow.moments.append(moment)
 
     # ------------------------------------------------------------------ a request under no_grad
@@ -274,30 +244,25 @@ class StepObserver(Observer):
         path = f"{scope}/A" if scope else op.name
         if path == self._first_layer:  # the first layer again: another request
             self._end_request()
-        if not self._first_layer or self._number % self.flow.every == 0:
-            found = heads(result._data)
-            if found is None:
-                return
+        found = heads(result._data) if self._request.step % self.flow.every == 0 else None
+        if found is not None:
             self._first_layer = self._first_layer or path
-            if self._number % self.flow.every == 0:
-                self._request.heads[path] = found
+            self._request.heads[path] = found
 
     def _end_request(self) -> None:
         if self._request.heads:
             self.flow.requests.append(self._request)
-        self._number += bool(self._first_layer)
-        self._request = Moment(self._number)
+        self._request = Moment(self._request.step + 1)
 
 
 def _guess(calls: list[WatchedCall]) -> float | None:
     """The loss of the best constant guess: the entropy of a batch's targets."""
     for call in reversed(calls):
-        given = dict(zip(call.op.settings, call.settings, strict=True))
-        targets = given.get("targets")
+        targets = call.given.get("targets")
         if call.op.name == "cross_entropy" and isinstance(targets, np.ndarray):
             if targets.dtype.kind not in "iu":
                 return None
-            wanted = targets[targets != given["ignore_index"]]  # None is no class
+            wanted = targets[targets != call.given["ignore_index"]]  # None is no class
             counts = np.unique(wanted, return_counts=True)[1]
             shares = counts / counts.sum()
             return float(-(shares * np.log(shares)).sum())
