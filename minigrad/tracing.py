@@ -74,7 +74,7 @@ class Trace:
             derived steps leave out a parameter, it is done unasked.
         Raises: GradientError if no backward ran within the trace.
         """
-        record = self.record.analyze()
+        record = self.record.finish()
         if not record.backward:
             raise GradientError(
                 "check: no backward ran within this trace; call loss.backward() inside "

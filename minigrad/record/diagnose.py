@@ -7,20 +7,22 @@ so ‖W‖ ‖∂L/∂W‖, the pull on a weight, is compared from layer to laye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf, isfinite, prod
 from typing import TypeAlias
 
 import numpy as np
 
+from .data import Array
 from .flow import Finding, Findings, FlowRecord, Moment
-from .heads import Head, divergence
+from .heads import divergence
 
 __all__ = ["diagnose"]
 
 Said: TypeAlias = "tuple[str, str] | None"  # where, and what was measured
 Found: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
 
+MOVES = "a step moves weights by {:.1g} of their size, where 1e-3 is usual"
 LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
@@ -38,22 +40,22 @@ class Evidence:
         self.flow = flow
         broken = [step for step, x in flow.losses if not isfinite(x)]
         broken += [m.step for m in flow.moments if not all(r.finite for r in m.readings.values())]
-        self.end_step = min(broken, default=flow.steps)
-        self.is_broken = bool(broken)
-        self.moments = [m for m in flow.moments if m.step < self.end_step]
+        self.broken = min(broken, default=None)
+        before = inf if self.broken is None else self.broken
+        self.moments = [m for m in flow.moments if m.step < before]
         self.matrices = [p for p in flow.parameters if len(flow.shapes.get(p, ())) > 1]
-        known = [(step, x) for step, x in flow.losses if step < self.end_step]
+        known = [(step, x) for step, x in flow.losses if step < before]
         self.steps, self.loss = [s for s, _ in known], np.array([x for _, x in known], float)
-        width = max(1, min(8, len(known) // 5))
         self.known = flow.steps >= LEAST_STEPS and len(known) >= 4
-        ends = (self.loss[:width], self.loss[-width:]) if self.known else (np.ones(1), np.ones(1))
-        self.begun, self.end = (float(np.median(end)) for end in ends)
-        self.start = min(self.begun, float(self.loss[0])) if self.known else 1.0
+        loss = self.loss if self.known else np.ones(1)
+        width = max(1, min(8, len(loss) // 5))
+        self.begun, self.end = float(np.median(loss[:width])), float(np.median(loss[-width:]))
+        self.start = min(self.begun, float(loss[0]))
         guesses = [m.guess for m in self.moments if m.guess]
         self.guess = float(np.mean(guesses)) if guesses else None
         moved = [p for p in self.matrices if not any(p in m.missing for m in self.moments)]
         ratios = [np.median([x for _, x in flow.series(p, "update")] or [1e-3]) for p in moved]
-        self.ratio = float(np.median(ratios)) if ratios else 1e-3
+        self.ratio = float(np.median(ratios or [1e-3]))
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began, and of the best guess."""
@@ -65,53 +67,49 @@ class Evidence:
         size = 0.0 if one is None else one.value * (one.gradient or 0.0)
         return size * prod(self.flow.shapes[path])
 
-    def lasting(self, said: Callable[[Moment], Said]) -> Found:
-        """What began to hold three times in a row, and then; of fewer moments, all times.
 
-        Args: said: where it holds in a moment, and what was measured.
-        """
-        found = [said(moment) for moment in self.moments]
-        need = min(3, len(found)) or 1
-        for i, one in enumerate(found[: len(found) - need + 1]):
-            if one is not None and None not in found[i : i + need]:
-                yield one[0], self.moments[i].step, one[1]
-                return
+Rule: TypeAlias = Callable[[Evidence], Found]
+RULES: list[tuple[str, str, Rule, bool]] = []  # kind, what to try, how it is found, otherwise
+
+
+def rule(kind: str, remedy: str, otherwise: bool = False) -> Callable[[Rule], Rule]:
+    """Note a rule. Args: otherwise: it is asked where no other found anything."""
+
+    def noted(find: Rule) -> Rule:
+        RULES.append((kind, remedy, find, otherwise))
+        return find
+
+    return noted
 
 
 def diagnose(flow: FlowRecord) -> Findings:
     """What a run shows, what began first before the rest; of a healthy run nothing."""
-    run = Evidence(flow)
-    found = [one for kind in RULES if (one := _finding(run, kind, [*RULES[kind](run)]))]
+    run, found = Evidence(flow), Findings()
+    for kind, remedy, find, otherwise in RULES:
+        places = [*find(run)] if not (otherwise and found) else []
+        for path, step, text in sorted(places, key=lambda one: one[1])[:1]:
+            others = ", ".join(other for other, *_ in places if other != path)
+            others = others if len(others) < 120 else f"{others[:119]}…"
+            more = f"; and {len(places) - 1} more: {others}" if others else ""
+            found.append(Finding(kind, path, step, text + more, remedy))
     found.sort(key=lambda one: one.first)  # of one step, in the order of the rules
-    for kind, rule in {"update ratio": slow, "plateau": plateau}.items():
-        one = None if found else _finding(run, kind, [*rule(run)])
-        found += [] if one is None else [one]
-    return Findings(found)
+    return found
 
 
-def _finding(run: Evidence, kind: str, found: list[tuple[str, int, str]]) -> Finding | None:
-    """What a rule found in several places: the first of them, and where else."""
-    if not found:
-        return None
-    first = min(found, key=lambda one: one[1])
-    others = ", ".join(path for path, *_ in found if path != first[0])
-    others = others if len(others) < 120 else f"{others[:119]}…"
-    more = f"; and {len(found) - 1} more: {others}" if others else ""
-    return Finding(kind, *first[:2], first[2] + more, REMEDIES[kind])
+def lasting(said: Iterable[tuple[int, Said]]) -> Found:
+    """What began to hold three times in a row, and in which step; of fewer steps, in all."""
+    found = [*said]
+    need = min(3, len(found))
+    for i, (step, one) in enumerate(found[: len(found) - need + 1]):
+        if one is not None and all(later for _, later in found[i : i + need]):
+            yield one[0], step, one[1]
+            return
 
 
 # ------------------------------------------------------------------ values and gradients
 
 
-def not_finite(run: Evidence) -> Found:
-    if run.is_broken:
-        step = run.end_step
-        readings = next((m.readings for m in run.flow.moments if m.step == step), {})
-        paths = [path for path, one in readings.items() if not isfinite(one.value)]
-        paths += [path for path, one in reversed(readings.items()) if not one.finite]
-        yield "".join(paths[:1]), step, "the first value that is not finite"
-
-
+@rule("no gradient", "use it, give it to the optimizer, or look for detach(), numpy() or no_grad()")
 def no_gradient(run: Evidence) -> Found:
     for path in run.flow.parameters:
         why = [m.missing.get(path, "") for m in run.moments]
@@ -119,29 +117,36 @@ def no_gradient(run: Evidence) -> Found:
             yield path, run.moments[0].step, why[0]
 
 
-def zero_gradient(run: Evidence) -> Found:
-    for path in run.flow.parameters:
-        known = run.flow.series(path, "gradient")
-        zero = [step for step, x in known if x == 0]
-        often = len(zero) >= max(min(3, len(known)), len(known) // 2)
-        if zero and often and path not in run.flow.in_theory:
-            yield path, zero[0], f"it is exactly 0 in {len(zero)} of {len(known)} steps looked at"
+@rule("not finite", "mg.anomaly() around that step names the op; a smaller learning rate")
+def not_finite(run: Evidence) -> Found:
+    if run.broken is not None:
+        readings = next((m.readings for m in run.flow.moments if m.step == run.broken), {})
+        paths = [path for path, one in readings.items() if not isfinite(one.value)]
+        paths += [path for path, one in reversed(readings.items()) if not one.finite]
+        yield "".join(paths[:1]), run.broken, "the first value that is not finite"
 
 
-def vanishing(run: Evidence) -> Found:
-    def by_depth(moment: Moment) -> Said:
-        """The strongest pull on the first quarter of the weights, far below that on the last."""
-        pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < inf]
-        if len(pulls) < 3:
-            return None
-        quarter = max(1, len(pulls) // 4)
-        (first, path), (last, end) = max(pulls[:quarter]), max(pulls[-quarter:])
-        said = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
-        return (path, said) if first < FADING * last else None
+def _stuck(run: Evidence, what: str, limit: float) -> Found:
+    """Paths of which this share is dead or saturated, and since when."""
+    for path, words in run.flow.words.items():
+        shape = run.flow.shapes[path]
+        units = shape[1] if len(shape) > 3 else shape[-1] if shape else 1
+        least = min(0.95, limit + units**-0.5) if what == "units" else limit  # few, by chance
+        shares = ((m.step, m.readings[path].share) for m in run.moments if path in m.readings)
+        if words.startswith(what):
+            yield from lasting(
+                (step, (path, f"{share:.0%} {words}") if (share or 0.0) >= least else None)
+                for step, share in shares
+            )
 
-    yield from run.lasting(by_depth)
+
+@rule("saturated", "smaller weights or inputs before it, a norm, scores divided by √d_k")
+def saturated(run: Evidence) -> Found:
+    for what in ("entries", "rows") if not run.learned(0.5) else ():
+        yield from _stuck(run, what, SHARES[what])
 
 
+@rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")
 def exploding(run: Evidence) -> Found:
     if run.learned(0.5) or not run.moments:
         return
@@ -158,55 +163,66 @@ def exploding(run: Evidence) -> Found:
         (least, path), (most, last) = values[0], values[end]
         yield last, first.step, f"values grow by depth, from {least:.2g} at {path} to {most:.2g}"
         return
-    for moment in run.moments if run.known else ():
-        for path in run.matrices:
-            times = run.pull(moment, path) / (abs(run.start) or 1e-30)
-            if inf > times > PULL:
-                yield path, moment.step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
-                return
+    pulls = (
+        (run.pull(m, p) / (abs(run.start) or 1e-30), p, m.step)
+        for m in run.moments
+        for p in run.matrices
+    )
+    for times, path, step in pulls if run.known else ():
+        if inf > times > PULL:
+            yield path, step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
+            return
 
 
-def _stuck(run: Evidence, what: str, limit: float) -> Found:
-    """Paths of which this share is dead or saturated, and since when."""
-    for path, words in run.flow.words.items():
-        shape = run.flow.shapes[path]
-        units = shape[1] if len(shape) > 3 else shape[-1] if shape else 1
-        least = min(0.95, limit + units**-0.5) if what == "units" else limit  # few, by chance
+@rule(
+    "vanishing",
+    "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights",
+)
+def vanishing(run: Evidence) -> Found:
+    def by_depth(moment: Moment) -> Said:
+        """The strongest pull on the first quarter of the weights, far below that on the last."""
+        pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < inf]
+        if len(pulls) < 3:
+            return None
+        quarter = max(1, len(pulls) // 4)
+        (first, path), (last, end) = max(pulls[:quarter]), max(pulls[-quarter:])
+        said = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
+        return (path, said) if first < FADING * last else None
 
-        def said(m: Moment, path: str = path, words: str = words, least: float = least) -> Said:
-            share = m.readings[path].share or 0.0 if path in m.readings else 0.0
-            return (path, f"{share:.0%} {words}") if share >= least else None
-
-        if words.startswith(what):
-            yield from run.lasting(said)
+    yield from lasting((moment.step, by_depth(moment)) for moment in run.moments)
 
 
+@rule("dead", "a smaller learning rate, biases that begin at 0, leaky_relu or gelu")
 def dead(run: Evidence) -> Found:
     yield from _stuck(run, "units", 0.95 if run.learned(0.7) else SHARES["units"])
 
 
-def saturated(run: Evidence) -> Found:
-    for what in ("entries", "rows") if not run.learned(0.5) else ():
-        yield from _stuck(run, what, SHARES[what])
+@rule("zero gradient", "look at what lies between it and the loss")
+def zero_gradient(run: Evidence) -> Found:
+    for path in run.flow.parameters:
+        known = run.flow.series(path, "gradient")
+        zero = [step for step, x in known if x == 0]
+        often = len(zero) >= max(min(3, len(known)), len(known) // 2)
+        if zero and often and path not in run.flow.in_theory:
+            yield path, zero[0], f"it is exactly 0 in {len(zero)} of {len(known)} steps looked at"
 
 
-# ------------------------------------------------------------------ updates and the loss
+# ------------------------------------------------------------------ updates, the loss, attention
 
 
+@rule(
+    "update ratio", "a learning rate nearer to it; look at weight_decay, clipping and the schedule"
+)
 def update_ratio(run: Evidence) -> Found:
     if not run.learned(0.5) and run.ratio > FAST and len(run.moments) > 1:
-        yield "", run.moments[0].step, _moves(run)
+        yield "", run.moments[0].step, MOVES.format(run.ratio)
 
 
-def slow(run: Evidence) -> Found:
-    if run.known and not run.learned(0.5) and run.ratio < SLOW:
-        yield "", run.moments[0].step, _moves(run)
-
-
-def _moves(run: Evidence) -> str:
-    return f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
-
-
+@rule(
+    "diverging",
+    "a smaller learning rate (a third), clip_grad_norm, a larger batch, a warm-up; "
+    "is the loss minimised, not maximised?",
+)
 def diverging(run: Evidence) -> Found:
     """The loss is above where it began; or it swings by more than batches differ."""
     if not run.known or len(run.loss) < LEAST_STEPS:
@@ -225,6 +241,54 @@ def diverging(run: Evidence) -> Found:
         yield "", run.steps[0], f"the loss oscillates by {swing:.2g} around {level:.2g}"
 
 
+@rule("drift", "compare the requests, then the weights, with those of the baseline")
+def drift(run: Evidence) -> Found:
+    """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
+    usual = [] if run.flow.baseline is None else run.flow.baseline.requests
+    for path, heads in usual[0].heads.items() if usual else ():
+        for head in range(len(heads)):
+            before, now = (_of_head(some, path, head) for some in (usual, run.flow.requests))
+            yield from lasting(_drifts(f"{path}[{head}]", before, now) if before else ())
+
+
+def _of_head(requests: list[Moment], path: str, head: int) -> list[tuple[int, Array]]:
+    """By step, a head's entropy, its sparsity, and its shares of each distance."""
+    known = ((m.step, m.heads[path][head]) for m in requests if path in m.heads)
+    return [(n, np.array([x.entropy, x.sparsity, *x.distances])) for n, x in known if x is not None]
+
+
+def _drifts(
+    name: str, before: list[tuple[int, Array]], now: list[tuple[int, Array]]
+) -> Iterator[tuple[int, Said]]:
+    """In each request, how far a head is from the baseline, if it is farther than usual."""
+    usual = np.mean([figures for _, figures in before], axis=0)
+    most = max(divergence(figures[2:], usual[2:]) for _, figures in before)
+    for step, figures in now:
+        moved = divergence(figures[2:], usual[2:])
+        text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon, over distances) from the "
+        text += f"baseline, which itself moves by at most {most:.2f}; entropy {usual[0]:.2f} → "
+        text += f"{figures[0]:.2f}, sparsity {usual[1]:.0%} → {figures[1]:.0%}"
+        yield step, (name, text) if moved > max(MOVED, MOVED_BY * most) else None
+
+
+# ------------------------------------------------------------------ where nothing else was found
+
+
+@rule(
+    "update ratio",
+    "a learning rate nearer to it; look at weight_decay, clipping and the schedule",
+    otherwise=True,
+)
+def slow(run: Evidence) -> Found:
+    if run.known and not run.learned(0.5) and run.ratio < SLOW:
+        yield "", run.moments[0].step, MOVES.format(run.ratio)
+
+
+@rule(
+    "plateau",
+    "can it learn one batch by heart? look at labels, scale of inputs, learning rate",
+    otherwise=True,
+)
 def plateau(run: Evidence) -> Found:
     """The loss ends where it began, or where the best constant guess is."""
     quarter = len(run.loss) // 4
@@ -237,64 +301,3 @@ def plateau(run: Evidence) -> Found:
             return
     if run.known and run.end > 0.97 * run.begun:
         yield "", run.steps[0], f"the loss began at {run.begun:.3g} and ended at {run.end:.3g}"
-
-
-def drift(run: Evidence) -> Found:
-    """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
-    usual_requests = run.flow.baseline.requests if run.flow.baseline is not None else []
-    for path, count in {p: len(h) for m in usual_requests[:1] for p, h in m.heads.items()}.items():
-        for head in range(count):
-            before, now = (_heads(m, path, head) for m in (usual_requests, run.flow.requests))
-            usual = np.mean([one.distances for _, one in before] or [()], axis=0)
-            most, *moved = (
-                [divergence(np.array(one.distances), usual) for _, one in some]
-                for some in (before, now)
-            )
-            limit, need = max(MOVED, MOVED_BY * max(most, default=0.0)), min(3, len(now)) or 1
-            for i in range(len(now) - need + 1):
-                if min(moved[0][i : i + need]) > limit:
-                    step, one = now[i]
-                    entropy = np.mean([x.entropy for _, x in before])
-                    sparsity = np.mean([x.sparsity for _, x in before])
-                    said = (
-                        f"its weights moved by {moved[0][i]:.2f} bits (Jensen–Shannon, over "
-                        f"distances) from the baseline, which itself moves by at most "
-                        f"{max(most):.2f}; entropy {entropy:.2f} → {one.entropy:.2f}, sparsity "
-                        f"{sparsity:.0%} → {one.sparsity:.0%}"
-                    )
-                    yield f"{path}[{head}]", step, said
-                    break
-
-
-def _heads(requests: list[Moment], path: str, head: int) -> list[tuple[int, Head]]:
-    pairs = ((m.step, m.heads[path][head]) for m in requests if path in m.heads)
-    return [(step, one) for step, one in pairs if one is not None]
-
-
-RULES: dict[str, Callable[[Evidence], Found]] = {
-    "no gradient": no_gradient,
-    "not finite": not_finite,
-    "saturated": saturated,
-    "exploding": exploding,
-    "vanishing": vanishing,
-    "dead": dead,
-    "zero gradient": zero_gradient,
-    "update ratio": update_ratio,
-    "diverging": diverging,
-    "drift": drift,
-}
-REMEDIES = {
-    "no gradient": "use it, give it to the optimizer, or look for detach(), numpy() or no_grad()",
-    "not finite": "mg.anomaly() around that step names the op; a smaller learning rate",
-    "saturated": "smaller weights or inputs before it, a norm, scores divided by √d_k",
-    "exploding": "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate",
-    "vanishing": "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's "
-    "weights",
-    "dead": "a smaller learning rate, biases that begin at 0, leaky_relu or gelu",
-    "zero gradient": "look at what lies between it and the loss",
-    "update ratio": "a learning rate nearer to it; look at weight_decay, clipping and the schedule",
-    "diverging": "a smaller learning rate (a third), clip_grad_norm, a larger batch, a warm-up; is "
-    "the loss minimised, not maximised?",
-    "plateau": "can it learn one batch by heart? look at labels, scale of inputs, learning rate",
-    "drift": "compare the requests, then the weights, with those of the baseline",
-}

@@ -15,11 +15,6 @@ from .heads import Head
 
 __all__ = ["Finding", "FlowRecord", "Moment", "Reading"]
 
-KINDS = (
-    "not finite", "no gradient", "exploding", "vanishing", "dead", "saturated", "zero gradient",
-    "update ratio", "diverging", "plateau", "drift",
-)  # fmt: skip
-
 
 class Reading(NamedTuple):
     """A value or a parameter in one step.
@@ -62,7 +57,7 @@ class Moment:
 class Finding:
     """One problem of a run.
 
-    Attributes: kind: one of `KINDS`.  path: where; empty of the loss.  first: the step.
+    Attributes: kind: as in `diagnose`.  path: where; empty of the loss.  first: the step.
         text: its figures in a sentence.  remedy: what to try.
     """
 

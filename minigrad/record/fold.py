@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from .data import Edge, Entry, RecordData, show
 
-__all__ = ["Fold", "Link", "folded", "is_within"]
+__all__ = ["Fold", "Link", "is_within", "make_fold"]
 
 FEWEST_SIBLINGS, FEWEST_CALLS = 2, 3  # that make a chain
 
@@ -170,15 +170,15 @@ def _parts(scope: str) -> list[str]:
 # ---------------------------------------------------------------- finding what is folded
 
 
-def folded(record: RecordData, fold: bool = True) -> Fold:
-    """Where everything is drawn. Args: fold: draw alike modules that follow one another once.
+def make_fold(record: RecordData, chains: bool = True) -> Fold:
+    """Where everything is drawn. Args: chains: draw alike modules that follow one another once.
 
     A chain whose lines would stand for other edges than the run's is tried once more without its
     first block, and then drawn in full.
     """
     names, refused = numbered_scopes(record), set[int]()
     while True:
-        made = _drawn(record, names, refused if fold else None)
+        made = _drawn(record, names, refused if chains else None)
         broken = [link for link in made.links if not link.is_whole]
         wrong = {end.block for link in broken for end in (link.source, link.target)}
         wrong |= made.copies.keys() - {link.target.block for link in made.links if link.is_chain}

@@ -1,8 +1,8 @@
 """Record: a forward pass and the last backward as plain data, which is all that views read.
 
 A `Recorder` fills it while ops run, and holds the run's own objects only while it is open.
-`analyze` then finds, once, what the numbers mean: states, checks by hand, the way of the loss;
-`finish` writes the formulas too.
+`finish` then finds, once, what the numbers mean: states, checks by hand, the way of the loss, and
+formulas.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .data import (
     rms,
     show,
 )
-from .fold import Fold, folded
+from .fold import Fold, make_fold
 from .formulas import write_formulas
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
 class Record(RecordData):
     """A forward pass and the last backward. It can be copied and pickled. See `RecordData`."""
 
-    _analyzed: Any = None  # the state of the record that was analyzed, and that has formulas
-    _written: Any = None
+    _finished: tuple[int, int, int] | None = None  # how much of it there was then
 
     def __getitem__(self, key: int | str) -> Entry:
         """An entry by its number, or the last one of a name, a path or the end of a path.
@@ -75,30 +74,19 @@ class Record(RecordData):
 
     # ------------------------------------------------------------------ what the numbers mean
 
-    @property
-    def _state(self) -> tuple[int, int, int]:
-        return len(self.entries), len(self.backward), self.backwards
-
-    def analyze(self) -> Record:
-        """Find what the numbers mean, once for each state of the record; and return it."""
-        if self._analyzed != self._state:
-            self._analyzed = self._state
-            self.__dict__.pop("folded", None)
-            self.__dict__.pop("unfolded", None)
-            analyze(self)
-        return self
-
     def finish(self) -> Record:
-        """`analyze`, and write the formulas with symbols in their slots, once too."""
-        self.analyze()
-        if self._written != self._state:
-            self._written = self._state
+        """Find what the numbers mean and write the formulas, once for each state of the record."""
+        state = len(self.entries), len(self.backward), self.backwards
+        if self._finished != state:
+            self._finished = state
+            self.__dict__.pop("folded", None)
+            analyze(self)
             write_formulas(self)
         return self
 
     def check(self, ops: bool = False) -> Checks:
         """The checks by hand; with `ops`, also each backward step beside a numeric derivative."""
-        self.analyze()
+        self.finish()
         if ops and not self.checks.of("by derivative"):
             add_checks(self, by_derivative(self))
         return self.checks
@@ -106,19 +94,11 @@ class Record(RecordData):
     @cached_property
     def folded(self) -> Fold:
         """Where each entry is drawn, alike modules of a chain once."""
-        return folded(self.analyze())
-
-    @cached_property
-    def unfolded(self) -> Fold:
-        """Where each entry is drawn, each module on its own."""
-        return folded(self.analyze(), fold=False)
+        return make_fold(self.finish())
 
     def attention(self, tokens: Any = None) -> list[AttentionWeights]:
-        """The attention weights of the run. Args: tokens: see `attentions` in analysis.
-
-        Raises: ShapeError if a list of tokens is not as long as the axis that it names.
-        """
-        return attentions(self.analyze(), tokens)
+        """The attention weights of the run, their positions named: see `position_names`."""
+        return attentions(self.finish(), tokens)
 
     # ------------------------------------------------------------------ as data
 
@@ -126,7 +106,7 @@ class Record(RecordData):
         """What is copied or pickled: places as text."""
         for entry in self.entries:
             entry.made_at = entry.place
-        return {name: x for name, x in vars(self).items() if name not in ("folded", "unfolded")}
+        return {name: x for name, x in vars(self).items() if name != "folded"}
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but arrays and times, ready for JSON; the same for the same program.
@@ -177,7 +157,7 @@ class Recorder(Observer):
         self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
         self._entered: Counter[Any] = Counter()
         self._saved: set[int] = set()  # ids of memory that ops saved
-        self._drawn: tuple[Any, ...] = ()  # settings with generators, as they were before
+        self._drawn: tuple[Any, ...] | None = None  # settings with generators, as they were before
         self._adds = False  # whether the backward that runs adds to `.grad`
         self._expected: Counter[str] = Counter()  # by scope, where its last call ended
 
@@ -185,41 +165,34 @@ class Recorder(Observer):
 
     def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
         """Copy a generator before it draws, so that the op can run again."""
-        self._drawn = ()
-        for x in settings:
-            if x.__class__ is np.random.Generator:
-                self._drawn = deepcopy(settings)
+        draws = any(x.__class__ is np.random.Generator for x in settings)
+        self._drawn = deepcopy(settings) if draws else None
 
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
-        context = current()
-        sources: dict[str, int] = {}
-        numbers: dict[str, Any] = {}
+        context, node = current(), result.node
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-        for name, x in zip(names, inputs, strict=True):
-            if x.__class__ is Tensor or x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context)
-            else:
-                numbers[name] = x
-        for name, x in zip(op.settings, settings, strict=True):
-            if x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context)
-        node, out = result.node, result._data
-        needs = node is not None
+        given = dict(zip(names, inputs, strict=True))
+        chosen = dict(zip(op.settings, settings, strict=True))
+        sources = {
+            name: self.source(x, context)
+            for name, x in (given | chosen).items()
+            if x.__class__ is Tensor or x.__class__ is np.ndarray
+        }
         why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
-            node if needs else result,
-            self._unshared(out),
+            result if node is None else node,
+            self._unshared(result._data),
             context,
             kind="op",
             op=op.name,
-            settings=dict(zip(op.settings, self._drawn or settings, strict=True)),
-            numbers=numbers,
-            needs=needs,
-            why="" if needs else why,
+            settings=dict(zip(op.settings, self._drawn, strict=True)) if self._drawn else chosen,
+            numbers={name: x for name, x in given.items() if name not in sources},
+            needs=node is not None,
+            why="" if node is not None else why,
         )
-        self._ids[id(out)] = entry.id
+        self._ids[id(result._data)] = entry.id
         self.record.forward.append(entry.id)
         self.record.add_edges(sources, entry.id)
         if node is not None:
@@ -233,18 +206,13 @@ class Recorder(Observer):
         self._held.append(out)
         return out.copy("K")
 
-    def _entry(self, owner: Any, value: Array, context: Context, **facts: Any) -> Entry:
+    def _entry(self, owner: Any, value: Array | None, context: Context, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
-        entry = Entry(
-            len(self.record.entries),
-            scope=context.scope,
-            calls=self._calls_within(context),
-            shape=value.shape,
-            dtype=dtype_name(value.dtype),
-            value=value,
-            **facts,
-        )
-        self.record.entries.append(entry)
+        if value is not None:
+            facts["shape"], facts["dtype"] = value.shape, dtype_name(value.dtype)
+        calls, entries = self._calls_within(context), self.record.entries
+        entry = Entry(len(entries), scope=context.scope, calls=calls, value=value, **facts)
+        entries.append(entry)
         self.keep(owner, entry)
         return entry
 
@@ -355,50 +323,41 @@ class Recorder(Observer):
     # ------------------------------------------------------------------ what is said
 
     def said(self, kind: str, **facts: Any) -> None:
-        heard = getattr(self, f"_said_{kind}", None)
-        if heard is not None:
-            heard(**facts)
+        if kind in ("backward", "grad"):
+            self._begin_backward(self.find(facts["output"]), adds=kind == "backward")
+        elif kind == "write":
+            self._forget(facts["tensor"])
+        elif kind == "updated":
+            for parameter in getattr(facts["owner"], "parameters", ()):
+                self._forget(parameter)
+        elif kind == "input":
+            tensor = facts["tensor"]
+            self._inputs.add(id(tensor))
+            self._held.append(tensor)
+            known = self.find(tensor)
+            if known is not None and self.record.entries[known].kind == "leaf":
+                self.record.entries[known].kind = "input"
+        elif kind == "expect":
+            self._expect(**facts)
 
-    def _said_backward(self, output: Tensor, seed: Any, retain: bool) -> None:
-        self._begin_backward(self.find(output), adds=True)
-
-    def _said_grad(self, output: Tensor, seed: Any, wanted: Any, retain: bool) -> None:
-        self._begin_backward(self.find(output), adds=False)
-
-    def _said_input(self, tensor: Tensor) -> None:
-        self._inputs.add(id(tensor))
-        self._held.append(tensor)
-        known = self._ids.get(id(tensor))
-        if known is not None and self.record.entries[known].kind == "leaf":
-            self.record.entries[known].kind = "input"
-
-    def _said_write(self, tensor: Tensor, array: Any) -> None:
-        """What uses the tensor from here on uses another leaf."""
+    def _forget(self, tensor: Tensor) -> None:
+        """What uses the tensor from here on, where it was written to, uses another leaf."""
         self._ids.pop(id(tensor), None)
         self._ids.pop(id(tensor._data), None)
 
-    def _said_updated(self, owner: Any, again: Any, result: Any) -> None:
-        for parameter in getattr(owner, "parameters", ()):
-            self._said_write(parameter, None)
-
-    def _said_expect(self, steps: Any, symbols: dict[str, Any]) -> None:
+    def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
         """A layer says which derived steps its call must equal."""
-        scope, record = current().scope, self.record
-        first = self._expected[scope]
-        self._expected[scope] = len(record.entries)
-        known = {e.name: e.id for e in record.entries[first:] if e.name and e.scope == scope}
+        scope, entries = current().scope, self.record.entries
+        first, self._expected[scope] = self._expected[scope], len(entries)
+        known = {e.name: e.id for e in entries[first:] if e.name and e.scope == scope}
         plain: dict[str, Any] = {}
         for symbol, x in symbols.items():
             found = known.get(x) if isinstance(x, str) else self.find(x)
-            if found is None:
-                plain[symbol] = getattr(x, "_data", x)
-            else:
+            if found is not None:
                 known[symbol] = found
-                plain[symbol] = record.entries[found].value
-        first = known.pop("first", first)
-        record.expectations.append(
-            Expectation(steps, known, plain, scope, first, len(record.entries))
-        )
+            plain[symbol] = getattr(x, "_data", x) if found is None else entries[found].value
+        expected = Expectation(steps, known, plain, scope, first, len(entries))
+        self.record.expectations.append(expected)
 
     def find(self, x: Any) -> int | None:
         """The entry of a Tensor, or of a Node."""
@@ -424,32 +383,27 @@ def _memory(array: Array) -> Any:
 
 def record_of(output: Tensor) -> Record:
     """The record of an existing graph, without values and gradients of what ops made."""
-    recorder, around = Recorder(), Context(True, "", ())
-    made = recorder.record
+    recorder, around = Recorder(), Context()
+    record = recorder.record
     for node in reversed(order([output.node] if output.node is not None else [])):
-        around = Context(True, node.scope, ())
-        known = [recorder.find(edge) for edge in node.edges]
-        sources = [
-            recorder.source(edge, around) if found is None else found
-            for edge, found in zip(node.edges, known, strict=True)
-        ]
-        entry = Entry(
-            len(made.entries),
-            "op",
-            node.op.name,
-            node.name or "",
-            node.scope,
+        around = Context(scope=node.scope)
+        sources = [recorder.source(edge, around) for edge in node.edges]
+        entry = recorder._entry(
+            node,
+            None,
+            around,
+            kind="op",
+            op=node.op.name,
+            name=node.name or "",
             shape=node.shape,
             dtype=dtype_name(node.dtype),
             settings=dict(zip(node.op.settings, node.settings, strict=True)),
             made_at=node.place,
             needs=True,
         )
-        made.entries.append(entry)
-        made.forward.append(entry.id)
-        recorder.keep(node, entry)
-        made.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
-    if not made.entries:
+        record.forward.append(entry.id)
+        record.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
+    if not record.entries:
         recorder.source(output, around)
-    made.entries[-1].value = output._data
-    return made
+    record.entries[-1].value = output._data
+    return record

@@ -230,7 +230,7 @@ class StepObserver(Observer):
                 if self._optimized and id(p) not in self._optimized:
                     moment.missing[path] = "the optimizer does not have it"
         if self._recorder is not None:
-            record = self._recorder.record.analyze()
+            record = self._recorder.record.finish()
             zeros = {record.entries[i].path for i in record.zeros}
             self.flow.in_theory = [path for path in self._paths.values() if path in zeros]
         self.flow.moments.append(moment)

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import isfinite
 
 from ..engine.errors import ArgumentError
-from ..record.fold import Fold
+from ..record.fold import Fold, make_fold
 from ..record.record import Edge, Entry, Record
 from . import words
 
@@ -139,7 +139,7 @@ def plan(
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
-    folded = record.folded if fold else record.unfolded
+    folded = record.folded if fold else make_fold(record, chains=False)
     shown = _shown(folded, focus)
     made = every = _plan(record, folded, {*shown}, depth)
     if depth is None:  # what is in focus stays open

@@ -17,7 +17,7 @@ def leaf(*shape, name=None, seed=0):
 def traced(f):
     with mg.trace() as t:
         f().backward()
-    t.record.analyze()
+    t.record.finish()
     return t
 
 
