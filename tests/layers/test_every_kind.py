@@ -40,7 +40,7 @@ def test_each_example_of_a_batch_is_computed_by_itself(rng, name):
         np.testing.assert_allclose(one, whole[k : k + 1], rtol=1e-10, atol=1e-10)
 
 
-NEED_A_BATCH = "linear attention", "performer", "linformer", "conv", "cnn", "group norm", "batch norm"
+NEED_A_BATCH = "linear attention", "performer", "linformer", "conv", "cnn", "group norm", "batch"
 
 
 @kinds(ROWS, WITH_CONTEXT, OF_ARRAYS, without=("dropout", *NEED_A_BATCH))
