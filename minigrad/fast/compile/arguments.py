@@ -110,7 +110,7 @@ class Watched(np.ndarray):
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        if not isinstance(found, ndarray):
+        if not isinstance(found, ndarray) or getattr(index, "dtype", None) == np.bool_:
             self.tape.notice("taking an entry out")
         elif is_basic(index):
             self.tape.viewed(self, found, "__getitem__", (index,))

@@ -34,6 +34,8 @@ class Recording:
         given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
         known = (*PLAIN_KINDS, np.ndarray, Tensor)
         self.reach = Reach(step, [(path, x) for path, x in given if not isinstance(x, known)])
+        arrays = [(path, x) for path, x in given if isinstance(x, np.ndarray)]
+        self.reach.others += arrays
         self.tape = Tape(self.reach)
         self.tensors = [(path, x) for path, x in given if isinstance(x, Tensor)]
         tensors = [*self.reach.tensors, *(x for _, x in self.tensors)]
@@ -172,9 +174,11 @@ def _guard(recording: Recording) -> tuple[Callable[[Any, Any], list[Any]], list[
 
     tape = recording.tape
     held = [(bound(leaf), h) for leaf, h in tape.held.values() if h is not None]
-    reads = [f"{name}.grad is {'not ' * h}None" for name, h in held]
+    true = [f"{name}.grad is {'not ' * h}None" for name, h in held]
+    true += [f"{bound(x)}.tobytes() == {bound(x.tobytes())}" for x in tape.unchanging()]
+    reads = [*true]
     for name in map(bound, tape.leaves.values()):
-        reads += [f"{name}.needs", f"{name}._data.dtype"]
+        reads += [f"{name}.needs", f"{name}.hooks", f"{name}._data.dtype"]
     if recording.tensors:  # arguments may go by other names too
         others = bound({id(x): x for x in tape.reach.tensors})
         reads += [f"{others}.get(id({path}))" for path, _ in recording.tensors]
@@ -182,7 +186,7 @@ def _guard(recording: Recording) -> tuple[Callable[[Any, Any], list[Any]], list[
     text = f"lambda args, kwargs: [{', '.join(filter(None, reads + named))}]"
     state = eval(text, things)
     found = state(recording.args, recording.kwargs)
-    return state, [True] * len(held) + found[len(held) :], len(reads)
+    return state, [True] * len(true) + found[len(true) :], len(reads)
 
 
 def _parameters(step: Any) -> tuple[str, ...]:

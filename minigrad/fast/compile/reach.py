@@ -7,17 +7,27 @@ was bound anew, and a recording whether the step itself did that.
 
 from __future__ import annotations
 
+import io
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from random import Random
+from types import (
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)  # fmt: skip
 from typing import Any
 
 import numpy as np
 
 from ...engine.tensor import Tensor
 
-__all__ = ["PLAIN_KINDS", "Place", "Reach", "frozen", "owner_of"]
+__all__ = ["MANY", "PLAIN_KINDS", "Place", "Reach", "frozen", "owner_of"]
 
 PLAIN_KINDS = (
     bool, int, float, complex, str, bytes, type(None), type(...), slice, np.dtype, np.generic,
@@ -76,17 +86,24 @@ class Reach:
     Attributes:
         tensors: those found.
         names: of Tensors, and of the memory of arrays, by id.
+        others: arrays and generators of random numbers, with their names.
+        iterator: the name of one, if one is there.
     """
 
     def __init__(self, step: Any, given: list[tuple[str, Any]]) -> None:
         self.places: list[Place] = []
         self.tensors: list[Tensor] = []
         self.names: dict[int, str] = {}
+        self.others: list[tuple[str, Any]] = []
+        self.iterator = ""
         self._seen: dict[int, Any] = {}
         self._used: set[str] = set()  # names of globals and attributes in the step's own code
         self._waiting = [*given, ("", step)]
         while self._waiting:
             self._visit(*self._waiting.pop())
+
+    def arrays(self) -> list[np.ndarray]:
+        return [x for x in self._seen.values() if isinstance(x, np.ndarray)]
 
     def _visit(self, title: str, x: Any) -> None:
         if isinstance(x, PLAIN_KINDS) or id(x) in self._seen:
@@ -97,8 +114,13 @@ class Reach:
             self.names[id(x)] = title.rpartition(".")[2]
         elif isinstance(x, np.ndarray):
             self.names[id(owner_of(x))] = title.rpartition(".")[2]
-        elif isinstance(x, tuple | list | set | dict):
+            self.others.append((title, x))
+        elif isinstance(x, tuple | list | set | deque | dict | MappingProxyType):
             self._visit_container(title, x)
+        elif isinstance(x, np.random.Generator | np.random.RandomState | Random):
+            self.others.append((title, x))
+        elif isinstance(x, Iterator) and not isinstance(x, io.IOBase):
+            self.iterator = self.iterator or title
         elif isinstance(x, FunctionType):
             if not title or not _is_library(x.__module__):  # the step itself may be anybody's
                 self._visit_function(x)
@@ -135,7 +157,7 @@ class Reach:
             self._visit_all(title, dict(enumerate(x)))
         elif len(x) > MANY:
             self.places.append(Place(title, x, "len({0})", lambda: {"length": len(x)}))
-        elif isinstance(x, dict):
+        elif isinstance(x, dict | MappingProxyType):
             self._bind_dict(title, x)
         else:
             self._bind(title, x, "*{0}", lambda: dict(enumerate(x)))
@@ -175,17 +197,18 @@ class Reach:
     def _visit_attributes(self, title: str, x: Any, kind: type) -> None:
         own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
         slots = [name for base in own for name in vars(base).get("__slots__", ())]
-        attributes = getattr(x, "__dict__", {})
+        attributes = getattr(x, "__dict__", None)
         reads = [f"getattr({{0}}, {name!r}, None)" for name in slots]
-        if attributes:  # a Module counts how often they were set
-            reads.append("{0}._changes" if hasattr(x, "_changes") else "*{0}.__dict__.values()")
-        read = lambda: attributes | {n: getattr(x, n, None) for n in slots}  # noqa: E731
+        if attributes is not None:  # a Module counts how often they were set
+            counts = isinstance(getattr(kind, "_changes", None), MemberDescriptorType)
+            reads.append("{0}._changes" if counts else "*{0}.__dict__.values()")
+        read = lambda: (attributes or {}) | {n: getattr(x, n, None) for n in slots}  # noqa: E731
         self._bind(title, x, ", ".join(reads), read)
 
 
 def _is_updating(x: Any) -> bool:
     """Whether it is an optimizer or the like, which a program calls as it is."""
-    return any(base.__module__.startswith("minigrad.optim") for base in type(x).__mro__)
+    return any(str(base.__module__).startswith("minigrad.optim") for base in type(x).__mro__)
 
 
 def _is_shown(kind: type) -> bool:

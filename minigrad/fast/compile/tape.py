@@ -27,7 +27,8 @@ from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
 from .arguments import Watched, plain, view_of, watch
-from .reach import PLAIN_KINDS, Reach, owner_of
+from .outside import Outside
+from .reach import MANY, PLAIN_KINDS, Reach, owner_of
 
 __all__ = ["Refused", "Returned", "Tape", "TapeLine", "Value", "signed"]
 
@@ -134,6 +135,8 @@ class Tape(Observer):
         leaves: by id, those from outside whose entries are used.
         held: leaves with whether they must hold a gradient when the step begins; None for either.
         constants: arrays that are the same at every call.
+        read: ids of the arrays from elsewhere that lines read.
+        fixed: arrays whose entries must stay as they are.
     """
 
     shows_inputs = False
@@ -146,6 +149,9 @@ class Tape(Observer):
         self.leaves: dict[int, Tensor] = {}
         self.held: dict[int, tuple[Tensor, bool | None]] = {}
         self.constants: list[tuple[Value, ndarray]] = []
+        self.read: set[int] = set()
+        self.fixed: list[ndarray] = []
+        self.outside = Outside(reach.others)
         self._count = 0
         self._updating = False
         self._known: dict[Any, tuple[Any, Value]] = {}  # by what an array shows: see `_know`
@@ -157,6 +163,11 @@ class Tape(Observer):
 
     def begin(self, given: Iterable[tuple[str, Any]]) -> None:
         """The step is about to run. given: its arguments, by path."""
+        if self.reach.iterator:
+            self.refuse(
+                f"{self.reach.iterator} is an iterator, which each call moves on",
+                "take from it outside the step",
+            )
         for path, x in given:
             if isinstance(x, Tensor | Watched):
                 array = x._data if isinstance(x, Tensor) else x
@@ -246,6 +257,7 @@ class Tape(Observer):
         value = self._value(x, name, thing=plain(x))
         value.key = _shown(x)
         self._know(x, value)
+        self.read.add(id(owner_of(x)))
         return value
 
     def viewed(self, x: Watched, made: Watched, name: str, given: tuple[Any, ...]) -> None:
@@ -270,6 +282,26 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ forward
 
+    def before(self, op: Any, inputs: Any, settings: Any) -> None:
+        if any(isinstance(x, np.random.Generator) for x in settings):
+            self._hear(self._check_outside)
+
+    def _check_outside(self) -> None:
+        """Look whether the step itself wrote into an array or drew a random number."""
+        if changed := self.outside.changed():
+            raise Refused(f"the step changes {changed}", "do that outside the step")
+
+    def _check_index(self, index: Any) -> None:
+        """A boolean index picks as many entries as are True: it has to stay as it is."""
+        for x in index if isinstance(index, tuple) else (index,):
+            if isinstance(x, ndarray) and x.dtype == np.bool_:
+                if self._of_array(x).thing is None:
+                    raise Refused(
+                        "a boolean index picks as many entries as are True",
+                        "use mg.where, or multiply by it",
+                    )
+                self.fixed.append(x)
+
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         self._hear(self._made, op, inputs, settings, result)
 
@@ -281,7 +313,11 @@ class Tape(Observer):
         chosen = [*map(self._of, settings)]
         out = self._value(result._data, result.name or op.name)
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
+        if op.name == "getitem":
+            self._check_index(settings[0])
         draws = any(isinstance(x, np.random.Generator) for x in settings)
+        if draws:
+            self.outside.look(lambda x: any(x is one for one in settings))
         about = {"op": op.name, "scope": current().scope, "effect": draws or not _is_pure(op)}
         self._line("op", runs.flat, *given, *chosen, made=made, **about)
         self._know(result._data, out)
@@ -498,6 +534,7 @@ class Tape(Observer):
     def end(self) -> None:
         """The step is over."""
         self._hear(self._look)
+        self._hear(self._check_outside)
         self._release()
         for place in self.reach.places:
             attributes = getattr(place.owner, "__dict__", {})
@@ -520,6 +557,13 @@ class Tape(Observer):
         if isinstance(x, PLAIN_KINDS):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
+
+    def unchanging(self) -> list[ndarray]:
+        """Arrays whose entries must stay: small ones that no line reads, of which the step may have
+        taken numbers, and boolean indices.
+        """
+        arrays = [x for x in self.reach.arrays() if id(owner_of(x)) not in self.read]
+        return [*self.fixed, *(x for x in arrays if x.size <= MANY and not x.dtype.hasobject)]
 
     def keep(self) -> None:
         """Note what layers keep as lines; refuse whatever else the step bound anew."""
