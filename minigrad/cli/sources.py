@@ -82,7 +82,7 @@ def own_function(place: str, name: str) -> LossFunction:
             source.tokens = [list(map(str, words))]
         return found
 
-    source = LossFunction(load, title, around=lambda: users_code(title, place), name=name)
+    source = LossFunction(load, title, around=lambda: users_code(title, place))
     return source
 
 

@@ -38,6 +38,6 @@ def play(function: Callable[..., Tensor]) -> PlayServer:
     name = getattr(function, "__name__", "function")
     tokens = getattr(function, "tokens", None)
     texts = [list(tokens)] if tokens and isinstance(tokens[0], str) else tokens
-    server = PlayServer(PlaySession(LossFunction(lambda: function, name, texts, name=name)))
+    server = PlayServer(PlaySession(LossFunction(lambda: function, name, texts)))
     print(f"mg.play: {name} is at {server.address}", flush=True)
     return server

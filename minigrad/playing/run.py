@@ -32,7 +32,6 @@ class LossFunction:
     title: str
     tokens: list[list[str]] | None = None
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
-    name: str = "function"
 
 
 @dataclass(frozen=True)
@@ -78,43 +77,44 @@ class Edits(Observer):
     """Puts changes into a run; it observes after the recorder, which so sees what they make."""
 
     def __init__(self, edits: Iterable[Edit], record: Record) -> None:
-        self.record = record
+        self.edits, self.record = [*edits], record
         self.count, self.busy = 0, False
         self.numbers: dict[int, int] = {}
-        self.leaves: dict[int, Tensor] = {}  # that gradients arrived at
-        self._edits: dict[int, list[Edit]] = {}
-        for edit in edits:
-            self._edits.setdefault(edit.op, []).append(edit)
+        self.gradients: dict[Tensor, Any] = {}  # that leaves held before
         self._instead: dict[int, tuple[Any, Any]] = {}  # of a leaf: it, and what takes its place
+
+    def _here(self) -> list[Edit]:
+        return [] if self.busy else [edit for edit in self.edits if edit.op == self.count]
+
+    def _now(self, x: Any) -> Any:
+        return self._instead.get(id(x), (x, x))[1]
 
     def before(self, op: Any, inputs: Any, settings: Any) -> Any:
         """Other inputs, where leaves were changed or an edge was cut."""
-        if self.busy:
-            return None
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-        given = list(inputs)
-        for edit in self._edits.get(self.count, ()):
-            if edit.of in names and not edit.cut:
-                at = names.index(edit.of)
-                known = self._instead.get(id(given[at]), (None, given[at]))[1]
-                self._instead[id(given[at])] = given[at], _changed_leaf(known, edit)
-        given = [self._instead.get(id(x), (None, x))[1] for x in given]
-        for edit in self._edits.get(self.count, ()):
-            if edit.cut and edit.of in names:
-                at = names.index(edit.of)
-                given[at] = np.zeros(np.shape(given[at]), getattr(given[at], "dtype", float))
-        return tuple(given) if any(a is not b for a, b in zip(given, inputs, strict=True)) else None
+        given = dict(zip(names, inputs, strict=True))
+        edits = [edit for edit in self._here() if edit.of in given]
+        for edit in edits:
+            leaf = given[edit.of]
+            if not edit.cut:
+                self._instead[id(leaf)] = leaf, _changed_leaf(self._now(leaf), edit)
+        given = {name: self._now(x) for name, x in given.items()}
+        for edit in edits:
+            if edit.cut:
+                x = given[edit.of]
+                given[edit.of] = np.zeros(np.shape(x), getattr(x, "dtype", float))
+        return tuple(given.values()) if edits or self._instead else None
 
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> Any:
         """Another result, where it or a setting was changed."""
         if self.busy:
             return None
-        number, other = self.count, result
-        first = len(self.record.entries) - 1
+        edits, other = self._here(), result
+        number, first = self.count, len(self.record.entries) - 1
         self.count += 1
         self.busy = True
         try:
-            for edit in self._edits.get(number, ()):
+            for edit in edits:
                 if edit.of in op.settings:
                     given = dict(zip(op.settings, settings, strict=True)) | {edit.of: edit.value}
                     other = op(*inputs, **given)
@@ -127,7 +127,7 @@ class Edits(Observer):
         return None if other is result else other
 
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        self.leaves[id(leaf)] = leaf
+        self.gradients.setdefault(leaf, None if leaf.grad is None else leaf.grad.copy())
 
 
 def _with_entry(tensor: Tensor, edit: Edit) -> Tensor:
@@ -161,6 +161,8 @@ def run_loss(
 ) -> Run:
     """Run a function, and backward from what it returns unless it did so itself.
 
+    It is a trial, which leaves no gradients behind.
+
     Raises: ArgumentError if it returns no loss; whatever it raises.
     """
     recorder = Recorder()
@@ -178,4 +180,6 @@ def run_loss(
                     f"{title}: nothing that the loss is computed from requires a gradient"
                 )
             loss.backward()
+    for leaf, gradient in changes.gradients.items():
+        leaf.grad = gradient
     return Run(recorder.record, float(loss.item()), changes.numbers)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, MinigradError
-from ..record.record import Entry
 from ..views import words
 from ..views.page import content
 from .run import Edit, LossFunction, Run, run_loss
 
 __all__ = ["PlaySession"]
 
-Change = tuple[str, list[Edit], dict[str, Any]]  # what is said of it, what it puts where, arguments
+
+@dataclass
+class Change:
+    """What is said of a change, what it puts where, and other arguments of the function."""
+
+    said: str
+    edits: Sequence[Edit] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PlaySession:
@@ -35,15 +42,12 @@ class PlaySession:
         self.milliseconds = 0.0
         self.run = self._run([])
 
-    def _run(self, changes: list[Change]) -> Run:
+    def _run(self, changes: Sequence[Change]) -> Run:
         start = perf_counter()
-        edits = [edit for _, edits, _ in changes for edit in edits]
-        arguments = {name: x for _, _, given in changes for name, x in given.items()}
+        edits = [edit for change in changes for edit in change.edits]
         with self.source.around():
-            run = run_loss(self.function, self.source.title, arguments, edits)
+            run = run_loss(self.function, self.source.title, _arguments(changes), edits)
         run.record.finish()
-        for entry in run.record.entries:  # it is a trial, which leaves no gradients behind
-            entry.made_at = entry.place
         self.milliseconds = 1000 * (perf_counter() - start)
         return run
 
@@ -51,9 +55,7 @@ class PlaySession:
 
     def content(self) -> dict[str, Any]:
         """The page's data, and what can be changed."""
-        arguments = self.given | {
-            name: x for _, _, given in self.changes for name, x in given.items()
-        }
+        arguments = self.given | _arguments(self.changes)
         tokens = self.source.tokens
         for name, default in self.given.items():  # positions are named by the words of the run
             if tokens and default in (tokens[0], tokens):
@@ -61,7 +63,7 @@ class PlaySession:
         title = self.source.title + (f": {' '.join(tokens[0])}" if tokens else "")
         shown = content(self.run.record, tokens=tokens, title=title)
         shown["play"] = {
-            "changes": [said for said, _, _ in self.changes],
+            "changes": [change.said for change in self.changes],
             "arguments": [[name, _text(x)] for name, x in arguments.items()],
             "milliseconds": round(self.milliseconds),
         }
@@ -73,69 +75,46 @@ class PlaySession:
             changes = self._changed(asked)
             self.run, self.changes = self._run(changes), changes
             return self.content()
-        except (MinigradError, KeyError, TypeError, ValueError) as error:
+        except (MinigradError, LookupError, TypeError, ValueError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             return {"error": words.one_line(first, 300)}
 
     def _changed(self, asked: dict[str, Any]) -> list[Change]:
         """The changes with one more, or with fewer. Raises: ArgumentError if that cannot be."""
-        do = asked.get("do")
-        if do == "undo":
-            return self.changes[:-1]
-        if do == "reset":
-            return []
-        if do == "argument":
-            name = str(asked["name"])
-            value = _read(self.given[name], str(asked["value"]))
-            return [
-                *self.changes,
-                (f"{name} = {words.one_line(_text(value), 60)}", [], {name: value}),
-            ]
-        if do == "step":
-            return [*self.changes, self._step(float(asked["lr"]))]
-        entry = self.run.record.entries[int(asked["entry"])]
-        doing: dict[Any, Callable[[Entry, dict[str, Any]], Change]] = {
-            "set": self._set, "cut": self._cut, "setting": self._setting,
-        }  # fmt: skip
-        if do not in doing:
-            raise ArgumentError(
-                f"a page asks for set, cut, setting, argument, step, undo or reset, got {do!r}"
-            )
-        return [*self.changes, doing[do](entry, asked)]
-
-    def _set(self, entry: Entry, asked: dict[str, Any]) -> Change:
-        value, flat = float(asked["value"]), int(asked["flat"])
-        if not 0 <= flat < entry.size:
-            raise ArgumentError(f"{entry.label} has {entry.size} entries, got {flat}")
-        index = (
-            ", ".join(str(int(i)) for i in np.unravel_index(flat, entry.shape))
-            if entry.shape
-            else ""
-        )
-        return f"{words.label(entry)}[{index}] = {value:g}", [self.run.edit(entry, value, flat)], {}
-
-    def _cut(self, entry: Entry, asked: dict[str, Any]) -> Change:
-        """Zeros in the place of a value, or of one input of an op."""
-        name = asked.get("input")
-        if not name:
-            return f"{words.label(entry)} = 0", [self.run.edit(entry)], {}
-        return (
-            f"{words.label(entry)} without {name}",
-            [Edit(self.run.numbers[entry.id], str(name), cut=True)],
-            {},
-        )
-
-    def _setting(self, entry: Entry, asked: dict[str, Any]) -> Change:
-        name = str(asked["name"])
-        known = entry.settings[name]
-        value = (
-            type(known)(float(asked["value"])) if isinstance(known, int | float) else asked["value"]
-        )
-        return (
-            f"{words.label(entry)}: {name} = {value}",
-            [Edit(self.run.numbers[entry.id], name, value)],
-            {},
-        )
+        run = self.run
+        entry = run.record.entries[int(asked.get("entry", 0))]
+        name, label = str(asked.get("input") or asked.get("name", "")), words.label(entry)
+        match asked:
+            case {"do": "undo"}:
+                return self.changes[:-1]
+            case {"do": "reset"}:
+                return []
+            case {"do": "argument", "value": text}:
+                value = _read(self.given[name], str(text))
+                said = f"{name} = {words.one_line(_text(value), 60)}"
+                change = Change(said, arguments={name: value})
+            case {"do": "step", "lr": lr}:
+                change = self._step(float(lr))
+            case {"do": "set", "flat": int(flat), "value": text}:
+                if not 0 <= flat < entry.size:
+                    raise ArgumentError(f"{entry.label} has {entry.size} entries, got {flat}")
+                value = float(text)
+                index = [int(i) for i in np.unravel_index(flat, entry.shape)]
+                change = Change(f"{label}{index} = {value:g}", [run.edit(entry, value, flat)])
+            case {"do": "cut", "input": _}:
+                edit = Edit(run.numbers[entry.id], name, cut=True)
+                change = Change(f"{label} without {name}", [edit])
+            case {"do": "cut"}:
+                change = Change(f"{label} = 0", [run.edit(entry)])
+            case {"do": "setting", "value": text}:
+                known = entry.settings[name]
+                value = type(known)(float(text)) if isinstance(known, int | float) else text
+                edit = Edit(run.numbers[entry.id], name, value)
+                change = Change(f"{label}: {name} = {value}", [edit])
+            case _:
+                known = "set, cut, setting, argument, step, undo or reset"
+                raise ArgumentError(f"a page asks for {known}, got {asked}")
+        return [*self.changes, change]
 
     def _step(self, lr: float) -> Change:
         """Parameters, or else other leaves, moved against their gradients."""
@@ -144,7 +123,12 @@ class PlaySession:
         if not moved:
             raise ArgumentError("no leaf has a gradient to step along")
         edits = [self.run.edit(e, e.value - lr * e.gradient) for e in moved]  # type: ignore[operator]
-        return f"a step of lr = {lr:g}", edits, {}
+        return Change(f"a step of lr = {lr:g}", edits)
+
+
+def _arguments(changes: Iterable[Change]) -> dict[str, Any]:
+    """The arguments of the function that were changed."""
+    return {name: x for change in changes for name, x in change.arguments.items()}
 
 
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:

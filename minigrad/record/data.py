@@ -438,7 +438,9 @@ class RecordData:
         source, target = self.entries[edge.source], self.entries[edge.target]
         if not self.sums(source):
             return source.slope
-        return rf"\left.{source.slope}\right|_{{{target.symbol}}}"
+        several = sum(use.target == edge.target for use in self.uses(source)) > 1
+        by = rf",\,\mathrm{{{edge.input}}}" if several else ""  # of x * x, as a and as b
+        return rf"\left.{source.slope}\right|_{{{target.symbol}{by}}}"
 
     def agreement(self, entry: Entry) -> float | None:
         """‖Σg‖ / Σ‖g‖ where gradients add: 1 if all point one way, near 0 if they cancel."""

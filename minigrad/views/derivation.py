@@ -55,7 +55,15 @@ class Equation(NamedTuple):
 class _Derivation:
     def __init__(self, record: Record) -> None:
         self.record, self.fold = record, record.folded
-        self.shown = {e.id for e in record.entries if self.fold.leader(e.id) == e.id}
+        self.shown = [e for e in record.entries if self.fold.leader(e.id) == e.id]
+
+    def path(self, entry: Entry) -> str:
+        return f"{self.fold.place[entry.id]}/{entry.label}".lstrip("/")
+
+    def steps(self, order: Iterable[int]) -> Iterator[tuple[str, Iterator[Entry]]]:
+        """Ops in an order, by the module they are in; of alike modules the first."""
+        ops = (self.record.entries[i] for i in order if self.fold.leader(i) == i)
+        return groupby(ops, key=lambda entry: self.fold.place[entry.id])
 
     # ------------------------------------------------------------------ what is given
 
@@ -63,199 +71,108 @@ class _Derivation:
         record = self.record
         yield "# " + (_escaped(words.headline(record)) or "One forward pass")
         yield _escaped(words.summary(record)) + "."
-        signs = {True: "✓", False: "✗", None: "–"}
-        verdicts = words.verdicts(record.checks)
-        if verdicts:
-            yield "\n".join(f"- {signs[v.ok]} {_escaped(v.said)}" for v in verdicts)
-        leaves = [
-            e
-            for e in record.entries
-            if not e.op and not e.number and e.copy_of is None and e.id in self.shown
+        verdicts = [f"- {_escaped(one.signed)}" for one in words.verdicts(record.checks)]
+        yield from ["\n".join(verdicts)] * bool(verdicts)
+        rows = [
+            [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
+            for e in self.shown
+            if not e.op and not e.number and e.copy_of is None
         ]
-        if leaves:
-            yield "## What is given"
-            rows = [
-                [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
-                for e in leaves
-            ]
-            yield _table(["symbol", "name", "kind", "shape"], rows)
-
-    def path(self, entry: Entry) -> str:
-        return "/".join(filter(None, [self.fold.place[entry.id], entry.label]))
+        yield from _table("## What is given", ["symbol", "name", "kind", "shape"], rows)
 
     # ------------------------------------------------------------------ forward
 
     def forward(self) -> Iterator[str]:
         yield "## Forward"
-        ops = [self.record.entries[i] for i in self.record.forward if i in self.shown]
-        for scope, group in groupby(ops, key=lambda entry: self.fold.place[entry.id]):
-            lines, where = [], list[str]()
-            for entry in group:
-                if entry.equation and entry.equation != entry.symbol:
-                    lines.append(Equation(entry.symbol, entry.equation, _space(entry)))
-                    where += entry.where
-            if lines:
+        for scope, group in self.steps(self.record.forward):
+            told = [e for e in group if e.equation and e.equation != e.symbol]
+            if told:
                 yield self._chapter(scope)
-                yield _aligned(lines)
-                yield from _where(where)
+                yield _aligned([Equation(e.symbol, e.equation, _space(e)) for e in told])
+                yield from _where(told)
 
     def _chapter(self, scope: str) -> str:
         """The heading of a module, and how many are alike."""
-        if not scope:
-            return "### top level"
-        blocks = [
-            s
-            for s in (scope[: m.start()] for m in re.finditer(r"/|$", scope))
-            if s in self.fold.times
-        ]
-        names = [f"{self.fold.name(block)}, ×{self.fold.times[block]}" for block in blocks]
-        return (
-            f"### {_code(scope)}"
-            + f" ({_escaped('; '.join(names))}: written out for the first)" * bool(names)
-        )
-
-    # ------------------------------------------------------------------ alike modules
+        times = self.fold.times.items()
+        names = [f"{self.fold.name(b)}, ×{n}" for b, n in times if f"{scope}/".startswith(f"{b}/")]
+        alike = f" ({_escaped('; '.join(names))}: written out for the first)" if names else ""
+        return f"### {_code(scope)}{alike}" if scope else "### top level"
 
     def alike(self) -> Iterator[str]:
         """Of each outermost chain of alike modules: what stands where, with its gradient."""
-        outer = [
-            block
-            for block in self.fold.times
-            if not any(block != b and block.startswith(f"{b}/") for b in self.fold.times)
-        ]
-        for block in outer:
-            names = self.fold.copies[block]
+        entries, fold = self.record.entries, self.fold
+        for block, names in fold.copies.items():
+            if any(block.startswith(f"{outer}/") for outer in fold.copies):
+                continue
             rows = []
-            for entry in self.record.entries:
-                if (
-                    entry.id in self.shown
-                    and block in self.fold.numbers(entry.id)
-                    and not entry.number
-                ):
+            for entry in self.shown:
+                if block in fold.numbers(entry.id) and not entry.number:
                     cells = [""] * len(names)
-                    for twin in (self.record.entries[i] for i in self.fold.twins(entry.id)):
+                    for twin in (entries[i] for i in fold.twins(entry.id)):
                         told = words.gradient(twin) if twin.gradient is not None else ""
-                        cells[self.fold.numbers(twin.id)[block]] += (
-                            f"{_inline(twin.symbol)} {told} "
-                        )
+                        cells[fold.numbers(twin.id)[block]] += f"{_inline(twin.symbol)} {told} "
                     rows.append([cell.strip() for cell in cells])
-            if rows:
-                yield f"### {_code(self.fold.name(block))}: {len(names)} times the same steps"
-                yield "Written out is the first. What stands in each, with the rms of its gradient:"
-                yield _table([_code(name) for name in names], rows)
+            title = f"### {_code(fold.name(block))}: {len(names)} times the same steps\n\n"
+            title += "Written out is the first. What stands in each, with the rms of its gradient:"
+            yield from _table(title, [*map(_code, names)], rows)
 
     # ------------------------------------------------------------------ backward
 
     def backward(self) -> Iterator[str]:
         record = self.record
-        order = [i for i in (record.backward or self._order()) if i in self.shown]
-        if not order:
+        if not record.backward:
             return
-        yield "## Backward" + ("" if record.backward else ", as it would run")
-        roots = [record.entries[i] for i in (record.roots or order[:1])]
-        seeds = [
-            Equation(root.slope, "1", _space(root)) for root in roots if root.id == record.loss
-        ]
-        if seeds:
+        yield "## Backward"
+        if record.loss is not None:
             yield "It begins at the loss:"
-            yield _aligned(seeds)
-        elif record.backward:
-            yield (
-                "It begins with what `backward` was given: "
-                + ", ".join(_inline(root.slope) for root in roots)
-                + "."
-            )
-        for scope, group in groupby(order, key=lambda i: self.fold.place[i]):
-            yield f"### back through {_code(scope)}" if scope else "### back through the top level"
-            for i in group:
-                yield from self._step(record.entries[i])
-
-    def _order(self) -> list[int]:
-        """The ops that backward would go through."""
-        reached, found = set[int](), list[int]()
-        for i in reversed(self.record.forward):
-            if self.record.entries[i].needs and (not found or i in reached):
-                found.append(i)
-                reached |= {edge.source for edge in self.record.into(i)}
-        return found
-
-    @staticmethod
-    def _live(edge: Edge) -> bool:
-        return bool(edge.equation)
-
-    def _step(self, entry: Entry) -> Iterator[str]:
-        """What one op sends back; and the sum, where that completes a gradient."""
-        record, says = self.record, dict[str, None]()
-        lines, where = list[Equation](), list[str]()
-        for edge in record.into(entry):
-            if not self._live(edge):
-                continue
-            source = record.entries[edge.source]
-            lines.append(
-                Equation(
-                    record.part(edge), edge.equation, "" if record.sums(source) else _space(source)
-                )
-            )
-            where += edge.where
-            says |= {edge.says: None} if edge.says else {}
-            uses = [use for use in record.uses(source) if self._live(use)]
-            shown = [use for use in uses if use.target in self.shown]
-            if len(uses) > 1 and edge is self._last(shown):
-                parts = list(dict.fromkeys(record.part(use) for use in uses))
-                lines.append(Equation(source.slope, " + ".join(parts), _space(source)))
-        if lines:
-            yield (
-                f"**{_escaped(entry.label)}**"
-                + (f" ({entry.op})" if entry.op != entry.label else "")
-                + _mark(entry)
-                + ". "
-                + _escaped(" ".join(says))
-            )
-            yield _aligned(lines)
-            yield from _where(where)
-
-    def _last(self, uses: Sequence[object]) -> object:
-        """The use whose op backward comes to last."""
-        when = {
-            target: number for number, target in enumerate(self.record.backward or self._order())
+            yield _aligned([Equation(record.entries[record.loss].slope, "1", r"\mathbb{R}")])
+        else:
+            given = ", ".join(_inline(record.entries[i].slope) for i in record.roots)
+            yield f"It begins with what `backward` was given: {given}."
+        last = {
+            edge.source: edge
+            for _, group in self.steps(record.backward)
+            for entry in group
+            for edge in record.into(entry)
+            if edge.equation
         }
-        return max(uses, key=lambda use: when.get(getattr(use, "target", -1), -1), default=None)
+        for scope, group in self.steps(record.backward):
+            yield f"### back through {_code(scope)}" if scope else "### back through the top level"
+            for entry in group:
+                yield from self._step(entry, last)
+
+    def _step(self, entry: Entry, last: dict[int, Edge]) -> Iterator[str]:
+        """What one op sends back; and the sum, where that completes a gradient."""
+        record, lines = self.record, list[Equation]()
+        sent = [edge for edge in record.into(entry) if edge.equation]
+        for edge in sent:
+            source = record.entries[edge.source]
+            space = "" if record.sums(source) else _space(source)
+            lines.append(Equation(record.part(edge), edge.equation, space))
+            uses = [use for use in record.uses(source) if use.equation]
+            if len(uses) > 1 and edge is last[source.id]:
+                total = " + ".join(map(record.part, uses))
+                lines.append(Equation(source.slope, total, _space(source)))
+        if lines:
+            made = f" ({entry.op})" if entry.op != entry.label else ""
+            says = " ".join(dict.fromkeys(edge.says for edge in sent if edge.says))
+            mark = _escaped(f" {words.marks(entry)}".rstrip())
+            yield f"**{_escaped(entry.label)}**{made}{mark}. {_escaped(says)}"
+            yield _aligned(lines)
+            yield from _where(sent)
 
     # ------------------------------------------------------------------ numbers
 
     def results(self) -> Iterator[str]:
         """The gradients of the leaves in numbers."""
-        leaves = [
-            e
-            for e in self.record.entries
-            if not e.op and (e.needs or e.kind == "parameter") and e.id in self.shown
-        ]
-        if leaves and self.record.backward:
-            yield "## Gradients of this run"
-            rows = []
-            for entry in leaves:
-                note = (
-                    entry.why
-                    if entry.state == "zero in theory"
-                    else ""
-                    if entry.state == "ok"
-                    else words.STATES[entry.state][1]
-                )
-                rows.append(
-                    [
-                        _inline(entry.slope),
-                        _code(self.path(entry)),
-                        words.gradient(entry),
-                        _mark(entry).strip(),
-                        _escaped(note),
-                    ]
-                )
-            yield _table(["gradient", "of", "rms", "", ""], rows)
-
-
-def _mark(entry: Entry) -> str:
-    said = words.marks(entry)
-    return f" {_escaped(said)}" if said else ""
+        rows = []
+        for e in self.shown:
+            if self.record.backward and not e.op and (e.needs or e.kind == "parameter"):
+                note = "" if e.state == "ok" else words.STATES[e.state][1]
+                note = e.why if e.state == "zero in theory" else note
+                row = [_inline(e.slope), _code(self.path(e)), words.gradient(e)]
+                rows.append([*row, *map(_escaped, (words.marks(e), note))])
+        yield from _table("## Gradients of this run", ["gradient", "of", "rms", "", ""], rows)
 
 
 def _space(entry: Entry) -> str:
@@ -295,15 +212,18 @@ def _aligned(lines: Sequence[Equation]) -> str:
     return f"```math\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n```"
 
 
-def _where(signs: Iterable[str]) -> Iterator[str]:
-    found = [_inline(sign) for sign in dict.fromkeys(signs)]
+def _where(told: Iterable[Entry | Edge]) -> Iterator[str]:
+    found = dict.fromkeys(_inline(sign) for one in told for sign in one.where)
     if found:
         yield f"with {', '.join(found)}."
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table with what stands above it, if it has rows."""
+    if rows:
+        yield title
+        lines = [heads, ["---"] * len(heads), *rows]
+        yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 @cache

@@ -9,44 +9,40 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from html import escape
+from html.entities import html5
 from typing import NamedTuple
 
 __all__ = ["mathml", "plain", "portable"]
 
 LATEX_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d_]'*|\S")
-OPERATOR_SIGNS = {
-    "odot": "⊙", "oslash": "⊘", "top": "⊤", "circ": "∘", "partial": "∂", "sum": "∑", "prod": "∏",
-    "lnot": "¬", "le": "≤", "ge": "≥", "lt": "<", "gt": ">", "ne": "≠", "in": "∈", "to": "→",
-    "cdot": "·", "times": "×", "ldots": "…", "dots": "…", "pm": "±", "approx": "≈", "mid": "|",
-    "lvert": "|", "rvert": "|", "vert": "|", "lfloor": "⌊", "rfloor": "⌋", "otimes": "⊗",
-    "ast": "∗", "lVert": "‖", "rVert": "‖", "colon": ":", "wedge": "∧", "sim": "∼", "neg": "¬",
-    "leq": "≤", "geq": "≥", "neq": "≠", "land": "∧", "lor": "∨",
-}  # fmt: skip
-GREEK = {
-    name: letter
-    for name, letter in zip(
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa lambda mu nu xi pi "
-        "rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma "
-        "Upsilon Phi Psi Omega infty ell nabla".split(),
-        "αβγδϵεζηθικλμνξπρστυϕφχψωΓΔΘΛΞΠΣΥΦΨΩ∞ℓ∇",
+# Signs that HTML names otherwise than LaTeX; all others have the same name in both.
+SIGNS = dict(
+    zip(
+        "partial circ oslash cdot to ldots dots infty lnot neg neq lvert rvert lVert rVert "
+        "epsilon varepsilon phi varphi".split(),
+        "∂∘⊘·→……∞¬¬≠||‖‖ϵεϕφ",
         strict=True,
     )
-}
+)
 FUNCTION_NAMES = "max min log exp tanh cosh sinh sin cos det arg ln".split()
 SPACES = {",": ".17em", ";": ".28em", "quad": "1em", "qquad": "2em", " ": ".25em"}
-ACCENTS = {"hat": "^", "bar": "¯", "tilde": "~", "overline": "¯"}
-ACCENTS_OF_TEXT = {"hat": "\u0302", "bar": "\u0304", "tilde": "\u0303", "overline": "\u0304"}
+ACCENTS = {  # above a formula, and within a text
+    "hat": ("^", "\u0302"), "bar": ("¯", "\u0304"), "tilde": ("~", "\u0303"),
+}  # fmt: skip
+KINDS = {",": "comma", "∂": "prefix", "¬": "prefix"} | dict.fromkeys("([⌊", "open")
+KINDS |= dict.fromkeys(")]⌋", "close") | dict.fromkeys("∞∇⊤", "atom")
 RAISED = str.maketrans("0123456789-+()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺⁽⁾")
-CLOSING = (")", "]", "}", r"\right", r"\}", "")
-TIGHT = ("open", "close", "prefix")
 
 
 class Part(NamedTuple):
     """A part of a formula: how it binds, as MathML and as text."""
 
-    kind: str  # atom, function, operator, open, close, prefix, space, comma, group
+    kind: str  # atom, function, operator, sign, open, close, prefix, space, comma, group, text
     xml: str
     text: str
+
+
+NOTHING = Part("atom", "<mrow></mrow>", "")
 
 
 @lru_cache(maxsize=8192)
@@ -85,57 +81,57 @@ class _Reader:
     """Reads tokens from the left."""
 
     def __init__(self, tex: str) -> None:
-        self.tokens = [*LATEX_TOKEN.findall(tex), ""]
+        found = [*LATEX_TOKEN.finditer(tex)]
+        self.tokens = [*(match[0] for match in found), ""]
+        self.starts = [match.start() for match in found] + [len(tex)]
         self.source, self.at = tex, 0
 
     def next(self) -> str:
-        token = str(self.tokens[self.at])
+        token = self.tokens[self.at]
         self.at += bool(token)
         return token
 
-    def row(self, ends: tuple[str, ...] = ("", "}")) -> list[Part]:
-        """Nodes up to an end, which is left."""
+    def row(self) -> list[Part]:
+        """Parts up to the end of a group, which is left."""
         found: list[Part] = []
-        while (token := self.tokens[self.at]) not in ends:
+        while (token := self.tokens[self.at]) not in ("", "}"):
             self.at += 1
-            if token in "^_" and token:
-                base = found.pop() if found else Part("atom", "<mrow></mrow>", "")
-                found.append(self.scripted(base, token))
-            elif (node := self.node(token)) is not None:
-                found.append(node)
+            if token in "^_":
+                found.append(self.scripted(found.pop() if found else NOTHING, token))
+            elif (part := self.part(token)) is not None:
+                found.append(part)
         return found
 
     def group(self) -> Part:
         """What a command applies to: a group in braces, or one token."""
         token = self.next()
         if token == "{":
-            node = _row(self.row())
+            part = _row(self.row())
             self.next()
-            return node._replace(kind="group")
+            return part._replace(kind="group")
         if token.isdigit() and len(token) > 1:  # of a number, one digit
             self.at -= 1
-            self.tokens[self.at] = token[1:]
-            token = token[0]
-        return self.node(token) or Part("atom", "<mrow></mrow>", "")
+            self.tokens[self.at], token = token[1:], token[0]
+        return (self.part(token) if token else None) or NOTHING
 
     def raw(self) -> str:
         """The text of a group, as it is."""
         if self.tokens[self.at] != "{":
             return self.next()
-        depth, parts = 0, []
+        first, depth = self.starts[self.at] + 1, 0
         while token := self.next():
             depth += {"{": 1, "}": -1}.get(token, 0)
             if depth == 0:
                 break
-            parts.append(token)
-        return _spaced(self.source, parts[1:])
+        text = self.source[first : self.starts[self.at - bool(token)]]
+        return re.sub(r"\\([_#$%&{}])", r"\1", text)
 
     def scripted(self, base: Part, sign: str) -> Part:
-        first, second = {sign: self.group()}, self.tokens[self.at]
+        scripts, second = {sign: self.group()}, self.tokens[self.at]
         if second in ("^", "_") and second != sign:
             self.at += 1
-            first[second] = self.group()
-        below, above = first.get("_"), first.get("^")
+            scripts[second] = self.group()
+        below, above = scripts.get("_"), scripts.get("^")
         wide = base.text in ("∑", "∏", "max", "min") and below is not None
         names = ("under", "over") if wide else ("sub", "sup")
         tag = "m" + names[0] * (below is not None) + names[1] * (above is not None)
@@ -144,24 +140,18 @@ class _Reader:
         kind = base.kind if base.kind in ("function", "operator") else "atom"
         return Part(kind, f"<{tag}>{base.xml}{marks}</{tag}>", text)
 
-    def node(self, token: str) -> Part | None:
+    def part(self, token: str) -> Part | None:
         """What begins at a token; None for a command that only sets a style."""
         if token == "{":
             self.at -= 1
             return self.group()
         if token.startswith("\\"):
             return self.command(token[1:])
-        if token[0] == "<" and token[1:]:
-            return Part("atom", f"<mi>{token[1:-1]}</mi>", token[1:-1])
         if token[0].isdigit():
             return Part("atom", f"<mn>{token}</mn>", token)
-        if token[0].isalpha():
-            return Part("atom", f"<mi>{escape(token)}</mi>", token)
-        if token in "([":
-            return Part("open", f"<mo>{token}</mo>", token)
-        if token in ")]":
-            return Part("close", f"<mo>{token}</mo>", token)
-        return _operator(token)
+        if token[0].isalpha() or token[1:]:
+            return _word(token.strip("<>"))
+        return _sign(token)
 
     def command(self, name: str) -> Part | None:
         if name in ("frac", "tfrac", "dfrac"):
@@ -174,101 +164,73 @@ class _Reader:
             inner = self.group()
             return Part("atom", f"<msqrt>{inner.xml}</msqrt>", f"√{_atom(inner)}")
         if name in ACCENTS:
-            inner = self.group()
-            xml = f'<mover>{inner.xml}<mo stretchy="false">{ACCENTS[name]}</mo></mover>'
-            return Part("atom", xml, inner.text + ACCENTS_OF_TEXT[name])
+            inner, (above, within) = self.group(), ACCENTS[name]
+            xml = f'<mover>{inner.xml}<mo stretchy="false">{above}</mo></mover>'
+            return Part("atom", xml, inner.text + within)
         if name in ("mathrm", "mathbf", "mathit", "operatorname", "text"):
             said = self.raw()
-            tag = "mtext" if name == "text" else "mi"
-            kind = {"operatorname": "function", "text": "text"}.get(name, "atom")
-            if name == "mathrm" and self.tokens[self.at] == "(":
-                kind = "function"
-            return Part(kind, f"<{tag}>{escape(said)}</{tag}>", said)
+            if name == "text":
+                return Part("text", f"<mtext>{escape(said)}</mtext>", said)
+            called = name == "operatorname" or (name == "mathrm" and self.tokens[self.at] == "(")
+            return _word(said, "function" if called else "atom")
         if name in ("left", "right"):
             bracket = self.next()
-            shown = {".": "", r"\{": "{", r"\}": "}", r"\lvert": "|", r"\rvert": "|"}.get(
-                bracket, bracket
-            )
-            return Part("open" if name == "left" else "close", f"<mo>{escape(shown)}</mo>", shown)
+            bracket = {".": "", r"\lvert": "|", r"\rvert": "|"}.get(bracket, bracket).lstrip("\\")
+            kind = "open" if name == "left" else "close"
+            return Part(kind, f"<mo>{escape(bracket)}</mo>", bracket)
         if name in FUNCTION_NAMES:
-            return Part("function", f"<mi>{name}</mi>", name)
-        if name in GREEK:
-            return Part("atom", f"<mi>{GREEK[name]}</mi>", GREEK[name])
+            return _word(name, "function")
         if name in SPACES:
             return Part("space", f'<mspace width="{SPACES[name]}"></mspace>', " ")
-        if name in OPERATOR_SIGNS:
-            return _operator(OPERATOR_SIGNS[name])
-        if len(name) == 1 and not name.isalpha():
-            return _operator(name) if name != "!" else None
-        return None if "style" in name or name in ("mathbin", "mathrel", "limits") else _word(name)
+        if "style" in name or name in ("mathbin", "mathrel", "limits", "!"):
+            return None
+        sign = SIGNS.get(name) or html5.get(f"{name};", name)
+        return _word(sign) if sign.isalpha() else _sign(sign)
 
 
-def _spaced(source: str, parts: list[str]) -> str:
-    """The tokens of a text with the blanks that stood between them."""
-    pattern = r"(\s*)".join(map(re.escape, parts))
-    found = re.search(r"\{(\s*)" + pattern + r"(\s*)\}", source) if parts else None
-    if found is None:
-        return " ".join(parts)
-    blanks = found.groups()
-    text = blanks[0] + "".join(part + blank for part, blank in zip(parts, blanks[1:], strict=True))
-    return re.sub(r"\\([_#$%&{}])", r"\1", text)
+def _word(name: str, kind: str = "atom") -> Part:
+    return Part(kind, f"<mi>{escape(name)}</mi>", name)
 
 
-def _word(name: str) -> Part:
-    return Part("atom", f"<mi>{escape(name)}</mi>", name)
-
-
-def _operator(sign: str) -> Part:
+def _sign(sign: str) -> Part:
+    """An operator or a bracket."""
     shown = {"-": "−", "*": "∗"}.get(sign, sign)
-    kind = {",": "comma", "∂": "prefix", "¬": "prefix", "⌊": "open", "⌋": "close", "⊤": "atom"}.get(
-        shown, "operator"
-    )
-    tag = ' form="prefix"' if shown == "∂" else ""
-    return Part(kind, f"<mo{tag}>{escape(shown)}</mo>", "-" if shown == "−" else shown)
+    form = ' form="prefix"' if shown == "∂" else ""
+    text = "-" if sign == "-" else shown
+    return Part(KINDS.get(shown, "operator"), f"<mo{form}>{escape(shown)}</mo>", text)
 
 
-def _row(nodes: list[Part]) -> Part:
-    """Nodes beside one another: room between the factors of a product, and around operators."""
-    if len(nodes) == 1:
-        return nodes[0]
-    xml, text = "", ""
-    before, bars = Part("operator", "", ""), 0
-    for node in nodes:
-        bars += node.text == "|"
-        tight = (
-            before.kind in ("open", "prefix") or node.kind in ("close", "comma")
-            or (node.kind == "open" and before.kind in ("function", "atom", "group"))
-            or (node.text == "|" and bars % 2 == 0) or (before.text == "|" and bars % 2 == 1)
-            or (before.text in "+-" and before.kind == "sign")
-        )  # fmt: skip
-        sign = (
-            node.kind == "operator"
-            and node.text in "+-"
-            and before.kind in ("operator", "open", "comma")
-        )
-        factors = before.kind in ("atom", "group", "close", "text") and node.kind in (
-            "atom",
-            "group",
-            "function",
-            "text",
-        )
-        xml += ('<mspace width=".2em"></mspace>' if factors else "") + node.xml
-        text += ("" if tight or not text else " ") + node.text
-        before = node._replace(kind="sign") if sign else node
-    return Part(
-        "atom" if len(nodes) == 1 else "row", f"<mrow>{xml}</mrow>", re.sub(" +", " ", text).strip()
-    )
+def _row(parts: list[Part]) -> Part:
+    """Parts beside one another: room between the factors of a product, and around operators."""
+    if len(parts) == 1:
+        return parts[0]
+    xml, text, bars, before = "", "", 0, Part("operator", "", "")
+    for part in parts:
+        kind = part.kind
+        if part.text == "|":  # the first of a pair opens
+            bars += 1
+            kind = "open" if bars % 2 else "close"
+        if part.text in ("+", "-") and before.kind in ("operator", "open", "comma"):
+            kind = "sign"
+        tight = before.kind in ("open", "prefix", "sign") or kind in ("close", "comma")
+        tight |= part.kind == "open" and before.kind in ("function", "atom", "group")
+        factors = before.kind in ("atom", "group", "close", "text")
+        factors &= kind in ("atom", "group", "function", "text")
+        xml += '<mspace width=".2em"></mspace>' * factors + part.xml
+        text += " " * (not tight and bool(text)) + part.text
+        before = part._replace(kind=kind)
+    return Part("row", f"<mrow>{xml}</mrow>", re.sub(" +", " ", text).strip())
 
 
-def _atom(node: Part) -> str:
+def _atom(part: Part) -> str:
     """A part in brackets, unless it is one word."""
-    bare = re.fullmatch(r"[\w∂√.'ᵀ\u0302\u0304]+|√?\([^()]*\)", node.text)
-    return node.text if bare else f"({node.text})"
+    bare = re.fullmatch(r"[\w∂√.'ᵀ\u0302\u0304]+|√?\([^()]*\)", part.text)
+    return part.text if bare else f"({part.text})"
 
 
-def _raised(node: Part) -> str:
-    if node.text == "⊤":
+def _raised(part: Part) -> str:
+    if part.text == "⊤":
         return "ᵀ"
-    if re.fullmatch(r"[-+]?\d+|\(\d+\)", node.text):
-        return node.text.translate(RAISED)
-    return f"^{_atom(node)}"
+    if re.fullmatch(r"[-+]?\d+|\(\d+\)", part.text):
+        return part.text.translate(RAISED)
+    return f"^{_atom(part)}"

@@ -18,7 +18,7 @@ from tests.playing.functions import LAYER, WORDS, small
 
 @pytest.fixture
 def session():
-    return PlaySession(LossFunction(lambda: small, "small", [WORDS], name="small"))
+    return PlaySession(LossFunction(lambda: small, "small", [WORDS]))
 
 
 def named(record, name):
@@ -125,7 +125,8 @@ REFUSED = [
     ({"do": "set", "entry": 0, "flat": 10**6, "value": 1}, "entries, got"),
     ({"do": "set", "entry": 0, "flat": 0, "value": "x"}, "could not convert"),
     ({"do": "argument", "name": "none", "value": "1"}, "none"),
-    ({}, "entry"),
+    ({"do": "set", "entry": 10**6}, "out of range"),
+    ({}, "a page asks for"),
 ]
 
 
@@ -143,14 +144,18 @@ def test_a_change_whose_run_fails_is_left_out(session):
     assert session.changes == []
 
 
-def test_a_run_leaves_no_edit_in_the_next(session):
+def test_a_run_leaves_neither_an_edit_nor_a_gradient_behind(session):
+    LAYER.zero_grad()
     A = named(session.run.record, "A")
-    session.answer({"do": "set", "entry": A.id, "flat": 0, "value": 0})
+    for value in (0, 1):
+        session.answer({"do": "set", "entry": A.id, "flat": 0, "value": value})
+    assert session.run.record.notes == []
+    assert LAYER.W_V.grad is None
     assert_same(gradients(run_loss(small, "small").record), fresh()[1])
 
 
 def test_only_who_knows_the_address_gets_an_answer():
-    server = PlayServer(PlaySession(LossFunction(lambda: small, "small", name="small")))
+    server = PlayServer(PlaySession(LossFunction(lambda: small, "small")))
     base = server.address.rsplit("/", 2)[0]
     try:
         assert b"play-bar" in urlopen(server.address).read()

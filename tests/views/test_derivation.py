@@ -74,13 +74,24 @@ def test_where_gradients_add_the_sum_has_all_its_parts():
     assert text.index("} + ") > text.rindex(r"\odot")  # once it has all of them
 
 
-def test_without_a_backward_it_says_how_it_would_run(tmp_path):
-    x = mg.tensor(np.ones(3), requires_grad=True, name="x")
+def test_of_a_value_that_one_op_uses_twice_each_use_has_its_own_part():
+    x = mg.tensor(np.ones((2, 2)), requires_grad=True, name="x")
     with mg.trace() as t:
-        mg.sum(mg.exp(x))
+        mg.sum(x @ x).backward()
+    found = dict(equations(derivation(t.record)))
+    slope = r"\frac{\partial L}{\partial x}"
+    a, b = (rf"\left.{slope}\right|_{{H,\,\mathrm{{{use}}}}}" for use in "ab")
+    assert found[slope] == f"{a} + {b}"
+    assert found[a].endswith(r"x^\top")
+    assert found[b].startswith(r"x^\top")
+
+
+def test_without_a_backward_it_is_the_forward_pass(tmp_path):
+    with mg.trace() as t:
+        mg.sum(mg.exp(mg.tensor(np.ones(3), requires_grad=True, name="x")))
     text = t.derivation(tmp_path / "d.md").read_text("utf-8")
-    assert "as it would run" in text
-    assert r"\frac{\partial L}{\partial x}" in text or r"\partial x" in text
+    assert "backward has not run" in text
+    assert "## Backward" not in text
 
 
 def test_nothing_in_it_does_what_github_cannot_render():
