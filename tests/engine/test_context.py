@@ -65,52 +65,6 @@ def test_an_exception_restores_what_was(x):
     assert (x * 2).requires_grad
 
 
-# ---------------------------------------------------------------- observers
-
-
-def test_observers_hear_each_backward_step_and_each_leaf_and_may_keep_the_gradients(x):
-    steps, kept, leaves = [], [], []
-
-    class Backward(mg.Observer):
-        def sent(self, node, gradient, parts, seconds):
-            steps.append((node.op.name, [part.shape for part in parts]))
-            kept.append(gradient)
-
-        def arrived(self, leaf, gradient):
-            leaves.append(leaf)
-
-    b, seed = mg.tensor(1.0, requires_grad=True), np.ones(2)
-    with mg.observe(Backward()):
-        mg.exp(x * b).backward(seed)
-    seed += 1
-    assert steps == [("exp", [(2,)]), ("multiply", [(2,), ()])]
-    assert {*map(id, leaves)} == {id(x), id(b)}
-    np.testing.assert_array_equal(kept[0], [1, 1])
-
-
-def test_an_observer_may_replace_inputs_results_and_named_tensors(x):
-    """The first op takes 10 x, the second's result is 100, what is named `zero` is 0."""
-
-    class Replacing(mg.Observer):
-        def before(self, op, inputs, settings):
-            return (inputs[0] * 10.0,) if op.name == "exp" else None
-
-        def made(self, op, inputs, settings, result, seconds):
-            return mg.tensor([100.0, 100.0]) if op.name == "tanh" else None
-
-        def named(self, tensor):
-            return tensor * 0.0 if tensor.name == "zero" else None
-
-    with mg.observe(Replacing()):
-        y = mg.exp(x)
-        np.testing.assert_allclose(y.numpy(), np.exp([10.0, 20.0]))
-        np.testing.assert_array_equal(mg.tanh(x).numpy(), [100, 100])
-        zero = mg.square(x).named("zero")
-        np.testing.assert_array_equal(zero.numpy(), [0, 0])
-        (y + zero).sum().backward()
-    np.testing.assert_allclose(x.grad, 10 * np.exp([10.0, 20.0]))
-
-
 # ---------------------------------------------------------------- threads
 
 

@@ -117,30 +117,6 @@ def test_by_products_reach_the_rules_and_not_the_caller():
     np.testing.assert_allclose(one(np.array([4.0])), [2.0])
 
 
-def test_an_op_of_any_number_of_inputs_saves_per_position():
-    def product(xs):
-        out = 1.0
-        for x in xs:
-            out = out * x
-        return np.asarray(out)
-
-    one = declare(product, vjp_tex={"xs": "<g>"}, variadic=True)
-
-    @one.vjp("xs")
-    def _(g, i, others):
-        assert others[i] is None
-        for j, other in enumerate(others):
-            g = g if j == i else g * other
-        return g
-
-    a, b, c = (mg.tensor(v, requires_grad=True) for v in (2.0, 3.0, 5.0))
-    out = one([a, b, c])
-    assert out.node.plan.saves == ("i0", "others0", "i1", "others1", "i2", "others2")
-    out.backward()
-    np.testing.assert_allclose([a.grad, b.grad, c.grad], [15, 10, 6])
-    assert one([a, mg.tensor(3.0), mg.tensor(5.0)]).node.saved == (0, (None, 3.0, 5.0))
-
-
 test_what_is_refused = refusals(
     (lambda: declare(lambda x, out: x + out), DeclarationError, "got out"),
     (lambda: declare(double).vjp("x")(lambda g, weight: g * weight), DeclarationError,

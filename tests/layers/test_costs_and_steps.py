@@ -161,9 +161,6 @@ test_what_kernels_cannot_do_is_refused = refusals(
 def test_what_is_trained_for_integers_computes_the_same_once_it_is_of_integers(rng, bits):
     model, X = L.TransformerBlock(12, 3, rng=0), rng.normal(size=(2, 5, 12))
     learning = L.quantize(model, X, bits=bits, train=True, scores=True)
-    assert learning.training
-    names = [path for path, _ in learning.named_parameters()]
-    assert "attention.W_Q.W" in names
     with mg.trace() as t:
         learning(X).sum().backward()
     assert t.check().uncovered == [
