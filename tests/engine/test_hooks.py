@@ -105,6 +105,18 @@ def test_a_leafs_gradient_may_be_written_and_has_its_dtype(build):
         assert (w.grad.shape, w.grad.dtype, w.grad.flags.owndata) == ((3, 5000), w.dtype, True)
 
 
+@SIZES
+def test_what_was_recorded_stays_whatever_is_done_to_seed_and_gradients_later(n):
+    x, seed = mg.ones(n, requires_grad=True, name="x"), np.ones(n)
+    with mg.trace() as t:
+        (x * 2.0 + x * 3.0).named("y").backward(seed)
+    seed += 1
+    x.grad *= 7
+    sent = [edge.contribution for edge in t.record.uses(t["x"])]
+    for found, value in zip([*sent, t["x"].gradient, t["y"].gradient], (2, 3, 5, 1), strict=True):
+        np.testing.assert_array_equal(found, np.full(n, value))
+
+
 def reshaping(x):
     (y := x * 1.0).register_hook(lambda g: g[:2])
     return y
