@@ -251,12 +251,21 @@ def headline(record: Record) -> str:
         said.append(f"{label(record.entries[record.loss])} = {digits(value.item())}")
     if not record.backward:
         said.append("backward has not run")
-    elif way is not None and 0 < way.whole < inf:
+        return " · ".join(said)
+    lost = list[str]()
+    for state, word in (("not finite", "NaN or infinite"), ("zero", "exactly 0")):
+        if found := [entry for entry in record.entries if entry.state == state]:
+            ops = [entry for entry in found if entry.op]
+            first = one_line((ops or found)[-1].path, 60)  # that backward comes to
+            lost.append(f"the gradient is {word} from {first} on")
+    said += lost
+    if way is not None and 0 < way.whole < inf:
         end = one_line(record.entries[way.entries[-1]].path, 60)
         verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
         if times < 10:
             size = sized(way.whole)
-            said.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
+            kept = f"the gradient keeps its size: ×{size} where it changes most, to {end}"
+            said += [] if lost else [kept]
         else:
             steps = f", its {way.times} steps together" * (way.times > 1)
             most = f", most in {way.op}{steps}" if way.op else ""
