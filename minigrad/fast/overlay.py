@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Arguments, Kernel, Op, Plan, Rule
+from ..engine.op import Arguments, F, Kernel, Op, Rule
 
 __all__ = ["Overlay", "faster", "of_one_dtype"]
 
@@ -21,72 +21,61 @@ class Overlay(Op):
 
     of: Op
     above: int  # it takes first inputs of more entries
-    when: Callable[..., bool] | None  # and which arguments
+    when: Callable[..., bool]  # and which arguments
 
     def takes(self, arrays: Sequence[Any], settings: Arguments) -> Op | None:
         """Itself, if it runs on these in place of the op."""
         first = arrays[0]
-        if first.__class__ is not np.ndarray or first.size <= self.above:
-            return None
-        return self if self.when is None or self.when(*arrays, *settings) else None
+        is_large = first.__class__ is np.ndarray and first.size > self.above
+        return self if is_large and self.when(*arrays, *settings) else None
 
-    def plan(self, key: int) -> Plan:
-        """See `Op.plan`."""
-        self.rules = self.of.rules | self.rules
-        for rule in {*self.rules.values()} - {*self.of.rules.values()}:
-            if rule.function not in _made:  # of several inputs it is one rule still
-                self.rules |= dict.fromkeys(rule.inputs, self._either(rule))
-        return super().plan(key)
+    def vjp(self, *inputs: str) -> Callable[[F], F]:
+        """Declare a rule for arrays beside the op's own of the same inputs."""
 
-    def _either(self, quick: Rule) -> Rule:
-        """The faster rule for arrays, the op's own rules for Tensors."""
-        own = [self.of.rules[name] for name in quick.inputs]
-        needs = tuple(dict.fromkeys([*quick.needs, *(x for rule in own for x in rule.needs)]))
-        several = len(quick.inputs) > 1
+        def declare(function: F) -> F:
+            super(Overlay, self).vjp(*inputs)(function)
+            quick = self.rules[inputs[0]]
+            own = [*dict.fromkeys(self.of.rules[name] for name in inputs)]
+            needs = tuple(dict.fromkeys(name for rule in (quick, *own) for name in rule.needs))
 
-        def either(g: Any, *values: Any) -> Any:
-            known = dict(zip((*needs, *["needed"] * several), values, strict=True))
+            def either(g: Any, *values: Any) -> Any:
+                known = dict(zip((*needs, "needed"), values, strict=False))
+                rules = own if hasattr(g, "__apply__") else [quick]
+                named = [(*rule.needs, *["needed"] * rule.takes_needed) for rule in rules]
+                found = [
+                    rule.function(g, *[known[name] for name in names])
+                    for rule, names in zip(rules, named, strict=True)
+                ]
+                return found[0] if len(found) == 1 else tuple(found)
 
-            def run(rule: Rule) -> Any:
-                told = [known["needed"]] if rule.takes_needed else []
-                return rule.function(g, *[known[x] for x in rule.needs], *told)
+            rule = Rule(either, needs, inputs, len(inputs) > 1)
+            self.rules |= dict.fromkeys(inputs, rule)
+            return function
 
-            if not hasattr(g, "__apply__"):
-                return run(quick)
-            if own[0].inputs == quick.inputs:
-                return run(own[0])
-            wanted = zip(own, known["needed"], strict=True)
-            return tuple([run(rule) if is_wanted else None for rule, is_wanted in wanted])
-
-        _made.add(either)
-        return Rule(either, needs, quick.inputs, several)
-
-
-_made: set[Kernel] = set()  # of two rules
+        return declare
 
 
 def faster(
     op: Op,
+    when: Callable[..., bool],
     above: int = 0,
-    when: Callable[..., bool] | None = None,
     auxiliary: tuple[str, ...] = (),
 ) -> Callable[[Kernel], Overlay]:
     """Declare a faster kernel of an op, for first inputs of more than `above` entries.
 
-        @faster(softmax, above=4096)
+        @faster(softmax, of_one_dtype, above=4096)
         def fast_softmax(x, axis): ...
 
         @fast_softmax.vjp("x")
         def _(g, out, axis): ...
 
-    Args: when: `when(*inputs, *settings)` may ask for more.
+    Args: when: `when(*inputs, *settings)` says whether it takes them.
     """
 
     def declare(kernel: Kernel) -> Overlay:
         made = Overlay(kernel, tex=op.tex, vjp_tex=op.vjp_tex, auxiliary=auxiliary)
-        made.of = op
-        made.above = above
-        made.when = when
+        made.of, made.above, made.when = op, above, when
+        made.rules = {**op.rules}
         op.faster = made.takes
         return made
 
@@ -94,9 +83,9 @@ def faster(
 
 
 def of_one_dtype(x: Any, *others: Any) -> bool:
-    """Whether the arrays among the others have x's dtype, so that the result has it too."""
+    """Whether x is of a dtype that BLAS takes, and so are the arrays among the others."""
     dtype = x.dtype
     for y in others:  # a generator would take a microsecond more
         if y.__class__ is np.ndarray and y.dtype is not dtype and y.dtype != dtype:
             return False
-    return True
+    return dtype.char in "fd" and dtype.isnative

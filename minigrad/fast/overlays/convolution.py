@@ -22,16 +22,10 @@ from ...ops.convolution import (
     spread_products,
 )
 from ..limits import LIMITS
-from ..overlay import faster
+from ..overlay import faster, of_one_dtype
 from ..threads import in_cache, run
 
 SUMS = 4  # gradients of weights, each of some blocks, so that the order of sums is fixed
-
-
-def suits(x, *others):
-    """Whether all arrays are of one dtype that BLAS takes."""
-    arrays = [x, *(y for y in others if y.__class__ is np.ndarray)]
-    return x.dtype.char in "fd" and all(y.dtype == x.dtype for y in arrays)
 
 
 def columns_of(views, rows):
@@ -66,8 +60,8 @@ def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return np.moveaxis(made.reshape(O, *places.out, N), -1, 0)
 
 
-fast_conv1d = faster(conv1d, above=LIMITS.small_entries, when=suits)(forward)
-fast_conv2d = faster(conv2d, above=LIMITS.small_entries, when=suits)(forward)
+fast_conv1d = faster(conv1d, of_one_dtype, LIMITS.small_entries)(forward)
+fast_conv2d = faster(conv2d, of_one_dtype, LIMITS.small_entries)(forward)
 
 
 @fast_conv1d.vjp("x")
@@ -110,7 +104,7 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 # ---------------------------------------------------------------- pooling
 
 
-@faster(max_pool, above=LIMITS.small_entries, when=suits)
+@faster(max_pool, of_one_dtype, LIMITS.small_entries)
 def fast_max_pool(x, size, stride=None, padding=0):
     places = places_of(x.shape, size, size if stride is None else stride, padding)
     whole = padded(x, places, -np.inf)

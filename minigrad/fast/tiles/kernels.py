@@ -34,7 +34,7 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -
     return scores > LIMITS.one_tile_scores
 
 
-@faster(tiled_attention, when=_has_many_scores, auxiliary=("schedule", "tiled", "shift", "row_sum"))
+@faster(tiled_attention, _has_many_scores, auxiliary=("schedule", "tiled", "shift", "row_sum"))
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
     schedule = TileSchedule(q, k, v, mask, rule)
     saved = forward(schedule)
