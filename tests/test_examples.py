@@ -18,12 +18,8 @@ PICTURES = sorted(path.stem for path in (ROOT / "examples/pictures").glob("*.svg
 SLOW = {"char_gpt", "digits", "induction_heads", "summarizer"}
 
 
-def marks(path):
-    return [pytest.mark.slow] * (path.stem in SLOW)
-
-
 EXAMPLES = [
-    pytest.param(path, id=path.stem, marks=marks(path))
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in SLOW))
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 

@@ -21,14 +21,12 @@ MODULES = {
 def names_of(module: ast.Module) -> Iterator[str]:
     """The classes and constants of a module."""
     for node in module.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, ast.ClassDef):
             yield node.name
-        for target in targets:
-            parts = target.elts if isinstance(target, ast.Tuple) else [target]
-            for part in parts:
-                if isinstance(part, ast.Name) and part.id.isupper() and len(part.id) > 1:
-                    yield part.id
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+            bound = (name.id for name in names if isinstance(name.ctx, ast.Store))
+            yield from (name for name in bound if name.isupper() and len(name) > 1)
 
 
 def is_packed(node: ast.AST) -> bool:

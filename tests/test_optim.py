@@ -147,6 +147,7 @@ def test_gradients_that_are_small_or_not_finite_are_told_by_their_norm_and_kept(
     w.grad = mine = np.array([entry, 0.4])
     np.testing.assert_allclose(clip_grad_norm([w], 1.0).item(), norm)
     assert w.grad is mine
+    assert clip_grad_norm([leaf([1.0])], 1.0).item() == 0  # without any gradient
 
 
 # ---------------------------------------------------------------- schedules

@@ -18,7 +18,6 @@ attention = partial(L.MultiHeadAttention, D)
 L.seed(11)  # random features are no parameters, so that `drawn` leaves them as they are
 ROWS = {
     "linear": L.Linear(D, 5),
-    "linear without bias": L.Linear(D, 5, use_bias=False),
     "layer norm": L.LayerNorm(D),
     "rms norm": L.RMSNorm(D),
     "feed-forward": L.FeedForward(D, D_FF, mg.gelu),
@@ -29,7 +28,6 @@ ROWS = {
     "one head without W_O": L.SelfAttention(D, 5, 3, project_out=False, mask=causal),
     "multi-head": attention(H),
     "grouped": attention(6, 2, use_bias=True),
-    "one key-value head": attention(H, 1, mask=causal & window(3)),
     "tiles": attention(H, attend=L.in_tiles, use_bias=True),
     "tiles, causal, grouped": attention(6, 2, attend=L.in_tiles, mask=causal),
     "tiles, window, rotary": attention(H, attend=L.in_tiles, mask=window(3), position=L.Rotary(4)),
@@ -78,7 +76,6 @@ OF_ARRAYS = {
         (3, 1, 4, 4),
     ),
     "batch norm": (L.BatchNorm(4), (2, 4, 3)),
-    "batch norm, evaluated": (L.BatchNorm(4).eval(), (2, 4, 3)),
 }  # fmt: skip
 L.seed(None)
 
