@@ -1,5 +1,4 @@
-"""Handwritten digits, read by three small models: a multilayer perceptron, a convolutional network,
-a vision transformer.
+"""Handwritten digits, read by three small models: an MLP, a CNN and a vision transformer.
 
 The images are 8×8 pixels of 16 greys: 1,797 of the "Optical Recognition of Handwritten Digits" of
 the UCI repository (E. Alpaydin & C. Kaynak, 1998, doi:10.24432/C50P49, CC BY 4.0); see digits.md.

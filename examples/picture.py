@@ -6,8 +6,8 @@ Without a folder it draws into a temporary one. Asserts that the pictures show w
 the steps derived by hand agree with the engine, and the size of each gradient stands in its box.
 """
 
+import argparse
 import runpy
-import sys
 import tempfile
 from html import escape
 from pathlib import Path
@@ -172,5 +172,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?")
+    folder = parser.parse_known_args()[0].folder  # --quick changes nothing
     with tempfile.TemporaryDirectory() as scratch:
-        main(Path([scratch, *(x for x in sys.argv[1:] if x != "--quick")][-1]))
+        main(Path(folder or scratch))

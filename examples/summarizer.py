@@ -43,7 +43,6 @@ VOCABULARY = ["<pad>", "<start>", ".", *dict.fromkeys(FIXED), *PLACES, *NAMES, *
 NUMBER = {word: number for number, word in enumerate(VOCABULARY)}
 PAD, START = range(2)
 LONGEST, HEADS = 32, 4  # words of a report in training, filled up; heads of attention
-MASKINGS = ("padding", "causal", "none")
 
 
 def report(rng: np.random.Generator) -> tuple[list[str], list[int]]:
@@ -165,7 +164,7 @@ def main() -> None:
     seeds, steps, count = (1, 50, 60) if quick else (3, 150, 300)
 
     found = {}
-    for masking in MASKINGS:
+    for masking in ("padding", "causal", "none"):
         models = [train(masking, seed, steps) for seed in range(seeds)]
         found[masking] = np.array([tested(model, count) for model in models])  # (seeds, 3)
         if masking == "padding":
