@@ -58,15 +58,12 @@ def write_formulas(record: RecordData) -> None:
         _declare(record, entry)
     _name(record)
     for entry in ops:
-        values = _values(record, entry)
+        values, op = _values(record, entry), registry[entry.op]
         entry.equation, entry.where = _written(entry.tex, values)
         values |= {"g": entry.slope, "out": entry.symbol}
-        op = registry[entry.op]
         for edge in record.into(entry):
-            if edge.contribution is not None or (
-                not record.backwards and edge.input in entry.vjp_tex
-            ):
-                rule = entry.vjp_tex[edge.input]
+            rule = entry.vjp_tex.get(edge.input, "")
+            if edge.contribution is not None or (rule and not record.backwards):
                 edge.equation, edge.where = _written(rule, values)
                 edge.equation = _summed(record, edge, rule) + edge.equation
                 declared = op.rules.get(op.inputs[0] if op.variadic else edge.input)
@@ -76,25 +73,25 @@ def write_formulas(record: RecordData) -> None:
 def _declare(record: RecordData, entry: Entry) -> None:
     """What its op declares of the call that made an entry."""
     op = registry[entry.op]
+    entry.says = first_sentence(op.kernel)
     forms: dict[str, Any] = dict(entry.numbers)
     for edge in record.into(entry):
         source = record.entries[edge.source]
         forms[edge.input] = Shaped(source.shape, np.dtype(source.dtype))
-    last = len(op.inputs) - 1
+    takes = list(op.inputs)
     if op.variadic:
-        last = max(int(n.removeprefix(op.inputs[0])) for n in forms if n not in op.settings)
-    names = [op.input_name(i) for i in range(last + 1)]
-    out = Shaped(entry.shape, np.dtype(entry.dtype))
-    entry.says = first_sentence(op.kernel)
-    if not all(name in forms for name in names):  # of a graph without a run
-        inside = ", ".join(f"<{name}>" if name in forms else r"\cdot" for name in names)
+        numbers = [int(name.removeprefix(takes[0])) for name in forms if name not in op.settings]
+        takes = [op.input_name(i) for i in range(max(numbers) + 1)]
+    if not forms.keys() >= {*takes}:  # of a graph without a run
+        inside = ", ".join(f"<{name}>" if name in forms else r"\cdot" for name in takes)
         entry.tex = rf"\mathrm{{{_plain_text(op.name)}}}({inside})"
-        known = {name: tex for name in names if isinstance(tex := op.vjp_tex.get(name), str)}
-        entry.vjp_tex = known
+        known = {name: op.vjp_tex.get(name) for name in takes}
+        entry.vjp_tex = {name: tex for name, tex in known.items() if isinstance(tex, str)}
         return
-    inputs, settings = [forms[name] for name in names], [*entry.settings.values()]
-    entry.tex, entry.vjp_tex = op.formulas(inputs, settings, out)
-    entry.flops = op.count_flops(inputs, settings, out)
+    call = [forms[name] for name in takes], [*entry.settings.values()]
+    out = Shaped(entry.shape, np.dtype(entry.dtype))
+    entry.tex, entry.vjp_tex = op.formulas(*call, out)
+    entry.flops = op.count_flops(*call, out)
 
 
 # ---------------------------------------------------------------- symbols
@@ -143,44 +140,36 @@ def _name(record: RecordData) -> None:
     """Give each entry a symbol, no two alike, and its gradient's."""
     found = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
     taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in found.values())}
-    groups: dict[tuple[str, ...], list[Entry]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for entry in record.entries:
         if not entry.name and entry.id != record.loss and not _is_transpose(record, entry):
-            groups.setdefault(_choices(record, entry), []).append(entry)
-    for choices, entries in groups.items():
+            groups.setdefault(_choices(record, entry), []).append(entry.id)
+    for choices, ids in groups.items():
         base = next((c for c in choices if c not in taken), r"\mathrm{tmp}")
         taken.add(base)
-        for k, entry in enumerate(entries, 1):
-            found[entry.id] = base + (_script("_", str(k)) if len(entries) > 1 else "")
+        for k, i in enumerate(ids, 1):
+            found[i] = base + (_script("_", str(k)) if len(ids) > 1 else "")
     found = _distinct(record, found)
     for entry in record.entries:
-        entry.number = _number_of(entry)
-        if entry.id == record.loss:
-            entry.symbol = "L"
-        elif entry.id in found:
-            entry.symbol = found[entry.id]
-        else:  # all that it was made of comes before it
-            entry.symbol = (
-                _before_script(record.entries[record.into(entry)[0].source].symbol, "^") + r"^\top"
-            )
+        is_number = entry.kind == "constant" and entry.size == 1 and entry.value is not None
+        entry.number = number(entry.value.item()) if is_number and entry.value is not None else ""
+        entry.symbol = found.get(entry.id, "L")
+        if entry.id not in found and entry.id != record.loss:  # what it is of comes before it
+            source = record.entries[record.into(entry)[0].source]
+            entry.symbol = _before_script(source.symbol, "^") + r"^\top"
         entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
 
 
 def _is_transpose(record: RecordData, entry: Entry) -> bool:
-    """Whether it is the transpose of what has a symbol, and bears no name of its own."""
+    """Whether it is the one transpose of what has a symbol, and bears no name of its own."""
     if entry.op not in ("swapaxes", "transpose") or len(entry.shape) < 2:
         return False
-    n, axes = len(entry.shape), [*range(len(entry.shape))]
-    if entry.op == "swapaxes":
-        i, j = (int(x) % n for x in entry.settings.values())
-        axes[i], axes[j] = axes[j], axes[i]
-    else:
-        given = entry.settings["axes"]
-        axes = axes[::-1] if given is None else [int(axis) % n for axis in given]
+    sizes = range(2, 2 + len(entry.shape))  # they tell which axis has gone where
+    moved = registry[entry.op](np.empty(sizes), **entry.settings).shape
     source = record.entries[record.into(entry)[0].source]
     alike = [e for e in record.uses(source) if record.entries[e.target].op == entry.op]
-    swaps = axes == [*range(n - 2), n - 1, n - 2] and len(alike) == 1
-    return swaps and not _is_transpose(record, source)
+    swaps = moved == (*sizes[:-2], sizes[-1], sizes[-2])
+    return swaps and len(alike) == 1 and not _is_transpose(record, source)
 
 
 def _choices(record: RecordData, entry: Entry) -> tuple[str, ...]:
@@ -194,25 +183,16 @@ def _choices(record: RecordData, entry: Entry) -> tuple[str, ...]:
     return tuple(BY_INPUT.get(part, (_word(_plain_text(part)),)))
 
 
-def _number_of(entry: Entry) -> str:
-    """A constant number's value."""
-    constant = not entry.op and not entry.needs and entry.size == 1 and entry.kind == "constant"
-    return number(entry.value.item()) if constant and entry.value is not None else ""
-
-
 def _distinct(record: RecordData, found: dict[int, str]) -> dict[int, str]:
     """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
     alike: dict[str, list[int]] = {}
     for i, symbol in sorted(found.items()):
         alike.setdefault(symbol, []).append(i)
     for symbol, ids in alike.items():
-        if len(ids) < 2 and symbol != "L":
-            continue
-        first = 2 if symbol == "L" else 1  # L alone is the loss
         marks = [(re.findall(r"\d+", record.entries[i].scope) or [""])[-1] for i in ids]
-        if "" in marks or len({*marks}) < len(ids) or first > 1:
-            marks = [str(n) for n in range(first, len(ids) + first)]
-        for i, mark in zip(ids, marks, strict=True):
+        if "" in marks or len({*marks}) < len(ids) or symbol == "L":  # L alone is the loss
+            marks = [str(n) for n in range(1 + (symbol == "L"), len(ids) + 2)]
+        for i, mark in zip(ids, marks, strict=False) if len(ids) > 1 or symbol == "L" else ():
             found[i] = rf"{symbol}^{{({mark})}}"
     return found
 
