@@ -92,7 +92,7 @@ class Entry:
         kind: "op", "parameter" (a layer or an optimizer holds it), "input" (what a layer was called
             with, or a Tensor that needs no gradient), "leaf" (any other that needs one),
             "constant".
-        calls: for each scope around it the number of its call, from 0.
+        calls: for each scope around it the number of its call.
         value, gradient: arrays; the gradient is that of the last backward.
         settings: of its op, as they were given; arrays among them have edges as inputs have.
         numbers: inputs of its op that are plain numbers, by name.

@@ -155,7 +155,6 @@ class Recorder(Observer):
         self._given: set[int] = set()  # ids of memory that leaves lie in, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
         self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
-        self._entered: Counter[Any] = Counter()
         self._saved: set[int] = set()  # ids of memory that ops saved
         self._drawn: tuple[Any, ...] | None = None  # settings with generators, as they were before
         self._adds = False  # whether the backward that runs adds to `.grad`
@@ -230,15 +229,16 @@ class Recorder(Observer):
         array = x._data if is_tensor else x
         origin = self._origin(array)
         if owner is not x:  # made before the record was opened
-            facts = {"kind": "input", "needs": True, "name": owner.name or ""}
-            facts["made_at"] = owner.place
+            facts = {"kind": "input", "needs": True, "made_at": owner.place}
         elif is_tensor and (x.requires_grad or origin is None):
-            kind = "input" if id(x) in self._inputs or not x.requires_grad else "leaf"
-            kind = "parameter" if is_marked_parameter(x) else kind
-            why = "" if x.requires_grad else "frozen"
-            facts = {"kind": kind, "needs": x.requires_grad, "name": x.name or "", "why": why}
+            given = id(x) in self._inputs or not x.requires_grad
+            kind = "parameter" if is_marked_parameter(x) else "input" if given else "leaf"
+            facts = {"kind": kind, "needs": x.requires_grad}
+            facts["why"] = "" if x.requires_grad else "frozen"
         else:
             facts = {"kind": "constant", "why": "constant", "copy_of": origin}
+        if facts["kind"] != "constant":
+            facts["name"] = owner.name or ""
         self._given.add(id(_memory(array)))
         self._held.append(_memory(array))
         entry = self._entry(owner, array.copy("K"), context, **facts)  # it may be written to later
@@ -249,7 +249,7 @@ class Recorder(Observer):
     def _is_unchanged(self, array: Array, known: int) -> bool:
         """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
         entry = self.record.entries[known]
-        if entry.value is array or entry.value is None or entry.kind != "constant":
+        if entry.kind != "constant" or entry.value is None:
             return True  # others are written to by assign_ alone
         return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
 
@@ -261,21 +261,15 @@ class Recorder(Observer):
         return None
 
     def _calls_within(self, context: Context) -> tuple[int, ...]:
-        """The number of the call of each scope; every `with` of a scope has its own context."""
+        """A number for the call of each scope; every `with` of a scope has its own context."""
         known = self._contexts.get(id(context))
-        if known is not None:
-            return known[1]
-        found: tuple[int, ...] = ()
-        outer = context.outer
-        if outer is not None and context.scope:
-            found = self._calls_within(outer)
-            if context.scope != outer.scope:
-                inner = context.scope.count("/") + 1
-                within = found, context.scope
-                found = (*(*found, *[0] * inner)[: inner - 1], self._entered[within])
-                self._entered[within] += 1
-        self._contexts[id(context)] = context, found
-        return found
+        if known is None:
+            outer = context.outer
+            calls = () if outer is None else self._calls_within(outer)
+            new = context.scope.count("/") + bool(context.scope) - len(calls) if outer else 0
+            known = context, (*calls, *[len(self._contexts)] * new)
+            self._contexts[id(context)] = known
+        return known[1]
 
     def _note_saved(self, entry: Entry, node: Node) -> None:
         """Count the bytes that an op saved, and no op before it."""
