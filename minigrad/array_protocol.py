@@ -201,7 +201,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 _METHODS = (
     "abs astype clip cumsum exp log log_softmax max mean min prod relu sigmoid softmax sqrt std "
-    "sum swapaxes take tanh var squeeze ravel argmax argmin repeat"
+    "sum swapaxes take tanh var squeeze ravel argmax repeat"
 )
 _ATTRIBUTES: dict[str, Any] = {name: getattr(ops, name) for name in _METHODS.split()} | {
     "__abs__": ops.abs,

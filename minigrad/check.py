@@ -237,7 +237,10 @@ def check_rules(
         return Comparison(why="not finite")
     kernel = kernel_of(op, settings)
     with np.errstate(all="ignore"):
-        kinks = _at_kinks(op, inputs, settings, kernel(list(inputs)))
+        out = kernel(list(inputs))
+        if np.isnan(out).any():
+            return Comparison(why="not finite")
+        kinks = _at_kinks(op, inputs, settings, out)
         if kinks is not None:
             g = np.where(kinks, 0, g)
             if not g.any():

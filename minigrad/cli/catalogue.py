@@ -22,7 +22,7 @@ def run(arguments: Namespace) -> int:
     ops = known_ops(arguments.names)
     for op in ops:
         print(*_lines(op), sep="\n")
-    print(f"{len(ops)} op{'s' * (len(ops) > 1)}; out is the result, g its gradient ∂L/∂out")
+    print("out is the result, g its gradient ∂L/∂out")
     return 0
 
 

@@ -116,7 +116,7 @@ def _attention_table(record: Record, found: list[AttentionWeights], width: int) 
 def _write(record: Record, source: LossFunction, out: Path) -> None:
     """Write the files, and say so."""
     text = words.one_line(" ".join((source.tokens or [[]])[0]), 120)
-    title = f"{source.title}: {text}"
+    title = f"{source.title}: {text}".strip(": ")
     data = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
     files: dict[str, Callable[[Path], Any]] = {
         "trace.json: every step, size and check": lambda path: write(path, data, "explain"),

@@ -12,7 +12,7 @@ from ..engine.errors import ArgumentError
 from ..engine.op import call, op
 from .dtypes import as_array, cast_back, floating, masked
 from .functions import OFF_ZERO, WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
-from .samples import Calls, Rng, Samples
+from .samples import Calls, Rng
 
 __all__ = [
     "elu",
@@ -237,21 +237,11 @@ def _(g, out):
     return masked(g, out)
 
 
-def _bent(**setting: float) -> Samples:
-    """Calls away from the kink at 0, and one with a setting of its own."""
-
-    def samples(rng: Rng) -> Calls:
-        yield from OFF_ZERO(rng)
-        yield call(np.array([-1.0, 2.0]), **setting)
-
-    return samples
-
-
 @elementwise(
     r"\max(<x>, 0) + <negative_slope> \min(<x>, 0)",
     r"<g> \odot ([<x> > 0] + <negative_slope> [<x> \le 0])",
     1,
-    samples=_bent(negative_slope=0.3),
+    samples=OFF_ZERO,
     analytic=False,
     kinks=at_zero,
 )
@@ -277,7 +267,7 @@ def _(g, x, negative_slope):
     r"\max(<x>, 0) + <alpha> (e^{\min(<x>, 0)} - 1)",
     r"<g> \odot ([<x> > 0] + <alpha> e^{<x>} \odot [<x> \le 0])",
     3,
-    samples=_bent(alpha=0.3),
+    samples=OFF_ZERO,
     analytic=False,
     kinks=lambda x, alpha: at_zero(x) & (alpha != 1),
 )

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Declare, call, op
+from ..engine.op import Declare, op
 from ..engine.tensor import Operand
 from .dtypes import floating, masked
 from .functions import elementwise
-from .samples import Samples, each, pairs
+from .samples import Samples, each, of_shapes, pairs
 
 __all__ = [
     "add",
@@ -161,7 +161,7 @@ def _(g):
     r"<factor>\, <x>",
     r"<factor>\, <g>",
     1,
-    samples=lambda rng: (call(rng.uniform(-2, 2, s), 0.5) for s in [(2, 3, 5), (), (0, 3)]),
+    samples=of_shapes(([2, 3, 5], 0.5), ([], 0.5), ([0, 3], 0.5)),
 )
 def scale(x, factor):
     """Multiplies every entry by one number: y = factor · x, as attention's scores by 1/√d_k.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from operator import index as as_integer
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,9 +18,10 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import call, op
 from .dtypes import as_array, cast_back, floating, widen_half
-from .notation import Formula
+from .norms import statistics_axes
+from .notation import Formula, below
 from .reduce import mean
-from .samples import Calls, Rng, Samples, each_of_x, no_flops
+from .samples import Calls, Rng, Samples, each_of_x, no_flops, of_shapes
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
@@ -31,13 +33,15 @@ PerAxis: TypeAlias = int | Sequence[int]  # a setting of all axes, or of each
 
 def per_axis(value: Any, n: int, name: str) -> tuple[int, ...]:
     """A setting as one integer an axis. Raises: ArgumentError for anything else."""
-    values = (value,) * n if np.ndim(value) == 0 else tuple(value)
-    numbers = all(isinstance(v, int | float | np.number) for v in values)
-    if len(values) != n or not numbers or any(int(v) != v for v in values):
+    try:
+        values = tuple(map(as_integer, (value,) * n if np.ndim(value) == 0 else value))
+    except TypeError:
+        values = ()
+    if len(values) != n:
         raise ArgumentError(
             f"{name} must be an integer, or one for each of {n} axes, got {value!r}"
         )
-    return tuple(map(int, values))
+    return values
 
 
 def paddings(
@@ -45,8 +49,6 @@ def paddings(
 ) -> list[tuple[int, int]]:
     """Before and after each axis; "same" keeps lengths where the stride is 1."""
     n = len(size)
-    if padding == "valid":
-        return [(0, 0)] * n
     if padding != "same":
         return [(p, p) for p in per_axis(padding, n, "padding")]
     if set(per_axis(stride, n, "stride")) != {1}:
@@ -65,8 +67,8 @@ class WindowPlaces(NamedTuple):
 
 
 def places_of(shape, size, stride=1, padding=0, dilation=1) -> WindowPlaces:
-    """The positions of windows, computed once for each shape and settings."""
-    given = (shape, size, stride, padding, dilation)
+    """The positions of windows, side by side if the stride is None; computed once for each call."""
+    given = (shape, size, size if stride is None else stride, padding, dilation)
     return _places(*[tuple(v) if isinstance(v, list) else v for v in given])
 
 
@@ -107,25 +109,22 @@ def padded(x, places, fill=0.0):
 # ---------------------------------------------------------------- windows
 
 
-def _windows_samples(rng: Rng) -> Calls:
-    x = rng.uniform(-2, 2, (2, 3, 5, 7))
-    yield call(x, (2, 3))
-    yield call(x[:, :1], 3, stride=(2, 1), padding=1, dilation=(1, 2))
-    yield call(x[0], 2, padding="same")
-    yield call(np.zeros((0, 3, 5)), 2)
-
-
 @op(
     tex=r"\operatorname{windows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<x>)",
     vjp_tex={"x": r"\operatorname{addwindows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<g>)"},
     flops=no_flops,
-    samples=_windows_samples,
+    samples=of_shapes(
+        ([2, 3, 5, 7], (2, 3)),
+        ([2, 1, 5, 7], 3, (2, 1), 1, (1, 2)),
+        ([3, 5, 7], 2, 1, "same"),
+        ([0, 3, 5], 2),
+    ),
 )
 def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
     """Lays out all windows of a size, each as a column: (N, C, length, …) → (C, K, L, N).
 
     Args: size: how long a window is along each axis, K entries in all. stride: from one window to
-        the next, L in all. padding: of `fill`, on both sides, or "same" or "valid". dilation: from
+        the next, L in all. padding: of `fill`, on both sides, or or "same". dilation: from
         one entry of a window to the next.
     Raises: ShapeError where none fits; ArgumentError for a setting below 1.
 
@@ -150,17 +149,15 @@ def _(g, x_shape, size, stride, padding, dilation):
     return add_windows(g, x_shape, size, stride, padding, dilation)
 
 
-def _add_samples(rng: Rng) -> Calls:
-    yield call(rng.uniform(-2, 2, (3, 6, 20, 2)), (2, 3, 5, 7), (2, 3))
-    yield call(rng.uniform(-2, 2, (3, 3, 4, 2)), (2, 3, 7), 3, stride=2, padding=1)
-    yield call(np.zeros((3, 2, 4, 0)), (0, 3, 5), 2)
-
-
 @op(
     tex=r"\operatorname{addwindows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<x>)",
     vjp_tex={"x": r"\operatorname{windows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<g>)"},
     flops=each_of_x(1),
-    samples=_add_samples,
+    samples=of_shapes(
+        ([3, 6, 20, 2], (2, 3, 5, 7), (2, 3)),
+        ([3, 3, 4, 2], (2, 3, 7), 3, 2, 1),
+        ([3, 2, 4, 0], (0, 3, 5), 2),
+    ),
 )
 def add_windows(x, shape, size, stride=1, padding=0, dilation=1):
     """Adds up windows at their places in an array, each a column as `windows` gives it.
@@ -240,20 +237,15 @@ def _flops(weight, bias, out):
 
 
 def _samples(n: int) -> Samples:
-    def samples(rng: Rng) -> Calls:
-        x, size = rng.uniform(-1, 1, (2, 4, 5, 7)[: n + 2]), (2, 3)[:n]
-        bias = rng.uniform(-1, 1, 6)
-        yield call(x, rng.uniform(-1, 1, (6, 4, *size)), bias)
-        yield call(x[:1], rng.uniform(-1, 1, (6, 2, *size)), None, 2, 1, 2, groups=2)
-        yield call(x[:1], rng.uniform(-1, 1, (4, 1, *size)), None, padding="same", groups=4)
-        yield call(x[:0], rng.uniform(-1, 1, (6, 4, *size)), bias)
-
-    return samples
+    x, size = [2, 4, 5, 7][: n + 2], [2, 3][:n]
+    return of_shapes(
+        (x, [6, 4, *size], [6]), (x, [6, 2, *size], None, 2, 1, 2, 2),
+        (x, [4, 1, *size], None, 1, "same", 1, 4), ([0, *x[1:]], [6, 4, *size], [6]),
+    )  # fmt: skip
 
 
 def _bias_tex(weight):
-    places = ",".join(map(str, (0, *range(2, weight.ndim))))
-    return rf"\operatorname{{sum}}_{{{places}}}(<g>)"
+    return rf"\operatorname{{sum}}{below(weight.ndim, statistics_axes(weight))}(<g>)"
 
 
 _CONVOLUTION: dict[str, Any] = {  # of matrices, one for each group
@@ -288,8 +280,8 @@ def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 
         y_{n,o,i,j} = Σ_{c,k,l} w_{o,c,k,l} x_{n,c,i+k,j+l} + b_o.
 
     Args: stride: from one window to the next; dilation: between the entries of a window; padding:
-        zeros on both sides, "same" or "valid"; each an integer or one an axis. groups: channels
-        are split into so many, each with weights of its own.
+        zeros on both sides, or "same"; each an integer or one an axis. groups: channels are split
+        into so many, each with weights of its own.
     Shapes: x (N, C, height, width), weight (O, C / groups, K, L), bias (O,) or None →
         (N, O, height', width').
     Raises: ShapeError where these do not fit; ArgumentError for a setting that is no integer.
@@ -327,7 +319,7 @@ def window_products(g, x, weight_shape, stride, padding, dilation, groups):
 @conv2d.vjp("bias")
 def _(g):
     """The gradient of each channel is summed over the batch and all places."""
-    return widen_half(g).sum(axis=(0, *range(2, g.ndim)))
+    return widen_half(g).sum(axis=statistics_axes(g))
 
 
 # ---------------------------------------------------------------- pooling
@@ -391,7 +383,6 @@ def max_pool(x, size, stride=None, padding=0):
     array([[[5., 3.]]])
     """
     x = floating(x)
-    stride = size if stride is None else stride
     columns = windows(x, size, stride, padding, fill=-np.inf)
     return _pooled(columns.max(axis=1), x, size, stride, padding)
 
@@ -399,7 +390,6 @@ def max_pool(x, size, stride=None, padding=0):
 @max_pool.vjp("x")
 def _(g, x, out, size, stride, padding):
     """The gradient goes to the largest entry of each window, to the first of equal ones."""
-    stride = size if stride is None else stride
     columns = windows(x, size, stride, padding, fill=-np.inf)
     largest = (columns == _unpooled(out)) | (columns != columns)  # only NaN differs from itself
     first = largest & (np.cumsum(largest, axis=1) == 1)
@@ -426,7 +416,6 @@ def avg_pool(x, size, stride=None, padding=0):
     array([[[3. , 2.5]]])
     """
     x = floating(x)
-    stride = size if stride is None else stride
     columns = windows(x, size, stride, padding)
     return _pooled(mean(columns, 1), x, size, stride, padding)
 
@@ -437,4 +426,4 @@ def _(g, x_shape, size, stride, padding):
     N, C, *lengths = x_shape
     K = prod(per_axis(size, len(lengths), "size"))
     spread = np.broadcast_to(_unpooled(widen_half(g) / K), (C, K, prod(g.shape[2:]), N))
-    return add_windows(spread, x_shape, size, size if stride is None else stride, padding)
+    return add_windows(spread, x_shape, size, stride, padding)

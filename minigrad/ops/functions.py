@@ -7,17 +7,16 @@ gradient passes, as if the entry had been taken.
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Declare, call, op
+from ..engine.op import Declare, op
 from .dtypes import as_array, cast_back, floating, masked, widen_half
 from .notation import Formula
-from .samples import Calls, Rng, Samples, away_from, each, unary
+from .samples import Samples, each, of_shapes, unary
 
 __all__ = [
     "abs",
@@ -348,19 +347,17 @@ def _clip_vjp_tex(low, high):
     return r"<g> \odot [<low> \le <x>]" if high is None else r"<g> \odot [<low> \le <x> \le <high>]"
 
 
-def _clip_samples(rng: Rng) -> Calls:
-    for sample in unary()(rng):
-        x = away_from(1.0, away_from(-1.0, sample.args[0], 0.2), 0.2)
-        yield call(x, -1.0, 1.0)
-        yield call(x, low=-1.0)
-    yield call(away_from(1.0, rng.uniform(-2, 2, (3, 5))), high=np.ones(5))
-
-
 @elementwise(
     _clip_tex,
     _clip_vjp_tex,
     1,
-    samples=_clip_samples,
+    samples=of_shapes(
+        ([2, 3, 5], -0.5, 0.5),
+        ([7], -0.5),
+        ([], -0.5, 0.5),
+        ([0, 3], -0.5, 0.5),
+        ([3, 5], None, np.full(5, 0.5)),
+    ),
     analytic=False,
     kinks=lambda x, low, high: np.equal(x, low) | np.equal(x, high),
 )
@@ -394,12 +391,10 @@ def _cast_vjp_tex(dtype):
     return "<g>" if np.dtype(dtype).kind in "fc" else r"0\, <g>"
 
 
-def _astype_samples(rng: Rng) -> Calls:
-    for sample in unary()(rng):
-        yield call(sample.args[0], np.float64)
+CASTS = of_shapes(([2, 3, 5], np.float64), ([], np.float64), ([0, 3], np.float64))
 
 
-@elementwise(_cast_tex, _cast_vjp_tex, 0, samples=_astype_samples, analytic=False)
+@elementwise(_cast_tex, _cast_vjp_tex, 0, samples=CASTS, analytic=False)
 def astype(x, dtype: DTypeLike):
     """Writes each entry in another dtype; the gradient is cast back, and zero through integers.
 
@@ -418,13 +413,11 @@ def _(g, dtype):
 # ---------------------------------------------------------------- rounding that gradients pass
 
 
-def _quantize_samples(rng: Rng) -> Calls:
-    """Of steps so fine that differences do not see them: there the rule is the derivative."""
-    scale, bits = 2.0**-40, 41
-    for shape in [(3, 5), (2, 3, 5), (), (0, 3)]:
-        x = np.asarray(rng.uniform(-2, 2, shape))
-        yield call(away_from(1.0, away_from(-1.0, x, 0.2), 0.2), scale, bits)  # beyond ±1 it is cut
-    yield call(rng.uniform(-0.9, 0.9, (3, 5)), np.full((1, 5), scale), bits)
+# of steps so fine that differences do not see them: there the rule is the derivative
+FINE = of_shapes(
+    ([2, 3, 5], 2.0**-51, 51), ([], 2.0**-51, 51), ([3, 5], np.full(5, 2.0**-51), 51),
+    ([0, 3], 2.0**-51, 51),
+)  # fmt: skip
 
 
 def _top(bits: int) -> int:
@@ -442,16 +435,11 @@ def _quantize_vjp_tex(bits):
     return rf"<g> \odot [|<x>| \le {_top(bits)}.5\, <scale>]"
 
 
-def _largest(scale, bits):
-    """The largest number that is rounded to an integer of so many bits; beyond it is cut."""
-    return (_top(bits) + 0.5) * as_array(scale)
-
-
 @elementwise(
     _quantize_tex,
     _quantize_vjp_tex,
     4,
-    samples=_quantize_samples,
+    samples=FINE,
     analytic=False,
     kinks=lambda x, scale: np.abs(x) < 2.0**24 * as_array(scale),  # of finer steps nothing is seen
 )
@@ -468,22 +456,18 @@ def fake_quantize(x, scale, bits=8):
     >>> fake_quantize(np.array([0.4, 0.6, -9.0]), 0.5, bits=3)
     array([ 0.5,  0.5, -1.5])
     """
-    try:
-        bits = index(bits)
-    except TypeError:
-        raise ArgumentError(f"bits must be an integer, got {bits!r}") from None
-    if bits < 2 or not np.all(np.greater(scale, 0)):
-        raise ArgumentError(f"scale must be above 0 and bits 2 or more, got {scale} and {bits}")
-    if bits > 64:
-        raise ArgumentError(f"bits must be at most 64, got {bits}")
+    if not isinstance(bits, int | np.integer) or not 2 <= bits <= 64:
+        raise ArgumentError(f"bits must be an integer from 2 to 64, got {bits!r}")
+    if not np.all(np.greater(scale, 0)):
+        raise ArgumentError(f"scale must be above 0, got {scale}")
     x = floating(x)
     s = np.asarray(scale, np.real(x).dtype)
-    top = _top(bits)
+    top = _top(int(bits))
     return np.clip(np.rint(x / s), -top, top) * s
 
 
 @fake_quantize.vjp("x")
 def _(g, x, scale, bits):
     """The gradient passes as if nothing were rounded, and stops where an entry was out of range."""
-    edge = _largest(scale, bits)
+    edge = (_top(bits) + 0.5) * as_array(scale)  # beyond, an integer would not fit
     return masked(g, np.logical_and(x >= -edge, x <= edge))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import call, op
+from ..engine.op import op
 from .arithmetic import broadcastable
-from .samples import Calls, Rng, each
+from .samples import each, of_shapes
 
 __all__ = ["mask_add"]
 
@@ -34,19 +34,16 @@ def check_mask(mask: Any) -> None:
         )
 
 
-def _mask_samples(rng: Rng) -> Calls:
-    scores = rng.uniform(-2, 2, (2, 3, 5, 5))
-    yield call(scores, np.tril(np.ones((5, 5), bool)))
-    yield call(scores, rng.uniform(-1, 1, (5, 5)))
-    yield call(scores, rng.uniform(-1, 1, (2, 1, 1, 5)))
-    yield call(np.zeros((0, 5)), np.ones(5, bool))
-
-
 @op(
     tex="<scores> + <mask>",
     vjp_tex={"scores": "<g>", "mask": "<g>"},
     flops=each(1),
-    samples=_mask_samples,
+    samples=of_shapes(
+        ([2, 3, 5, 5], np.tri(5, dtype=bool)),
+        ([2, 3, 5, 5], [5, 5]),
+        ([2, 3, 5, 5], [2, 1, 1, 5]),
+        ([0, 5], np.ones(5, bool)),
+    ),
     requires=broadcastable,
 )
 def mask_add(scores, mask):

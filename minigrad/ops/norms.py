@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import call, op
+from ..engine.op import op
 from ..engine.tensor import Operand
 from . import reduce
 from .dtypes import cast_back, floating, widen
 from .notation import Formula, below
-from .samples import Calls, Rng, Samples, each_of_x
+from .samples import each_of_x, of_shapes
 from .shape import reshape
 
 __all__ = ["batch_norm", "layer_norm", "rms_norm"]
@@ -45,28 +45,16 @@ def row_mean(x):
     return np.mean(x, axis=-1, keepdims=True)
 
 
-def check_parameters(x: Operand, weight: Operand | None, bias: Operand | None = None) -> None:
-    """Raise ShapeError unless x has rows, and weight and bias, if given, are of a row's shape."""
-    if np.ndim(x) == 0:
-        raise ShapeError("x needs at least one axis")
-    width = np.shape(x)[-1:]
-    for name, value in (("weight", weight), ("bias", bias)):
+def check_parameters(x: Operand, axis: int, **parameters: Operand | None) -> None:
+    """Raise ShapeError unless x has this axis, and each parameter, if given, its length."""
+    width = np.shape(x)[axis:][:1]
+    if not width:
+        raise ShapeError(f"x needs at least {max(axis + 1, 1)} axes, got {np.shape(x)}")
+    for name, value in parameters.items():
         if value is not None and np.shape(value) != width:
             raise ShapeError(
-                f"{name} must have the shape of x's last axis, {width}, got {np.shape(value)}"
+                f"{name} must have the shape of x's axis {axis}, {width}, got {np.shape(value)}"
             )
-
-
-def _row_samples(parameters: int) -> Samples:
-    def samples(rng: Rng) -> Calls:
-        x, given = rng.uniform(-2, 2, (2, 3, 5)), rng.uniform(0.5, 1.5, (parameters, 5))
-        yield call(x, *given)
-        yield call(x, *given, eps=0.1)
-        yield call(x[0, 0], *given)
-        yield call(x, *[None] * parameters)
-        yield call(np.zeros((0, 5)), *given)
-
-    return samples
 
 
 _ROWS = (
@@ -92,7 +80,13 @@ def _layer_norm_flops(x, weight, bias):
         "bias": "<g>",
     },
     flops=_layer_norm_flops,
-    samples=_row_samples(2),
+    samples=of_shapes(
+        ([2, 3, 5], [5], [5]),
+        ([2, 3, 5], [5], [5], 0.1),
+        ([5], [5], [5]),
+        ([2, 3, 5], None, None),
+        ([0, 5], [5], [5]),
+    ),
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Gives each row mean 0 and variance 1, then scales and shifts it.
@@ -105,7 +99,7 @@ def layer_norm(x, weight, bias, eps=1e-5):
     >>> layer_norm(np.array([[1.0, 3.0]]), np.ones(2), np.zeros(2), eps=0.0)
     array([[-1.,  1.]])
     """
-    check_parameters(x, weight, bias)
+    check_parameters(x, -1, weight=weight, bias=bias)
     x_hat, _ = standardized(x, -1, eps)
     y = x_hat if weight is None else x_hat * weight
     return y if bias is None else y + bias
@@ -143,7 +137,9 @@ _ROOT = (
         "weight": r"<g> \odot \hat x" + _ROOT,
     },
     flops=each_of_x(5),
-    samples=_row_samples(1),
+    samples=of_shapes(
+        ([2, 3, 5], [5]), ([2, 3, 5], [5], 0.1), ([5], [5]), ([2, 3, 5], None), ([0, 5], [5])
+    ),
 )
 def rms_norm(x, weight, eps=1e-5):
     """Divides each row by its root mean square, and scales it: x / r ⊙ weight, r² = mean(x²) + ε.
@@ -154,7 +150,7 @@ def rms_norm(x, weight, eps=1e-5):
     >>> rms_norm(np.array([[3.0, 3.0]]), np.ones(2), eps=0.0)
     array([[1., 1.]])
     """
-    check_parameters(x, weight)
+    check_parameters(x, -1, weight=weight)
     x_hat, _ = rescaled(x, eps)
     return x_hat if weight is None else x_hat * weight
 
@@ -199,41 +195,19 @@ def _channels(x, mean, var, eps):
     return standardized(x, statistics_axes(x), eps, by_channel(mean, x), by_channel(var, x))
 
 
-def check_channels(x: Operand, *parameters: Operand | None) -> None:
-    """Raise ShapeError unless x has channels, and each parameter, if given, one entry for each."""
-    if np.ndim(x) < 2:
-        raise ShapeError(f"x must be (N, C, …), got {np.shape(x)}")
-    width = np.shape(x)[1:2]
-    for value in parameters:
-        if value is not None and np.shape(value) != width:
-            raise ShapeError(
-                f"weight, bias, mean and var must be (C,) = {width}, got {np.shape(value)}"
-            )
-
-
-def _channel_samples(rng: Rng) -> Calls:
-    x = rng.uniform(-2, 2, (2, 3, 5))
-    w, b = rng.uniform(0.5, 1.5, 3), rng.uniform(-1, 1, 3)
-    yield call(x, w, b)
-    yield call(x[..., 0], None, None, eps=0.1)
-    yield call(x, w, b, rng.uniform(-1, 1, 3), rng.uniform(0.5, 1.5, 3))
-    yield call(np.zeros((2, 3, 0)), w, b, np.zeros(3), np.ones(3))
-
-
 def by_channels(formula: str) -> Formula:
     """A formula in which weight, bias, mean and var stand for one number a channel, and @ for the
     axes of each channel; and what x̂, σ and μ are.
     """
 
     def tex(x: Any, mean: Any) -> str:
-        at = below(x.ndim, statistics_axes(x))
-        own = rf"\operatorname{{var}}{at}(<x>)", rf"\operatorname{{mean}}{at}(<x>)"
+        own = r"\operatorname{var}@(<x>)", r"\operatorname{mean}@(<x>)"
         variance, mu = own if mean is None else ("<var>", "<mean>")
-        what = (
-            rf", \quad \hat x = \tfrac{{1}}{{\sigma}} (<x> - \mu),"
+        text = (
+            rf"{formula}, \quad \hat x = \tfrac{{1}}{{\sigma}} (<x> - \mu),"
             rf" \quad \sigma = \sqrt{{{variance} + <eps>}}, \quad \mu = {mu}"
         )
-        return formula.replace("@", at) + what
+        return text.replace("@", below(x.ndim, statistics_axes(x)))
 
     return tex
 
@@ -254,7 +228,12 @@ _IN_EVALUATION = by_channels(r"\tfrac{1}{\sigma} \hat g" + _G_HAT)
         "bias": lambda x: rf"\operatorname{{sum}}{below(x.ndim, statistics_axes(x))}(<g>)",
     },
     flops=lambda x, mean: (8 if mean is None else 4) * np.size(x),
-    samples=_channel_samples,
+    samples=of_shapes(
+        ([2, 3, 5], [3], [3]),
+        ([7, 3], None, None, None, None, 0.1),
+        ([2, 3, 5], [3], [3], [3], np.array([0.5, 1.0, 1.5])),
+        ([2, 3, 0], [3], [3], np.zeros(3), np.ones(3)),
+    ),
 )
 def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     """Takes from each channel its mean, divides it by its deviation, then scales and shifts it.
@@ -268,7 +247,7 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     array([[-1.],
            [ 1.]])
     """
-    check_channels(x, weight, bias, mean, var)
+    check_parameters(x, 1, weight=weight, bias=bias, mean=mean, var=var)
     if (mean is None) != (var is None):
         raise ArgumentError("mean and var go together: the batch's own, or both given")
     y, _ = _channels(x, mean, var, eps)

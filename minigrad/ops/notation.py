@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Formula", "axes_of", "below", "function_at", "index", "shape_product"]
+__all__ = ["Formula", "axes_of", "below", "index", "shape_product"]
 
 Formula: TypeAlias = Callable[..., str]  # of a call
 
@@ -37,15 +37,6 @@ def below(ndim: int, axis: Any) -> str:
     ('_{0,2}', '')
     """
     return "" if axis is None else f"_{{{','.join(map(str, axes_of(ndim, axis)))}}}"
-
-
-def function_at(name: str, ndim: int, axis: Any, *what: str) -> str:
-    r"""The formula of a function along some axes, or of all.
-
-    >>> function_at("sum", 3, -1, "<x>"), function_at("sum", 3, None, "<x>")
-    ('\\operatorname{sum}_{2}(<x>)', '\\operatorname{sum}(<x>)')
-    """
-    return rf"\operatorname{{{name}}}{below(ndim, axis)}({', '.join(what)})"
 
 
 def shape_product(shape: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Axes, Declare, call, op
 from .dtypes import accumulation_dtype, as_array, cast_back, floating, masked, widen, widen_half
-from .notation import Formula, axes_of, below, function_at
+from .notation import Formula, axes_of, below
 from .samples import Calls, Rng, Samples, each_of_x, of_shapes, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
@@ -31,50 +31,39 @@ def count(shape: tuple[int, ...], axis: Axes) -> int:
     return math.prod([shape[k] for k in axes_of(len(shape), axis)])
 
 
+def along(formula: str) -> Formula:
+    """A formula in which @ is the subscript of the axes, and # how many entries they hold."""
+
+    def tex(x: Any, axis: Axes) -> str:
+        return formula.replace("@", below(x.ndim, axis)).replace("#", str(count(x.shape, axis)))
+
+    return tex
+
+
 def reduction(
-    tex: str | Formula,
-    vjp_tex: str | Formula,
+    tex: str,
+    vjp_tex: str,
     flops: int | Callable[..., int],
     samples: Samples = reductions,
     **declaration: Any,
 ) -> Declare:
-    """Declare an op of x that reduces many entries to one; a number as flops is per entry of x."""
+    """Declare an op of x that reduces many entries to one.
+
+    Args: tex, vjp_tex: see `along`.  flops: a number is of each entry of x.
+    """
     return op(
-        tex=tex,
-        vjp_tex={"x": vjp_tex},
+        tex=along(tex),
+        vjp_tex={"x": along(vjp_tex)},
         flops=flops if callable(flops) else each_of_x(flops),
         samples=samples,
         **declaration,
     )
 
 
-def named(name: str) -> Formula:
-    """The formula of a function of x along its axes."""
-    return lambda x, axis: function_at(name, x.ndim, axis, "<x>")
-
-
-def with_axes(formula: str) -> Formula:
-    """A formula in which @ stands for the subscript of the axes, and n for how many are reduced."""
-    return lambda x, axis: _written(formula, x, axis, 0)
-
-
-def with_spread(formula: str) -> Formula:
-    """The same of a variance; n is less by ddof."""
-    return lambda x, axis, ddof: _written(formula + _MU, x, axis, ddof)
-
-
-_MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>))"
-
-
-def _written(formula: str, x: Any, axis: Axes, less: int) -> str:
-    found = formula.replace("@", below(x.ndim, axis))
-    return found + (rf", \quad n = {count(x.shape, axis) - less}" if "{n}" in formula else "")
-
-
 # ---------------------------------------------------------------- sum, mean
 
 
-@reduction(named("sum"), with_axes(r"\operatorname{broadcast}@(<g>)"), 1)
+@reduction(r"\operatorname{sum}@(<x>)", r"\operatorname{broadcast}@(<g>)", 1)
 def sum(x, axis: Axes = None, keepdims: bool = False):
     """Adds up the entries over an axis, several, or all.
 
@@ -83,9 +72,8 @@ def sum(x, axis: Axes = None, keepdims: bool = False):
     """
     x = as_array(x)
     wide = accumulation_dtype(x, axis)
-    if wide is None:
-        return x.sum(axis=axis, keepdims=keepdims)
-    return x.sum(axis=axis, dtype=wide, keepdims=keepdims).astype(x.dtype)
+    total = x.sum(axis=axis, dtype=wide, keepdims=keepdims)
+    return total if wide is None else total.astype(x.dtype)
 
 
 @sum.vjp("x")
@@ -94,7 +82,9 @@ def _(g, x_shape, axis):
     return np.broadcast_to(g.reshape(shape_with_ones(x_shape, axis)), x_shape)
 
 
-@reduction(named("mean"), with_axes(r"\tfrac{1}{n} \operatorname{broadcast}@(<g>)"), 1)
+@reduction(
+    r"\operatorname{mean}@(<x>)", r"\tfrac{1}{n} \operatorname{broadcast}@(<g>), \quad n = #", 1
+)
 def mean(x, axis: Axes = None, keepdims: bool = False):
     """Averages the entries over an axis, several, or all.
 
@@ -103,9 +93,8 @@ def mean(x, axis: Axes = None, keepdims: bool = False):
     """
     x = as_array(x)
     wide = accumulation_dtype(x, axis)
-    if wide is None:
-        return np.mean(x, axis=axis, keepdims=keepdims)
-    return np.mean(x, axis=axis, dtype=wide, keepdims=keepdims).astype(x.dtype)
+    found = np.mean(x, axis=axis, dtype=wide, keepdims=keepdims)
+    return found if wide is None else found.astype(x.dtype)
 
 
 @mean.vjp("x")
@@ -117,6 +106,7 @@ def _(g, x_shape, axis):
 
 # ---------------------------------------------------------------- var, std
 
+_MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>)), \quad n = # - <ddof>"
 _VARIANCE = r"\tfrac{1}{n} \operatorname{sum}@((<x> - \mu)^{\circ 2})"
 
 
@@ -131,8 +121,8 @@ def centred(x, axis):
 
 
 @reduction(
-    with_spread(_VARIANCE),
-    with_spread(r"\tfrac{2}{n} \operatorname{broadcast}@(<g>) \odot (<x> - \mu)"),
+    _VARIANCE + _MU,
+    r"\tfrac{2}{n} \operatorname{broadcast}@(<g>) \odot (<x> - \mu)" + _MU,
     4,
     _spread_samples,
 )
@@ -161,8 +151,8 @@ def _(g, x, axis, ddof):
 
 
 @reduction(
-    with_spread(rf"\sqrt{{{_VARIANCE}}}"),
-    with_spread(r"\tfrac{1}{n} \operatorname{broadcast}@(<g> \oslash <out>) \odot (<x> - \mu)"),
+    rf"\sqrt{{{_VARIANCE}}}" + _MU,
+    r"\tfrac{1}{n} \operatorname{broadcast}@(<g> \oslash <out>) \odot (<x> - \mu)" + _MU,
     lambda x, out: 4 * x.size + out.size,
     _spread_samples,
     kinks=lambda out: np.equal(out, 0),
@@ -191,8 +181,8 @@ def _(g, x, out, axis, ddof):
 
 
 @reduction(
-    with_axes(r"\sqrt{\operatorname{sum}@(<x>^{\circ 2})}"),
-    with_axes(r"\operatorname{broadcast}@(<g> \oslash <out>) \odot <x>"),
+    r"\sqrt{\operatorname{sum}@(<x>^{\circ 2})}",
+    r"\operatorname{broadcast}@(<g> \oslash <out>) \odot <x>",
     lambda x, out: 2 * x.size + out.size,
     kinks=lambda out: np.equal(out, 0),
 )
@@ -236,8 +226,8 @@ def _prod_samples(rng: Rng) -> Calls:
 
 
 @reduction(
-    named("prod"),
-    with_axes(r"\operatorname{broadcast}@(<g>) \odot \operatorname{prod\,of\,others}@(<x>)"),
+    r"\operatorname{prod}@(<x>)",
+    r"\operatorname{broadcast}@(<g>) \odot \operatorname{prod\,of\,others}@(<x>)",
     1,
     _prod_samples,
 )
@@ -295,7 +285,7 @@ def _ties(x: Any, out: Any, axis: Axes) -> Any:
     return found.reshape(np.shape(out))
 
 
-@reduction(named("max"), with_axes(_TIES), 1, analytic=False, kinks=_ties)
+@reduction(r"\operatorname{max}@(<x>)", _TIES, 1, analytic=False, kinks=_ties)
 def max(x, axis: Axes = None, keepdims: bool = False):
     """Takes the largest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -307,7 +297,7 @@ def max(x, axis: Axes = None, keepdims: bool = False):
     return np.max(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(named("min"), with_axes(_TIES), 1, analytic=False, kinks=_ties)
+@reduction(r"\operatorname{min}@(<x>)", _TIES, 1, analytic=False, kinks=_ties)
 def min(x, axis: Axes = None, keepdims: bool = False):
     """Takes the smallest entry over an axis, several, or all; equal ones share the gradient evenly.
 
@@ -333,8 +323,8 @@ def _(g, x, out, axis):
 
 
 @reduction(
-    named("cumsum"),
-    lambda x, axis: function_at(r"cumsum\,from\,the\,end", x.ndim, axis, "<g>"),
+    r"\operatorname{cumsum}@(<x>)",
+    r"\operatorname{cumsum\,from\,the\,end}@(<g>)",
     1,
     of_shapes(([2, 3, 5], 1), ([2, 3, 5],), ([2, 3, 5], -1), ([],), ([0, 3], 1)),
 )

@@ -61,12 +61,18 @@ def reductions(rng: Rng) -> Calls:
 
 
 def of_shapes(*calls: tuple[Any, ...]) -> Samples:
-    """Calls in which a shape, written as a list, stands for an array of random entries."""
+    """Calls in which a shape, a list, stands for an array, and a list of tuples for several."""
 
     def samples(rng: Rng) -> Calls:
+        def drawn(value: Any) -> Any:
+            if not isinstance(value, list):
+                return value
+            if value and isinstance(value[0], tuple):
+                return [drawn([*shape]) for shape in value]
+            return np.asarray(rng.uniform(-1, 1, value))
+
         for values in calls:
-            drawn = [rng.uniform(-1, 1, tuple(v)) if isinstance(v, list) else v for v in values]
-            yield call(*[np.asarray(v) if isinstance(v, float) else v for v in drawn])
+            yield call(*map(drawn, values))
 
     return samples
 

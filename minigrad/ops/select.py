@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import call, op
+from ..engine.op import op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
+from .composed import composed
 from .dtypes import as_array, cast_back, masked, widen_half
-from .notation import function_at
 from .notation import index as index_tex
-from .samples import Calls, Rng, each_of_x, no_flops, pairs
-from .shape import moving
+from .reduce import along
+from .samples import each_of_x, no_flops, of_shapes
+from .shape import axes_within, moving
 
 __all__ = [
     "argmax",
-    "argmin",
     "getitem",
     "repeat",
     "scatter_add",
@@ -38,23 +38,20 @@ def _at(index: Any) -> str:
     return "<index>" if isinstance(index, np.ndarray) else index_tex(index)
 
 
-def _getitem_samples(rng: Rng) -> Calls:
-    x = rng.uniform(-2, 2, (3, 5, 7))
-    yield call(x, 1)
-    yield call(x, (slice(None), -1))
-    yield call(x, (Ellipsis, slice(1, None, 2), None))
-    yield call(x, (slice(None, None, -1), 2))
-    yield call(x, np.array([0, 2, 0]))
-    yield call(x, ([0, 0, 2], slice(None), [1, 1, 3]))
-    yield call(x, x > 0)
-    yield call(x, (slice(0, 0),))
-    yield call(np.asarray(1.5), ())
-
-
 @moving(
     lambda index: f"<x>[{_at(index)}]",
     lambda index: rf"\operatorname{{scatter}}(<g>, [{_at(index)}])",
-    _getitem_samples,
+    of_shapes(
+        ([3, 5, 7], 1),
+        ([3, 5, 7], (slice(None), -1)),
+        ([3, 5], (..., slice(1, None, 2), None)),
+        ([3, 5, 7], (slice(None, None, -1), 2)),
+        ([3, 5], np.array([0, 2, 0])),
+        ([], ()),
+        ([3, 5, 7], ([0, 0, 2], slice(None), [1, 1, 3])),
+        ([3, 5], np.tri(3, 5, dtype=bool)),
+        ([3, 5], (slice(0, 0),)),
+    ),
 )
 def getitem(x, index):
     """Picks entries at an index as NumPy does: integers, slices, None, ..., arrays, boolean too.
@@ -117,18 +114,16 @@ def is_basic(index: object) -> bool:
     return all(isinstance(part, kinds) and not isinstance(part, bool) for part in parts)
 
 
-def _scatter_samples(rng: Rng) -> Calls:
-    yield call(rng.uniform(-2, 2, (3,)), np.array([0, 2, 0]), (5,))
-    yield call(rng.uniform(-2, 2, (2, 3)), (slice(None), 1), (2, 5, 3))
-    yield call(np.zeros(0), slice(0, 0), (5,))
-    yield call(np.asarray(1.5), 2, (3,))
-
-
 @op(
     tex=lambda index: rf"\operatorname{{scatter}}(<x>, [{_at(index)}])",
     vjp_tex={"x": lambda index: f"<g>[{_at(index)}]"},
     flops=each_of_x(1),
-    samples=_scatter_samples,
+    samples=of_shapes(
+        ([3], np.array([0, 2, 0]), (5,)),
+        ([2, 3], (slice(None), 1), (2, 5, 3)),
+        ([0], slice(0, 0), (5,)),
+        ([], 2, (3,)),
+    ),
 )
 def scatter_add(x, index, shape):
     """Adds entries up in an array of zeros, each at its index, as often as the index names it.
@@ -159,19 +154,16 @@ def _integers(indices: Any) -> Any:
     return indices.astype(np.intp, copy=False)
 
 
-def _take_samples(rng: Rng) -> Calls:
-    x = rng.uniform(-2, 2, (3, 5))
-    yield call(x, np.array([[0, 2], [2, 0]]), axis=0)
-    yield call(x, [1, -1, 1], axis=-1)
-    yield call(x, 2, axis=1, negative=False)
-    yield call(x, np.array([14, 0, 14]))
-    yield call(x, np.zeros((0,), int), axis=0, negative=False)
-
-
 @moving(
-    lambda x, axis: function_at("take", x.ndim, axis, "<x>", "<indices>"),
-    lambda x, axis: function_at("scatter", x.ndim, axis, "<g>", "<indices>"),
-    _take_samples,
+    along(r"\operatorname{take}@(<x>, <indices>)"),
+    along(r"\operatorname{scatter}@(<g>, <indices>)"),
+    of_shapes(
+        ([3, 5], np.array([[0, 2], [2, 0]]), 0),
+        ([3, 5], (1, -1, 1), -1),
+        ([3, 5], 2, 1, False),
+        ([3, 5], np.array([14, 0, 14])),
+        ([3, 5], np.zeros(0, int), 0, False),
+    ),
 )
 def take(x, indices, axis=None, negative=True):
     """Looks up entries at integer indices along an axis, or of the flattened array.
@@ -206,18 +198,16 @@ def _(g, x_shape, indices, axis):
 # ---------------------------------------------------------------- by a condition
 
 
-def _where_samples(rng: Rng) -> Calls:
-    for (a, b), _ in pairs()(rng):
-        shape = np.broadcast_shapes(np.shape(a), np.shape(b))
-        yield call(rng.uniform(size=shape) < 0.5, a, b)
-    yield call(np.array([True, False, True]), rng.uniform(size=(2, 1)), 0.0)
-
-
 @op(
     tex=r"<condition> \mathbin{?} <a> : <b>",
     vjp_tex={"a": r"<g> \odot [<condition>]", "b": r"<g> \odot [\lnot <condition>]"},
     flops=no_flops,
-    samples=_where_samples,
+    samples=of_shapes(
+        (np.tri(3, 5, dtype=bool), [3, 5], [5]),
+        (np.array([True, False]), [3, 1], 0.0),
+        (np.True_, [], [3]),
+        (np.zeros((0, 3), bool), [0, 3], [3]),
+    ),
 )
 def where(condition, a, b):
     """Takes the first array's entries where the condition holds, and the second's elsewhere.
@@ -245,6 +235,7 @@ def _(g, condition):
 # ---------------------------------------------------------------- composed of these
 
 
+@composed
 def repeat(x: Operand, repeats: int | Sequence[int], axis: int | None = None) -> TensorOrArray:
     """Each entry so many times along an axis; without one, of the flattened array.
 
@@ -254,13 +245,11 @@ def repeat(x: Operand, repeats: int | Sequence[int], axis: int | None = None) ->
     array([1., 1., 2., 2.])
     """
     shape = np.shape(x)
-    try:
-        places = np.arange(np.size(x) if axis is None or not shape else shape[axis])
-        return take(x, np.repeat(places, repeats), axis)
-    except (IndexError, ValueError, TypeError, OverflowError) as error:
-        raise ShapeError(f"repeat(x, repeats, axis): {error}") from None
+    n = np.size(x) if axis is None else shape[axes_within(axis, len(shape))[0]]
+    return take(x, np.repeat(np.arange(n), repeats), axis)
 
 
+@composed
 def take_along_axis(x: SameArray, indices: Any, axis: int | None = -1) -> SameArray:
     """Entries of each row by indices of its own; with axis=None, of the flattened array.
 
@@ -275,16 +264,14 @@ def take_along_axis(x: SameArray, indices: Any, axis: int | None = -1) -> SameAr
     if axis is None:
         return take(x, indices)
     shape = np.shape(x)
-    if indices.ndim != len(shape) or not -len(shape) <= axis < len(shape):
-        raise ShapeError(
-            f"take_along_axis(x, indices, axis): as many axes as x, and one of them, got indices "
-            f"{indices.shape}, axis {axis} and x {shape}"
-        )
-    places = [mark_constant(x) for x in np.ogrid[tuple(map(slice, shape))]]
-    places[axis] = indices
+    if indices.ndim != len(shape):
+        raise ShapeError(f"indices need as many axes as x, got {indices.shape} and {shape}")
+    places = [mark_constant(place) for place in np.ogrid[tuple(map(slice, shape))]]
+    places[axes_within(axis, len(shape))[0]] = indices
     return getitem(x, tuple(places))
 
 
+@composed
 def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[SameArray]:
     """Parts of an array along an axis: so many equal ones, or cut at these indices.
 
@@ -295,50 +282,27 @@ def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0)
     [(2, 2), (2, 2), (2, 2)]
     """
     whole: Any = x if hasattr(x, "__apply__") else getitem.array(x)
-    try:
-        axis = as_integer(axis)
-        one = np.ndim(indices_or_sections) == 0
-        listed: Any = [indices_or_sections] if one else indices_or_sections
-        cuts = [as_integer(cut) for cut in listed]
-    except TypeError as error:
-        raise DTypeError(f"split(x, sections, axis): {error}") from None
-    if not -whole.ndim <= axis < whole.ndim:
-        raise ShapeError(
-            f"split(x, sections): axis {axis} is out of bounds for shape {whole.shape}"
-        )
+    (axis,) = axes_within(axis, whole.ndim)
     length = whole.shape[axis]
-    if one:
-        if cuts[0] < 1 or length % cuts[0]:
-            raise ArgumentError(
-                f"split(x, sections): axis {axis} has {length} entries, not a multiple of {cuts[0]}"
-            )
-        cuts = [length // cuts[0] * k for k in range(1, cuts[0])]
-    before = (slice(None),) * (axis % whole.ndim)
+    given: Any = indices_or_sections
+    if np.ndim(given) == 0:
+        sections = as_integer(given)
+        if sections < 1 or length % sections:
+            raise ArgumentError(f"axis {axis} has {length} entries, not a multiple of {sections}")
+        cuts = [length // sections * k for k in range(1, sections)]
+    else:
+        cuts = [*map(as_integer, given)]
+    before = (slice(None),) * axis
     return [whole[(*before, slice(a, b))] for a, b in pairwise([0, *cuts, length])]
 
 
-def _where_is(name: str, x: Operand, axis: int | None, keepdims: bool) -> NDArray[np.intp]:
-    try:
-        x = x.numpy() if isinstance(x, Tensor) else x
-        found: NDArray[np.intp] = getattr(np, name)(x, axis=axis, keepdims=keepdims)
-        return found
-    except (ValueError, IndexError, TypeError, OverflowError) as error:
-        raise ShapeError(f"{name}(x, axis, keepdims): {error}") from None
-
-
+@composed
 def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArray[np.intp]:
     """Where the largest entry is, along an axis or in the flattened array. No gradient flows.
 
     >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([1, 0])
     """
-    return _where_is("argmax", x, axis, keepdims)
-
-
-def argmin(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArray[np.intp]:
-    """Where the smallest entry is, along an axis or in the flattened array. No gradient flows.
-
-    >>> argmin(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
-    array([0, 1])
-    """
-    return _where_is("argmin", x, axis, keepdims)
+    array = x.numpy() if isinstance(x, Tensor) else getitem.array(x)
+    found: NDArray[np.intp] = np.argmax(array, axis=axis, keepdims=keepdims)
+    return found

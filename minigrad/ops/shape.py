@@ -12,11 +12,12 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
-from ..engine.op import Declare, call, op
+from ..engine.op import Declare, op
 from ..engine.tensor import Operand, TensorOrArray
+from .composed import composed
 from .dtypes import as_array
-from .notation import Formula, below, function_at, index, shape_product
-from .samples import Calls, Rng, Samples, no_flops, of_shapes
+from .notation import Formula, below, index, shape_product
+from .samples import Samples, no_flops, of_shapes
 
 __all__ = [
     "broadcast_to",
@@ -123,8 +124,9 @@ def _swapped(of: str) -> Formula:
     """The transpose of each matrix, if these are the last two axes."""
 
     def tex(x: Any, axis1: int, axis2: int) -> str:
-        matrices = {axis1 % x.ndim, axis2 % x.ndim} == {x.ndim - 2, x.ndim - 1}
-        return rf"{of}^\top" if matrices else function_at("swap", x.ndim, (axis1, axis2), of)
+        at = below(x.ndim, (axis1, axis2))
+        last = at == below(x.ndim, (-2, -1))
+        return rf"{of}^\top" if last else rf"\operatorname{{swap}}{at}({of})"
 
     return tex
 
@@ -230,26 +232,13 @@ def _part_tex(i: int, arrays: Any, axis: int | None) -> str:
     return taken if axis is not None else reshaped(arrays[i].shape, taken)
 
 
-def _lists(*calls: tuple[Any, ...]) -> Samples:
-    """Calls with a list of arrays of these shapes, and settings."""
-
-    def samples(rng: Rng) -> Calls:
-        for shapes, settings in calls:
-            yield call([np.asarray(rng.uniform(-1, 1, shape)) for shape in shapes], **settings)
-
-    return samples
-
-
 @moving(
     lambda out, axis: rf"\operatorname{{concat}}{below(out.ndim, axis)}(<arrays>)",
     _part_tex,
-    _lists(
-        ([(2, 3), (5, 3)], {}), ([(2, 3), (2, 1), (2, 0)], {"axis": -1}),
-        ([(2, 3), ()], {"axis": None}),
-    ),
+    of_shapes(([(2, 3), (5, 3)],), ([(2, 3), (2, 1), (2, 0)], -1), ([(2, 3), ()], None)),
     name="arrays",
     variadic=True,
-)  # fmt: skip
+)
 def concatenate(arrays, axis=0):
     """Joins a sequence of arrays along an axis they already have; with axis=None, flattened first.
 
@@ -272,13 +261,10 @@ def _slice(ndim: int, axis: int, i: int) -> tuple[Any, ...]:
 @moving(
     lambda out, axis: rf"\operatorname{{stack}}{below(out.ndim, axis)}(<arrays>)",
     lambda out, axis, i: f"<g>[{index(_slice(out.ndim, axis, i))}]",
-    _lists(
-        ([(2, 3), (2, 3)], {}), ([(2, 3), (2, 3), (2, 3)], {"axis": -1}), ([(), ()], {}),
-        ([(0,)], {"axis": 1}),
-    ),
+    of_shapes(([(2, 3), (2, 3)],), ([(2, 3), (2, 3), (2, 3)], -1), ([(), ()],), ([(0,)], 1)),
     name="arrays",
     variadic=True,
-)  # fmt: skip
+)
 def stack(arrays, axis: int = 0):
     """Lays a sequence of arrays of one shape one behind the other, along a new axis.
 
@@ -297,16 +283,14 @@ def _(g, i, axis):
 # ---------------------------------------------------------------- composed of these
 
 
-def _axes(call: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Axes counted from 0.  Raises: ShapeError for one that is not there, or not a number."""
+def axes_within(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Axes counted from 0.  Raises: AxisError for one that is not there."""
     if axis.__class__ is int and -ndim <= axis < ndim:
         return (axis % ndim,)
-    try:
-        return normalize_axis_tuple(axis, ndim)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ShapeError(f"{call}: {error}") from None
+    return normalize_axis_tuple(axis, ndim)
 
 
+@composed
 def ravel(x: Operand) -> TensorOrArray:
     """All entries in one row.
 
@@ -316,18 +300,21 @@ def ravel(x: Operand) -> TensorOrArray:
     return reshape(x, (-1,))
 
 
+@composed
 def expand_dims(x: Operand, axis: int | Sequence[int]) -> TensorOrArray:
     """With axes of length 1 at these positions of the result.  Raises: ShapeError.
 
     >>> expand_dims(np.zeros((3, 5)), (0, -1)).shape
     (1, 3, 5, 1)
     """
-    shape = as_array(x).shape
+    shape = list(as_array(x).shape)
     ndim = len(shape) + (1 if axis.__class__ is int else np.size(axis))
-    added, lengths = _axes("expand_dims(x, axis)", axis, ndim), iter(shape)
-    return reshape(x, tuple([1 if k in added else next(lengths) for k in range(ndim)]))
+    for k in sorted(axes_within(axis, ndim)):
+        shape.insert(k, 1)
+    return reshape(x, tuple(shape))
 
 
+@composed
 def squeeze(x: Operand, axis: int | Sequence[int] | None = None) -> TensorOrArray:
     """Without axes of length 1: without these, or without any.
 
@@ -338,12 +325,13 @@ def squeeze(x: Operand, axis: int | Sequence[int] | None = None) -> TensorOrArra
     """
     shape = as_array(x).shape
     ones = [k for k, n in enumerate(shape) if n == 1]
-    dropped = ones if axis is None else _axes("squeeze(x, axis)", axis, len(shape))
+    dropped = ones if axis is None else axes_within(axis, len(shape))
     if not {*dropped} <= {*ones}:
-        raise ShapeError(f"squeeze(x, axis): axis {axis} of x {shape} is not of length 1")
+        raise ShapeError(f"axis {axis} of x {shape} is not of length 1")
     return reshape(x, tuple([n for k, n in enumerate(shape) if k not in dropped]))
 
 
+@composed
 def moveaxis(
     x: Operand, source: int | Sequence[int], destination: int | Sequence[int]
 ) -> TensorOrArray:
@@ -355,7 +343,4 @@ def moveaxis(
     (3, 5, 2)
     """
     places = np.empty(range(np.ndim(x)))  # whose shape are the axes' numbers
-    try:
-        return transpose(x, np.moveaxis(places, source, destination).shape)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ShapeError(f"moveaxis(x, source, destination): {error}") from None
+    return transpose(x, np.moveaxis(places, source, destination).shape)

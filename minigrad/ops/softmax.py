@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.op import Axes, call, op
 from .dtypes import accumulation_dtype, cast_back, floating, widen_half
 from .notation import Formula, axes_of, below
-from .reduce import named, reduction, shape_with_ones, sum, with_axes
+from .reduce import reduction, shape_with_ones, sum
 from .samples import Calls, Rng, each_of_x
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
@@ -132,8 +132,8 @@ def _(g, out, axis):
 
 
 @reduction(
-    named("logsumexp"),
-    with_axes(r"\operatorname{broadcast}@(<g>) \odot e^{<x> - \operatorname{broadcast}@(<out>)}"),
+    r"\operatorname{logsumexp}@(<x>)",
+    r"\operatorname{broadcast}@(<g>) \odot e^{<x> - \operatorname{broadcast}@(<out>)}",
     4,
 )
 def logsumexp(x, axis=None, keepdims=False):

@@ -60,7 +60,6 @@ def test_split_is_numpys(cut, axis, rng):
         ("repeat", lambda f, x: f.repeat(x, 2, axis=1)),
         ("repeat by numbers", lambda f, x: f.repeat(x, [0, 2, 1], axis=1)),
         ("argmax", lambda f, x: f.argmax(x, axis=1)),
-        ("argmin", lambda f, x: f.argmin(x)),
     ],
 )
 def test_a_function_composed_of_ops_is_numpys_and_so_is_numpys_of_a_tensor(name, call, rng):

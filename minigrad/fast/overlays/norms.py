@@ -54,7 +54,7 @@ def gradients(g, x, weight, mean, inverse):
 
 @faster(layer_norm, of_one_dtype, LIMITS.small_entries, auxiliary=("mean", "inverse"))
 def fast_layer_norm(x, weight, bias, eps=1e-5):
-    check_parameters(x, weight, bias)
+    check_parameters(x, -1, weight=weight, bias=bias)
     y, mean, inverse = standardized(x, eps, True)
     if weight is not None:
         y *= weight
@@ -70,7 +70,7 @@ def _(g, x, weight, mean, inverse):
 
 @faster(rms_norm, of_one_dtype, LIMITS.small_entries, auxiliary=("mean", "inverse"))
 def fast_rms_norm(x, weight, eps=1e-5):
-    check_parameters(x, weight)
+    check_parameters(x, -1, weight=weight)
     y, mean, inverse = standardized(x, eps, False)
     return cast_back(y if weight is None else y * weight, x), mean, inverse
 
