@@ -17,7 +17,7 @@ from ...engine.tensor import Tensor
 from ..limits import LIMITS
 from .symbols import Call, Calls, Variable, fitted
 from .tape import Returned, TapeLine, Value
-from .text import Names, bracketed
+from .text import Names
 
 __all__ = ["ProgramText"]
 
@@ -41,7 +41,8 @@ class ProgramText:
             self._add(line)
         self._calls.about = "result"
         reads: list[Variable] = []
-        self._do(f"return {self._returned(result, reads)}", reads, kind="keep")
+        text = self._calls.written(self._read(result), reads)
+        self._do(f"return {text}", reads, kind="keep")
         calls = self._needed()
         self._place(calls)
         self.text = self._written(calls, name)
@@ -55,14 +56,13 @@ class ProgramText:
         found = self._variables.get(value.number)
         if found is None:
             found = self._make(value)
-            found.stays = True
             place = self._place_of(value)
             found.text = place + "._data" * value.is_tensor
             found.hint = place if value.path and place.isidentifier() else value.name
         return found
 
-    def _make(self, value: Value, shows: Any = ()) -> Variable:
-        made = Variable(self._calls, value.shape, value.dtype, value.name, shows)
+    def _make(self, value: Value, bases: Any = ()) -> Variable:
+        made = Variable(self._calls, value.shape, value.dtype, value.name, [*bases])
         self._variables[value.number] = made
         return made
 
@@ -82,10 +82,24 @@ class ProgramText:
         return text
 
     def _read(self, x: Any) -> Any:
-        """An argument of a line, with Variables for its Values."""
+        """An argument of a line, or what is returned, with Variables for its Values."""
         if x.__class__ is Value:
             return self._variable(x)
+        if x.__class__ is Returned:
+            return self._returned(x)
+        if x.__class__ is dict:
+            return {name: self._read(part) for name, part in x.items()}
         return x.__class__(map(self._read, x)) if x.__class__ in (tuple, list) else x
+
+    def _returned(self, x: Returned) -> Variable:
+        """A Tensor or a gradient as the step returns it."""
+        variable = self._variable(x.value)
+        form = "{0}" if variable.shape else "np.asarray({0})"
+        if x.how in ("itself", "grad"):
+            form = self._object(x.value) + ".grad" * (x.how == "grad")
+        elif x.how == "tensor":
+            form = f"{self._names.bound(Tensor, 'Tensor')}({form})"
+        return self._calls.make(form, [variable], {}, variable.shape, variable.dtype, True)
 
     # ------------------------------------------------------------------ lines to calls
 
@@ -114,8 +128,6 @@ class ProgramText:
         else:
             form = f"{self._names.bound(line.function, f'{line.op}_step')}()"
             made = [self._make(value) for value in line.made if value is not None]
-            for variable in made:
-                variable.stays = True
             self._do(form + "._data" * bool(made), made=made)
             self._written_into()
 
@@ -127,7 +139,6 @@ class ProgramText:
     def _compute(self, line: TapeLine) -> None:
         """The calls of a kernel or rule, or the one call of it whole."""
         given = [self._read(x) for x in line.given]
-        wanted = [None if v is None else (v.shape, v.dtype, v.name) for v in line.made]
         sizes = [None if v is None else (v.shape, v.dtype) for v in line.made]
         names = [v.name for v in line.made if v is not None]
         self._calls.hint = names[0] if names else "t"
@@ -135,11 +146,11 @@ class ProgramText:
 
         def run(*arrays: Any) -> Any:
             made = line.function(*arrays)
-            return tuple(fitted(made, sizes)) if line.kind == "rule" else made
+            return fitted(made, sizes) if line.kind == "rule" else made
 
         made = None
         if _is_ours(line.function) and not line.effect:
-            made = self._calls.taken_apart(run, given, wanted)
+            made = self._calls.taken_apart(run, given, line.made)
         if made is None:
             made = self._whole(line, given, sizes)
         for variable, value in zip(made, line.made, strict=True):
@@ -157,27 +168,13 @@ class ProgramText:
             form = f"{self._names.bound(fitted, 'fitted')}({form}, {told})"
             form += "[0]" * (len(sizes) == 1)
         unused = Variable(self._calls, (), np.bool_, "unused")
-        made = [unused if v is None else self._make(v, reads) for v in line.made]
+        bases = [base for v in reads for base in v.bases]
+        made = [unused if v is None else self._make(v, bases) for v in line.made]
         for variable in made:
             variable.bases.append(variable)
+            variable.stays = not bases
         self._do(form, reads, made, "effect" if line.effect else "whole")
         return made
-
-    def _returned(self, x: Any, reads: list[Variable]) -> str:
-        """The expression that is returned."""
-        if x.__class__ in (tuple, list):
-            return bracketed(x.__class__, [self._returned(part, reads) for part in x])
-        if x.__class__ is dict:
-            parts = [f"{k!r}: {self._returned(part, reads)}" for k, part in x.items()]
-            return f"{{{bracketed(dict, parts)}}}"
-        if x.__class__ is not Returned:
-            return self._calls.written(x, reads)
-        if x.how in ("itself", "grad"):
-            return self._object(x.value) + ".grad" * (x.how == "grad")
-        variable = self._variable(x.value)
-        text = self._calls.written(variable, reads)
-        text = text if variable.shape else f"np.asarray({text})"
-        return f"{self._names.bound(Tensor, 'Tensor')}({text})" if x.how == "tensor" else text
 
     # ------------------------------------------------------------------ what is read, and where
 
@@ -186,7 +183,7 @@ class ProgramText:
         calls: list[Call] = []
         writes = 0
         for call in reversed(self._calls):
-            used = any(v.uses for v in call.made)
+            used = any(v.readers for v in call.made)
             if call.kind in ("", "entrywise", "whole") and not used:
                 continue
             calls.append(call)
@@ -196,8 +193,7 @@ class ProgramText:
                 call.form = call.form.replace("{}", "np.array({})")
                 call.kind = "effect"
             for variable in call.reads:
-                variable.uses += 1
-                variable.reader = variable.reader or call
+                variable.readers.append(call)
                 for base in variable.bases:
                     base.last = base.last or call
                     base.stays = base.stays or call.kind in ("keep", "grad")
@@ -258,11 +254,12 @@ class ProgramText:
 
     def _is_inlined(self, call: Call, following: Call | None) -> bool:
         """Whether it needs no name: a view that is read once, a call that the next view reads."""
-        made = call.made[0] if len(call.made) == 1 else None
-        by = made.reader if made is not None else None
-        if made is None or by is None or made.uses != 1 or call.kind or by.epoch != call.epoch:
+        if call.kind or len(call.made) != 1 or len(call.made[0].readers) != 1:
             return False
+        made, by = call.made[0], call.made[0].readers[0]
         if call.form[-1] not in ")T]" or " @ " in call.form or _over(by) is made:
+            return False
+        if by.epoch != call.epoch:
             return False
         if made.bases[0] is not made and not self._moved & {*map(id, call.reads)}:
             return True
