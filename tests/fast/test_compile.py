@@ -237,7 +237,7 @@ def test_the_source_of_attention_reads_as_a_person_would_write_it():
         run(*world.given(i))
     for line in (
         "Q = X_rows.dot(W_Q._data)",
-        "A = S_masked - A_max",
+        "A = np.subtract(S_masked, A_max, out=S_masked)",
         "np.exp(A, out=A)",
         "A /= A_sum",
         "d_A = d_O @ V.mT",

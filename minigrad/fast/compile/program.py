@@ -189,10 +189,11 @@ def _guard(recording: Recording) -> tuple[Callable[[Any, Any], list[Any]], list[
     return state, [True] * len(true) + found[len(true) :], len(reads)
 
 
-def _parameters(step: Any) -> tuple[str, ...]:
-    """The names of a step's positional parameters."""
+def _parameters(step: Any) -> dict[str, str]:
+    """What a step calls its arguments, by path."""
     try:
-        found = inspect.signature(step).parameters.values()
+        names = [*inspect.signature(step).parameters]
     except (TypeError, ValueError):
-        return ()
-    return tuple([p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)])
+        return {}
+    known = {f"args[{i}]": name for i, name in enumerate(names)}
+    return known | {f"kwargs[{name!r}]": name for name in names}

@@ -26,10 +26,13 @@ AUGMENTED = {"+", "-", "*", "/", "&", "|"}  # as in `x += y`
 
 
 class ProgramText:
-    """Python for the lines of a tape. `text` is the source, `objects` what it is handed."""
+    """Python for the lines of a tape. `text` is the source, `objects` what it is handed.
+
+    Args: parameters: what the step calls its arguments, by path.
+    """
 
     def __init__(
-        self, lines: Sequence[TapeLine], result: Any, name: str, parameters: tuple[str, ...]
+        self, lines: Sequence[TapeLine], result: Any, name: str, parameters: dict[str, str]
     ) -> None:
         self._names = Names([name, "args", "kwargs", "build", *dir(builtins)])
         self.objects = self._names.objects
@@ -38,27 +41,36 @@ class ProgramText:
         self._calls = Calls(self._names)
         self._head: list[str] = []
         for line in lines:
+            self._calls.about = ABOUT.get(line.kind) or ": ".join(
+                filter(None, (line.scope, line.op))
+            )
+            self._calls.about += ", back" * (line.kind == "rule")
             self._add(line)
         self._calls.about = "result"
-        reads: list[Variable] = []
-        text = self._calls.written(self._read(result), reads)
-        self._do(f"return {text}", reads, kind="keep")
+        self._do("return {}", [result], kind="keep")
         calls = self._needed()
         self._place(calls)
         self.text = self._written(calls, name)
 
-    def _do(self, form: str, reads: Any = (), made: Any = (), kind: str = "effect") -> None:
-        self._calls.append(Call(form, [*reads], [*made], kind, about=self._calls.about))
+    def _do(self, form: str, given: Any = (), made: Any = (), kind: str = "effect") -> None:
+        """Add a call of a form, with a place for each that it is given."""
+        reads: list[Variable] = []
+        form = form.format(*[self._calls.written(self._read(x), reads) for x in given])
+        self._calls.append(Call(form, reads, [*made], kind, about=self._calls.about))
 
     # ------------------------------------------------------------------ variables
 
     def _variable(self, value: Value) -> Variable:
         found = self._variables.get(value.number)
-        if found is None:
+        if found is None:  # it comes from outside
             found = self._make(value)
-            place = self._place_of(value)
-            found.text = place + "._data" * value.is_tensor
-            found.hint = place if value.path and place.isidentifier() else value.name
+            if value.path:
+                found.hint = self._parameters.get(value.path, value.name)
+                found.text = self._names.fresh(found.hint)
+                self._head.append(f"{found.text} = {value.path}")
+            else:
+                found.text = self._names.bound(value.thing, value.name)
+            found.text += "._data" * value.is_tensor
         return found
 
     def _make(self, value: Value, bases: Any = ()) -> Variable:
@@ -68,18 +80,6 @@ class ProgramText:
 
     def _object(self, value: Value) -> str:
         return self._variable(value).text.removesuffix("._data")
-
-    def _place_of(self, value: Value) -> str:
-        """Where what came from outside is: an object by its name, an argument by the step's."""
-        if not value.path:
-            return self._names.bound(value.thing, value.name)
-        match = re.fullmatch(r"args\[(\d+)\]|kwargs\['(\w+)'\]", value.path)
-        if match is None:
-            return value.path
-        known = dict(enumerate(self._parameters))
-        text = self._names.fresh(match[2] or known.get(int(match[1]), f"x_{match[1]}"))
-        self._head.append(f"{text} = {value.path}")
-        return text
 
     def _read(self, x: Any) -> Any:
         """An argument of a line, or what is returned, with Variables for its Values."""
@@ -105,44 +105,34 @@ class ProgramText:
 
     def _add(self, line: TapeLine) -> None:
         """Add the calls of a line."""
-        about = ABOUT.get(line.kind) or ": ".join(filter(None, (line.scope, line.op)))
-        self._calls.about = about + ", back" * (line.kind == "rule")
+        given = line.given
         if line.kind in ("op", "rule", "add"):
             self._compute(line)
         elif line.kind == "grad":
-            target, total, holds = line.given
-            name = self._object(target)
-            form = f"{name}.grad = {name}.grad + {{}}" if holds else f"{name}.grad = {{}}"
-            self._do(form, [self._variable(total)], kind="effect" if holds else "grad")
+            name = f"{self._object(given[0])}.grad"
+            form = f"{name} = {name} + {{}}" if given[2] else f"{name} = {{}}"
+            self._do(form, [given[1]], kind="effect" if given[2] else "grad")
         elif line.kind == "clear":
-            names = ", ".join(map(self._object, line.given[0]))
+            names = ", ".join(map(self._object, given[0]))
             self._do(f"for p in ({names},): p.grad = None")
-        elif line.kind == "write":
-            self._do(f"{self._object(line.given[0])}.assign_({{}})", [self._read(line.given[1])])
-            self._written_into()
         elif line.kind == "keep":
-            attributes, name, kept = line.given
-            owner = self._names.bound(attributes, f"{line.op}_keeps")
-            form = f"{owner}[{name!r}] = {'None' if kept is None else '{}'}"
-            self._do(form, [self._variable(kept)] if kept else [], kind="keep")
-        else:
-            form = f"{self._names.bound(line.function, f'{line.op}_step')}()"
+            owner = self._names.bound(given[0], f"{line.op}_keeps")
+            self._do(f"{owner}[{given[1]!r}] = {{}}", [given[2]], kind="keep")
+        else:  # memory from outside is written into: a view of before is not one of now
+            self._calls.views.clear()
+            if line.kind == "write":
+                self._do(f"{self._object(given[0])}.assign_({{}})", [given[1]])
+                return
             made = [self._make(value) for value in line.made if value is not None]
-            self._do(form + "._data" * bool(made), made=made)
-            self._written_into()
-
-    def _written_into(self) -> None:
-        """Memory from outside was: what was read before is not what it is now."""
-        self._calls[-1].kind = "write"
-        self._calls.views.clear()
+            name = self._names.bound(line.function, f"{line.op}_step")
+            self._do(f"{name}(){'._data' * bool(made)}", made=made)
 
     def _compute(self, line: TapeLine) -> None:
         """The calls of a kernel or rule, or the one call of it whole."""
-        given = [self._read(x) for x in line.given]
+        given = self._read(line.given)
         sizes = [None if v is None else (v.shape, v.dtype) for v in line.made]
-        names = [v.name for v in line.made if v is not None]
-        self._calls.hint = names[0] if names else "t"
         self._calls.op = line.op
+        self._calls.hint = next(v.name for v in line.made if v is not None)
 
         def run(*arrays: Any) -> Any:
             made = line.function(*arrays)
@@ -159,21 +149,21 @@ class ProgramText:
 
     def _whole(self, line: TapeLine, given: Any, sizes: Any) -> list[Any]:
         """The kernel or rule itself. What it gives may be, or show, what it was given."""
-        reads: list[Variable] = []
         name = line.op if line.kind == "op" else f"d_{line.op}"
-        inner = ", ".join([self._calls.written(x, reads) for x in given])
-        form = f"{self._names.bound(line.function, name)}({inner})"
+        form = f"{self._names.bound(line.function, name)}({', '.join(['{}'] * len(given))})"
         if line.kind == "rule":
-            told = self._calls.written(sizes, reads)
-            form = f"{self._names.bound(fitted, 'fitted')}({form}, {told})"
-            form += "[0]" * (len(sizes) == 1)
+            form = f"{self._names.bound(fitted, 'fitted')}({form}, {{}}){'[0]' * (len(sizes) == 1)}"
+            given = *given, sizes
         unused = Variable(self._calls, (), np.bool_, "unused")
-        bases = [base for v in reads for base in v.bases]
-        made = [unused if v is None else self._make(v, bases) for v in line.made]
-        for variable in made:
-            variable.bases.append(variable)
-            variable.stays = not bases
-        self._do(form, reads, made, "effect" if line.effect else "whole")
+        made = [unused if v is None else self._make(v) for v in line.made]
+        self._do(form, given, made, "effect" if line.effect else "whole")
+        bases = [base for v in self._calls[-1].reads for base in v.bases]
+        for variable, value in zip(made, line.made, strict=True):
+            if value is not None and value.fresh:
+                variable.stays = False
+            else:
+                variable.bases = [*bases, variable]
+                variable.stays = not bases
         return made
 
     # ------------------------------------------------------------------ what is read, and where
@@ -181,14 +171,11 @@ class ProgramText:
     def _needed(self) -> list[Call]:
         """The calls that have an effect, or make what another one reads; who reads what last."""
         calls: list[Call] = []
-        writes = 0
         for call in reversed(self._calls):
-            used = any(v.readers for v in call.made)
-            if call.kind in ("", "entrywise", "whole") and not used:
+            is_used = any(v.readers for v in call.made)
+            if call.kind in ("", "entrywise", "whole") and not is_used:
                 continue
             calls.append(call)
-            writes += call.kind == "write"
-            call.epoch = writes
             if call.kind == "grad" and not (call.reads[0].shape and call.reads[0].is_alone()):
                 call.form = call.form.replace("{}", "np.array({})")
                 call.kind = "effect"
@@ -204,21 +191,18 @@ class ProgramText:
 
         Such a result shares its name, if they are of one stem.
         """
-        self._hints: dict[int, list[str]] = {}  # by id of a Variable, what is said of its name
         for call in calls:
             is_masked = call.form.startswith("np.where({}, {}, ")
-            targets = call.reads if call.kind == "entrywise" else call.reads[1:2] * is_masked
-            for made in call.made:
-                hints = [""]
-                for x in targets:
-                    fits = (x.shape, x.dtype) == (made.shape, made.dtype) and made.shape
-                    is_same = _stem(x) == _stem(made)
-                    if fits and is_same >= is_masked and x.is_alone() and x.bases[0].last is call:
-                        made.over = x
-                        hints = self._hints[id(x)] if is_same else hints
-                        break
-                self._hints[id(made)] = hints
-                hints[0] = min(hints[0] or made.hint, made.hint, key=len)
+            for x in call.reads if call.kind == "entrywise" else call.reads[1:2] * is_masked:
+                made = call.made[0]
+                fits = (x.shape, x.dtype) == (made.shape, made.dtype) and made.shape
+                is_same = _stem(x) == _stem(made)
+                if fits and is_same >= is_masked and x.is_alone() and x.bases[0].last is call:
+                    made.over = x
+                    if is_same:
+                        made.root = x.root
+                        x.root.hint = min(x.root.hint, made.hint, key=len)
+                    break
 
     # ------------------------------------------------------------------ text
 
@@ -226,24 +210,21 @@ class ProgramText:
         sections = [self._head]
         self._moved: set[int] = set()  # Variables whose text stands for more than a view
         large: set[str] = set()
-        texts: dict[int, str] = {}  # by id of what is said of a name
         about = ""
         for call, following in zip(calls, [*calls[1:], None], strict=True):
             if self._is_inlined(call, following):
-                call.made[0].text = call.form.format(*[v.text for v in call.reads])
+                call.made[0].text = _expression(call)
                 continue
             if call.about != about:
                 about = call.about
                 sections.append([f"# {about}"])
             for variable in call.made:
-                hints = self._hints[id(variable)]
-                if id(hints) not in texts:
-                    texts[id(hints)] = self._names.fresh(hints[0])
-                variable.text = texts[id(hints)]
+                root = variable.root
+                root.text = root.text or self._names.fresh(root.hint)
                 ends = not all(base.stays for base in variable.bases)
                 if ends and variable.nbytes >= LIMITS.large_bytes:
-                    large.add(variable.text)
-            sections[-1].append(self._statement(call))
+                    large.add(root.text)
+            sections[-1].append(_statement(call))
         for section in reversed(sections[:-1]):  # a large array goes after its last use
             named = large & {*re.findall(r"\w+", " ".join(section[1:]))}
             section += [f"del {', '.join(sorted(named))}"] if named else []
@@ -253,34 +234,39 @@ class ProgramText:
         return "\n".join([*head, *lines, f"    return {name}", ""])
 
     def _is_inlined(self, call: Call, following: Call | None) -> bool:
-        """Whether it needs no name: a view that is read once, a call that the next view reads."""
-        if call.kind or len(call.made) != 1 or len(call.made[0].readers) != 1:
+        """Whether it needs no name: a view that is read once, or what only the next call reads."""
+        if call.kind or _over(call) is not None or len(call.made[0].readers) != 1:
             return False
         made, by = call.made[0], call.made[0].readers[0]
         if call.form[-1] not in ")T]" or " @ " in call.form or _over(by) is made:
             return False
-        if by.epoch != call.epoch:
-            return False
-        if made.bases[0] is not made and not self._moved & {*map(id, call.reads)}:
+        base = made.bases[0]
+        if base is not made and not base.stays and not self._moved & {*map(id, call.reads)}:
             return True
         self._moved.add(id(made))  # what it reads may be written over before another line
-        return by is following and by.kind == "" and by.made[0].bases[0] is not by.made[0]
+        return by is following and (base is not made or by.form.startswith("{}."))
 
-    def _statement(self, call: Call) -> str:
-        texts = [v.text for v in call.reads]
-        text = (call.infix or call.form).format(*texts)
-        names = [v.text for v in call.made]
-        over = _over(call)
-        if over is None:
-            return f"{', '.join(names)} = {text}" if names else text
-        if call.kind != "entrywise":
-            other = call.form[:-1].split(", ", 2)[2].format(*texts[2:])
-            return f"np.copyto({over.text}, {other}, where=~{texts[0]})"
-        sign = call.infix[3:].partition(" ")[0]
-        if names == [over.text] and sign in AUGMENTED and call.reads[0] is over:
-            return text.replace(f" {sign} ", f" {sign}= ", 1)
-        text = f"{call.form[:-1]}, out={over.text})".format(*texts)
-        return text if names == [over.text] else f"{names[0]} = {text}"
+
+def _expression(call: Call) -> str:
+    return (call.infix or call.form).format(*[v.root.text for v in call.reads])
+
+
+def _statement(call: Call) -> str:
+    texts = [v.root.text for v in call.reads]
+    names = [v.root.text for v in call.made]
+    text = _expression(call)
+    over = _over(call)
+    if over is None:
+        return f"{', '.join(names)} = {text}" if names else text
+    place = over.root.text
+    if call.kind != "entrywise":
+        other = call.form[:-1].split(", ", 2)[2].format(*texts[2:])
+        return f"np.copyto({place}, {other}, where=~{texts[0]})"
+    sign = call.infix[3:].partition(" ")[0]
+    if names == [place] and sign in AUGMENTED and call.reads[0] is over:
+        return text.replace(f" {sign} ", f" {sign}= ", 1)
+    text = f"{call.form[:-1]}, out={place})".format(*texts)
+    return text if names == [place] else f"{names[0]} = {text}"
 
 
 def _over(call: Call) -> Variable | None:

@@ -12,7 +12,6 @@ from functools import cache, lru_cache
 from math import prod
 from operator import attrgetter
 from re import search
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,8 @@ SUFFIXES = {
     "T": "_T", "mT": "_T", "swapaxes": "_T", "transpose": "_T", "reshape": "_rows",
     "maximum": "_max", "max": "_max", "add": "_sum", "sum": "_sum", "mean": "_mean",
 }  # fmt: skip
+NONE: dict[str, Any] = {}
+SAME = ("{0}.reshape({rest})", "np.broadcast_to({all})")  # where nothing comes of the same shape
 WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
 PRODUCT_ROWS = 1 << 16  # a product with ones adds up so many as exactly as NumPy
 
@@ -56,7 +57,7 @@ class Variable(NDArrayOperatorsMixin):
         bases: the Variables whose memory it may show, itself among them if it has its own.
         stays: whether its memory is somebody else's, too, or outlives the step.
         last: the last call that reads its memory.  readers: those that read it itself, last first.
-        over: in whose place it is written.
+        over: in whose place it is written.  root: the first of those that share its name.
     """
 
     calls: Calls
@@ -72,6 +73,7 @@ class Variable(NDArrayOperatorsMixin):
 
     def __post_init__(self) -> None:
         self.bases = self.bases or [self]
+        self.root = self
 
     def is_alone(self) -> bool:
         """Whether it shows all of one array that a call made, and that the step lets go of."""
@@ -148,10 +150,9 @@ class Call:
     Attributes:
         form: Python, with {} for each of `reads`.  made: what comes out.
         kind: "" if it only computes; "entrywise" if it may write its result over what it reads;
-            "whole", of a kernel or rule; "effect"; "write", into memory from outside; "keep", what
-            it reads; "grad", as `.grad`.
+            "whole", of a kernel or rule; "effect"; "keep", of what it reads; "grad", as `.grad`.
         infix: the form by an operator, if it has one.
-        about: where in the model.  epoch: how many writes come after it.
+        about: where in the model.
     """
 
     form: str
@@ -160,7 +161,6 @@ class Call:
     kind: str = ""
     infix: str = ""
     about: str = ""
-    epoch: int = 0
 
 
 class Calls(list[Call]):
@@ -193,7 +193,8 @@ class Calls(list[Call]):
             for x, value in zip(several, wanted, strict=True):
                 if value is None:
                     continue
-                if not isinstance(x, Variable) or (x.shape, x.dtype) != (value.shape, value.dtype):
+                fits = value is not wanted[0] or (x.shape, x.dtype) == (value.shape, value.dtype)
+                if not isinstance(x, Variable) or not fits:
                     raise Untraceable
                 if id(x) in self._own and not (value.name == self.op and x.bases[0] is not x):
                     x.hint = value.name
@@ -247,9 +248,7 @@ class Calls(list[Call]):
         self.append(Call(form, reads, [made], infix=infix, about=self.about, **more))
         return made
 
-    def follow(
-        self, form: str, function: Any, args: Any, kwargs: Any = MappingProxyType({})
-    ) -> Any:
+    def follow(self, form: str, function: Any, args: Any, kwargs: Any = NONE) -> Any:
         """What any function of NumPy's gives for arrays of these shapes and dtypes."""
         known: dict[int, Any] = {}
         kwargs = {name: x for name, x in kwargs.items() if (name, x) != ("dtype", None)}
@@ -290,9 +289,6 @@ class Calls(list[Call]):
             raise Untraceable
         self._gone.update(map(id, target.bases))
         return made
-
-
-SAME = ("{0}.reshape({rest})", "np.broadcast_to({all})")  # where nothing comes of the same shape
 
 
 def _dummies(x: Any, known: dict[int, Any]) -> Any:

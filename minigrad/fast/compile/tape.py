@@ -50,10 +50,11 @@ class Value:
         thing: what the program is handed, a Tensor or an array from elsewhere.
         is_tensor: whether a Tensor is there, whose array it is.
         key: what two recordings know it by.
+        fresh: whether a line made it, and what the line was given has none of its memory.
     A line made it if it has neither path nor thing.
     """
 
-    __slots__ = ("dtype", "is_tensor", "key", "name", "number", "path", "shape", "thing")
+    __slots__ = ("dtype", "fresh", "is_tensor", "key", "name", "number", "path", "shape", "thing")
 
     def __init__(self, number: int, array: Any, name: str, path: str = "", thing: Any = None):
         self.number = number
@@ -64,6 +65,7 @@ class Value:
         self.shape = array.shape
         self.dtype = array.dtype
         self.key: Any = path or number
+        self.fresh = False
 
     def __repr__(self) -> str:
         return self.name
@@ -321,6 +323,7 @@ class Tape(Observer):
         about = {"op": op.name, "scope": current().scope, "effect": draws or not _is_pure(op)}
         self._line("op", runs.flat, *given, *chosen, made=made, **about)
         self._know(result._data, out)
+        out.fresh = _is_new(result._data, (*arrays, *getattr(result.node, "saved", ())))
         if result.node is not None:
             every = [given] if op.variadic else given
             saved = result.node.plan.take((*every, *chosen, *made))
@@ -337,9 +340,9 @@ class Tape(Observer):
 
     def sent(self, node: Any, gradient: Any, parts: list[Any], seconds: float) -> None:
         if not isinstance(gradient, Tensor):  # of one with a graph, rules are recorded as ops
-            self._hear(self._sent, node, parts)
+            self._hear(self._sent, node, gradient, parts)
 
-    def _sent(self, node: Any, parts: list[Any]) -> None:
+    def _sent(self, node: Any, gradient: Any, parts: list[Any]) -> None:
         known = self._nodes.get(id(node))
         if known is None or known[0] is not node:
             raise Refused("the graph was made outside the step", "make it within")
@@ -355,6 +358,9 @@ class Tape(Observer):
             for name, x, part in zip(names, inputs, parts, strict=True)
             if part is not None
         }
+        for name, part in zip(names, parts, strict=True):
+            if name in values:
+                values[name].fresh = _is_new(part, (gradient, *node.saved, *parts))
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
         joint = False
         for name, rule, at in zip(names, node.plan.rules, node.plan.places, strict=True):
@@ -600,6 +606,12 @@ def _place() -> str:
             break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _is_new(made: ndarray, others: Iterable[Any]) -> bool:
+    """Whether an array shares no memory with others."""
+    owners = [owner_of(x) for x in others if isinstance(x, ndarray) and x is not made]
+    return not any(owner is owner_of(made) for owner in owners)
 
 
 def _is_pure(op: Any) -> bool:

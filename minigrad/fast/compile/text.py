@@ -24,7 +24,7 @@ class Names:
 
     def fresh(self, hint: str) -> str:
         """A name that nothing else has."""
-        base = re.sub(r"\W", "_", hint).strip("_") or "t"
+        base = re.sub(r"\W+", "_", hint).strip("_") or "t"
         if base[0].isdigit() or keyword.iskeyword(base):
             base = f"x{base}"
         name = base
