@@ -441,6 +441,7 @@ def test_arguments_may_share_memory_with_each_other_and_with_what_the_step_names
 
 w0, x0 = leaf(3), np.ones(3)
 hidden = SimpleNamespace(h=mg.tensor(np.zeros(3)), count=0, seen=[])
+table = np.zeros(3)
 outside = mg.tensor(np.ones(3)) * w0
 
 
@@ -466,6 +467,11 @@ def hooked(x: Any) -> Any:
     return y
 
 
+def writes(x: Any) -> Any:
+    table[0] += 1
+    return w0 * x
+
+
 def by_hand(x: Any) -> Any:
     mg.sum(w0 * x).backward()
     w0.grad = w0.grad * 0.5
@@ -482,6 +488,7 @@ def by_hand_before_an_update(x: Any) -> Any:
 REFUSED = {
     "a hidden state": (carries, "changes hidden.h"),
     "a counter": (counts, "changes hidden.count"),
+    "an array": (writes, "changes table"),
     "a list": (appends, "changes hidden.seen"),
     "item()": (lambda x: float(mg.sum(w0 * x).item()) * w0, "taken out of an array, by its item"),
     "a branch": (lambda x: w0 * x if mg.sum(w0) > 0 else w0, "by its __bool__"),
@@ -585,6 +592,18 @@ def test_python_s_side_effects_happen_when_the_step_is_recorded_and_not_otherwis
             run(x0)
     assert 2 <= out.getvalue().count("recorded") < 20
     assert tell.__self__ is said
+
+
+def test_a_hook_that_is_registered_later_is_called():
+    w = leaf(3)
+    run = mg.compile(lambda x: mg.sum(w * x).backward())
+    for _ in range(3):
+        run(x0)
+    w.grad = None
+    w.register_hook(lambda g: g * 2)
+    with pytest.warns(mg.CompileWarning, match="a hook was registered"):
+        run(x0)
+    assert_same(w.grad, 2 * x0)
 
 
 def test_within_no_grad_it_is_another_program():

@@ -33,7 +33,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from ...engine.context import current, observe
 from ...engine.errors import CompileWarning
 from .arguments import key_of
-from .program import Program, Recording
+from .program import Program
+from .tape import Tape
 
 __all__ = ["Compiled", "compile"]
 
@@ -95,24 +96,23 @@ class Compiled(Generic[P, R]):
         """Run the step and record it: as a new program, or to compare with the one before."""
         with self._lock:
             start = perf_counter()
-            recording = Recording(self.step, args, kwargs)
+            tape = Tape(self.step, args, kwargs)
             try:
-                with observe(recording.tape):
-                    result = self.step(*recording.args, **recording.kwargs)
+                with observe(tape):
+                    result = self.step(*tape.args, **tape.kwargs)
             finally:
-                recording.end()
-            result = recording.finish(result)
-            reason = recording.tape.reason
-            remedy = recording.tape.remedy
+                tape.end()
+            result = tape.finish(result)
+            reason, remedy = tape.reason, tape.remedy
             if reason is None and before is not None:
-                reason = before.difference(recording)
+                reason = before.difference(tape)
                 remedy = "pass what changes to the step as an argument"
             if reason is not None:
                 self._refuse(reason, remedy)
             elif before is not None:
                 before.checked(perf_counter() - start)
             else:
-                self._add(key, Program(recording))
+                self._add(key, Program(self.step, tape))
             return result
 
     def _add(self, key: Any, program: Program) -> None:

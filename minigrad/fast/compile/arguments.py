@@ -12,9 +12,9 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from ...ops.select import is_basic
-from .reach import PLAIN_KINDS, frozen, owner_of
+from .reach import frozen, owner_of
 
-__all__ = ["Watched", "Watching", "key_of", "leaves_of", "plain", "view_of", "watch"]
+__all__ = ["Watched", "Watching", "key_of", "leaves_of", "mapped", "plain", "view_of", "watch"]
 
 ndarray = np.ndarray
 
@@ -22,11 +22,7 @@ ndarray = np.ndarray
 def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """What two calls have in common for which one program serves."""
     key: list[Any] = []
-    tensors: dict[int, int] = {}
-    _add(args, key, tensors)
-    for name in kwargs:
-        key.append(name)
-        _add((kwargs[name],), key, tensors)
+    _add((*args, kwargs) if kwargs else args, key, {})
     return tuple(key)
 
 
@@ -37,15 +33,13 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
             key += (x.shape, x.dtype.str)
         elif kind is Tensor:
             which = tensors.setdefault(id(x), len(tensors))  # the same one may come twice
-            key += (Tensor, which, x._data.shape, x._data.dtype.str, x.requires_grad)
+            key += (which, x._data.shape, x._data.dtype.str, x.needs, x.hooks is None)
         elif kind is tuple or kind is list:
             key += (kind, len(x))
             _add(x, key, tensors)
         elif kind is dict:
             key += (kind, *x)
             _add(x.values(), key, tensors)
-        elif isinstance(x, PLAIN_KINDS):
-            key += (kind, x if kind is not slice else repr(x))
         elif isinstance(x, ndarray):
             key += (kind, x.shape, x.dtype.str)
         else:
@@ -64,24 +58,19 @@ def leaves_of(items: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, items
 
 
+def mapped(function: Callable[[Any], Any], items: Any) -> Any:
+    """A tuple, list or dict of what a function makes of each item."""
+    if items.__class__ is dict:
+        return {name: function(x) for name, x in items.items()}
+    return items.__class__([*map(function, items)])
+
+
 # ---------------------------------------------------------------- arrays while a step is recorded
 
-FORM = {"base", "dtype", "flags", "itemsize", "nbytes", "ndim", "shape", "size", "strides", "tape"}
-VIEWS = {"T", "mT", "reshape", "squeeze", "swapaxes", "transpose", "astype"}
-BY_VIEWS = {
-    "expand_dims",
-    "moveaxis",
-    "ndim",
-    "reshape",
-    "shape",
-    "size",
-    "squeeze",
-    "swapaxes",
-    "transpose",
-}  # functions of NumPy that take such views, and nothing else
-NUMBERS = (
-    "__bool__", "__complex__", "__contains__", "__float__", "__index__", "__int__", "__setitem__"
-)  # fmt: skip
+FORM = "base dtype flags itemsize nbytes ndim shape size strides tape".split()
+VIEWS = "T mT reshape squeeze swapaxes transpose astype".split()
+BY_VIEWS = "expand_dims moveaxis ndim reshape shape size squeeze swapaxes transpose".split()
+NUMBERS = "bool complex contains float index int setitem".split()
 
 
 class Watched(np.ndarray):
@@ -99,12 +88,12 @@ class Watched(np.ndarray):
     def __getattribute__(self, name: str) -> Any:
         if name[:2] == "__" or name in FORM or not hasattr(ndarray, name):
             return super().__getattribute__(name)
+        if name == "T":
+            return self.transpose()
+        if name == "mT":
+            return self.swapaxes(-1, -2)
         if name in VIEWS:
-            views = {
-                "T": partial(_view, self, "transpose"),
-                "mT": partial(_view, self, "swapaxes", -1, -2),
-            }
-            return views[name]() if name in views else partial(_view, self, name)
+            return partial(_view, self, name)
         self.tape.notice(f"its {name}")
         return getattr(plain(self), name)
 
@@ -113,7 +102,7 @@ class Watched(np.ndarray):
         if not isinstance(found, ndarray) or getattr(index, "dtype", None) == np.bool_:
             self.tape.notice("taking an entry out")
         elif is_basic(index):
-            self.tape.viewed(self, found, "__getitem__", (index,))
+            self.tape.computed(view_of, (self, "__getitem__", index), found)
         return found
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -125,13 +114,13 @@ class Watched(np.ndarray):
             self.tape.notice(f"np.{ufunc.__name__}")
             return made
         made = watch(np.asarray(made), self.tape)
-        self.tape.compared(ufunc, inputs, made)
+        self.tape.computed(ufunc, inputs, made)
         return made
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if any(issubclass(kind, Tensor) for kind in types):
             return NotImplemented
-        if function.__name__ not in BY_VIEWS:
+        if function.__name__ not in BY_VIEWS:  # which call the methods above
             self.tape.notice(f"np.{function.__name__}")
         return super().__array_function__(function, types, args, kwargs)
 
@@ -149,7 +138,8 @@ def _view(array: Watched, name: str, *given: Any, **more: Any) -> Any:
         array.tape.notice(f"its {name} in another order")
     if name in ("reshape", "squeeze"):
         name, given = "reshape", made.shape
-    array.tape.viewed(array, made, name, (made.dtype,) if name == "astype" else given)
+    given = (made.dtype,) if name == "astype" else given
+    array.tape.computed(view_of, (array, name, *given), made)
     return made
 
 
@@ -162,7 +152,7 @@ def _noticing(name: str) -> Callable[..., Any]:
 
 
 for _name in NUMBERS:
-    setattr(Watched, _name, _noticing(_name))
+    setattr(Watched, f"__{_name}__", _noticing(f"__{_name}__"))
 
 
 def watch(array: Any, tape: Any) -> Watched:
@@ -197,44 +187,33 @@ class Watching:
         self._tape = tape
         self._taken = taken
         self._given: dict[int, tuple[Any, Any]] = {}  # by id of what stands for it, what was given
-        self._containers: list[tuple[Any, list[Any]]] = []  # with what they held
+        self.containers: dict[int, Any] = {}  # lists and dicts, by id
 
     def of(self, x: Any) -> Any:
+        new = x
         if x.__class__ is ndarray:
             shares = id(owner_of(x)) in self._taken
             self._taken.add(id(owner_of(x)))
-            return self._instead(x, watch(x.copy(order="K") if shares else x, self._tape))
-        if x.__class__ is tuple:
-            return self._instead(x, tuple([*map(self.of, x)]))
-        if x.__class__ in (list, dict) and not any(x is seen for seen, _ in self._containers):
-            self._containers.append((x, _put(x, self.of)))
-        return x
-
-    def _instead(self, x: Any, new: Any) -> Any:
+            new = watch(x.copy(order="K") if shares else x, self._tape)
+        elif x.__class__ is tuple:
+            new = mapped(self.of, x)
+        elif x.__class__ in (list, dict) and id(x) not in self.containers:
+            self.containers[id(x)] = x
+            _put(x, self.of)
         self._given[id(new)] = new, x
         return new
 
-    def end(self) -> str:
-        """Give containers their own arrays back; which of them the step changed, in words."""
-        changed = ""
-        for container, held in self._containers:
-            now = _values(container)
-            if len(now) != len(held) or any(a is not b for a, b in zip(now, held, strict=True)):
-                changed = f"a {container.__class__.__name__} among its arguments"
+    def end(self) -> None:
+        """Give lists and dicts their own arrays back."""
+        for container in self.containers.values():
             _put(container, self.own)
-        return changed
 
     def own(self, x: Any) -> Any:
         """The caller's own array or tuple, or a plain array."""
         return self._given[id(x)][1] if id(x) in self._given else plain(x)
 
 
-def _values(container: Any) -> list[Any]:
-    return [*(container.values() if container.__class__ is dict else container)]
-
-
-def _put(container: Any, change: Callable[[Any], Any]) -> list[Any]:
-    """Put something else in the place of each value; returns what was put there."""
+def _put(container: Any, change: Callable[[Any], Any]) -> None:
+    """Put something else in the place of each value."""
     for key in container if container.__class__ is dict else range(len(container)):
         container[key] = change(container[key])
-    return _values(container)

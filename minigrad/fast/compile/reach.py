@@ -7,38 +7,30 @@ was bound anew, and a recording whether the step itself did that.
 
 from __future__ import annotations
 
-import io
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
-from random import Random
-from types import (
-    CodeType,
-    FunctionType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)  # fmt: skip
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from ...engine.tensor import Tensor
 
-__all__ = ["MANY", "PLAIN_KINDS", "Place", "Reach", "frozen", "owner_of"]
+__all__ = ["PLAIN_KINDS", "Place", "Reach", "frozen", "owner_of"]
 
 PLAIN_KINDS = (
     bool, int, float, complex, str, bytes, type(None), type(...), slice, np.dtype, np.generic,
 )  # fmt: skip
 MANY = 1000  # a container with more entries counts as one object
+LARGE = 1 << 24  # bytes: of larger arrays it is not noticed that the step writes into them
+STANDS_FOR = ("func", "args", "keywords", "__self__", "__func__", "fget", "__wrapped__")
 
 
 def frozen(x: Any) -> Any:
     """What must be equal of a value for it to count as the same."""
     if isinstance(x, PLAIN_KINDS):
-        return x.__class__, x if x == x else "nan"
+        return x.__class__, repr(x) if x != x or x.__class__ is slice else x
     return (tuple, *map(frozen, x)) if x.__class__ is tuple else id(x)
 
 
@@ -53,8 +45,9 @@ class Place:
     """Where names are bound, and what they held before the step ran.
 
     Attributes:
-        title: in words.  owner: the dict, list, cells or object that binds them.
-        code: Python for what is the same as long as they hold the same, with {} for the owner.
+        title: in words.  owner: the dict, list, cells, object or array.
+        code: Python for what is the same as long as it holds the same, with {0} for the owner; ""
+            for an array, into which others may write.
         kept: names that a layer binds to what it keeps of its last call.
     """
 
@@ -71,39 +64,25 @@ class Place:
 
     def changed(self) -> list[Any]:
         """The names that are bound to something else by now."""
-        old, new = self._held, self._forms()
-        return [
-            name
-            for name in old | new
-            if name not in self.kept
-            and (name in old, old.get(name)) != (name in new, new.get(name))
-        ]
+        differing = self._held.items() ^ self._forms().items()
+        return [name for name in dict(differing) if name not in self.kept]
 
 
 class Reach:
     """All places that are found from a step and from objects among its arguments.
 
-    Attributes:
-        tensors: those found.
-        names: of Tensors, and of the memory of arrays, by id.
-        others: arrays and generators of random numbers, with their names.
-        iterator: the name of one, if one is there.
+    Attributes: tensors: those found.  names: of Tensors, and of the memory of arrays, by id.
     """
 
-    def __init__(self, step: Any, given: list[tuple[str, Any]]) -> None:
+    def __init__(self, step: Any, given: Iterable[tuple[str, Any]]) -> None:
         self.places: list[Place] = []
         self.tensors: list[Tensor] = []
         self.names: dict[int, str] = {}
-        self.others: list[tuple[str, Any]] = []
-        self.iterator = ""
         self._seen: dict[int, Any] = {}
         self._used: set[str] = set()  # names of globals and attributes in the step's own code
         self._waiting = [*given, ("", step)]
         while self._waiting:
             self._visit(*self._waiting.pop())
-
-    def arrays(self) -> list[np.ndarray]:
-        return [x for x in self._seen.values() if isinstance(x, np.ndarray)]
 
     def _visit(self, title: str, x: Any) -> None:
         if isinstance(x, PLAIN_KINDS) or id(x) in self._seen:
@@ -114,13 +93,17 @@ class Reach:
             self.names[id(x)] = title.rpartition(".")[2]
         elif isinstance(x, np.ndarray):
             self.names[id(owner_of(x))] = title.rpartition(".")[2]
-            self.others.append((title, x))
-        elif isinstance(x, tuple | list | set | deque | dict | MappingProxyType):
-            self._visit_container(title, x)
-        elif isinstance(x, np.random.Generator | np.random.RandomState | Random):
-            self.others.append((title, x))
-        elif isinstance(x, Iterator) and not isinstance(x, io.IOBase):
-            self.iterator = self.iterator or title
+            if x.nbytes < LARGE:
+                self.places.append(Place(title, x, "", lambda: {"": crc32(x.tobytes())}))
+        elif isinstance(x, tuple):
+            self._visit_all(title, dict(enumerate(x)))
+        elif isinstance(x, list | set | dict):
+            if len(x) > MANY:
+                self.places.append(Place(title, x, "len({0})", lambda: {"length": len(x)}))
+            elif isinstance(x, dict):
+                self._bind(title, x, "*{0}, *{0}.values()", lambda: dict(x))
+            else:
+                self._bind(title, x, "*{0}", lambda: dict(enumerate(x)))
         elif isinstance(x, FunctionType):
             if not title or not _is_library(x.__module__):  # the step itself may be anybody's
                 self._visit_function(x)
@@ -128,39 +111,25 @@ class Reach:
             if not _is_library(x.__name__):
                 self._bind_names(x.__name__, vars(x), self._used)
         else:
-            self._visit_object(title, x)
+            self._visit_object(title, x, type(x))
 
     def _visit_all(self, title: str, parts: dict[Any, Any]) -> None:
         """Next of all; but modules and optimizers last, when all names are known."""
         for name, x in reversed(parts.items()):
             is_late = isinstance(x, ModuleType) or _is_updating(x)
-            self._waiting.insert(
-                0 if is_late else len(self._waiting), (f"{title}.{name}".strip("."), x)
-            )
+            at = 0 if is_late else len(self._waiting)
+            self._waiting.insert(at, (f"{title}.{name}".strip("."), x))
 
-    def _bind(self, *place: Any) -> None:
+    def _bind(self, title: str, owner: Any, code: str, read: Callable[[], dict[Any, Any]]) -> None:
         """Remember a place, and visit what it holds."""
-        self.places.append(Place(*place))
-        self._visit_all(self.places[-1].title, self.places[-1].read())
-
-    def _bind_dict(self, title: str, owner: Any) -> None:
-        self._bind(title, owner, "*{0}, *{0}.values()", lambda: dict(owner))
+        self.places.append(Place(title, owner, code, read))
+        self._visit_all(title, read())
 
     def _bind_names(self, title: str, owner: dict[str, Any], used: set[str]) -> None:
         """Of a dict, the names that the step uses."""
         names = sorted(used & owner.keys())
-        read = lambda: {name: owner.get(name) for name in names}  # noqa: E731
-        self._bind(title, owner, ", ".join(f"{{0}}.get({name!r})" for name in names), read)
-
-    def _visit_container(self, title: str, x: Any) -> None:
-        if isinstance(x, tuple):
-            self._visit_all(title, dict(enumerate(x)))
-        elif len(x) > MANY:
-            self.places.append(Place(title, x, "len({0})", lambda: {"length": len(x)}))
-        elif isinstance(x, dict | MappingProxyType):
-            self._bind_dict(title, x)
-        else:
-            self._bind(title, x, "*{0}", lambda: dict(enumerate(x)))
+        code = ", ".join(f"{{0}}.get({name!r})" for name in names)
+        self._bind(title, owner, code, lambda: {name: owner.get(name) for name in names})
 
     def _visit_function(self, function: FunctionType) -> None:
         used = {name for code in _codes(function.__code__) for name in code.co_names}
@@ -174,46 +143,32 @@ class Reach:
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         self._visit_all("", dict(enumerate(defaults)))
 
-    def _visit_object(self, title: str, x: Any) -> None:
-        kind = x if isinstance(x, type) else type(x)
-        if isinstance(x, partial):
-            self._visit_all(title, {"function": x.func, "args": x.args, "keywords": x.keywords})
-        elif isinstance(x, MethodType):
-            self._visit_all(title, {"self": x.__self__, "": x.__func__})
-        elif isinstance(x, property | staticmethod | classmethod):
-            self._visit_all(title, {"": x.fget if isinstance(x, property) else x.__func__})
-        elif _is_updating(x):
-            self._bind_names(title, vars(x), self._used)
-            held = {k: v for k, v in vars(x).items() if isinstance(v, Tensor) or k == "parameters"}
-            self._visit_all(title, held)
-        elif _is_library(kind.__module__) and (x is kind or not _is_shown(kind)):
-            self._visit(title, getattr(x, "__wrapped__", None))
-        elif x is kind:
-            self._bind_dict(title, vars(x))
-        else:
-            self._visit_all("", {base.__name__: base for base in kind.__mro__})
-            self._visit_attributes(title, x, kind)
-
-    def _visit_attributes(self, title: str, x: Any, kind: type) -> None:
+    def _visit_object(self, title: str, x: Any, kind: type) -> None:
+        attributes = getattr(x, "__dict__", {})
         own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
-        slots = [name for base in own for name in vars(base).get("__slots__", ())]
-        attributes = getattr(x, "__dict__", None)
-        reads = [f"getattr({{0}}, {name!r}, None)" for name in slots]
-        if attributes is not None:  # a Module counts how often they were set
-            counts = isinstance(getattr(kind, "_changes", None), MemberDescriptorType)
-            reads.append("{0}._changes" if counts else "*{0}.__dict__.values()")
-        read = lambda: (attributes or {}) | {n: getattr(x, n, None) for n in slots}  # noqa: E731
-        self._bind(title, x, ", ".join(reads), read)
+        if _is_updating(x):
+            self._bind_names(title, attributes, self._used)
+            held = {
+                k: v for k, v in attributes.items() if isinstance(v, Tensor) or k == "parameters"
+            }
+            self._visit_all(title, held)
+        elif own or kind.__module__.startswith("layers") or kind.__name__.endswith("Namespace"):
+            for base in own:  # for its methods
+                self._visit_all(base.__name__, dict(vars(base)))
+            slots = [name for base in own for name in vars(base).get("__slots__", ())]
+            reads = [f"getattr({{0}}, {name!r}, None)" for name in slots]
+            if attributes:  # a Module counts how often they were set
+                reads.append("{0}._changes" if hasattr(x, "_changes") else "*{0}.__dict__.values()")
+            read = lambda: attributes | {n: getattr(x, n, None) for n in slots}  # noqa: E731
+            self._bind(title, x, ", ".join(reads), read)
+        else:  # of a library, which a partial, a method, a property or a wrapper is too
+            parts = {name: getattr(x, name) for name in STANDS_FOR if hasattr(x, name)}
+            self._visit_all(title, parts)
 
 
 def _is_updating(x: Any) -> bool:
     """Whether it is an optimizer or the like, which a program calls as it is."""
-    return any(str(base.__module__).startswith("minigrad.optim") for base in type(x).__mro__)
-
-
-def _is_shown(kind: type) -> bool:
-    """Whether the attributes of a library's class are the user's all the same."""
-    return kind.__module__.startswith("layers") or kind.__name__ in ("SimpleNamespace", "Namespace")
+    return any(base.__module__.startswith("minigrad.optim") for base in type(x).__mro__)
 
 
 def _is_filled(cell: Any) -> bool:
@@ -234,9 +189,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _is_library(module: str | None) -> bool:
     """Whether a module is none of those that a user writes."""
     top = (module or "").partition(".")[0]
-    if top == "__main__":
-        return False
     if top in ("minigrad", "layers", "numpy", "builtins") or top in sys.stdlib_module_names:
-        return True
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-    return "site-packages" in file
+        return top != "__main__"
+    return "site-packages" in (getattr(sys.modules.get(module or ""), "__file__", None) or "")

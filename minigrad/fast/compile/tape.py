@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from ...engine.backward import backpropagate
 from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
-from .arguments import Watched, plain, view_of, watch
-from .outside import Outside
-from .reach import MANY, PLAIN_KINDS, Reach, owner_of
+from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
+from .reach import PLAIN_KINDS, Place, Reach, frozen, owner_of
 
 __all__ = ["Refused", "Returned", "Tape", "TapeLine", "Value", "signed"]
 
@@ -41,31 +39,28 @@ class Refused(Exception):
         self.remedy = remedy
 
 
+@dataclass(slots=True, eq=False)
 class Value:
     """An array of the run.
 
     Attributes:
         number: in the order in which they came.  name: what to call it.
-        path: where it is among the arguments.
-        thing: what the program is handed, a Tensor or an array from elsewhere.
+        path: where it is among the arguments.  thing: what the program is handed, a Tensor or an
+            array from elsewhere. A line made it if it has neither.
         is_tensor: whether a Tensor is there, whose array it is.
-        key: what two recordings know it by.
-        fresh: whether a line made it, and what the line was given has none of its memory.
-    A line made it if it has neither path nor thing.
+        fresh: whether it shares no memory with what its line was given.
+        key: what two recordings know it by, unless by its path or number.
     """
 
-    __slots__ = ("dtype", "fresh", "is_tensor", "key", "name", "number", "path", "shape", "thing")
-
-    def __init__(self, number: int, array: Any, name: str, path: str = "", thing: Any = None):
-        self.number = number
-        self.name = name
-        self.path = path
-        self.thing = thing
-        self.is_tensor = isinstance(thing, Tensor)
-        self.shape = array.shape
-        self.dtype = array.dtype
-        self.key: Any = path or number
-        self.fresh = False
+    number: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    path: str = ""
+    thing: Any = None
+    is_tensor: bool = False
+    fresh: bool = False
+    key: Any = None
 
     def __repr__(self) -> str:
         return self.name
@@ -87,7 +82,7 @@ class TapeLine:
     """One thing that the run did.
 
     Attributes:
-        kind: "op", "rule", "add"; or of an effect: "grad", "clear", "call", "write", "keep".
+        kind: "op", "rule"; or of an effect: "grad", "clear", "call", "write", "keep".
         function: what is called.  given: with what, Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.
         op: its name.  scope: where in the model.  effect: whether it does more than compute.
@@ -113,73 +108,88 @@ class TapeLine:
 def signed(x: Any) -> Any:
     """What must be the same of what a line names, or of a result."""
     if x.__class__ is Value:
-        return x.key
+        return x.key or x.path or x.number
     if x.__class__ is Returned:
         return x.how, x.value.key
     if x.__class__ in (tuple, list):
         return (x.__class__, *map(signed, x))
     if x.__class__ is dict:
-        return (dict, *[(k, signed(v)) for k, v in x.items()])
-    if isinstance(x, PLAIN_KINDS):
-        return x.__class__, repr(x)
+        return signed([*x.items()])
     if isinstance(x, partial):  # an update comes as a new one each time
-        return signed(x.func), signed(x.args)
-    if isinstance(x, MethodType):
-        return id(x.__func__), id(x.__self__)
-    return x if x.__class__.__eq__ is not object.__eq__ and x.__class__.__hash__ else id(x)
+        return signed([x.func, *x.args])
+    is_a_value = x.__class__.__eq__ is not object.__eq__ and x.__class__.__hash__
+    return x if is_a_value and not isinstance(x, PLAIN_KINDS) else frozen(x)
+
+
+def heard(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Writes lines of what happened, unless that is over: within an update, or once refused."""
+
+    def hear(tape: Tape, *given: Any, **facts: Any) -> Any:
+        if tape.updating or tape.reason is not None:
+            return None
+        try:
+            return method(tape, *given, **facts)
+        except Refused as error:
+            tape.refuse(str(error), error.remedy)
+            return None
+
+    return hear
 
 
 class Tape(Observer):
     """The lines of one run.
 
     Attributes:
+        args, kwargs: what the step is called with; what it does with arrays among them is noticed.
+        result: what it returned, with Returned in place of arrays and Tensors.
         reason, remedy: why no program could repeat the run, and what to write; None if one could.
-        leaves: by id, those from outside whose entries are used.
+        tensors: from outside, by id, each with its Value.
         held: leaves with whether they must hold a gradient when the step begins; None for either.
         constants: arrays that are the same at every call.
-        read: ids of the arrays from elsewhere that lines read.
-        fixed: arrays whose entries must stay as they are.
+        updating: whether an optimizer or the like runs.
     """
 
     shows_inputs = False
 
-    def __init__(self, reach: Reach) -> None:
-        self.reach = reach
+    def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
+        given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
+        known = (*PLAIN_KINDS, ndarray, Tensor)
+        self.reach = Reach(step, [(path, x) for path, x in given if not isinstance(x, known)])
         self.lines: list[TapeLine] = []
+        self.result: Any = None
         self.reason: str | None = None
         self.remedy = ""
-        self.leaves: dict[int, Tensor] = {}
+        self.tensors: dict[int, tuple[Tensor, Value]] = {}
         self.held: dict[int, tuple[Tensor, bool | None]] = {}
         self.constants: list[tuple[Value, ndarray]] = []
-        self.read: set[int] = set()
-        self.fixed: list[ndarray] = []
-        self.outside = Outside(reach.others)
+        self.updating = False
         self._count = 0
-        self._updating = False
         self._known: dict[Any, tuple[Any, Value]] = {}  # by what an array shows: see `_know`
-        self._tensors: dict[int, tuple[Tensor, Value]] = {}  # from outside, by id
-        self._nodes: dict[int, tuple[Any, Any, list[Value], Value]] = {}
+        self._results: dict[Any, dict[str, Value]] = {}  # by node, and by name
         self._coming: dict[Any, list[Value]] = {}  # gradients on their way, by edge
         self._totals: dict[Any, Value] = {}  # and those that have arrived
         self._grads: dict[int, tuple[Tensor, Any]] = {}  # Tensor: its `.grad`, as a line left it
+        self._changed: list[tuple[Place, Any]] = []
 
-    def begin(self, given: Iterable[tuple[str, Any]]) -> None:
-        """The step is about to run. given: its arguments, by path."""
-        if self.reach.iterator:
-            self.refuse(
-                f"{self.reach.iterator} is an iterator, which each call moves on",
-                "take from it outside the step",
-            )
-        for path, x in given:
+        tensors = [*self.reach.tensors, *(x for _, x in given if isinstance(x, Tensor))]
+        taken = {*self.reach.names, *(id(owner_of(x._data)) for x in tensors)}
+        self._watching = Watching(self, taken)
+        self.args = self._watching.of(args)
+        self.kwargs = self._watching.of(kwargs)
+        for path, x in (*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")):
             if isinstance(x, Tensor | Watched):
                 array = x._data if isinstance(x, Tensor) else x
-                value = self._value(array, path.strip("[]'"), path)
+                value = self._value(array, path.strip("[]'"), path=path)
                 if isinstance(x, Tensor):
                     value.is_tensor = True
-                    self._tensors[id(x)] = x, value
+                    self.tensors[id(x)] = x, value
                 self._know(array, value)
-        for x in (*self.reach.tensors, *(x for x, _ in self._tensors.values())):
+        for x in tensors:
             self._watch(x)
+        for x in self._watching.containers.values():
+            title = f"a {x.__class__.__name__} among its arguments"
+            values = x.values if x.__class__ is dict else x.__iter__
+            self.reach.places.append(Place(title, x, "", lambda of=values: {"": (*of(),)}))
 
     # ------------------------------------------------------------------ refusals
 
@@ -190,27 +200,17 @@ class Tape(Observer):
 
     def notice(self, what: str) -> None:
         """The step did something with an array that is no line."""
-        if not self._updating:
+        if not self.updating:
             self.refuse(
                 f"numbers are taken out of an array, by {what},",
                 "do that outside the step, or compute by ops: mg.tensor(x) makes a Tensor of it",
             )
 
-    def _hear(self, method: Callable[..., Any], *given: Any, **facts: Any) -> Any:
-        """Write lines of what happened, unless that is over: within an update, or once refused."""
-        if self._updating or self.reason is not None:
-            return None
-        try:
-            return method(*given, **facts)
-        except Refused as error:
-            self.refuse(str(error), error.remedy)
-            return None
-
     # ------------------------------------------------------------------ values
 
-    def _value(self, array: Any, name: str, path: str = "", thing: Any = None) -> Value:
+    def _value(self, array: Any, name: str, **about: Any) -> Value:
         self._count += 1
-        return Value(self._count, array, name, path, thing)
+        return Value(self._count, name, array.shape, array.dtype, **about)
 
     def _line(self, kind: str, function: Any, *given: Any, made: Any = (), **about: Any) -> None:
         self.lines.append(TapeLine(kind, function, given, tuple(made), **about))
@@ -226,110 +226,58 @@ class Tape(Observer):
 
     def _of(self, x: Any) -> Any:
         """What a line says for an input or a setting: a Value for an array, or the thing itself."""
-        if isinstance(x, Tensor):
-            return self._of_tensor(x)
-        if isinstance(x, ndarray):
-            return self._of_array(x)
-        return x.__class__([*map(self._of, x)]) if x.__class__ in (tuple, list) else x
-
-    def _of_tensor(self, x: Tensor) -> Value:
-        if id(x) in self._tensors:
-            return self._tensors[id(x)][1]
-        if id(x) not in self.reach.names or x.node is not None:
-            if x.node is not None and self._seen(x._data) is None:
+        if x.__class__ in (tuple, list):
+            return mapped(self._of, x)
+        if not isinstance(x, Tensor | ndarray):
+            return x
+        if id(x) in self.tensors:
+            return self.tensors[id(x)][1]
+        if isinstance(x, Tensor) and x.node is None and id(x) in self.reach.names:
+            array, name = x._data, x.name or self.reach.names[id(x)]
+            value = self._value(array, name, thing=x, is_tensor=True, key=id(x))
+            self.tensors[id(x)] = x, value
+        else:
+            array = x._data if isinstance(x, Tensor) else x
+            value = self._seen(array)
+            if value is not None:
+                return value
+            if isinstance(x, Tensor) and x.node is not None:
                 raise Refused("a Tensor comes with a graph from outside", "detach it before")
-            return self._of_array(x._data)
-        value = self._value(x._data, x.name or self.reach.names[id(x)], thing=x)
-        value.key = id(x)
-        self._tensors[id(x)] = x, value
-        self.leaves[id(x)] = x
-        self._know(x._data, value)
+            name = self.reach.names.get(id(owner_of(array)))
+            if name is None:
+                raise Refused(
+                    "an array is used that the step made by NumPy, or that no name leads to",
+                    "pass it as an argument, make it before, or compute it by ops of a Tensor",
+                )
+            value = self._value(array, name, thing=plain(array), key=_shown(array))
+        self._know(array, value)
         return value
 
-    def _of_array(self, x: ndarray) -> Value:
-        value = self._seen(x)
-        if value is not None:
-            return value
-        name = self.reach.names.get(id(owner_of(x)))
-        if name is None:
-            raise Refused(
-                "an array is used that the step made by NumPy, or that no name leads to",
-                "pass it as an argument, make it before the step, or compute it by ops of a Tensor",
-            )
-        value = self._value(x, name, thing=plain(x))
-        value.key = _shown(x)
-        self._know(x, value)
-        self.read.add(id(owner_of(x)))
-        return value
-
-    def viewed(self, x: Watched, made: Watched, name: str, given: tuple[Any, ...]) -> None:
-        """The step took a view or a cast of an array that it was handed."""
-        self._hear(self._viewed, x, made, name, given)
-
-    def _viewed(self, x: Watched, made: Watched, name: str, given: tuple[Any, ...]) -> None:
-        source = self._seen(x)
-        if source is not None and self._seen(made) is None:
-            value = self._value(made, source.name)
-            self._line("op", view_of, source, name, *given, made=[value], op=name.strip("_"))
-            self._know(made, value)
-
-    def compared(self, ufunc: Any, inputs: tuple[Any, ...], made: Watched) -> None:
-        """The step compared an array that it was handed, or combined truth values."""
-        self._hear(self._compared, ufunc, inputs, made)
-
-    def _compared(self, ufunc: Any, inputs: tuple[Any, ...], made: Watched) -> None:
-        value = self._value(made, ufunc.__name__)
-        self._line("op", ufunc, *map(self._of, inputs), made=[value], op=value.name)
+    @heard
+    def computed(self, function: Any, given: tuple[Any, ...], made: Watched) -> None:
+        """The step took a view or a cast of an array that it was handed, or compared it."""
+        name = given[1].strip("_") if function is view_of else function.__name__
+        value = self._value(made, name)
+        self._line("op", function, *map(self._of, given), made=[value], op=name)
         self._know(made, value)
 
     # ------------------------------------------------------------------ forward
 
-    def before(self, op: Any, inputs: Any, settings: Any) -> None:
-        if any(isinstance(x, np.random.Generator) for x in settings):
-            self._hear(self._check_outside)
-
-    def _check_outside(self) -> None:
-        """Look whether the step itself wrote into an array or drew a random number."""
-        if changed := self.outside.changed():
-            raise Refused(f"the step changes {changed}", "do that outside the step")
-
-    def _check_index(self, index: Any) -> None:
-        """A boolean index picks as many entries as are True: it has to stay as it is."""
-        for x in index if isinstance(index, tuple) else (index,):
-            if isinstance(x, ndarray) and x.dtype == np.bool_:
-                if self._of_array(x).thing is None:
-                    raise Refused(
-                        "a boolean index picks as many entries as are True",
-                        "use mg.where, or multiply by it",
-                    )
-                self.fixed.append(x)
-
+    @heard
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
-        self._hear(self._made, op, inputs, settings, result)
-
-    def _made(self, op: Any, inputs: Any, settings: Any, result: Tensor) -> None:
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
-        arrays = [x._data if isinstance(x, Tensor) else x for x in inputs]
+        arrays = [x._data if isinstance(x, Tensor) else plain(x) for x in inputs]
         runs = op if op.faster is None else op.faster(arrays, settings) or op
-        given = [*map(self._of, inputs)]
-        chosen = [*map(self._of, settings)]
         out = self._value(result._data, result.name or op.name)
+        out.fresh = _is_fresh(result._data, (*arrays, *settings))
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
-        if op.name == "getitem":
-            self._check_index(settings[0])
         draws = any(isinstance(x, np.random.Generator) for x in settings)
-        if draws:
-            self.outside.look(lambda x: any(x is one for one in settings))
         about = {"op": op.name, "scope": current().scope, "effect": draws or not _is_pure(op)}
-        self._line("op", runs.flat, *given, *chosen, made=made, **about)
+        self._line("op", runs.flat, *self._of([*inputs, *settings]), made=made, **about)
         self._know(result._data, out)
-        out.fresh = _is_new(result._data, (*arrays, *getattr(result.node, "saved", ())))
         if result.node is not None:
-            every = [given] if op.variadic else given
-            saved = result.node.plan.take((*every, *chosen, *made))
-            pairs = zip(inputs, given, strict=True)
-            needing = [value for x, value in pairs if isinstance(x, Tensor) and x.needs]
-            self._nodes[id(result.node)] = result.node, saved, needing, out
+            names = ("out", *runs.auxiliary)
+            self._results[result.node] = dict(zip(names, made, strict=True))
 
     def named(self, tensor: Tensor) -> None:
         value = self._seen(tensor._data)
@@ -338,53 +286,44 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ backward
 
+    @heard
     def sent(self, node: Any, gradient: Any, parts: list[Any], seconds: float) -> None:
-        if not isinstance(gradient, Tensor):  # of one with a graph, rules are recorded as ops
-            self._hear(self._sent, node, gradient, parts)
-
-    def _sent(self, node: Any, gradient: Any, parts: list[Any]) -> None:
-        known = self._nodes.get(id(node))
-        if known is None or known[0] is not node:
+        if isinstance(gradient, Tensor):  # the rules of one with a graph are recorded as ops
+            return
+        results = self._results.get(node)
+        if results is None:
             raise Refused("the graph was made outside the step", "make it within")
-        _, saved, inputs, out = known
         if node.hooks:
             raise Refused("a hook was registered", "call the step itself to use hooks")
         g = self._arrive(node)
         if not g.path and g.thing is None:
-            g.name = f"d_{out.name}"
-        names = node.plan.names
-        values = {
-            name: self._value(part, f"d_{x.name}")
-            for name, x, part in zip(names, inputs, parts, strict=True)
-            if part is not None
-        }
-        for name, part in zip(names, parts, strict=True):
-            if name in values:
-                values[name].fresh = _is_new(part, (gradient, *node.saved, *parts))
+            g.name = f"d_{results['out'].name}"
+        wanted: dict[str, Value] = {}
+        for i, (name, edge, part) in enumerate(
+            zip(node.plan.names, node.edges, parts, strict=True)
+        ):
+            if part is not None:
+                of = self._results[edge]["out"] if edge in self._results else self._of(edge)
+                fresh = _is_fresh(part, (gradient, *node.saved, *parts[:i], *parts[i + 1 :]))
+                wanted[name] = self._value(part, f"d_{of.name}", fresh=fresh)
+                self._coming.setdefault(edge, []).append(wanted[name])
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
-        joint = False
-        for name, rule, at in zip(names, node.plan.rules, node.plan.places, strict=True):
-            if name not in values or (joint and len(rule.inputs) > 1):
+        for name, rule, at in zip(node.plan.names, node.plan.rules, node.plan.places, strict=True):
+            if name not in wanted:  # or made by a rule of several inputs
                 continue
-            needs = [saved[k] for k in at]
-            made: list[Any] = [values[name]]
-            if len(rule.inputs) > 1:
-                joint = True
-                made = [values.get(n) for n in rule.inputs]
-                needs += [tuple([n in values for n in rule.inputs])] * rule.takes_needed
-            self._line("rule", rule.function, g, *needs, made=made, **about)
-        for name, edge in zip(names, node.edges, strict=True):
-            if name in values:
-                self._coming.setdefault(edge, []).append(values[name])
+            given = [results.get(node.plan.saves[k]) or self._of(node.saved[k]) for k in at]
+            if rule.takes_needed:
+                given.append(tuple([n in wanted for n in rule.inputs]))
+            names = rule.inputs if len(rule.inputs) > 1 else [name]
+            made = [wanted.pop(n, None) for n in names]
+            self._line("rule", rule.function, g, *given, made=made, **about)
 
+    @heard
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        if not isinstance(gradient, Tensor):
-            self._hear(self._arrived, leaf)
-
-    def _arrived(self, leaf: Tensor) -> None:
         if leaf.hooks:
             raise Refused("a hook was registered", "call the step itself to use hooks")
-        self._arrive(leaf)
+        if not isinstance(gradient, Tensor):
+            self._arrive(leaf)
 
     def _arrive(self, edge: Any) -> Value:
         """The whole gradient of a node or leaf: the sum of what came, in order."""
@@ -399,7 +338,7 @@ class Tape(Observer):
 
     def _sum(self, total: Value, part: Value) -> Value:
         value = self._value(part, total.name)
-        self._line("add", np.add, total, part, made=[value])
+        self._line("op", np.add, total, part, made=[value], op="add")
         return value
 
     def _start(self, output: Tensor, seed: Any) -> None:
@@ -412,40 +351,45 @@ class Tape(Observer):
         if kind == "update":
             return self._update()
         if kind == "updated":
-            return self._updated(**facts)
+            self.updating = False
         method = getattr(self, f"_heard_{kind}", None)
-        return None if method is None else self._hear(method, **facts)
+        return None if method is None else method(**facts)
 
+    @heard
     def _heard_constant(self, array: ndarray) -> None:
         if self._seen(array) is None:
             value = self._value(array, "constant", thing=plain(array))
             self.constants.append((value, array))
             self._know(array, value)
 
+    @heard
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
         data = data._data if isinstance(data, Tensor) else data
         if not isinstance(data, ndarray):
             self._heard_constant(leaf._data)
             return
-        value = self._of_array(data)
+        value = self._of(data)
         if value.dtype != leaf.dtype:
             cast = self._value(leaf._data, value.name)
             self._line("op", view_of, value, "astype", leaf.dtype, made=[cast], op="astype")
             value = cast
         self._know(leaf._data, value)
 
+    @heard
     def _heard_read(self, tensor: Tensor, array: Any) -> ndarray:
-        self._know(array, self._of_tensor(tensor))
+        self._know(array, self._of(tensor))
         array = array.view()
         array.flags.writeable = False
         return watch(array, self)
 
+    @heard
     def _heard_write(self, tensor: Tensor, array: Any) -> None:
-        target = self._of_tensor(tensor)
-        if id(tensor) not in self._tensors:
+        target = self._of(tensor)
+        if id(tensor) not in self.tensors:
             raise Refused("a Tensor that the step made is written into", "write into a parameter")
         self._line("write", None, target, self._of(array), effect=True)
 
+    @heard
     def _heard_backward(self, output: Tensor, seed: Any, retain: bool) -> bool:
         """Run it here, so that what is done with gradients by hand is noticed."""
         self._look()
@@ -455,9 +399,10 @@ class Tape(Observer):
         for leaf, array in found.items():
             before = leaf.grad
             leaf.grad = array if before is None else np.asarray(plain(before) + array)
-            self._hear(self._put, leaf, before)
+            self._put(leaf, before)
         return True
 
+    @heard
     def _put(self, leaf: Tensor, before: Any) -> None:
         """A gradient was put into a leaf."""
         total = self._totals[leaf]
@@ -467,7 +412,7 @@ class Tape(Observer):
             self._watch(leaf)
             return
         if before is not None:  # of a leaf that the step made
-            total = self._sum(self._of_array(before), total)
+            total = self._sum(self._of(before), total)
         self._know(leaf.grad, total)
         leaf.grad = watch(leaf.grad, self)
 
@@ -477,6 +422,7 @@ class Tape(Observer):
             leaf.grad = watch(plain(leaf.grad), self)
         self._grads[id(leaf)] = leaf, leaf.grad
 
+    @heard
     def _look(self) -> None:
         """Look whether `.grad` was set by hand after the last line that set it."""
         for leaf, gradient in [*self._grads.values()]:
@@ -486,13 +432,15 @@ class Tape(Observer):
                 name = leaf.name or "a leaf"
                 raise Refused(f"the step sets .grad of {name} by hand", "clip by clip_grad_norm")
 
+    @heard
     def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
-        targets = [self._of_tensor(p) for p in parameters]
+        targets = [self._of(p) for p in parameters]
         for p in parameters:
             self.held.setdefault(id(p), (p, None))
             self._grads[id(p)] = p, None
         self._line("clear", None, targets, effect=True)
 
+    @heard
     def _heard_grad(self, output: Tensor, seed: Any, wanted: Any, retain: bool) -> Any:
         self._start(output, seed)
         edges = [x.node or x for x in wanted]
@@ -510,18 +458,15 @@ class Tape(Observer):
 
     def _update(self) -> bool:
         """An update begins; whether it is within no other one."""
-        if self._updating:
+        if self.updating:
             return False
-        self._hear(self._look)
+        self._look()
         self._release()
-        self._updating = True
+        self.updating = True
         return True
 
-    def _updated(self, owner: Any, again: Any, result: Any) -> None:
-        self._updating = False
-        self._hear(self._called, owner, again, result)
-
-    def _called(self, owner: Any, again: Any, result: Tensor | None) -> None:
+    @heard
+    def _heard_updated(self, owner: Any, again: Any, result: Tensor | None) -> None:
         for leaf, _ in [*self._grads.values()]:
             self._watch(leaf)
         made = [] if result is None else [self._value(result._data, "result")]
@@ -538,54 +483,62 @@ class Tape(Observer):
             leaf.grad = plain(leaf.grad)
 
     def end(self) -> None:
-        """The step is over."""
-        self._hear(self._look)
-        self._hear(self._check_outside)
+        """The step is over, or has failed: all is as it is without a tape."""
+        self._look()
+        self._changed = [(place, name) for place in self.reach.places for name in place.changed()]
         self._release()
+        self._watching.end()
         for place in self.reach.places:
             attributes = getattr(place.owner, "__dict__", {})
             attributes |= {k: plain(x) for k, x in attributes.items() if isinstance(x, Watched)}
 
-    def returned(self, x: Any) -> Any:
+    def finish(self, result: Any) -> Any:
+        """The step's result as a later call gives it."""
+        self._finish(result)
+        return self._plain(result)
+
+    @heard
+    def _finish(self, result: Any) -> None:
+        self.result = self._returned(result)
+        for place, name in self._changed:
+            self._keep(place, name)
+
+    def _plain(self, x: Any) -> Any:
+        if x.__class__ in (tuple, list, dict):
+            return mapped(self._plain, x)
+        if isinstance(x, Tensor) and x.node is not None and self.reason is None:
+            return x.detach()
+        return self._watching.own(x)
+
+    def _returned(self, x: Any) -> Any:
         """What the step returned, with what the program returns in place of arrays and Tensors."""
-        if x.__class__ in (tuple, list):
-            return x.__class__([*map(self.returned, x)])
-        if x.__class__ is dict:
-            return {k: self.returned(v) for k, v in x.items()}
+        if x.__class__ in (tuple, list, dict):
+            return mapped(self._returned, x)
         if isinstance(x, Tensor):
-            value = self._of_tensor(x)
-            return Returned("itself" if id(x) in self._tensors else "tensor", value)
+            value = self._of(x)
+            return Returned("itself" if id(x) in self.tensors else "tensor", value)
         if isinstance(x, ndarray):
             for leaf, _ in self._grads.values():
                 if leaf.grad is not None and _shown(leaf.grad) == _shown(x):
-                    return Returned("grad", self._of_tensor(leaf))
-            return Returned("array", self._of_array(x))
+                    return Returned("grad", self._of(leaf))
+            return Returned("array", self._of(x))
         if isinstance(x, PLAIN_KINDS):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
 
-    def unchanging(self) -> list[ndarray]:
-        """Arrays whose entries must stay: small ones that no line reads, of which the step may have
-        taken numbers, and boolean indices.
-        """
-        arrays = [x for x in self.reach.arrays() if id(owner_of(x)) not in self.read]
-        return [*self.fixed, *(x for x in arrays if x.size <= MANY and not x.dtype.hasobject)]
-
-    def keep(self) -> None:
-        """Note what layers keep as lines; refuse whatever else the step bound anew."""
-        for place in self.reach.places:
-            for name in place.changed():
-                attributes = getattr(place.owner, "__dict__", {})
-                if not KEPT_NAMES.fullmatch(str(name)) or name not in attributes:
-                    what = ".".join(filter(None, (place.title, str(name))))
-                    raise Refused(
-                        f"the step changes {what}, which a later call may read",
-                        "pass it to the step and return it",
-                    )
-                place.kept.add(name)
-                of = place.title.rpartition(".")[2]
-                kept = self._of(attributes[name])
-                self._line("keep", None, attributes, name, kept, op=of, effect=True)
+    def _keep(self, place: Place, name: Any) -> None:
+        """Note what a layer keeps as a line; refuse whatever else the step changed."""
+        attributes = getattr(place.owner, "__dict__", {})
+        if name not in attributes or not KEPT_NAMES.fullmatch(name):
+            what = ".".join(filter(None, (place.title, str(name))))
+            raise Refused(
+                f"the step changes {what}, which a later call may read",
+                "pass it to the step and return it",
+            )
+        place.kept.add(name)
+        of = place.title.rpartition(".")[2]
+        kept = self._of(attributes[name])
+        self._line("keep", None, attributes, name, kept, op=of, effect=True)
 
 
 NOT_THE_USERS = ("minigrad", "layers", "numpy", "contextlib")  # packages whose lines are not named
@@ -597,6 +550,12 @@ def _shown(x: ndarray) -> tuple[Any, ...]:
     return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
 
 
+def _is_fresh(made: Any, given: Any) -> bool:
+    """Whether an array shares no memory with those that were given."""
+    arrays = [plain(x) for _, x in leaves_of(given, "") if isinstance(x, ndarray)]
+    return not any(np.may_share_memory(made, x) for x in arrays)
+
+
 def _place() -> str:
     """The file and line of the user's that runs."""
     frame: Any = sys._getframe(1)
@@ -606,12 +565,6 @@ def _place() -> str:
             break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _is_new(made: ndarray, others: Iterable[Any]) -> bool:
-    """Whether an array shares no memory with others."""
-    owners = [owner_of(x) for x in others if isinstance(x, ndarray) and x is not made]
-    return not any(owner is owner_of(made) for owner in owners)
 
 
 def _is_pure(op: Any) -> bool:
