@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -347,6 +347,52 @@ def test_what_the_step_reaches_by_name_may_change_between_calls(name):
     assert run.reasons == []
 
 
+class Settings:
+    """Where a step may find a number beside: behind a property, in a file, in any attribute."""
+
+    def __init__(self) -> None:
+        self.held = [1.0]
+        self._changes = 1  # as a Module has
+        self.file = ModuleType("settings")
+        self.file.scale = 1.0
+
+    @property
+    def number(self) -> float:
+        return self.held[0] * self.file.scale
+
+    def __getattr__(self, name: str) -> float:
+        return {"always": 1.0}[name]
+
+
+@pytest.mark.parametrize("change", [
+    lambda s, k: setattr(s, "own", k),
+    lambda s, k: s.held.__setitem__(0, k),
+    lambda s, k: setattr(s.file, "scale", k),
+])  # fmt: skip
+def test_a_number_may_change_behind_an_object(change):
+    def make() -> Any:
+        s = Settings()
+        s.own = 1.0
+        step = lambda x: mg.tensor(x) * s.number * s.own * s.always  # noqa: E731
+        return world(step, before=lambda i: change(s, 1.0 + (i > 4)))
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (2, [])
+
+
+def test_a_boolean_index_that_picks_more_entries_records_again():
+    def make() -> Any:
+        w, picked = leaf(4, 3), np.zeros(4, bool)
+
+        def step(x: Any) -> Any:
+            return mg.mean((w * x)[picked])
+
+        return world(step, before=lambda i: picked.__setitem__(slice(2 + (i > 4)), True))
+
+    run = same(make)
+    assert (run.recordings, run.reasons) == (2, [])
+
+
 SCALE = 1.0
 
 
@@ -496,8 +542,10 @@ REFUSED = {
     "x / 255": (lambda x: mg.tensor(x / 255) * w0, "by np.divide"),
     "np.roll": (lambda x: mg.tensor(np.roll(x, 1)) * w0, "by np.roll"),
     "a branch on x": (lambda x: w0 if x.max() > 0 else -w0, "by its max"),
-    "an entry of x": (lambda x: w0 * float(x[0]), "by taking an entry out"),
-    "a fancy index": (lambda x: mg.tensor(x[[0, 1, 2]]) * w0, "made by NumPy"),
+    "an entry of x": (lambda x: w0 * float(x[0]), "by taking entries out"),
+    "a fancy index": (lambda x: mg.tensor(x[[0, 1, 2]]) * w0, "by taking entries out"),
+    "a boolean index": (lambda x: (w0 * x)[x > 0], "picks as many entries as are True"),
+    "filling x": (lambda x: (x.fill(2.0), w0 * x), "by its fill"),
     "noise": (lambda x: mg.tensor(np.random.default_rng().normal(size=3)) * w0, "made by NumPy"),
     "a hook": (hooked, "hook"),
     "a graph from outside": (lambda x: outside * mg.tensor(x), "a graph from outside"),

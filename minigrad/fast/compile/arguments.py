@@ -68,9 +68,9 @@ def mapped(function: Callable[[Any], Any], items: Any) -> Any:
 # ---------------------------------------------------------------- arrays while a step is recorded
 
 FORM = "base dtype flags itemsize nbytes ndim shape size strides tape".split()
-VIEWS = "T mT reshape squeeze swapaxes transpose astype".split()
-BY_VIEWS = "expand_dims moveaxis ndim reshape shape size squeeze swapaxes transpose".split()
-NUMBERS = "bool complex contains float index int setitem".split()
+VIEW_METHODS = "T mT reshape squeeze swapaxes transpose astype".split()
+VIEW_FUNCTIONS = "expand_dims moveaxis ndim reshape shape size squeeze swapaxes transpose".split()
+NUMBER_METHODS = "bool complex contains float index int setitem".split()
 
 
 class Watched(np.ndarray):
@@ -92,17 +92,17 @@ class Watched(np.ndarray):
             return self.transpose()
         if name == "mT":
             return self.swapaxes(-1, -2)
-        if name in VIEWS:
+        if name in VIEW_METHODS:
             return partial(_view, self, name)
         self.tape.notice(f"its {name}")
         return getattr(plain(self), name)
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        if not isinstance(found, ndarray) or getattr(index, "dtype", None) == np.bool_:
-            self.tape.notice("taking an entry out")
-        elif is_basic(index):
+        if isinstance(found, ndarray) and is_basic(index):
             self.tape.computed(view_of, (self, "__getitem__", index), found)
+        else:
+            self.tape.notice("taking entries out")
         return found
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -120,7 +120,7 @@ class Watched(np.ndarray):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if any(issubclass(kind, Tensor) for kind in types):
             return NotImplemented
-        if function.__name__ not in BY_VIEWS:  # which call the methods above
+        if function.__name__ not in VIEW_FUNCTIONS:  # which call the methods above
             self.tape.notice(f"np.{function.__name__}")
         return super().__array_function__(function, types, args, kwargs)
 
@@ -151,7 +151,7 @@ def _noticing(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in NUMBERS:
+for _name in NUMBER_METHODS:
     setattr(Watched, f"__{_name}__", _noticing(f"__{_name}__"))
 
 

@@ -32,7 +32,7 @@ class Program:
         self.lines = tape.lines
         self.result = tape.result
         self.constants = tape.constants
-        self.places = [place for place in tape.reach.places if place.code]
+        self.holders = [holder for holder in tape.reach.holders if holder.code]
         self._guard(tape)
         self.calls = 1
         self.check_at = 2
@@ -58,7 +58,7 @@ class Program:
             else:
                 name = bound(x)
                 reads += [f"{name}.hooks or {name}.needs", f"{name}._data.dtype"]
-        named = [place.code.format(bound(place.owner)) for place in self.places]
+        named = [holder.code.format(bound(holder.owner)) for holder in self.holders]
         self._state = eval(f"lambda args, kwargs: [{', '.join(reads + named)}]", things)
         self._found = self._state(tape.args, tape.kwargs)
         self._found[: len(held)] = [True] * len(held)
@@ -70,7 +70,7 @@ class Program:
         if len(state) == len(self._found) and all(map(is_, state, self._found)):
             return True
         own, found = (map(frozen, of[self._own]) for of in (state, self._found))
-        if [*own] != [*found] or any(place.changed() for place in self.places):
+        if [*own] != [*found] or any(holder.changed() for holder in self.holders):
             return False
         self._found = state
         return True
@@ -118,9 +118,9 @@ class Program:
                 return f"call {self.calls} runs {now} where the first ran {before}"
         if signed(self.result) != signed(tape.result):
             return f"call {self.calls} returns other plain values than the first"
-        for (_, before), (_, now) in zip(self.constants, tape.constants, strict=False):
-            if (before.dtype, before.tobytes()) != (now.dtype, now.tobytes()):
-                return f"call {self.calls} has another array where the first had {before!r:.60}"
+        for (_, first), (_, x) in zip(self.constants, tape.constants, strict=False):
+            if (first.dtype, first.tobytes()) != (x.dtype, x.tobytes()):
+                return f"call {self.calls} has another array where the first had {first!r:.60}"
         return None
 
 

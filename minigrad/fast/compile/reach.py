@@ -1,6 +1,6 @@
 """What a step reaches by name: its closure, its globals, and the attributes of its objects.
 
-Each place where names are bound is remembered with what it held: plain values by what they are,
+Whatever binds names, a holder, is remembered with what it held: plain values by what they are,
 arrays, Tensors, modules and other objects by identity. So a later call can tell whether anything
 was bound anew, and a recording whether the step itself did that.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 
-__all__ = ["PLAIN_KINDS", "Place", "Reach", "frozen", "owner_of"]
+__all__ = ["PLAIN_KINDS", "Holder", "Reach", "frozen", "owner_of"]
 
 PLAIN_KINDS = (
     bool, int, float, complex, str, bytes, type(None), type(...), slice, np.dtype, np.generic,
@@ -41,7 +41,7 @@ def owner_of(array: Any) -> Any:
     return array
 
 
-class Place:
+class Holder:
     """Where names are bound, and what they held before the step ran.
 
     Attributes:
@@ -69,13 +69,13 @@ class Place:
 
 
 class Reach:
-    """All places that are found from a step and from objects among its arguments.
+    """All holders that are found from a step and from objects among its arguments.
 
     Attributes: tensors: those found.  names: of Tensors, and of the memory of arrays, by id.
     """
 
     def __init__(self, step: Any, given: Iterable[tuple[str, Any]]) -> None:
-        self.places: list[Place] = []
+        self.holders: list[Holder] = []
         self.tensors: list[Tensor] = []
         self.names: dict[int, str] = {}
         self._seen: dict[int, Any] = {}
@@ -94,12 +94,12 @@ class Reach:
         elif isinstance(x, np.ndarray):
             self.names[id(owner_of(x))] = title.rpartition(".")[2]
             if x.nbytes < LARGE:
-                self.places.append(Place(title, x, "", lambda: {"": crc32(x.tobytes())}))
+                self.holders.append(Holder(title, x, "", lambda: {"": crc32(x.tobytes())}))
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
         elif isinstance(x, list | set | dict):
             if len(x) > MANY:
-                self.places.append(Place(title, x, "len({0})", lambda: {"length": len(x)}))
+                self.holders.append(Holder(title, x, "len({0})", lambda: {"length": len(x)}))
             elif isinstance(x, dict):
                 self._bind(title, x, "*{0}, *{0}.values()", lambda: dict(x))
             else:
@@ -121,8 +121,8 @@ class Reach:
             self._waiting.insert(at, (f"{title}.{name}".strip("."), x))
 
     def _bind(self, title: str, owner: Any, code: str, read: Callable[[], dict[Any, Any]]) -> None:
-        """Remember a place, and visit what it holds."""
-        self.places.append(Place(title, owner, code, read))
+        """Remember a holder, and visit what it holds."""
+        self.holders.append(Holder(title, owner, code, read))
         self._visit_all(title, read())
 
     def _bind_names(self, title: str, owner: dict[str, Any], used: set[str]) -> None:
@@ -144,22 +144,23 @@ class Reach:
         self._visit_all("", dict(enumerate(defaults)))
 
     def _visit_object(self, title: str, x: Any, kind: type) -> None:
-        attributes = getattr(x, "__dict__", {})
+        attributes = getattr(x, "__dict__", None)
         own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
         if _is_updating(x):
-            self._bind_names(title, attributes, self._used)
-            held = {
-                k: v for k, v in attributes.items() if isinstance(v, Tensor) or k == "parameters"
-            }
+            self._bind_names(title, vars(x), self._used)
+            held = {k: v for k, v in vars(x).items() if isinstance(v, Tensor) or k == "parameters"}
             self._visit_all(title, held)
-        elif own or kind.__module__.startswith("layers") or kind.__name__.endswith("Namespace"):
+        elif (
+            own or str(kind.__module__).startswith("layers") or kind.__name__.endswith("Namespace")
+        ):
             for base in own:  # for its methods
                 self._visit_all(base.__name__, dict(vars(base)))
             slots = [name for base in own for name in vars(base).get("__slots__", ())]
             reads = [f"getattr({{0}}, {name!r}, None)" for name in slots]
-            if attributes:  # a Module counts how often they were set
-                reads.append("{0}._changes" if hasattr(x, "_changes") else "*{0}.__dict__.values()")
-            read = lambda: attributes | {n: getattr(x, n, None) for n in slots}  # noqa: E731
+            if attributes is not None:  # a Module counts how often they were set
+                counts = isinstance(getattr(kind, "_changes", None), MemberDescriptorType)
+                reads.append("{0}._changes" if counts else "*{0}.__dict__.values()")
+            read = lambda: (attributes or {}) | {n: getattr(x, n, None) for n in slots}  # noqa: E731
             self._bind(title, x, ", ".join(reads), read)
         else:  # of a library, which a partial, a method, a property or a wrapper is too
             parts = {name: getattr(x, name) for name in STANDS_FOR if hasattr(x, name)}
@@ -168,7 +169,7 @@ class Reach:
 
 def _is_updating(x: Any) -> bool:
     """Whether it is an optimizer or the like, which a program calls as it is."""
-    return any(base.__module__.startswith("minigrad.optim") for base in type(x).__mro__)
+    return any(str(base.__module__).startswith("minigrad.optim") for base in type(x).__mro__)
 
 
 def _is_filled(cell: Any) -> bool:

@@ -106,7 +106,7 @@ class ProgramText:
     def _add(self, line: TapeLine) -> None:
         """Add the calls of a line."""
         given = line.given
-        if line.kind in ("op", "rule", "add"):
+        if line.kind in ("op", "rule"):
             self._compute(line)
         elif line.kind == "grad":
             name = f"{self._object(given[0])}.grad"

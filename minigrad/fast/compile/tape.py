@@ -26,7 +26,7 @@ from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
 from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
-from .reach import PLAIN_KINDS, Place, Reach, frozen, owner_of
+from .reach import PLAIN_KINDS, Holder, Reach, frozen, owner_of
 
 __all__ = ["Refused", "Returned", "Tape", "TapeLine", "Value", "signed"]
 
@@ -169,7 +169,7 @@ class Tape(Observer):
         self._coming: dict[Any, list[Value]] = {}  # gradients on their way, by edge
         self._totals: dict[Any, Value] = {}  # and those that have arrived
         self._grads: dict[int, tuple[Tensor, Any]] = {}  # Tensor: its `.grad`, as a line left it
-        self._changed: list[tuple[Place, Any]] = []
+        self._changed: list[tuple[Holder, Any]] = []
 
         tensors = [*self.reach.tensors, *(x for _, x in given if isinstance(x, Tensor))]
         taken = {*self.reach.names, *(id(owner_of(x._data)) for x in tensors)}
@@ -187,9 +187,12 @@ class Tape(Observer):
         for x in tensors:
             self._watch(x)
         for x in self._watching.containers.values():
-            title = f"a {x.__class__.__name__} among its arguments"
-            values = x.values if x.__class__ is dict else x.__iter__
-            self.reach.places.append(Place(title, x, "", lambda of=values: {"": (*of(),)}))
+            self._notice_changes(x)
+
+    def _notice_changes(self, container: Any) -> None:
+        values = container.values if container.__class__ is dict else container.__iter__
+        title = f"a {container.__class__.__name__} among its arguments"
+        self.reach.holders.append(Holder(title, container, "", lambda: {"": (*values(),)}))
 
     # ------------------------------------------------------------------ refusals
 
@@ -233,18 +236,18 @@ class Tape(Observer):
         if id(x) in self.tensors:
             return self.tensors[id(x)][1]
         if isinstance(x, Tensor) and x.node is None and id(x) in self.reach.names:
-            array, name = x._data, x.name or self.reach.names[id(x)]
+            array = x._data
+            name = x.name or self.reach.names[id(x)]
             value = self._value(array, name, thing=x, is_tensor=True, key=id(x))
             self.tensors[id(x)] = x, value
         else:
             array = x._data if isinstance(x, Tensor) else x
-            value = self._seen(array)
-            if value is not None:
-                return value
+            if (seen := self._seen(array)) is not None:
+                return seen
             if isinstance(x, Tensor) and x.node is not None:
                 raise Refused("a Tensor comes with a graph from outside", "detach it before")
-            name = self.reach.names.get(id(owner_of(array)))
-            if name is None:
+            name = self.reach.names.get(id(owner_of(array)), "")
+            if not name:
                 raise Refused(
                     "an array is used that the step made by NumPy, or that no name leads to",
                     "pass it as an argument, make it before, or compute it by ops of a Tensor",
@@ -271,6 +274,8 @@ class Tape(Observer):
         out = self._value(result._data, result.name or op.name)
         out.fresh = _is_fresh(result._data, (*arrays, *settings))
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
+        if op.name == "getitem":
+            self._check_index(settings[0])
         draws = any(isinstance(x, np.random.Generator) for x in settings)
         about = {"op": op.name, "scope": current().scope, "effect": draws or not _is_pure(op)}
         self._line("op", runs.flat, *self._of([*inputs, *settings]), made=made, **about)
@@ -278,6 +283,17 @@ class Tape(Observer):
         if result.node is not None:
             names = ("out", *runs.auxiliary)
             self._results[result.node] = dict(zip(names, made, strict=True))
+
+    def _check_index(self, index: Any) -> None:
+        """What is True of a boolean index has to stay: so many entries are picked."""
+        for x in index if isinstance(index, tuple) else (index,):
+            if isinstance(x, ndarray) and x.dtype == np.bool_:
+                value = self._of(x)
+                if value.thing is None:
+                    why = "a boolean index picks as many entries as are True"
+                    raise Refused(why, "use mg.where, or multiply by it")
+                read = partial(_entries, value.thing)
+                self.reach.holders.append(Holder(value.name, value.thing, "{0}.tobytes()", read))
 
     def named(self, tensor: Tensor) -> None:
         value = self._seen(tensor._data)
@@ -485,23 +501,28 @@ class Tape(Observer):
     def end(self) -> None:
         """The step is over, or has failed: all is as it is without a tape."""
         self._look()
-        self._changed = [(place, name) for place in self.reach.places for name in place.changed()]
+        self._changed = [
+            (holder, name) for holder in self.reach.holders for name in holder.changed()
+        ]
         self._release()
         self._watching.end()
-        for place in self.reach.places:
-            attributes = getattr(place.owner, "__dict__", {})
+        for holder in self.reach.holders:
+            attributes = getattr(holder.owner, "__dict__", {})
             attributes |= {k: plain(x) for k, x in attributes.items() if isinstance(x, Watched)}
 
     def finish(self, result: Any) -> Any:
         """The step's result as a later call gives it."""
         self._finish(result)
-        return self._plain(result)
+        plain_result = self._plain(result)
+        for held in (self._known, self._results, self._grads):  # or all would wait for the
+            held.clear()  # collector of garbage
+        return plain_result
 
     @heard
     def _finish(self, result: Any) -> None:
         self.result = self._returned(result)
-        for place, name in self._changed:
-            self._keep(place, name)
+        for holder, name in self._changed:
+            self._keep(holder, name)
 
     def _plain(self, x: Any) -> Any:
         if x.__class__ in (tuple, list, dict):
@@ -526,17 +547,17 @@ class Tape(Observer):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
 
-    def _keep(self, place: Place, name: Any) -> None:
+    def _keep(self, holder: Holder, name: Any) -> None:
         """Note what a layer keeps as a line; refuse whatever else the step changed."""
-        attributes = getattr(place.owner, "__dict__", {})
+        attributes = getattr(holder.owner, "__dict__", {})
         if name not in attributes or not KEPT_NAMES.fullmatch(name):
-            what = ".".join(filter(None, (place.title, str(name))))
+            what = ".".join(filter(None, (holder.title, str(name))))
             raise Refused(
                 f"the step changes {what}, which a later call may read",
                 "pass it to the step and return it",
             )
-        place.kept.add(name)
-        of = place.title.rpartition(".")[2]
+        holder.kept.add(name)
+        of = holder.title.rpartition(".")[2]
         kept = self._of(attributes[name])
         self._line("keep", None, attributes, name, kept, op=of, effect=True)
 
@@ -548,6 +569,10 @@ KEPT_NAMES = re.compile("attention_weights|kept_.*")  # attributes of layers
 def _shown(x: ndarray) -> tuple[Any, ...]:
     """Which entries an array shows."""
     return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
+
+
+def _entries(x: ndarray) -> dict[str, bytes]:
+    return {"": x.tobytes()}
 
 
 def _is_fresh(made: Any, given: Any) -> bool:
