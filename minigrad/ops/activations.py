@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import call, op
 from .dtypes import as_array, cast_back, floating, masked
-from .functions import OFF_ZERO, WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
+from .functions import WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
 from .samples import Calls, Rng
 
 __all__ = [
@@ -217,7 +217,6 @@ def tanh_cdf(x):
     r"\max(<x>, 0)",
     r"<g> \odot [<x> > 0]",
     1,
-    samples=OFF_ZERO,
     analytic=False,
     kinks=at_zero,
     saturates=("units dead", _dead_units),
@@ -241,7 +240,6 @@ def _(g, out):
     r"\max(<x>, 0) + <negative_slope> \min(<x>, 0)",
     r"<g> \odot ([<x> > 0] + <negative_slope> [<x> \le 0])",
     1,
-    samples=OFF_ZERO,
     analytic=False,
     kinks=at_zero,
 )
@@ -267,7 +265,6 @@ def _(g, x, negative_slope):
     r"\max(<x>, 0) + <alpha> (e^{\min(<x>, 0)} - 1)",
     r"<g> \odot ([<x> > 0] + <alpha> e^{<x>} \odot [<x> \le 0])",
     3,
-    samples=OFF_ZERO,
     analytic=False,
     kinks=lambda x, alpha: at_zero(x) & (alpha != 1),
 )

@@ -224,7 +224,6 @@ def _extreme(name: str, beyond: str) -> Declare:
     return of_two(
         rf"\{name}(<a>, <b>)",
         slopes,
-        samples=pairs(gap=0.01),
         analytic=False,
         kinks=lambda a, b: np.equal(a, b),
     )

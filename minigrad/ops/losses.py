@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import call, op
+from ..engine.op import op
 from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import multiply, scale, subtract
@@ -16,7 +17,7 @@ from .dtypes import as_array, cast_back, floating, widen_half
 from .functions import abs, clip
 from .notation import Formula
 from .reduce import mean
-from .samples import Calls, Rng, each_of_x, of_shapes
+from .samples import each_of_x, of_shapes
 from .softmax import log_softmax, softmax
 
 __all__ = ["bce_with_logits", "cross_entropy", "huber_loss", "l1_loss", "mse_loss"]
@@ -145,15 +146,6 @@ def huber_loss(x: SameArray, target: TensorOrArray, delta: float = 1.0) -> SameA
 # ---------------------------------------------------------------- classes
 
 
-def _class_samples(rng: Rng) -> Calls:
-    yield call(rng.uniform(-2, 2, (3, 5)), np.array([0, 4, 2]))
-    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(0, 5, (2, 3)), label_smoothing=0.3)
-    yield call(rng.uniform(-2, 2, 5), np.array(3))
-    yield call(rng.uniform(-2, 2, (3, 5)) * 800, np.array([0, 4, 2]))
-    yield call(rng.uniform(-2, 2, (2, 3, 5)), rng.integers(-1, 5, (2, 3)), ignore_index=-1)
-    yield call(rng.uniform(-2, 2, (3, 5)), rng.dirichlet(np.ones(5), 3))
-
-
 def wanted(logits, targets, ignore_index, label_smoothing):
     """The probabilities p that the logits should give, and how many rows count.
 
@@ -198,24 +190,22 @@ def check_classes(logits, targets, ignore_index):
     return counted
 
 
-def _targets_tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: float) -> str:
-    """What p and N are."""
-    classes, rows = logits.shape[-1], logits.size // max(logits.shape[-1], 1)
-    given = np.shape(targets) == logits.shape
-    p = "<targets>" if given else r"\operatorname{onehot}(<targets>)"
-    if label_smoothing:
-        p = rf"(1 - <label_smoothing>) {p} + \tfrac{{1}}{{{classes}}} <label_smoothing>"
-        p = p if ignore_index is None else f"({p})"
-    if ignore_index is None:
-        return rf", \quad p = {p}, \quad N = {rows}"
-    counts = r"[<targets> \ne <ignore_index>]"
-    p = rf"{p} \odot \operatorname{{column}}({counts})"
-    return rf", \quad p = {p}, \quad N = \operatorname{{sum}}({counts})"
-
-
 def _with_targets(formula: str) -> Formula:
+    """A formula, and what p and N in it are."""
+
     def tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: float) -> str:
-        return formula + _targets_tex(logits, targets, ignore_index, label_smoothing)
+        *rows, classes = logits.shape
+        given = np.shape(targets) == logits.shape
+        p = "<targets>" if given else r"\operatorname{onehot}(<targets>)"
+        N = str(prod(rows))
+        if label_smoothing:
+            share = rf"\tfrac{{1}}{{{classes}}} <label_smoothing>"
+            p = f"((1 - <label_smoothing>) {p} + {share})"
+        if ignore_index is not None:
+            counts = r"[<targets> \ne <ignore_index>]"
+            p = rf"{p} \odot \operatorname{{column}}({counts})"
+            N = rf"\operatorname{{sum}}({counts})"
+        return rf"{formula}, \quad p = {p}, \quad N = {N}"
 
     return tex
 
@@ -231,7 +221,13 @@ def _with_targets(formula: str) -> Formula:
         )
     },
     flops=lambda logits: 5 * np.size(logits),
-    samples=_class_samples,
+    samples=of_shapes(
+        ([3, 5], np.array([0, 4, 2])),
+        ([2, 3, 5], np.array([[0, 4, 2], [1, 1, 3]]), None, 0.3),
+        ([5], np.array(3)),
+        ([2, 3, 5], np.array([[0, -1, 2], [1, 1, -1]]), -1),
+        ([2, 5], np.array([[0.1, 0.2, 0.3, 0.4, 0.0], [0.0, 0.5, 0.0, 0.5, 0.0]])),
+    ),
     auxiliary=("p", "rows"),
 )
 def cross_entropy(logits, targets, ignore_index=None, label_smoothing=0.0):

@@ -54,13 +54,8 @@ def from_input(X, W, b):
     return linear(X, W.T, b)
 
 
-def through_input(d_Z, X, W):
-    """The gradients of X, W and b from that of Z = X Wᵀ + b."""
-    return np.matmul(d_Z, W), *through_weights(d_Z, X)
-
-
 def through_weights(d_Z, X):
-    """The gradients of W and b alone."""
+    """The gradients of W and b from that of Z = X Wᵀ + b."""
     rows = as_rows(d_Z)
     return np.matmul(rows.T, as_rows(X)), widen_half(rows).sum(axis=0)
 
@@ -198,8 +193,9 @@ def gru_gates(a, p):
     return r, z, np.tanh(a_n + r * p_n), p_n
 
 
-def _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
-    """The gradients of the new states and the first one, states before, slopes of a and p."""
+@gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
+def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
+    """The gradient goes back from the last time step to the first, through each step's gates."""
     H_before = states_before(out, h)
     r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
     to_n = (1 - z) * (1 - n * n)
@@ -213,18 +209,12 @@ def _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
         past = d_new * z[t] + np.matmul(d_p, W_hh)
         return d_new, past + where_valid(mask, t, 0, d_h)
 
-    return *back_through(step, len(g), 0), H_before, to_a, to_p
-
-
-@gru.vjp("X", "W_ih", "W_hh", "b_ih", "b_hh", "h")
-def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
-    """The gradient goes back from the last time step to the first, through each step's gates."""
-    d_new, (d_h,), H_before, to_a, to_p = _gru_gradients(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask)
+    d_new, (d_h,) = back_through(step, len(g), 0)
     whole = (*X.shape[:2], len(W_hh))
     d_a, d_p = ((np.expand_dims(d_new, 2) * to).reshape(whole) for to in (to_a, to_p))
-    d_X, d_W, d_b = through_input(d_a, X, W_ih)
     d_W_hh, d_b_hh = through_weights(d_p, H_before)
-    return d_X, d_W, d_W_hh, d_b, d_b_hh, d_h
+    d_W_ih, d_b_ih = through_weights(d_a, X)
+    return np.matmul(d_a, W_ih), d_W_ih, d_W_hh, d_b_ih, d_b_hh, d_h
 
 
 # ---------------------------------------------------------------- lstm
@@ -297,8 +287,9 @@ def lstm_gates(z):
     return sigmoid(i), sigmoid(f), np.tanh(n), sigmoid(o)
 
 
-def _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask):
-    """The gradients of z_t at all steps and of the first states; the states before each step."""
+@lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
+def _(g, out, X, W_ih, W_hh, b, h, c, mask):
+    """The gradient goes back from the last time step to the first, by cell state and gates."""
     H_before, T = states_before(out[:-1], h), len(X)
     i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
     C, C_new = [c], []
@@ -320,12 +311,7 @@ def _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask):
         past_h, past_c = where_valid(mask, t, 0, d_h), where_valid(mask, t, 0, d_c)
         return d_z, np.matmul(d_z, W_hh) + past_h, from_c * f[t] + past_c
 
-    return *back_through(step, T, 0, g[T]), H_before
-
-
-@lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
-def _(g, out, X, W_ih, W_hh, b, h, c, mask):
-    """The gradient goes back from the last time step to the first, by cell state and gates."""
-    d_Z, (d_h, d_c), H_before = _lstm_gradients(g, out, X, W_ih, W_hh, b, h, c, mask)
-    d_X, d_W, d_b = through_input(d_Z, X, W_ih)
-    return d_X, d_W, np.matmul(as_rows(d_Z).T, as_rows(H_before)), d_b, d_h, d_c
+    d_Z, (d_h, d_c) = back_through(step, T, 0, g[T])
+    d_W_ih, d_b = through_weights(d_Z, X)
+    d_W_hh, _ = through_weights(d_Z, H_before)
+    return np.matmul(d_Z, W_ih), d_W_ih, d_W_hh, d_b, d_h, d_c

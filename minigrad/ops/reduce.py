@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Axes, Declare, call, op
+from ..engine.op import Axes, Declare, op
 from .dtypes import accumulation_dtype, as_array, cast_back, floating, masked, widen, widen_half
 from .notation import Formula, axes_of, below
-from .samples import Calls, Rng, Samples, each_of_x, of_shapes, reductions
+from .samples import Samples, each_of_x, of_shapes, reductions
 
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
 
@@ -110,9 +110,9 @@ _MU = r", \quad \mu = \operatorname{broadcast}@(\operatorname{mean}@(<x>)), \qua
 _VARIANCE = r"\tfrac{1}{n} \operatorname{sum}@((<x> - \mu)^{\circ 2})"
 
 
-def _spread_samples(rng: Rng) -> Calls:
-    yield from (s for s in reductions(rng) if np.ndim(s.args[0]))  # one entry has no spread
-    yield call(rng.uniform(-1, 1, (3, 5)), axis=1, ddof=1)
+SPREADS = of_shapes(
+    ([3, 2, 5],), ([3, 2, 5], 0), ([3, 2, 5], (0, 2)), ([3, 2, 5], -1, 1, True), ([0, 3], 1),
+)  # fmt: skip
 
 
 def centred(x, axis):
@@ -124,7 +124,7 @@ def centred(x, axis):
     _VARIANCE + _MU,
     r"\tfrac{2}{n} \operatorname{broadcast}@(<g>) \odot (<x> - \mu)" + _MU,
     4,
-    _spread_samples,
+    SPREADS,
 )
 def var(x, axis=None, ddof=0, keepdims=False):
     """Takes the variance over an axis, several, or all: Σ (x - mean(x))² / (n - ddof).
@@ -134,13 +134,12 @@ def var(x, axis=None, ddof=0, keepdims=False):
     >>> var(np.array([1.0, 2.0, 6.0]), ddof=1)
     np.float64(7.0)
     """
-    x = as_array(x)
+    x = floating(x)
     n = count(x.shape, axis)
     if not n - ddof > 0:
         raise ArgumentError(f"n - ddof must be above 0, got n = {n} and ddof = {ddof}")
     away = centred(x, axis)
-    total = sum(away * away, axis, keepdims) / (n - ddof)
-    return total.astype(x.dtype) if x.dtype.char == "e" else total
+    return cast_back(sum(away * away, axis, keepdims) / (n - ddof), x)
 
 
 @var.vjp("x")
@@ -154,7 +153,7 @@ def _(g, x, axis, ddof):
     rf"\sqrt{{{_VARIANCE}}}" + _MU,
     r"\tfrac{1}{n} \operatorname{broadcast}@(<g> \oslash <out>) \odot (<x> - \mu)" + _MU,
     lambda x, out: 4 * x.size + out.size,
-    _spread_samples,
+    SPREADS,
     kinks=lambda out: np.equal(out, 0),
 )
 def std(x, axis=None, ddof=0, keepdims=False):
@@ -216,20 +215,21 @@ def _(g, x, out, axis):
 # ---------------------------------------------------------------- prod
 
 
-def _prod_samples(rng: Rng) -> Calls:
-    x = rng.uniform(0.5, 1.5, (2, 3, 5))
-    for axis in (None, 0, -1, (0, 2)):
-        yield call(x[:, :2, :3], axis=axis)
-    x[0, 1, 2] = x[1, 0, 0] = x[1, 0, 1] = 0.0  # rows with one zero, and with two
-    yield call(x, axis=2, keepdims=True)
-    yield call(np.zeros((0, 3)), axis=1)
+ZEROS = np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])  # one in a row, and two
 
 
 @reduction(
     r"\operatorname{prod}@(<x>)",
     r"\operatorname{broadcast}@(<g>) \odot \operatorname{prod\,of\,others}@(<x>)",
     1,
-    _prod_samples,
+    of_shapes(
+        ([2, 2, 3],),
+        ([2, 2, 3], 0),
+        ([2, 2, 3], -1),
+        ([2, 2, 3], (0, 2)),
+        (ZEROS, 1, True),
+        ([0, 3], 1),
+    ),
 )
 def prod(x, axis: Axes = None, keepdims: bool = False):
     """Multiplies all entries over an axis, several, or all.
