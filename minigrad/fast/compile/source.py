@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Sequence
+from keyword import kwlist
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...engine.tensor import Tensor
 from ..limits import LIMITS
 from .symbols import Call, Calls, Variable, fitted
 from .tape import Returned, TapeLine, Value
-from .text import Names
+from .text import Names, mapped
 
 __all__ = ["ProgramText"]
 
@@ -34,19 +35,16 @@ class ProgramText:
     def __init__(
         self, lines: Sequence[TapeLine], result: Any, name: str, parameters: dict[str, str]
     ) -> None:
-        self._names = Names([name, "args", "kwargs", "build", *dir(builtins)])
+        self._names = Names([name, "args", "kwargs", "build", *dir(builtins), *kwlist])
         self.objects = self._names.objects
         self._parameters = parameters
         self._variables: dict[int, Variable] = {}  # by a Value's number
         self._calls = Calls(self._names)
         self._head: list[str] = []
         for line in lines:
-            self._calls.about = ABOUT.get(line.kind) or ": ".join(
-                filter(None, (line.scope, line.op))
-            )
-            self._calls.about += ", back" * (line.kind == "rule")
+            self._calls.line = line
             self._add(line)
-        self._calls.about = "result"
+        self._calls.line = TapeLine("result", None, (), op="result")
         self._do("return {}", [result], kind="keep")
         calls = self._needed()
         self._place(calls)
@@ -56,7 +54,7 @@ class ProgramText:
         """Add a call of a form, with a place for each that it is given."""
         reads: list[Variable] = []
         form = form.format(*[self._calls.written(self._read(x), reads) for x in given])
-        self._calls.append(Call(form, reads, [*made], kind, about=self._calls.about))
+        self._calls.append(Call(form, reads, [*made], self._calls.line, kind))
 
     # ------------------------------------------------------------------ variables
 
@@ -83,13 +81,13 @@ class ProgramText:
 
     def _read(self, x: Any) -> Any:
         """An argument of a line, or what is returned, with Variables for its Values."""
-        if x.__class__ is Value:
-            return self._variable(x)
-        if x.__class__ is Returned:
-            return self._returned(x)
-        if x.__class__ is dict:
-            return {name: self._read(part) for name, part in x.items()}
-        return x.__class__(map(self._read, x)) if x.__class__ in (tuple, list) else x
+
+        def leaf(x: Any) -> Any:
+            if x.__class__ is Returned:
+                return self._returned(x)
+            return self._variable(x) if x.__class__ is Value else x
+
+        return mapped(x, leaf)
 
     def _returned(self, x: Returned) -> Variable:
         """A Tensor or a gradient as the step returns it."""
@@ -131,7 +129,6 @@ class ProgramText:
         """The calls of a kernel or rule, or the one call of it whole."""
         given = self._read(line.given)
         sizes = [None if v is None else (v.shape, v.dtype) for v in line.made]
-        self._calls.op = line.op
         self._calls.hint = next(v.name for v in line.made if v is not None)
 
         def run(*arrays: Any) -> Any:
@@ -208,21 +205,20 @@ class ProgramText:
 
     def _written(self, calls: list[Call], name: str) -> str:
         sections = [self._head]
-        self._moved: set[int] = set()  # Variables whose text stands for more than a view
         large: set[str] = set()
-        about = ""
+        moved: set[int] = set()  # Variables whose text stands for more than a view
+        place = ""
         for call, following in zip(calls, [*calls[1:], None], strict=True):
-            if self._is_inlined(call, following):
+            if _is_inlined(call, following, moved):
                 call.made[0].text = _expression(call)
                 continue
-            if call.about != about:
-                about = call.about
-                sections.append([f"# {about}"])
+            if (found := _place_of(call.line)) not in ("", place):
+                place = found
+                sections.append([f"# {place}"])
             for variable in call.made:
                 root = variable.root
                 root.text = root.text or self._names.fresh(root.hint)
-                ends = not all(base.stays for base in variable.bases)
-                if ends and variable.nbytes >= LIMITS.large_bytes:
+                if not variable.bases[-1].stays and variable.nbytes >= LIMITS.large_bytes:
                     large.add(root.text)
             sections[-1].append(_statement(call))
         for section in reversed(sections[:-1]):  # a large array goes after its last use
@@ -233,18 +229,27 @@ class ProgramText:
         head = [f"def build({', '.join(self.objects)}):", f"    def {name}(args, kwargs):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
 
-    def _is_inlined(self, call: Call, following: Call | None) -> bool:
-        """Whether it needs no name: a view that is read once, or what only the next call reads."""
-        if call.kind or _over(call) is not None or len(call.made[0].readers) != 1:
-            return False
-        made, by = call.made[0], call.made[0].readers[0]
-        if call.form[-1] not in ")T]" or " @ " in call.form or _over(by) is made:
-            return False
-        base = made.bases[0]
-        if base is not made and not base.stays and not self._moved & {*map(id, call.reads)}:
-            return True
-        self._moved.add(id(made))  # what it reads may be written over before another line
-        return by is following and (base is not made or by.form.startswith("{}."))
+
+def _place_of(line: TapeLine) -> str:
+    """Where in the step a line is."""
+    about = f"{line.op}, back" if line.kind == "rule" else line.op
+    return ABOUT.get(line.kind) or ": ".join(filter(None, (line.scope, about)))
+
+
+def _is_inlined(call: Call, following: Call | None, moved: set[int]) -> bool:
+    """Whether it needs no name: a view that is read once, or what the next call alone reads."""
+    if call.kind or _over(call) is not None or len(call.made[0].readers) != 1:
+        return False
+    made = call.made[0]
+    by = made.readers[0]
+    if call.form[-1] not in ")T]" or " @ " in call.form or _over(by) is made:
+        return False
+    is_view = made.bases[0] is not made
+    if is_view and by.line is call.line and not moved & {*map(id, call.reads)}:
+        return True
+    is_next = by is following and (is_view or by.form.startswith("{}."))
+    moved.update([id(made)] * is_next)  # what it reads may be written over before another line
+    return is_next
 
 
 def _expression(call: Call) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.backward import broadcast_axes
-from .text import Names, bracketed
+from .text import Names, Python, mapped
 
 __all__ = ["Call", "Calls", "Variable", "fitted"]
 
@@ -129,8 +129,8 @@ class Variable(NDArrayOperatorsMixin):
             raise AttributeError(name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            if name in ("reshape", "transpose") and args and isinstance(args[0], tuple | list):
-                args = tuple(args[0]) or args
+            if name == "reshape" and args[0].__class__ is tuple:
+                args = args[0] or args
             called = getattr(np.ndarray, name)
             return self.calls.follow(f"{{0}}.{name}({{rest}})", called, (self, *args), kwargs)
 
@@ -152,27 +152,27 @@ class Call:
         kind: "" if it only computes; "entrywise" if it may write its result over what it reads;
             "whole", of a kernel or rule; "effect"; "keep", of what it reads; "grad", as `.grad`.
         infix: the form by an operator, if it has one.
-        about: where in the model.
+        line: of the tape, which it is a part of.
     """
 
     form: str
     reads: list[Variable]
     made: list[Variable]
+    line: Any
     kind: str = ""
     infix: str = ""
-    about: str = ""
 
 
 class Calls(list[Call]):
     """The lines of a program, as they come.
 
-    Attributes: about: where in the model they are.  hint: what to call what is made.
+    Attributes: line: of the tape, which they are made of.  hint: what to call what is made.
     """
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.about = ""
-        self.hint = self.op = ""
+        self.line: Any = None
+        self.hint = ""
         self.views: dict[Any, Variable] = {}  # what was taken once is not taken again
         self._errors = np.geterr()
         self._own: set[int] = set()  # the Variables that the kernel made
@@ -196,7 +196,7 @@ class Calls(list[Call]):
                 fits = value is not wanted[0] or (x.shape, x.dtype) == (value.shape, value.dtype)
                 if not isinstance(x, Variable) or not fits:
                     raise Untraceable
-                if id(x) in self._own and not (value.name == self.op and x.bases[0] is not x):
+                if id(x) in self._own and not (value.name == self.line.op and x.bases[0] is not x):
                     x.hint = value.name
             return several
         except Exception:  # whatever a kernel does with what is no array
@@ -206,15 +206,15 @@ class Calls(list[Call]):
 
     def written(self, x: Any, reads: list[Variable]) -> str:
         """Python for what a call is given, with {} for Variables, which join `reads`."""
-        if isinstance(x, Variable):
-            reads.append(x)
-            return "{}"
-        if x.__class__ in (tuple, list):
-            return bracketed(x.__class__, [self.written(part, reads) for part in x])
-        if x.__class__ is dict:
-            parts = [f"{self.written(k, [])}: {self.written(part, reads)}" for k, part in x.items()]
-            return f"{{{bracketed(dict, parts)}}}"
-        return self.names.text(x).replace("{", "{{").replace("}", "}}")
+
+        def text(leaf: Any) -> Python:
+            if isinstance(leaf, Variable):
+                reads.append(leaf)
+                return Python("\0")
+            return Python(self.names.text(leaf))
+
+        escaped = repr(mapped(x, text)).replace("{", "{{").replace("}", "}}")
+        return escaped.replace("\0", "{}")
 
     def make(
         self, form: str, args: Sequence[Any], kwargs: dict[str, Any], shape: Any, dtype: Any,
@@ -245,7 +245,7 @@ class Calls(list[Call]):
         if shows:
             self.views[key] = made
         self._own.add(id(made))
-        self.append(Call(form, reads, [made], infix=infix, about=self.about, **more))
+        self.append(Call(form, reads, [made], self.line, infix=infix, **more))
         return made
 
     def follow(self, form: str, function: Any, args: Any, kwargs: Any = NONE) -> Any:
@@ -293,9 +293,7 @@ class Calls(list[Call]):
 
 def _dummies(x: Any, known: dict[int, Any]) -> Any:
     """An argument with arrays in place of Variables, which are noted by id."""
-    if x.__class__ in (tuple, list):
-        return x.__class__([_dummies(part, known) for part in x])
-    return known.setdefault(id(x), x.dummy()) if isinstance(x, Variable) else x
+    return mapped(x, lambda v: known.setdefault(id(v), v.dummy()) if isinstance(v, Variable) else v)
 
 
 def _entries(x: Any, *index: Any) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Names", "bracketed"]
+__all__ = ["Names", "Python", "mapped"]
 
 PLAIN = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
@@ -25,8 +24,7 @@ class Names:
     def fresh(self, hint: str) -> str:
         """A name that nothing else has."""
         base = re.sub(r"\W+", "_", hint).strip("_") or "t"
-        if base[0].isdigit() or keyword.iskeyword(base):
-            base = f"x{base}"
+        base = f"x{base}" if base[0].isdigit() else base
         name = base
         n = 2
         while name in self._taken:
@@ -60,9 +58,16 @@ class Names:
         return self.bound(x, getattr(x, "__name__", type(x).__name__.lower()))
 
 
-def bracketed(kind: type, parts: list[str]) -> str:
-    """A tuple, a list or a dict of these."""
-    inner = ", ".join(parts)
-    if kind is tuple:
-        return f"({inner}{',' * (len(parts) == 1)})"
-    return f"[{inner}]" if kind is list else f"{{{inner}}}"
+class Python(str):
+    """Text that stands for itself in the `repr` of what holds it."""
+
+    __repr__ = str.__str__
+
+
+def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """A structure of tuples, lists and dicts, with something else in place of each leaf."""
+    if x.__class__ in (tuple, list):
+        return x.__class__([mapped(part, change) for part in x])
+    if x.__class__ is dict:
+        return {name: mapped(part, change) for name, part in x.items()}
+    return change(x)
