@@ -30,6 +30,7 @@ FADING = 5e-3  # of the pull on the last layers
 PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer to the last
 LEAST_DEPTH = 6  # values that grow by depth
 SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturated
+NEARLY_ALL = 0.85  # of the entries are saturated although the loss falls: other layers learn
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 
 
@@ -142,8 +143,11 @@ def _stuck(run: Evidence, what: str, limit: float) -> Found:
 
 @rule("saturated", "smaller weights or inputs before it, a norm, scores divided by √d_k")
 def saturated(run: Evidence) -> Found:
-    for what in ("entries", "rows") if not run.learned(0.5) else ():
-        yield from _stuck(run, what, SHARES[what])
+    if run.learned(0.5):
+        yield from _stuck(run, "entries", NEARLY_ALL)
+        return
+    yield from _stuck(run, "entries", SHARES["entries"])
+    yield from _stuck(run, "rows", SHARES["rows"])
 
 
 @rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")

@@ -90,7 +90,17 @@ PLANTED = {
     "vanishing": [{"f": mg.sigmoid, "depth": 8}, {"f": lambda x: mg.tanh(x) * 0.05, "depth": 6}],
     "exploding": [{"f": mg.relu, "depth": 8, "gain": 6.0, "optimizer": SGD, "lr": 1e-4}],
     "dead": [{"shift": -30.0}, {"shift": -30.0, "f": mg.gelu}],
-    "saturated": [{"f": mg.tanh, "gain": 40.0}, {"f": mg.sigmoid, "gain": 100.0, "depth": 2}],
+    "saturated": [
+        {"f": mg.tanh, "gain": 40.0},
+        {"f": mg.sigmoid, "gain": 100.0, "depth": 2},
+        {
+            "f": mg.tanh,
+            "gain": 40.0,
+            "depth": 1,
+            "steps": 600,
+            "every": 20,
+        },  # the last layer learns
+    ],
     "no gradient": [
         {"branch": "unused"},
         {"branch": "detached"},
