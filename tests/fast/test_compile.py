@@ -14,11 +14,19 @@ import pytest
 import minigrad as mg
 from layers import LSTM, BatchNorm, LanguageModel, Linear, SelfAttention, create_causal_mask
 from minigrad.errors import GradientError
+from minigrad.fast.limits import LIMITS
 from minigrad.optim import SGD, Adam, clip_grad_norm, schedule
 from tests.compare import assert_same
 from tests.random_programs import random_program
 
 CALLS = 9
+
+
+@pytest.fixture(autouse=True)
+def let_go_of_small_arrays():
+    """As steps do with large ones."""
+    with LIMITS.changed(large_bytes=0):
+        yield
 
 
 def leaf(*shape: int, seed: int = 0, name: str = "w") -> mg.Tensor:
@@ -682,6 +690,19 @@ def test_a_traced_call_runs_eagerly_and_a_result_has_no_graph():
     with mg.trace() as t:
         run(x0)
     assert [entry.op for entry in t if entry.op] == ["multiply"]
+
+
+def test_what_is_returned_may_be_named_as_a_setting_of_numpy():
+    layer = Linear(3, 2, rng=0)
+
+    def step(x: Any) -> Any:
+        out = layer(x).named("out")
+        mg.sum(mg.tanh(out)).backward()
+        return out
+
+    run = same(lambda: world(step))
+    assert "out +=" in run.source
+    assert ", out=" in run.source
 
 
 def test_no_later_call_writes_into_what_an_earlier_one_gave():

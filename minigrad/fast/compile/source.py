@@ -218,12 +218,14 @@ class ProgramText:
             for variable in call.made:
                 root = variable.root
                 root.text = root.text or self._names.fresh(root.hint)
+                large.discard(root.text)
                 if not variable.bases[-1].stays and variable.nbytes >= LIMITS.large_bytes:
                     large.add(root.text)
             sections[-1].append(_statement(call))
-        for section in reversed(sections[:-1]):  # a large array goes after its last use
+        for section in reversed(sections):  # a large array goes after its last use
             named = large & {*re.findall(r"\w+", " ".join(section[1:]))}
-            section += [f"del {', '.join(sorted(named))}"] if named else []
+            if named and section is not sections[-1]:
+                section.append(f"del {', '.join(sorted(named))}")
             large -= named
         lines = [f"        {line}" for section in sections for line in section]
         head = [f"def build({', '.join(self.objects)}):", f"    def {name}(args, kwargs):"]
