@@ -60,7 +60,7 @@ Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to
 NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
 PLAIN = NUMBERS | {str, tuple, slice, np.ndarray}  # what most settings are
 NUMERIC = "biufc"  # kinds of dtypes
-EXPLAINED = (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)  # of kernels
+EXPLAINED = (MinigradError, ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
 
 
 class Rule(NamedTuple):

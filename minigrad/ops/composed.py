@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from ..engine.errors import MinigradError, kind_of
+from ..engine.errors import kind_of
 from ..engine.op import EXPLAINED, parameters_of
 
 __all__ = ["composed"]
@@ -23,7 +23,7 @@ def composed(function: Callable[P, R]) -> Callable[P, R]:
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (MinigradError, *EXPLAINED) as error:
+        except EXPLAINED as error:
             raise kind_of(error)(f"{call}: {error}") from error
 
     return named

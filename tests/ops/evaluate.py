@@ -127,8 +127,6 @@ class Reader:
                 value = np.swapaxes(value, -1, -2)
             elif self.skip(r"\^(?=\{\\circ )"):
                 value = value ** self.argument(r"\{\\circ ")
-            elif found := self.skip(r"\^(\d)"):
-                value = value ** int(found[1])
             else:
                 return value
 

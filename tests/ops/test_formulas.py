@@ -65,13 +65,6 @@ def functions_of(slots, target):
             return scattered(target, (*[slice(None)] * axis_of(below), indices), x)
         return scattered(prod(target), indices, x).reshape(target)
 
-    def unpick(below, x, indices):
-        if below is None:
-            return scattered(prod(target), indices, x).reshape(target)
-        places = [*np.ogrid[tuple(map(slice, target))]]
-        places[axis_of(below)] = indices
-        return scattered(target, tuple(places), x)
-
     def cumsum(below, x, step=1):
         x, axis = (np.ravel(x), 0) if below is None else (np.asarray(x), axis_of(below))
         turn = (*[slice(None)] * axis, slice(None, None, step))
@@ -107,7 +100,7 @@ def functions_of(slots, target):
         "logsumexp": reducing(lambda x, **how: np.log(np.sum(np.exp(x), **how))),
         "softmax": by_rows(softmax),
         "log softmax": by_rows(lambda x, **how: softmax(x, log=True, **how)),
-        "broadcast": broadcast, "scatter": scatter, "unpick": unpick, "einsum": einsum,
+        "broadcast": broadcast, "scatter": scatter, "einsum": einsum,
         "cumsum": cumsum, "cumsum from the end": lambda below, x: cumsum(below, x, -1),
         "prod of others": others,
         "erf": lambda _, x: np.vectorize(erf, otypes=[float])(x),
@@ -120,7 +113,6 @@ def functions_of(slots, target):
         "concat": lambda below, x: np.concatenate(x, axis_of(below)),
         "stack": lambda below, x: np.stack(x, axis_of(below)), "pad": pad,
         "take": lambda below, x, i: np.take(x, i, axis_of(below)),
-        "pick": lambda below, x, i: np.take_along_axis(x, i, axis_of(below)),
         "onehot": lambda _, t: np.eye(slots["logits"].shape[-1])[np.maximum(t, 0)],
         "column": lambda _, x: np.expand_dims(x, -1), "each": each,
         "first": lambda _, found: found * (np.cumsum(found, axis=1) == 1),

@@ -63,6 +63,27 @@ def test_a_function_is_pytorchs_at_both_orders(ours, theirs, arrays, second, agr
     agree_with_torch(ours, theirs, arrays, second)
 
 
+NaN, INF = np.nan, np.inf
+ENDS = [NaN, INF, -INF, 0.0, 1.0, -1.0]
+TIES = [NaN, 1.0, NaN, INF, INF, 0.0, 2.0], [1.0, NaN, NaN, INF, 1.0, 0.0, 3.0]
+EDGES = [
+    *((name, ENDS) for name in "relu sigmoid tanh exp log sqrt negative silu gelu".split()),
+    ("elu", ENDS[1:]), ("maximum", *TIES), ("minimum", *TIES), ("max", [1, NaN, 2]),
+    ("max", [2, 1, 2, 2]), ("min", [1, NaN, 2, NaN]), ("softmax", [1, INF, 2]),
+    ("softmax", [0, -INF, 0]), ("power", [0, 0, -1, NaN, INF], [0, 2, 2, 0, 2]),
+    ("power", [0, 0, 0, 1], [0.5, 1, 3, 0]), ("power", [0, 0], [-1, NaN]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arrays"), [(name, arrays) for name, *arrays in EDGES])
+def test_at_nan_infinity_zero_and_ties_a_function_is_pytorchs(name, arrays, agree_with_torch):
+    """NaN is neither above nor below anything: what takes one of several passes its gradient."""
+    others = {"power": torch.pow, "softmax": lambda x: torch.softmax(x, -1)}
+    theirs = others.get(name) or getattr(torch, name, None) or getattr(F, name)
+    with np.errstate(all="ignore"):
+        agree_with_torch(getattr(mg, name), theirs, [np.array(a, float) for a in arrays])
+
+
 FORMS = [
     {"stride": s, "padding": p, "dilation": d, "groups": g}
     for s, p, d, g in product((1, 2, 3), (0, 2, "same"), (1, 2), (1, 2))
