@@ -208,6 +208,16 @@ def test_a_thousand_steps_too_small_for_float16_move_a_float16_weight(kind):
     np.testing.assert_allclose(w.numpy(), [0.9], atol=1e-3)
 
 
+def test_what_is_kept_of_a_parameter_that_is_cast_is_cast_with_it():
+    w = leaf([1.0, 2.0])
+    optimizer = Adam([w], lr=0.1)
+    moved(optimizer, [np.ones(2)])
+    w.cast_(np.float32)
+    moved(optimizer, [np.ones(2)])
+    (record,) = optimizer.state_dict()["parameters"]
+    assert record["kept"]["mean"].dtype == record["kept"]["square"].dtype == w.dtype
+
+
 def test_a_float16_weight_written_between_steps_goes_on_from_what_was_written():
     w = half([1.0, 2.0])
     optimizer = SGD([w], lr=0.5)

@@ -128,6 +128,7 @@ def test_what_grad_gives_shares_no_memory_with_the_seed_or_each_other(x, made):
     x, y = made(x), made(mg.tensor([1.0, 1.0, 1.0], requires_grad=True))
     seed = np.ones(3)
     first, second = mg.grad(x + y, [x, y], seed)
+    assert not np.shares_memory(*mg.grad(x + y, [x, x], seed))
     first += 100
     np.testing.assert_allclose(second, [1, 1, 1])
     np.testing.assert_allclose(seed, [1, 1, 1])

@@ -33,8 +33,10 @@ def test_a_run_computes_what_is_counted_but_for_scale_mask_and_biases(rng):
     layer, X = L.MultiHeadAttention(12, 4, rng=0), mg.tensor(rng.normal(size=(2, 5, 12)))
     with mg.trace() as t:
         layer(X)
-    ran = sum(e.flops or 0 for e in t if e.op != "scale")
-    assert ran == count_flops(2, 5, 12, 4)
+        mg.einsum("bnd,dk->bnk", X, np.ones((12, 3))).named("product")
+    *ran, product = [e.flops or 0 for e in t if e.op != "scale"]
+    assert sum(ran) == count_flops(2, 5, 12, 4)
+    assert product == 2 * 2 * 5 * 12 * 3
 
 
 def test_intensity_and_traffic_are_the_texts_figures():
@@ -119,6 +121,9 @@ def test_a_performer_of_many_features_estimates_softmax_and_features_are_orthogo
         estimate = L.MultiHeadAttention(8, 2, rng=0, attend=L.Performer(4, r, rng=1))
         errors.append(np.abs(estimate(X).numpy() - exact(X).numpy()).max())
     assert errors[1] < 0.03 < errors[0]
+    q, k = 0.5 * rng.normal(size=(2, 5, 4))
+    phi_q, phi_k = map(L.Performer(4, 4096, rng=1).features, (q, k))
+    np.testing.assert_allclose(phi_q @ phi_k.T, np.exp(q @ k.T / 2), rtol=0.1)
 
 
 def test_linear_attention_is_the_quadratic_sum_of_its_kernel(rng):
@@ -127,6 +132,7 @@ def test_linear_attention_is_the_quadratic_sum_of_its_kernel(rng):
         W = Q @ K.swapaxes(1, 2) * (np.tri(6) if is_causal else 1)
         expected = W @ V / W.sum(axis=-1, keepdims=True)
         assert_same(np.asarray(L.linear_attention(Q, K, V, is_causal)), expected)
+    assert not L.linear_attention(Q, 0 * K, V).any()  # no key is seen
 
 
 def test_linformer_of_the_identity_is_attention_and_padding_is_hidden(rng):

@@ -57,6 +57,12 @@ def test_blocks_in_a_chain_are_one_with_how_many():
     assert make_fold(record, chains=False).times == {}
 
 
+def test_layers_of_one_name_are_told_apart_by_a_number():
+    first, second = (Linear(5, 5, rng=seed) for seed in range(2))
+    record = run(lambda x: second(mg.tanh(first(x))))
+    assert {*record.folded.place.values()} == {"", "linear", "linear (2)"}
+
+
 def blocks_of_other_shapes(x):
     return Sequential(
         *[Sequential(Linear(5, n, rng=0), mg.tanh, Linear(n, 5, rng=0)) for n in (2, 3, 4)]
