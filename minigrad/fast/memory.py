@@ -1,4 +1,4 @@
-"""Memory: C's allocator is told once to keep what is freed, and an array that lies as another does.
+"""Memory: C's allocator is told once to keep what is freed.
 
 What a step frees would go back to the system, and for the next step each page would be mapped and
 cleared anew: an array of a megabyte then takes ten times as long to write. glibc has two settings
@@ -11,14 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from sys import maxsize
 
-import numpy as np
-from numpy.typing import DTypeLike
-
-from ..engine.op import Array
-
-__all__ = ["empty_as", "keep_freed_memory"]
+__all__ = ["keep_freed_memory"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 OWN_MAPPING = 32 << 20  # bytes from which a block is a mapping of its own: the most glibc allows
@@ -34,20 +28,3 @@ def keep_freed_memory() -> bool:
         return False
     settings = {M_MMAP_THRESHOLD: OWN_MAPPING, M_TRIM_THRESHOLD: KEPT}
     return all([libc.mallopt(name, size) for name, size in settings.items()])
-
-
-def empty_as(like: Array, shape: tuple[int, ...], dtype: DTypeLike | None = None) -> Array:
-    """An array of this shape whose axes have the memory order of those of `like`.
-
-    Axes that `like` lacks are the first ones, and outermost. The dtype is its, too, unless given.
-
-    >>> empty_as(np.zeros((2, 3)).T, (5, 7)).strides
-    (8, 40)
-    """
-    dtype = like.dtype if dtype is None else dtype
-    if like.flags.c_contiguous:
-        return np.empty(shape, dtype)
-    distances = (maxsize,) * (len(shape) - like.ndim) + like.strides
-    outward = sorted(range(len(shape)), key=lambda axis: -abs(distances[axis]))
-    laid_out = np.empty([shape[axis] for axis in outward], dtype)
-    return laid_out.transpose(np.argsort(outward))

@@ -1,5 +1,5 @@
-"""How attention in tiles divides its work: which keys a block of queries meets, and which heads go
-together.
+"""How attention in tiles divides its work: which heads go together, and which keys a block of
+queries meets.
 
 Keys of which no query of a block sees any are skipped. Whoever holds a mask may write to it, so
 each call reads it anew; what a rule says is remembered.
@@ -7,166 +7,139 @@ each call reads it anew; what a rule says is remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import groupby, product, takewhile
 from math import prod, sqrt
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...engine.op import Array, DType
+from ...engine.op import Array
 from ...ops.attention import MaskRule, leading, seen_by
 from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import run, slices
 
-__all__ = ["Heads", "Tile", "TileSchedule", "tiles_of", "what_rule_hides"]
+__all__ = ["QUERIES", "Schedule", "Tile"]
 
 QUERIES = 128  # queries that are worked on at a time; so many keys are skipped at a time
-TILE_KEYS = 1024  # keys in a tile, at most: in float32 it then fills half of a core's cache
-KEPT_BLOCKS = 32  # of different content, for each rule; what it says of others is asked each time
+TILE_KEYS = 8 * QUERIES  # in a tile, at most: in float32 it then fills half of a core's cache
+KEPT_BLOCKS = 64  # of queries and keys, for each rule; what it says of others is asked each time
 EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to d_k + d_v
 
-Heads: TypeAlias = tuple[slice, slice]  # of examples, and of their heads
-Hidden: TypeAlias = bool | Array | None  # all is hidden, nothing, what to add; None: read it
+NOTHING, SOME, ALL = range(3)  # of a block of keys is seen by a block of queries
+Hidden: TypeAlias = Callable[[int, int], Array]  # where such a block is hidden: (keys, queries)
 
 
 class Tile(NamedTuple):
-    """Keys that a block of queries meets; and those of them of which a rule, or a mask, hides some.
-
-    With the rule's stands what it adds to the scores, keys first, unless it must be asked.
+    """Keys that a block of queries meets; and for parts of them, where Sᵀ is hidden (booleans), or
+    what is added to it.
     """
 
     keys: slice
-    ruled: list[tuple[slice, Array | None]]
-    masked: list[slice]
+    masks: list[tuple[slice, Array]]
 
 
-class TileSchedule:
-    """The operands over two leading axes, as views; the work on them by groups of heads and blocks
-    of queries. Forward makes it, and backward uses it again.
+class Schedule:
+    """The operands over one leading axis, and the work on them: groups of heads with one mask, and
+    blocks of queries.
     """
 
     def __init__(self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -> None:
         mask = None if mask is None else np.asarray(mask)
+        self.lead = leading(q, k, v, mask)
         self.dtype = np.result_type(q, k, v)
-        self.shape = leading(q, k, v, mask)
-        self.lead = prod(self.shape[:-1]), prod(self.shape[-1:])
-        self.q, self.k, self.v = (self.by_heads(_for_blas(x, self.dtype)) for x in (q, k, v))
-        self.n: int = q.shape[-2]
-        self.m: int = v.shape[-2]
-        self.d_v: int = v.shape[-1]
-        self.scale = self.dtype.type(1 / sqrt(q.shape[-1]))
-        self.rule = rule
-        self.mask = None if mask is None else self._of_four_axes(mask)
-        self.blocks = slices(self.n, QUERIES)
-        self.groups: list[Heads] = []
-        self._tiles: dict[tuple[int, ...], list[Tile]] = {}
+        self.q, self.k, self.v = (self.over_one_axis(x) for x in (q, k, v))
+        (L, n, d_k), (m, d_v) = self.q.shape, self.v.shape[1:]
+        self.scale = self.dtype.type(1 / sqrt(d_k))
+        self.queries, self.keys = slices(n, QUERIES), slices(m, QUERIES)
+        self.is_long = L * n * m * (d_k + d_v + EXP_WORK) >= LIMITS.threaded_work
+        self.said = None if rule is None else what_rule_says(rule, n, m)
+        self.mask = None
+        self.most = 0.0  # that the mask adds to a score
+        alike = L  # heads that have one mask
+        if mask is not None:
+            check_mask(mask)
+            mask = mask.reshape((1,) * (2 + len(self.lead) - mask.ndim) + mask.shape)
+            sizes = zip(mask.shape[-3::-1], self.lead[::-1], strict=True)
+            alike = prod(size for _, size in takewhile(lambda pair: pair[0] == 1, sizes))
+            self.mask = np.broadcast_to(mask, (*self.lead, mask.shape[-2], m))
+            self.most = 0.0 if mask.dtype == np.bool_ else float(mask.max(initial=0))
+        several = QUERIES * TILE_KEYS // (min(n, QUERIES) * min(m, TILE_KEYS))
+        group = max(1, min(several, L // 4, alike))
+        self.groups = [
+            slice(first + heads.start, first + heads.stop)
+            for first in range(0, L, alike)
+            for heads in slices(alike, group)
+        ]
 
-    def by_heads(self, x: Array) -> Array:
-        """(..., rows, columns) with all leading axes, as two: a view where there can be one."""
-        return np.broadcast_to(x, self.shape + x.shape[-2:]).reshape(self.lead + x.shape[-2:])
+    def over_one_axis(self, x: Any) -> Array:
+        """(..., rows, columns) as (heads, rows, columns)."""
+        x = np.asarray(x, self.dtype)
+        whole = np.broadcast_to(x, self.lead + x.shape[-2:])
+        return whole.reshape(prod(self.lead), *x.shape[-2:])
 
-    def _of_four_axes(self, mask: Array) -> Array:
-        """A mask (B or 1, h or 1, n or 1, m), as a view if there can be one."""
-        check_mask(mask)
-        mask = mask.reshape((1,) * (max(len(self.shape), 2) + 2 - mask.ndim) + mask.shape)
-        mask = np.broadcast_to(mask, (*mask.shape[:-1], self.m))
-        if mask.ndim == 4:
-            return mask
-        alike = max(mask.shape[:-3]) == 1
-        mask = np.broadcast_to(mask, (mask.shape if alike else self.shape[:-1] + mask.shape[-3:]))
-        return mask.reshape(-1, *mask.shape[-3:])
-
-    def plan(self) -> None:
-        """Read the masks, and make the groups: two for each thread, if there are as many heads."""
-        hidden = what_rule_hides(self.rule, self.n, self.m)
-        masks = (1, 1) if self.mask is None else self.mask.shape[:2]
-
-        def read(place: tuple[int, ...]) -> None:
-            b, h, i = place
-            mask = None if self.mask is None else _rows(self.mask[b, h], self.blocks[i])
-            self._tiles[place] = tiles_of(hidden[i], mask, self.m)
-
-        self.run(read, [*product(*map(range, masks), range(len(self.blocks)))])
-        examples, heads = self.lead
-        size = min(self.n, QUERIES) * min(self.m, TILE_KEYS)
-        several = max(1, min(QUERIES * TILE_KEYS // size, examples * heads // 4))
-        of_heads = min(several, heads) if masks[1] == 1 else 1
-        of_examples = several // heads if masks[0] == 1 and of_heads == heads else 1
-        self.groups = [*product(slices(examples, of_examples), slices(heads, of_heads))]
-
-    def run(self, work: Any, items: list[Any]) -> None:
-        """On two threads, if there is so much to do."""
-        width = self.q.shape[-1] + self.d_v + EXP_WORK
-        if prod(self.lead) * self.n * self.m * width < LIMITS.threaded_work:
-            for item in items:
-                work(item)
+    def run(self, work: Callable[[slice, int], object]) -> None:
+        """Call `work(heads, half)` for both halves of the blocks of queries of each group; on
+        several threads, if there is so much to do.
+        """
+        items = [*product(self.groups, range(min(2, len(self.queries))))]
+        if self.is_long:
+            run(lambda item: work(*item), items)
         else:
-            run(work, items)
+            for item in items:
+                work(*item)
 
-    def mask_of(self, heads: Heads) -> tuple[int, int]:
-        """Which mask some heads have."""
-        sizes = (1, 1) if self.mask is None else self.mask.shape[:2]
-        b, h = (0 if size == 1 else at.start for at, size in zip(heads, sizes, strict=True))
-        return b, h
+    def blocks(self, half: int) -> range:
+        """Every other block of queries: under a causal mask, long ones and short ones."""
+        return range(half, len(self.queries), 2)
 
-    def tiles(self, heads: Heads, i: int) -> list[Tile]:
-        """The tiles of the i-th block of queries."""
-        return self._tiles[*self.mask_of(heads), i]
+    def tiles(self, heads: slice, i: int) -> list[Tile]:
+        """The keys that the i-th block of queries meets."""
+        mask = None if self.mask is None else self.mask[np.unravel_index(heads.start, self.lead)]
+        shown = np.full(len(self.keys), ALL)
+        if self.said is not None:
+            shown = self.said[0][i]
+        if mask is not None:
+            mask = mask[self.queries[i]] if len(mask) > 1 else mask
+            shown = np.minimum(shown, what_is_seen(mask))
+        found = []
+        for is_open, blocks in groupby(range(len(shown)), lambda j: shown[j] > NOTHING):
+            together = [*blocks] if is_open else []
+            for part in slices(len(together), TILE_KEYS // QUERIES):
+                found.append(self._tile(together[part], i, shown, mask))
+        return found
 
-    def added(self, heads: Heads, rows: slice, tile: Tile) -> Iterator[tuple[slice, Array]]:
-        """What rule and mask add to the scores of some keys of a tile: (keys, queries)."""
-        for keys, block in tile.ruled:
-            if block is None:
-                assert self.rule is not None
-                block = _to_add(seen_by(self.rule, rows, keys), self.dtype).T
-            yield keys, block
-        for keys in tile.masked:
-            assert self.mask is not None
-            yield keys, _to_add(_rows(self.mask[self.mask_of(heads)], rows)[:, keys], self.dtype).T
-
-
-# ---------------------------------------------------------------- what is hidden
-
-
-def tiles_of(by_rule: Sequence[Hidden], mask: Array | None, m: int) -> list[Tile]:
-    """The tiles of a block of queries, by what a rule and a mask, (n or 1, m), hide of keys."""
-    blocks = slices(m, QUERIES)
-    by_mask = [True] * len(blocks) if mask is None else _what_mask_shows(mask)
-    found = []
-    is_open = [a is not False and b is not False for a, b in zip(by_rule, by_mask, strict=True)]
-    for computed, some in groupby(range(len(blocks)), is_open.__getitem__):
-        together = [*some] if computed else []
-        for part in np.array_split(together, -(-len(together) * QUERIES // TILE_KEYS) or 1):
-            if len(part):
-                keys = slice(blocks[part[0]].start, blocks[part[-1]].stop)
-                ruled = [(blocks[j], by_rule[j]) for j in part if by_rule[j] is not True]
-                found.append(Tile(keys, ruled, [blocks[j] for j in part if by_mask[j] is None]))
-    return found
+    def _tile(self, blocks: list[int], i: int, shown: Array, mask: Array | None) -> Tile:
+        """So many blocks of keys as one tile."""
+        start, stop = self.keys[blocks[0]].start, self.keys[blocks[-1]].stop
+        masks = []
+        for j in [j for j in blocks if shown[j] == SOME]:
+            keys = self.keys[j]
+            at = slice(keys.start - start, keys.stop - start)
+            if self.said is not None:
+                masks.append((at, self.said[1](i, j)))
+            if mask is not None:
+                own = mask[:, keys].T
+                masks.append((at, ~own if own.dtype == np.bool_ else own))
+        return Tile(slice(start, stop), masks)
 
 
-def _what_mask_shows(mask: Array) -> list[bool | None]:
-    """Of each block of keys: all (True), nothing (False), or some."""
-    starts = [keys.start for keys in slices(mask.shape[-1], QUERIES)]
-    least, greatest = mask.min(axis=0), mask.max(axis=0)
-    nothing, everything = (False, True) if mask.dtype == np.bool_ else (-np.inf, 0)
-    least, greatest = np.minimum.reduceat(least, starts), np.maximum.reduceat(greatest, starts)
-    return [
-        True if low == high == everything else False if high == nothing else None
-        for low, high in zip(least, greatest, strict=True)
-    ]
+def what_is_seen(mask: Array) -> Array:
+    """Of each block of keys: nothing, some or all."""
+    some, every = (mask, mask) if mask.dtype == np.bool_ else (mask > -np.inf, mask == 0)
+    starts = range(0, mask.shape[1], QUERIES)
+    some = np.logical_or.reduceat(some.any(axis=0), starts)
+    return some.astype(int) + np.logical_and.reduceat(every.all(axis=0), starts)
 
 
-def what_rule_hides(rule: MaskRule | None, n: int, m: int) -> Sequence[Sequence[Hidden]]:
-    """For each block of queries and each of keys: False if no query sees any, True if all see all,
-    or what is added to the scores, keys first; None where there is too much of that to keep.
+def what_rule_says(rule: MaskRule, n: int, m: int) -> tuple[list[Array], Hidden]:
+    """For each block of queries, how much it sees of each block of keys; and where those are
+    hidden of which it sees some.
 
     A rule is asked once for these sizes, as long as it says the same of some queries and keys.
     """
-    if rule is None:
-        return [[True] * len(slices(m, QUERIES))] * len(slices(n, QUERIES))
     some = np.packbits(seen_by(rule, slice(0, n, 16), slice(0, m, 17))).tobytes()
     try:
         return _asked(rule, n, m, some)
@@ -175,36 +148,11 @@ def what_rule_hides(rule: MaskRule | None, n: int, m: int) -> Sequence[Sequence[
 
 
 @lru_cache(8)
-def _asked(rule: MaskRule, n: int, m: int, _: bytes) -> Sequence[Sequence[Hidden]]:
-    kept: dict[Any, Array] = {}
+def _asked(rule: MaskRule, n: int, m: int, _: bytes) -> tuple[list[Array], Hidden]:
+    queries, keys = slices(n, QUERIES), slices(m, QUERIES)
 
-    def ask(rows: slice, keys: slice) -> Hidden:
-        seen = seen_by(rule, rows, keys)
-        if seen.all() or not seen.any():
-            return bool(seen.any())
-        content = seen.shape, seen.tobytes()
-        if content not in kept and len(kept) < KEPT_BLOCKS:
-            kept[content] = np.ascontiguousarray(_to_add(seen, np.dtype(np.float32)).T)
-        return kept.get(content)
+    @lru_cache(KEPT_BLOCKS)
+    def hidden(i: int, j: int) -> Array:
+        return np.logical_not(seen_by(rule, queries[i], keys[j]).T, order="C")
 
-    return [[ask(rows, keys) for keys in slices(m, QUERIES)] for rows in slices(n, QUERIES)]
-
-
-def _to_add(mask: Array, dtype: DType) -> Array:
-    """A mask as what is added to the scores."""
-    return np.where(mask, dtype.type(0), dtype.type(-np.inf)) if mask.dtype == np.bool_ else mask
-
-
-# ---------------------------------------------------------------- operands
-
-
-def _rows(mask: Array, rows: slice) -> Array:
-    """Those of a mask (n or 1, m)."""
-    return mask[rows] if len(mask) > 1 else mask
-
-
-def _for_blas(x: Any, dtype: DType) -> Array:
-    """The array, copied unless BLAS reads its rows as they lie."""
-    x = np.asarray(x, dtype)
-    high, wide = x.strides[-2:]
-    return x if wide == x.itemsize and high >= wide * x.shape[-1] else np.ascontiguousarray(x)
+    return [what_is_seen(seen_by(rule, rows, slice(0, m))) for rows in queries], hidden
