@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .engine.backward import backpropagate, seed_of
-from .engine.context import current, enable_grad, say
+from .engine.context import enable_grad, say
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.node import Node
 from .engine.op import Array, Gradient, as_array
@@ -68,17 +68,16 @@ def grad(
                 f"grad(output, inputs): inputs[{i}] is no tensor that requires a gradient"
             )
     seed = seed_of("grad", output, grad_output)
-    found: list[Gradient] | None = None
     if create_graph:
         seed = seed if isinstance(seed, Tensor) else Tensor(seed)
     else:
         seed = getattr(seed, "_data", seed)
-        if current().observers:
-            facts = {"output": output, "seed": seed, "wanted": wanted, "retain": retain_graph}
-            found = next((answer for answer in say("grad", **facts) if answer is not None), None)
-    if found is None:
-        seed = seed if create_graph else np.array(seed)  # an observer may keep it
-        found = _backpropagated(output, seed, wanted, create_graph, retain_graph)
+        say("grad", output=output, seed=seed)
+        seed = np.array(seed)  # it may be what is found
+    found = _backpropagated(output, seed, wanted, create_graph, retain_graph)
+    if not create_graph:
+        for answer in say("found", wanted=wanted, gradients=found):
+            found = answer or found
     return found[0] if single else found
 
 

@@ -8,8 +8,8 @@ The engine knows none of them. What layers, optimizers and leaves have to say be
 | `leaf` | leaf, data | `tensor(data)` |
 | `read` | tensor, array | `numpy()`, `item()` and the like: entries leave the graph |
 | `write` | tensor, array | `assign_`, before it writes |
-| `backward` | output, seed, retain | `backward()`; the answer True: the observer has run it |
-| `grad` | output, seed, wanted, retain | `mg.grad`; an answer that is a list holds the gradients |
+| `backward`, `added` | output, seed; then gradients | `backward()`, before it and after |
+| `grad`, `found` | output, seed; then wanted, gradients | `mg.grad`; an answer takes their place |
 | `cleared` | parameters | `zero_grad()` |
 | `update`, `updated` | owner, again; result too | optimizers and clipping, around an update |
 | `input` | tensor | `mg.mark_input` |

@@ -144,12 +144,15 @@ class Tensor:
         6.0
         """
         seed = seed_of("backward", self, gradient)
-        if current().observers:
-            if any(say("backward", output=self, seed=seed, retain=retain_graph)):
-                return
+        observed = bool(current().observers)
+        if observed:
+            say("backward", output=self, seed=seed)
             seed = np.array(getattr(seed, "_data", seed))  # an observer may keep it
         seed = getattr(seed, "_data", seed)
-        add_gradients(backpropagate([(self.node or self, seed)], retain=retain_graph))
+        found = backpropagate([(self.node or self, seed)], retain=retain_graph)
+        add_gradients(found)
+        if observed:
+            say("added", gradients=found)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it.

@@ -16,8 +16,8 @@ fewer calls. Look at what it returns instead.
     for x, y in batches(...):
         print(run(x, y).item())        # here, and not within the step
 
-reach.py finds what the step depends on beside its arguments; tape.py records; symbols.py takes ops
-apart into NumPy calls, which source.py writes down.
+reach.py finds what the step depends on beside its arguments; tape.py records lines; symbols.py
+takes ops apart into NumPy calls, which source.py writes down.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Compiled", "compile"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST = 16  # programs that are kept, of the latest calls
+MOST = 16  # programs that are kept
 
 
 class Compiled(Generic[P, R]):
@@ -118,16 +118,15 @@ class Compiled(Generic[P, R]):
     def _add(self, key: Any, program: Program) -> None:
         self._last = program
         self.recordings += 1
+        if sum(map(len, self._programs.values())) == MOST:
+            self._programs.clear()
         self._programs.setdefault(key, []).insert(0, program)
-        every = [(k, p) for k, programs in self._programs.items() for p in programs]
         if self.recordings > 2 * MOST > 4 * self._replays:
             self._refuse(
                 f"{self.recordings} calls had other shapes, plain values or objects than those "
                 f"before, and {self._replays} had the same",
                 "pass what changes as arrays",
             )
-        elif len(every) > MOST:
-            del self._programs[every[0][0]][-1]
 
     def _refuse(self, reason: str, remedy: str) -> None:
         self.reasons.append(reason)
@@ -153,11 +152,11 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     written at each call. What it returns has no graph.
 
     Refused, with the reason and the line in a CompileWarning and in `reasons`, is a step that takes
-    numbers out of the graph, computes by NumPy with arrays, uses hooks or a graph from outside, or
-    binds anew what it reads (a hidden state, a counter, a KVCache). It then runs eagerly. So do
-    calls within a trace, a watch or another observer.
+    numbers out of the graph, computes by NumPy with arrays (but for views and comparisons), uses
+    hooks or a graph from outside, or changes what it reads (a hidden state, a counter, a KVCache).
+    It then runs eagerly. So do calls within a trace, a watch or another observer.
 
-    NumpyCalls are recorded again from time to time, the second first, and must give the same lines.
+    Calls are recorded again from time to time, the second first, and must give the same lines.
 
     >>> import numpy as np, minigrad as mg
     >>> w = mg.tensor(np.ones(3), requires_grad=True, name="w")

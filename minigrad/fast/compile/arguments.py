@@ -12,7 +12,7 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from ...ops.select import is_basic
-from .reach import frozen, owner_of
+from .reach import Holder, frozen, owner_of
 
 __all__ = ["Watched", "Watching", "key_of", "leaves_of", "mapped", "plain", "view_of", "watch"]
 
@@ -58,11 +58,13 @@ def leaves_of(items: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, items
 
 
-def mapped(function: Callable[[Any], Any], items: Any) -> Any:
-    """A tuple, list or dict of what a function makes of each item."""
-    if items.__class__ is dict:
-        return {name: function(x) for name, x in items.items()}
-    return items.__class__([*map(function, items)])
+def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """A structure of tuples, lists and dicts, with something else in place of each leaf."""
+    if x.__class__ in (tuple, list):
+        return x.__class__([mapped(part, change) for part in x])
+    if x.__class__ is dict:
+        return {name: mapped(part, change) for name, part in x.items()}
+    return change(x)
 
 
 # ---------------------------------------------------------------- arrays while a step is recorded
@@ -187,7 +189,7 @@ class Watching:
         self._tape = tape
         self._taken = taken
         self._given: dict[int, tuple[Any, Any]] = {}  # by id of what stands for it, what was given
-        self.containers: dict[int, Any] = {}  # lists and dicts, by id
+        self.holders: list[Holder] = []  # lists and dicts
 
     def of(self, x: Any) -> Any:
         new = x
@@ -196,17 +198,19 @@ class Watching:
             self._taken.add(id(owner_of(x)))
             new = watch(x.copy(order="K") if shares else x, self._tape)
         elif x.__class__ is tuple:
-            new = mapped(self.of, x)
-        elif x.__class__ in (list, dict) and id(x) not in self.containers:
-            self.containers[id(x)] = x
+            new = tuple([*map(self.of, x)])
+        elif x.__class__ in (list, dict) and not any(x is one.owner for one in self.holders):
             _put(x, self.of)
+            values = x.values if x.__class__ is dict else x.__iter__
+            title = f"a {x.__class__.__name__} among its arguments"
+            self.holders.append(Holder(title, x, "", lambda: {"": (*values(),)}))
         self._given[id(new)] = new, x
         return new
 
     def end(self) -> None:
         """Give lists and dicts their own arrays back."""
-        for container in self.containers.values():
-            _put(container, self.own)
+        for holder in self.holders:
+            _put(holder.owner, self.own)
 
     def own(self, x: Any) -> Any:
         """The caller's own array or tuple, or a plain array."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from itertools import zip_longest
 from operator import is_
 from time import perf_counter
 from typing import Any
 
+from .lines import TapeLine, signed
 from .reach import frozen
 from .source import ProgramText
-from .tape import Tape, TapeLine, signed
+from .tape import Tape
 
 __all__ = ["Program"]
 
@@ -38,8 +40,6 @@ class Program:
         self.check_at = 2
         self.time_at = 4
         self._extra = 0.0
-        self._source = ""
-        self._run: Callable[[Any, Any], Any] | None = None
 
     def _guard(self, tape: Tape) -> None:
         """Write a function that lists what must be as it was: first what tells nothing of names."""
@@ -49,10 +49,10 @@ class Program:
             things[f"_{len(things)}"] = thing
             return f"_{len(things) - 1}"
 
-        held = [(bound(leaf), h) for leaf, h in tape.held.values() if h is not None]
+        held = [(bound(leaf), h) for leaf, h in tape.held.items() if h is not None]
         reads = [f"{name}.grad is {'not ' * h}None" for name, h in held]
         others = bound({id(x): x for x in tape.reach.tensors})
-        for x, value in tape.tensors.values():
+        for x, value in tape.tensors.items():
             if value.path:  # it may go by another name too
                 reads.append(f"{others}.get(id({value.path}))")
             else:
@@ -75,25 +75,22 @@ class Program:
         self._found = state
         return True
 
-    @property
-    def source(self) -> str:
-        if self._run is None:
-            self._write()
-        return self._source
-
-    def _write(self) -> Callable[[Any, Any], Any]:
+    @cached_property
+    def _written(self) -> tuple[str, Callable[[Any, Any], Any]]:
+        """Its source, and what it runs."""
         name = getattr(self.step, "__name__", "step")
         name = name if name.isidentifier() else "step"
         written = ProgramText(self.lines, self.result, name, _parameters(self.step))
         space: dict[str, Any] = {}
         exec(compile(written.text, f"<compiled {name}>", "exec"), space)
-        run: Callable[[Any, Any], Any] = space["build"](**written.objects)
-        self._run = run
-        self._source = written.text
-        return run
+        return written.text, space["build"](**written.objects)
+
+    @property
+    def source(self) -> str:
+        return self._written[0]
 
     def run(self, args: Any, kwargs: Any) -> Any:
-        return (self._run or self._write())(args, kwargs)
+        return self._written[1](args, kwargs)
 
     def timed(self, args: Any, kwargs: Any) -> Any:
         start = perf_counter()

@@ -94,7 +94,7 @@ class Reach:
         elif isinstance(x, np.ndarray):
             self.names[id(owner_of(x))] = title.rpartition(".")[2]
             if x.nbytes < LARGE:
-                self.holders.append(Holder(title, x, "", lambda: {"": crc32(x.tobytes())}))
+                self.hold_entries(title, x)
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
         elif isinstance(x, list | set | dict):
@@ -112,6 +112,9 @@ class Reach:
                 self._bind_names(x.__name__, vars(x), self._used)
         else:
             self._visit_object(title, x, type(x))
+
+    def hold_entries(self, title: str, x: np.ndarray, code: str = "") -> None:
+        self.holders.append(Holder(title, x, code, lambda: {"": crc32(x.tobytes())}))
 
     def _visit_all(self, title: str, parts: dict[Any, Any]) -> None:
         """Next of all; but modules and optimizers last, when all names are known."""

@@ -16,9 +16,10 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from ..limits import LIMITS
+from .arguments import mapped
+from .lines import Returned, TapeLine, Value
 from .symbols import Call, Calls, Variable, fitted
-from .tape import Returned, TapeLine, Value
-from .text import Names, mapped
+from .text import Names
 
 __all__ = ["ProgramText"]
 

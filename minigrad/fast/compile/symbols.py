@@ -18,7 +18,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.backward import broadcast_axes
-from .text import Names, Python, mapped
+from .arguments import mapped
+from .text import Names, Python
 
 __all__ = ["Call", "Calls", "Variable", "fitted"]
 

@@ -14,21 +14,19 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from ...engine.backward import backpropagate
 from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
 from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
-from .reach import PLAIN_KINDS, Holder, Reach, frozen, owner_of
+from .lines import Returned, TapeLine, Value
+from .reach import PLAIN_KINDS, Holder, Reach, owner_of
 
-__all__ = ["Refused", "Returned", "Tape", "TapeLine", "Value", "signed"]
+__all__ = ["Refused", "Tape"]
 
 
 class Refused(Exception):
@@ -37,88 +35,6 @@ class Refused(Exception):
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(why)
         self.remedy = remedy
-
-
-@dataclass(slots=True, eq=False)
-class Value:
-    """An array of the run.
-
-    Attributes:
-        number: in the order in which they came.  name: what to call it.
-        path: where it is among the arguments.  thing: what the program is handed, a Tensor or an
-            array from elsewhere. A line made it if it has neither.
-        is_tensor: whether a Tensor is there, whose array it is.
-        fresh: whether it shares no memory with what its line was given.
-        key: what two recordings know it by, unless by its path or number.
-    """
-
-    number: int
-    name: str
-    shape: tuple[int, ...]
-    dtype: Any
-    path: str = ""
-    thing: Any = None
-    is_tensor: bool = False
-    fresh: bool = False
-    key: Any = None
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-@dataclass(slots=True)
-class Returned:
-    """A part of what the step returns.
-
-    Attributes: how: "tensor" (a new one), "array", "itself" (the very Tensor), or "grad".
-    """
-
-    how: str
-    value: Value
-
-
-@dataclass(slots=True)
-class TapeLine:
-    """One thing that the run did.
-
-    Attributes:
-        kind: "op", "rule"; or of an effect: "grad", "clear", "call", "write", "keep".
-        function: what is called.  given: with what, Values and plain values, in tuples and lists.
-        made: the Values that come out, None for one that nobody wants.
-        op: its name.  scope: where in the model.  effect: whether it does more than compute.
-    """
-
-    kind: str
-    function: Any
-    given: tuple[Any, ...]
-    made: tuple[Value | None, ...] = ()
-    op: str = ""
-    scope: str = ""
-    effect: bool = False
-
-    def signature(self) -> tuple[Any, ...]:
-        """What must be the same in another recording."""
-        made = tuple([None if v is None else (v.shape, v.dtype) for v in self.made])
-        return self.kind, signed(self.function), signed(self.given), made
-
-    def __str__(self) -> str:
-        return f"{self.op or self.kind}({', '.join(map(repr, self.given))})"
-
-
-def signed(x: Any) -> Any:
-    """What must be the same of what a line names, or of a result."""
-    if x.__class__ is Value:
-        return x.key or x.path or x.number
-    if x.__class__ is Returned:
-        return x.how, x.value.key
-    if x.__class__ in (tuple, list):
-        return (x.__class__, *map(signed, x))
-    if x.__class__ is dict:
-        return signed([*x.items()])
-    if isinstance(x, partial):  # an update comes as a new one each time
-        return signed([x.func, *x.args])
-    is_a_value = x.__class__.__eq__ is not object.__eq__ and x.__class__.__hash__
-    return x if is_a_value and not isinstance(x, PLAIN_KINDS) else frozen(x)
 
 
 def heard(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +59,7 @@ class Tape(Observer):
         args, kwargs: what the step is called with; what it does with arrays among them is noticed.
         result: what it returned, with Returned in place of arrays and Tensors.
         reason, remedy: why no program could repeat the run, and what to write; None if one could.
-        tensors: from outside, by id, each with its Value.
+        tensors: those from outside, with their Values.
         held: leaves with whether they must hold a gradient when the step begins; None for either.
         constants: arrays that are the same at every call.
         updating: whether an optimizer or the like runs.
@@ -153,14 +69,13 @@ class Tape(Observer):
 
     def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
         given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
-        known = (*PLAIN_KINDS, ndarray, Tensor)
-        self.reach = Reach(step, [(path, x) for path, x in given if not isinstance(x, known)])
+        self.reach = Reach(step, [(p, x) for p, x in given if not isinstance(x, ndarray | Tensor)])
         self.lines: list[TapeLine] = []
         self.result: Any = None
         self.reason: str | None = None
         self.remedy = ""
-        self.tensors: dict[int, tuple[Tensor, Value]] = {}
-        self.held: dict[int, tuple[Tensor, bool | None]] = {}
+        self.tensors: dict[Tensor, Value] = {}
+        self.held: dict[Tensor, bool | None] = {}
         self.constants: list[tuple[Value, ndarray]] = []
         self.updating = False
         self._count = 0
@@ -168,31 +83,24 @@ class Tape(Observer):
         self._results: dict[Any, dict[str, Value]] = {}  # by node, and by name
         self._coming: dict[Any, list[Value]] = {}  # gradients on their way, by edge
         self._totals: dict[Any, Value] = {}  # and those that have arrived
-        self._grads: dict[int, tuple[Tensor, Any]] = {}  # Tensor: its `.grad`, as a line left it
+        self._own: dict[Tensor, Value] = {}  # gradients of leaves that the step made
         self._changed: list[tuple[Holder, Any]] = []
 
         tensors = [*self.reach.tensors, *(x for _, x in given if isinstance(x, Tensor))]
+        self._grads = {x: x.grad for x in tensors}  # as a line left them
+        self._watch_gradients()
         taken = {*self.reach.names, *(id(owner_of(x._data)) for x in tensors)}
         self._watching = Watching(self, taken)
         self.args = self._watching.of(args)
         self.kwargs = self._watching.of(kwargs)
         for path, x in (*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")):
-            if isinstance(x, Tensor | Watched):
-                array = x._data if isinstance(x, Tensor) else x
-                value = self._value(array, path.strip("[]'"), path=path)
-                if isinstance(x, Tensor):
-                    value.is_tensor = True
-                    self.tensors[id(x)] = x, value
-                self._know(array, value)
-        for x in tensors:
-            self._watch(x)
-        for x in self._watching.containers.values():
-            self._notice_changes(x)
-
-    def _notice_changes(self, container: Any) -> None:
-        values = container.values if container.__class__ is dict else container.__iter__
-        title = f"a {container.__class__.__name__} among its arguments"
-        self.reach.holders.append(Holder(title, container, "", lambda: {"": (*values(),)}))
+            name = path.strip("[]'")
+            if isinstance(x, Tensor):
+                self.tensors[x] = self._value(x._data, name, path=path, is_tensor=True)
+                self._know(x._data, self.tensors[x])
+            elif isinstance(x, Watched):
+                self._know(x, self._value(x, name, path=path))
+        self.reach.holders += self._watching.holders
 
     # ------------------------------------------------------------------ refusals
 
@@ -224,37 +132,38 @@ class Tape(Observer):
             self._known[_shown(array)] = weakref.ref(owner_of(array)), value
 
     def _seen(self, array: Any) -> Value | None:
-        found = self._known.get(_shown(array))
-        return found[1] if found is not None and found[0]() is not None else None
+        owner, value = self._known.get(_shown(array), (lambda: None, None))
+        return value if owner() is not None else None
 
     def _of(self, x: Any) -> Any:
-        """What a line says for an input or a setting: a Value for an array, or the thing itself."""
-        if x.__class__ in (tuple, list):
-            return mapped(self._of, x)
-        if not isinstance(x, Tensor | ndarray):
-            return x
-        if id(x) in self.tensors:
-            return self.tensors[id(x)][1]
-        if isinstance(x, Tensor) and x.node is None and id(x) in self.reach.names:
-            array = x._data
-            name = x.name or self.reach.names[id(x)]
-            value = self._value(array, name, thing=x, is_tensor=True, key=id(x))
-            self.tensors[id(x)] = x, value
-        else:
-            array = x._data if isinstance(x, Tensor) else x
-            if (seen := self._seen(array)) is not None:
-                return seen
-            if isinstance(x, Tensor) and x.node is not None:
+        """What a line says of what it is given: a Value for an array, or the thing itself."""
+        return mapped(x, self._of_one)
+
+    def _of_one(self, x: Any) -> Any:
+        if isinstance(x, Tensor):
+            if x not in self.tensors and x.node is None and id(x) in self.reach.names:
+                name = x.name or self.reach.names[id(x)]
+                value = self._value(x._data, name, thing=x, is_tensor=True, key=id(x))
+                self.tensors[x] = value
+                self._know(x._data, value)
+            if x in self.tensors:
+                return self.tensors[x]
+            if x.node is not None and self._seen(x._data) is None:
                 raise Refused("a Tensor comes with a graph from outside", "detach it before")
-            name = self.reach.names.get(id(owner_of(array)), "")
+            x = x._data
+        if not isinstance(x, ndarray):
+            return x
+        found = self._seen(x)
+        if found is None:
+            name = self.reach.names.get(id(owner_of(x)), "")
             if not name:
                 raise Refused(
                     "an array is used that the step made by NumPy, or that no name leads to",
                     "pass it as an argument, make it before, or compute it by ops of a Tensor",
                 )
-            value = self._value(array, name, thing=plain(array), key=_shown(array))
-        self._know(array, value)
-        return value
+            found = self._value(x, name, thing=plain(x), key=_shown(x))
+            self._know(x, found)
+        return found
 
     @heard
     def computed(self, function: Any, given: tuple[Any, ...], made: Watched) -> None:
@@ -286,14 +195,13 @@ class Tape(Observer):
 
     def _check_index(self, index: Any) -> None:
         """What is True of a boolean index has to stay: so many entries are picked."""
-        for x in index if isinstance(index, tuple) else (index,):
+        for _, x in leaves_of(index, ""):
             if isinstance(x, ndarray) and x.dtype == np.bool_:
                 value = self._of(x)
                 if value.thing is None:
                     why = "a boolean index picks as many entries as are True"
                     raise Refused(why, "use mg.where, or multiply by it")
-                read = partial(_entries, value.thing)
-                self.reach.holders.append(Holder(value.name, value.thing, "{0}.tobytes()", read))
+                self.reach.hold_entries(value.name, value.thing, "{0}.tobytes()")
 
     def named(self, tensor: Tensor) -> None:
         value = self._seen(tensor._data)
@@ -357,10 +265,6 @@ class Tape(Observer):
         self._line("op", np.add, total, part, made=[value], op="add")
         return value
 
-    def _start(self, output: Tensor, seed: Any) -> None:
-        self._totals = {}
-        self._coming = {output.node or output: [self._of(seed)]}
-
     # ------------------------------------------------------------------ what is said
 
     def said(self, kind: str, **facts: Any) -> Any:
@@ -383,13 +287,10 @@ class Tape(Observer):
         data = data._data if isinstance(data, Tensor) else data
         if not isinstance(data, ndarray):
             self._heard_constant(leaf._data)
-            return
-        value = self._of(data)
-        if value.dtype != leaf.dtype:
-            cast = self._value(leaf._data, value.name)
-            self._line("op", view_of, value, "astype", leaf.dtype, made=[cast], op="astype")
-            value = cast
-        self._know(leaf._data, value)
+        elif data.dtype != leaf.dtype:
+            self.computed(view_of, (data, "astype", leaf.dtype), leaf._data)
+        else:
+            self._know(leaf._data, self._of(data))
 
     @heard
     def _heard_read(self, tensor: Tensor, array: Any) -> ndarray:
@@ -401,90 +302,85 @@ class Tape(Observer):
     @heard
     def _heard_write(self, tensor: Tensor, array: Any) -> None:
         target = self._of(tensor)
-        if id(tensor) not in self.tensors:
+        if tensor not in self.tensors:
             raise Refused("a Tensor that the step made is written into", "write into a parameter")
         self._line("write", None, target, self._of(array), effect=True)
 
     @heard
-    def _heard_backward(self, output: Tensor, seed: Any, retain: bool) -> bool:
-        """Run it here, so that what is done with gradients by hand is noticed."""
-        self._look()
-        self._start(output, seed)
-        start = np.array(getattr(seed, "_data", seed))
-        found = backpropagate([(output.node or output, start)], retain=retain)
-        for leaf, array in found.items():
-            before = leaf.grad
-            leaf.grad = array if before is None else np.asarray(plain(before) + array)
-            self._put(leaf, before)
-        return True
+    def _heard_backward(self, output: Tensor, seed: Any) -> None:
+        self._take_back()
+        self._heard_grad(output, seed)
 
     @heard
-    def _put(self, leaf: Tensor, before: Any) -> None:
-        """A gradient was put into a leaf."""
-        total = self._totals[leaf]
-        if id(leaf) in self._grads:
-            self.held.setdefault(id(leaf), (leaf, before is not None))
-            self._line("grad", None, self._of(leaf), total, before is not None, effect=True)
-            self._watch(leaf)
-            return
-        if before is not None:  # of a leaf that the step made
-            total = self._sum(self._of(before), total)
-        self._know(leaf.grad, total)
-        leaf.grad = watch(leaf.grad, self)
+    def _heard_added(self, gradients: dict[Tensor, ndarray]) -> None:
+        for leaf, array in gradients.items():
+            total = self._totals[leaf]
+            holds = leaf.grad is not array
+            if leaf in self._grads:
+                self.held.setdefault(leaf, holds)
+                self._line("grad", None, self._of(leaf), total, holds, effect=True)
+                continue
+            if holds:  # of a leaf that the step made
+                total = self._sum(self._own[leaf], total)
+            self._own[leaf] = total
+            self._know(leaf.grad, total)
+            leaf.grad = watch(leaf.grad, self)
+        self._watch_gradients()
 
-    def _watch(self, leaf: Tensor) -> None:
-        """Notice what is done with a gradient by hand."""
-        if leaf.grad is not None:
-            leaf.grad = watch(plain(leaf.grad), self)
-        self._grads[id(leaf)] = leaf, leaf.grad
+    def _watch_gradients(self) -> None:
+        """Notice what is done with gradients by hand."""
+        for leaf in self._grads:
+            if leaf.grad is not None:
+                leaf.grad = watch(plain(leaf.grad), self)
+            self._grads[leaf] = leaf.grad
 
     @heard
     def _look(self) -> None:
         """Look whether `.grad` was set by hand after the last line that set it."""
-        for leaf, gradient in [*self._grads.values()]:
+        for leaf, gradient in [*self._grads.items()]:
             if leaf.grad is None and gradient is not None:
                 self._heard_cleared([leaf])
             elif leaf.grad is not gradient:
                 name = leaf.name or "a leaf"
                 raise Refused(f"the step sets .grad of {name} by hand", "clip by clip_grad_norm")
 
-    @heard
-    def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
-        targets = [self._of(p) for p in parameters]
-        for p in parameters:
-            self.held.setdefault(id(p), (p, None))
-            self._grads[id(p)] = p, None
-        self._line("clear", None, targets, effect=True)
+    def _take_back(self) -> None:
+        """Gradients as they are without the tape, after a look whether they were set by hand."""
+        self._look()
+        for leaf in self._grads:
+            leaf.grad = plain(leaf.grad)
 
     @heard
-    def _heard_grad(self, output: Tensor, seed: Any, wanted: Any, retain: bool) -> Any:
-        self._start(output, seed)
-        edges = [x.node or x for x in wanted]
-        start = output.node or output, np.array(seed)
-        found = backpropagate([start], retain=retain, targets=edges)
-        gradients = []
-        for x, edge in zip(wanted, edges, strict=True):
-            array = watch(np.array(found.get(edge, np.zeros(x.shape, x.dtype))), self)
-            if edge not in found:
-                self._heard_constant(array)
-            elif self.reason is None:
+    def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
+        self._line("clear", None, [*map(self._of, parameters)], effect=True)
+        for p in parameters:
+            self.held.setdefault(p, None)
+            self._grads[p] = None
+
+    @heard
+    def _heard_grad(self, output: Tensor, seed: Any) -> None:
+        self._totals = {}
+        self._coming = {output.node or output: [self._of(seed)]}
+
+    @heard
+    def _heard_found(self, wanted: list[Tensor], gradients: list[Any]) -> list[Any]:
+        for x, array in zip(wanted, gradients, strict=True):
+            edge = x.node or x
+            if edge in self._totals or edge in self._coming:  # else it is of zeros
                 self._know(array, self._totals.get(edge) or self._arrive(edge))
-            gradients.append(array)
-        return gradients
+        return [watch(array, self) for array in gradients]
 
     def _update(self) -> bool:
         """An update begins; whether it is within no other one."""
         if self.updating:
             return False
-        self._look()
-        self._release()
+        self._take_back()
         self.updating = True
         return True
 
     @heard
     def _heard_updated(self, owner: Any, again: Any, result: Tensor | None) -> None:
-        for leaf, _ in [*self._grads.values()]:
-            self._watch(leaf)
+        self._watch_gradients()
         made = [] if result is None else [self._value(result._data, "result")]
         name = type(owner).__name__.lower() if owner is not None else "update"
         self._line("call", again, made=made, op=name, effect=True)
@@ -493,18 +389,12 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ the end
 
-    def _release(self) -> None:
-        """Gradients as they are without the tape."""
-        for leaf, _ in self._grads.values():
-            leaf.grad = plain(leaf.grad)
-
     def end(self) -> None:
         """The step is over, or has failed: all is as it is without a tape."""
-        self._look()
+        self._take_back()
         self._changed = [
             (holder, name) for holder in self.reach.holders for name in holder.changed()
         ]
-        self._release()
         self._watching.end()
         for holder in self.reach.holders:
             attributes = getattr(holder.owner, "__dict__", {})
@@ -513,33 +403,28 @@ class Tape(Observer):
     def finish(self, result: Any) -> Any:
         """The step's result as a later call gives it."""
         self._finish(result)
-        plain_result = self._plain(result)
-        for held in (self._known, self._results, self._grads):  # or all would wait for the
-            held.clear()  # collector of garbage
-        return plain_result
+        self._results.clear()  # or it would all wait for the collector of garbage
+        self._grads.clear()
+        return mapped(result, self._plain)
 
     @heard
     def _finish(self, result: Any) -> None:
-        self.result = self._returned(result)
+        self.result = mapped(result, self._returned)
         for holder, name in self._changed:
             self._keep(holder, name)
 
     def _plain(self, x: Any) -> Any:
-        if x.__class__ in (tuple, list, dict):
-            return mapped(self._plain, x)
         if isinstance(x, Tensor) and x.node is not None and self.reason is None:
             return x.detach()
         return self._watching.own(x)
 
     def _returned(self, x: Any) -> Any:
-        """What the step returned, with what the program returns in place of arrays and Tensors."""
-        if x.__class__ in (tuple, list, dict):
-            return mapped(self._returned, x)
+        """What a program returns in place of an array or a Tensor that the step returned."""
         if isinstance(x, Tensor):
             value = self._of(x)
-            return Returned("itself" if id(x) in self.tensors else "tensor", value)
+            return Returned("itself" if x in self.tensors else "tensor", value)
         if isinstance(x, ndarray):
-            for leaf, _ in self._grads.values():
+            for leaf in self._grads:
                 if leaf.grad is not None and _shown(leaf.grad) == _shown(x):
                     return Returned("grad", self._of(leaf))
             return Returned("array", self._of(x))
@@ -569,10 +454,6 @@ KEPT_NAMES = re.compile("attention_weights|kept_.*")  # attributes of layers
 def _shown(x: ndarray) -> tuple[Any, ...]:
     """Which entries an array shows."""
     return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
-
-
-def _entries(x: ndarray) -> dict[str, bytes]:
-    return {"": x.tobytes()}
 
 
 def _is_fresh(made: Any, given: Any) -> bool:

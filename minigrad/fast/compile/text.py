@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Names", "Python", "mapped"]
+__all__ = ["Names", "Python"]
 
 PLAIN = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
@@ -62,12 +62,3 @@ class Python(str):
     """Text that stands for itself in the `repr` of what holds it."""
 
     __repr__ = str.__str__
-
-
-def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
-    """A structure of tuples, lists and dicts, with something else in place of each leaf."""
-    if x.__class__ in (tuple, list):
-        return x.__class__([mapped(part, change) for part in x])
-    if x.__class__ is dict:
-        return {name: mapped(part, change) for name, part in x.items()}
-    return change(x)
