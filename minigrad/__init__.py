@@ -80,11 +80,3 @@ if not TYPE_CHECKING:  # a checker follows the stars
     __all__ = _names
 
 _import_module("minigrad.fast")
-
-
-def _in_a_notebook(tensor: Tensor, include: Any = None, exclude: Any = None) -> dict[str, str]:
-    bundle: dict[str, str] = _import_module("minigrad.views.notebook").tensor_bundle(tensor)
-    return bundle
-
-
-Tensor._repr_mimebundle_ = _in_a_notebook

@@ -244,7 +244,6 @@ class Tensor:
         return f"tensor({', '.join([body, *notes])})"
 
     if TYPE_CHECKING:  # attached by minigrad/array_protocol.py
-        _repr_mimebundle_: Callable[..., dict[str, str]]
         T: Tensor
         mT: Tensor
 

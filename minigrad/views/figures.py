@@ -67,59 +67,52 @@ def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, f
     [{'diagonal': 1.0, 'lower-triangular': 1.0}]
     """
     weights = by_head(A, "patterns")
-    seen = np.asarray(visible(weights, allowed).any(axis=0))
+    seen = visible(weights, allowed).any(axis=0)
     found = []
-    for head, (mean, allowed_here, even) in enumerate(
-        zip(weights.mean(0), seen, evenness(A, allowed), strict=True)
-    ):
-        scores = _scores(mean, allowed_here, weights[:, head]) | {"diffuse": float(even)}
-        found.append(
-            {
-                name: score
-                for name, limit in THRESHOLDS.items()
-                if (score := min(scores[name], 1.0)) >= limit
-            }
-        )
+    for head, even in enumerate(evenness(A, allowed)):
+        scores = _scores(weights[:, head], seen[head]) | {"diffuse": float(even)}
+        pairs = ((name, min(scores[name], 1.0)) for name in THRESHOLDS)
+        found.append({name: score for name, score in pairs if score >= THRESHOLDS[name]})
     return found
 
 
-def _scores(mean: Array, seen: Array, A: Array) -> dict[str, float]:
-    """The score of each pattern but the last for one head: its mean (n, m), and A (batch, n, m)."""
-    (n, m), rows = mean.shape, np.arange(len(mean))
-    shift = m - n
-    lines = {k: _line(mean, seen, shift + k) for k in range(-NEAR, NEAR + 1)}
-    away = abs(rows[:, None] + shift - np.arange(m))
-    near = _beyond_even(mean, seen, (away <= NEAR) & seen)
-    counts = (away > 0).sum(axis=0)
-    columns = np.where(counts > 1, (mean * (away > 0)).sum(axis=0) / np.maximum(counts, 1), 0.0)
-    others = (mean.sum(axis=0) - mean) / max(n - 1, 1)
-    below = np.where(np.tri(n, m, shift, dtype=bool), A, 0).sum(-1) / np.maximum(A.sum(-1), 1e-300)
+def _scores(A: Array, seen: Array) -> dict[str, float]:
+    """The score of each pattern but the last for one head (batch, n, m)."""
+    mean, away = A.mean(axis=0), _away(*A.shape[1:])
+
+    def on(keys: Array) -> float:
+        gain = _beyond_even(mean, seen, keys)
+        return 0.0 if gain is None else float(gain)
+
+    lines = {k: on(away == k) for k in range(-NEAR, NEAR + 1)}
+    others = np.maximum((away != 0).sum(axis=0), 1)
+    columns = np.where(others > 1, np.where(away != 0, mean, 0.0).sum(axis=0) / others, 0.0)
+    elsewhere = (mean.sum(axis=0) - mean) / max(len(mean) - 1, 1)
+    below = np.where(away <= 0, A, 0).sum(-1) / np.maximum(A.sum(-1), 1e-300)
     most = np.log(np.maximum(seen.sum(-1), 1))
-    chosen = np.flatnonzero(most)  # rows with a choice
-    even = row_entropy(mean)[chosen] / most[chosen]
-    alone = even * (1 - (even.sum() - even) / max(len(chosen) - 1, 1))
+    even = row_entropy(mean)[most > 0] / most[most > 0]  # of rows with a choice
+    alone = even * (1 - (even.sum() - even) / max(len(even) - 1, 1))
     return {
         "diagonal": lines[0], "previous token": lines[-1], "next token": lines[1],
-        "band": (0.0 if near is None else float(near)) * (1 - max(lines.values())),
+        "band": on(abs(away) <= NEAR) * (1 - max(lines.values())),
         "vertical stripe": float(columns.max()),
-        "horizontal stripe": float(alone.max()) if len(chosen) > 1 else 0.0,
-        "off-diagonal spike": float(np.where(away > 1, mean - others, 0.0).max()),
-        "lower-triangular": float(below.min()) if n > 1 else 0.0,
+        "horizontal stripe": float(alone.max()) if len(even) > 1 else 0.0,
+        "off-diagonal spike": float(np.where(abs(away) > 1, mean - elsewhere, 0.0).max()),
+        "lower-triangular": float(below.min()) if len(mean) > 1 else 0.0,
     }  # fmt: skip
+
+
+def _away(n: int, m: int) -> Array:
+    """How far behind its query each key lies (n, m)."""
+    return np.arange(m) - (np.arange(n)[:, None] + m - n)
 
 
 def _beyond_even(A: Array, seen: Array, keys: Array) -> Array | None:
     """The mean weight on some keys beyond that of even weights, over rows with a choice."""
-    even = keys.sum(-1) / np.maximum(seen.sum(-1), 1)
+    even = (keys & seen).sum(-1) / np.maximum(seen.sum(-1), 1)
     rows = (even > 0) & (even < 1)
-    gains = ((A * keys).sum(-1) - even)[..., rows] / (1 - even[rows])
+    gains = ((A * (keys & seen)).sum(-1) - even)[..., rows] / (1 - even[rows])
     return np.maximum(gains.mean(axis=-1), 0.0) if rows.any() else None
-
-
-def _line(mean: Array, seen: Array, offset: int) -> float:
-    """The mean weight along a diagonal beyond that of even weights."""
-    found = _beyond_even(mean, seen, np.eye(len(mean), mean.shape[1], offset, dtype=bool) & seen)
-    return float(np.trace(mean, offset) > 0) if found is None else float(found)
 
 
 def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, Array]:
@@ -135,20 +128,16 @@ def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, 
     >>> looks_at(np.eye(4))["itself"]
     array([1.])
     """
-    weights = by_head(A, "looks_at")
-    mean, seen = (
-        weights.mean(axis=0),
-        np.any(visible(weights.mean(axis=0)[None], None), axis=(0, 1)),
-    )
-    n, m = mean.shape[-2:]
-    i, j = np.arange(n)[:, None] + m - n, np.arange(m)
-    kinds = {"itself": i == j, "previous token": i - 1 == j, "next token": i + 1 == j}
-    kinds["first token"] = (j == 0) & (i > 0)
+    mean = by_head(A, "looks_at").mean(axis=0)
+    seen, away = visible(mean[None], None).any(axis=(0, 1)), _away(*mean.shape[1:])
+    kinds = {"itself": away == 0, "previous token": away == -1, "next token": away == 1}
+    kinds["first token"] = (np.arange(mean.shape[2]) == 0) & (away < 0)
     if tokens is not None:
-        same = np.asarray(tokens)[m - n :, None] == np.asarray(tokens)
-        kinds["the same token elsewhere"] = same & (i != j)
-        kinds["what followed that one"] = np.roll(same, 1, axis=1) & (j > 0) & (i != j - 1)
-    found = {kind: _beyond_even(mean, seen, seen & keys) for kind, keys in kinds.items()}
+        same = np.asarray(tokens)[-len(away) :, None] == np.asarray(tokens)
+        kinds["the same token elsewhere"] = same & (away != 0)
+        followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
+        kinds["what followed that one"] = followed & (away != 1)
+    found = {kind: _beyond_even(mean, seen, keys) for kind, keys in kinds.items()}
     return {kind: gains for kind, gains in found.items() if gains is not None}
 
 

@@ -28,15 +28,16 @@ from . import words
 from .plan import Box, Connection, PicturePlan, plan
 from .theme import (
     BINS,
+    DARKENED,
     FAMILY,
+    INKS,
     LIGHT,
     WITHIN,
     Scale,
-    Theme,
+    checked,
     drawing_id,
     followed,
-    ink_on,
-    theme_of,
+    repainted,
 )  # fmt: skip
 
 __all__ = ["Dot", "asset", "dot_of", "draw", "render", "svg_of", "titled"]
@@ -55,54 +56,48 @@ GAP = "#00000000"  # between the line of a value and that of its gradient
 
 
 class Dot:
-    """DOT text, and the titles and the description that its SVG gets."""
+    """DOT text in the light theme, and the titles and the description that its SVG gets."""
 
-    def __init__(
-        self, plan: PicturePlan, *, title: str = "", theme: Theme = LIGHT, head: bool = True
-    ) -> None:
-        self.plan, self.theme = plan, theme
-        self.record = plan.record
+    def __init__(self, plan: PicturePlan, title: str = "", head: bool = True) -> None:
+        self.plan, self.record = plan, plan.record
         self.scale = Scale.around(self.record.gradient_range)
         self.titles: dict[str, str] = {}
         self.name = title or "Computation graph"
         said = [words.headline(self.record), words.summary(self.record)]
         self.summary = " · ".join([*said, *(v.said for v in words.verdicts(self.record.checks))])
-        font = {"fontname": FONT, "fontsize": SMALL, "fontcolor": theme.ink}
-        look = font | {"bgcolor": theme.paper, "pad": 0.15, "nodesep": 0.16, "ranksep": 0.18}
+        font = f'fontname="{FONT}" fontsize={SMALL} fontcolor="{LIGHT.ink}"'
+        above = f" label=<{self._head(title)}> labelloc=t labeljust=l" if head else ""
+        lines = [
+            "digraph trace {",
+            f'graph [{font} bgcolor="{LIGHT.paper}" pad=0.15 nodesep=0.16 ranksep=0.18{above}]',
+            f'node [{font} shape=box height=0.2 width=0.3 margin="0.05,0.02"]',
+            f'edge [{font} arrowsize=0.5 arrowhead=vee color="{LIGHT.line}"]',
+        ]
         if len(plan.lines) > MANY_LINES:  # curves around boxes would take minutes
-            look |= {"splines": "line", "nslimit": 1, "nslimit1": 1, "mclimit": 0.2}
-        if head:
-            look |= {"label": f"<{self._head(title)}>", "labelloc": "t", "labeljust": "l"}
-        box = font | {"shape": "box", "height": 0.2, "width": 0.3, "margin": "0.05,0.02"}
-        line = font | {"arrowsize": 0.5, "arrowhead": "vee", "color": theme.line}
-        lines = [_attributes("graph", look), _attributes("node", box), _attributes("edge", line)]
+            lines.append("graph [splines=line nslimit=1 nslimit1=1 mclimit=0.2]")
         lines += self._scopes()
         lines += [self._line(line, f"e{number}") for number, line in enumerate(plan.lines)]
-        self.text = "\n".join(["digraph trace {", *lines, "}"])
-
-    def _small(self, said: str, bold: bool = False) -> str:
-        return _text(said, self.theme.muted, SMALL, bold)
+        self.text = "\n".join([*lines, "}"])
 
     # ------------------------------------------------------------------ above the picture
 
     def _head(self, title: str) -> str:
         """Title, main sentence, verdicts, and a legend of three lines at most."""
-        t, rows = self.theme, [_text(words.one_line(title, 90), self.theme.ink, 14, bold=True)]
+        rows = [_text(words.one_line(title, 90), LIGHT.ink, 14, bold=True)]
         for line in wrap(words.headline(self.record), SENTENCE):
-            rows.append(_text(line, t.ink, NAME_SIZE, bold=True))
-        rows += map(self._small, wrap("; ".join(self.record.notes), SENTENCE))
+            rows.append(_text(line, LIGHT.ink, NAME_SIZE, bold=True))
+        rows += map(_small, wrap("; ".join(self.record.notes), SENTENCE))
         for one in words.verdicts(self.record.checks):
-            for line in wrap(one.signed, SENTENCE, subsequent_indent="   "):
-                wrong = _text(line, t.alarm, SMALL, bold=True)
-                rows.append(wrong if one.ok is False else self._small(line))
+            said = _alarm if one.ok is False else _small
+            rows += map(said, wrap(one.signed, SENTENCE, subsequent_indent="   "))
         rows += [self._colours() if self.record.backward else "", *self._legend()]
         return _table(2, *([row] for row in rows), align=True)
 
     def _colours(self) -> str:
         """What the colours of gradients mean."""
-        low, _, high = map(self._small, self.scale.ends)
+        low, _, high = map(_small, self.scale.ends)
         cells = [_patch(colour, 26, 10) for colour in BINS]
-        return _table(1, [self._small("gradient rms "), low, *cells, high])
+        return _table(1, [_small("gradient rms "), low, *cells, high])
 
     def _legend(self) -> list[str]:
         """What lines and signs mean, of those that there are; and what all boxes share."""
@@ -124,7 +119,7 @@ class Dot:
             shared[" ".join(words.STATES[state])] = state in states
         shared[plan.note] = bool(plan.note)
         both = ([said for said, there in group.items() if there] for group in (signs, shared))
-        return [self._small(" · ".join(said)) for said in both]
+        return [_small(" · ".join(said)) for said in both]
 
     # ------------------------------------------------------------------ boxes, each in its scope
 
@@ -149,94 +144,93 @@ class Dot:
         return written("")
 
     def _cluster(self, scope: str, id: str) -> str:
-        t, times = self.theme, self.plan.fold.times.get(scope, 1)
-        label = _text(words.one_line(self.plan.fold.name(scope), 40), t.ink, SMALL, bold=True)
-        self.titles[id] = words.one_line(scope)
+        fold, title = self.plan.fold, words.one_line(scope)
+        label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
+        times = fold.times.get(scope, 1)
         if times > 1:
-            label = _table(1, [label + self._small(f"  ×{times}", bold=True)], [self._strip(scope)])
-            self.titles[id] += f", {times} alike, drawn once"
-        look = {"label": f"<{label}>", "labeljust": "l", "style": "rounded,filled", "margin": 7}
-        look |= {"id": id, "fillcolor": t.cluster, "color": t.edge, "class": "scope"}
-        return _attributes("graph", look)
+            label = _table(1, [label + _small(f"  ×{times}", bold=True)], [self._strip(scope)])
+            title += f", {times} alike, drawn once"
+        self.titles[id] = title
+        look = f'style="rounded,filled" fillcolor="{LIGHT.cluster}" color="{LIGHT.edge}" margin=7'
+        return f'graph [label=<{label}> labeljust=l {look} id="{id}" class=scope]'
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
-        fold, record, t = self.plan.fold, self.record, self.theme
-        last = max(i for i in record.forward if scope in fold.numbers(i) and fold.leader(i) == i)
-        sizes = [record.entries[i].gradient_rms for i in fold.twins(last)]
+        fold, entries = self.plan.fold, self.record.entries
+        last = max(e.id for e in entries if e.op and scope in fold.numbers(e.id))
+        sizes = [entries[i].gradient_rms for i in fold.twins(last)]
         if not any(sizes):
             return ""
         some = sizes[:: -(-len(sizes) // STRIP)]
-        cells = [_patch(BINS[self.scale.bin(size)] if size else t.card, 6, 9) for size in some]
-        first, last_ = (self._small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1]))
-        return _table(0, [first, *cells, last_])
+        cells = [_patch(BINS[self.scale.bin(size)] if size else LIGHT.card, 6, 9) for size in some]
+        ends = [_small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1])]
+        return _table(0, [ends[0], *cells, ends[1]])
 
     def _box(self, box: Box) -> str:
-        t, outside = self.theme, box.kind == "outside"
-        styles = ["rounded"] * (box.kind == "op") + ["filled"] + ["dashed"] * (box.idle or outside)
+        styles = ["filled", *["rounded"] * (box.kind == "op")]
+        styles += ["dashed"] * (box.idle or box.kind == "outside")
         role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
-        look: dict[str, object] = {"style": ",".join(styles), "color": t.border}
-        look |= {"fillcolor": getattr(t, role, t.card), "peripheries": 1 + (box.kind == "loss")}
-        look |= self._strength(box.size) if box.size else {}
+        pen = self._pen(box.size) if box.size else f'color="{LIGHT.border}"'
         if box.state in ("wrong", "not finite"):
-            look |= {"color": t.alarm, "penwidth": 2.5}
-        look |= {"label": f"<{self._label(box)}>", "id": box.id}
+            pen = f'color="{LIGHT.alarm}" penwidth=2.5'
         self.titles[box.id] = self._title(box)
-        return _attributes(box.id, look | {"class": f"{box.kind} {box.state}"})
+        look = f'style="{",".join(styles)}" fillcolor="{getattr(LIGHT, role, LIGHT.card)}" {pen}'
+        look += " peripheries=2" * (box.kind == "loss")
+        named = f'id="{box.id}" class="{box.kind} {box.state}"'
+        return f"{box.id} [{named} {look} label=<{self._label(box)}>]"
 
-    def _strength(self, size: float) -> dict[str, object]:
+    def _pen(self, size: float, colour: str = "{}") -> str:
         """The colour and width that a gradient of this size gives to an outline or a line."""
         bin = self.scale.bin(size)
-        colour = self.theme.lines[bin] if size > 0 else self.theme.line
-        colour = colour if isfinite(size) else self.theme.alarm
-        return {"color": colour, "penwidth": round(1 + 0.3 * bin, 2)}
+        own = LIGHT.lines[bin] if size > 0 else LIGHT.line
+        own = own if isfinite(size) else LIGHT.alarm
+        return f'color="{colour.format(own)}" penwidth={1 + 0.3 * bin:.1f}'
 
     def _label(self, box: Box) -> str:
         """One thing a line: what it is, its gradient, what is odd, and what it alone takes."""
-        t, one = self.theme, box.one
-        ink = t.muted if box.idle else t.ink
+        one, ink = box.one, LIGHT.muted if box.idle else LIGHT.ink
         if box.kind == "scope":
             times = self.plan.fold.times.get(box.path, 1)
             head = _name(f"▸ {box.label}", ink)
-            head += self._small(f"  {words.plural(len(box.ops), 'op')}  ")
-            head += self._small(f"×{times}", bold=True) if times > 1 else ""
+            head += _small(f"  {words.plural(len(box.ops), 'op')}  ")
+            head += _small(f"×{times}", bold=True) if times > 1 else ""
         else:
             made = f"  {box.made}" if one.op != box.label else ""
-            head = _name(box.label, ink) + self._small(f"{made}  {words.shaped(one.shape)}  ")
+            head = _name(box.label, ink) + _small(f"{made}  {words.shaped(one.shape)}  ")
         rows = [head]
         if box.kind != "outside":
             rows.append(self._gradient(box))
-            rows += [self._small(line) for said in box.notes for line in wrap(said, NOTE)]
-            alarms = [line for said in box.alarms for line in wrap(said, NOTE)]
-            rows += [_text(line, t.alarm, SMALL, bold=True) for line in alarms]
+            rows += [_small(line) for said in box.notes for line in wrap(said, NOTE)]
+            rows += [_alarm(line) for said in box.alarms for line in wrap(said, NOTE)]
         rows += [self._held(name, inner) for name, inner in box.inside]
         return _table(1, *([row] for row in rows))
 
     def _held(self, name: str, box: Box) -> str:
         """A parameter inside the box of its op: name, shape and gradient beside one another."""
-        t, one = self.theme, box.one
+        one = box.one
         label = name if one.kind == "constant" and not one.name else box.label
         if one.number and one.value is not None:
             label = f"{name} = {words.digits(float(one.value.flat[0]))}"
-        said = _name(label, t.muted if box.idle else t.ink, SMALL)
-        said += self._small(f" {words.shaped(one.shape)} ") if one.shape else ""
-        return _table(1, [said, self._gradient(box)], look=f' BGCOLOR="{t.parameter}"')
+        said = _name(label, LIGHT.muted if box.idle else LIGHT.ink, SMALL)
+        said += _small(f" {words.shaped(one.shape)} ") if one.shape else ""
+        return _table(1, [said, self._gradient(box)], look=f' BGCOLOR="{LIGHT.parameter}"')
 
     def _gradient(self, box: Box) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
-        t, state = self.theme, box.state
+        state = box.state
         if not box.size:
             silent = box.kind in ("input", "constant") or not self.record.backward
             if state == "not finite":
-                return _text(box.told, t.alarm, SMALL)
-            return "" if state == "none" and silent else self._small(box.told)
+                return _alarm(box.told)
+            return "" if state == "none" and silent else _small(box.told)
         sign = f"{words.STATES[state][0]} " if state in ("vanishing", "exploding") else ""
-        fill = t.alarm if state == "wrong" else BINS[self.scale.bin(box.size)]
+        bin = self.scale.bin(box.size)
+        fill, ink = (LIGHT.alarm, LIGHT.paper) if state == "wrong" else (BINS[bin], INKS[bin])
         room = "\u00a0" * (len(box.told) // 4)
-        text = _text(f"{sign}{box.told}{room}", ink_on(fill), SMALL, bold=True)
+        text = _text(f"{sign}{box.told}{room}", ink, SMALL, bold=True)
         cell = _table(2, [text], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
         total = self._sum(box)
-        return _table(0, [cell, self._small(f" {total}")]) if total else cell
+        return _table(0, [cell, _small(f" {total}")]) if total else cell
 
     def _sum(self, box: Box) -> str:
         """Σ and the agreement of the gradients that add here."""
@@ -265,24 +259,22 @@ class Dot:
 
     def _line(self, line: Connection, id: str) -> str:
         """A use of a value, and beside it the gradient that it sent back."""
-        t, sent = self.theme, line.sent
-        look: dict[str, object] = {"id": id, "class": "gradient" if sent else "forward"}
+        sent = line.sent
+        look = f'id="{id}" class={"gradient" if sent else "forward"}'
         if sent:
-            look |= self._strength(max(sent)) | {"dir": "both", "arrowtail": "normal"}
-            look["color"] = f"{t.line}:{GAP}:{look['color']}"
+            look += f" {self._pen(max(sent), f'{LIGHT.line}:{GAP}:{{}}')} dir=both arrowtail=normal"
         if line.step:  # from the end of a block back to its beginning
-            look |= {"constraint": "false", "tailport": "e", "headport": "e"}
-        size = words.ranged(sent)
+            look += " constraint=false tailport=e headport=e"
+        size, gains = words.ranged(sent), _gains(line)
         shown = size if self._sum(line.source) or line.step else ""
-        rows = [self._small(f" {said} ") for said in (line.said, shown) if said]
-        gains = _gains(line)
-        rows += [_text(f" {gains} ", t.ink, SMALL, bold=True)] * bool(gains)
-        look |= {"label": f"<{'<BR/>'.join(rows)}>"} if rows else {}
+        rows = [_small(f" {said} ") for said in (line.said, shown) if said]
+        rows += [_text(f" {gains} ", LIGHT.ink, SMALL, bold=True)] * bool(gains)
+        look += f" label=<{'<BR/>'.join(rows)}>" if rows else ""
         edge = line.edges[0]
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if sent else "no gradient back"
         self.titles[id] = "; ".join(filter(None, [used, line.said, back, edge.says]))
-        return _attributes(f"{line.source.id} -> {line.target.id}", look)
+        return f"{line.source.id} -> {line.target.id} [{look}]"
 
 
 # ---------------------------------------------------------------- DOT text
@@ -309,12 +301,6 @@ def _table(padding: int, *rows: list[str], look: str = "", align: bool = False) 
     return f"<TABLE {frame}>{body}</TABLE>"
 
 
-def _attributes(name: str, given: dict[str, object]) -> str:
-    """A line of DOT. A label is HTML-like, all else of our own making."""
-    pairs = (f"{key}={x}" if key == "label" else f'{key}="{x}"' for key, x in given.items())
-    return f"{name} [{' '.join(pairs)}]"
-
-
 def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
     r"""Escaped text in an HTML-like label, where \N would be a node's name and blanks merge."""
     if not said:
@@ -322,6 +308,14 @@ def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
     body = escape(said).replace("\\", "&#92;&#92;").replace("  ", "&#160; ")
     body = f"<B>{body}</B>" if bold else body
     return f'<FONT COLOR="{colour}" POINT-SIZE="{size}">{body}</FONT>'
+
+
+def _small(said: str, bold: bool = False) -> str:
+    return _text(said, LIGHT.muted, SMALL, bold)
+
+
+def _alarm(said: str) -> str:
+    return _text(said, LIGHT.alarm, SMALL, bold=True)
 
 
 def _name(said: str, colour: str, size: int = NAME_SIZE) -> str:
@@ -332,36 +326,33 @@ def _name(said: str, colour: str, size: int = NAME_SIZE) -> str:
 # ---------------------------------------------------------------- files
 
 
-def draw(record: Record, path: str | Path, **options: Any) -> Path:
-    """Draw a record; the options are those of `dot_of`."""
+def draw(record: Record, path: str | Path, *, theme: str = "auto", **options: Any) -> Path:
+    """Draw a record; the options are those of `dot_of`.
+
+    Raises: ArgumentError for values it does not know.
+    """
     format = FORMATS.get(Path(path).suffix.lower())
     if format is None:
         known = ", ".join(FORMATS)
         raise ArgumentError(f"draw: the path must end in one of {known}, got {str(path)!r}")
+    checked(theme)
     dot = dot_of(record, **options)
-    if format == "dot":
-        return write(path, dot.text)
-    if format != "svg":
-        return write(path, render(dot.text.translate(NO_GLYPH), format))
-    return write(path, svg_of(dot, follow=options.get("theme", "auto") == "auto", zoom=True))
+    if format == "svg":
+        return write(path, svg_of(dot, theme=theme, zoom=True))
+    text = repainted(dot.text, DARKENED) if theme == "dark" else dot.text
+    return write(path, text if format == "dot" else render(text.translate(NO_GLYPH), format))
 
 
 def dot_of(
     record: Record,
     *,
-    theme: str = "auto",
     depth: int | None = None,
     focus: str | None = None,
     fold: bool = True,
     title: str = "",
 ) -> Dot:
-    """The picture as DOT text; `Trace.draw` says what the options do.
-
-    Raises: ArgumentError for values it does not know.
-    """
-    colours = theme_of(theme)
-    chosen = plan(record.finish(), depth=depth, focus=focus, fold=fold)
-    return Dot(chosen, title=title, theme=colours)
+    """The picture as DOT text; `Trace.draw` says what the options do."""
+    return Dot(plan(record.finish(), depth=depth, focus=focus, fold=fold), title)
 
 
 @cache
@@ -410,7 +401,7 @@ _BESIDE = re.compile(  # the gap, and an arrow that has its colour in place of t
 def titled(svg: str, dot: Dot) -> str:
     """The SVG element alone, with a title for each part, and value lines as thin as can be."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    line = dot.theme.line
+    line = LIGHT.line
     svg = re.sub(rf'stroke="{line}" stroke-width="[\d.]+"', f'stroke="{line}"', svg)
     values = f'<path fill="none" stroke="{line}"'
     svg = svg.replace(values, f'{values} stroke-dasharray="2,2"')
@@ -419,22 +410,24 @@ def titled(svg: str, dot: Dot) -> str:
     return _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)
 
 
-def svg_of(dot: Dot, *, follow: bool = False, zoom: bool = False) -> str:
+def svg_of(dot: Dot, *, theme: str = "light", zoom: bool = False) -> str:
     """The picture as an SVG with a role, a name, a description, titles, and ids of its own.
 
-    Args: follow: add the dark theme's colours for readers who prefer a dark background.  zoom: add
-        a script that zooms and pans where a browser opens the picture by itself; without it, the
-        picture is no wider than what it stands in.
+    Args: theme: "auto" adds the dark theme's colours for readers who prefer a dark background.
+        zoom: add a script that zooms and pans where a browser opens the picture by itself; without
+        it, the picture is no wider than what it stands in.
     """
     id = drawing_id(dot.text)
     svg = titled(render(dot.text, "svg").decode(), dot)
     svg = re.sub(r'(<[a-z]+[^<>]*) id="', rf'\1 id="{id}-', svg)
+    dark = followed(id) if theme == "auto" else ""
     parts = [f'<title id="{id}-title">{escape(dot.name)}</title>']
     parts += [f'<desc id="{id}-desc">{escape(dot.summary)}</desc>']
-    parts += [f"<style>#{id} text{{font-family:{FAMILY}}}{followed(id) if follow else ''}</style>"]
+    parts += [f"<style>#{id} text{{font-family:{FAMILY}}}{dark}</style>"]
     named = f'<svg id="{id}" role="img" aria-labelledby="{id}-title {id}-desc"'
     named += "" if zoom else f' style="{WITHIN}"'
     start, end = svg.index(">") + 1, svg.rindex("</svg>")
     script = f"<script><![CDATA[\n{asset('zoom.js')}]]></script>\n" if zoom else ""
     first = svg[:start].replace("<svg", named, 1)
-    return "\n".join([first, *parts, svg[start:end].strip(), script + svg[end:]])
+    made = "\n".join([first, *parts, svg[start:end].strip(), script + svg[end:]])
+    return repainted(made, DARKENED) if theme == "dark" else made

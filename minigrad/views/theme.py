@@ -19,9 +19,9 @@ from ..engine.errors import ArgumentError
 from .words import sized
 
 __all__ = [
-    "BINS", "DARK", "END", "FAMILY", "LIGHT", "VARIABLES", "WITHIN", "Scale", "Theme", "contrast",
-    "css", "drawing_id", "followed", "ink_on", "repainted", "svg_box", "svg_page", "svg_text",
-    "theme_of",
+    "BINS", "DARK", "DARKENED", "END", "FAMILY", "INKS", "LIGHT", "VARIABLES", "WITHIN", "Scale",
+    "Theme", "checked", "css", "drawing_id", "followed", "repainted", "svg_box", "svg_page",
+    "svg_text",
 ]  # fmt: skip
 
 
@@ -99,46 +99,25 @@ DARK = Theme(
     *_colours("12151b e8ebf0 a3adbc 6c7787 1d222b 2b2820 1b2836 2c2233 171a20 5d6879 181c23"),
     *_colours("343c49 f058f8"),
 )
-THEMES = {"auto": LIGHT, "light": LIGHT, "dark": DARK}  # auto: follows its reader
+INKS = ["#fffffe"] * 3 + ["#000001"] * 5  # of text on the scale; no theme's own
 DARKENED = dict(zip(LIGHT.roles().values(), DARK.roles().values(), strict=True))
 NAMED = LIGHT.roles() | {f"bin{i}": colour for i, colour in enumerate(BINS)}
 VARIABLES = {colour: f"var(--{name})" for name, colour in NAMED.items()}
 FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
 
-def theme_of(name: str) -> Theme:
-    """Raises: ArgumentError if there is no such theme."""
-    if name not in THEMES:
-        raise ArgumentError(f"draw: theme must be one of {', '.join(THEMES)}, got {name!r}")
-    return THEMES[name]
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast of two colours as WCAG 2 defines it, 1 to 21.
-
-    >>> round(contrast("#000000", "#ffffff"))
-    21
-    """
-    dark, light = sorted((_luminance(one), _luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-def ink_on(colour: str) -> str:
-    """Near-black or near-white, whichever reads better; 4.5 at least. No theme's own ink."""
-    return max("#000001", "#fffffe", key=lambda ink: contrast(ink, colour))
+def checked(theme: str) -> str:
+    """A theme's name. Raises: ArgumentError if there is none of this name."""
+    if theme not in ("auto", "light", "dark"):  # auto follows its reader
+        raise ArgumentError(f"draw: theme must be one of auto, light, dark, got {theme!r}")
+    return theme
 
 
 def css() -> str:
     """CSS variables of both themes: --ink, --bin0, --on0 (text on it), --line0 and the others."""
     rules = []
     for where, theme in ((":root", LIGHT), (":root[data-theme=dark]", DARK)):
-        named = NAMED | theme.roles() | {f"on{i}": ink_on(c) for i, c in enumerate(BINS)}
+        named = NAMED | theme.roles() | {f"on{i}": ink for i, ink in enumerate(INKS)}
         rules.append(f"{where}{{{''.join(f'--{name}:{c};' for name, c in named.items())}}}")
     return "".join(rules)
 
@@ -147,8 +126,9 @@ def css() -> str:
 
 
 def repainted(svg: str, colours: Mapping[str, str]) -> str:
-    """A drawing in the light theme with other colours in the places of its own."""
-    return re.sub(r'"(#[0-9a-f]{6})"', lambda m: f'"{colours.get(m[1], m[1])}"', svg)
+    """A drawing in the light theme, SVG or DOT, with other colours in the places of its own."""
+    colour = r'(?<=")#[0-9a-f]{6}(?=[":])|(?<=:)#[0-9a-f]{6}(?=")'  # DOT joins those of a line by :
+    return re.sub(colour, lambda m: colours.get(m[0], m[0]), svg)
 
 
 def drawing_id(text: str) -> str:
@@ -176,9 +156,9 @@ def svg_page(label: str, width: float, height: float, parts: Iterable[str], them
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {size}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" id="{id}" role="img" aria-label="{label}" '
     head += f'{box} font-size="10" font-family="{FAMILY}" style="{WITHIN}">'
-    dark = followed(id) if theme == "auto" else ""
+    dark = followed(id) if checked(theme) == "auto" else ""
     head += f"<style>#{id} text{{white-space:pre}}{dark}</style>"
-    return head + "\n" + (repainted(body, DARKENED) if theme_of(theme) is DARK else body)
+    return head + "\n" + (repainted(body, DARKENED) if theme == "dark" else body)
 
 
 def svg_text(x: float, y: float, said: str, fill: str = LIGHT.muted, more: str = "") -> str:

@@ -11,7 +11,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 from minigrad.views.picture import dot_of, svg_of
 from minigrad.views.plan import plan
-from minigrad.views.theme import BINS, DARK, LIGHT, contrast, ink_on
+from minigrad.views.theme import BINS, DARK, INKS, LIGHT
 from tests.record import models
 from tests.views.graphs import RUNS, attention, drawn_names, language_model, mlp, two_uses
 
@@ -103,7 +103,7 @@ def test_where_gradients_add_stands_their_sum_with_its_agreement():
 
 def test_values_and_gradients_are_lines_beside_each_other():
     record = mlp().record
-    svg = svg_of(dot_of(record, depth=9), follow=False)
+    svg = svg_of(dot_of(record, depth=9))
     groups = re.findall(r'<g id="[^"]*" class="edge gradient">(.*?)</g>', svg, re.DOTALL)
     assert len(groups) == sum(line.sent != [] for line in plan(record, depth=9).lines)
     for group in groups:
@@ -168,11 +168,24 @@ def test_what_cannot_be_drawn_is_refused(options, said, tmp_path):
         mlp().draw(tmp_path / "g.jpg")
 
 
+def luminance(colour):
+    """As WCAG 2 defines it."""
+    parts = np.array([*bytes.fromhex(colour[1:])]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_text_and_lines_can_be_read_on_their_grounds(theme):
-    for colour in (theme.ink, theme.muted):
+    for colour in (theme.ink, theme.muted, theme.alarm):
         assert contrast(colour, theme.paper) >= 4.5
-    assert all(contrast(ink_on(colour), colour) >= 4.5 for colour in BINS)
+    assert all(contrast(ink, colour) >= 4.5 for ink, colour in zip(INKS, BINS, strict=True))
+    assert all(contrast(line, theme.paper) >= 3 for line in theme.lines)
     roles = [*theme.roles().values(), *BINS]
     assert len({*roles}) == len(roles)  # an SVG swaps them one by one
 
@@ -196,4 +209,4 @@ def test_a_picture_does_not_depend_on_which_view_was_first():
 
     first, later = run(), run()
     later.table()
-    assert svg_of(dot_of(first.record), follow=True) == svg_of(dot_of(later.record), follow=True)
+    assert svg_of(dot_of(first.record), theme="auto") == svg_of(dot_of(later.record), theme="auto")

@@ -36,7 +36,7 @@ function drawingOf(picture) {
     const scope = picture.closed[element.id];
     const own = (picture.boxes[element.id] || []).map((id) => entries[id]);
     const fills = [...element.querySelectorAll('[fill^="var(--bin"], [fill="var(--alarm)"]:not(text)')];
-    const inks = [...element.querySelectorAll('text[fill="#000001"], text[fill="#fffffe"]')];
+    const inks = [...element.querySelectorAll('text[fill="#000001"], text[fill="#fffffe"], text[fill="var(--paper)"]')];
     const cells = picture.cells[element.id].map((ids, i) => ({
       entries: ids.map((id) => entries[id]), ground: fills[i], text: inks[i],
       fill: fills[i]?.getAttribute("fill"), ink: inks[i]?.getAttribute("fill"), said: inks[i]?.textContent,
