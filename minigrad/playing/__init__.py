@@ -37,7 +37,7 @@ def play(function: Callable[..., Tensor]) -> PlayServer:
         )
     name = getattr(function, "__name__", "function")
     tokens = getattr(function, "tokens", None)
-    texts = [list(tokens)] if tokens and isinstance(tokens[0], str) else tokens
+    texts = [[*map(str, tokens)]] if tokens else None
     server = PlayServer(PlaySession(LossFunction(lambda: function, name, texts)))
     print(f"mg.play: {name} is at {server.address}", flush=True)
     return server

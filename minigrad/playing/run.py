@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,20 +34,22 @@ class LossFunction:
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
-@dataclass(frozen=True)
-class Edit:
+EVERY = slice(None)
+
+
+class Edit(NamedTuple):
     """One change of a run.
 
     Attributes:
         op: its number.  of: the name of an input or a setting; empty for its result.
-        value: what takes its place.  flat: of one entry, its place in the flattened array.
+        value: what takes its place.  part: which entries of the flattened array are meant.
         cut: whether zeros take the place of the input, in this op alone.
     """
 
     op: int
     of: str = ""
     value: Any = 0.0
-    flat: int | None = None
+    part: slice = EVERY
     cut: bool = False
 
 
@@ -59,18 +61,18 @@ class Run:
     loss: float
     numbers: dict[int, int] = field(default_factory=dict)
 
-    def edit(self, entry: Entry, value: Any = 0.0, flat: int | None = None) -> Edit:
+    def edit(self, entry: Entry, value: Any = 0.0, part: slice = EVERY) -> Edit:
         """The change that puts a value in an entry's place.
 
         Raises: ArgumentError for what a change put there, or what no op uses.
         """
         if entry.op:
-            return Edit(self.numbers[entry.id], value=value, flat=flat)
+            return Edit(self.numbers[entry.id], value=value, part=part)
         uses = self.record.uses(entry)
         if not uses or self.numbers.get(entry.id) == -1:
             said = "was put there by a change: undo that one" if uses else "is used by no op"
             raise ArgumentError(f"{entry.label} {said}")
-        return Edit(self.numbers[uses[0].target], uses[0].input, value, flat)
+        return Edit(self.numbers[uses[0].target], uses[0].input, value, part)
 
 
 class Edits(Observer):
@@ -99,10 +101,8 @@ class Edits(Observer):
             if not edit.cut:
                 self._instead[id(leaf)] = leaf, _changed_leaf(self._now(leaf), edit)
         given = {name: self._now(x) for name, x in given.items()}
-        for edit in edits:
-            if edit.cut:
-                x = given[edit.of]
-                given[edit.of] = np.zeros(np.shape(x), getattr(x, "dtype", float))
+        for edit in (edit for edit in edits if edit.cut):
+            given[edit.of] = np.zeros_like(getattr(given[edit.of], "_data", given[edit.of]))
         return tuple(given.values()) if edits or self._instead else None
 
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> Any:
@@ -133,18 +133,14 @@ class Edits(Observer):
 def _with_entry(tensor: Tensor, edit: Edit) -> Tensor:
     """A tensor with a constant in the place of one entry, or of all."""
     where = np.zeros(tensor.size, bool)
-    where[slice(None) if edit.flat is None else edit.flat] = True
-    value = np.full(tensor.shape, edit.value, tensor.dtype)
-    return mg.where(where.reshape(tensor.shape), value, tensor)
+    where[edit.part] = True
+    return mg.where(where.reshape(tensor.shape), np.full(tensor.shape, edit.value), tensor)
 
 
 def _changed_leaf(leaf: Any, edit: Edit) -> Any:
     """A leaf or an array with another value; it keeps its name, and whether it wants a gradient."""
-    array = np.array(getattr(leaf, "_data", leaf))
-    if edit.flat is None:
-        array[...] = edit.value
-    else:
-        array.reshape(-1)[edit.flat] = edit.value
+    array = np.array(getattr(leaf, "_data", leaf), order="C")
+    array.reshape(-1)[edit.part] = np.ravel(edit.value)
     if not isinstance(leaf, Tensor):
         return array
     made = mg.tensor(array, requires_grad=leaf.requires_grad, name=leaf.name)

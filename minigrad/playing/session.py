@@ -58,8 +58,8 @@ class PlaySession:
         arguments = self.given | _arguments(self.changes)
         tokens = self.source.tokens
         for name, default in self.given.items():  # positions are named by the words of the run
-            if tokens and default in (tokens[0], tokens):
-                tokens = [arguments[name]] if default == tokens[0] else arguments[name]
+            if tokens and default == tokens[0]:
+                tokens = [arguments[name]]
         title = self.source.title + (f": {' '.join(tokens[0])}" if tokens else "")
         shown = content(self.run.record, tokens=tokens, title=title)
         shown["play"] = {
@@ -100,7 +100,8 @@ class PlaySession:
                     raise ArgumentError(f"{entry.label} has {entry.size} entries, got {flat}")
                 value = float(text)
                 index = [int(i) for i in np.unravel_index(flat, entry.shape)]
-                change = Change(f"{label}{index} = {value:g}", [run.edit(entry, value, flat)])
+                edit = run.edit(entry, value, slice(flat, flat + 1))
+                change = Change(f"{label}{index} = {value:g}", [edit])
             case {"do": "cut", "input": _}:
                 edit = Edit(run.numbers[entry.id], name, cut=True)
                 change = Change(f"{label} without {name}", [edit])

@@ -67,7 +67,7 @@ def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, f
     [{'diagonal': 1.0, 'lower-triangular': 1.0}]
     """
     weights = by_head(A, "patterns")
-    seen = visible(weights, allowed).any(axis=0)
+    seen = np.asarray(visible(weights, allowed).any(axis=0))
     found = []
     for head, even in enumerate(evenness(A, allowed)):
         scores = _scores(weights[:, head], seen[head]) | {"diffuse": float(even)}
@@ -129,7 +129,8 @@ def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, 
     array([1.])
     """
     mean = by_head(A, "looks_at").mean(axis=0)
-    seen, away = visible(mean[None], None).any(axis=(0, 1)), _away(*mean.shape[1:])
+    seen = np.asarray(visible(mean[None], None).any(axis=(0, 1)))
+    away = _away(*mean.shape[1:])
     kinds = {"itself": away == 0, "previous token": away == -1, "next token": away == 1}
     kinds["first token"] = (np.arange(mean.shape[2]) == 0) & (away < 0)
     if tokens is not None:

@@ -53,13 +53,12 @@ def table(flow: Flow, width: int | None = None) -> str:
     last, rows = flow.moments[-1], []
     for path in _paths(flow):
         sizes, now = [size for _, size in flow.series(path, "gradient")], last.readings.get(path)
-        share = now.share if now else None
-        first_and_last = (sizes[0], sizes[-1]) if sizes else (None, None)
+        ends = (sizes[0], sizes[-1]) if sizes else (None, None)
+        value, update, share = (now.value, now.update, now.share) if now else (None, None, None)
         rows.append([
-            words.one_line(path), flow.kinds.get(path, ""), words.sized(now.value if now else None),
-            *map(words.sized, first_and_last), bar(first_and_last[1], scale),
-            words.sized(now.update if now else None), f"{share:.0%}" if share else "",
-            last.missing.get(path, ""),
+            words.one_line(path), flow.kinds.get(path, ""), words.sized(value),
+            *map(words.sized, ends), bar(ends[1], scale), words.sized(update),
+            f"{share:.0%}" if share else "", last.missing.get(path, ""),
         ])  # fmt: skip
     steps, losses = words.plural(len(flow.moments), "step"), flow.losses
     title = f"{steps} looked at, from {flow.moments[0].step} to {last.step}"
@@ -119,17 +118,19 @@ class _HeatMap:
         said = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
         return svg_page(said, LEFT + PLOT + 90, high, parts, theme)
 
+    def _x(self, column: float) -> float:
+        return LEFT + min(column, len(self.flow.moments)) * self.column
+
     def _curve(self) -> Iterator[str]:
         """The loss, in its own range; on a log scale where it spans more than a factor of 20."""
         if not self.losses:
             return
         sizes = [loss for _, loss in self.losses]
         power = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
-        ys = [log10(x) if power else x for x in sizes]
-        low, span = min(ys), (max(ys) - min(ys)) or 1.0
-        ys = [TOP + CURVE * (1 - (y - low) / span) for y in ys]
-        places = (step / self.flow.every + 0.5 for step, _ in self.losses)
-        xs = [LEFT + min(x, len(self.flow.moments)) * self.column for x in places]
+        heights = [log10(x) if power else x for x in sizes]
+        low, span = min(heights), (max(heights) - min(heights)) or 1.0
+        ys = [TOP + CURVE * (1 - (height - low) / span) for height in heights]
+        xs = [self._x(step / self.flow.every + 0.5) for step, _ in self.losses]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
         pen = f'fill="none" stroke="{LIGHT.ink}" stroke-width="1.6"'
         yield f'<polyline {pen} points="{line}"/>'
@@ -142,23 +143,20 @@ class _HeatMap:
         """A row of colours for each path, its name before it and its last size behind."""
         moments = self.flow.moments
         for k, path in enumerate(self.rows):
-            y, sizes = self.top + ROW * k, self.flow.series(path, "gradient")
-            why = next((m.missing[path] for m in reversed(moments) if path in m.missing), "")
-            told = [f"{words.sized(size)} at step {step}" for step, size in sizes[:1] + sizes[-1:]]
-            title = f"{path}: {', '.join(told) or f'no gradient, {why}'}"
-            yield f"<g><title>{escape(words.one_line(title))}</title>"
-            name = fitted(words.one_line(path), NAME_LETTERS, NAME).strip()
+            y, column = self.top + ROW * k, 0
+            sizes = [words.sized(size) for _, size in self.flow.series(path, "gradient")]
             held = self.flow.kinds.get(path) == "parameter"
+            name = fitted(words.one_line(path), NAME_LETTERS, NAME).strip()
+            told = f"gradient rms {sizes[0]} to {sizes[-1]}" if sizes else "no gradient"
+            yield f"<g><title>{escape(words.one_line(path))}: {told}</title>"
             yield svg_text(LEFT - 8, y + 10, name, LIGHT.ink if held else LIGHT.muted, END)
             readings = (moment.readings.get(path) for moment in moments)
-            x = float(LEFT)
             for paint, run in groupby(self._fill(one and one.gradient) for one in readings):
-                width = len([*run]) * self.column
+                start, column = column, column + len([*run])
                 if paint:
-                    yield svg_box(paint, x, y, width, ROW - 1)
-                x += width
-            yield svg_text(LEFT + PLOT + 8, y + 10, words.sized(sizes[-1][1]) if sizes else "–")
-            yield "</g>"
+                    width = (column - start) * self.column
+                    yield svg_box(paint, self._x(start), y, width, ROW - 1)
+            yield svg_text(LEFT + PLOT + 8, y + 10, sizes[-1] if sizes else "–") + "</g>"
 
     def _marks(self) -> Iterator[str]:
         """Where findings begin, numbered as the list below."""
@@ -166,10 +164,10 @@ class _HeatMap:
         for n, one in enumerate(self.found, 1):
             at = next((i for i, m in enumerate(moments) if m.step >= one.first), len(moments) - 1)
             row = self.rows.index(one.path) + 0.5 if one.path in self.rows else -0.5
-            x, y = LEFT + at * self.column + min(7, self.column / 2), self.top + ROW * row
+            x, y = self._x(at) + min(7, self.column / 2), self.top + ROW * row
             yield f"<g><title>{escape(words.one_line(str(one)))}</title>"
-            place = f'cx="{x:.1f}" cy="{y:.1f}" r="6.5"'
-            yield f'<circle fill="{LIGHT.alarm}" stroke="{LIGHT.paper}" {place}/>'
+            yield f'<circle fill="{LIGHT.alarm}" stroke="{LIGHT.paper}" '
+            yield f'cx="{x:.1f}" cy="{y:.1f}" r="6.5"/>'
             yield svg_text(x - 3, y + 3.2, str(n), LIGHT.paper) + "</g>"
 
     def _fill(self, size: float | None) -> str:
@@ -181,7 +179,7 @@ class _HeatMap:
         """The steps along the columns, and what colours mean."""
         moments = self.flow.moments
         for i in range(0, len(moments), max(1, -(-len(moments) // 10))):
-            yield svg_text(LEFT + i * self.column, self.bottom + 12, str(moments[i].step))
+            yield svg_text(self._x(i), self.bottom + 12, str(moments[i].step))
         yield svg_text(LEFT - 8, self.bottom + 12, "step", more=END)
         yield svg_text(LEFT + PLOT + 8, self.top - 6, "last rms")
         yield svg_text(LEFT - 8, y + 12, "gradient rms", LIGHT.ink, END)

@@ -21,7 +21,7 @@ import numpy as np
 from .. import saving
 from ..engine.errors import ArgumentError, ShapeError
 from ..record.formulas import symbol_of
-from ..record.record import AttentionWeights, Check, Entry, Facts, Record
+from ..record.record import AttentionWeights, Check, Edge, Entry, Facts, Record
 from . import words
 from .attention import figures, pooled
 from .maths import mathml
@@ -53,18 +53,13 @@ def write(record: Record, path: str | Path, *, tokens: Any = None, title: str = 
 
 def html_of(shown: Json, live: bool = False) -> str:
     """The page as text. Args: live: with the bar by which a program that serves it can be asked."""
-    script = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
-    offers = "{ keep: keepNow, end, el, button, renderPanel }"
     data = json.dumps(shown, ensure_ascii=False, allow_nan=False)
     parts = {
-        "style": "\n".join([css(), asset("page.css"), *[asset("play.css")] * live]),
+        "style": "\n".join([css(), asset("page.css"), asset("play.css") if live else ""]),
         "allows": "connect-src 'self'" if live else "",
         "data": data.replace("<", "\\u003c"),
-        "script": "const showPage = (shown, keep) => {\n'use strict';\n"
-        f"{script}\nbegin(keep);\nreturn {offers};\n}};",
-        "start": asset("play.js")
-        if live
-        else "showPage(JSON.parse(document.getElementById('record').textContent));",
+        "script": "\n".join(asset(f"{name}.js") for name in SCRIPTS),
+        "play": asset("play.js") if live else "const live = showPage;",
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], asset("page.html"))
 
@@ -83,18 +78,17 @@ def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
             f"{MOST_VALUES:,}; trace fewer steps of the run, or see all of it with t.table()"
         )
     made = _Page(record.finish(), tokens)
-    checks = record.checks
     return {
         "title": words.one_line(title or "One forward and backward pass"),
         "headline": words.headline(record),
         "summary": words.summary(record),
-        "verdicts": [[v.said, v.ok] for v in words.verdicts(checks)],
-        "record": made.data,
-        "entries": [made.entry(entry) for entry in record.entries],
-        "uses": [made.use(edge, i) for i, edge in enumerate(record.edges)],
+        "verdicts": [[v.said, v.ok] for v in words.verdicts(record.checks)],
+        "record": record.to_dict(),
+        "entries": [*map(made.entry, record.entries)],
+        "uses": [*map(made.use, record.edges)],
         "pictures": made.pictures(),
         "chapters": made.chapters(),
-        "attention": [made.attention(one) for one in made.found],
+        "attention": [*map(made.attention, made.found)],
         "asked": record.asked,
         "named": tokens is not None,
         "arrays": made.packed(),
@@ -106,7 +100,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
 
 class _Page:
     def __init__(self, record: Record, tokens: Any) -> None:
-        self.record, self.data = record, record.to_dict()
+        self.record = record
         self.scale = Scale.around(record.gradient_range)
         self.found, self.texts = record.attention(), _texts(tokens)
         lengths = {size for one in self.found for size in one.A.shape[-2:]}
@@ -120,12 +114,9 @@ class _Page:
         self._arrays: list[tuple[Array, Facts | None, bool]] = []
         self._known: dict[Any, int] = {}
 
-    def tex(self, *texts: str) -> list[str]:
-        """Formulas, kept as MathML beside the record."""
-        for text in texts:
-            if text and text not in self.maths:
-                self.maths[text] = mathml(text)
-        return list(texts)
+    def tex(self, *texts: str) -> None:
+        """Keep formulas as MathML beside the record."""
+        self.maths |= {text: mathml(text) for text in texts if text and text not in self.maths}
 
     # ------------------------------------------------------------------ entries and uses
 
@@ -151,7 +142,7 @@ class _Page:
     def _bin(self, size: float) -> int | None:
         return ALARM if not isfinite(size) else self.scale.bin(size) if size else None
 
-    def use(self, edge: Any, number: int) -> Json:
+    def use(self, edge: Edge) -> Json:
         """What a use sent back: its size, its array, and both sides of its equation."""
         if edge.facts is None:
             return {}
@@ -199,7 +190,8 @@ class _Page:
 
     def _line(self, check: Check) -> Json:
         slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
-        (equation,) = self.tex(f"{slope} = {check.formula}")
+        equation = f"{slope} = {check.formula}"
+        self.tex(equation)
         said = f"{words.SIGNS[check.ok]} off by {words.sized(check.difference)}"
         if check.ok is False and check.measured is not None and check.expected is not None:
             said += f": at {list(check.index)} the run has {words.digits(check.measured)}, "
@@ -224,7 +216,8 @@ class _Page:
             for size in found.A.shape[-2:]
         )
         A, dA = (
-            None if a is None else np.where(found.forbidden, np.nan, a) for a in (found.A, found.dA)
+            self.add(a if a is None else np.where(found.forbidden, np.nan, a), None, heads=True)
+            for a in (found.A, found.dA)
         )
         return {
             "entry": found.entry,
@@ -233,8 +226,8 @@ class _Page:
             "batch": len(found.A),
             "queries": queries,
             "keys": keys,
-            "A": self.add(A, None, heads=True),
-            "dA": self.add(dA, None, heads=True),
+            "A": A,
+            "dA": dA,
             "norms": [words.sized(float(np.linalg.norm(m))) for m in slopes],
             "figures": figures(found),
         }

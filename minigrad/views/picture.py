@@ -240,20 +240,16 @@ class Dot:
 
     def _title(self, box: Box) -> str:
         """All that is known of a box, in one sentence."""
-        entry, record = box.one, self.record
+        entry = box.one
         size = f"gradient rms {box.told}" if box.size else f"gradient: {box.told}"
         if box.kind == "scope":
             return words.one_line(f"{box.path}: {words.plural(len(box.ops), 'op')}, {size}")
         path = f"{self.plan.fold.path_of(entry.id)}/{entry.label}".lstrip("/")
         said = [f"{path}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}"]
-        said += [", ".join(f"{name}={x}" for name, x in words.settings(entry).items()), size]
-        said += [words.STATES[box.state][1]] if box.state not in ("ok", "none") else []
-        said += [entry.why if entry.state == "zero in theory" else "", *box.notes]
-        said += [words.sum_of(record, entry), words.marks(entry)]
-        for name, held in box.inside:
-            said.append(f"{name}: {held.label} {words.shaped(held.one.shape)}, {held.told}")
-        said += [f"one of {len(box.entries)} alike"] if len(box.entries) > 1 else []
-        return words.one_line("; ".join(filter(None, [*said, entry.says, entry.place])))
+        said += [f"{name}={x}" for name, x in words.settings(entry).items()]
+        said += [size, entry.why if entry.needs else "", words.sum_of(self.record, entry)]
+        said += [words.marks(entry), entry.says, entry.place]
+        return words.one_line("; ".join(filter(None, said)))
 
     # ------------------------------------------------------------------ lines
 

@@ -74,23 +74,19 @@ def fitted(text: str, width: int, column: Column) -> str:
 def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> str:
     """Rows under their titles, cut to `width` cells as far as columns can be cut or left out."""
     used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    sizes = [
-        max(map(cells, (column.title, *(row[i] for row in rows))))
-        for i, column in enumerate(columns)
-    ]
+    sizes = {i: max(map(cells, (columns[i].title, *(row[i] for row in rows)))) for i in used}
 
-    def least(kept: Sequence[int]) -> int:
-        floor = sum(min(sizes[i], LEAST) if columns[i].shrink else sizes[i] for i in kept)
-        return floor + 2 * (len(kept) - 1)
+    def over(least: int) -> int:
+        """By how many cells it is too wide, with columns that can be cut as narrow as this."""
+        kept = (min(n, least) if columns[i].shrink else n for i, n in sizes.items())
+        return sum(kept) + 2 * (len(sizes) - 1) - width
 
     for i in sorted((i for i in used if columns[i].drop), key=lambda i: columns[i].drop):
-        if least(used) > width:
-            used.remove(i)
-    over = sum(sizes[i] for i in used) + 2 * (len(used) - 1) - width
-    for i in sorted((i for i in used if columns[i].shrink), key=lambda i: -sizes[i]):
-        cut = max(0, min(over, sizes[i] - LEAST))
-        sizes[i], over = sizes[i] - cut, over - cut
+        if over(LEAST) > 0:
+            del sizes[i]
+    for i in sorted((i for i in sizes if columns[i].shrink), key=lambda i: -sizes[i]):
+        sizes[i] -= max(0, min(over(sizes[i]), sizes[i] - LEAST))
     lines = [[column.title for column in columns], *rows]
     return "\n".join(
-        "  ".join(fitted(line[i], sizes[i], columns[i]) for i in used).rstrip() for line in lines
+        "  ".join(fitted(line[i], sizes[i], columns[i]) for i in sizes).rstrip() for line in lines
     )

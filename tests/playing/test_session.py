@@ -74,6 +74,13 @@ def test_a_leaf_is_changed_for_all_of_its_uses(session, name):
         same(session, *expected)
 
 
+def test_a_leaf_whose_memory_is_transposed_is_changed_too():
+    X = mg.tensor(np.arange(6.0).reshape(2, 3).T, requires_grad=True, name="X")
+    session = PlaySession(LossFunction(lambda: lambda: mg.sum(mg.square(X)), "squares"))
+    session.answer({"do": "set", "entry": 0, "flat": 1, "value": 7})
+    assert session.run.loss == np.square([0, 7, 1, 4, 2, 5]).sum()
+
+
 def test_a_cut_puts_zeros_in_the_place_of_one_input_or_of_a_value(session):
     O = named(session.run.record, "O")
     session.answer({"do": "cut", "entry": O.id, "input": "b"})

@@ -100,4 +100,3 @@ function live(first) {
   });
   show(first);
 }
-live(JSON.parse(document.getElementById("record").textContent));
