@@ -124,7 +124,7 @@ def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
     """Lays out all windows of a size, each as a column: (N, C, length, …) → (C, K, L, N).
 
     Args: size: how long a window is along each axis, K entries in all. stride: from one window to
-        the next, L in all. padding: of `fill`, on both sides, or or "same". dilation: from
+        the next, L in all. padding: of `fill`, on both sides, or "same". dilation: from
         one entry of a window to the next.
     Raises: ShapeError where none fits; ArgumentError for a setting below 1.
 
