@@ -34,14 +34,14 @@ __all__ = [
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 SHADES, BOUNDS = " ░▒▓█", (0.05, 0.2, 0.4, 0.7)
 MASKED = "·"
-NAME = Column("", shrink="end")  # a name of a position, cut where it is long
+POSITION = Column("", shrink="end")  # a name of a position, cut where it is long
 TOKEN_LETTERS = 10  # letters of a position's name
 NUMBER = 6  # cells of a number, with the blank before it
 MOST_NUMBERS = 12  # columns that are shown as numbers, and not as shades
-CELL, BAR = 14, 20  # points of a cell of an SVG, and boxes of a colour bar
+CELL, STEPS_OF_BAR = 14, 20  # points of a cell of an SVG, and boxes of a colour bar
 MOST_CELLS, MOST_HEADS = 48, 16  # along a side of an SVG, and in all of it
 WEIGHTS = ("#f5f4f9", "#36266f")  # of 0 and of 1
-SIGNS = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
+SLOPES = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
 
 
 def pooled(matrices: Array, tall: int, wide: int) -> Array:
@@ -212,7 +212,7 @@ def _text(shown: Sequence[Grid], width: int) -> str:
     blocks = [_block(grid, label, numbers) for grid in shown]
     if sum(max(map(cells, block)) + 3 for block in blocks) - 3 > width:
         return "\n".join(line for block in blocks for line in block) + note
-    padded = ([fitted(line, max(map(cells, one)), NAME) for line in one] for one in blocks)
+    padded = ([fitted(line, max(map(cells, one)), POSITION) for line in one] for one in blocks)
     return "\n".join("   ".join(row).rstrip() for row in zip(*padded, strict=True)) + note
 
 
@@ -224,7 +224,7 @@ def _block(grid: Grid, label: int, numbers: bool) -> list[str]:
         lines.append(" " * label + "".join(heads))
     for i, name in enumerate(grid.rows):
         row = "".join(_cell(grid, i, j, numbers) for j in range(grid.values.shape[1]))
-        lines.append(fitted(words.one_line(name), label, NAME) + " " * (not numbers) + row)
+        lines.append(fitted(words.one_line(name), label, POSITION) + " " * (not numbers) + row)
     return lines
 
 
@@ -245,7 +245,8 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 
 def attention_svg(found: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
     """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar."""
-    parts, top, right = list[str](), 8.0, 240.0
+    parts = list[str]()
+    top, right = 8.0, 240.0
     heads = [(one, head) for one in found for head in range(one.heads)]
     for one, head in heads[:MOST_HEADS]:
         title = f"{words.one_line(one.path, 60)}, head {head}"
@@ -282,9 +283,9 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     parts += _rectangles(grid, x0, y0)
     frame = f' stroke="{LIGHT.border}"'
     parts.append(svg_box("none", x0, y0, right - x0, below - y0, frame))
-    each = (below - y0) / BAR
-    for step in range(BAR):
-        x = 1 - step / (BAR - 1)
+    each = (below - y0) / STEPS_OF_BAR
+    for step in range(STEPS_OF_BAR):
+        x = 1 - step / (STEPS_OF_BAR - 1)
         fill_ = _colour(2 * x - 1 if grid.signed else x, grid.signed)
         parts.append(svg_box(fill_, right + 8, y0 + step * each, 8, each + 0.5))
     parts += [svg_text(right + 19, y0 + 8, high), svg_text(right + 19, below, low)]
@@ -304,6 +305,6 @@ def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
 def _colour(x: float, signed: bool) -> str:
     """Of a weight, 0 to 1; or of a signed share, −1 to 1."""
     part = min(1.0, abs(x))
-    one, other = (SIGNS[1], SIGNS[2] if x > 0 else SIGNS[0]) if signed else WEIGHTS
+    one, other = (SLOPES[1], SLOPES[2] if x > 0 else SLOPES[0]) if signed else WEIGHTS
     pairs = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)

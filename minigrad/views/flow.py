@@ -33,7 +33,7 @@ LEFT, PLOT = 210, 640  # points: of names, of columns
 ROW = 14
 TOP, CURVE = 28, 70  # above all, and of the loss
 MOST_ROWS = 120  # drawn
-NAME = Column("", right=True, shrink="start")
+ROW_NAME = Column("", right=True, shrink="start")
 NAME_LETTERS = 34
 
 
@@ -146,7 +146,7 @@ class _HeatMap:
             y, column = self.top + ROW * k, 0
             sizes = [words.sized(size) for _, size in self.flow.series(path, "gradient")]
             held = self.flow.kinds.get(path) == "parameter"
-            name = fitted(words.one_line(path), NAME_LETTERS, NAME).strip()
+            name = fitted(words.one_line(path), NAME_LETTERS, ROW_NAME).strip()
             told = f"gradient rms {sizes[0]} to {sizes[-1]}" if sizes else "no gradient"
             yield f"<g><title>{escape(words.one_line(path))}: {told}</title>"
             yield svg_text(LEFT - 8, y + 10, name, LIGHT.ink if held else LIGHT.muted, END)

@@ -16,7 +16,7 @@ __all__ = ["mathml", "plain", "portable"]
 
 LATEX_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d_]'*|\S")
 # Signs that HTML names otherwise than LaTeX; all others have the same name in both.
-SIGNS = dict(
+OTHERWISE = dict(
     zip(
         "partial circ oslash cdot to ldots dots infty lnot neg neq lvert rvert lVert rVert "
         "epsilon varepsilon phi varphi".split(),
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     text: str
 
 
-NOTHING = Part("atom", "<mrow></mrow>", "")
+EMPTY = Part("atom", "<mrow></mrow>", "")
 
 
 @lru_cache(maxsize=8192)
@@ -97,7 +97,7 @@ class _Reader:
         while (token := self.tokens[self.at]) not in ("", "}"):
             self.at += 1
             if token in "^_":
-                found.append(self.scripted(found.pop() if found else NOTHING, token))
+                found.append(self.scripted(found.pop() if found else EMPTY, token))
             elif (part := self.part(token)) is not None:
                 found.append(part)
         return found
@@ -112,7 +112,7 @@ class _Reader:
         if token.isdigit() and len(token) > 1:  # of a number, one digit
             self.at -= 1
             self.tokens[self.at], token = token[1:], token[0]
-        return (self.part(token) if token else None) or NOTHING
+        return (self.part(token) if token else None) or EMPTY
 
     def raw(self) -> str:
         """The text of a group, as it is."""
@@ -184,7 +184,7 @@ class _Reader:
             return Part("space", f'<mspace width="{SPACES[name]}"></mspace>', " ")
         if "style" in name or name in ("mathbin", "mathrel", "limits", "!"):
             return None
-        sign = SIGNS.get(name) or html5.get(f"{name};", name)
+        sign = OTHERWISE.get(name) or html5.get(f"{name};", name)
         return _word(sign) if sign.isalpha() else _sign(sign)
 
 
@@ -204,7 +204,9 @@ def _row(parts: list[Part]) -> Part:
     """Parts beside one another: room between the factors of a product, and around operators."""
     if len(parts) == 1:
         return parts[0]
-    xml, text, bars, before = "", "", 0, Part("operator", "", "")
+    before = Part("operator", "", "")
+    xml, text = "", ""
+    bars = 0
     for part in parts:
         kind = part.kind
         if part.text == "|":  # the first of a pair opens

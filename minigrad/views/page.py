@@ -192,7 +192,7 @@ class _Page:
         slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
         equation = f"{slope} = {check.formula}"
         self.tex(equation)
-        said = f"{words.SIGNS[check.ok]} off by {words.sized(check.difference)}"
+        said = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
         if check.ok is False and check.measured is not None and check.expected is not None:
             said += f": at {list(check.index)} the run has {words.digits(check.measured)}, "
             said += f"the formula {words.digits(check.expected)}"

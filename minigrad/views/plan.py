@@ -21,7 +21,6 @@ __all__ = ["Box", "Connection", "PicturePlan", "plan"]
 READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
 MOST_USES = 4  # lines from one leaf; with more, it stands in each op that takes it
-NOTE = 24  # characters in a line of a box
 WORST_FIRST = (
     "wrong", "not finite", "vanishing", "exploding", "zero", "ok", "zero in theory", "none",
 )  # fmt: skip

@@ -69,10 +69,10 @@ def _titled(text: str, width: int) -> str:
 def verdict_lines(checks: Checks, width: int) -> list[str]:
     """What was measured, a line for each thing: ✓ agrees, ✗ differs, – not measured."""
     said = (textwrap.fill(one.signed, width) for one in words.verdicts(checks))
-    return [paint(INKS[line[0]], line) for line in said]
+    return [paint(VERDICT_PAINTS[line[0]], line) for line in said]
 
 
-INKS = {"✓": "good", "✗": "alarm", "–": "dim"}
+VERDICT_PAINTS = {"✓": "good", "✗": "alarm", "–": "dim"}
 
 
 class _Rows:
@@ -109,7 +109,8 @@ class _Rows:
 
     def _gradient(self, entry: Entry) -> list[str]:
         """Size, bar, and what is to be said of it."""
-        state, said, note = entry.state, words.gradient(entry), ""
+        state, note = entry.state, ""
+        said = words.gradient(entry)
         if state == "none":
             said, note = "", said
         elif state == "zero in theory":
@@ -153,6 +154,6 @@ def _step_rows(step: Sequence[Check]) -> list[list[str]]:
         head = ["", "", ""] if number else [str(check.number), check.title, equations]
         off = "" if check.difference is None else f"{check.difference:.1e}"
         told = [words.one_line(check.symbol), words.shaped(check.shape), words.sized(check.rms)]
-        sign = words.SIGNS[check.ok]
-        rows.append([*head, *told, off, paint(INKS[sign], sign)])
+        sign = words.VERDICT_SIGNS[check.ok]
+        rows.append([*head, *told, off, paint(VERDICT_PAINTS[sign], sign)])
     return rows

@@ -15,12 +15,29 @@ from unicodedata import category
 from ..record.record import Checks, Edge, Entry, Record, show
 
 __all__ = [
-    "SIGNS", "STATES", "Verdict", "changes", "counted", "digits", "gradient", "headline", "label",
-    "marks", "of_bytes", "one_line", "plural", "ranged", "settings", "shaped", "sized", "sum_of",
-    "summary", "verdicts",
+    "STATES",
+    "VERDICT_SIGNS",
+    "Verdict",
+    "changes",
+    "counted",
+    "digits",
+    "gradient",
+    "headline",
+    "label",
+    "marks",
+    "of_bytes",
+    "one_line",
+    "plural",
+    "ranged",
+    "settings",
+    "shaped",
+    "sized",
+    "sum_of",
+    "summary",
+    "verdicts",
 ]  # fmt: skip
 
-SIGNS = {True: "✓", False: "✗", None: "–"}  # agrees, differs, not measured
+VERDICT_SIGNS = {True: "✓", False: "✗", None: "–"}  # agrees, differs, not measured
 
 STATES = {  # of a gradient, the worst last: the sign beside its size, and what that means
     "ok": ("", "gradient"),
@@ -188,7 +205,7 @@ class Verdict(NamedTuple):
 
     @property
     def signed(self) -> str:
-        return f"{SIGNS[self.ok]} {self.said}"
+        return f"{VERDICT_SIGNS[self.ok]} {self.said}"
 
 
 STANDARDS = {
