@@ -83,7 +83,7 @@ class Program:
         written = ProgramText(self.lines, self.result, name, _parameters(self.step))
         space: dict[str, Any] = {}
         exec(compile(written.text, f"<compiled {name}>", "exec"), space)
-        return written.text, space["build"](**written.objects)
+        return written.text, space["build"](**written.names.objects)
 
     @property
     def source(self) -> str:

@@ -24,11 +24,16 @@ from .text import Names
 __all__ = ["ProgramText"]
 
 ABOUT = {"grad": "gradients", "clear": "gradients", "keep": "what layers keep"}
+INFIX = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "greater": ">", "less": "<",
+    "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
+    "bitwise_and": "&", "bitwise_or": "|",
+}  # fmt: skip
 AUGMENTED = {"+", "-", "*", "/", "&", "|"}  # as in `x += y`
 
 
-class ProgramText:
-    """Python for the lines of a tape. `text` is the source, `objects` what it is handed.
+class ProgramText(Calls):
+    """Python for the lines of a tape. `text` is the source, `names.objects` what it is handed.
 
     Args: parameters: what the step calls its arguments, by path.
     """
@@ -36,45 +41,42 @@ class ProgramText:
     def __init__(
         self, lines: Sequence[TapeLine], result: Any, name: str, parameters: dict[str, str]
     ) -> None:
-        self._names = Names([name, "args", "kwargs", "build", *dir(builtins), *kwlist])
-        self.objects = self._names.objects
+        super().__init__(Names([name, "args", "kwargs", "build", *dir(builtins), *kwlist]))
         self._parameters = parameters
-        self._variables: dict[int, Variable] = {}  # by a Value's number
-        self._calls = Calls(self._names)
         self._head: list[str] = []
         for line in lines:
-            self._calls.line = line
+            self.line = line
             self._add(line)
-        self._calls.line = TapeLine("result", None, (), op="result")
+        self.line = TapeLine("result", None, (), op="result")
         self._do("return {}", [result], kind="keep")
-        calls = self._needed()
-        self._place(calls)
-        self.text = self._written(calls, name)
+        self.calls = self._needed()
+        self._place()
+        self.text = self._written(name)
 
     def _do(self, form: str, given: Any = (), made: Any = (), kind: str = "effect") -> None:
         """Add a call of a form, with a place for each that it is given."""
         reads: list[Variable] = []
-        form = form.format(*[self._calls.written(self._read(x), reads) for x in given])
-        self._calls.append(Call(form, reads, [*made], self._calls.line, kind))
+        form = form.format(*[self.written(self._read(x), reads) for x in given])
+        self.calls.append(Call(form, reads, [*made], self.line, kind))
 
     # ------------------------------------------------------------------ variables
 
     def _variable(self, value: Value) -> Variable:
-        found = self._variables.get(value.number)
+        found = self.variables.get(value.number)
         if found is None:  # it comes from outside
             found = self._make(value)
             if value.path:
                 found.hint = self._parameters.get(value.path, value.name)
-                found.text = self._names.fresh(found.hint)
+                found.text = self.names.fresh(found.hint)
                 self._head.append(f"{found.text} = {value.path}")
             else:
-                found.text = self._names.bound(value.thing, value.name)
+                found.text = self.names.bound(value.thing, value.name)
             found.text += "._data" * value.is_tensor
         return found
 
-    def _make(self, value: Value, bases: Any = ()) -> Variable:
-        made = Variable(self._calls, value.shape, value.dtype, value.name, [*bases])
-        self._variables[value.number] = made
+    def _make(self, value: Value) -> Variable:
+        made = Variable(self, value.shape, value.dtype, value.name)
+        self.variables[value.number] = made
         return made
 
     def _object(self, value: Value) -> str:
@@ -97,8 +99,8 @@ class ProgramText:
         if x.how in ("itself", "grad"):
             form = self._object(x.value) + ".grad" * (x.how == "grad")
         elif x.how == "tensor":
-            form = f"{self._names.bound(Tensor, 'Tensor')}({form})"
-        return self._calls.make(form, [variable], {}, variable.shape, variable.dtype, True)
+            form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
+        return self.make(form, [variable], {}, variable.shape, variable.dtype, True)
 
     # ------------------------------------------------------------------ lines to calls
 
@@ -115,61 +117,51 @@ class ProgramText:
             names = ", ".join(map(self._object, given[0]))
             self._do(f"for p in ({names},): p.grad = None")
         elif line.kind == "keep":
-            owner = self._names.bound(given[0], f"{line.op}_keeps")
+            owner = self.names.bound(given[0], f"{line.op}_keeps")
             self._do(f"{owner}[{given[1]!r}] = {{}}", [given[2]], kind="keep")
         else:  # memory from outside is written into: a view of before is not one of now
-            self._calls.views.clear()
+            self.views.clear()
             if line.kind == "write":
                 self._do(f"{self._object(given[0])}.assign_({{}})", [given[1]])
                 return
             made = [self._make(value) for value in line.made if value is not None]
-            name = self._names.bound(line.function, f"{line.op}_step")
+            name = self.names.bound(line.function, f"{line.op}_step")
             self._do(f"{name}(){'._data' * bool(made)}", made=made)
 
     def _compute(self, line: TapeLine) -> None:
         """The calls of a kernel or rule, or the one call of it whole."""
         given = self._read(line.given)
-        sizes = [None if v is None else (v.shape, v.dtype) for v in line.made]
-        self._calls.hint = next(v.name for v in line.made if v is not None)
-
-        def run(*arrays: Any) -> Any:
-            made = line.function(*arrays)
-            return fitted(made, sizes) if line.kind == "rule" else made
-
-        made = None
-        if _is_ours(line.function) and not line.effect:
-            made = self._calls.taken_apart(run, given, line.made)
-        if made is None:
-            made = self._whole(line, given, sizes)
-        for variable, value in zip(made, line.made, strict=True):
-            if value is not None:
-                self._variables[value.number] = variable
-
-    def _whole(self, line: TapeLine, given: Any, sizes: Any) -> list[Any]:
-        """The kernel or rule itself. What it gives may be, or show, what it was given."""
-        name = line.op if line.kind == "op" else f"d_{line.op}"
-        form = f"{self._names.bound(line.function, name)}({', '.join(['{}'] * len(given))})"
+        sizes = None
         if line.kind == "rule":
-            form = f"{self._names.bound(fitted, 'fitted')}({form}, {{}}){'[0]' * (len(sizes) == 1)}"
+            sizes = [None if v is None else (v.shape, v.dtype) for v in line.made]
+        self.hint = next(v.name for v in line.made if v is not None)
+        if line.effect or not self.take_apart(given, sizes):
+            self._whole(line, given, sizes)
+
+    def _whole(self, line: TapeLine, given: Any, sizes: Any) -> None:
+        """The kernel or rule itself. What it gives may be, or show, what it was given."""
+        name = f"d_{line.op}" if sizes else line.op
+        form = f"{self.names.bound(line.function, name)}({', '.join(['{}'] * len(given))})"
+        if sizes:
+            form = f"{self.names.bound(fitted, 'fitted')}({form}, {{}}){'[0]' * (len(sizes) == 1)}"
             given = *given, sizes
-        unused = Variable(self._calls, (), np.bool_, "unused")
-        made = [unused if v is None else self._make(v) for v in line.made]
+        unused = Variable(self, (), np.bool_, "unused")
+        made = [self._make(v) if v else unused for v in line.made]
         self._do(form, given, made, "effect" if line.effect else "whole")
-        bases = [base for v in self._calls[-1].reads for base in v.bases]
+        bases = [base for v in self.calls[-1].reads for base in v.bases]
         for variable, value in zip(made, line.made, strict=True):
             if value is not None and value.fresh:
                 variable.stays = False
             else:
                 variable.bases = [*bases, variable]
                 variable.stays = not bases
-        return made
 
     # ------------------------------------------------------------------ what is read, and where
 
     def _needed(self) -> list[Call]:
         """The calls that have an effect, or make what another one reads; who reads what last."""
         calls: list[Call] = []
-        for call in reversed(self._calls):
+        for call in reversed(self.calls):
             is_used = any(v.readers for v in call.made)
             if call.kind in ("", "entrywise", "whole") and not is_used:
                 continue
@@ -184,12 +176,12 @@ class ProgramText:
                     base.stays = base.stays or call.kind in ("keep", "grad")
         return calls[::-1]
 
-    def _place(self, calls: list[Call]) -> None:
+    def _place(self) -> None:
         """Which results go where an operand lay that nobody reads after them.
 
         Such a result shares its name, if they are of one stem.
         """
-        for call in calls:
+        for call in self.calls:
             is_masked = call.form.startswith("np.where({}, {}, ")
             for x in call.reads if call.kind == "entrywise" else call.reads[1:2] * is_masked:
                 made = call.made[0]
@@ -204,21 +196,21 @@ class ProgramText:
 
     # ------------------------------------------------------------------ text
 
-    def _written(self, calls: list[Call], name: str) -> str:
+    def _written(self, name: str) -> str:
         sections = [self._head]
         large: set[str] = set()
         moved: set[int] = set()  # Variables whose text stands for more than a view
         place = ""
-        for call, following in zip(calls, [*calls[1:], None], strict=True):
+        for call, following in zip(self.calls, [*self.calls[1:], None], strict=True):
             if _is_inlined(call, following, moved):
-                call.made[0].text = _expression(call)
+                call.made[0].text = call.form.format(*[v.root.text for v in call.reads])
                 continue
             if (found := _place_of(call.line)) not in ("", place):
                 place = found
                 sections.append([f"# {place}"])
             for variable in call.made:
                 root = variable.root
-                root.text = root.text or self._names.fresh(root.hint)
+                root.text = root.text or self.names.fresh(root.hint)
                 large.discard(root.text)
                 if not variable.bases[-1].stays and variable.nbytes >= LIMITS.large_bytes:
                     large.add(root.text)
@@ -229,7 +221,7 @@ class ProgramText:
                 section.append(f"del {', '.join(sorted(named))}")
             large -= named
         lines = [f"        {line}" for section in sections for line in section]
-        head = [f"def build({', '.join(self.objects)}):", f"    def {name}(args, kwargs):"]
+        head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args, kwargs):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
 
 
@@ -255,24 +247,26 @@ def _is_inlined(call: Call, following: Call | None, moved: set[int]) -> bool:
     return is_next
 
 
-def _expression(call: Call) -> str:
-    return (call.infix or call.form).format(*[v.root.text for v in call.reads])
+def _by_operator(call: Call) -> tuple[str, str]:
+    """What a call reads with an operator of Python's between, and that; or the call itself."""
+    name, _, inner = call.form[3:-1].partition("(")
+    sign = INFIX.get(name, "") if call.kind == "entrywise" else ""
+    return (inner.replace(", ", f" {sign} "), sign) if sign else (call.form, "")
 
 
 def _statement(call: Call) -> str:
     texts = [v.root.text for v in call.reads]
     names = [v.root.text for v in call.made]
-    text = _expression(call)
     over = _over(call)
+    form, sign = _by_operator(call)
     if over is None:
-        return f"{', '.join(names)} = {text}" if names else text
+        return f"{', '.join(names)} = " * bool(names) + form.format(*texts)
     place = over.root.text
     if call.kind != "entrywise":
         other = call.form[:-1].split(", ", 2)[2].format(*texts[2:])
         return f"np.copyto({place}, {other}, where=~{texts[0]})"
-    sign = call.infix[3:].partition(" ")[0]
-    if names == [place] and sign in AUGMENTED and call.reads[0] is over:
-        return text.replace(f" {sign} ", f" {sign}= ", 1)
+    if names == [place] and sign in AUGMENTED and form[:2] == "{}" and call.reads[0] is over:
+        return form.replace(f" {sign} ", f" {sign}= ").format(*texts)
     text = f"{call.form[:-1]}, out={place})".format(*texts)
     return text if names == [place] else f"{names[0]} = {text}"
 
@@ -286,8 +280,3 @@ def _stem(variable: Variable) -> tuple[bool, str]:
     """What names of one thing share: S_raw, S and S_masked are S."""
     hint = variable.hint
     return hint.startswith("d_"), hint.removeprefix("d_").partition("_")[0]
-
-
-def _is_ours(function: Any) -> bool:
-    module = str(getattr(function, "__module__", "numpy"))
-    return isinstance(function, np.ufunc) or module.startswith("minigrad.")

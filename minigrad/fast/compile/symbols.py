@@ -25,19 +25,10 @@ __all__ = ["Call", "Calls", "Variable", "fitted"]
 
 SIZES = {"itemsize", "nbytes", "ndim", "size"}
 VIEWS = {"T", "mT", "real"}
-METHODS = {
-    "astype", "copy", "max", "mean", "min", "prod", "ravel", "reshape", "squeeze", "sum",
-    "swapaxes", "transpose", "view",
-}  # fmt: skip
 OF_SHAPES = {np.shape, np.ndim, np.size, np.iscomplexobj, np.result_type}
-INFIX = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "greater": ">", "less": "<",
-    "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
-    "bitwise_and": "&", "bitwise_or": "|",
-}  # fmt: skip
 SUFFIXES = {
     "T": "_T", "mT": "_T", "swapaxes": "_T", "transpose": "_T", "reshape": "_rows",
-    "maximum": "_max", "max": "_max", "add": "_sum", "sum": "_sum", "mean": "_mean",
+    "maximum": "_max", "add": "_sum", "sum": "_sum", "mean": "_mean",
 }  # fmt: skip
 NONE: dict[str, Any] = {}
 SAME = ("{0}.reshape({rest})", "np.broadcast_to({all})")  # where nothing comes of the same shape
@@ -115,7 +106,7 @@ class Variable(NDArrayOperatorsMixin):
         name = function.__name__
         if function in OF_SHAPES:
             return function(*_dummies(args, {}))
-        if name in METHODS and isinstance(args[0], Variable):
+        if callable(getattr(np.ndarray, name, None)) and isinstance(args[0], Variable):
             return getattr(args[0], name)(*args[1:], **kwargs)
         if getattr(np, name, None) is not function or "out" in kwargs:
             raise Untraceable
@@ -126,22 +117,23 @@ class Variable(NDArrayOperatorsMixin):
             return getattr(self.dummy(), name)
         if name in VIEWS:
             return self.calls.follow(f"{{0}}.{name}", attrgetter(name), (self,))
-        if name not in METHODS:
+        called = getattr(np.ndarray, name)
+        if not callable(called):
             raise AttributeError(name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
             if name == "reshape" and args[0].__class__ is tuple:
                 args = args[0] or args
-            called = getattr(np.ndarray, name)
             return self.calls.follow(f"{{0}}.{name}({{rest}})", called, (self, *args), kwargs)
 
         return method
 
     def __getitem__(self, index: Any) -> Variable:
-        parts = index if index.__class__ is tuple and index else (index,)
+        parts = index if index.__class__ is tuple else (index,)
         if any(getattr(part, "dtype", None) == np.bool_ for part in parts):
             raise Untraceable  # how many entries it takes depends on which are True
-        return self.calls.follow("{0}[{rest}]", _entries, (self, *parts))
+        entries = lambda x, *parts: x[parts]  # noqa: E731
+        return self.calls.follow("{0}[{rest}]", entries, (self, *parts)) if parts else self
 
 
 @dataclass(slots=True, eq=False)
@@ -152,7 +144,6 @@ class Call:
         form: Python, with {} for each of `reads`.  made: what comes out.
         kind: "" if it only computes; "entrywise" if it may write its result over what it reads;
             "whole", of a kernel or rule; "effect"; "keep", of what it reads; "grad", as `.grad`.
-        infix: the form by an operator, if it has one.
         line: of the tape, which it is a part of.
     """
 
@@ -161,10 +152,9 @@ class Call:
     made: list[Variable]
     line: Any
     kind: str = ""
-    infix: str = ""
 
 
-class Calls(list[Call]):
+class Calls:
     """The lines of a program, as they come.
 
     Attributes: line: of the tape, which they are made of.  hint: what to call what is made.
@@ -172,38 +162,45 @@ class Calls(list[Call]):
 
     def __init__(self, names: Names) -> None:
         self.names = names
+        self.calls: list[Call] = []
         self.line: Any = None
         self.hint = ""
+        self.variables: dict[int, Variable] = {}  # by a Value's number
         self.views: dict[Any, Variable] = {}  # what was taken once is not taken again
         self._errors = np.geterr()
         self._own: set[int] = set()  # the Variables that the kernel made
         self._gone: set[int] = set()  # those whose memory it wrote over
 
-    def taken_apart(self, function: Any, given: Any, wanted: Sequence[Any]) -> list[Any] | None:
-        """The results of a kernel by calls of its own, None if it must be called whole.
+    def take_apart(self, given: Sequence[Any], sizes: Sequence[Any] | None) -> bool:
+        """Add the calls of the line's kernel or rule, if Variables can follow it.
 
-        Args: wanted: what came out when it was recorded, with shape, dtype and name; or None.
+        Args: sizes: of a rule's results, see `fitted`.
         """
-        start = len(self)
+        start = len(self.calls)
         views = dict(self.views)
         self._own = set()
         self._gone = set()
         try:
-            made = function(*given)
-            several = [*made] if made.__class__ is tuple else [made]
-            for x, value in zip(several, wanted, strict=True):
-                if value is None:
-                    continue
-                fits = value is not wanted[0] or (x.shape, x.dtype) == (value.shape, value.dtype)
-                if not isinstance(x, Variable) or not fits:
-                    raise Untraceable
-                if id(x) in self._own and not (value.name == self.line.op and x.bases[0] is not x):
-                    x.hint = value.name
-            return several
+            made = self.line.function(*given)
+            made = fitted(made, sizes) if sizes else made
+            several = made if made.__class__ is tuple else (made,)
+            for x, value in zip(several, self.line.made, strict=True):
+                if value is not None:
+                    self._bind(x, value)
+            return True
         except Exception:  # whatever a kernel does with what is no array
-            del self[start:]
+            del self.calls[start:]
             self.views = views
-            return None
+            return False
+
+    def _bind(self, x: Any, value: Any) -> None:
+        """Let a Variable be what came out when it was recorded; of auxiliaries no size was."""
+        fits = value is not self.line.made[0] or (x.shape, x.dtype) == (value.shape, value.dtype)
+        if not isinstance(x, Variable) or not fits:
+            raise Untraceable
+        if id(x) in self._own and not (value.name == self.line.op and x.bases[0] is not x):
+            x.hint = value.name
+        self.variables[value.number] = x
 
     def written(self, x: Any, reads: list[Variable]) -> str:
         """Python for what a call is given, with {} for Variables, which join `reads`."""
@@ -219,7 +216,7 @@ class Calls(list[Call]):
 
     def make(
         self, form: str, args: Sequence[Any], kwargs: dict[str, Any], shape: Any, dtype: Any,
-        shows: bool = False, **more: Any,
+        shows: bool = False, kind: str = "",
     ) -> Variable:  # fmt: skip
         """What a call makes, which is added to the lines.
 
@@ -230,31 +227,27 @@ class Calls(list[Call]):
         texts += [f"{name}={self.written(x, reads)}" for name, x in kwargs.items()]
         if np.geterr() != self._errors or self._gone & {id(b) for v in reads for b in v.bases}:
             raise Untraceable
-        form, infix = [
-            text.format(*texts, all=", ".join(texts), rest=", ".join(texts[1:]))
-            for text in (form, more.pop("infix", ""))
-        ]
+        form = form.format(*texts, all=", ".join(texts), rest=", ".join(texts[1:]))
         key = form, *map(id, reads)
         if shows and key in self.views:
             return self.views[key]
-        found = search(r"\.(\w+)(\.reduce)?", form)
+        found = search(r"\.(\w+)", form)
         hint = reads[0].hint if shows else self.hint
-        if found and not infix:
+        if found and not kind:
             hint += SUFFIXES.get(found[1], "")
         bases = [*{id(b): b for v in reads for b in v.bases}.values()] if shows else []
         made = Variable(self, shape, np.dtype(dtype), hint, bases, shows)
         if shows:
             self.views[key] = made
         self._own.add(id(made))
-        self.append(Call(form, reads, [made], self.line, infix=infix, **more))
+        self.calls.append(Call(form, reads, [made], self.line, kind))
         return made
 
     def follow(self, form: str, function: Any, args: Any, kwargs: Any = NONE) -> Any:
         """What any function of NumPy's gives for arrays of these shapes and dtypes."""
         known: dict[int, Any] = {}
         kwargs = {name: x for name, x in kwargs.items() if (name, x) != ("dtype", None)}
-        settings = {name: _dummies(x, known) for name, x in kwargs.items()}
-        made = function(*_dummies(args, known), **settings)
+        made = function(*_dummies(args, known), **_dummies(kwargs, known))
         if not isinstance(made, np.ndarray | np.generic):
             raise Untraceable
         first = args[0]
@@ -267,10 +260,8 @@ class Calls(list[Call]):
         """A function of each entry."""
         shape = np.broadcast_shapes(*[getattr(x, "shape", ()) for x in given])
         dtype = _dtype_of(ufunc, tuple([getattr(x, "dtype", x.__class__) for x in given]))
-        sign = INFIX.get(ufunc.__name__)
-        infix = f"{{0}} {sign} {{1}}" if sign else ""
         form = f"np.{ufunc.__name__}({{all}})"
-        return self.make(form, given, {}, shape, dtype, kind="entrywise", infix=infix)
+        return self.make(form, given, {}, shape, dtype, kind="entrywise")
 
     def product(self, a: Any, b: Any) -> Any:
         """A product of matrices: of two by `dot`, a stack times one matrix as one product."""
@@ -297,13 +288,9 @@ def _dummies(x: Any, known: dict[int, Any]) -> Any:
     return mapped(x, lambda v: known.setdefault(id(v), v.dummy()) if isinstance(v, Variable) else v)
 
 
-def _entries(x: Any, *index: Any) -> Any:
-    return x[index if len(index) > 1 else index[0]]
-
-
 def _sliced(x: slice) -> str:
-    ends = [x.start, x.stop] + [x.step] * (x.step is not None)
-    return ":".join("" if end is None else str(end) for end in ends)
+    step = "" if x.step is None else f":{x.step}"
+    return f"{x.start}:{x.stop}{step}".replace("None", "")
 
 
 @lru_cache(maxsize=1024)
@@ -322,13 +309,13 @@ def fitted(parts: Any, wanted: Sequence[Any]) -> tuple[Any, ...]:
     Args: wanted: of each the shape and the dtype, or None.
     """
     parts = parts if parts.__class__ is tuple else (parts,)
-    pairs = zip(parts, wanted, strict=True)
-    return tuple(
-        [None if want is None or part is None else _fitted(part, *want) for part, want in pairs]
-    )
+    return tuple([_fitted(*pair) for pair in zip(parts, wanted, strict=True)])
 
 
-def _fitted(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _fitted(x: Any, wanted: Any) -> Any:
+    if x is None or wanted is None:
+        return None
+    shape, dtype = wanted
     x = x.onto(None) if hasattr(x, "onto") else x
     if x.shape != shape:
         axes = broadcast_axes(shape, x.shape) or ()
