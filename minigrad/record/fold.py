@@ -180,9 +180,11 @@ def make_fold(record: RecordData, chains: bool = True) -> Fold:
     while True:
         made = _drawn(record, names, refused if chains else None)
         broken = [link for link in made.links if not link.is_whole]
-        wrong = {end.block for link in broken for end in (link.source, link.target)}
+        wrong = {end.block for link in broken for end in (link.source, link.target)} & {
+            *made.copies
+        }
         wrong |= made.copies.keys() - {link.target.block for link in made.links if link.is_chain}
-        for block in wrong - {""}:
+        for block in wrong:
             inside = (i for i in record.forward if block in made.numbers(i))
             first, _, *rest = made.twins(next(inside))
             refused |= {first, *rest}

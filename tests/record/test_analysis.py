@@ -9,16 +9,7 @@ from minigrad.errors import ShapeError
 from minigrad.record.record import measure, rms
 from tests.compare import assert_same
 
-
-def leaf(*shape, name=None, seed=0):
-    return mg.tensor(np.random.default_rng(seed).normal(size=shape), requires_grad=True, name=name)
-
-
-def traced(f):
-    with mg.trace() as t:
-        f().backward()
-    t.record.finish()
-    return t
+from .models import leaf, traced
 
 
 @pytest.mark.parametrize(
@@ -77,7 +68,7 @@ def test_the_way_leads_to_where_the_gradient_shrinks_most():
 
     t = traced(loss)
     way = t.record.way
-    assert [t[i].label for i in (way.entries[0],)] == ["loss"]
+    assert t[way.entries[0]].label == "loss"
     assert t[way.entries[-1]].scope.startswith("layers.0")
     assert way.whole == pytest.approx(t[way.entries[-1]].reach)
     assert (way.op, way.times) == ("multiply", 9)
@@ -96,16 +87,11 @@ def test_a_gain_is_what_was_sent_over_what_came():
 
 def test_where_gradients_add_their_agreement_is_measured():
     x = leaf(3, name="x")
-    t = traced(lambda: mg.sum(mg.exp(x).named("h") * 1.0) - mg.sum(t_h(x)))
-    h = t["x"]
-    assert t.record.sums(h)
-    parts = [edge.contribution for edge in t.record.uses(h)]
+    t = traced(lambda: mg.sum(mg.exp(x)) - mg.sum(mg.exp(x) * 0.5))
+    assert t.record.sums(t["x"])
+    parts = [edge.contribution for edge in t.record.uses(t["x"])]
     expected = np.linalg.norm(sum(parts)) / sum(map(np.linalg.norm, parts))
-    assert t.record.agreement(h) == pytest.approx(expected)
-
-
-def t_h(x):
-    return mg.exp(x) * 0.5
+    assert t.record.agreement(t["x"]) == pytest.approx(expected)
 
 
 # ---------------------------------------------------------------- zero in theory

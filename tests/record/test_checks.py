@@ -15,7 +15,7 @@ from layers import (
 )
 from minigrad.errors import GradientError
 
-from .models import KINDS, trained
+from .models import KINDS, leaf, traced, trained
 
 FAULTS = {
     "a factor": lambda g: g * 1.0005,
@@ -50,10 +50,12 @@ CALLS = {
 def run(call):
     rng = np.random.default_rng(3)
     x, y = (mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name=name) for name in "xy")
-    with mg.trace() as t:
+
+    def loss():
         out = call(x, y)
-        mg.sum(out * rng.normal(size=out.shape)).named("loss").backward()
-    return t
+        return mg.sum(out * rng.normal(size=out.shape)).named("loss")
+
+    return traced(loss)
 
 
 @pytest.mark.parametrize("op", CALLS)
@@ -111,9 +113,8 @@ def test_attention_equals_its_steps_derived_by_hand(make, dtype, rng):
 
 def test_a_wrong_rule_of_softmax_is_seen_by_hand_too(plant, rng):
     plant("softmax", "x", lambda g: g * 1.001)
-    with mg.trace() as t:
-        out = SelfAttention(5, 3, 7, rng=0)(rng.normal(size=(1, 4, 5)))
-        mg.sum(out * out).backward()
+    layer, X = SelfAttention(5, 3, 7, rng=0), rng.normal(size=(1, 4, 5))
+    t = traced(lambda: mg.sum(layer(X) ** 2.0))
     wrong = t.record.check().wrong
     assert {"W_Q", "W_K", "Q", "K", "S"} <= {check.symbol for check in wrong}
     assert "W_O" not in {check.symbol for check in wrong}
@@ -121,11 +122,8 @@ def test_a_wrong_rule_of_softmax_is_seen_by_hand_too(plant, rng):
 
 
 def test_two_calls_of_one_layer_are_compared_each_with_what_it_sent(rng):
-    layer = SelfAttention(5, 3, 5, rng=0)
-    with mg.trace() as t:
-        X = mg.tensor(rng.normal(size=(1, 4, 5)), requires_grad=True, name="X")
-        mg.sum((layer(layer(X) + X) + X) ** 2.0).backward()
-    checks = t.record.check()
+    layer, X = SelfAttention(5, 3, 5, rng=0), leaf(1, 4, 5)
+    checks = traced(lambda: mg.sum((layer(layer(X) + X) + X) ** 2.0)).record.check()
     assert checks.ok
     assert {check.call for check in checks.results} == {0, 1}
 
@@ -141,29 +139,27 @@ def test_a_layer_that_no_backward_ran_through_is_named():
 
 
 def test_a_parameter_that_no_derived_steps_cover_is_checked_unasked():
-    with mg.trace() as t:
-        mg.sum(Linear(3, 2, rng=0)(mg.tensor(np.ones((4, 3))))).backward()
-    assert len(t.check().of("by derivative")) == 2
+    checks = traced(lambda: mg.sum(Linear(3, 2, rng=0)(np.ones((4, 3))))).check()
+    assert len(checks.of("by derivative")) == 2
 
 
 def test_without_a_backward_there_is_nothing_to_check():
     with mg.trace() as t:
-        mg.exp(mg.tensor([1.0], requires_grad=True))
+        mg.exp(leaf(1))
     with pytest.raises(GradientError, match=r"call loss\.backward"):
         t.check()
 
 
 def test_at_a_kink_any_slope_between_those_of_the_sides_is_right():
     x = mg.tensor([0.0, 0.0, -1.0, 2.0], requires_grad=True)
-    with mg.trace() as t:
-        mg.sum(mg.relu(x) * [1.0, 2.0, 3.0, 4.0]).backward()
+    t = traced(lambda: mg.sum(mg.relu(x) * [1.0, 2.0, 3.0, 4.0]))
     assert t.check(ops=True).ok is not False
 
 
 def test_what_is_not_finite_is_not_measured_and_says_why():
-    with np.errstate(all="ignore"), mg.trace() as t:
-        mg.sum(mg.sqrt(mg.tensor([0.0, 1.0], requires_grad=True))).backward()
-    checks = t.record.check(ops=True)
+    with np.errstate(all="ignore"):
+        x = mg.tensor([0.0, 1.0], requires_grad=True)
+        checks = traced(lambda: mg.sum(mg.sqrt(x))).record.check(ops=True)
     assert [check.why for check in checks.results] == ["", "not finite"]
     assert checks.first_broken == "the backward of sqrt made it first, at sqrt"
 
@@ -181,9 +177,7 @@ def test_a_kernel_that_refuses_other_arguments_is_not_measured():
         return g
 
     try:
-        with mg.trace() as t:
-            mg.sum(picky(mg.tensor([1.0], requires_grad=True))).backward()
-        (_, check) = t.record.check(ops=True).results
+        (_, check) = traced(lambda: mg.sum(picky(leaf(1)))).record.check(ops=True).results
         assert (check.ok, check.why) == (None, "picky refused other arguments: real numbers alone")
     finally:
         del mg.registry["picky"]
@@ -192,17 +186,13 @@ def test_a_kernel_that_refuses_other_arguments_is_not_measured():
 def test_whole_models_are_checked_by_hand_and_by_derivative():
     model = LanguageModel(11, 12, 3, 2, max_len=9, rng=0)
     ids = np.random.default_rng(0).integers(0, 11, (2, 7))
-    with mg.trace() as t:
-        mg.cross_entropy(model(ids[:, :-1]), ids[:, 1:]).backward()
-    checks = t.check(ops=True)
+    checks = traced(lambda: mg.cross_entropy(model(ids[:, :-1]), ids[:, 1:])).check(ops=True)
     assert checks.ok
     assert len({check.scope for check in checks.of("by hand")}) == 2
     assert len(checks.measured) == len(checks)
 
 
 def test_masked_rows_and_norms_agree():
-    with mg.trace() as t:
-        X = mg.tensor(np.random.default_rng(0).normal(size=(1, 4, 6)), requires_grad=True)
-        out = Encoder(1, 6, 2, rng=0)(X, np.tri(4, dtype=bool))
-        mg.sum(LayerNorm(6)(out) ** 3.0).backward()
+    model, norm, mask = Encoder(1, 6, 2, rng=0), LayerNorm(6), np.tri(4, dtype=bool)
+    t = traced(lambda: mg.sum(norm(model(leaf(1, 4, 6), mask)) ** 3.0))
     assert t.check(ops=True).ok

@@ -3,14 +3,13 @@
 import itertools
 from collections import Counter
 
-import numpy as np
 import pytest
 
 import minigrad as mg
 from layers import Linear, Sequential, TransformerBlock
 from minigrad.record.fold import make_fold
 
-from .models import KINDS, trained
+from .models import KINDS, leaf, traced, trained
 
 
 def unfolded(fold, link):
@@ -38,16 +37,12 @@ def test_unfolding_gives_the_edges_of_the_run(seed):
     assert said == Counter((edge.source, edge.target) for edge in record.edges)
 
 
-def run(model, shape=(7, 5)):
-    with mg.trace() as t:
-        mg.mean(
-            model(mg.tensor(np.random.default_rng(0).normal(size=shape), requires_grad=True))
-        ).backward()
-    return t.record
+def run(model, *shape):
+    return traced(lambda: mg.mean(model(leaf(*shape or (7, 5))))).record
 
 
 def test_blocks_in_a_chain_are_one_with_how_many():
-    record = run(Sequential(*[TransformerBlock(6, 2, rng=seed) for seed in range(3)]), (1, 7, 6))
+    record = run(Sequential(*[TransformerBlock(6, 2, rng=seed) for seed in range(3)]), 1, 7, 6)
     fold = record.folded
     assert fold.times == {"sequential/layers.0": 3}
     assert fold.name("sequential/layers.0") == "layers.0 … layers.2"
@@ -93,3 +88,9 @@ def beside_one_another(x):
 )
 def test_what_is_no_chain_of_alike_modules_is_drawn_in_full(model):
     assert run(model).folded.times == {}
+
+
+def test_a_value_that_an_op_takes_twice_has_two_lines():
+    x = leaf(2, 3)
+    links = traced(lambda: mg.sum(mg.concatenate([x, x]))).record.folded.links
+    assert [len(link.edges) for link in links] == [1, 1, 1]

@@ -9,14 +9,7 @@ import minigrad as mg
 from layers import SelfAttention
 from minigrad.record.formulas import fill, number, symbol_of
 
-from .models import KINDS, trained
-
-
-def traced(f):
-    with mg.trace() as t:
-        f().backward()
-    t.record.finish()
-    return t
+from .models import KINDS, leaf, traced, trained
 
 
 @pytest.mark.parametrize("seed", range(3 * len(KINDS)))
@@ -37,8 +30,7 @@ def test_no_two_entries_have_one_symbol_and_each_is_defined_before_its_use(seed)
 
 def test_attention_reads_as_the_paper_does():
     layer = SelfAttention(5, 8, 7, use_bias=False, rng=0)
-    X = mg.tensor(np.random.default_rng(0).normal(size=(2, 4, 5)), requires_grad=True, name="X")
-    t = traced(lambda: mg.sum(layer(X)).named("loss"))
+    t = traced(lambda: mg.sum(layer(leaf(2, 4, 5, name="X"))).named("loss"))
     equations = {entry.symbol: entry.equation for entry in t if entry.op}
     assert equations["Q"] == "X W_Q"
     assert equations[r"S_{\mathrm{raw}}"] == r"Q K^\top"
@@ -55,26 +47,20 @@ def test_attention_reads_as_the_paper_does():
 
 
 def test_a_gradient_is_added_up_over_the_axes_that_its_input_was_repeated_along():
-    x, b = (
-        mg.tensor(np.ones(shape), requires_grad=True, name=name)
-        for shape, name in (((2, 3, 5), "x"), ((1, 5), "b"))
-    )
-    t = traced(lambda: mg.sum(x + b))
+    t = traced(lambda: mg.sum(leaf(2, 3, 5, name="x") + leaf(1, 5, name="b")))
     (to_x, to_b) = t.record.into(t["add"])
     assert to_x.equation == t["add"].slope
     assert to_b.equation == rf"\sum_{{b,i}} {t['add'].slope}"
 
 
 def test_the_loss_is_L_and_another_of_that_name_is_not():
-    L = mg.tensor(np.ones(3), requires_grad=True, name="L")
-    t = traced(lambda: mg.sum(L * 2.0).named("loss"))
+    t = traced(lambda: mg.sum(leaf(3, name="L") * 2.0).named("loss"))
     assert (t["loss"].symbol, t["L"].symbol) == ("L", "L^{(2)}")
     assert t["multiply"].equation in (r"2\, L^{(2)}", r"L^{(2)} \odot 2")
 
 
 def test_definitions_behind_a_formula_stand_apart():
-    x = mg.tensor(np.ones((2, 3)), requires_grad=True, name="x")
-    t = traced(lambda: mg.mean(x * x))
+    t = traced(lambda: mg.mean(leaf(2, 3) * 2.0))
     (edge,) = t.record.into(t["mean"])
     assert "n = 6" in edge.where
     assert "quad" not in edge.equation

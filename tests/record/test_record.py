@@ -10,11 +10,10 @@ import pytest
 import minigrad as mg
 from layers import Dropout, Linear, MultiHeadAttention
 from minigrad.optim import SGD
+from minigrad.record.record import record_of
 from tests.compare import assert_same
 
-
-def leaf(*shape, name=None, seed=0):
-    return mg.tensor(np.random.default_rng(seed).normal(size=shape), requires_grad=True, name=name)
+from .models import leaf, traced
 
 
 def kinds(t):
@@ -87,9 +86,7 @@ def test_grad_is_a_backward_that_adds_to_nothing():
 def test_what_an_optimizer_writes_later_is_not_in_the_record():
     w = leaf(3, name="w")
     before = w.numpy().copy()
-    with mg.trace() as t:
-        loss = mg.sum((w.T * 1.0) ** 2.0)
-        loss.backward()
+    t = traced(lambda: mg.sum((w.T * 1.0) ** 2.0))
     SGD([w], lr=0.5).step()
     assert_same(t["w"].value, before)
     assert_same(t["transpose"].value, before)
@@ -136,8 +133,7 @@ def test_ops_under_no_grad_are_in_it_without_a_gradient():
 
 def test_what_was_made_before_is_an_input_with_its_gradient():
     h = mg.exp(leaf(3)).named("h")
-    with mg.trace() as t:
-        mg.sum(h * 3.0).backward()
+    t = traced(lambda: mg.sum(h * 3.0))
     assert (t["h"].kind, t["h"].op) == ("input", "")
     assert_same(t["h"].gradient, np.full(3, 3.0))
 
@@ -152,8 +148,7 @@ def test_each_call_of_a_scope_has_its_number(rng):
 
 
 def test_a_generator_is_kept_as_it_was_before_it_drew():
-    with mg.trace() as t:
-        mg.sum(Dropout(0.5, rng=0)(leaf(7, 5))).backward()
+    t = traced(lambda: mg.sum(Dropout(0.5, rng=0)(leaf(7, 5))))
     assert t.check(ops=True).ok
 
 
@@ -174,10 +169,8 @@ def test_it_is_closed_also_by_an_error(error):
 
 def test_it_can_be_copied_and_pickled_and_is_the_same_for_the_same_program(rng):
     def run():
-        layer = MultiHeadAttention(12, 3, rng=0)
-        with mg.trace() as t:
-            mg.sum(layer(np.random.default_rng(0).normal(size=(2, 7, 12))) ** 2.0).backward()
-        return t.record
+        layer, X = MultiHeadAttention(12, 3, rng=0), leaf(2, 7, 12)
+        return traced(lambda: mg.sum(layer(X) ** 2.0)).record
 
     first = run()
     data = json.dumps(first.to_dict(), allow_nan=False)
@@ -194,8 +187,6 @@ def test_numbers_that_json_has_not_are_text():
 
 
 def test_a_graph_without_a_run_has_formulas_and_no_gradients():
-    from minigrad.record.record import record_of
-
     x = leaf(2, 3, name="x")
     record = record_of(mg.sum(mg.tanh(x) * 2.0).named("loss")).finish()
     assert [entry.op for entry in record.entries if entry.op] == ["tanh", "multiply", "sum"]
@@ -206,7 +197,5 @@ def test_a_graph_without_a_run_has_formulas_and_no_gradients():
 
 def test_what_was_saved_for_backward_is_counted_once():
     x = leaf(11, name="x")
-    with mg.trace() as t:
-        h = mg.exp(x)
-        mg.sum(h * h).backward()
+    t = traced(lambda: mg.sum((h := mg.exp(x)) * h))
     assert [e.saved_bytes for e in t if e.op] == [88, 0, 0]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import LanguageModel, Linear, Module, MultiHeadAttention, Sequential
+from layers import LanguageModel, Linear, Module, MultiHeadAttention
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, Adam
-from minigrad.record.flow import Findings, FlowRecord
+from minigrad.record.flow import FlowRecord
 from minigrad.record.heads import DISTANCES, divergence, heads
 from tests.compare import assert_same
+
+from .models import leaf
 
 
 class MLP(Module):
@@ -43,15 +45,14 @@ def train(
     every=4,
     seed=0,
     labels="true",
-    scale=1.0,
-    loss=None,
-    spoil=None,
-    trained=None,
+    loss=mg.cross_entropy,
+    spoil=lambda net: None,
+    trained=Module.parameters,
     **model,
 ):
     rng = np.random.default_rng(seed)
     net, W = MLP(rng, **model), rng.normal(size=(8, 3))
-    moved = optimizer(net.parameters() if trained is None else trained(net), lr=lr)
+    moved = optimizer(trained(net), lr=lr)
     with mg.watch(net, every=every) as flow, np.errstate(all="ignore"):
         for step in range(steps):
             x = rng.normal(size=(64, 8))
@@ -59,11 +60,9 @@ def train(
             if step == 22 and labels == "nan":
                 x[0, 0] = np.nan
             net.zero_grad()
-            out = net(mg.tensor(x * scale))
-            made = mg.cross_entropy(out, y) if loss is None else loss(out, y)
+            made = loss(net(x), y)
             made.backward()
-            if spoil is not None:
-                spoil(net)
+            spoil(net)
             moved.step()
             flow.log(loss=made)
     return flow
@@ -167,10 +166,10 @@ def test_a_parameter_without_a_gradient_has_the_reason(branch, why):
     assert finding.path.endswith("W") or "more" in finding.path
 
 
-def test_a_finding_has_its_step_and_what_to_try():
-    (finding,) = train(labels="nan").diagnose()
-    assert (finding.kind, finding.first) == ("not finite", 22)
-    assert "mg.anomaly() around that step" in str(finding)
+def test_a_finding_prints_its_step_and_what_to_try():
+    lines = str(train(labels="nan").diagnose()).splitlines()
+    assert lines[0].startswith("step 22: not finite: ")
+    assert lines[1].startswith("  try: mg.anomaly() around that step")
 
 
 def test_what_does_not_last_three_looks_is_no_finding():
@@ -192,8 +191,8 @@ def test_the_best_guess_is_of_the_targets_that_count():
     assert_same(flow.moments[0].guess, np.log(3) - 2 / 3 * np.log(2))
 
 
-def test_readings_are_those_of_the_step(rng):
-    w = mg.tensor(rng.normal(size=(3, 5)), requires_grad=True, name="w")
+def test_readings_are_those_of_the_step():
+    w = leaf(3, 5, name="w")
     optimizer = SGD([w], lr=0.1)
     with mg.watch([w], every=2) as flow:
         for _ in range(3):
@@ -206,19 +205,19 @@ def test_readings_are_those_of_the_step(rng):
             gradient = w.grad.copy()
             optimizer.step()
     assert [moment.step for moment in flow.moments] == [0, 2]
-    one = flow.moments[-1].readings["net/w"]
-    size = lambda x: float(np.sqrt(np.mean(np.square(x))))  # noqa: E731
-    assert_same(one.value, size(before))
-    assert_same(one.gradient, size(gradient))
-    assert_same(one.update, size(w.numpy() - before) / size(before))
-    assert_same(flow.moments[-1].readings["net/h"].value, size(np.tanh(before)))
-    assert_same(flow.moments[-1].loss, float(np.sum(np.tanh(before) ** 2)))
+    last, values = flow.moments[-1], np.tanh(before)
+    one = last.readings["net/w"]
+    assert_same(one.value**2, np.mean(before**2))
+    assert_same(one.gradient**2, np.mean(gradient**2))
+    assert_same((one.update * one.value) ** 2, np.mean((w.numpy() - before) ** 2))
+    assert_same(last.readings["net/h"].value ** 2, np.mean(values**2))
+    assert_same(last.loss, np.sum(values**2))
     assert flow.steps == 3
 
 
 def test_without_an_optimizer_a_step_ends_where_something_is_logged():
-    w = mg.tensor([1.0], requires_grad=True, name="w")
-    with mg.watch([w], every=1) as flow:
+    w = leaf(1)
+    with mg.watch({"first": w}, every=1) as flow:
         for _ in range(3):
             w.grad = None
             mg.sum(w * w).backward()
@@ -226,10 +225,11 @@ def test_without_an_optimizer_a_step_ends_where_something_is_logged():
             flow.log(loss=1.0)
     assert [moment.step for moment in flow.moments] == [0, 1, 2]
     assert flow.logged == {"loss": [(0, 1.0), (1, 1.0), (2, 1.0)]}
+    assert flow.parameters == ["first"]
 
 
 def test_between_moments_nothing_observes_and_a_compiled_step_runs_as_compiled():
-    w = mg.tensor(np.ones(5), requires_grad=True, name="w")
+    w = leaf(5)
     optimizer = SGD([w], lr=0.1)
 
     @mg.compile
@@ -240,8 +240,7 @@ def test_between_moments_nothing_observes_and_a_compiled_step_runs_as_compiled()
         optimizer.step()
         return loss
 
-    for _ in range(3):
-        step(np.ones(5))
+    step(np.ones(5))
     with mg.watch([w], every=4) as flow:
         for _ in range(9):
             flow.log(loss=step(np.ones(5)))
@@ -258,10 +257,10 @@ def test_a_gradient_that_is_zero_in_theory_is_no_problem(rng):
             layer.zero_grad()
             mg.mean((layer(rng.normal(size=(3, 5, 6))) - 1.0) ** 2.0).backward()
             optimizer.step()
-    assert flow.in_theory == ["multi_head_attention/b_K"]
+    path = "multi_head_attention/b_K"
+    assert flow.in_theory == [path]
     for moment in flow.moments:  # as rounding may have it
-        zero = moment.readings["multi_head_attention/b_K"]._replace(gradient=0.0)
-        moment.readings["multi_head_attention/b_K"] = zero
+        moment.readings[path] = moment.readings[path]._replace(gradient=0.0)
     assert flow.diagnose() == []
     assert len(next(iter(flow.moments[0].heads.values()))) == 2
 
@@ -274,10 +273,8 @@ def test_a_loop_over_time_has_readings_of_the_first_times():
             h = mg.tanh(cell(h)).named("h")
         mg.sum(h).backward()
         SGD(cell.parameters(), lr=0.1).step()
-    assert [p for p in flow.moments[0].readings if p.startswith("h")] == [
-        "h",
-        *(f"h[{k}]" for k in range(1, 8)),
-    ]
+    known = [p for p in flow.moments[0].readings if p.startswith("h")]
+    assert known == ["h", *(f"h[{k}]" for k in range(1, 8))]
 
 
 @pytest.mark.parametrize(
@@ -285,17 +282,9 @@ def test_a_loop_over_time_has_readings_of_the_first_times():
     [
         (lambda: mg.watch("model"), DTypeError, "got str"),
         (lambda: mg.watch([]), ArgumentError, "no parameters"),
-        (lambda: mg.watch([mg.tensor([1.0])], every=0), ArgumentError, "whole number from 1"),
-        (
-            lambda: mg.watch([mg.tensor([1.0])], baseline="none.json"),
-            ArgumentError,
-            "is no file that flow.save wrote",
-        ),
-        (
-            lambda: mg.watch([mg.tensor([1.0])], baseline=FlowRecord()),
-            ArgumentError,
-            "holds no requests",
-        ),
+        (lambda: mg.watch([leaf(1)], every=0), ArgumentError, "whole number from 1"),
+        (lambda: mg.watch([leaf(1)], baseline="none.json"), ArgumentError, "is no file that flow"),
+        (lambda: mg.watch([leaf(1)], baseline=FlowRecord()), ArgumentError, "holds no requests"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(call, error, words):
@@ -304,10 +293,7 @@ def test_what_cannot_be_watched_is_refused(call, error, words):
 
 
 def test_what_is_logged_is_one_number():
-    with (
-        mg.watch([mg.tensor([1.0], requires_grad=True)]) as flow,
-        pytest.raises(ArgumentError, match="must be one number"),
-    ):
+    with mg.watch([leaf(1)]) as flow, pytest.raises(ArgumentError, match="must be one number"):
         flow.log(loss=[1.0, 2.0])
 
 
@@ -352,34 +338,27 @@ def test_a_head_that_drifts_is_named_with_when_and_by_how_much(model, tmp_path):
             model(rng.integers(0, 11, (2, 7)))
     (finding,) = flow.diagnose()
     assert (finding.kind, finding.first) == ("drift", 12)
-    assert "blocks.1/attention" in finding.path
-    assert finding.path.endswith("[2]")
+    assert finding.path.endswith("blocks.1/attention/A[2]")
     assert "bits (Jensen–Shannon" in finding.text
 
 
 def test_figures_of_heads_are_those_of_the_weights(rng):
     A = rng.dirichlet(np.ones(5), size=(2, 3, 5)) * np.tri(5)
     A /= A.sum(axis=-1, keepdims=True)
-    found = heads(A)
-    for h, one in enumerate(found):
-        own = A[:, h]
-        assert_same(one.entropy, -(own * np.log(np.where(own > 0, own, 1))).sum(-1).mean())
-        seen = np.tri(5, dtype=bool)  # a head that never looks ahead is causal
-        assert_same(one.sparsity, (own[:, seen] < 0.01).mean())
-        assert_same(sum(one.distances), 1.0)
-        assert_same(
-            one.distances[DISTANCES.index("self")],
-            np.trace(own[:, 1:, 1:], axis1=1, axis2=2).sum() / 10 + own[:, 0, 0].sum() / 10,
-        )
+    own, found = A[:, 1], heads(A)[1]
+    assert_same(found.entropy, -(own * np.log(np.where(own > 0, own, 1))).sum(-1).mean())
+    seen = np.tri(5, dtype=bool)  # a head that never looks ahead is causal
+    assert_same(found.sparsity, (own[:, seen] < 0.01).mean())
+    assert_same(sum(found.distances), 1.0)
+    itself = found.distances[DISTANCES.index("self")]
+    assert_same(itself, np.trace(own, axis1=1, axis2=2).sum() / 10)
+
+
+def test_what_are_no_weights_has_no_figures_nor_has_a_head_that_is_masked_whole():
+    A = np.zeros((1, 2, 2, 2))
+    A[0, 0, :, 0] = 1.0
+    assert [one is None for one in heads(A)] == [False, True]
     assert heads(np.full((3, 3), 0.2)) is None
-    assert (
-        heads(
-            np.array([[1.0, 0.0], [0.0, 0.0]])[None, None]
-            * np.ones((1, 2, 1, 1))
-            * [[[[1.0]], [[0.0]]]]
-        )[1]
-        is None
-    )
 
 
 def test_divergence_is_symmetric_and_between_0_and_1():
@@ -387,17 +366,3 @@ def test_divergence_is_symmetric_and_between_0_and_1():
     assert divergence(p, p) == 0.0
     assert divergence(p, q) == divergence(q, p)
     assert 0.0 < divergence(p, q) < 1.0
-
-
-def test_findings_print_two_lines_each():
-    lines = str(train(branch="unused", steps=8).diagnose()).splitlines()
-    assert lines[0].startswith("step 0: no gradient, ")
-    assert lines[1].startswith("  try: use it, give it to the optimizer")
-    assert isinstance(Findings(), list)
-
-
-def test_sequential_models_and_dicts_are_watched_by_name():
-    net = Sequential(Linear(3, 2, rng=0), mg.tanh)
-    with mg.watch({"first": net.layers[0].W}, every=1) as flow:
-        mg.sum(net(mg.tensor(np.ones((4, 3))))).backward()
-    assert [p for p in flow.parameters if p.endswith("W")]
