@@ -404,6 +404,20 @@ def test_a_boolean_index_that_picks_more_entries_records_again():
 SCALE = 1.0
 
 
+def test_a_name_of_the_closure_may_be_bound_anew():
+    run = mg.compile(lambda x: mg.tensor(x) * factor)
+    for factor in (2.0, 2.0, 2.0, 2.0, 3.0):
+        assert_same(run(x0).numpy(), factor * x0)
+
+
+def test_a_leaf_may_be_cast_between_calls():
+    w = leaf(3)
+    run = mg.compile(lambda: w * w)
+    for dtype in ("f8", "f8", "f8", "f8", "f4"):
+        w.cast_(dtype)
+        assert run().dtype == dtype
+
+
 def test_a_global_may_change_between_calls():
     def make() -> Any:
         def before(i: int) -> None:
@@ -497,6 +511,7 @@ w0, x0 = leaf(3), np.ones(3)
 hidden = SimpleNamespace(h=mg.tensor(np.zeros(3)), count=0, seen=[])
 table = np.zeros(3)
 outside = mg.tensor(np.ones(3)) * w0
+lost = mg.sum(w0 * 3.0)
 
 
 def carries(x: Any) -> Any:
@@ -557,6 +572,9 @@ REFUSED = {
     "noise": (lambda x: mg.tensor(np.random.default_rng().normal(size=3)) * w0, "made by NumPy"),
     "a hook": (hooked, "hook"),
     "a graph from outside": (lambda x: outside * mg.tensor(x), "a graph from outside"),
+    "a backward from outside": (
+        lambda x: (lost.backward(retain_graph=True), w0)[1], "made outside the step"
+    ),
     "dropout of an array": (
         lambda x: mg.tensor(mg.dropout(x, 0.5, np.random.default_rng(0))) * w0, "made by NumPy"
     ),
@@ -596,6 +614,11 @@ def test_what_only_changes_from_call_to_call_is_found_at_the_second(value):
     with pytest.warns(mg.CompileWarning, match="call 2 (runs|has another array)"):
         assert_same(run(x0), x0)
     assert_same(run(x0), 2 * x0)
+    run = mg.compile(lambda: (w0 * 2.0, number.get()))
+    run()
+    number.set(7)
+    with pytest.warns(mg.CompileWarning, match="returns other plain values"):
+        assert run()[1] == 7
 
 
 def test_calls_that_are_never_alike_run_eagerly_in_the_end():
@@ -650,15 +673,18 @@ def test_python_s_side_effects_happen_when_the_step_is_recorded_and_not_otherwis
     assert tell.__self__ is said
 
 
-def test_a_hook_that_is_registered_later_is_called():
+@pytest.mark.parametrize("given", [False, True])
+def test_a_hook_that_is_registered_later_is_called(given):
+    """Of a leaf that the step names, and of an argument."""
     w = leaf(3)
-    run = mg.compile(lambda x: mg.sum(w * x).backward())
-    for _ in range(3):
-        run(x0)
+    args = [w] if given else []
+    run = mg.compile(lambda x, w=w: mg.sum(w * x).backward())
+    for _ in range(4):
+        run(x0, *args)
     w.grad = None
     w.register_hook(lambda g: g * 2)
     with pytest.warns(mg.CompileWarning, match="a hook was registered"):
-        run(x0)
+        run(x0, *args)
     assert_same(w.grad, 2 * x0)
 
 
