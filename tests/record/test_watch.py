@@ -100,12 +100,7 @@ PLANTED = {
             "every": 20,
         },  # the last layer learns
     ],
-    "no gradient": [
-        {"branch": "unused"},
-        {"branch": "detached"},
-        {"branch": "no_grad"},
-        {"trained": lambda net: net.out.parameters()},
-    ],
+    "no gradient": [{"trained": lambda net: net.out.parameters()}],
     "zero gradient": [{"f": lambda x: mg.relu(x) * 0.0}],
     "update ratio": [
         {"lr": 1e-7},
