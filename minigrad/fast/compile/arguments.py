@@ -40,8 +40,6 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
         elif kind is dict:
             key += (kind, *x)
             _add(x.values(), key, tensors)
-        elif isinstance(x, ndarray):
-            key += (kind, x.shape, x.dtype.str)
         else:
             key.append(frozen(x))
 

@@ -96,10 +96,9 @@ class Tape(Observer):
         for path, x in (*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")):
             name = path.strip("[]'")
             if isinstance(x, Tensor):
-                self.tensors[x] = self._value(x._data, name, path=path, is_tensor=True)
-                self._know(x._data, self.tensors[x])
+                self.tensors[x] = self._new(x._data, name, path=path, is_tensor=True)
             elif isinstance(x, Watched):
-                self._know(x, self._value(x, name, path=path))
+                self._new(x, name, path=path)
         self.reach.holders += self._watching.holders
 
     # ------------------------------------------------------------------ refusals
@@ -123,6 +122,12 @@ class Tape(Observer):
         self._count += 1
         return Value(self._count, name, array.shape, array.dtype, **about)
 
+    def _new(self, array: Any, name: str, **about: Any) -> Value:
+        """A Value, by which the array is known from here on."""
+        value = self._value(array, name, **about)
+        self._know(array, value)
+        return value
+
     def _line(self, kind: str, function: Any, *given: Any, made: Any = (), **about: Any) -> None:
         self.lines.append(TapeLine(kind, function, given, tuple(made), **about))
 
@@ -143,9 +148,7 @@ class Tape(Observer):
         if isinstance(x, Tensor):
             if x not in self.tensors and x.node is None and id(x) in self.reach.names:
                 name = x.name or self.reach.names[id(x)]
-                value = self._value(x._data, name, thing=x, is_tensor=True, key=id(x))
-                self.tensors[x] = value
-                self._know(x._data, value)
+                self.tensors[x] = self._new(x._data, name, thing=x, is_tensor=True, key=id(x))
             if x in self.tensors:
                 return self.tensors[x]
             if x.node is not None and self._seen(x._data) is None:
@@ -161,17 +164,15 @@ class Tape(Observer):
                     "an array is used that the step made by NumPy, or that no name leads to",
                     "pass it as an argument, make it before, or compute it by ops of a Tensor",
                 )
-            found = self._value(x, name, thing=plain(x), key=_shown(x))
-            self._know(x, found)
+            found = self._new(x, name, thing=plain(x), key=_shown(x))
         return found
 
     @heard
     def computed(self, function: Any, given: tuple[Any, ...], made: Watched) -> None:
         """The step took a view or a cast of an array that it was handed, or compared it."""
         name = given[1].strip("_") if function is view_of else function.__name__
-        value = self._value(made, name)
-        self._line("op", function, *map(self._of, given), made=[value], op=name)
-        self._know(made, value)
+        given = self._of(given)
+        self._line("op", function, *given, made=[self._new(made, name)], op=name)
 
     # ------------------------------------------------------------------ forward
 
@@ -180,15 +181,15 @@ class Tape(Observer):
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
         arrays = [x._data if isinstance(x, Tensor) else plain(x) for x in inputs]
         runs = op if op.faster is None else op.faster(arrays, settings) or op
-        out = self._value(result._data, result.name or op.name)
+        given = self._of([*inputs, *settings])
+        out = self._new(result._data, result.name or op.name)
         out.fresh = _is_fresh(result._data, (*arrays, *settings))
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
         if op.name == "getitem":
             self._check_index(settings[0])
         draws = any(isinstance(x, np.random.Generator) for x in settings)
         about = {"op": op.name, "scope": current().scope, "effect": draws or not _is_pure(op)}
-        self._line("op", runs.flat, *self._of([*inputs, *settings]), made=made, **about)
-        self._know(result._data, out)
+        self._line("op", runs.flat, *given, made=made, **about)
         if result.node is not None:
             names = ("out", *runs.auxiliary)
             self._results[result.node] = dict(zip(names, made, strict=True))
@@ -278,9 +279,7 @@ class Tape(Observer):
     @heard
     def _heard_constant(self, array: ndarray) -> None:
         if self._seen(array) is None:
-            value = self._value(array, "constant", thing=plain(array))
-            self.constants.append((value, array))
-            self._know(array, value)
+            self.constants.append((self._new(array, "constant", thing=array), array))
 
     @heard
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
@@ -381,11 +380,9 @@ class Tape(Observer):
     @heard
     def _heard_updated(self, owner: Any, again: Any, result: Tensor | None) -> None:
         self._watch_gradients()
-        made = [] if result is None else [self._value(result._data, "result")]
+        made = [] if result is None else [self._new(result._data, "result")]
         name = type(owner).__name__.lower() if owner is not None else "update"
         self._line("call", again, made=made, op=name, effect=True)
-        if result is not None:
-            self._know(result._data, made[0])
 
     # ------------------------------------------------------------------ the end
 
