@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from contextvars import ContextVar
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,11 +17,9 @@ import minigrad as mg
 from layers import LSTM, BatchNorm, LanguageModel, Linear, SelfAttention, create_causal_mask
 from minigrad.errors import GradientError
 from minigrad.fast.limits import LIMITS
-from minigrad.optim import SGD, Adam, clip_grad_norm, schedule
+from minigrad.optim import SGD, Adam, LossScale, clip_grad_norm, schedule
 from tests.compare import assert_same
 from tests.random_programs import random_program
-
-CALLS = 9
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +29,8 @@ def let_go_of_small_arrays():
         yield
 
 
-def leaf(*shape: int, seed: int = 0, name: str = "w") -> mg.Tensor:
-    values = np.random.default_rng(seed).normal(size=shape)
+def leaf(*shape: int, seed: int = 0, name: str = "w", dtype: Any = float) -> mg.Tensor:
+    values = np.random.default_rng(seed).normal(size=shape).astype(dtype)
     return mg.tensor(values, requires_grad=True, name=name)
 
 
@@ -38,45 +38,64 @@ def data(i: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(100 + i).normal(size=shape)
 
 
-def same(make: Callable[[], Any], calls: int = CALLS) -> mg.fast.compile.Compiled:
-    """Call the step of two worlds in turn, one of them compiled, and compare all that is seen.
+def some_rows(i: int) -> Any:
+    return (data(i, 4, 3),)
 
-    A world has `step`, `given(i)`, its arguments, `seen()`, and maybe `before(i)`.
-    """
+
+def world(
+    step: Any, *leaves: mg.Tensor, given: Any = some_rows, before: Any = None, seen: Any = None
+) -> SimpleNamespace:
+    """A step, its arguments at call i, what is done before it, and what is compared after it."""
+
+    def entries() -> Any:
+        return [[w.numpy().copy(), 0 if w.grad is None else w.grad.copy()] for w in leaves]
+
+    def clear(i: int) -> None:
+        for w in leaves:
+            w.grad = None
+
+    before = before or clear
+    return SimpleNamespace(step=step, given=given, before=before, seen=seen or entries)
+
+
+def same(make: Callable[[], Any], recordings: int = 1, calls: int = 9) -> Any:
+    """Call the step of two worlds in turn, one of them compiled, and compare all that is seen."""
     eager, compiled = make(), make()
     run = mg.compile(compiled.step)
     for i in range(calls):
         found = []
         for world, step in ((eager, eager.step), (compiled, run)):
-            if hasattr(world, "before"):
-                world.before(i)
-            out = step(*world.given(i))
-            found.append([out, world.seen()])
+            world.before(i)
+            found.append([step(*world.given(i)), world.seen()])
         for new, old in zip(_flat(found[1]), _flat(found[0]), strict=True):
             np.testing.assert_allclose(new, old, rtol=1e-9, atol=1e-11, err_msg=f"call {i + 1}")
+    assert (run.recordings, run.reasons) == (recordings, [])
     return run
 
 
 def _flat(x: Any) -> list[Any]:
     if isinstance(x, list | tuple):
         return [array for part in x for array in _flat(part)]
-    return [x.numpy() if isinstance(x, mg.Tensor) else x]
+    return [] if x is None else [x.numpy() if isinstance(x, mg.Tensor) else x]
 
 
-def world(step: Any, leaves: Any = (), given: Any = None, **more: Any) -> SimpleNamespace:
-    def seen() -> Any:
-        return [
-            x for w in leaves for x in (w.numpy().copy(), 0 if w.grad is None else w.grad.copy())
-        ]
+CLAIMS: dict[str, tuple[Callable[[], Any], int]] = {}
 
-    given = given or (lambda i: (data(i, 4, 3),))
-    return SimpleNamespace(**({"step": step, "seen": seen, "given": given} | more))
+
+def claim(recordings: int = 1) -> Callable[[Any], Any]:
+    """What a function makes is right at each call, by so many programs."""
+
+    def note(make: Callable[[], Any]) -> Any:
+        CLAIMS[make.__name__] = make, recordings
+        return make
+
+    return note
 
 
 # ---------------------------------------------------------------- training
 
 
-def mlp(optimizer: Any, clip: float = np.inf, clear: str = "first") -> Any:
+def mlp(optimizer: Any, clip: float = np.inf, clear: str = "first", rates: bool = False) -> Any:
     def make() -> Any:
         first, last = Linear(3, 5, rng=0), Linear(5, 2, rng=1)
         leaves = [*first.parameters(), *last.parameters()]
@@ -97,152 +116,113 @@ def mlp(optimizer: Any, clip: float = np.inf, clear: str = "first") -> Any:
                 taken.zero_grad()
             return loss
 
-        return world(step, leaves)
+        before = (lambda i: setattr(taken, "lr", 0.1 / (1 + i))) if rates else None
+        return world(step, *leaves, before=before)
 
     return make
 
 
-TRAINING = {
-    "sgd": mlp(lambda w: SGD(w, lr=0.1, momentum=0.9)),
-    "adam": mlp(lambda w: Adam(w, lr=0.1)),
-    "clipped": mlp(lambda w: Adam(w, lr=0.1), clip=0.1),
-    "cleared last": mlp(lambda w: SGD(w, lr=0.1), clear="last"),
-    "scheduled": mlp(lambda w: SGD(w, lr=0.1), clear="scheduled"),
+CLAIMS |= {
+    "sgd": (mlp(lambda w: SGD(w, lr=0.1, momentum=0.9)), 1),
+    "clipped": (mlp(lambda w: Adam(w, lr=0.1), clip=0.1), 1),
+    "cleared last": (mlp(lambda w: SGD(w, lr=0.1), clear="last"), 1),
+    "scheduled": (mlp(lambda w: SGD(w, lr=0.1), clear="scheduled"), 1),
+    "rates set between calls": (mlp(lambda w: Adam(w, lr=0.1), rates=True), 1),
 }
 
 
-@pytest.mark.parametrize("name", TRAINING)
-def test_a_model_is_trained_as_it_is_eagerly_by_one_program(name):
-    run = same(TRAINING[name])
-    assert (run.recordings, run.reasons) == (1, [])
+@claim()
+def training_in_float16() -> Any:
+    w = leaf(3, dtype=np.float16)
+    scaler = LossScale(SGD([w], lr=0.1), scale=16.0, interval=3)
+
+    def step(x: Any) -> Any:
+        scaler.optimizer.zero_grad()
+        loss = mg.sum((w * x.astype(np.float16)) ** 2)
+        scaler.backward(loss)
+        scaler.step()
+        return loss
+
+    return world(step, w)
 
 
-def test_a_rate_that_is_set_between_calls_counts():
-    def make() -> Any:
-        w = leaf(3, 2)
-        optimizer = Adam([w], lr=0.1)
+@claim(recordings=2)
+def a_gradient_that_is_there_at_some_calls_is_added_to() -> Any:
+    w = leaf(3, 2)
 
-        def step(x: Any) -> Any:
-            optimizer.zero_grad()
-            loss = mg.mean(mg.tanh(x @ w) ** 2)
-            loss.backward()
-            optimizer.step()
-            return loss
+    def step(x: Any) -> Any:
+        mg.sum(mg.tensor(x) @ w * 2.0).backward()
 
-        return world(step, [w], before=lambda i: setattr(optimizer, "lr", 0.1 / (1 + i)))
-
-    run = same(lambda: _with_tensors(make()))
-    assert (run.recordings, run.reasons) == (1, [])
+    return world(step, w, before=lambda i: i in (0, 4) and setattr(w, "grad", None))
 
 
-def _with_tensors(made: Any) -> Any:
-    """The same, whose arguments come as Tensors."""
-    given = made.given
-    made.given = lambda i: tuple(map(mg.tensor, given(i)))
-    return made
+@claim(recordings=2)
+def gradients_are_set_to_none_by_hand_and_returned() -> Any:
+    w = leaf(3, 2)
+
+    def step(x: Any) -> Any:
+        w.grad = None
+        mg.sum(mg.tensor(x) @ w).backward()
+        return w.grad
+
+    return world(step, w, before=lambda i: None)
 
 
-def squares(w: Any, x: Any) -> Any:
-    return mg.sum(mg.tensor(x) @ w * 2.0)
+@claim()
+def gradients_without_backward_of_gradients_and_of_inputs() -> Any:
+    w = leaf(3, 2)
+
+    def step(x: Any) -> Any:
+        X = mg.tensor(x, requires_grad=True)
+        loss = mg.sum(mg.tanh(X @ w) ** 2)
+        g = mg.grad(loss, w, create_graph=True)
+        (h,) = mg.grad(mg.sum(g * g), [w])
+        for _ in range(2):
+            mg.sum(mg.tanh(X @ w)).backward()
+        return loss, g, h, X.grad
+
+    return world(step, w)
 
 
-def test_a_gradient_that_is_there_at_some_calls_is_added_to():
-    def make() -> Any:
-        w = leaf(3, 2)
+@claim(recordings=3)
+def a_leaf_may_be_frozen_between_calls() -> Any:
+    w, v = leaf(3, 2), leaf(3, 2, seed=1, name="v")
 
-        def step(x: Any) -> Any:
-            loss = squares(w, x)
-            loss.backward()
-            return loss
+    def step(x: Any) -> Any:
+        mg.sum(mg.tensor(x) @ w * 2.0 + mg.tensor(x) @ v).backward()
 
-        return world(step, [w], before=lambda i: i in (0, 4) and setattr(w, "grad", None))
+    def before(i: int) -> None:
+        v.requires_grad = i < 3
+        w.grad = None
 
-    run = same(make)
-    assert (run.recordings, run.reasons) == (2, [])
-
-
-def test_gradients_that_are_set_to_none_by_hand_are_none_at_each_call():
-    def make() -> Any:
-        w = leaf(3, 2)
-
-        def step(x: Any) -> Any:
-            w.grad = None
-            loss = squares(w, x)
-            loss.backward()
-            return loss
-
-        return world(step, [w])
-
-    assert same(make).reasons == []
-
-
-def test_gradients_without_backward_and_of_gradients():
-    def make() -> Any:
-        w = leaf(3, 2)
-
-        def step(x: Any) -> Any:
-            loss = mg.sum(mg.tanh(mg.tensor(x) @ w) ** 2)
-            g = mg.grad(loss, w, create_graph=True)
-            (h,) = mg.grad(mg.sum(g * g), [w])
-            return loss, g, h
-
-        return world(step, [w])
-
-    assert same(make).reasons == []
-
-
-def test_a_leaf_may_be_frozen_between_calls():
-    def make() -> Any:
-        w, v = leaf(3, 2), leaf(3, 2, seed=1, name="v")
-
-        def step(x: Any) -> Any:
-            loss = squares(w, x) + squares(v, x)
-            loss.backward()
-            return loss
-
-        def before(i: int) -> None:
-            v.requires_grad = i < 3
-            w.grad = None
-
-        return world(step, [w, v], before=before)
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (3, [])
+    return world(step, w, v, before=before)
 
 
 # ---------------------------------------------------------------- layers and what they keep
 
 
+@claim()
 def attention() -> Any:
     layer = SelfAttention(8, 8, 8, rng=0)
     mask = create_causal_mask(5)
 
     def step(X: Any) -> Any:
+        layer.zero_grad()
         out = layer(X, mask=mask)
         loss = mg.sum(out * out)
         loss.backward()
         return loss
 
-    def before(i: int) -> None:
-        for p in layer.parameters():
-            p.grad = None
+    def seen() -> Any:
+        kept = [layer.attention_weights, layer.cache["Q"]]
+        assert {type(x) for x in kept} == {np.ndarray}
+        return [*kept, *[p.grad for p in layer.parameters()]]
 
-    made = world(step, layer.parameters(), lambda i: (data(i, 2, 5, 8),), before=before)
-    seen = made.seen
-    made.seen = lambda: [*seen(), layer.attention_weights.copy()]
-    return made
-
-
-def test_a_layer_keeps_what_it_shows_of_its_last_call():
-    assert same(attention).reasons == []
+    return world(step, given=lambda i: (data(i, 2, 5, 8),), seen=seen)
 
 
 def test_the_source_of_attention_reads_as_a_person_would_write_it():
-    world = attention()
-    run = mg.compile(world.step)
-    for i in range(3):
-        world.before(i)
-        run(*world.given(i))
+    source = same(attention).source
     for line in (
         "Q = X_rows.dot(W_Q._data)",
         "A = np.subtract(S_masked, A_max, out=S_masked)",
@@ -251,71 +231,74 @@ def test_the_source_of_attention_reads_as_a_person_would_write_it():
         "d_A = d_O @ V.mT",
         "W_Q.grad = d_W_Q",
     ):
-        assert line in run.source, run.source
+        assert line in source, source
 
 
-def test_running_statistics_are_written_at_each_call_and_modes_are_told_apart():
-    def make() -> Any:
-        norm = BatchNorm(3)
-
-        def step(x: Any) -> Any:
-            return norm(x)
-
-        made = world(step, given=lambda i: (data(i, 7, 3),))
-        made.before = lambda i: norm.train() if i % 4 < 2 else norm.eval()
-        made.seen = lambda: [norm.running_mean.numpy().copy(), norm.running_var.numpy().copy()]
-        return made
-
-    run = same(make, 12)
-    assert (run.recordings, run.reasons) == (2, [])
+@claim(recordings=2)
+def running_statistics_are_written_at_each_call_and_modes_are_told_apart() -> Any:
+    norm = BatchNorm(3)
+    return world(
+        lambda x: norm(x),
+        norm.running_mean,
+        norm.running_var,
+        before=lambda i: norm.train() if i % 4 < 2 else norm.eval(),
+    )
 
 
-def test_dropout_draws_anew_at_each_call_in_the_same_order():
-    def make() -> Any:
-        w, rng = leaf(3, 5), np.random.default_rng(3)
+@claim()
+def dropout_draws_anew_at_each_call_in_the_same_order() -> Any:
+    w, rng = leaf(3, 5), np.random.default_rng(3)
 
-        def step(x: Any, y: Any) -> Any:
-            z = mg.dropout(mg.tensor(x) @ w, 0.3, rng)
-            loss = mg.cross_entropy(z, y)
-            loss.backward()
-            return loss
+    def step(x: Any, y: Any) -> Any:
+        mg.cross_entropy(mg.dropout(mg.tensor(x) @ w, 0.3, rng), y).backward()
 
-        y = lambda i: np.random.default_rng(i).integers(0, 5, 4)  # noqa: E731
-        return world(step, [w], lambda i: (data(i, 4, 3), y(i)))
-
-    assert same(make).reasons == []
+    return world(step, w, given=lambda i: (data(i, 4, 3), np.arange(i, i + 4) % 5))
 
 
-MODELS = {
-    "lstm": lambda: (LSTM(3, 4, rng=0), lambda i: (data(i, 2, 5, 3),)),
-    "gpt": lambda: (
-        LanguageModel(7, 8, n_heads=2, n_layers=2, max_len=5, rng=0),
-        lambda i: (np.random.default_rng(i).integers(0, 7, (2, 5)),),
-    ),
-}
+def trained(model: Any, given: Any) -> Any:
+    optimizer = Adam(model.parameters(), lr=0.01)
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        out = model(x)
+        loss = mg.mean(out * out)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return world(step, *model.parameters(), given=given)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_whole_models_are_compiled(name):
-    def make() -> Any:
-        model, given = MODELS[name]()
-        optimizer = Adam(model.parameters(), lr=0.01)
+@claim()
+def an_lstm() -> Any:
+    return trained(LSTM(3, 4, rng=0), lambda i: (data(i, 2, 5, 3),))
 
-        def step(x: Any) -> Any:
-            optimizer.zero_grad()
-            out = model(x)
-            loss = mg.mean(out * out)
-            loss.backward()
-            optimizer.step()
-            return loss
 
-        return world(step, model.parameters(), given)
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (1, [])
+@claim()
+def a_gpt() -> Any:
+    model = LanguageModel(7, 8, n_heads=2, n_layers=2, max_len=5, rng=0)
+    return trained(model, lambda i: (np.random.default_rng(i).integers(0, 7, (2, 5)),))
 
 
 # ---------------------------------------------------------------- what is another program
+
+
+class Settings:
+    """Where a step may find a number beside: behind a property, in a file, in any attribute."""
+
+    def __init__(self) -> None:
+        self.held = [1.0]
+        self._changes = 1  # as a Module has
+        self.file = ModuleType("settings")
+        self.file.scale = 1.0
+        self.own = 1.0
+
+    @property
+    def number(self) -> float:
+        return self.held[0] * self.file.scale * self.own * self.always
+
+    def __getattr__(self, name: str) -> float:
+        return {"always": 1.0}[name]
 
 
 def scaled(seed: int) -> Any:
@@ -335,6 +318,9 @@ REBOUND = {
     "a module": lambda s, i: i == 5 and setattr(s, "module", scaled(5)),
     "a module's number": lambda s, i: setattr(s.module, "slope", 1.0 + (i > 4)),
     "a function": lambda s, i: i == 5 and setattr(s, "function", mg.sigmoid),
+    "an attribute": lambda s, i: setattr(s.settings, "own", 1.0 + (i > 4)),
+    "behind a property": lambda s, i: s.settings.held.__setitem__(0, 1.0 + (i > 4)),
+    "in a file": lambda s, i: setattr(s.settings.file, "scale", 1.0 + (i > 4)),
 }
 
 
@@ -343,166 +329,140 @@ def test_what_the_step_reaches_by_name_may_change_between_calls(name):
     def make() -> Any:
         w = leaf(3, 2)
         s = SimpleNamespace(k=1.0, numbers=[1.0], nested={"a": [1.0]}, function=mg.tanh)
-        s.array, s.tensor, s.module = np.ones(2), mg.tensor(np.ones(2)), scaled(4)
+        s.array, s.tensor = np.ones(2), mg.tensor(np.ones(2))
+        s.module, s.settings = scaled(4), Settings()
 
         def step(x: Any) -> Any:
             y = s.module(s.function(mg.tensor(x) @ w * s.k * s.numbers[0] + s.array) + s.tensor)
-            return mg.sum(y * s.nested["a"][0] * s.module.slope)
+            return mg.sum(y * s.nested["a"][0] * s.module.slope * s.settings.number)
 
-        return world(step, given=lambda i: (data(7, 4, 3),), before=lambda i: REBOUND[name](s, i))
+        return world(step, before=lambda i: REBOUND[name](s, i))
 
-    run = same(make, 14)
-    assert run.reasons == []
-
-
-class Settings:
-    """Where a step may find a number beside: behind a property, in a file, in any attribute."""
-
-    def __init__(self) -> None:
-        self.held = [1.0]
-        self._changes = 1  # as a Module has
-        self.file = ModuleType("settings")
-        self.file.scale = 1.0
-
-    @property
-    def number(self) -> float:
-        return self.held[0] * self.file.scale
-
-    def __getattr__(self, name: str) -> float:
-        return {"always": 1.0}[name]
-
-
-@pytest.mark.parametrize("change", [
-    lambda s, k: setattr(s, "own", k),
-    lambda s, k: s.held.__setitem__(0, k),
-    lambda s, k: setattr(s.file, "scale", k),
-])  # fmt: skip
-def test_a_number_may_change_behind_an_object(change):
-    def make() -> Any:
-        s = Settings()
-        s.own = 1.0
-        step = lambda x: mg.tensor(x) * s.number * s.own * s.always  # noqa: E731
-        return world(step, before=lambda i: change(s, 1.0 + (i > 4)))
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (2, [])
-
-
-def test_a_boolean_index_that_picks_more_entries_records_again():
-    def make() -> Any:
-        w, picked = leaf(4, 3), np.zeros(4, bool)
-
-        def step(x: Any) -> Any:
-            return mg.mean((w * x)[picked])
-
-        return world(step, before=lambda i: picked.__setitem__(slice(2 + (i > 4)), True))
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (2, [])
+    programs = {"an array": 9, "an array's entries": 1, "a Tensor's entries": 1}
+    same(make, programs.get(name, 2))
 
 
 SCALE = 1.0
 
 
-def test_a_name_of_the_closure_may_be_bound_anew():
-    run = mg.compile(lambda x: mg.tensor(x) * factor)
-    for factor in (2.0, 2.0, 2.0, 2.0, 3.0):
-        assert_same(run(x0).numpy(), factor * x0)
+@claim(recordings=2)
+def a_global_may_change_between_calls() -> Any:
+    def before(i: int) -> None:
+        global SCALE
+        SCALE = 1.0 + (i > 4)
+
+    return world(lambda x: mg.tensor(x) * SCALE, before=before)
 
 
-def test_a_leaf_may_be_cast_between_calls():
+@claim(recordings=2)
+def a_name_of_the_closure_may_be_bound_anew() -> Any:
+    factor = 2.0
+
+    def before(i: int) -> None:
+        nonlocal factor
+        factor = 2.0 + (i > 4)
+
+    return world(lambda x: mg.tensor(x) * factor, before=before)
+
+
+@claim(recordings=2)
+def a_leaf_may_be_cast_between_calls() -> Any:
     w = leaf(3)
-    run = mg.compile(lambda: w * w)
-    for dtype in ("f8", "f8", "f8", "f8", "f4"):
-        w.cast_(dtype)
-        assert run().dtype == dtype
+    return world(lambda x: w * x, before=lambda i: w.cast_("f4" if i > 4 else "f8"))
 
 
-def test_a_global_may_change_between_calls():
-    def make() -> Any:
-        def before(i: int) -> None:
-            global SCALE
-            SCALE = 1.0 + (i > 4)
+@claim(recordings=2)
+def a_boolean_index_may_pick_more_entries() -> Any:
+    w, picked = leaf(4, 3), np.zeros(4, bool)
 
-        return world(lambda x: mg.tensor(x) * SCALE, before=before)
+    def step(x: Any) -> Any:
+        return mg.mean((w * x)[picked])
 
-    assert same(make).recordings == 2
+    return world(step, before=lambda i: picked.__setitem__(slice(2 + (i > 4)), True))
 
 
-def test_shapes_dtypes_and_plain_values_of_arguments_make_other_programs():
+@claim(recordings=3)
+def shapes_dtypes_and_plain_values_of_arguments_make_other_programs() -> Any:
     w = leaf(3, 2)
-    run = mg.compile(lambda x, k, m: mg.sum(mg.tensor(x) @ w * k) + m["n"])
-    calls = [(data(i, 2 + i % 2, 3), 1.0 + i % 2, {"n": i % 2}) for i in range(12)]
-    calls += [(data(0, 2, 3).astype(np.float32), 1.0, {"n": 0})] * 3
-    for x, k, m in calls:
-        assert_same(run(x, k, m), np.sum(x @ w.numpy() * k) + m["n"], 1e-6)
-    assert (run.recordings, run.reasons) == (3, [])
+
+    def given(i: int) -> Any:
+        dtype, k = (np.float32, 1.0) if i > 6 else (float, 1.0 + i % 2)
+        return data(i, 2 + (k > 1), 3).astype(dtype), k, {"n": int(k)}
+
+    return world(lambda x, k, m: mg.sum(mg.tensor(x) @ w * k) + m["n"], given=given)
 
 
-def test_an_argument_may_be_given_twice_or_be_a_leaf_of_the_closure():
-    w = leaf(3)
+@claim(recordings=3)
+def an_argument_may_be_given_twice_or_be_a_leaf_of_the_closure() -> Any:
+    w, a, b = leaf(3), leaf(3, seed=1), leaf(3, seed=2)
 
-    def step(a: Any, b: Any) -> Any:
-        loss = mg.sum(a * b * w)
-        loss.backward()
-        return loss
+    def step(x: Any, y: Any) -> Any:
+        mg.sum(x * y * w).backward()
 
-    run = mg.compile(step)
-    a, b = leaf(3, seed=1), leaf(3, seed=2)
-    for x, y in [(a, b)] * 3 + [(a, a), (w, b)] * 3 + [(a, b)]:
-        found = []
-        for call in (step, run):
-            for p in (a, b, w):
-                p.grad = None
-            found.append([call(x, y), *[0 if p.grad is None else p.grad for p in (a, b, w)]])
-        assert_same(found[1], found[0], 1e-12)
-    assert run.reasons == []
+    pairs = [(a, b)] * 3 + [(a, a)] * 2 + [(w, b)] * 3 + [(a, b)]
+    return world(step, w, a, b, given=lambda i: pairs[i])
 
 
-def test_views_and_casts_of_arguments_are_taken_at_each_call_however_they_lie():
+@claim()
+def views_and_casts_of_arguments_are_taken_at_each_call_however_they_lie() -> Any:
+    w = leaf(4)
+
+    def step(x: Any) -> Any:
+        y = np.squeeze(x[None]).T.astype(np.float32).reshape(-1)[::5]
+        return mg.sum(mg.tensor(x[:, 1:]) * w - x.T[0][:, None] * mg.tensor(x[::2, :1]).sum() + y)
+
+    lay = [lambda x: x, np.asfortranarray, lambda x: x[::-1]]
+    return world(step, given=lambda i: (lay[i % 3](data(i, 4, 5)),))
+
+
+@claim()
+def a_mask_among_the_arguments_may_get_axes_and_be_compared() -> Any:
+    w = leaf(2, 3, 4, 5)
+
+    def step(tokens: Any) -> Any:
+        seen = np.expand_dims(tokens[:, None] > -1, 1) & (w < 1)
+        return mg.sum(mg.softmax(mg.mask_add(w, seen)) * mg.where(~seen, w, 0.0))
+
+    return world(step, given=lambda i: (data(i, 2, 5),))
+
+
+@claim()
+def arguments_may_share_memory_with_each_other_and_with_what_the_step_names() -> Any:
+    w, table = leaf(3), np.arange(12.0)
+
+    def step(x: Any, y: Any) -> Any:
+        return w * x[1:] - y[0][:3] + table[:3]
+
+    def given(i: int) -> Any:
+        x, y = (table[:4], table[1:5]) if i < 2 else (data(i, 4), data(i + 9, 4))
+        return x, [y]
+
+    return world(step, given=given)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_compiled_step_gives_what_the_step_gives_at_each_call(name):
+    same(*CLAIMS[name])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_program_gives_what_it_gives_eagerly(seed):
+    program = random_program(seed)
+
     def make() -> Any:
-        w = leaf(4)
+        leaves = [
+            mg.tensor(x, requires_grad=True, name=f"x{i}") for i, x in enumerate(program.arrays)
+        ]
 
-        def step(x: Any) -> Any:
-            y = np.squeeze(x[None]).T.astype(np.float32).reshape(-1)[::5]
-            return mg.sum(
-                mg.tensor(x[:, 1:]) * w - x.T[0][:, None] * mg.tensor(x[::2, :1]).sum() + y
-            )
+        def step() -> Any:
+            loss = program.loss([w * 1.0 for w in leaves])
+            loss.backward()
+            return loss
 
-        lay = [lambda x: x, np.asfortranarray, lambda x: x[::-1]]
-        return world(step, given=lambda i: (lay[i % 3](data(i, 4, 5)),))
+        return world(step, *leaves, given=lambda i: ())
 
-    run = same(make, 12)
-    assert (run.recordings, run.reasons) == (1, [])
-
-
-def test_a_mask_among_the_arguments_may_get_axes_and_be_compared():
-    def make() -> Any:
-        w = leaf(2, 3, 4, 5)
-
-        def step(tokens: Any) -> Any:
-            seen = np.expand_dims(tokens[:, None] > -1, 1) & (w < 1)
-            return mg.sum(mg.softmax(mg.mask_add(w, seen)) * mg.where(~seen, w, 0.0))
-
-        return world(step, given=lambda i: (data(i, 2, 5),))
-
-    assert same(make, 3).reasons == []
-
-
-def test_arguments_may_share_memory_with_each_other_and_with_what_the_step_names():
-    def make() -> Any:
-        w, table = leaf(3), np.arange(12.0)
-
-        def step(x: Any, y: Any) -> Any:
-            return w * x[1:] - y[:3] + table[:3]
-
-        def given(i: int) -> Any:
-            return (table[:4], table[1:5]) if i < 2 else (data(i, 4), data(i + 9, 4))
-
-        return world(step, given=given)
-
-    run = same(make)
-    assert (run.recordings, run.reasons) == (1, [])
+    with np.errstate(all="ignore"):
+        same(make, calls=5)
 
 
 # ---------------------------------------------------------------- what is refused
@@ -510,73 +470,56 @@ def test_arguments_may_share_memory_with_each_other_and_with_what_the_step_names
 w0, x0 = leaf(3), np.ones(3)
 hidden = SimpleNamespace(h=mg.tensor(np.zeros(3)), count=0, seen=[])
 table = np.zeros(3)
-outside = mg.tensor(np.ones(3)) * w0
-lost = mg.sum(w0 * 3.0)
+outside = mg.sum(w0 * 3.0)
 
 
 def carries(x: Any) -> Any:
     hidden.h = mg.tanh(hidden.h + w0 * x).detach()
-    return hidden.h
 
 
 def counts(x: Any) -> Any:
     hidden.count += 1
-    return w0 * x
-
-
-def appends(x: Any) -> Any:
-    hidden.seen.append(1)
-    return w0 * x
 
 
 def hooked(x: Any) -> Any:
     y = w0 * x
     y.register_hook(lambda g: g * 2)
     y.sum().backward()
-    return y
 
 
 def writes(x: Any) -> Any:
     table[0] += 1
-    return w0 * x
 
 
 def by_hand(x: Any) -> Any:
     mg.sum(w0 * x).backward()
-    w0.grad = w0.grad * 0.5
-    return w0.grad
+    w0.grad *= 0.5
 
 
 def by_hand_before_an_update(x: Any) -> Any:
     mg.sum(w0 * x).backward()
     w0.grad = np.ones(3)
     SGD([w0], lr=0.0).step()
-    return w0
 
 
 REFUSED = {
     "a hidden state": (carries, "changes hidden.h"),
     "a counter": (counts, "changes hidden.count"),
     "an array": (writes, "changes table"),
-    "a list": (appends, "changes hidden.seen"),
+    "a list": (lambda x: hidden.seen.append(1), "changes hidden.seen"),
     "item()": (lambda x: float(mg.sum(w0 * x).item()) * w0, "taken out of an array, by its item"),
     "a branch": (lambda x: w0 * x if mg.sum(w0) > 0 else w0, "by its __bool__"),
     "numpy()": (lambda x: mg.tensor((w0 * x).numpy().sum()) * w0, "by its sum"),
     "x / 255": (lambda x: mg.tensor(x / 255) * w0, "by np.divide"),
-    "np.roll": (lambda x: mg.tensor(np.roll(x, 1)) * w0, "by np.roll"),
     "a branch on x": (lambda x: w0 if x.max() > 0 else -w0, "by its max"),
     "an entry of x": (lambda x: w0 * float(x[0]), "by taking entries out"),
-    "a fancy index": (lambda x: mg.tensor(x[[0, 1, 2]]) * w0, "by taking entries out"),
     "a boolean index": (lambda x: (w0 * x)[x > 0], "picks as many entries as are True"),
     "filling x": (lambda x: (x.fill(2.0), w0 * x), "by its fill"),
     "noise": (lambda x: mg.tensor(np.random.default_rng().normal(size=3)) * w0, "made by NumPy"),
     "a hook": (hooked, "hook"),
     "a graph from outside": (lambda x: outside * mg.tensor(x), "a graph from outside"),
     "a backward from outside": (
-        lambda x: (lost.backward(retain_graph=True), w0)[1], "made outside the step"
-    ),
-    "dropout of an array": (
-        lambda x: mg.tensor(mg.dropout(x, 0.5, np.random.default_rng(0))) * w0, "made by NumPy"
+        lambda x: outside.backward(retain_graph=True), "made outside the step"
     ),
     "a list of arrays": (lambda x: mg.tensor(np.concatenate([x, x])) * 2, "by np.concatenate"),
     "gradients by hand": (by_hand, "by np.multiply"),
@@ -623,54 +566,9 @@ def test_what_only_changes_from_call_to_call_is_found_at_the_second(value):
 
 def test_calls_that_are_never_alike_run_eagerly_in_the_end():
     run = mg.compile(lambda x, k: mg.tensor(x) * k)
-
-    def many() -> None:
-        for i in range(40):
-            assert_same(run(x0, float(i)), x0 * i)
-
     with pytest.warns(mg.CompileWarning, match="had other shapes, plain values or objects"):
-        many()
-
-
-def test_what_is_masked_by_a_comparison_and_what_nobody_reads():
-    x = data(0, 300)
-    run = mg.compile(lambda x: (mg.where(x > 0, mg.tensor(x), 1.0), mg.exp(w0)[:1])[0])
-    for _ in range(3):
-        assert_same(run(x), np.where(x > 0, x, 1.0))
-    assert "exp" not in run.source
-
-
-def test_a_step_that_fails_leaves_gradients_as_they_are():
-    def step(x: Any) -> Any:
-        mg.sum(w0 * x).backward()
-        raise RuntimeError("later")
-
-    w0.grad = None
-    with pytest.raises(RuntimeError, match="later"):
-        mg.compile(step)(x0)
-    assert type(w0.grad) is np.ndarray
-
-
-# ---------------------------------------------------------------- calls
-
-
-def test_python_s_side_effects_happen_when_the_step_is_recorded_and_not_otherwise():
-    said: list[int] = []
-    tell = said.append
-
-    def step(x: Any) -> Any:
-        print("recorded")
-        return mg.tensor(x) * 2
-
-    run = mg.compile(step)
-    import io
-    from contextlib import redirect_stdout
-
-    with redirect_stdout(io.StringIO()) as out:
-        for _ in range(20):
-            run(x0)
-    assert 2 <= out.getvalue().count("recorded") < 20
-    assert tell.__self__ is said
+        found = [run(x0, float(i)) for i in range(40)]
+    assert_same(found, np.outer(np.arange(40), x0))
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -686,6 +584,36 @@ def test_a_hook_that_is_registered_later_is_called(given):
     with pytest.warns(mg.CompileWarning, match="a hook was registered"):
         run(x0, *args)
     assert_same(w.grad, 2 * x0)
+
+
+def test_a_step_that_fails_leaves_gradients_as_they_are():
+    def step(x: Any) -> Any:
+        mg.sum(w0 * x).backward()
+        raise RuntimeError("later")
+
+    w0.grad = None
+    with pytest.raises(RuntimeError, match="later"):
+        mg.compile(step)(x0)
+    assert type(w0.grad) is np.ndarray
+
+
+def test_what_a_step_appends_to_its_argument_is_there_though_no_program_does_it():
+    kept: list[Any] = [x0]
+    with pytest.warns(mg.CompileWarning, match="changes a list among its arguments"):
+        mg.compile(lambda kept: kept.append(mg.tensor(kept[0])))(kept)
+    assert len(kept) == 2
+    assert kept[0] is x0
+
+
+# ---------------------------------------------------------------- calls
+
+
+def test_python_s_side_effects_happen_when_the_step_is_recorded_and_not_otherwise():
+    run = mg.compile(lambda x: print("recorded"))
+    with redirect_stdout(io.StringIO()) as out:
+        for _ in range(20):
+            run(x0)
+    assert 2 <= out.getvalue().count("recorded") < 20
 
 
 def test_within_no_grad_it_is_another_program():
@@ -705,19 +633,20 @@ def test_leaves_of_one_gradient_get_arrays_of_their_own():
     assert not np.shares_memory(w.grad, v.grad)
 
 
-def test_what_a_step_appends_to_its_argument_is_there_though_no_program_does_it():
-    kept: list[Any] = []
-    with pytest.warns(mg.CompileWarning, match="changes a list among its arguments"):
-        mg.compile(lambda x, kept: kept.append(mg.tensor(x)))(x0, kept)
-    assert len(kept) == 1
-
-
 def test_a_traced_call_runs_eagerly_and_a_result_has_no_graph():
     run = mg.compile(lambda x: mg.tensor(x) * w0)
     assert not any(run(x0).requires_grad for _ in range(4))
     with mg.trace() as t:
         run(x0)
     assert [entry.op for entry in t if entry.op] == ["multiply"]
+
+
+def test_what_is_masked_by_a_comparison_and_what_nobody_reads():
+    x = data(0, 300)
+    run = mg.compile(lambda x: (mg.where(x > 0, mg.tensor(x), 1.0), mg.exp(w0)[:1])[0])
+    for _ in range(3):
+        assert_same(run(x), np.where(x > 0, x, 1.0))
+    assert "exp" not in run.source
 
 
 def test_what_is_returned_may_be_named_as_a_setting_of_numpy():
@@ -728,9 +657,9 @@ def test_what_is_returned_may_be_named_as_a_setting_of_numpy():
         mg.sum(mg.tanh(out)).backward()
         return out
 
-    run = same(lambda: world(step))
-    assert "out +=" in run.source
-    assert ", out=" in run.source
+    source = same(lambda: world(step)).source
+    assert "out +=" in source
+    assert ", out=" in source
 
 
 def test_no_later_call_writes_into_what_an_earlier_one_gave():
@@ -738,10 +667,8 @@ def test_no_later_call_writes_into_what_an_earlier_one_gave():
     run = mg.compile(world.step)
     given = []
     for i in range(6):
-        world.before(i)
         out = run(*world.given(i))
-        for array in (out.numpy(), *world.seen()):
-            given.append((array, array.copy()))
+        given += [(array, array.copy()) for array in (out.numpy(), *world.seen())]
     for array, before in given:
         np.testing.assert_array_equal(array, before)
 
@@ -759,24 +686,3 @@ def test_a_method_may_be_compiled_in_its_class():
     for _ in range(4):
         assert_same(one.step(x0), x0)
         assert_same(two.step(x0), 2 * x0)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_a_random_program_gives_what_it_gives_eagerly(seed):
-    program = random_program(seed)
-
-    def make() -> Any:
-        leaves = [
-            mg.tensor(x, requires_grad=True, name=f"x{i}") for i, x in enumerate(program.arrays)
-        ]
-
-        def step(*arrays: Any) -> Any:
-            loss = program.loss([w * 1.0 for w in leaves])
-            loss.backward()
-            return loss
-
-        return world(step, leaves, lambda i: ())
-
-    with np.errstate(all="ignore"):
-        run = same(make, 5)
-    assert run.reasons == []

@@ -346,7 +346,7 @@ class Tape(Observer):
     def _take_back(self) -> None:
         """Gradients as they are without the tape, after a look whether they were set by hand."""
         self._look()
-        for leaf in self._grads:
+        for leaf in (*self._grads, *self._own):
             leaf.grad = plain(leaf.grad)
 
     @heard
