@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +39,7 @@ def derivation(record: Record) -> str:
     True
     """
     made = _Derivation(record.finish())
-    body = [*made.forward(), *made.alike(), *made.backward(), *made.results()]
+    body = [*made.forward(), *made.alike(), *made.backward()]
     return "\n\n".join([*made.opening(), *_notation("\n".join(body)), *body]) + "\n"
 
 
@@ -73,12 +72,15 @@ class _Derivation:
         yield _escaped(words.summary(record)) + "."
         verdicts = [f"- {_escaped(one.signed)}" for one in words.verdicts(record.checks)]
         yield from ["\n".join(verdicts)] * bool(verdicts)
-        rows = [
-            [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
-            for e in self.shown
-            if not e.op and not e.number and e.copy_of is None
-        ]
-        yield from _table("## What is given", ["symbol", "name", "kind", "shape"], rows)
+        rows = []
+        for e in self.shown:
+            if not e.op and not e.number and e.copy_of is None:
+                row = [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
+                told = [words.gradient(e), words.marks(e), words.remark(e)]
+                asked = record.backward and (e.needs or e.kind == "parameter")
+                rows.append([*row, _escaped(" ".join(filter(None, told))) if asked else ""])
+        heads = ["symbol", "name", "kind", "shape", "rms of its gradient"]
+        yield from _table("## What is given", heads, rows)
 
     # ------------------------------------------------------------------ forward
 
@@ -161,19 +163,6 @@ class _Derivation:
             yield _aligned(lines)
             yield from _where(sent)
 
-    # ------------------------------------------------------------------ numbers
-
-    def results(self) -> Iterator[str]:
-        """The gradients of the leaves in numbers."""
-        rows = []
-        for e in self.shown:
-            if self.record.backward and not e.op and (e.needs or e.kind == "parameter"):
-                note = "" if e.state == "ok" else words.STATES[e.state][1]
-                note = e.why if e.state == "zero in theory" else note
-                row = [_inline(e.slope), _code(self.path(e)), words.gradient(e)]
-                rows.append([*row, *map(_escaped, (words.marks(e), note))])
-        yield from _table("## Gradients of this run", ["gradient", "of", "rms", "", ""], rows)
-
 
 def _space(entry: Entry) -> str:
     axes = r" \times ".join(map(str, entry.shape))
@@ -226,15 +215,11 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> I
         yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-@cache
-def _signs() -> list[tuple[str, str]]:
-    """A pattern and a sentence for each sign that may occur: signs.txt says how it is written."""
-    blocks = [block.split("\n", 1) for block in asset("signs.txt").strip().split("\n\n")[1:]]
-    return [(pattern, " ".join(sentence.split())) for pattern, sentence in blocks]
-
-
-def _notation(text: str) -> list[str]:
-    """What the signs mean that occur in a text; nothing if none does."""
-    said = [sentence for pattern, sentence in _signs() if re.search(pattern, text)]
-    lines = ["- " + re.sub(r"\$(.*?)\$", lambda m: _inline(m[1]), sentence) for sentence in said]
-    return ["## Notation", "\n".join(lines)] if lines else []
+def _notation(text: str) -> Iterator[str]:
+    """What the signs mean that occur in a text: signs.txt says how it is written."""
+    blocks = (block.split("\n", 1) for block in asset("signs.txt").strip().split("\n\n")[1:])
+    said = [sentence for pattern, sentence in blocks if re.search(pattern, text)]
+    lines = [re.sub(r"\$(.*?)\$", lambda m: _inline(m[1]), one) for one in said]
+    if lines:
+        yield "## Notation"
+        yield "\n".join(f"- {' '.join(line.split())}" for line in lines)

@@ -160,12 +160,11 @@ class _Page:
 
     @staticmethod
     def _check(check: Check) -> Json:
-        against = "the step derived by hand"
-        if check.kind != "by hand":
-            against = f"a numeric derivative ({check.method})"
-        said = f"{'agrees with' if check.ok else 'differs from'} {against}"
-        what = f"∂L/∂{words.one_line(check.symbol)} " if check.symbol else ""
-        return {"ok": check.ok, "said": f"{what}{said}, by {words.sized(check.difference)}"}
+        by_hand = check.kind == "by hand"
+        against = "the step derived by hand" if by_hand else f"a numeric derivative, {check.method}"
+        what = f"∂L/∂{words.one_line(check.symbol)}" if check.symbol else "the gradient"
+        verb = "agrees with" if check.ok else "differs from"
+        return {"ok": check.ok, "said": f"{what} {verb} {against}, {_off(check)}"}
 
     # ------------------------------------------------------------------ hand-derived steps
 
@@ -192,10 +191,7 @@ class _Page:
         slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
         equation = f"{slope} = {check.formula}"
         self.tex(equation)
-        said = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
-        if check.ok is False and check.measured is not None and check.expected is not None:
-            said += f": at {list(check.index)} the run has {words.digits(check.measured)}, "
-            said += f"the formula {words.digits(check.expected)}"
+        said = f"{words.VERDICT_SIGNS[check.ok]} {_off(check)}"
         return {
             "equation": equation,
             "ok": check.ok,
@@ -291,6 +287,15 @@ class _Page:
             if sum(cells) <= CELLS:
                 break
         return [pack(array, side, count[heads], facts) for array, facts, heads in self._arrays]
+
+
+def _off(check: Check) -> str:
+    """How far the run is from what it must be, and where it is wrong."""
+    said = f"off by {words.sized(check.difference)}"
+    if check.ok is False and check.measured is not None and check.expected is not None:
+        said += f" (at {list(check.index)} it has {words.digits(check.measured)} in place of "
+        said += f"{words.digits(check.expected)})"
+    return said
 
 
 def _cells(shape: tuple[int, ...], side: int, most: int) -> int:

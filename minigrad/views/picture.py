@@ -212,7 +212,8 @@ class Dot:
         if one.number and one.value is not None:
             label = f"{name} = {words.digits(float(one.value.flat[0]))}"
         said = _name(label, LIGHT.muted if box.idle else LIGHT.ink, SMALL)
-        said += _small(f" {words.shaped(one.shape)} ") if one.shape else ""
+        room = "\u00a0" * (len(one.shape) // 2)  # browsers draw × wider, too
+        said += _small(f" {words.shaped(one.shape)} {room}") if one.shape else ""
         return _table(1, [said, self._gradient(box)], look=f' BGCOLOR="{LIGHT.parameter}"')
 
     def _gradient(self, box: Box) -> str:
@@ -222,7 +223,8 @@ class Dot:
             silent = box.kind in ("input", "constant") or not self.record.backward
             if state == "not finite":
                 return _alarm(box.told)
-            return "" if state == "none" and silent else _small(box.told)
+            lines = [] if state == "none" and silent else wrap(box.told, NOTE)
+            return "<BR/>".join(map(_small, lines))
         sign = f"{words.STATES[state][0]} " if state in ("vanishing", "exploding") else ""
         bin = self.scale.bin(box.size)
         fill, ink = (LIGHT.alarm, LIGHT.paper) if state == "wrong" else (BINS[bin], INKS[bin])

@@ -21,9 +21,6 @@ __all__ = ["Box", "Connection", "PicturePlan", "plan"]
 READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
 MOST_USES = 4  # lines from one leaf; with more, it stands in each op that takes it
-WORST_FIRST = (
-    "wrong", "not finite", "vanishing", "exploding", "zero", "ok", "zero in theory", "none",
-)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -59,7 +56,7 @@ class Box:
     @cached_property
     def state(self) -> str:
         """The worst state of a gradient among its entries."""
-        return min((entry.state for entry in self.entries), key=WORST_FIRST.index)
+        return max((entry.state for entry in self.entries), key=[*words.STATES].index)
 
     @cached_property
     def sizes(self) -> list[float]:

@@ -109,14 +109,10 @@ class _Rows:
 
     def _gradient(self, entry: Entry) -> list[str]:
         """Size, bar, and what is to be said of it."""
-        state, note = entry.state, ""
-        said = words.gradient(entry)
+        state, said = entry.state, words.gradient(entry)
+        note = words.remark(entry)
         if state == "none":
             said, note = "", said
-        elif state == "zero in theory":
-            note = entry.why
-        elif state in ("vanishing", "exploding"):
-            note = " ".join(words.STATES[state])
         mark = words.marks(entry)
         fine = state in ("ok", "none", "zero in theory") and not mark.startswith("✗")
         size = None if state == "zero in theory" else entry.gradient_rms

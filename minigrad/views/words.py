@@ -15,34 +15,17 @@ from unicodedata import category
 from ..record.record import Checks, Edge, Entry, Record, show
 
 __all__ = [
-    "STATES",
-    "VERDICT_SIGNS",
-    "Verdict",
-    "changes",
-    "counted",
-    "digits",
-    "gradient",
-    "headline",
-    "label",
-    "marks",
-    "of_bytes",
-    "one_line",
-    "plural",
-    "ranged",
-    "settings",
-    "shaped",
-    "sized",
-    "sum_of",
-    "summary",
-    "verdicts",
+    "STATES", "VERDICT_SIGNS", "Verdict", "changes", "counted", "digits", "gradient", "headline",
+    "label", "marks", "of_bytes", "one_line", "plural", "ranged", "remark", "settings", "shaped",
+    "sized", "sum_of", "summary", "verdicts",
 ]  # fmt: skip
 
 VERDICT_SIGNS = {True: "✓", False: "✗", None: "–"}  # agrees, differs, not measured
 
 STATES = {  # of a gradient, the worst last: the sign beside its size, and what that means
-    "ok": ("", "gradient"),
     "none": ("–", "no gradient"),
     "zero in theory": ("0", "zero in theory"),
+    "ok": ("", "gradient"),
     "zero": ("0", "exactly zero"),
     "exploding": ("↑", "explodes: over 10,000 times the loss's"),
     "vanishing": ("↓", "vanishes: under 1/10,000 of the loss's"),
@@ -166,6 +149,13 @@ def gradient(entry: Entry) -> str:
     return sized(entry.gradient_facts.rms)
 
 
+def remark(entry: Entry) -> str:
+    """What there is to say of a gradient beside its size."""
+    if entry.state in ("vanishing", "exploding"):
+        return " ".join(STATES[entry.state])
+    return entry.why if entry.state == "zero in theory" else ""
+
+
 def settings(entry: Entry) -> dict[str, str]:
     """The settings of an op's call, as text."""
     given = {name: x for name, x in (entry.numbers | entry.settings).items() if x is not None}
@@ -263,31 +253,31 @@ def _left_over(checks: Checks, kind: str) -> Iterator[str]:
 
 def headline(record: Record) -> str:
     """The main sentence: the loss, and what becomes of its gradient on the way that matters."""
-    said, way = list[str](), record.way
-    if record.loss is not None and (value := record.entries[record.loss].value) is not None:
-        said.append(f"{label(record.entries[record.loss])} = {digits(value.item())}")
+    said = list[str]()
+    entries, way = record.entries, record.way
+    if record.loss is not None and (value := entries[record.loss].value) is not None:
+        said.append(f"{label(entries[record.loss])} = {digits(value.item())}")
     if not record.backward:
-        said.append("backward has not run")
-        return " · ".join(said)
-    lost = list[str]()
-    for state, word in (("not finite", "NaN or infinite"), ("zero", "exactly 0")):
-        if found := [entry for entry in record.entries if entry.state == state]:
-            ops = [entry for entry in found if entry.op]
-            first = one_line((ops or found)[-1].path, 60)  # that backward comes to
-            lost.append(f"the gradient is {word} from {first} on")
-    said += lost
+        return " · ".join([*said, "backward has not run"])
+    broken = [entry for entry in entries if entry.state == "not finite"]
+    dead = [one_line(e.path, 60) for e in entries if e.learns and e.state == "zero"]
+    if broken:
+        first = max(broken, key=lambda entry: (bool(entry.op), entry.id))  # that backward comes to
+        said.append(f"the gradient is NaN or infinite from {one_line(first.path, 60)} on")
+    if dead:
+        more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
+        said.append(f"the gradient is exactly 0 at {dead[0]}{more}")
     if way is not None and 0 < way.whole < inf:
-        end = one_line(record.entries[way.entries[-1]].path, 60)
+        end = one_line(entries[way.entries[-1]].path, 60)
         verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
-        if times < 10:
-            size = sized(way.whole)
-            kept = f"the gradient keeps its size: ×{size} where it changes most, to {end}"
-            said += [] if lost else [kept]
-        else:
+        if times >= 10:
             steps = f", its {way.times} steps together" * (way.times > 1)
             most = f", most in {way.op}{steps}" if way.op else ""
             size = f"{float(f'{times:.1g}'):,.0f}"
             said.append(f"the gradient {verb} {size} times on the way to {end}{most}")
+        elif not broken and not dead:
+            size = sized(way.whole)
+            said.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
     return " · ".join(said)
 
 

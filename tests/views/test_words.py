@@ -85,14 +85,12 @@ def test_the_headline_says_what_becomes_of_the_gradient(by, said):
     assert f"the gradient {said} times on the way to x" in words.headline(t.record.finish())
 
 
-@pytest.mark.parametrize(("by", "said"), [(-1.0, "exactly 0"), (np.inf, "NaN or infinite")])
+@pytest.mark.parametrize(("by", "said"), [(-1.0, "exactly 0 at x"), (np.inf, "infinite from x on")])
 def test_the_headline_says_where_the_gradient_is_lost(by, said):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t, np.errstate(invalid="ignore"):
         mg.sum(mg.relu((x * by).named("h"))).named("loss").backward()
-    headline = words.headline(t.record.finish())
-    at = "h" if by < 0 else "x"
-    assert headline.endswith(f"the gradient is {said} from {at} on")
+    assert words.headline(t.record.finish()).endswith(said)
 
 
 def test_a_name_can_neither_break_a_line_nor_turn_it_around():
