@@ -20,7 +20,7 @@ def always(monkeypatch):
     for op in mg.registry.values():
         if op.faster is not None:
             monkeypatch.setattr(op.faster.__self__, "above", 0)
-    with LIMITS.changed(small_entries=0, cached_entries=50, block_entries=50):
+    with LIMITS.changed(small_entries=0, cached_entries=9, block_entries=9):
         yield
 
 
@@ -77,11 +77,11 @@ def _large(op, dtype):
 
     x, weight, bias = draw(7, 60, 50), draw(50), draw(50)
     calls = {
-        "layer_norm": ([x, weight, bias], [1e-5]),
+        "layer_norm": ([x + dtype(3e3), weight, bias], [1e-5]),  # its mean is far from 0
         "rms_norm": ([x, weight], [1e-5]),
         "conv1d": ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
         "conv2d": ([x.reshape(7, 5, 12, 50), draw(6, 5, 3, 3), draw(6)], [2, 1, 1, 1]),
-        "max_pool": ([x], [3, 2, 1]),
+        "max_pool": ([np.round(x)], [3, 2, 1]),  # of equal ones the first
         "lstm": (
             [x, draw(80, 50), draw(80, 20), draw(80), draw(60, 20), draw(60, 20)],
             [np.arange(7)[:, None] < rng.integers(1, 8, 60)],
