@@ -333,7 +333,9 @@ class Module:
         >>> Linear(3, 2).to(np.float32)(np.ones(3)).dtype
         dtype('float32')
         """
-        if dtype is None or np.dtype(dtype) not in (np.float16, np.float32, np.float64):
+        floats = ("float16", "float32", "float64")
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        if dtype is None or name not in floats:
             raise DTypeError(f"to(dtype): must be float16, float32 or float64, got {dtype!r}")
         for _, leaf in self.named_parameters(buffers=True):
             if leaf.dtype.kind == "f":

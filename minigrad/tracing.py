@@ -35,6 +35,8 @@ class Trace:
     """
 
     def __init__(self, record: Record | None = None) -> None:
+        if not isinstance(record, Record | None):
+            raise DTypeError("trace(): run the model within `with mg.trace() as t:`, and give none")
         self.record = Record() if record is None else record
         self._observing: list[observe] = []
 

@@ -95,6 +95,8 @@ VALUES = [
     ("GradientError", "mg.tensor(1.0).backward()", "requires no gradient", "compiled step"),
     ("FreedGraphError", "twice((leaf(3) ** 2).sum().backward)", "freed", "retain_graph=True"),
     ("OverwrittenError", "overwritten().backward()", "(3,) was overwritten after it was saved"),
+    ("DTypeError", "layers.Linear(3, 2).to('cpu')", "to(dtype)", "float32", "got 'cpu'"),
+    ("DTypeError", "mg.trace(abs)", "within `with mg.trace() as t:`"),
     ("ArgumentError", "layers.Linear(0, 2)", "Linear", "d_in", "at least 1, got 0"),
     ("OutOfRangeError", "layers.Embedding(11, 3, rng=0)([11])", "[0, 11)", "11"),
     ("ArgumentError", "optim.SGD([], lr=0.1)", "SGD(parameters)", "no parameters"),
