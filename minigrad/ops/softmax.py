@@ -73,7 +73,7 @@ def softmax(x, axis: Axes = -1):
 @softmax.vjp("x")
 def _(g, out, axis):
     """The gradient loses its average under the weights, then is multiplied by each weight."""
-    return out * (g - _sum_kept(widen_half(g) * out, axis))
+    return out * (g - _dot_kept(widen_half(g), out, axis))
 
 
 limits = cache(np.finfo)  # asking NumPy each time takes longer than a small softmax
@@ -92,11 +92,14 @@ def row_sum(weights, axis):
     return total if wide is None else total.astype(weights.dtype)
 
 
-def _sum_kept(x, axis):
-    """Σ along the axis, kept at length 1; by `sum` where NumPy alone would lose digits."""
-    if accumulation_dtype(x, axis) is None:
-        return x.sum(axis=axis, keepdims=True)
-    return sum(x, axis, True)
+def _dot_kept(a, b, axis):
+    """Σ a ⊙ b along the axis, kept at length 1; of a plain array's rows in one pass."""
+    is_plain = a.dtype == b.dtype and a.dtype.char in "fd" and not hasattr(a, "__apply__")
+    if is_plain and axis in (-1, b.ndim - 1):
+        return np.vecdot(a, b)[..., None]
+    if accumulation_dtype(a * b, axis) is None:
+        return (a * b).sum(axis=axis, keepdims=True)
+    return sum(a * b, axis, True)
 
 
 @op(
