@@ -127,7 +127,7 @@ def test_large_arrays_may_be_of_the_other_byte_order(declared, invoke):
 def test_special_entries_go_through_both_alike(declared, invoke, always):
     """NaN, infinities, zeros, and entries that meet their like."""
     inputs, settings = large(declared, np.float64)
-    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0])
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 1.0, 1.0, -1.0])
     inputs = [np.resize(special[i:], x.shape) if i < 2 else x for i, x in enumerate(inputs)]
 
     def make():
@@ -142,7 +142,7 @@ def test_special_entries_go_through_both_alike(declared, invoke, always):
 
 
 @pytest.mark.only(lambda op: op.name in ("layer_norm", "rms_norm"))
-@pytest.mark.parametrize("row", [(1e4, 1), (0, 1e30), (0, 1e-30), (5, 0)])
+@pytest.mark.parametrize("row", [(1e5, 1), (0, 1e30), (0, 1e-30), (5, 0)])
 def test_rows_that_are_far_from_0_huge_or_tiny_lose_no_digits(declared, invoke, row, rng):
     mean, spread = row
     x = (mean + spread * rng.normal(size=(60, 90))).astype(np.float32)
