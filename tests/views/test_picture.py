@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import Linear, Module, Sequential
 from minigrad.errors import ArgumentError
 from minigrad.views.picture import dot_of, svg_of
 from minigrad.views.plan import plan
@@ -94,6 +95,26 @@ def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
     sizes = sorted(entry.gradient_rms for entry in box.entries)
     assert len(sizes) == 4
     assert box.told.split(" to ")[0] == f"{sizes[0]:#.2g}"
+
+
+class Collecting(Module):
+    """Three blocks, and all that they make; in the second every unit is dead."""
+
+    def __init__(self):
+        parts = [(Linear(5, 5, rng=seed), mg.relu, Linear(5, 5, rng=seed)) for seed in range(3)]
+        self.blocks = [Sequential(*each) for each in parts]
+        self.blocks[1][0].b.assign_(np.full(5, -100.0))
+
+    def forward(self, h):
+        return mg.concatenate([h := block(h) for block in self.blocks])
+
+
+def test_of_alike_modules_those_that_differ_are_counted_and_lines_say_which_they_are_of():
+    with mg.trace() as t:
+        mg.mean((Collecting()(np.ones((7, 5))) - 1.0) ** 2).backward()
+    text = dot_of(t.record, depth=9).text
+    assert "2 of 3 exactly zero" in text
+    assert "from each" in text
 
 
 def test_where_gradients_add_stands_their_sum_with_its_agreement():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import SelfAttention
 from minigrad.views import words
 from minigrad.views.derivation import derivation
 from minigrad.views.page import content
@@ -62,6 +63,14 @@ def test_where_grad_holds_more_than_the_last_backward_every_view_says_so():
     for view, text in said_by_views(t).items():
         flat = re.sub(r"<[^>]*>", " ", text.replace("&#160;", "")).replace("\\", "")
         assert re.sub(r"\W+", "", note) in re.sub(r"\W+", "", flat), view
+
+
+def test_what_is_wrong_is_said_first(plant):
+    plant("exp", "x", lambda g: g * 1.01)
+    with mg.trace() as t:
+        mg.sum(mg.exp(SelfAttention(5, 3, 4, rng=0)(np.ones((1, 7, 5))))).backward()
+    t.check(ops=True)
+    assert [verdict.ok for verdict in words.verdicts(t.record.checks)] == [False, True]
 
 
 def test_what_was_not_checked_is_counted_and_what_was_is_not():
