@@ -16,6 +16,9 @@ import pytest
 import minigrad as mg
 from layers import LSTM, BatchNorm, LanguageModel, Linear, SelfAttention, create_causal_mask
 from minigrad.errors import GradientError
+from minigrad.fast.compile.lines import TapeLine, Value
+from minigrad.fast.compile.symbols import Calls, Variable
+from minigrad.fast.compile.text import Names
 from minigrad.fast.limits import LIMITS
 from minigrad.optim import SGD, Adam, LossScale, clip_grad_norm, schedule
 from tests.compare import assert_same
@@ -686,3 +689,48 @@ def test_a_method_may_be_compiled_in_its_class():
     for _ in range(4):
         assert_same(one.step(x0), x0)
         assert_same(two.step(x0), 2 * x0)
+
+
+# ---------------------------------------------------------------- kernels taken apart
+
+
+def uses_the_old(x: Any, y: Any) -> Any:
+    z = x * y
+    old = z
+    z += y
+    return old * z
+
+
+def uses_an_old_view(x: Any, y: Any) -> Any:
+    z = x * y
+    old = z.T
+    z += y
+    return old.T * z
+
+
+def writes_into_an_input(x: Any, y: Any) -> Any:
+    x += y
+    return x
+
+
+def ignores_errors(x: Any, y: Any) -> Any:
+    with np.errstate(over="ignore"):
+        return x * y
+
+
+UNFOLLOWED = [
+    uses_the_old, uses_an_old_view, writes_into_an_input, ignores_errors,
+    lambda x, y: x * y[x > 0].sum(), lambda x, y: x.T if y.sum() > 0 else y,
+    lambda x, y: (x * y).sum(), lambda x, y: np.add(x, y, out=np.empty((3, 3))),
+    lambda x, y: x + np.asarray(y), lambda x, y: float(x[0, 0]) * y,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kernel", UNFOLLOWED)
+def test_what_arrays_without_entries_cannot_follow_leaves_no_calls(kernel):
+    program = Calls(Names(()))
+    x, y = [Variable(program, (3, 3), np.dtype(np.float64), name) for name in "xy"]
+    value = Value(1, "out", (3, 3), np.dtype(np.float64))
+    program.line = TapeLine("op", kernel, (), (value,))
+    assert not program.take_apart([x, y], None)
+    assert (program.calls, program.views, program.variables) == ([], {}, {})
