@@ -15,12 +15,12 @@ class Net(Module):
     """Layers, or lists of them, and how they are called."""
 
     def __init__(self, called, **layers):
-        self.called, self.given = called, layers
+        self.called, self.names = called, [*layers]
         for name, each in layers.items():
             setattr(self, name, each)
 
     def forward(self, x):
-        return self.called(x, *self.given.values())
+        return self.called(x, *(getattr(self, name) for name in self.names))
 
 
 class Block(Module):

@@ -13,28 +13,27 @@ from minigrad.record.flow import FlowRecord
 from minigrad.record.heads import DISTANCES, divergence, heads
 from tests.compare import assert_same
 
-from .models import leaf
+from .models import Net, leaf, linears
 
 
-class MLP(Module):
-    def __init__(self, rng, f=mg.relu, depth=3, gain=1.0, shift=0.0, branch=None):
-        self.f, self.branch = f, branch
-        self.layers = [Linear(8, 8, rng=rng) for _ in range(depth)]
-        self.out = Linear(8, 3, rng=rng)
-        self.more = Linear(8, 8, rng=rng) if branch else None
-        for layer in self.layers:
-            layer.W.assign_(layer.W.numpy() * gain)
-            layer.b.assign_(layer.b.numpy() + shift)
+def mlp(rng, f=mg.relu, depth=3, gain=1.0, shift=0.0, branch=""):
+    layers = linears(rng, *[8] * (depth + 1))
+    for layer in layers:
+        layer.W.assign_(layer.W.numpy() * gain)
+        layer.b.assign_(layer.b.numpy() + shift)
 
-    def forward(self, x):
-        for layer in self.layers:
-            x = self.f(layer(x))
-        if self.branch == "detached":
-            x = x + self.more(x).detach()
-        if self.branch == "no_grad":
+    def called(x, layers, out, more=None):
+        for layer in layers:
+            x = f(layer(x))
+        if branch == "detached":
+            x = x + more(x).detach()
+        if branch == "no_grad":
             with mg.no_grad():
-                self.more(x)
-        return self.out(x)
+                more(x)
+        return out(x)
+
+    more = {"more": Linear(8, 8, rng=rng)} if branch else {}
+    return Net(called, layers=layers, out=Linear(8, 3, rng=rng), **more)
 
 
 def train(
@@ -51,7 +50,7 @@ def train(
     **model,
 ):
     rng = np.random.default_rng(seed)
-    net, W = MLP(rng, **model), rng.normal(size=(8, 3))
+    net, W = mlp(rng, **model), rng.normal(size=(8, 3))
     moved = optimizer(trained(net), lr=lr)
     with mg.watch(net, every=every) as flow, np.errstate(all="ignore"):
         for step in range(steps):
