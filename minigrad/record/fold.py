@@ -18,15 +18,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby, takewhile
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from .data import Edge, Entry, RecordData, show
 
 __all__ = ["Fold", "Link", "is_within", "make_fold"]
 
 FEWEST_SIBLINGS, FEWEST_CALLS = 2, 3  # that make a chain
-
-Names: TypeAlias = dict[int, list[str]]  # of each op, the scopes around it
 
 
 class Item(NamedTuple):
@@ -176,9 +174,9 @@ def make_fold(record: RecordData, chains: bool = True) -> Fold:
     A chain whose lines would stand for other edges than the run's is tried once more without its
     first block, and then drawn in full.
     """
-    names, refused = numbered_scopes(record), set[int]()
+    refused = set[int]()
     while True:
-        made = _drawn(record, names, refused if chains else None)
+        made = _drawn(record, refused if chains else None)
         broken = [link for link in made.links if not link.is_whole]
         wrong = {end.block for link in broken for end in (link.source, link.target)} & {
             *made.copies
@@ -192,12 +190,12 @@ def make_fold(record: RecordData, chains: bool = True) -> Fold:
             return made
 
 
-def _drawn(record: RecordData, names: Names, refused: set[int] | None) -> Fold:
+def _drawn(record: RecordData, refused: set[int] | None) -> Fold:
     """Args: refused: ops that begin no chain; None for all."""
     made = Fold(record)
     pending = [("", 0, [record.entries[i] for i in record.forward])]
     for path, depth, ops in pending:  # the loop appends to it
-        items, at = _items(record, ops, depth, names), 0
+        items, at = _items(record, ops, depth), 0
         while at < len(items):
             first = items[at].ops[0].id
             may = refused is not None and first not in refused and first not in made.members
@@ -219,11 +217,15 @@ def _drawn(record: RecordData, names: Names, refused: set[int] | None) -> Fold:
     return made
 
 
-def _items(record: RecordData, ops: list[Entry], depth: int, names: Names) -> list[Item]:
-    """The items of a scope in order: a call of a scope within it, or an op of its own."""
+def _items(record: RecordData, ops: list[Entry], depth: int) -> list[Item]:
+    """The items of a scope in order: a call of a scope within it, or an op of its own.
+
+    Layers that are attributes of no other go by their class, and several have one name: from the
+    second on with a number. Calls are of one layer if they share a parameter, or either has none.
+    """
 
     def call(op: Entry) -> tuple[str, Hashable]:
-        scopes = names[op.id]
+        scopes = _parts(op.scope)
         return (scopes[depth], op.calls[: depth + 1]) if len(scopes) > depth else ("", op.id)
 
     def alike(op: Entry) -> Hashable:
@@ -231,13 +233,21 @@ def _items(record: RecordData, ops: list[Entry], depth: int, names: Names) -> li
         given = (op.settings | op.numbers).items()
         settings = [(k, show(x)) for k, x in given if k != "index"]  # a step's number
         takes = [edge.input for edge in record.into(op)]
-        within = map(_stem, names[op.id][depth + 1 :])
+        within = map(_stem, _parts(op.scope)[depth + 1 :])
         return *within, op.op, _stem(op.name), op.shape, op.dtype, *settings, *takes
 
-    found = []
+    found, layers = [], dict[str, list[set[int]]]()  # of each name, the parameters of each layer
     for (name, _), group in groupby(ops, key=call):
         inside = list(group)
-        found.append(Item(name, inside, (_stem(name), *map(alike, inside))))
+        used = {edge.source for op in inside for edge in record.into(op)}
+        own = {i for i in used if record.entries[i].kind == "parameter"}
+        known = layers.setdefault(name, [])
+        same = (n for n, other in enumerate(known) if not own or not other or own & other)
+        number = next(same, len(known))
+        known += [set[int]()] * (number == len(known))
+        known[number] |= own
+        numbered = f"{name} ({number + 1})" if name and number else name
+        found.append(Item(numbered, inside, (_stem(name), *map(alike, inside))))
     return found
 
 
@@ -307,31 +317,3 @@ def _place_leaves(fold: Fold) -> None:
         around = [scope for scope in around if all(is_within(use, scope) for use in uses)]
         foreign = fold.copies.keys() - fold.numbers(entry.id).keys()
         fold.place[entry.id] = [s for s in around if not any(is_within(s, b) for b in foreign)][-1]
-
-
-def numbered_scopes(record: RecordData) -> Names:
-    """The names of the scopes around each op, from the outermost in, namesakes with a number.
-
-    Layers that are attributes of no other go by their class, and several have one name. Two calls
-    are of one layer if they share a parameter, or if either has none.
-    """
-    ops = [record.entries[i] for i in record.forward]
-    names = {op.id: _parts(op.scope) for op in ops}
-    for depth in range(max(map(len, names.values()), default=0)):
-        calls: dict[tuple[str, tuple[int, ...]], list[Entry]] = {}
-        for op in ops:
-            if len(names[op.id]) > depth:
-                path = "/".join(names[op.id][: depth + 1])
-                calls.setdefault((path, op.calls[: depth + 1]), []).append(op)
-        layers: dict[str, list[set[int]]] = {}  # scope to the parameters of each
-        for (path, _), inside in calls.items():
-            used = {edge.source for op in inside for edge in record.into(op)}
-            own = {i for i in used if record.entries[i].kind == "parameter"}
-            known = layers.setdefault(path, [])
-            same = (n for n, other in enumerate(known) if not own or not other or own & other)
-            number = next(same, len(known))
-            known += [set[int]()] * (number == len(known))
-            known[number] |= own
-            for op in inside if number else ():
-                names[op.id][depth] += f" ({number + 1})"
-    return names
