@@ -54,19 +54,13 @@ def pooled(matrices: Array, tall: int, wide: int) -> Array:
     """
     if tall == wide == 1 or matrices.size == 0:
         return matrices
-    pairs = ((f, _extreme(f, matrices, tall, -2)) for f in (np.maximum, np.minimum))
-    high, low = (_extreme(f, rows, wide, -1) for f, rows in pairs)
+
+    def most(f: np.ufunc) -> Array:
+        rows = f.reduceat(matrices, np.arange(0, matrices.shape[-2], tall), axis=-2)
+        return f.reduceat(rows, np.arange(0, matrices.shape[-1], wide), axis=-1)
+
+    high, low = most(np.maximum), most(np.minimum)
     return np.where(np.abs(low) > np.abs(high), low, high)
-
-
-def _extreme(f: np.ufunc, x: Array, k: int, axis: int) -> Array:
-    """The largest or the least of each k neighbours along an axis."""
-    lines = np.moveaxis(x, axis, 0)
-    out = lines[::k].copy()
-    for start in range(1, k):
-        part = lines[start::k]
-        f(out[: len(part)], part, out=out[: len(part)])
-    return np.moveaxis(out, 0, axis)
 
 
 class Grid(NamedTuple):

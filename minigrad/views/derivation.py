@@ -193,11 +193,9 @@ def _escaped(text: str) -> str:
 
 def _aligned(lines: Sequence[Equation]) -> str:
     """Equations below one another, and the space of each left side."""
-    rows = [(portable(one.left), portable(one.right), one.space) for one in lines]
-    if len(rows) == 1:
-        left, right, space = rows[0]
-        return f"```math\n{left} = {right}" + (rf" \quad \in {space}" if space else "") + "\n```"
-    body = " \\\\[4pt]\n".join(rf"{a} &= {b}" + (rf" && \in {c}" if c else "") for a, b, c in rows)
+    rows = [rf"{portable(one.left)} &= {portable(one.right)}" for one in lines]
+    spaces = [rf" && \in {one.space}" if one.space else "" for one in lines]
+    body = " \\\\[4pt]\n".join(map(str.__add__, rows, spaces))
     return f"```math\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n```"
 
 

@@ -11,7 +11,6 @@ import json
 import re
 from base64 import b64encode
 from html import escape
-from itertools import groupby
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -87,7 +86,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
         "entries": [*map(made.entry, record.entries)],
         "uses": [*map(made.use, record.edges)],
         "pictures": made.pictures(),
-        "chapters": made.chapters(),
+        "checks": [*map(made.check, record.checks.results)],
         "attention": [*map(made.attention, made.found)],
         "asked": record.asked,
         "named": tokens is not None,
@@ -132,7 +131,6 @@ class _Page:
             "gradient": self.add(entry.gradient, facts),
             "marks": words.marks(entry),
             "sum": words.sum_of(record, entry),
-            "checks": [self._check(check) for check in entry.checks if check.ok is not None],
             "flops": words.counted(entry.flops) if entry.flops else "",
             "saved": words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
             "broken": bool(entry.op and entry.value_facts and not entry.value_facts.finite),
@@ -158,47 +156,24 @@ class _Page:
             "gain": f"×{words.sized(edge.gain)}" if words.changes(edge) else "",
         }
 
-    @staticmethod
-    def _check(check: Check) -> Json:
+    def check(self, check: Check) -> Json:
+        """How far the run is from what it must be, and where it is wrong."""
+        slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
+        equation = f"{slope} = {check.formula}" if check.formula else ""
+        self.tex(check.forward, equation)
+        told = check.why
+        if check.ok is not None:
+            told = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
+        if check.ok is False and check.measured is not None and check.expected is not None:
+            told += f" (at {list(check.index)} it has {words.digits(check.measured)} in place of "
+            told += f"{words.digits(check.expected)})"
         by_hand = check.kind == "by hand"
         against = "the step derived by hand" if by_hand else f"a numeric derivative, {check.method}"
-        what = f"∂L/∂{words.one_line(check.symbol)}" if check.symbol else "the gradient"
-        verb = "agrees with" if check.ok else "differs from"
-        return {"ok": check.ok, "said": f"{what} {verb} {against}, {_off(check)}"}
-
-    # ------------------------------------------------------------------ hand-derived steps
-
-    def chapters(self) -> list[Json]:
-        """Of each call of a layer with derived steps: equations, and each gradient's formula."""
-        found, by_hand = list[Json](), self.record.checks.of("by hand")
-        for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
-            steps = groupby(group, key=lambda check: check.number)
-            made = [self._step([*step]) for _, step in steps]
-            found.append({"scope": words.one_line(scope) or "layer", "call": call, "steps": made})
-        return found
-
-    def _step(self, step: list[Check]) -> Json:
-        first = step[0]
-        self.tex(first.forward)
-        return {
-            "number": first.number,
-            "title": first.title,
-            "forward": first.forward,
-            "lines": [self._line(check) for check in step],
-        }
-
-    def _line(self, check: Check) -> Json:
-        slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
-        equation = f"{slope} = {check.formula}"
-        self.tex(equation)
-        said = f"{words.VERDICT_SIGNS[check.ok]} {_off(check)}"
         return {
             "equation": equation,
-            "ok": check.ok,
-            "said": check.why if check.ok is None else said,
+            "told": told,
+            "against": against,
             "rms": words.sized(check.rms),
-            "shape": words.shaped(check.shape),
-            "entry": check.entry,
         }
 
     # ------------------------------------------------------------------ attention
@@ -287,15 +262,6 @@ class _Page:
             if sum(cells) <= CELLS:
                 break
         return [pack(array, side, count[heads], facts) for array, facts, heads in self._arrays]
-
-
-def _off(check: Check) -> str:
-    """How far the run is from what it must be, and where it is wrong."""
-    said = f"off by {words.sized(check.difference)}"
-    if check.ok is False and check.measured is not None and check.expected is not None:
-        said += f" (at {list(check.index)} it has {words.digits(check.measured)} in place of "
-        said += f"{words.digits(check.expected)})"
-    return said
 
 
 def _cells(shape: tuple[int, ...], side: int, most: int) -> int:

@@ -88,12 +88,13 @@ def test_masked_pairs_of_attention_are_told_from_zeros():
     assert_same(A[:, 3, :4], attention()["A"].value[:, 3, :4], 1e-6)
 
 
-def test_chapters_have_each_derived_step_with_how_far_the_run_was_from_it():
+def test_each_check_has_its_formula_and_how_far_the_run_was_from_it():
     page = content(language_model().record)
-    assert len(page["chapters"]) == 4
-    lines = [line for one in page["chapters"] for step in one["steps"] for line in step["lines"]]
-    assert len(lines) == len(language_model().record.checks.of("by hand"))
-    assert all(line["said"].startswith("✓ off by") for line in lines)
+    checks = page["record"]["checks"]["results"]
+    assert len({(check["scope"], check["call"]) for check in checks}) == 4
+    for check, shown in zip(checks, page["checks"], strict=True):
+        assert shown["told"].startswith("✓ off by")
+        assert {shown["equation"], check["forward"]} <= page["maths"].keys()
 
 
 @pytest.mark.parametrize(

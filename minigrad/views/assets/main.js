@@ -130,8 +130,9 @@ const KEYS = {
   "+": ["+ − 0", "larger, smaller, fit", () => zoom(1.2)], "-": ["", "", () => zoom(1 / 1.2)], 0: ["", "", () => { scaled = "all"; fit(); }],
   "/": ["/", "find", () => { byId("search").showModal(); find(); }], t: ["t", "light or dark", otherTheme], "?": ["?", "these keys", () => byId("help").showModal()],
 };
+const offered = { step: true, chapters: chapters.length > 0, attention: shown.attention.length > 0 };
 function showTab(name) {
-  if (name !== "step" && !shown[name].length) return;
+  if (!offered[name]) return;
   state.tab = name;
   renderPanel();
 }
@@ -160,7 +161,7 @@ function begin(keep) {
   byId("verdicts").replaceChildren(...shown.verdicts.map(([said, ok]) => el(`span.${{ true: "right", false: "wrong", null: "muted" }[ok]}`, { title: said }, `${SIGNS[ok]} ${short(said, 60)}`)));
   byId("range").max = steps.length - 1;
   const badge = shown.verdicts.some(([, ok]) => ok === false) ? "✗" : "✓";
-  const tabs = [["attention", "Attention", ""], ["step", "Step", ""], ["chapters", "By hand", badge]].filter(([name]) => name === "step" || shown[name].length);
+  const tabs = [["attention", "Attention", ""], ["step", "Step", ""], ["chapters", "By hand", badge]].filter(([name]) => offered[name]);
   byId("tabs").replaceChildren(...tabs.map(([name, text, sign]) => button([text, tick(sign && ` ${sign}`)], () => showTab(name), { "data-tab": name })));
   if (shown.named && shown.attention.length) state.tab = "attention";
   byId("legend").replaceChildren(el("span", "gradient rms ", shown.scale[0]), el("span.swatches", count(8).map((i) => el(`i.bin${i}`))), el("span", shown.scale[2]),

@@ -47,7 +47,7 @@ function backwardPanel(entry, step) {
   const not = entry.into.filter((edge) => edge.told === undefined).map((edge) => entries[edge.source]);
   return [
     head(entry, `Backward step ${step.number} of ${step.of}`, "backward"),
-    entry.checks?.filter((check) => !check.ok).map((check) => el("p.wrong", { role: "alert" }, `✗ ${check.said}`)),
+    entry.checks.filter((check) => !check.ok).map((check) => el("p.wrong", { role: "alert" }, saidOf(check))),
     section("the gradient that comes", el("div.cards", card(entry.gradient, math(entry.slope), "gradient", entry.told))),
     section("is sent back", parts),
     section("", el("div.cards", sent.map((edge) => card(edge.sent, math(edge.part), "sent", edge.told)))),
@@ -56,8 +56,9 @@ function backwardPanel(entry, step) {
     checksOf(entry),
   ];
 }
-const checksOf = (entry) => entry.checks?.some((check) => check.ok) &&
-  el("details.checks", el("summary", tick(entry.marks), " what was checked"), el("ul", entry.checks.map((check) => el("li", `${check.ok ? "✓" : "✗"} ${check.said}`))));
+const saidOf = ({ symbol, told, against }) => `${told} from ${against}${symbol ? `, for ∂L/∂${symbol}` : ""}`;
+const checksOf = (entry) => entry.checks.some((check) => check.ok) &&
+  el("details.checks", el("summary", tick(entry.marks), " what was checked"), el("ul", entry.checks.map((check) => el("li", saidOf(check)))));
 function leafPanel(entry) {
   return [
     head(entry, entry.kind, "leaf"),
@@ -74,7 +75,7 @@ const SIGNS = { true: "✓", false: "✗", null: "–" };
 const verdictsOf = () => shown.verdicts.map(([said, ok]) =>
   el(`p.verdict.${{ true: "right", false: "wrong", null: "open" }[ok]}`, { role: ok === false ? "alert" : null }, `${SIGNS[ok]} ${said}`,
     ok === false && firstWrong() && [" ", link("show it", () => choose(firstWrong().id))]));
-const firstWrong = () => entries.find((entry) => entry.checks?.some((check) => !check.ok)) || entries.find((entry) => entry.broken);
+const firstWrong = () => entries.find((entry) => entry.checks.some((check) => !check.ok)) || entries.find((entry) => entry.broken);
 function leafRow(entry) {
   const bar = el("i", { class: `bin${entry.bin}` });
   bar.style.width = entry.bin === undefined ? 0 : `${(entry.bin + 1) * 12.5}%`;
@@ -101,19 +102,22 @@ function wholePanel() {
 // ---------------------------------------------------------------- the steps derived by hand
 
 function chaptersPanel() {
-  const lineOf = (line) => el(`div.line.${line.ok === false ? "wrong" : ""}`,
-    math(line.equation),
-    el("span.said", el("span.muted", `${line.shape}, rms ${line.rms} `), line.ok === null ? el("span.muted", `– ${line.said}`) : tick(line.said),
-      given(line.entry) && Number.isFinite(entries[line.entry].knownAt) && [" ", link("show", () => { state.tab = "step"; go(entries[line.entry].knownAt); })]));
+  const lineOf = (check) => el(`div.line.${check.ok === false ? "wrong" : ""}`,
+    math(check.equation),
+    el("span.said", el("span.muted", `${shapeOf(check)}, rms ${check.rms} `), check.ok === null ? el("span.muted", `– ${check.told}`) : tick(check.told),
+      given(check.entry) && Number.isFinite(entries[check.entry].knownAt) && [" ", link("show", () => { state.tab = "step"; go(entries[check.entry].knownAt); })]));
   const stepOf = (step) => el("article.chapter",
-    el("header", el("span.numeral", String(step.number)), el("h3", step.title)), el("div.line", math(step.forward)), step.lines.map(lineOf));
-  const open = (one) => shown.chapters.length === 1 || one.steps.some((step) => step.lines.some((line) => line.ok === false));
+    el("header", el("span.numeral", String(step[0].number)), el("h3", step[0].title)), el("div.line", math(step[0].forward)), step.map(lineOf));
+  const callOf = (call) => {
+    const right = call.every((check) => check.ok !== false);
+    const [{ scope, call: number }] = call;
+    return el("details.call", { open: chapters.length === 1 || !right },
+      el("summary", `${scope || "layer"}${number ? `, call ${number + 1}` : ""} `, tick(right ? "✓" : "✗ differs")),
+      grouped(call, (check) => check.number).map(stepOf));
+  };
   return [
     el("h2", "Derived by hand"),
     el("p.note", "Each step of the backward pass as a person derives it, and how far the run was from it: the largest gap over the formula's largest entry."),
-    shown.chapters.map((one) => el("details.call", { open: open(one) },
-      el("summary", `${one.scope}${one.call ? `, call ${one.call + 1}` : ""} `,
-        tick(one.steps.every((step) => step.lines.every((line) => line.ok !== false)) ? "✓" : "✗ differs")),
-      one.steps.map(stepOf))),
+    chapters.map(callOf),
   ];
 }

@@ -1,12 +1,17 @@
 // What this page shows: the record, what is said of its entries, and the steps.
 
 const record = shown.record;
-const entries = record.entries.map((entry, i) => ({ ...entry, ...shown.entries[i], into: [], uses: [] }));
+const entries = record.entries.map((entry, i) => ({ ...entry, ...shown.entries[i], into: [], uses: [], checks: [] }));
 const edges = record.edges.map((edge, i) => ({ ...edge, ...shown.uses[i], id: i }));
 for (const edge of edges) {
   entries[edge.target].into.push(edge);
   entries[edge.source].uses.push(edge);
 }
+// What was checked: that of an entry, and by a layer's call what was derived by hand.
+const checks = record.checks.results.map((check, i) => ({ ...check, ...shown.checks[i] }));
+for (const check of checks) if (given(check.entry) && check.ok !== null) entries[check.entry].checks.push(check);
+const grouped = (some, key) => [...Map.groupBy(some, key).values()];
+const chapters = grouped(checks.filter(({ kind }) => kind === "by hand"), ({ scope, call }) => `${scope} ${call}`);
 const sentOf = (some) => some.filter((edge) => edge.told !== undefined);
 
 // Step 0 is the whole pass; then forward steps, then backward steps, each in the order they ran.
