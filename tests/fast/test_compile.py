@@ -16,6 +16,7 @@ import pytest
 import minigrad as mg
 from layers import LSTM, BatchNorm, LanguageModel, Linear, SelfAttention, create_causal_mask
 from minigrad.errors import GradientError
+from minigrad.fast.compile import symbols
 from minigrad.fast.compile.lines import TapeLine, Value
 from minigrad.fast.compile.symbols import Calls, Variable
 from minigrad.fast.compile.text import Names
@@ -443,6 +444,44 @@ def arguments_may_share_memory_with_each_other_and_with_what_the_step_names() ->
     return world(step, given=given)
 
 
+def turned(a, b):
+    return b[::-1]
+
+
+def product_and_sum(a, b):
+    product = np.matmul(a, b).reshape(9)
+    return (a + b).reshape(9) * product
+
+
+product_and_sum.__module__ = "minigrad.ops.products"  # so that it is taken apart
+FORMULAS = {"tex": "<a> <b>", "vjp_tex": {"a": "<g>", "b": "<g>"}}
+turned, product_and_sum = [mg.op(**FORMULAS)(kernel) for kernel in (turned, product_and_sum)]
+
+
+@claim()
+def ops_of_which_one_gives_a_view_of_what_it_was_given_and_one_is_taken_apart() -> Any:
+    def step(x: Any) -> Any:
+        y = mg.tensor(x) * 3.0
+        return turned(y * 1.0, y) * 2.0 * y, product_and_sum(y + 1.0, y)
+
+    return world(step, given=lambda i: (data(i, 3, 3),))
+
+
+@claim()
+def copies_of_a_parameter_before_and_after_an_update() -> Any:
+    w = leaf(3, 2)
+    optimizer = SGD([w], lr=0.1)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        before, same_before = mg.reshape(w.T, (6,)), mg.reshape(w.T, (6, 1))
+        mg.sum(before * before).backward()
+        optimizer.step()
+        return before * 1.0, same_before * 1.0, mg.reshape(w.T, (6,)) * 1.0
+
+    return world(step, w, given=lambda i: ())
+
+
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_compiled_step_gives_what_the_step_gives_at_each_call(name):
     same(*CLAIMS[name])
@@ -692,6 +731,19 @@ def test_a_method_may_be_compiled_in_its_class():
 
 
 # ---------------------------------------------------------------- kernels taken apart
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), ()])
+def test_gradients_of_what_was_broadcast_are_added_up_in_a_wider_dtype(shape, monkeypatch):
+    monkeypatch.setattr(symbols, "PRODUCT_ROWS", 1)
+    x = np.full((3, 3), 1e8, np.float32) * [[1, 1e-8, -1], [1e-8] * 3, [-1, 1e-8, 1]]
+    w = mg.tensor(np.ones(shape, np.float32), requires_grad=True)
+
+    def step(x: Any) -> Any:
+        mg.sum(w * x).backward()
+        return w.grad
+
+    same(lambda: world(step, w, given=lambda i: (x.astype(np.float32),)))
 
 
 def uses_the_old(x: Any, y: Any) -> Any:
