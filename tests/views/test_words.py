@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import SelfAttention
+from layers import LinearKernel, MultiHeadAttention, SelfAttention
 from minigrad.views import words
 from minigrad.views.derivation import derivation
 from minigrad.views.page import content
@@ -100,6 +100,14 @@ def test_the_headline_says_where_the_gradient_is_lost(by, said):
     with mg.trace() as t, np.errstate(invalid="ignore"):
         mg.sum(mg.relu((x * by).named("h"))).named("loss").backward()
     assert words.headline(t.record.finish()).endswith(said)
+
+
+def test_a_layer_that_no_derived_steps_cover_is_named():
+    layer = MultiHeadAttention(6, 2, rng=0, attend=LinearKernel())
+    with mg.trace() as t:
+        mg.sum(layer(np.ones((1, 3, 6)))).backward()
+    said = [verdict.said for verdict in words.verdicts(t.record.finish().checks)]
+    assert "no derived steps cover MultiHeadAttention with LinearKernel" in said
 
 
 def test_a_name_can_neither_break_a_line_nor_turn_it_around():
