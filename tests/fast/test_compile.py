@@ -324,6 +324,7 @@ REBOUND = {
     "a function": lambda s, i: i == 5 and setattr(s, "function", mg.sigmoid),
     "an attribute": lambda s, i: setattr(s.settings, "own", 1.0 + (i > 4)),
     "behind a property": lambda s, i: s.settings.held.__setitem__(0, 1.0 + (i > 4)),
+    "an attribute of a class": lambda s, i: setattr(s.kind, "scale", 1.0 + (i > 4)),
     "in a file": lambda s, i: setattr(s.settings.file, "scale", 1.0 + (i > 4)),
 }
 
@@ -335,10 +336,11 @@ def test_what_the_step_reaches_by_name_may_change_between_calls(name):
         s = SimpleNamespace(k=1.0, numbers=[1.0], nested={"a": [1.0]}, function=mg.tanh)
         s.array, s.tensor = np.ones(2), mg.tensor(np.ones(2))
         s.module, s.settings = scaled(4), Settings()
+        s.kind = type("Kind", (), {"scale": 1.0})
 
         def step(x: Any) -> Any:
             y = s.module(s.function(mg.tensor(x) @ w * s.k * s.numbers[0] + s.array) + s.tensor)
-            return mg.sum(y * s.nested["a"][0] * s.module.slope * s.settings.number)
+            return mg.sum(y * s.nested["a"][0] * s.module.slope * s.settings.number * s.kind.scale)
 
         return world(step, before=lambda i: REBOUND[name](s, i))
 
@@ -512,6 +514,7 @@ def test_a_random_program_gives_what_it_gives_eagerly(seed):
 w0, x0 = leaf(3), np.ones(3)
 hidden = SimpleNamespace(h=mg.tensor(np.zeros(3)), count=0, seen=[])
 table = np.zeros(3)
+rng = np.random.default_rng(0)
 outside = mg.sum(w0 * 3.0)
 
 
@@ -548,6 +551,7 @@ REFUSED = {
     "a hidden state": (carries, "changes hidden.h"),
     "a counter": (counts, "changes hidden.count"),
     "an array": (writes, "changes table"),
+    "a generator": (lambda x: w0 * x if rng.random() < 2 else w0, "changes rng"),
     "a list": (lambda x: hidden.seen.append(1), "changes hidden.seen"),
     "item()": (lambda x: float(mg.sum(w0 * x).item()) * w0, "taken out of an array, by its item"),
     "a branch": (lambda x: w0 * x if mg.sum(w0) > 0 else w0, "by its __bool__"),

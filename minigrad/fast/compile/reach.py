@@ -47,7 +47,7 @@ class Holder:
     Attributes:
         title: in words.  owner: the dict, list, cells, object or array.
         code: Python for what is the same as long as it holds the same, with {0} for the owner; ""
-            for an array, into which others may write.
+            for an array or a generator, which only the step itself must leave as it is.
         kept: names that a layer binds to what it keeps of its last call.
     """
 
@@ -94,7 +94,7 @@ class Reach:
         elif isinstance(x, np.ndarray):
             self.names[id(owner_of(x))] = title.rpartition(".")[2]
             if x.nbytes < LARGE:
-                self.hold_entries(title, x)
+                self._hold(title, x, lambda: crc32(x.tobytes()))
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
         elif isinstance(x, list | set | dict):
@@ -113,8 +113,13 @@ class Reach:
         else:
             self._visit_object(title, x, type(x))
 
-    def hold_entries(self, title: str, x: np.ndarray, code: str = "") -> None:
-        self.holders.append(Holder(title, x, code, lambda: {"": crc32(x.tobytes())}))
+    def _hold(self, title: str, x: Any, look: Callable[[], Any], code: str = "") -> None:
+        """Remember what may change though no name is bound anew."""
+        self.holders.append(Holder(title, x, code, lambda: {"": look()}))
+
+    def hold_entries(self, title: str, x: np.ndarray) -> None:
+        """Let a program fit only as long as the entries of an array are the same."""
+        self._hold(title, x, x.tobytes, "{0}.tobytes()")
 
     def _visit_all(self, title: str, parts: dict[Any, Any]) -> None:
         """Next of all; but modules and optimizers last, when all names are known."""
@@ -149,15 +154,19 @@ class Reach:
     def _visit_object(self, title: str, x: Any, kind: type) -> None:
         attributes = getattr(x, "__dict__", None)
         own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
-        if _is_updating(x):
+        if isinstance(x, type):
+            if not _is_library(x.__module__):
+                self._bind(x.__name__, vars(x), "*{0}.values()", lambda: dict(vars(x)))
+        elif isinstance(x, np.random.Generator):
+            self._hold(title, x, lambda: repr(x.bit_generator.state))
+        elif _is_updating(x):
             self._bind_names(title, vars(x), self._used)
             held = {k: v for k, v in vars(x).items() if isinstance(v, Tensor) or k == "parameters"}
             self._visit_all(title, held)
         elif (
             own or str(kind.__module__).startswith("layers") or kind.__name__.endswith("Namespace")
         ):
-            for base in own:  # for its methods
-                self._visit_all(base.__name__, dict(vars(base)))
+            self._visit_all("", {base.__name__: base for base in own})
             slots = [name for base in own for name in vars(base).get("__slots__", ())]
             reads = [f"getattr({{0}}, {name!r}, None)" for name in slots]
             if attributes is not None:  # a Module counts how often they were set
@@ -190,9 +199,10 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(part)
 
 
-def _is_library(module: str | None) -> bool:
-    """Whether a module is none of those that a user writes."""
-    top = (module or "").partition(".")[0]
+def _is_library(module: Any) -> bool:
+    """Whether a module is none of those that a user writes; types of C may hold no name of one."""
+    top = "" if module is None else str(module).partition(".")[0]
     if top in ("minigrad", "layers", "numpy", "builtins") or top in sys.stdlib_module_names:
         return top != "__main__"
-    return "site-packages" in (getattr(sys.modules.get(module or ""), "__file__", None) or "")
+    file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
+    return "site-packages" in file or top[:1] == "<"

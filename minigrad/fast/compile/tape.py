@@ -83,6 +83,7 @@ class Tape(Observer):
         self._results: dict[Any, dict[str, Value]] = {}  # by node, and by name
         self._coming: dict[Any, list[Value]] = {}  # gradients on their way, by edge
         self._totals: dict[Any, Value] = {}  # and those that have arrived
+        self._drawn: set[int] = set()  # ids of generators that ops drew from
         self._own: dict[Tensor, Value] = {}  # gradients of leaves that the step made
         self._changed: list[tuple[Holder, Any]] = []
 
@@ -187,8 +188,10 @@ class Tape(Observer):
         made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
         if op.name == "getitem":
             self._check_index(settings[0])
-        draws = any(isinstance(x, np.random.Generator) for x in settings)
-        about = {"op": op.name, "scope": current().scope, "effect": draws or not _is_pure(op)}
+        drawn = [id(x) for x in settings if isinstance(x, np.random.Generator)]
+        self._drawn.update(drawn)
+        effect = bool(drawn) or not _is_pure(op)
+        about = {"op": op.name, "scope": current().scope, "effect": effect}
         self._line("op", runs.flat, *given, made=made, **about)
         if result.node is not None:
             names = ("out", *runs.auxiliary)
@@ -202,7 +205,7 @@ class Tape(Observer):
                 if value.thing is None:
                     why = "a boolean index picks as many entries as are True"
                     raise Refused(why, "use mg.where, or multiply by it")
-                self.reach.hold_entries(value.name, value.thing, "{0}.tobytes()")
+                self.reach.hold_entries(value.name, value.thing)
 
     def named(self, tensor: Tensor) -> None:
         value = self._seen(tensor._data)
@@ -218,8 +221,6 @@ class Tape(Observer):
         results = self._results.get(node)
         if results is None:
             raise Refused("the graph was made outside the step", "make it within")
-        if node.hooks:
-            raise Refused("a hook was registered", "call the step itself to use hooks")
         g = self._arrive(node)
         if not g.path and g.thing is None:
             g.name = f"d_{results['out'].name}"
@@ -245,13 +246,13 @@ class Tape(Observer):
 
     @heard
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        if leaf.hooks:
-            raise Refused("a hook was registered", "call the step itself to use hooks")
         if not isinstance(gradient, Tensor):
             self._arrive(leaf)
 
     def _arrive(self, edge: Any) -> Value:
         """The whole gradient of a node or leaf: the sum of what came, in order."""
+        if edge.hooks:
+            raise Refused("a hook was registered", "call the step itself to use hooks")
         parts = self._coming.pop(edge, [])
         if not parts:
             raise Refused("a gradient came from outside the step")
@@ -389,9 +390,8 @@ class Tape(Observer):
     def end(self) -> None:
         """The step is over, or has failed: all is as it is without a tape."""
         self._take_back()
-        self._changed = [
-            (holder, name) for holder in self.reach.holders for name in holder.changed()
-        ]
+        holders = [x for x in self.reach.holders if id(x.owner) not in self._drawn]
+        self._changed = [(holder, name) for holder in holders for name in holder.changed()]
         self._watching.end()
         for holder in self.reach.holders:
             attributes = getattr(holder.owner, "__dict__", {})
