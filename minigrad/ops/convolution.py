@@ -17,11 +17,11 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import op
-from .dtypes import as_array, cast_back, floating, widen_half
+from .dtypes import as_array, cast_back, floating, masked, widen_half
 from .norms import statistics_axes
 from .notation import Formula, below
-from .reduce import mean
 from .samples import Samples, each_of_x, no_flops, of_shapes
+from .select import scatter_add
 
 __all__ = ["avg_pool", "conv1d", "conv2d", "max_pool"]
 
@@ -120,11 +120,11 @@ def padded(x, places, fill=0.0):
         ([0, 3, 5], 2),
     ),
 )
-def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
+def windows(x, size, stride=1, padding=0, dilation=1):
     """Lays out all windows of a size, each as a column: (N, C, length, …) → (C, K, L, N).
 
     Args: size: how long a window is along each axis, K entries in all. stride: from one window to
-        the next, L in all. padding: of `fill`, on both sides, or "same". dilation: from
+        the next, L in all. padding: zeros on both sides, or "same". dilation: from
         one entry of a window to the next.
     Raises: ShapeError where none fits; ArgumentError for a setting below 1.
 
@@ -136,7 +136,7 @@ def windows(x, size, stride=1, padding=0, dilation=1, fill=0.0):
     x = as_array(x)
     places = places_of(x.shape, size, stride, padding, dilation)
     N, C = x.shape[:2]
-    whole = padded(x, places, fill)
+    whole = padded(x, places)
     columns = np.empty((C, len(places.slices), *places.out, N), x.dtype)
     for k, at in enumerate(places.slices):
         columns[:, k] = whole[at]
@@ -224,8 +224,8 @@ def check_shapes(n, x, weight, bias, groups):
     O, C = len(weight), x.shape[1]
     if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:
         raise ShapeError(
-            f"weight must be (O, C / groups, …) with groups dividing both, got O = {O}, C = {C}, "
-            f"groups = {groups} and weight {weight.shape}"
+            f"weight must be (O, C / groups, …) with groups dividing both, got {weight.shape}, "
+            f"C = {C} and groups = {groups}"
         )
     if bias is not None and np.shape(bias) != (O,):
         raise ShapeError(f"bias must be ({O},), got {np.shape(bias)}")
@@ -325,16 +325,34 @@ def _(g):
 # ---------------------------------------------------------------- pooling
 
 
-def _pooled(y, x, size, stride, padding):
-    """(C, L, N) as (N, C, length', …)."""
-    out = places_of(x.shape, size, stride, padding).out
-    return np.moveaxis(y.reshape((x.shape[1], *out, len(x))), -1, 0)
+def entries_of(x, size, stride, padding, fill=0.0):
+    """Each entry of a window, in all windows: K views (N, C, length', …)."""
+    places = places_of(x.shape, size, stride, padding)
+    if places.padded != x.shape[2:]:
+        x = np.moveaxis(padded(x, places, fill), -1, 0)
+    return [x[:, *at] for at in places.slices]
 
 
-def _unpooled(y):
-    """(N, C, length', …) as (C, 1, L, N)."""
-    turned = np.transpose(y, (*range(1, y.ndim), 0))
-    return turned.reshape((y.shape[1], 1, prod(y.shape[2:]), y.shape[0]))
+def combined(function, arrays):
+    """All arrays of a list, by a function of two."""
+    total = np.array(arrays[0])
+    for array in arrays[1:]:
+        function(total, array, out=total)
+    return total
+
+
+def add_entries(parts, x_shape, size, stride, padding):
+    """Adds up one array for each entry of a window, where these entries lie in all windows."""
+    places = places_of(x_shape, size, stride, padding)
+    shape = (*x_shape[:2], *places.padded)
+    if hasattr(parts[0], "__apply__"):  # which is to be differentiated too
+        pairs = zip(parts, places.slices, strict=True)
+        total = sum([scatter_add(part, (slice(None), *at), shape) for part, at in pairs])
+    else:
+        total = np.zeros_like(parts[0], shape=shape)
+        for part, at in zip(parts, places.slices, strict=True):
+            total[:, *at] += part
+    return total[:, *places.inside]
 
 
 POOLS = of_shapes(
@@ -379,18 +397,21 @@ def max_pool(x, size, stride=None, padding=0):
     >>> max_pool(np.array([[[1.0, 5.0, 2.0, 3.0]]]), 2)
     array([[[5., 3.]]])
     """
-    x = floating(x)
-    columns = windows(x, size, stride, padding, fill=-np.inf)
-    return _pooled(columns.max(axis=1), x, size, stride, padding)
+    return combined(np.maximum, entries_of(floating(x), size, stride, padding, -np.inf))
 
 
 @max_pool.vjp("x")
 def _(g, x, out, size, stride, padding):
     """The gradient goes to the largest entry of each window, to the first of equal ones."""
-    columns = windows(x, size, stride, padding, fill=-np.inf)
-    largest = (columns == _unpooled(out)) | (columns != columns)  # only NaN differs from itself
-    first = largest & (np.cumsum(largest, axis=1) == 1)
-    return add_windows(np.where(first, _unpooled(g), 0), x.shape, size, stride, padding)
+    x, largest = getattr(x, "_data", x), getattr(out, "_data", out)  # where it is stays the same
+    g = widen_half(g)
+    wanted = True  # windows of which it is not found yet
+    parts = []
+    for entry in entries_of(x, size, stride, padding, -np.inf):
+        found = ((entry == largest) | (entry != entry)) & wanted  # only NaN differs from itself
+        wanted = wanted ^ found
+        parts.append(masked(g, found))
+    return add_entries(parts, x.shape, size, stride, padding)
 
 
 @op(
@@ -413,14 +434,12 @@ def avg_pool(x, size, stride=None, padding=0):
     array([[[3. , 2.5]]])
     """
     x = floating(x)
-    columns = windows(x, size, stride, padding)
-    return _pooled(mean(columns, 1), x, size, stride, padding)
+    entries = entries_of(widen_half(x), size, stride, padding)
+    return cast_back(combined(np.add, entries) / len(entries), x)
 
 
 @avg_pool.vjp("x")
 def _(g, x_shape, size, stride, padding):
     """The gradient is shared out evenly over each window, and adds up where windows overlap."""
-    N, C, *lengths = x_shape
-    K = prod(per_axis(size, len(lengths), "size"))
-    spread = np.broadcast_to(_unpooled(widen_half(g) / K), (C, K, prod(g.shape[2:]), N))
-    return add_windows(spread, x_shape, size, stride, padding)
+    K = prod(per_axis(size, len(x_shape) - 2, "size"))
+    return add_entries([widen_half(g) / K] * K, x_shape, size, stride, padding)

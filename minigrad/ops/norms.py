@@ -6,6 +6,7 @@ squares of 1e60, those of 300 in float16 of 90000, which neither dtype can hold.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,7 @@ _ROWS = (
 
 def _layer_norm_flops(x, weight, bias):
     """Seven an entry with weight and bias, and two a row, of which one is the root."""
-    rows = x.size // x.shape[-1] if x.size else 0
-    return (5 + (weight is not None) + (bias is not None)) * x.size + 2 * rows
+    return (5 + (weight is not None) + (bias is not None)) * x.size + 2 * prod(x.shape[:-1])
 
 
 @op(

@@ -13,6 +13,7 @@ from ..engine.op import Axes, Declare, op
 from .dtypes import accumulation_dtype, as_array, cast_back, floating, masked, widen, widen_half
 from .notation import Formula, axes_of, below
 from .samples import Samples, each_of_x, of_shapes, reductions
+from .shape import inverse_order
 
 __all__ = ["cumsum", "max", "mean", "min", "norm", "prod", "std", "sum", "var"]
 
@@ -263,7 +264,7 @@ def _(g, x, axis):
     order = (*[k for k in range(x.ndim) if k not in reduced], *reduced)
     turned = np.transpose(x, order)  # the entries of each product last
     others = products_of_others(turned.reshape((x.size // n if n else 0, n)))
-    others = np.transpose(others.reshape(turned.shape), [order.index(k) for k in range(x.ndim)])
+    others = np.transpose(others.reshape(turned.shape), inverse_order(order, x.ndim))
     return g.reshape(shape_with_ones(x.shape, axis)) * others
 
 

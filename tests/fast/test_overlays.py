@@ -82,7 +82,7 @@ def large(op, dtype):
         "rms_norm": lambda: ([x, draw(50)], [1e-5]),
         "conv1d": lambda: ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
         "conv2d": lambda: ([x.reshape(7, 5, 12, 50), draw(6, 5, 3, 3), draw(6)], [2, 1, 1, 1]),
-        "max_pool": lambda: ([x], [3, 2, 1]),
+        "max_pool": lambda: ([draw(7, 60, 90)], [3, 2, 1]),
         "lstm": lambda: (
             [x, draw(80, 50), draw(80, 20), draw(80), draw(60, 20), draw(60, 20)],
             [np.arange(7)[:, None] < rng.integers(1, 8, 60)],

@@ -143,7 +143,10 @@ def windows_functions(slots):
     given = size, stride, slots["padding"], slots.get("dilation", 1)
 
     def windows(_, x):
-        found = mg.registry["windows"](x, *given, -np.inf if slots["lowest"] else 0.0)
+        found = mg.registry["windows"](x, *given)
+        if slots["lowest"]:  # which is what a maximum has around it
+            inside = mg.registry["windows"](np.ones(x.shape), *given)
+            found = np.where(inside == 1, found, -np.inf)
         return found.reshape(groups, -1, prod(found.shape[2:])) if groups else found
 
     def add_windows(_, columns):

@@ -104,7 +104,7 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 # ---------------------------------------------------------------- pooling
 
 
-@faster(max_pool, of_one_dtype, LIMITS.small_entries)
+@faster(max_pool, of_one_dtype, 8 * LIMITS.small_entries)
 def fast_max_pool(x, size, stride=None, padding=0):
     _, views = windows_of(x, size, size if stride is None else stride, padding, fill=-np.inf)
     out = np.empty(views[0].shape, x.dtype)
