@@ -37,7 +37,7 @@ from .data import (
     rms,
 )
 from .fold import is_within
-from .heads import position_names
+from .heads import are_weights, position_names
 
 __all__ = ["add_checks", "analyze", "attentions", "by_derivative", "saturation"]
 
@@ -400,8 +400,10 @@ def saturation(op_name: str, out: Array, settings: dict[str, Any]) -> tuple[int,
 
 def attentions(record: RecordData, tokens: Any = None) -> list[AttentionWeights]:
     """The weights named A, with their gradient, their mask, and names of the positions."""
-    weights = [e for e in record.entries if e.name == "A" and e.op and _sums_to_1(_made(record, e))]
-    return [_attention(record, entry, tokens) for entry in weights]
+    named = [entry for entry in record.entries if entry.name == "A" and entry.op]
+    values = [(entry, _made(record, entry).value) for entry in named]
+    known = [e for e, A in values if A is not None and A.ndim > 1 and A.size and are_weights(A)]
+    return [_attention(record, entry, tokens) for entry in known]
 
 
 def _made(record: RecordData, entry: Entry) -> Entry:
@@ -409,14 +411,6 @@ def _made(record: RecordData, entry: Entry) -> Entry:
     sources = (record.entries[edge.source] for edge in record.into(entry))
     other = next((one for one in sources if one.op), None) if entry.op == "where" else None
     return entry if other is None else _made(record, other)
-
-
-def _sums_to_1(entry: Entry) -> bool:
-    """Whether rows sum to 1, or to 0 where all is masked; NaN is no objection."""
-    if entry.value is None or len(entry.shape) < 2 or not entry.size:
-        return False
-    sums = np.asarray(entry.value, np.float64).sum(-1)
-    return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
 def _attention(record: RecordData, entry: Entry, tokens: Any) -> AttentionWeights:

@@ -56,7 +56,7 @@ def rms(array: Any) -> float:
     """
     flat = np.asarray(array).ravel(order="K")
     flat = flat if flat.dtype.char in "fd" else flat.astype(np.float64)
-    parts = [flat] if flat.size <= PART else np.split(flat, range(PART, flat.size, PART))
+    parts = [flat[i : i + PART] for i in range(0, flat.size, PART)]
     with np.errstate(all="ignore"):
         squares = sum([float(part.dot(part)) for part in parts])
     small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)

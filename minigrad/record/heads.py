@@ -16,8 +16,8 @@ from ..engine.errors import ArgumentError, ShapeError
 from .data import Array
 
 __all__ = [
-    "DISTANCES", "Head", "by_head", "divergence", "entropy", "heads", "position_names",
-    "row_entropy", "sparsity", "visible",
+    "DISTANCES", "Head", "are_weights", "by_head", "divergence", "entropy", "heads",
+    "position_names", "row_entropy", "sparsity", "visible",
 ]  # fmt: skip
 
 MOST_WEIGHTS = 1 << 16  # of one call that are measured
@@ -124,18 +124,21 @@ def heads(A: Array) -> list[Head | None] | None:
         return None
     A = by_head(A[:, None] if A.ndim == 3 else A, "heads")
     A = A[: max(1, MOST_WEIGHTS // A[0].size)]
-    free = np.asarray(A.any(axis=-1))
-    if A.min() < 0 or not free.any() or np.abs(A.sum(axis=-1)[free] - 1).max() > 1e-2:
+    if not are_weights(A) or A.min() < 0 or not A.any():
         return None
-    spread, few = entropy(A), sparsity(A)
-    places = _places(*A.shape[-2:])
-
-    def head(h: int) -> Head:
+    places, found = _places(*A.shape[-2:]), list[Head | None]()
+    for h, figures in enumerate(zip(entropy(A).tolist(), sparsity(A).tolist(), strict=True)):
         weights = A[:, h].sum(axis=0).ravel()
-        shares = np.bincount(places, weights, len(DISTANCES)) / weights.sum()
-        return Head(float(spread[h]), float(few[h]), tuple(shares.tolist()))
+        total = weights.sum()
+        shares = np.bincount(places, weights, len(DISTANCES)) / (total or 1.0)
+        found.append(Head(*figures, tuple(shares.tolist())) if total else None)
+    return found
 
-    return [head(h) if free[:, h].any() else None for h in range(A.shape[1])]
+
+def are_weights(A: Array) -> bool:
+    """Whether rows sum to 1, or to 0 where all is masked; NaN is no objection."""
+    sums = np.asarray(A, np.float64).sum(axis=-1)
+    return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
 @lru_cache(maxsize=64)

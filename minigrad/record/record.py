@@ -164,30 +164,33 @@ class Recorder(Observer):
 
     def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
         """Copy a generator before it draws, so that the op can run again."""
-        draws = any(x.__class__ is np.random.Generator for x in settings)
-        self._drawn = deepcopy(settings) if draws else None
+        self._drawn = deepcopy(settings) if np.random.Generator in map(type, settings) else None
 
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
         context, node = current(), result.node
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-        given = dict(zip(names, inputs, strict=True))
-        chosen = dict(zip(op.settings, settings, strict=True))
-        sources = {
-            name: self.source(x, context)
-            for name, x in (given | chosen).items()
-            if x.__class__ is Tensor or x.__class__ is np.ndarray
-        }
+        sources: dict[str, int] = {}
+        numbers: dict[str, Any] = {}
+        for name, x in zip(names, inputs, strict=True):
+            if x.__class__ is Tensor or x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context)
+            else:
+                numbers[name] = x
+        for name, x in zip(op.settings, settings, strict=True):
+            if x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context)
         why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
             result if node is None else node,
-            self._unshared(result._data),
+            result._data,
             context,
+            value=self._unshared(result._data),
             kind="op",
             op=op.name,
-            settings=dict(zip(op.settings, self._drawn, strict=True)) if self._drawn else chosen,
-            numbers={name: x for name, x in given.items() if name not in sources},
+            settings=dict(zip(op.settings, self._drawn or settings, strict=True)),
+            numbers=numbers,
             needs=node is not None,
             why="" if node is not None else why,
         )
@@ -205,13 +208,17 @@ class Recorder(Observer):
         self._held.append(out)
         return out.copy("K")
 
-    def _entry(self, owner: Any, value: Array | None, context: Context, **facts: Any) -> Entry:
+    def _entry(self, owner: Any, like: Array | Node, context: Context, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
-        if value is not None:
-            facts["shape"], facts["dtype"] = value.shape, dtype_name(value.dtype)
-        calls, entries = self._calls_within(context), self.record.entries
-        entry = Entry(len(entries), scope=context.scope, calls=calls, value=value, **facts)
-        entries.append(entry)
+        entry = Entry(
+            len(self.record.entries),
+            scope=context.scope,
+            calls=self._calls_within(context),
+            shape=like.shape,
+            dtype=dtype_name(like.dtype),
+            **facts,
+        )
+        self.record.entries.append(entry)
         self.keep(owner, entry)
         return entry
 
@@ -241,7 +248,8 @@ class Recorder(Observer):
             facts["name"] = owner.name or ""
         self._given.add(id(_memory(array)))
         self._held.append(_memory(array))
-        entry = self._entry(owner, array.copy("K"), context, **facts)  # it may be written to later
+        facts["value"] = array.copy("K")  # it may be written to later
+        entry = self._entry(owner, array, context, **facts)
         if is_tensor:
             self.keep(array, entry)
         return entry.id
@@ -384,13 +392,11 @@ def record_of(output: Tensor) -> Record:
         sources = [recorder.source(edge, around) for edge in node.edges]
         entry = recorder._entry(
             node,
-            None,
+            node,
             around,
             kind="op",
             op=node.op.name,
             name=node.name or "",
-            shape=node.shape,
-            dtype=dtype_name(node.dtype),
             settings=dict(zip(node.op.settings, node.settings, strict=True)),
             made_at=node.place,
             needs=True,
