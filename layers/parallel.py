@@ -82,7 +82,7 @@ def shard(model: Module, ranks: Ranks | None = None) -> Module:
     """
     ranks = ranks or dist.world()
     ranks.agree(f"shard(model) of weights {_checksum(model):#010x}, drawn from the same seed")
-    holder = Holder(deepcopy(model))
+    holder = ModelHolder(deepcopy(model))
     holder.zero_grad()
     split = [_replace(owner, ranks) for owner in [*holder.modules()] if type(owner) not in SPLIT]
     if not any(split):
@@ -95,7 +95,7 @@ def shard(model: Module, ranks: Ranks | None = None) -> Module:
     return holder.model
 
 
-class Holder(Module):
+class ModelHolder(Module):
     """Holds a model, which may itself be replaced."""
 
     def __init__(self, model: Module) -> None:

@@ -32,7 +32,7 @@ LAYERS = ["multi-head", "self-attention"]
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
 D_MODEL = 32
 HOME = Path(__file__).resolve().parents[2]
-OURS = (str(HOME / "minigrad"), str(HOME / "layers"), "<frozen ")  # where frames are not a user's
+OUR_CODE = (str(HOME / "minigrad"), str(HOME / "layers"), "<frozen ")  # not the user's
 
 
 def source_of(arguments: Namespace) -> LossFunction:
@@ -106,7 +106,7 @@ def users_code(title: str, place: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         shown = TracebackException.from_exception(error)
-        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OURS)]
+        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OUR_CODE)]
         if isinstance(error, MinigradError) and not shown.stack:  # it is about the function
             raise
         first = (str(error).strip().splitlines() or [""])[0]

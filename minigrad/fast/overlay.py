@@ -74,7 +74,9 @@ def faster(
 
     def declare(kernel: Kernel) -> Overlay:
         made = Overlay(kernel, tex=op.tex, vjp_tex=op.vjp_tex, auxiliary=auxiliary)
-        made.of, made.above, made.when = op, above, when
+        made.of = op
+        made.above = above
+        made.when = when
         made.rules = {**op.rules}
         op.faster = made.takes
         return made

@@ -196,7 +196,9 @@ def _way(record: RecordData, via: dict[int, Edge]) -> Way | None:
         return None
     extremes = [pick(leaves, key=reach.__getitem__) for pick in (min, max)]
     end = max(extremes, key=lambda i: max(reach[i], 1 / reach[i]))
-    one, edges, factors = record.entries[end], list[Edge](), dict[str, list[float]]()
+    one = record.entries[end]
+    edges: list[Edge] = []
+    factors: dict[str, list[float]] = {}
     while one.id in via:
         edge = via[one.id]
         target = record.entries[edge.target]

@@ -20,7 +20,7 @@ __all__ = [
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-PART = 8192  # entries that BLAS adds up without waking its threads
+AT_ONCE = 8192  # entries that BLAS adds up without waking its threads
 
 
 class Facts(NamedTuple):
@@ -44,7 +44,8 @@ def measure(array: Array) -> Facts | None:
     if flat.size == 0:
         return Facts(0.0, None, None, True)
     with np.errstate(all="ignore"):
-        size, low, high = rms(flat), float(flat.min()), float(flat.max())
+        size = rms(flat)
+        low, high = float(flat.min()), float(flat.max())
     return Facts(size, low, high, high < np.inf and isfinite(size))
 
 
@@ -56,7 +57,7 @@ def rms(array: Any) -> float:
     """
     flat = np.asarray(array).ravel(order="K")
     flat = flat if flat.dtype.char in "fd" else flat.astype(np.float64)
-    parts = [flat[i : i + PART] for i in range(0, flat.size, PART)]
+    parts = [flat[i : i + AT_ONCE] for i in range(0, flat.size, AT_ONCE)]
     with np.errstate(all="ignore"):
         squares = sum([float(part.dot(part)) for part in parts])
     small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)

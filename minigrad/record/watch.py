@@ -187,7 +187,8 @@ class StepObserver(Observer):
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
     def _read(self, moment: Moment, path: str, call: WatchedCall) -> None:
-        op, value, share = call.op, call.result._data, None
+        op, value = call.op, call.result._data
+        share = None
         if op.saturates is not None:
             found = heads(value) if "axis" in op.settings else None
             if found is not None:

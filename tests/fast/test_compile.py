@@ -23,6 +23,7 @@ from minigrad.fast.compile.text import Names
 from minigrad.fast.limits import LIMITS
 from minigrad.optim import SGD, Adam, LossScale, clip_grad_norm, schedule
 from tests.compare import assert_same
+from tests.engine.declaring import declare
 from tests.random_programs import random_program
 
 
@@ -456,8 +457,8 @@ def product_and_sum(a, b):
 
 
 product_and_sum.__module__ = "minigrad.ops.products"  # so that it is taken apart
-FORMULAS = {"tex": "<a> <b>", "vjp_tex": {"a": "<g>", "b": "<g>"}}
-turned, product_and_sum = [mg.op(**FORMULAS)(kernel) for kernel in (turned, product_and_sum)]
+FORMULAS = {"a": "<g>", "b": "<g>"}
+turned, product_and_sum = [declare(f, vjp_tex=FORMULAS) for f in (turned, product_and_sum)]
 
 
 @claim()

@@ -11,7 +11,7 @@ from minigrad.errors import ArgumentError, DTypeError
 from minigrad.fast import threads
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import schedule
-from minigrad.fast.tiles.schedule import QUERIES, Schedule
+from minigrad.fast.tiles.schedule import QUERIES, TileSchedule
 from tests.weighing import weigh
 
 
@@ -184,7 +184,7 @@ def test_every_open_entry_is_computed_once_and_every_closed_block_skipped(rng, k
         is_open &= mask if mask.dtype == bool else mask > -np.inf
     if RULES[rule] is not None:
         is_open &= RULES[rule](*positions(n, m))
-    schedule = Schedule(*draw(rng, (1,), n, m), mask, RULES[rule])
+    schedule = TileSchedule(*draw(rng, (1,), n, m), mask, RULES[rule])
     for i, rows in enumerate(schedule.queries):
         seen = is_open[rows]
         computed = np.zeros(seen.shape, int)

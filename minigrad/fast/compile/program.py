@@ -18,7 +18,7 @@ from .tape import Tape
 __all__ = ["Program"]
 
 SHARE = 0.02  # of the time may go into recording again
-NOTHING = TapeLine("nothing", None, ())
+NO_LINE = TapeLine("nothing", None, ())
 
 
 class Program:
@@ -110,7 +110,7 @@ class Program:
         old, new = (
             [line for line in lines if line.kind != "keep"] for lines in (self.lines, tape.lines)
         )
-        for before, now in zip_longest(old, new, fillvalue=NOTHING):
+        for before, now in zip_longest(old, new, fillvalue=NO_LINE):
             if before.signature() != now.signature():
                 return f"call {self.calls} runs {now} where the first ran {before}"
         if signed(self.result) != signed(tape.result):

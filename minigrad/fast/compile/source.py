@@ -18,7 +18,7 @@ from ...engine.tensor import Tensor
 from ..limits import LIMITS
 from .arguments import mapped
 from .lines import Returned, TapeLine, Value
-from .symbols import Call, Calls, Variable, fitted
+from .symbols import Calls, NumpyCall, Variable, fitted
 from .text import Names
 
 __all__ = ["ProgramText"]
@@ -57,7 +57,7 @@ class ProgramText(Calls):
         """Add a call of a form, with a place for each that it is given."""
         reads: list[Variable] = []
         form = form.format(*[self.written(self._read(x), reads) for x in given])
-        self.calls.append(Call(form, reads, [*made], self.line, kind))
+        self.calls.append(NumpyCall(form, reads, [*made], self.line, kind))
 
     # ------------------------------------------------------------------ variables
 
@@ -158,9 +158,9 @@ class ProgramText(Calls):
 
     # ------------------------------------------------------------------ what is read, and where
 
-    def _needed(self) -> list[Call]:
+    def _needed(self) -> list[NumpyCall]:
         """The calls that have an effect, or make what another one reads; who reads what last."""
-        calls: list[Call] = []
+        calls: list[NumpyCall] = []
         for call in reversed(self.calls):
             is_used = any(v.readers for v in call.made)
             if call.kind in ("", "entrywise", "whole") and not is_used:
@@ -231,7 +231,7 @@ def _place_of(line: TapeLine) -> str:
     return ABOUT.get(line.kind) or ": ".join(filter(None, (line.scope, about)))
 
 
-def _is_inlined(call: Call, following: Call | None, moved: set[int]) -> bool:
+def _is_inlined(call: NumpyCall, following: NumpyCall | None, moved: set[int]) -> bool:
     """Whether it needs no name: a view that is read once, or what the next call alone reads."""
     if call.kind or _over(call) is not None or len(call.made[0].readers) != 1:
         return False
@@ -247,14 +247,14 @@ def _is_inlined(call: Call, following: Call | None, moved: set[int]) -> bool:
     return is_next
 
 
-def _by_operator(call: Call) -> tuple[str, str]:
+def _by_operator(call: NumpyCall) -> tuple[str, str]:
     """What a call reads with an operator of Python's between, and that; or the call itself."""
     name, _, inner = call.form[3:-1].partition("(")
     sign = INFIX.get(name, "") if call.kind == "entrywise" else ""
     return (inner.replace(", ", f" {sign} "), sign) if sign else (call.form, "")
 
 
-def _statement(call: Call) -> str:
+def _statement(call: NumpyCall) -> str:
     texts = [v.root.text for v in call.reads]
     names = [v.root.text for v in call.made]
     over = _over(call)
@@ -271,7 +271,7 @@ def _statement(call: Call) -> str:
     return text if names == [place] else f"{names[0]} = {text}"
 
 
-def _over(call: Call) -> Variable | None:
+def _over(call: NumpyCall) -> Variable | None:
     """In whose place its result is written."""
     return call.made[0].over if call.made else None
 

@@ -1,7 +1,7 @@
 """Kernels and rules taken apart into the NumPy calls that they make, which are written down.
 
 A kernel is run on Variables, of which only shapes and dtypes are known: NumPy asks them what to do,
-and they note it as a Call. One that needs entries (a branch on them, say) is called whole instead.
+and they note each NumpyCall. One that needs entries (a branch on them, say) is called whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...engine.backward import broadcast_axes
 from .arguments import mapped
 from .text import Names, Python
 
-__all__ = ["Call", "Calls", "Variable", "fitted"]
+__all__ = ["Calls", "NumpyCall", "Variable", "fitted"]
 
 SIZES = {"itemsize", "nbytes", "ndim", "size"}
 VIEWS = {"T", "mT", "real"}
@@ -59,8 +59,8 @@ class Variable(NDArrayOperatorsMixin):
     bases: list[Variable] = field(default_factory=list)
     stays: bool = True
     text: str = ""
-    last: Call | None = None
-    readers: list[Call] = field(default_factory=list)
+    last: NumpyCall | None = None
+    readers: list[NumpyCall] = field(default_factory=list)
     over: Variable | None = None
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class Variable(NDArrayOperatorsMixin):
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class NumpyCall:
     """A line of the program.
 
     Attributes:
@@ -162,7 +162,7 @@ class Calls:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.calls: list[Call] = []
+        self.calls: list[NumpyCall] = []
         self.line: Any = None
         self.hint = ""
         self.variables: dict[int, Variable] = {}  # by a Value's number
@@ -240,7 +240,7 @@ class Calls:
         if shows:
             self.views[key] = made
         self._own.add(id(made))
-        self.calls.append(Call(form, reads, [made], self.line, kind))
+        self.calls.append(NumpyCall(form, reads, [made], self.line, kind))
         return made
 
     def follow(self, form: str, function: Any, args: Any, kwargs: Any = NONE) -> Any:

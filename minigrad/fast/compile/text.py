@@ -10,7 +10,7 @@ import numpy as np
 
 __all__ = ["Names", "Python"]
 
-PLAIN = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
+SHORT_KINDS = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
 
 class Names:
@@ -44,7 +44,7 @@ class Names:
         """A plain value, or the name of an object."""
         if x.__class__ is float and not np.isfinite(x):
             return f"{x}".replace("inf", "np.inf").replace("nan", "np.nan")
-        if x.__class__ in PLAIN:
+        if x.__class__ in SHORT_KINDS:
             return "..." if x is ... else repr(x)
         if isinstance(x, type) and issubclass(x, np.generic):
             x = np.dtype(x)

@@ -11,7 +11,7 @@ from ..limits import LIMITS
 from ..overlay import faster, of_one_dtype
 
 FAR = 16  # times σ: the mean of a row farther from 0 loses digits in float32
-SPREAD = 1e-12  # of 1 / σ: the squares of less vanish in float32
+LEAST_INVERSE = 1e-12  # of 1 / σ: the squares of less vanish in float32
 
 
 def row_mean(x):
@@ -28,7 +28,7 @@ def standardized(x, eps, centre):
         mean = row_mean(x) if centre else x.dtype.type(0)
         centred = x - mean
         inverse = (mean_product(centred, centred) + eps) ** -0.5
-        is_fit = (np.abs(mean) * inverse < FAR) & (inverse > SPREAD)
+        is_fit = (np.abs(mean) * inverse < FAR) & (inverse > LEAST_INVERSE)
     if x.dtype.char == "f" and not is_fit.all():
         return standardized(x.astype(np.float64), eps, centre)
     centred *= inverse

@@ -43,7 +43,8 @@ def fast_lstm(X, W_ih, W_hh, b, h, c, mask=None):
     from_n = np.empty((H, B), X.dtype)
     with np.errstate(over="ignore"):
         for t in range(T):
-            z, c, c_new, h_new = gates[t], cells[t], cells[t + 1], hidden[t + 1]
+            z, h_new = gates[t], hidden[t + 1]
+            c, c_new = cells[t], cells[t + 1]
             np.dot(W, states[t], z)
             i, f, n, o = z.reshape(4, H, B)
             logistic_in_place(z[: 2 * H])

@@ -18,7 +18,7 @@ from ...engine.op import Array
 from ...ops.attention import MaskRule, leading, misfit, tiled_attention
 from ..limits import LIMITS
 from ..overlay import faster
-from .schedule import Schedule, Tile
+from .schedule import Tile, TileSchedule
 
 __all__ = ["backward", "forward"]
 
@@ -34,12 +34,12 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -
 
 @faster(tiled_attention, _has_many_scores, auxiliary=("log_sum",))
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
-    return forward(Schedule(q, k, v, mask, rule))
+    return forward(TileSchedule(q, k, v, mask, rule))
 
 
 @in_tiles.vjp("q", "k", "v")
 def _(g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, out: Array, log_sum: Array) -> Any:
-    return backward(Schedule(q, k, v, mask, rule), g, out, log_sum)
+    return backward(TileSchedule(q, k, v, mask, rule), g, out, log_sum)
 
 
 def exponentials(Q: Array, K: Array, tile: Tile) -> Array:
@@ -69,7 +69,7 @@ def with_column(x: Array, value: Any) -> Array:
 # ---------------------------------------------------------------- forward
 
 
-def forward(schedule: Schedule) -> tuple[Array, Array]:
+def forward(schedule: TileSchedule) -> tuple[Array, Array]:
     """O (..., n, d_v), and the logarithm of each row's sum of exponentials (heads, n)."""
     L, n, _ = schedule.q.shape
     out = np.empty((L, n, schedule.v.shape[2]), schedule.dtype)
@@ -123,7 +123,7 @@ def largest_scores(Q: Array, K: Array, tiles: list[Tile]) -> Array:
 # ---------------------------------------------------------------- backward
 
 
-def backward(schedule: Schedule, g: Array, out: Array, log_sum: Array) -> tuple[Array, ...]:
+def backward(schedule: TileSchedule, g: Array, out: Array, log_sum: Array) -> tuple[Array, ...]:
     """∂V = Aᵀ ∂O,  ∂S = A ⊙ (∂O Vᵀ - D),  ∂Q = ∂S K,  ∂K = ∂Sᵀ Q,  with D = rowsum(∂O ⊙ O).
 
     Each half of the blocks of queries adds to a ∂K and a ∂V of its own, so that sums are the same

@@ -21,7 +21,7 @@ from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import run, slices
 
-__all__ = ["QUERIES", "Schedule", "Tile"]
+__all__ = ["QUERIES", "Tile", "TileSchedule"]
 
 QUERIES = 128  # queries that are worked on at a time; so many keys are skipped at a time
 TILE_KEYS = 8 * QUERIES  # in a tile, at most: in float32 it then fills half of a core's cache
@@ -41,7 +41,7 @@ class Tile(NamedTuple):
     masks: list[tuple[slice, Array]]
 
 
-class Schedule:
+class TileSchedule:
     """The operands over one leading axis, and the work on them: groups of heads with one mask, and
     blocks of queries.
     """
