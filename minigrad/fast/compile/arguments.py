@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,9 @@ FORM = "base dtype flags itemsize nbytes ndim shape size strides tape".split()
 VIEW_METHODS = "T mT reshape squeeze swapaxes transpose astype".split()
 VIEW_FUNCTIONS = "expand_dims moveaxis ndim reshape shape size squeeze swapaxes transpose".split()
 NUMBER_METHODS = "bool complex contains float index int setitem".split()
+
+
+NOBODY = SimpleNamespace(notice=lambda what: None, computed=lambda *line: None)
 
 
 class Watched(np.ndarray):
@@ -206,9 +210,15 @@ class Watching:
         return new
 
     def end(self) -> None:
-        """Give lists and dicts their own arrays back."""
+        """Give lists and dicts their own arrays back; nobody is told any more, or the tape and all
+        that it holds would wait for the collector of garbage.
+        """
         for holder in self.holders:
             _put(holder.owner, self.own)
+        self._tape = NOBODY
+        for watched, _ in self._given.values():
+            if isinstance(watched, Watched):
+                watched.tape = NOBODY
 
     def own(self, x: Any) -> Any:
         """The caller's own array or tuple, or a plain array."""

@@ -400,7 +400,6 @@ class Tape(Observer):
     def finish(self, result: Any) -> Any:
         """The step's result as a later call gives it."""
         self._finish(result)
-        self._results.clear()  # or it would all wait for the collector of garbage
         self._grads.clear()
         return mapped(result, self._plain)
 
