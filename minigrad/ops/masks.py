@@ -9,7 +9,6 @@ import numpy as np
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import op
 from .arithmetic import broadcastable
-from .dtypes import as_array
 from .samples import each, of_shapes
 
 __all__ = ["mask_add"]
@@ -58,7 +57,7 @@ def mask_add(scores, mask):
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])
     """
-    mask = as_array(mask)
+    mask = mask if hasattr(mask, "dtype") else np.asarray(mask)
     if mask.dtype == np.bool_:
         return np.where(mask, scores, -np.inf)
     check_mask(mask)
