@@ -178,10 +178,9 @@ def make_fold(record: RecordData, chains: bool = True) -> Fold:
     while True:
         made = _drawn(record, refused if chains else None)
         broken = [link for link in made.links if not link.is_whole]
-        wrong = {end.block for link in broken for end in (link.source, link.target)} & {
-            *made.copies
-        }
-        wrong |= made.copies.keys() - {link.target.block for link in made.links if link.is_chain}
+        ends = {end.block for link in broken for end in (link.source, link.target)}
+        chained = {link.target.block for link in made.links if link.is_chain}
+        wrong = [block for block in made.copies if block in ends or block not in chained]
         for block in wrong:
             inside = (i for i in record.forward if block in made.numbers(i))
             first, _, *rest = made.twins(next(inside))
@@ -201,13 +200,10 @@ def _drawn(record: RecordData, refused: set[int] | None) -> Fold:
             may = refused is not None and first not in refused and first not in made.members
             chain = _chain(items, at) if may else [items[at : at + 1]]
             block = _fold(made, path, chain) if len(chain) > 1 else ""
+            alone = block and not _several(chain[0])
             for name, inside, _ in chain[0]:
                 if name:
-                    inner = (
-                        _free(made, block or path, name)
-                        if not block or _several(chain[0])
-                        else block
-                    )
+                    inner = block if alone else _free(made, block or path, name)
                     pending.append((inner, depth + 1, inside))
                 else:
                     made.place[inside[0].id] = block or path

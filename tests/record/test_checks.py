@@ -5,7 +5,6 @@ import pytest
 
 import minigrad as mg
 from layers import (
-    LanguageModel,
     Linear,
     MultiHeadAttention,
     SelfAttention,
@@ -168,12 +167,3 @@ def test_a_kernel_that_refuses_other_arguments_is_not_measured():
         assert (check.ok, check.why) == (None, "picky refused other arguments: real numbers alone")
     finally:
         del mg.registry["picky"]
-
-
-def test_whole_models_are_checked_by_hand_and_by_derivative():
-    model = LanguageModel(11, 12, 3, 2, max_len=9, rng=0)
-    ids = np.random.default_rng(0).integers(0, 11, (2, 7))
-    checks = traced(lambda: mg.cross_entropy(model(ids[:, :-1]), ids[:, 1:])).check(ops=True)
-    assert checks.ok
-    assert len({check.scope for check in checks.of("by hand")}) == 2
-    assert len(checks.measured) == len(checks)
