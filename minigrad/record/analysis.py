@@ -45,7 +45,7 @@ EXTREME = 1e4  # a gradient so much smaller than the loss's vanishes, a larger o
 FIRST_LAYERS = 0.75  # of the longest way to the loss: from there on are the first layers
 STILL = 1e3  # rounding units: a result that moves by no more does not move
 MOST_RERUNS = 64  # ops that are run again for one value
-MOST_SHARE = 0.9  # of |∂L/∂S|, from which on the loss depends on one query
+MOST_SHARE = 0.9  # of |∂L/∂A|, from which on the loss depends on one query
 MASKED_SCORE = -1e8  # a score at or below it was masked
 FOUND = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
 ENTRIES_PER_UNIT = 16  # with fewer, a unit that is 0 in all of them may be so by chance
@@ -430,19 +430,13 @@ def _attention(record: RecordData, entry: Entry, tokens: Any) -> AttentionWeight
     assert entry.value is not None
     dA = None if entry.gradient is None else lifted(entry.gradient)
     names = position_names(tokens, entry.shape, f"attention(tokens): {entry.path}")
-    return AttentionWeights(
-        entry.id, scores.id, entry.path, lifted(entry.value), dA, lifted(masked), *names
-    )
+    return AttentionWeights(entry.id, entry.path, lifted(entry.value), dA, lifted(masked), *names)
 
 
 def _asked(record: RecordData) -> int | None:
-    """The query through whose scores nearly all of the loss's gradient passes."""
-    shares = []
-    for one in attentions(record):
-        gradient = record.entries[one.scores].gradient
-        if gradient is not None:
-            by_query = np.abs(gradient).sum(axis=-1).reshape(-1, gradient.shape[-2]).sum(axis=0)
-            shares.append(by_query / (by_query.sum() or 1.0))
+    """The query through whose weights nearly all of the loss's gradient passes."""
+    found = [np.abs(one.dA).sum(axis=-1) for one in attentions(record) if one.dA is not None]
+    shares = [rows.reshape(-1, rows.shape[-1]).sum(axis=0) / (rows.sum() or 1.0) for rows in found]
     if not shares or len({len(share) for share in shares}) > 1:
         return None
     total = np.sum(shares, axis=0)

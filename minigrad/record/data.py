@@ -328,13 +328,12 @@ class AttentionWeights:
     """The weights of one call of attention as (batch, heads, n, m), beside their gradient.
 
     Attributes:
-        entry: of A.  scores: the entry of what the softmax took.
+        entry: of A.
         dA: None if no gradient reached it.  forbidden: where a mask forbids looking.
         queries, keys: names of the positions.
     """
 
     entry: int
-    scores: int
     path: str
     A: Array
     dA: Array | None

@@ -185,7 +185,7 @@ def read_attention(
     allowed = np.broadcast_to(True if mask is None else np.asarray(mask, bool), shape)
     forbidden = by_head(~allowed, "read_attention").astype(bool)
     names = position_names(tokens, shape, "read_attention: weights")
-    return Attentions([AttentionWeights(-1, -1, "A", A, dA, forbidden, *names)])
+    return Attentions([AttentionWeights(-1, "A", A, dA, forbidden, *names)])
 
 
 # ---------------------------------------------------------------- as text
