@@ -8,8 +8,8 @@ was bound anew, and a recording whether the step itself did that.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType, MemberDescriptorType, ModuleType
+from collections.abc import Callable, Iterable
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -140,10 +140,13 @@ class Reach:
         self._bind(title, owner, code, lambda: {name: owner.get(name) for name in names})
 
     def _visit_function(self, function: FunctionType) -> None:
-        used = {name for code in _codes(function.__code__) for name in code.co_names}
+        codes = [function.__code__]
+        for code in codes:  # those of functions within it come behind
+            codes += [part for part in code.co_consts if isinstance(part, CodeType)]
+        used = {name for code in codes for name in code.co_names}
         self._used |= used
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        cells = {name: cell for name, cell in cells.items() if _is_filled(cell)}
+        cells = {name: cell for name, cell in cells.items() if cell != CellType()}  # is filled
         code = ", ".join(f"{{0}}[{i}].cell_contents" for i in range(len(cells)))
         read = lambda: {name: cell.cell_contents for name, cell in cells.items()}  # noqa: E731
         self._bind("", tuple(cells.values()), code, read)
@@ -182,21 +185,6 @@ class Reach:
 def _is_updating(x: Any) -> bool:
     """Whether it is an optimizer or the like, which a program calls as it is."""
     return any(str(base.__module__).startswith("minigrad.optim") for base in type(x).__mro__)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A code, and those of the functions within it."""
-    yield code
-    for part in code.co_consts:
-        if isinstance(part, CodeType):
-            yield from _codes(part)
 
 
 def _is_library(module: Any) -> bool:
