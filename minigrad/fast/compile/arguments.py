@@ -69,11 +69,9 @@ def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
 # ---------------------------------------------------------------- arrays while a step is recorded
 
 FORM = "base dtype flags itemsize nbytes ndim shape size strides tape".split()
-VIEW_METHODS = "T mT reshape squeeze swapaxes transpose astype".split()
+VIEW_METHODS = "reshape squeeze swapaxes transpose astype".split()
 VIEW_FUNCTIONS = "expand_dims moveaxis ndim reshape shape size squeeze swapaxes transpose".split()
 NUMBER_METHODS = "bool complex contains float index int setitem".split()
-
-
 NOBODY = SimpleNamespace(notice=lambda what: None, computed=lambda *line: None)
 
 
@@ -92,12 +90,10 @@ class Watched(np.ndarray):
     def __getattribute__(self, name: str) -> Any:
         if name[:2] == "__" or name in FORM or not hasattr(ndarray, name):
             return super().__getattribute__(name)
-        if name == "T":
-            return self.transpose()
-        if name == "mT":
-            return self.swapaxes(-1, -2)
         if name in VIEW_METHODS:
             return partial(_view, self, name)
+        if name in ("T", "mT"):
+            return self.transpose() if name == "T" else self.swapaxes(-1, -2)
         self.tape.notice(f"its {name}")
         return getattr(plain(self), name)
 
