@@ -147,9 +147,9 @@ class Reach:
         self._used |= used
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         cells = {name: cell for name, cell in cells.items() if cell != CellType()}  # is filled
-        code = ", ".join(f"{{0}}[{i}].cell_contents" for i in range(len(cells)))
+        reads = ", ".join(f"{{0}}[{i}].cell_contents" for i in range(len(cells)))
         read = lambda: {name: cell.cell_contents for name, cell in cells.items()}  # noqa: E731
-        self._bind("", tuple(cells.values()), code, read)
+        self._bind("", tuple(cells.values()), reads, read)
         self._bind_names("", function.__globals__, used)
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         self._visit_all("", dict(enumerate(defaults)))
