@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import call, op
+from ..engine.op import op
 from .dtypes import as_array, cast_back, floating, masked
 from .functions import WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
-from .samples import Calls, Rng
+from .samples import of_shapes
 
 __all__ = [
     "elu",
@@ -162,17 +162,13 @@ def _gelu_vjp_tex(approximate):
     return r"<g> \odot (\Phi(<x>) + <x> \odot \varphi(<x>))"
 
 
-def _gelu_samples(rng: Rng) -> Calls:
-    for form in ("none", "tanh"):
-        for sample in WIDE_INPUTS(rng):
-            yield call(*sample.args, approximate=form)
-
-
 @op(
     tex=_gelu_tex,
     vjp_tex={"x": _gelu_vjp_tex},
     flops=lambda out, approximate: (8 if approximate == "none" else 9) * out.size,
-    samples=_gelu_samples,
+    samples=of_shapes(
+        ([2, 3, 5],), ([],), ([0, 3],), ([2, 3, 5], "tanh"), ([], "tanh"), low=-3.0, high=3.0
+    ),
     auxiliary=("cdf",),
     saturates=("units dead", _faded_units),
     analytic=False,

@@ -26,14 +26,19 @@ __all__ = [
 ]
 
 
-def broadcastable(a: Operand, b: Operand, *settings: object) -> str | None:
-    """The axis at which two shapes fail to broadcast, in words."""
-    shapes = np.shape(a), np.shape(b)
-    for axis in range(1, min(map(len, shapes)) + 1):
-        n, m = shapes[0][-axis], shapes[1][-axis]
+def clash(first: tuple[int, ...], second: tuple[int, ...], start: int = 1) -> str | None:
+    """The axis, counted from the end, at which two shapes fail to broadcast, in words."""
+    for axis in range(start, min(len(first), len(second)) + 1):
+        n, m = first[-axis], second[-axis]
         if n != m and 1 not in (n, m):
-            return f"shapes must broadcast, but axis -{axis} has {n} and {m}"
+            return f"must broadcast, but axis -{axis} has {n} and {m}"
     return None
+
+
+def broadcastable(a: Operand, b: Operand, *settings: object) -> str | None:
+    """The rule that the shapes of two inputs break, in words."""
+    words = clash(np.shape(a), np.shape(b))
+    return words and f"shapes {words}"
 
 
 def of_two(
@@ -249,20 +254,20 @@ def minimum(a, b):
     return np.minimum(a, b)
 
 
-def _shared(g, a, b):
-    """Half of the gradient where both are equal."""
-    return g * (1 - g.dtype.type(0.5) * (a == b))
+def shared(g, is_beyond, is_equal):
+    """The gradient unless the other entry was taken, and half of it where both are equal."""
+    return masked(g * (1 - g.dtype.type(0.5) * is_equal), np.logical_not(is_beyond))
 
 
 @maximum.vjp("a")
 @minimum.vjp("b")
 def _(g, a, b):
     """The gradient goes to the entry that was taken, and half of it to each of equal ones."""
-    return masked(_shared(g, a, b), np.logical_not(a < b))
+    return shared(g, a < b, a == b)
 
 
 @maximum.vjp("b")
 @minimum.vjp("a")
 def _(g, a, b):
     """The gradient goes to the entry that was taken, and half of it to each of equal ones."""
-    return masked(_shared(g, a, b), np.logical_not(b < a))
+    return shared(g, b < a, a == b)

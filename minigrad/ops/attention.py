@@ -12,7 +12,7 @@ from ..engine.errors import DTypeError, ShapeError
 from ..engine.op import Array, op
 from .masks import mask_add
 from .notation import Formula
-from .samples import Calls, Rng, of_shapes
+from .samples import of_shapes
 from .softmax import softmax
 
 __all__ = ["tiled_attention"]
@@ -22,17 +22,9 @@ MaskRule: TypeAlias = Callable[[Any, Any], Any]  # which queries at i see which 
 SCORES = 1 << 18  # so many are held at a time, if a block of one query has no more
 
 
-def _samples(rng: Rng) -> Calls:
-    nowhere = np.tri(3, 7, 2, dtype=bool)
-    nowhere[1] = False  # the second query sees no key
-    padding = np.where(rng.uniform(size=(2, 1, 7)) < 0.6, 0.5, -np.inf)
-    shapes = [2, 3, 5], [2, 7, 5], [2, 7, 2]
-    yield from of_shapes(
-        shapes, (*shapes, nowhere), (*shapes, padding),
-        ([2, 3, 5], [2, 3, 5], [2, 3, 5], None, np.greater_equal),
-        ([2, 2, 3, 2], [2, 1, 5, 2], [2, 1, 5, 3]), ([0, 5], [3, 5], [3, 2]),
-        ([3, 5], [0, 5], [0, 2]),
-    )(rng)  # fmt: skip
+SHAPES = [2, 3, 5], [2, 7, 5], [2, 7, 2]
+NOWHERE = np.tri(3, 7, 2, dtype=bool) & [[True], [False], [True]]  # the second query sees no key
+PADDING = np.where(np.arange(14).reshape(2, 1, 7) % 3 > 0, 0.5, -np.inf)
 
 
 def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | None:
@@ -101,7 +93,15 @@ def _with_weights(formula: str) -> Formula:
         "v": _with_weights(r"A^\top <g>"),
     },
     flops=_flops,
-    samples=_samples,
+    samples=of_shapes(
+        SHAPES,
+        (*SHAPES, NOWHERE),
+        (*SHAPES, PADDING),
+        ([0, 5], [3, 5], [3, 2]),
+        ([2, 3, 5], [2, 3, 5], [2, 3, 5], None, np.greater_equal),
+        ([3, 5], [0, 5], [0, 2]),
+        ([2, 2, 3, 2], [2, 1, 5, 2], [2, 1, 5, 3]),
+    ),
     requires=misfit,
 )
 def tiled_attention(q, k, v, mask=None, rule=None):

@@ -216,10 +216,9 @@ def convolved(n, x, weight, bias, stride, padding, dilation, groups):
 def check_shapes(n, x, weight, bias, groups):
     """Raise ShapeError unless the input, the weights and the bias fit together over n axes."""
     if x.ndim != n + 2 or weight.ndim != n + 2:
-        axes = "length" if n == 1 else "height, width"
         raise ShapeError(
-            f"x must be (N, C, {axes}) and weight (O, C / groups, {axes}), got {x.shape} and "
-            f"{weight.shape}"
+            f"x must be (N, C, …) and weight (O, C / groups, …), both of {n + 2} axes, got "
+            f"{x.shape} and {weight.shape}"
         )
     O, C = len(weight), x.shape[1]
     if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:

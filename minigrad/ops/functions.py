@@ -333,15 +333,14 @@ def _(g):
 
 def _clip_tex(low, high):
     """Open where there is no bound."""
-    if low is None:
-        return "<x>" if high is None else r"\min(<x>, <high>)"
-    return r"\max(<x>, <low>)" if high is None else r"\min(\max(<x>, <low>), <high>)"
+    x = "<x>" if low is None else r"\max(<x>, <low>)"
+    return x if high is None else rf"\min({x}, <high>)"
 
 
 def _clip_vjp_tex(low, high):
-    if low is None:
-        return "<g>" if high is None else r"<g> \odot [<x> \le <high>]"
-    return r"<g> \odot [<low> \le <x>]" if high is None else r"<g> \odot [<low> \le <x> \le <high>]"
+    above = "" if low is None else r"<low> \le "
+    below = "" if high is None else r" \le <high>"
+    return rf"<g> \odot [{above}<x>{below}]" if above or below else "<g>"
 
 
 @elementwise(

@@ -11,6 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import op
 from ..engine.tensor import Operand
+from .arithmetic import clash
 from .dtypes import accumulation_dtype, as_array
 from .samples import of_shapes
 
@@ -33,11 +34,8 @@ def _inner_axes(a: Operand, b: Operand) -> str | None:
     if n != m:
         which = "second-to-last" if len(second) > 1 else "only axis"
         return f"a's last axis must equal b's {which}, got {n} != {m}{remedy}"
-    for axis in range(3, min(len(first), len(second)) + 1):
-        if first[-axis] != second[-axis] and 1 not in (first[-axis], second[-axis]):
-            n, m = first[-axis], second[-axis]
-            return f"batch axes must broadcast, but axis -{axis} has {n} and {m}{remedy}"
-    return None
+    words = clash(first, second, 3)
+    return words and f"batch axes {words}{remedy}"
 
 
 @op(

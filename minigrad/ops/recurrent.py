@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import DTypeError, ShapeError
-from ..engine.op import call, op
+from ..engine.op import op
 from .activations import sigmoid
 from .dtypes import widen_half
 from .notation import Formula
 from .products import as_rows, linear
-from .samples import Calls, Rng, Samples
+from .samples import Samples, of_shapes
 from .select import split
 
 __all__ = ["gru", "lstm"]
@@ -82,15 +82,15 @@ def back_through(step, T, *gradients):
     return np.stack(parts), gradients
 
 
-def _samples(gates: int, states: int, biases: int = 1) -> Samples:
-    def samples(rng: Rng) -> Calls:
-        mask = np.array([[True, True], [True, False], [True, False]])
-        for T, B, H, given in ((3, 2, 2, None), (3, 2, 1, mask), (1, 1, 2, None), (2, 0, 2, None)):
-            shapes = [(T, B, 3), (gates * H, 3), (gates * H, H)]
-            shapes += [(gates * H,)] * biases + [(B, H)] * states
-            yield call(*(rng.uniform(-1, 1, shape) for shape in shapes), mask=given)
+MASK = np.array([[True, True], [True, False], [True, False]])
 
-    return samples
+
+def _samples(gates: int, states: int, biases: int = 1) -> Samples:
+    def given(T: int, B: int, H: int, mask: Any = None) -> tuple[Any, ...]:
+        after = [[gates * H]] * biases + [[B, H]] * states
+        return ([T, B, 3], [gates * H, 3], [gates * H, H], *after, mask)
+
+    return of_shapes(given(3, 2, 2), given(3, 2, 1, MASK), given(1, 1, 2), given(2, 0, 2))
 
 
 def _cost(per_entry: int) -> Callable[..., int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from operator import index as as_integer
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import op
+from ..engine.op import DType, op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
 from .composed import composed
 from .dtypes import as_array, cast_back, masked, widen_half
@@ -77,6 +78,7 @@ def put_back(g, index, shape):
     return scatter_add(g, index, shape)
 
 
+@dataclass(eq=False, slots=True)
 class SparseGradient:
     """Zeros of a shape, with `values` added at an index: the backward adds it onto other gradients,
     so that those of n slices cost as much as one array, not as much as n.
@@ -86,13 +88,13 @@ class SparseGradient:
     array([6., 0., 8.])
     """
 
-    __slots__ = ("dtype", "index", "shape", "values")
+    values: Any
+    index: Any
+    shape: tuple[int, ...]
 
-    def __init__(self, values: Any, index: Any, shape: tuple[int, ...]) -> None:
-        self.values = values
-        self.index = index
-        self.shape = shape
-        self.dtype = values.dtype
+    @property
+    def dtype(self) -> DType:
+        return self.values.dtype
 
     def onto(self, total: Any, in_place: bool = False) -> Any:
         """The sum of this and `total` (None for zeros), written into `total` if `in_place`."""

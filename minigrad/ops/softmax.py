@@ -7,24 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Axes, call, op
+from ..engine.op import Axes, op
 from .dtypes import accumulation_dtype, cast_back, floating, widen_half
 from .notation import Formula, axes_of, below
 from .reduce import reduction, shape_with_ones, sum
-from .samples import Calls, Rng, each_of_x, of_shapes
+from .samples import each_of_x, of_shapes
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
-SAMPLES = of_shapes(
+CALLS: list[tuple[Any, ...]] = [
     ([2, 3, 5],), ([2, 3, 5], 0), ([2, 3, 5], (1, 2)), ([2, 3, 5], None), ([], None), ([3, 0],),
     ([0, 3],),
-)  # fmt: skip
-
-
-def _masked_samples(rng: Rng) -> Calls:
-    yield from SAMPLES(rng)
-    yield call(np.array([[0.5, -800.0, 800.0], [1.0, -np.inf, 0.0], 3 * [-np.inf]]))
+]  # fmt: skip
+MASKED = np.array([[0.5, -800.0, 800.0], [1.0, -np.inf, 0.0], 3 * [-np.inf]])
 
 
 def by_rows(formula: str) -> Formula:
@@ -49,7 +45,7 @@ def _saturated(out, axis):
     tex=by_rows(r"\operatorname{softmax}(<x>)"),
     vjp_tex={"x": by_rows(r"<out> \odot (<g> - \operatorname{rowsum}(<g> \odot <out>))")},
     flops=each_of_x(5),
-    samples=_masked_samples,
+    samples=of_shapes(*CALLS, (MASKED,)),
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis: Axes = -1):
@@ -106,7 +102,7 @@ def _dot_kept(a, b, axis):
     tex=by_rows(r"\log \operatorname{softmax}(<x>)"),
     vjp_tex={"x": by_rows(r"<g> - e^{<out>} \odot \operatorname{rowsum}(<g>)")},
     flops=each_of_x(5),
-    samples=SAMPLES,
+    samples=of_shapes(*CALLS),
 )
 def log_softmax(x, axis: Axes = -1):
     """Takes the logarithm of softmax along an axis: y_i = x_i - log Σ_j e^{x_j}, without overflow.
