@@ -32,14 +32,18 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -
     return scores > LIMITS.one_tile_scores
 
 
-@faster(tiled_attention, _has_many_scores, auxiliary=("log_sum",))
+@faster(tiled_attention, _has_many_scores, auxiliary=("known", "log_sum"))
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
-    return forward(TileSchedule(q, k, v, mask, rule))
+    schedule = TileSchedule(q, k, v, mask, rule)
+    out, log_sum = forward(schedule)
+    return out, schedule.known, log_sum
 
 
 @in_tiles.vjp("q", "k", "v")
-def _(g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, out: Array, log_sum: Array) -> Any:
-    return backward(TileSchedule(q, k, v, mask, rule), g, out, log_sum)
+def _(
+    g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, known: Any, out: Array, log_sum: Array
+) -> Any:
+    return backward(TileSchedule(q, k, v, mask, rule, known), g, out, log_sum)
 
 
 def exponentials(Q: Array, K: Array, tile: Tile) -> Array:
@@ -82,7 +86,7 @@ def forward(schedule: TileSchedule) -> tuple[Array, Array]:
             rows, tiles = schedule.queries[i], schedule.tiles(heads, i)
             Q = with_column(schedule.q[heads, rows] * schedule.scale, 0)
             with np.errstate(over="ignore"):
-                shift = lengths(Q) * longest + schedule.most  # no score is larger
+                shift = lengths(Q) * longest + schedule.seen(heads, i)[1]  # no score is larger
             O = weighted_sums(Q, K, V, tiles, shift)
             if not (O[..., -1] > VANISHING).all():
                 Q[..., -1] = 0

@@ -30,6 +30,7 @@ EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to
 
 NOTHING, SOME, ALL = range(3)  # of a block of keys is seen by a block of queries
 Hidden: TypeAlias = Callable[[int, int], Array]  # where such a block is hidden: (keys, queries)
+Known: TypeAlias = dict[tuple[int, int], tuple[Array, float]]  # what `TileSchedule.seen` found
 
 
 class Tile(NamedTuple):
@@ -46,8 +47,13 @@ class TileSchedule:
     blocks of queries.
     """
 
-    def __init__(self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -> None:
+    def __init__(
+        self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None, known: Known | None = None
+    ) -> None:
         mask = None if mask is None else np.asarray(mask)
+        if mask is not None and known is None:
+            check_mask(mask)
+        self.known: Known = {} if known is None else known
         self.lead = leading(q, k, v, mask)
         self.dtype = np.result_type(q, k, v)
         self.q, self.k, self.v = (self.over_one_axis(x) for x in (q, k, v))
@@ -57,21 +63,18 @@ class TileSchedule:
         self.is_long = L * n * m * (d_k + d_v + EXP_WORK) >= LIMITS.threaded_work
         self.said = None if rule is None else what_rule_says(rule, n, m)
         self.mask = None
-        self.most = 0.0  # that the mask adds to a score
-        alike = L  # heads that have one mask
+        self.alike = L  # heads that have one mask
         if mask is not None:
-            check_mask(mask)
             mask = mask.reshape((1,) * (2 + len(self.lead) - mask.ndim) + mask.shape)
             sizes = zip(mask.shape[-3::-1], self.lead[::-1], strict=True)
-            alike = prod(size for _, size in takewhile(lambda pair: pair[0] == 1, sizes))
+            self.alike = prod(size for _, size in takewhile(lambda pair: pair[0] == 1, sizes))
             self.mask = np.broadcast_to(mask, (*self.lead, mask.shape[-2], m))
-            self.most = 0.0 if mask.dtype == np.bool_ else float(mask.max(initial=0))
         several = QUERIES * TILE_KEYS // (min(n, QUERIES) * min(m, TILE_KEYS))
-        group = max(1, min(several, L // 4, alike))
+        group = max(1, min(several, L // 4, self.alike))
         self.groups = [
             slice(first + heads.start, first + heads.stop)
-            for first in range(0, L, alike)
-            for heads in slices(alike, group)
+            for first in range(0, L, self.alike)
+            for heads in slices(self.alike, group)
         ]
 
     def over_one_axis(self, x: Any) -> Array:
@@ -95,15 +98,30 @@ class TileSchedule:
         """Every other block of queries: under a causal mask, long ones and short ones."""
         return range(half, len(self.queries), 2)
 
+    def seen(self, heads: slice, i: int) -> tuple[Array, float]:
+        """How much the i-th block of queries sees of each block of keys; and the most that a mask
+        adds to a score.
+        """
+        place = heads.start // self.alike, i
+        if place not in self.known:
+            mask, most = self._mask(heads, i), 0.0
+            shown = np.full(len(self.keys), ALL) if self.said is None else self.said[0][i]
+            if mask is not None:
+                by_mask, most = what_is_seen(mask)
+                shown = np.minimum(shown, by_mask)
+            self.known[place] = shown, most
+        return self.known[place]
+
+    def _mask(self, heads: slice, i: int) -> Array | None:
+        """What the i-th block of queries has of the mask: (queries or 1, keys)."""
+        if self.mask is None:
+            return None
+        own: Array = self.mask[np.unravel_index(heads.start, self.lead)]
+        return own[self.queries[i]] if len(own) > 1 else own
+
     def tiles(self, heads: slice, i: int) -> list[Tile]:
         """The keys that the i-th block of queries meets."""
-        mask = None if self.mask is None else self.mask[np.unravel_index(heads.start, self.lead)]
-        shown = np.full(len(self.keys), ALL)
-        if self.said is not None:
-            shown = self.said[0][i]
-        if mask is not None:
-            mask = mask[self.queries[i]] if len(mask) > 1 else mask
-            shown = np.minimum(shown, what_is_seen(mask))
+        shown, mask = self.seen(heads, i)[0], self._mask(heads, i)
         found = []
         for is_open, blocks in groupby(range(len(shown)), lambda j: shown[j] > NOTHING):
             together = [*blocks] if is_open else []
@@ -126,12 +144,16 @@ class TileSchedule:
         return Tile(slice(start, stop), masks)
 
 
-def what_is_seen(mask: Array) -> Array:
-    """Of each block of keys: nothing, some or all."""
-    some, every = (mask, mask) if mask.dtype == np.bool_ else (mask > -np.inf, mask == 0)
+def what_is_seen(mask: Array) -> tuple[Array, float]:
+    """How much is seen of each block of keys; and the most that is added."""
+    nothing, everything = (False, True) if mask.dtype == np.bool_ else (-np.inf, 0)
     starts = range(0, mask.shape[1], QUERIES)
-    some = np.logical_or.reduceat(some.any(axis=0), starts)
-    return some.astype(int) + np.logical_and.reduceat(every.all(axis=0), starts)
+    least, greatest = (
+        extreme.reduceat(extreme.reduce(mask, axis=0), starts)
+        for extreme in (np.minimum, np.maximum)
+    )
+    is_all = (least == everything) & (greatest == everything)
+    return (greatest != nothing).astype(int) + is_all, float(greatest.max()) - everything
 
 
 def what_rule_says(rule: MaskRule, n: int, m: int) -> tuple[list[Array], Hidden]:
@@ -155,4 +177,4 @@ def _asked(rule: MaskRule, n: int, m: int, _: bytes) -> tuple[list[Array], Hidde
     def hidden(i: int, j: int) -> Array:
         return np.logical_not(seen_by(rule, queries[i], keys[j]).T, order="C")
 
-    return [what_is_seen(seen_by(rule, rows, slice(0, m))) for rows in queries], hidden
+    return [what_is_seen(seen_by(rule, rows, slice(0, m)))[0] for rows in queries], hidden
