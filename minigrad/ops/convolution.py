@@ -404,11 +404,13 @@ def _(g, x, out, size, stride, padding):
     """The gradient goes to the largest entry of each window, to the first of equal ones."""
     x, largest = getattr(x, "_data", x), getattr(out, "_data", out)  # where it is stays the same
     g = widen_half(g)
+    has_nan = np.isnan(largest).any()  # which differs from itself
     wanted = True  # windows of which it is not found yet
     parts = []
     for entry in entries_of(x, size, stride, padding, -np.inf):
-        found = ((entry == largest) | (entry != entry)) & wanted  # only NaN differs from itself
-        wanted = wanted ^ found
+        is_it = (entry == largest) | (entry != entry) if has_nan else entry == largest
+        found = is_it & wanted
+        wanted ^= found
         parts.append(masked(g, found))
     return add_entries(parts, x.shape, size, stride, padding)
 
