@@ -20,7 +20,7 @@ CALLS: list[tuple[Any, ...]] = [
     ([2, 3, 5],), ([2, 3, 5], 0), ([2, 3, 5], (1, 2)), ([2, 3, 5], None), ([], None), ([3, 0],),
     ([0, 3],),
 ]  # fmt: skip
-MASKED = np.array([[0.5, -800.0, 800.0], [1.0, -np.inf, 0.0], 3 * [-np.inf]])
+ROWS = np.array([[0.5, -800.0, 800.0], [1.0, -np.inf, 0.0], 3 * [-np.inf]])
 
 
 def by_rows(formula: str) -> Formula:
@@ -45,7 +45,7 @@ def _saturated(out, axis):
     tex=by_rows(r"\operatorname{softmax}(<x>)"),
     vjp_tex={"x": by_rows(r"<out> \odot (<g> - \operatorname{rowsum}(<g> \odot <out>))")},
     flops=each_of_x(5),
-    samples=of_shapes(*CALLS, (MASKED,)),
+    samples=of_shapes(*CALLS, (ROWS,)),
     saturates=("rows saturated", _saturated),
 )
 def softmax(x, axis: Axes = -1):
