@@ -74,8 +74,8 @@ def shaped(shape: Iterable[int]) -> str:
 def sized(number: float | None) -> str:
     """A size, such as an rms or a gain, to two digits.
 
-    >>> [sized(x) for x in (0.0, 0.0123, 3.0, 12345.0, 2e-9, float("nan"), None)]
-    ['0', '0.012', '3.0', '1.2e+4', '2.0e-9', 'nan', '']
+    >>> [sized(x) for x in (0.0, 0.0012, 3.0, 12345.0, 2e-9, float("nan"), None)]
+    ['0', '0.0012', '3.0', '1.2e+4', '2.0e-9', 'nan', '']
     """
     if number is None:
         return ""

@@ -41,6 +41,7 @@ def compare(invoke, op, make, settings, u):
             leaves = [x for x in tensors if isinstance(x, mg.Tensor) and x.requires_grad]
             results.append([out.numpy(), *mg.grad(out, leaves, np.asarray(u, out.dtype))])
             plans.append(out.node.plan)
+            assert out.node.op is op
     assert_same(*results, 1e-4 if out.dtype == np.float32 else 1e-11)
     return plans[0] is not plans[1]
 
