@@ -125,8 +125,8 @@ def of_bytes(number: int) -> str:
 def ranged(sizes: Iterable[float]) -> str:
     """Sizes as one number, or from the least to the largest.
 
-    >>> ranged([0.5, 0.5]), ranged([0.5, 2.0]), ranged([])
-    ('0.50', '0.50 to 2.0', '')
+    >>> ranged([0.5, 0.5]), ranged([inf, 0.5]), ranged([])
+    ('0.50', '0.50 to inf', '')
     """
     found = sorted(sizes, key=lambda size: size if isfinite(size) else inf)
     texts = [sized(size) for size in found]

@@ -11,7 +11,6 @@ from minigrad.views.attention import (
     gradient_times_attention,
     looks_at,
     patterns,
-    pooled,
     read_attention,
     rollout,
     sparsity,
@@ -118,11 +117,6 @@ def test_all_layers_and_heads_of_a_model_are_there():
     assert [(one.path[-11:], one.heads) for one in found] == [("attention/A", 3)] * 4
     assert "Attention" in repr(found)
     assert "image/svg+xml" in found._repr_mimebundle_()
-
-
-def test_pooling_keeps_what_is_furthest_from_zero():
-    found = pooled(np.array([[1.0, -3.0, 2.0], [0.0, 1.0, -1.0]]), 2, 2)
-    assert_same(found, [[-3.0, 2.0]])
 
 
 REFUSED = [

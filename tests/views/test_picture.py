@@ -216,15 +216,3 @@ def test_text_and_lines_can_be_read_on_their_grounds(theme):
     assert all(contrast(line, theme.paper) >= 3 for line in theme.lines)
     roles = [*theme.roles().values(), *BINS]
     assert len({*roles}) == len(roles)  # an SVG swaps them one by one
-
-
-def test_a_picture_does_not_depend_on_which_view_was_first():
-    def run():
-        x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
-        with mg.trace() as t:
-            mg.sum(mg.exp(x)).backward()
-        return t
-
-    first, later = run(), run()
-    later.table()
-    assert svg_of(dot_of(first.record), theme="auto") == svg_of(dot_of(later.record), theme="auto")

@@ -110,17 +110,6 @@ def test_a_layer_that_no_derived_steps_cover_is_named():
     assert "no derived steps cover MultiHeadAttention with LinearKernel" in said
 
 
-def test_a_name_can_neither_break_a_line_nor_turn_it_around():
-    assert words.one_line("a\nb\u202ec") == r"a\nb\u202ec"
-
-
-@pytest.mark.parametrize(
-    ("sizes", "said"), [([], ""), ([0.5], "0.50"), ([np.inf, 0.5], "0.50 to inf"), ([0.0], "0")]
-)
-def test_a_range_of_sizes_runs_from_the_least_to_the_largest(sizes, said):
-    assert words.ranged(sizes) == said
-
-
 def test_every_view_shows_a_run_whatever_its_numbers():
     for size in (1e-200, 1e200, np.inf, np.nan):
         x = mg.tensor(np.full(3, size), requires_grad=True, name="x")
