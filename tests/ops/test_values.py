@@ -162,6 +162,10 @@ def test_a_logit_of_minus_infinity_counts_nothing_where_its_probability_is_zero(
     assert mg.cross_entropy(x, np.array([0])).item() == INF
 
 
+def test_the_slope_of_elu_at_0_is_alpha():
+    np.testing.assert_array_equal(slope(lambda x: mg.elu(x, 0.3), [0.0]), [0.3])
+
+
 def test_at_their_kinks_norm_std_and_sign_have_a_gradient_of_zero():
     for op in (mg.norm, mg.std, mg.sign, mg.abs, mg.relu):
         x = mg.tensor(np.zeros(3), requires_grad=True)
