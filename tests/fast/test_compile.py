@@ -622,7 +622,7 @@ def test_a_hook_that_is_registered_later_is_called(given):
     """Of a leaf that the step names, and of an argument."""
     w = leaf(3)
     args = [w] if given else []
-    run = mg.compile(lambda x, w=None if given else w: mg.sum(w * x).backward())
+    run = mg.compile(lambda x, w=w: mg.sum(w * x).backward())
     for _ in range(4):
         run(x0, *args)
     w.grad = None
@@ -630,6 +630,17 @@ def test_a_hook_that_is_registered_later_is_called(given):
     with pytest.warns(mg.CompileWarning, match="a hook was registered"):
         run(x0, *args)
     assert_same(w.grad, 2 * x0)
+
+
+def test_a_hook_of_an_argument_is_called_by_grad():
+    seen, x = [], mg.tensor([1.0, 2.0], requires_grad=True)
+    step = mg.compile(lambda x: mg.grad((x * x).sum(), x))
+    for _ in range(3):
+        step(x)
+    x.register_hook(seen.append)
+    with pytest.warns(mg.CompileWarning, match="a hook was registered"):
+        step(x)
+    assert len(seen) == 1
 
 
 def test_a_recording_leaves_nothing_to_the_collector_of_garbage():
