@@ -141,7 +141,9 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     """A function that does what `step` does, without running its Python each time.
 
     Python's own side effects (`print`, a progress bar, files) happen only when the step is
-    recorded: at the first call, the second, and then ever fewer.
+    recorded: at the first call, the second, and then ever fewer. What Python reads beside the names
+    below is as it was then: a clock, `random`, `next` of an iterator, a number that NumPy took out
+    of an array of the closure (`a[0]`). Give such things as arguments.
 
     A call with other shapes, dtypes or plain values than before, or with other plain values (small
     lists, tuples and dicts of them included), arrays, Tensors or modules bound in the step's
