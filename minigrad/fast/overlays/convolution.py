@@ -1,7 +1,7 @@
-"""Convolution and pooling a few rows of images at a time: windows fit the cache, no one keeps them.
+"""Convolution and pooling a few rows of images at a time, on all cores: windows are views.
 
-As in the ops' own kernels, the batch is the last axis in memory, (C, length, …, N), of results too:
-so the next layer copies long runs.
+As in the ops' own kernels, the batch is the last axis in memory, and results are (C, length, …, N)
+there: so the next layer copies long runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
+from ...engine.op import Array
 from ...ops.convolution import (
     check_shapes,
     conv1d,
@@ -28,39 +30,58 @@ from ..threads import in_cache, run
 SUMS = 4  # gradients of weights, each of some blocks, so that the order of sums is fixed
 
 
-def windows_of(x, size, stride, padding, dilation=1, fill=0.0):
+def windows_of(x, size, stride, padding):
     """The positions of windows, and for each entry of a window a view (C, length, …, N) of all."""
-    places = places_of(x.shape, size, stride, padding, dilation)
-    whole = padded(x, places, fill)
+    places = places_of(x.shape, size, stride, padding)
+    whole = padded(x, places, -np.inf)
     return places, [whole[at] for at in places.slices]
-
-
-def columns_of(views, rows, groups):
-    """The windows of some rows as columns, (groups, C K / groups, L N)."""
-    C, *rest = views[0][:, rows].shape
-    columns = np.empty((C, len(views), *rest), views[0].dtype)
-    for k, view in enumerate(views):
-        columns[:, k] = view[:, rows]
-    return columns.reshape(groups, C * len(views) // groups, -1)
 
 
 # ---------------------------------------------------------------- convolution
 
 
+def rows_of(x, size, stride, padding, dilation, groups):
+    """The positions of windows, and what they show, by rows of the result: for each entry of a
+    window along all axes but the first, a view (rows, groups, k, C / groups, length, …, N).
+
+    In memory the rows of the input come first: then k of them are one matrix, which is not copied.
+    """
+    places = places_of(x.shape, size, stride, padding, dilation)
+    (N, C), (length, *others) = x.shape[:2], places.padded
+    whole = np.zeros((length, C, *others, N), x.dtype)
+    whole.swapaxes(0, 1)[places.inside] = np.moveaxis(x, 0, -1)
+    row, channel, *rest = whole.strides
+    step, gap = (per_axis(v, len(size), "")[0] * row for v in (stride, dilation))
+    shape = places.out[0], groups, size[0], C // groups, *others, N
+    rows: Array = as_strided(whole, shape, (step, C // groups * channel, gap, channel, *rest))
+    entries = places.slices[: len(places.slices) // size[0]]
+    return places, [rows[..., *at[2:], :] for at in entries]
+
+
+def as_matrices(rows):
+    """(rows, groups, k · C / groups, length · … · N), a view where the stride is 1."""
+    return rows.reshape(*rows.shape[:2], rows.shape[2] * rows.shape[3], -1)
+
+
 def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     check_shapes(x.ndim - 2, x, weight, bias, groups)
-    places, views = windows_of(x, weight.shape[2:], stride, padding, dilation)
-    filters = weight.reshape(groups, len(weight) // groups, -1)
-    made = np.empty((*filters.shape[:2], places.out[0], views[0][0, 0].size), x.dtype)
+    O, C, k = weight.shape[:3]
+    places, views = rows_of(x, weight.shape[2:], stride, padding, dilation, groups)
+    filters = weight.reshape(groups, O // groups, C, k, -1).transpose(4, 0, 1, 3, 2)
+    filters = filters.reshape(len(views), groups, O // groups, k * C)
+    made = np.empty((groups, O // groups, places.out[0], prod(places.out[1:]) * len(x)), x.dtype)
+    turned = made.transpose(2, 0, 1, 3)
 
     def work(rows):
-        own = made[:, :, rows].reshape(*filters.shape[:2], -1)
-        np.matmul(filters, columns_of(views, rows, groups), own)
+        own = turned[rows]
+        np.matmul(filters[0], as_matrices(views[0][rows]), own)
+        for filter, view in zip(filters[1:], views[1:], strict=True):
+            own += np.matmul(filter, as_matrices(view[rows]))
         if bias is not None:
             own += bias.reshape(groups, -1, 1)
 
-    run(work, in_cache(places.out[0], len(views) * views[0].size))
-    return np.moveaxis(made.reshape(len(weight), *places.out, len(x)), -1, 0)
+    run(work, in_cache(places.out[0], made.size))
+    return np.moveaxis(made.reshape(O, *places.out, len(x)), -1, 0)
 
 
 fast_conv1d = faster(conv1d, of_one_dtype, LIMITS.small_entries)(forward)
@@ -87,18 +108,22 @@ def _(g, x_shape, weight, stride, padding, dilation, groups):
 @fast_conv1d.vjp("weight")
 @fast_conv2d.vjp("weight")
 def _(g, x, weight_shape, stride, padding, dilation, groups):
-    places, views = windows_of(x, weight_shape[2:], stride, padding, dilation)
-    rows_of_g = np.moveaxis(g, 0, -1).reshape(groups, -1, places.out[0], views[0][0, 0].size)
-    sums = np.zeros((SUMS, groups, rows_of_g.shape[1], prod(weight_shape[1:])), g.dtype)
-    parts = in_cache(places.out[0], len(views) * views[0].size)
+    places, views = rows_of(x, weight_shape[2:], stride, padding, dilation, groups)
+    O, C, k, *others = weight_shape
+    rows_of_g = np.moveaxis(g, 0, -1).reshape(groups, O // groups, places.out[0], -1)
+    rows_of_g = rows_of_g.transpose(2, 0, 1, 3)
+    sums = np.zeros((SUMS, len(views), groups, O // groups, k * C), g.dtype)
+    parts = in_cache(places.out[0], x.size)
 
     def work(i):
         for rows in parts[i::SUMS]:
-            own = rows_of_g[:, :, rows].reshape(*rows_of_g.shape[:2], -1)
-            sums[i] += np.matmul(own, columns_of(views, rows, groups).swapaxes(1, 2))
+            for total, view in zip(sums[i], views, strict=True):
+                columns = as_matrices(view[rows]).swapaxes(2, 3)
+                total += np.matmul(rows_of_g[rows], columns).sum(axis=0)
 
     run(work, range(min(SUMS, len(parts))))
-    return sums.sum(axis=0).reshape(weight_shape)
+    found = sums.sum(axis=0).reshape(*others, O, k, C)
+    return np.moveaxis(found, (-3, -1, -2), (0, 1, 2))
 
 
 # ---------------------------------------------------------------- pooling
@@ -106,7 +131,7 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 
 @faster(max_pool, of_one_dtype, 8 * LIMITS.small_entries)
 def fast_max_pool(x, size, stride=None, padding=0):
-    _, views = windows_of(x, size, size if stride is None else stride, padding, fill=-np.inf)
+    _, views = windows_of(x, size, size if stride is None else stride, padding)
     out = np.empty(views[0].shape, x.dtype)
 
     def work(channels):
@@ -123,7 +148,7 @@ def fast_max_pool(x, size, stride=None, padding=0):
 def _(g, x, out, size, stride, padding):
     """The gradient, as bits, times whether an entry is the first that equals the largest."""
     stride = size if stride is None else stride
-    places, views = windows_of(x, size, stride, padding, fill=-np.inf)
+    places, views = windows_of(x, size, stride, padding)
     g, largest = np.moveaxis(g, 0, -1), np.moveaxis(out, 0, -1)
     bits = f"i{g.itemsize}"
     total = np.empty((x.shape[1], *places.padded, len(x)), g.dtype)
