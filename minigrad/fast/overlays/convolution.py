@@ -11,7 +11,6 @@ from math import prod
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ...engine.op import Array
 from ...ops.convolution import (
     check_shapes,
     conv1d,
@@ -53,9 +52,9 @@ def rows_of(x, size, stride, padding, dilation, groups):
     row, channel, *rest = whole.strides
     step, gap = (per_axis(v, len(size), "")[0] * row for v in (stride, dilation))
     shape = places.out[0], groups, size[0], C // groups, *others, N
-    rows: Array = as_strided(whole, shape, (step, C // groups * channel, gap, channel, *rest))
+    rows = as_strided(whole, shape, (step, C // groups * channel, gap, channel, *rest))
     entries = places.slices[: len(places.slices) // size[0]]
-    return places, [rows[..., *at[2:], :] for at in entries]
+    return places, [rows[(slice(None),) * 4 + at[2:]] for at in entries]
 
 
 def as_matrices(rows):
