@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from math import prod
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -20,6 +21,8 @@ from .writes import writes
 __all__ = ["Retained", "add_gradients", "backpropagate", "fit", "seed_of", "sum_to"]
 
 ndarray = np.ndarray
+WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
+PRODUCT_ROWS = 1 << 16  # a product with ones adds up so many as exactly as NumPy
 COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
 
 
@@ -208,10 +211,21 @@ def fit(part: Gradient, edge: Edge, node: Node) -> Gradient:
 
 
 def sum_to(x: Gradient, shape: tuple[int, ...], axes: tuple[int, ...]) -> Gradient:
-    """The sum over some axes, added up in a wider dtype."""
-    wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char) if x.__class__ is ndarray else None
-    x = x.sum(axis=axes, dtype=wide) if wide else x.sum(axis=axes)
+    """The sum over some axes: of rows as a product with ones, else added up in a wider dtype."""
+    width = prod(shape)
+    rows = x.size // (width or 1)
+    if hasattr(x, "__apply__"):
+        x = x.sum(axis=axes)
+    elif len(axes) == x.ndim - len(shape) and x.dtype.char in "fd" and 0 < rows <= PRODUCT_ROWS:
+        x = ones(x.dtype, rows) @ x.reshape(rows, width)
+    else:
+        x = x.sum(axis=axes, dtype=WIDE.get(x.dtype.char))
     return x if x.shape == shape else x.reshape(shape)
+
+
+@cache
+def ones(dtype: Any, size: int) -> Any:
+    return np.ones(size, dtype)
 
 
 @lru_cache(maxsize=1024)

@@ -23,6 +23,13 @@ def as_rows(x):
     return x.reshape((prod(x.shape[:-1]), x.shape[-1]))
 
 
+def times(a, b):
+    """A product of matrices; a stack's rows meet one matrix as one product."""
+    if np.ndim(b) == 2 < np.ndim(a):
+        return np.matmul(as_rows(a), b).reshape((*a.shape[:-1], b.shape[-1]))
+    return np.matmul(a, b)
+
+
 def _inner_axes(a: Operand, b: Operand) -> str | None:
     """The rule of matmul that two shapes break, in words."""
     first, second = np.shape(a), np.shape(b)
@@ -58,7 +65,7 @@ def matmul(a, b):
     >>> matmul(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
     array([[11.]])
     """
-    return np.matmul(a, b)
+    return times(a, b)
 
 
 @matmul.vjp("a")
@@ -68,7 +75,7 @@ def _(g, a_shape, b):
         return np.expand_dims(g, -1) * b
     if len(a_shape) == 1:  # a row, whose axis the result lacks
         return np.squeeze(np.matmul(np.expand_dims(g, -2), b.mT), -2)
-    return np.matmul(g, b.mT)
+    return times(g, b.mT)
 
 
 @matmul.vjp("b")
@@ -119,13 +126,13 @@ def linear(x, W, b=None):
     """
     if np.ndim(W) != 2 or (b is not None and np.shape(b) != W.shape[1:]):  # would broadcast
         raise ShapeError(_affine(x, W, b))
-    return np.matmul(x, W) if b is None else np.matmul(x, W) + b
+    return times(x, W) if b is None else times(x, W) + b
 
 
 @linear.vjp("x")
 def _(g, W):
     """The gradient is multiplied by the weights, transposed."""
-    return np.matmul(g, W.T)
+    return times(g, W.T)
 
 
 @linear.vjp("W")

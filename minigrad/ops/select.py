@@ -100,6 +100,8 @@ class SparseGradient:
         """The sum of this and `total` (None for zeros), written into `total` if `in_place`."""
         if total is None:
             total = np.zeros(self.shape, self.dtype)
+        elif not is_basic(self.index):  # what is picked twice is added up first
+            return total + self.onto(None)
         elif not in_place:
             total = np.array(total)
         if is_basic(self.index):

@@ -28,6 +28,7 @@ class Value:
     name: str
     shape: tuple[int, ...]
     dtype: Any
+    strides: tuple[int, ...]
     path: str = ""
     thing: Any = None
     is_tensor: bool = False

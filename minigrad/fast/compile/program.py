@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import cached_property
 from itertools import zip_longest
 from operator import is_
-from time import perf_counter
 from typing import Any
 
 from .lines import TapeLine, signed
@@ -17,7 +16,6 @@ from .tape import Tape
 
 __all__ = ["Program"]
 
-SHARE = 0.02  # of the time may go into recording again
 NO_LINE = TapeLine("nothing", None, ())
 
 
@@ -26,7 +24,6 @@ class Program:
 
     Attributes:
         calls: how often it was called.  check_at: the call at which it is recorded again.
-        time_at: the call that is timed, to see how rarely that has to be.
     """
 
     def __init__(self, step: Any, tape: Tape) -> None:
@@ -38,8 +35,6 @@ class Program:
         self._guard(tape)
         self.calls = 1
         self.check_at = 2
-        self.time_at = 4
-        self._extra = 0.0
 
     def _guard(self, tape: Tape) -> None:
         """Write a function that lists what must be as it was: first what tells nothing of names."""
@@ -91,19 +86,6 @@ class Program:
 
     def run(self, args: Any, kwargs: Any) -> Any:
         return self._written[1](args, kwargs)
-
-    def timed(self, args: Any, kwargs: Any) -> Any:
-        start = perf_counter()
-        result = self.run(args, kwargs)
-        seconds = perf_counter() - start
-        extra = max(0.0, self._extra - seconds)
-        self.check_at = self.calls + max(self.calls, int(extra / (SHARE * seconds)))
-        return result
-
-    def checked(self, seconds: float) -> None:
-        """It was recorded again, which took so long, and is the same."""
-        self._extra = seconds
-        self.time_at = self.calls + 2
 
     def difference(self, tape: Tape) -> str | None:
         """How another recording differs; None if it does not."""

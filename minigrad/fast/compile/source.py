@@ -75,7 +75,7 @@ class ProgramText(Calls):
         return found
 
     def _make(self, value: Value) -> Variable:
-        made = Variable(self, value.shape, value.dtype, value.name)
+        made = Variable(self, value.shape, value.dtype, value.name, strides=value.strides)
         self.variables[value.number] = made
         return made
 
@@ -100,7 +100,7 @@ class ProgramText(Calls):
             form = self._object(x.value) + ".grad" * (x.how == "grad")
         elif x.how == "tensor":
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
-        return self.make(form, [variable], {}, variable.shape, variable.dtype, True)
+        return self.noted(form.format("{}"), [variable], variable, True)
 
     # ------------------------------------------------------------------ lines to calls
 
@@ -145,7 +145,7 @@ class ProgramText(Calls):
         if sizes:
             form = f"{self.names.bound(fitted, 'fitted')}({form}, {{}}){'[0]' * (len(sizes) == 1)}"
             given = *given, sizes
-        unused = Variable(self, (), np.bool_, "unused")
+        unused = Variable(self, (), np.dtype(bool), "unused")
         made = [self._make(v) if v else unused for v in line.made]
         self._do(form, given, made, "effect" if line.effect else "whole")
         bases = [base for v in self.calls[-1].reads for base in v.bases]
@@ -185,9 +185,9 @@ class ProgramText(Calls):
             is_masked = call.form.startswith("np.where({}, {}, ")
             for x in call.reads if call.kind == "entrywise" else call.reads[1:2] * is_masked:
                 made = call.made[0]
-                fits = (x.shape, x.dtype) == (made.shape, made.dtype) and made.shape
+                fits = (x.strides, x.dtype) == (made.strides, made.dtype) and x.shape == made.shape
                 is_same = _stem(x) == _stem(made)
-                if fits and is_same >= is_masked and x.is_alone() and x.bases[0].last is call:
+                if fits and made.shape and made.size and is_same >= is_masked and x.is_alone() and x.bases[0].last is call:
                     made.over = x
                     if is_same:
                         made.root = x.root

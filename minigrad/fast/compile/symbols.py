@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
 from math import prod
-from operator import attrgetter
 from re import search
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ...engine.backward import broadcast_axes
+from ...engine.backward import broadcast_axes, dense, sum_to
 from .arguments import mapped
 from .text import Names, Python
 
 __all__ = ["Calls", "NumpyCall", "Variable", "fitted"]
 
-SIZES = {"itemsize", "nbytes", "ndim", "size"}
+FORM = {"flags", "itemsize"}
 VIEWS = {"T", "mT", "real"}
 OF_SHAPES = {np.shape, np.ndim, np.size, np.iscomplexobj, np.result_type}
 SUFFIXES = {
@@ -32,8 +30,6 @@ SUFFIXES = {
 }  # fmt: skip
 NONE: dict[str, Any] = {}
 SAME = ("{0}.reshape({rest})", "np.broadcast_to({all})")  # where nothing comes of the same shape
-WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
-PRODUCT_ROWS = 1 << 16  # a product with ones adds up so many as exactly as NumPy
 
 
 class Untraceable(Exception):
@@ -62,6 +58,8 @@ class Variable(NDArrayOperatorsMixin):
     last: NumpyCall | None = None
     readers: list[NumpyCall] = field(default_factory=list)
     over: Variable | None = None
+    strides: tuple[int, ...] = ()
+    entries: Any = None
 
     def __post_init__(self) -> None:
         self.bases = self.bases or [self]
@@ -72,9 +70,27 @@ class Variable(NDArrayOperatorsMixin):
         base, *others = self.bases
         return not (others or base.stays) and base.size == self.size
 
-    def dummy(self) -> Any:
-        """An array of its shape and dtype, which takes no memory."""
-        return np.ndarray(self.shape, self.dtype, bytes(32), 0, (0,) * len(self.shape))
+    def sample(self) -> Any:
+        """An array of its shape and dtype, of numbers that are safe as indices."""
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        size = sum(map(abs, steps)) // self.dtype.itemsize + 1
+        kind = self.dtype.kind
+        numbers = self.calls.numbers(size)
+        numbers = (numbers > 0 if kind == "b" else numbers).astype(self.dtype)
+        start = -sum(s for s in steps if s < 0)
+        return np.ndarray(self.shape, self.dtype, numbers, start, self.strides)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -91,32 +107,32 @@ class Variable(NDArrayOperatorsMixin):
         (target,) = settings.pop("out", (None,))
         name = f"np.{ufunc.__name__}"
         if method == "reduce":
-            made = self.calls.follow(f"{name}.reduce({{all}})", ufunc.reduce, given, settings)
+            made = self.calls.make(f"{name}.reduce({{all}})", given, settings)
         elif method != "__call__" or settings:
             raise Untraceable
         elif ufunc is np.matmul:
-            made = self.calls.product(*given)
-        elif ufunc.signature is None:
-            made = self.calls.entrywise(ufunc, given)
+            is_flat = all(np.ndim(x) < 3 and x.flags.forc for x in given)
+            made = self.calls.make("{0}.dot({1})" if is_flat else "{0} @ {1}", given)
         else:
-            made = self.calls.follow(f"{name}({{all}})", ufunc, given)
+            kind = "" if ufunc.signature else "entrywise"
+            made = self.calls.make(f"{name}({{all}})", given, kind=kind)
         return made if target is None else self.calls.put(made, target)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = function.__name__
         if function in OF_SHAPES:
-            return function(*_dummies(args, {}))
+            return function(*mapped(args, _entries))
         if callable(getattr(np.ndarray, name, None)) and isinstance(args[0], Variable):
             return getattr(args[0], name)(*args[1:], **kwargs)
         if getattr(np, name, None) is not function or "out" in kwargs:
             raise Untraceable
-        return self.calls.follow(f"np.{name}({{all}})", function, args, kwargs)
+        return self.calls.make(f"np.{name}({{all}})", args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in SIZES:
-            return getattr(self.dummy(), name)
+        if name in FORM:
+            return getattr(self.entries, name)
         if name in VIEWS:
-            return self.calls.follow(f"{{0}}.{name}", attrgetter(name), (self,))
+            return self.calls.make(f"{{0}}.{name}", (self,))
         called = getattr(np.ndarray, name)
         if not callable(called):
             raise AttributeError(name)
@@ -124,7 +140,7 @@ class Variable(NDArrayOperatorsMixin):
         def method(*args: Any, **kwargs: Any) -> Any:
             if name == "reshape" and args[0].__class__ is tuple:
                 args = args[0] or args
-            return self.calls.follow(f"{{0}}.{name}({{rest}})", called, (self, *args), kwargs)
+            return self.calls.make(f"{{0}}.{name}({{rest}})", (self, *args), kwargs)
 
         return method
 
@@ -132,8 +148,7 @@ class Variable(NDArrayOperatorsMixin):
         parts = index if index.__class__ is tuple else (index,)
         if any(getattr(part, "dtype", None) == np.bool_ for part in parts):
             raise Untraceable  # how many entries it takes depends on which are True
-        entries = lambda x, *parts: x[parts]  # noqa: E731
-        return self.calls.follow("{0}[{rest}]", entries, (self, *parts)) if parts else self
+        return self.calls.make("{0}[{rest}]", (self, *parts)) if parts else self
 
 
 @dataclass(slots=True, eq=False)
@@ -168,8 +183,17 @@ class Calls:
         self.variables: dict[int, Variable] = {}  # by a Value's number
         self.views: dict[Any, Variable] = {}  # what was taken once is not taken again
         self._errors = np.geterr()
+        self._random = np.empty(0)
         self._own: set[int] = set()  # the Variables that the kernel made
+        self._shown: list[Variable] = []  # those with entries
         self._gone: set[int] = set()  # those whose memory it wrote over
+
+    def numbers(self, size: int) -> Any:
+        """So many of the random numbers, beginning elsewhere each time."""
+        if self._random.size < size + 997:
+            self._random = np.random.default_rng(0).random(size + 997) - 0.5
+        start = len(self._shown) * 31 % 997
+        return self._random[start : start + size]
 
     def take_apart(self, given: Sequence[Any], sizes: Sequence[Any] | None) -> bool:
         """Add the calls of the line's kernel or rule, if Variables can follow it.
@@ -181,10 +205,14 @@ class Calls:
         self._own = set()
         self._gone = set()
         try:
-            made = self.line.function(*given)
-            made = fitted(made, sizes) if sizes else made
-            several = made if made.__class__ is tuple else (made,)
-            for x, value in zip(several, self.line.made, strict=True):
+            arrays = mapped(given, self._sampled)
+            made = self._run(given, sizes)
+            with np.errstate(all="ignore"):
+                wanted = self._run(arrays, sizes)
+            for x, y, value in zip(made, wanted, self.line.made, strict=True):
+                if value is not None and x.entries.tobytes() != y.tobytes():
+                    raise Untraceable
+            for x, value in zip(made, self.line.made, strict=True):
                 if value is not None:
                     self._bind(x, value)
             return True
@@ -192,11 +220,28 @@ class Calls:
             del self.calls[start:]
             self.views = views
             return False
+        finally:
+            for x in self._shown:
+                x.entries = None
+            self._shown.clear()
+
+    def _run(self, given: Sequence[Any], sizes: Any) -> tuple[Any, ...]:
+        made = self.line.function(*given)
+        made = fitted(made, sizes) if sizes else made
+        return made if made.__class__ is tuple else (made,)
+
+    def _sampled(self, x: Any) -> Any:
+        """Entries for a Variable, with which its line is tried out."""
+        if not isinstance(x, Variable):
+            return x
+        if x.entries is None:
+            x.entries = x.sample()
+            self._shown.append(x)
+        return x.entries
 
     def _bind(self, x: Any, value: Any) -> None:
-        """Let a Variable be what came out when it was recorded; of auxiliaries no size was."""
-        fits = value is not self.line.made[0] or (x.shape, x.dtype) == (value.shape, value.dtype)
-        if not isinstance(x, Variable) or not fits:
+        """Let a Variable be what came out when it was recorded."""
+        if not isinstance(x, Variable) or (x.shape, x.dtype) != (value.shape, value.dtype):
             raise Untraceable
         if id(x) in self._own and not (value.name == self.line.op and x.bases[0] is not x):
             x.hint = value.name
@@ -215,19 +260,36 @@ class Calls:
         return escaped.replace("\0", "{}")
 
     def make(
-        self, form: str, args: Sequence[Any], kwargs: dict[str, Any], shape: Any, dtype: Any,
-        shows: bool = False, kind: str = "",
-    ) -> Variable:  # fmt: skip
+        self, form: str, args: Sequence[Any], kwargs: dict[str, Any] = NONE, kind: str = ""
+    ) -> Variable:
         """What a call makes, which is added to the lines.
 
         Args: form: with a number for an argument, `all` of them, or the `rest` but for the first.
         """
         reads: list[Variable] = []
+        kwargs = {name: x for name, x in kwargs.items() if (name, x) != ("dtype", None)}
         texts = [_sliced(x) if x.__class__ is slice else self.written(x, reads) for x in args]
         texts += [f"{name}={self.written(x, reads)}" for name, x in kwargs.items()]
         if np.geterr() != self._errors or self._gone & {id(b) for v in reads for b in v.bases}:
             raise Untraceable
+        is_same = form in SAME
         form = form.format(*texts, all=", ".join(texts), rest=", ".join(texts[1:]))
+        names = {f"_{i}": v.entries for i, v in enumerate(reads)}
+        with np.errstate(all="ignore"):
+            entries = eval(form.format(*names), self.names.objects, names)
+        if not isinstance(entries, np.ndarray | np.generic):
+            raise Untraceable
+        is_first = entries is reads[0].entries and isinstance(entries, np.ndarray)
+        if is_first or (is_same and entries.shape == reads[0].shape):
+            return reads[0]
+        shows = any(np.may_share_memory(entries, v.entries) for v in reads)
+        made = self.noted(form, reads, entries, shows, kind)
+        made.entries = entries
+        self._shown.append(made)
+        return made
+
+    def noted(self, form: str, reads: Any, like: Any, shows: bool, kind: str = "") -> Variable:
+        """What a call of this form makes, of this shape and dtype."""
         key = form, *map(id, reads)
         if shows and key in self.views:
             return self.views[key]
@@ -236,42 +298,12 @@ class Calls:
         if found and not kind:
             hint += SUFFIXES.get(found[1], "")
         bases = [*{id(b): b for v in reads for b in v.bases}.values()] if shows else []
-        made = Variable(self, shape, np.dtype(dtype), hint, bases, shows)
+        made = Variable(self, like.shape, like.dtype, hint, bases, shows, strides=like.strides)
         if shows:
             self.views[key] = made
         self._own.add(id(made))
         self.calls.append(NumpyCall(form, reads, [made], self.line, kind))
         return made
-
-    def follow(self, form: str, function: Any, args: Any, kwargs: Any = NONE) -> Any:
-        """What any function of NumPy's gives for arrays of these shapes and dtypes."""
-        known: dict[int, Any] = {}
-        kwargs = {name: x for name, x in kwargs.items() if (name, x) != ("dtype", None)}
-        made = function(*_dummies(args, known), **_dummies(kwargs, known))
-        if not isinstance(made, np.ndarray | np.generic):
-            raise Untraceable
-        first = args[0]
-        if made is known.get(id(first)) or (form in SAME and made.shape == first.shape):
-            return first
-        shows = any(np.may_share_memory(made, dummy) for dummy in known.values())
-        return self.make(form, args, kwargs, made.shape, made.dtype, shows)
-
-    def entrywise(self, ufunc: Any, given: Any) -> Variable:
-        """A function of each entry."""
-        shape = np.broadcast_shapes(*[getattr(x, "shape", ()) for x in given])
-        dtype = _dtype_of(ufunc, tuple([getattr(x, "dtype", x.__class__) for x in given]))
-        form = f"np.{ufunc.__name__}({{all}})"
-        return self.make(form, given, {}, shape, dtype, kind="entrywise")
-
-    def product(self, a: Any, b: Any) -> Any:
-        """A product of matrices: of two by `dot`, a stack times one matrix as one product."""
-        if len(b.shape) == 2 < len(a.shape) and isinstance(a, Variable) and a.size:
-            rows = self.product(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b)
-            return rows.reshape(*a.shape[:-1], b.shape[-1])
-        form = "{0}.dot({1})" if max(len(a.shape), len(b.shape)) < 3 else "{0} @ {1}"
-        columns = b.shape[-1:] * (len(b.shape) > 1)
-        shape = *np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *a.shape[-2:-1], *columns
-        return self.make(form, (a, b), {}, shape, _dtype_of(np.add, (a.dtype, b.dtype)))
 
     def put(self, made: Variable, target: Any) -> Variable:
         """What `x += y` does: x is from now on what was made, and nobody may use the old one."""
@@ -283,21 +315,13 @@ class Calls:
         return made
 
 
-def _dummies(x: Any, known: dict[int, Any]) -> Any:
-    """An argument with arrays in place of Variables, which are noted by id."""
-    return mapped(x, lambda v: known.setdefault(id(v), v.dummy()) if isinstance(v, Variable) else v)
+def _entries(x: Any) -> Any:
+    return x.entries if isinstance(x, Variable) else x
 
 
 def _sliced(x: slice) -> str:
     step = "" if x.step is None else f":{x.step}"
     return f"{x.start}:{x.stop}{step}".replace("None", "")
-
-
-@lru_cache(maxsize=1024)
-def _dtype_of(ufunc: Any, dtypes: tuple[Any, ...]) -> Any:
-    """The dtype of a ufunc's result, for arrays of these dtypes and numbers of these types."""
-    with np.errstate(all="ignore"):
-        return ufunc(*[np.ones(1, d) if isinstance(d, np.dtype) else d(1) for d in dtypes]).dtype
 
 
 # ---------------------------------------------------------------- the edge rule
@@ -316,18 +340,7 @@ def _fitted(x: Any, wanted: Any) -> Any:
     if x is None or wanted is None:
         return None
     shape, dtype = wanted
-    x = x.onto(None) if hasattr(x, "onto") else x
+    x = dense(x)
     if x.shape != shape:
-        axes = broadcast_axes(shape, x.shape) or ()
-        width = max(1, prod(shape))
-        rows = x.size // width
-        if len(axes) == x.ndim - len(shape) and x.dtype.char in "fd" and rows <= PRODUCT_ROWS:
-            x = (_ones(x.dtype, rows) @ x.reshape(rows, width)).reshape(shape)
-        else:
-            x = x.sum(axis=axes, dtype=WIDE.get(x.dtype.char)).reshape(shape)
+        x = sum_to(x, shape, broadcast_axes(shape, x.shape) or ())
     return x.astype(dtype, copy=False)
-
-
-@cache
-def _ones(dtype: Any, size: int) -> Any:
-    return np.ones(size, dtype)

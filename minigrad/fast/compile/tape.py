@@ -121,7 +121,7 @@ class Tape(Observer):
 
     def _value(self, array: Any, name: str, **about: Any) -> Value:
         self._count += 1
-        return Value(self._count, name, array.shape, array.dtype, **about)
+        return Value(self._count, name, array.shape, array.dtype, array.strides, **about)
 
     def _new(self, array: Any, name: str, **about: Any) -> Value:
         """A Value, by which the array is known from here on."""
@@ -185,7 +185,12 @@ class Tape(Observer):
         given = self._of([*inputs, *settings])
         out = self._new(result._data, result.name or op.name)
         out.fresh = _is_fresh(result._data, (*arrays, *settings))
-        made = [out, *[self._value(result._data, f"{op.name}_{a}") for a in runs.auxiliary]]
+        node = result.node
+        saved = dict(zip(node.plan.saves, node.saved, strict=True)) if node else {}
+        made = [out]
+        for a in runs.auxiliary:  # of the others nobody reads any
+            array = saved.get(a)
+            made.append(None if array is None else self._value(array, f"{op.name}_{a}"))
         if op.name == "getitem":
             self._check_index(settings[0])
         drawn = [id(x) for x in settings if isinstance(x, np.random.Generator)]
@@ -193,9 +198,9 @@ class Tape(Observer):
         effect = bool(drawn) or not _is_pure(op)
         about = {"op": op.name, "scope": current().scope, "effect": effect}
         self._line("op", runs.flat, *given, made=made, **about)
-        if result.node is not None:
+        if node is not None:
             names = ("out", *runs.auxiliary)
-            self._results[result.node] = dict(zip(names, made, strict=True))
+            self._results[node] = dict(zip(names, made, strict=True))
 
     def _check_index(self, index: Any) -> None:
         """What is True of a boolean index has to stay: so many entries are picked."""
