@@ -6,9 +6,10 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import cache
 from inspect import signature
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -55,9 +56,10 @@ class Module:
     """
 
     # In slots, so that vars(self) holds what the layer is made of and nothing else.
-    __slots__ = ("__dict__", "__weakref__", "_changes", "_given_array", "_last")
+    __slots__ = ("__dict__", "__weakref__", "_changes", "_given_array", "_last", "_scope")
     _given_array: bool | None  # while forward runs: whether the call was given an array
     _last: tuple[Any, mg.Tensor] | None  # input and output of the last call on an array
+    _scope: mg.scope  # what its calls are made in
     _changes: int  # how often an attribute was set
 
     _name: str | None = None
@@ -70,6 +72,7 @@ class Module:
         _set_given_array(layer, None)
         _set_last(layer, None)
         _set_changes(layer, 0)
+        _set_scope(layer, mg.scope("module", ref(layer)))
         return layer
 
     # ---------------------------------------------------------------- calling
@@ -93,7 +96,8 @@ class Module:
         _set_given_array(self, is_array)
         _set_last(self, None)
         try:
-            with _scope(self._name or kind):
+            self._scope.name = self._name or kind
+            with self._scope:
                 found = self.forward(*args, **kwargs)
         finally:
             _set_given_array(self, outer)
@@ -356,7 +360,7 @@ class Module:
 _set_given_array = Module.__dict__["_given_array"].__set__  # past __setattr__
 _set_last = Module.__dict__["_last"].__set__
 _set_changes = Module.__dict__["_changes"].__set__
-_scope = lru_cache(mg.scope)  # a scope keeps no state, so the same one may be entered again
+_set_scope = Module.__dict__["_scope"].__set__
 
 
 @cache
@@ -364,6 +368,12 @@ def _described(kind: type[Module]) -> tuple[str, str]:
     """A kind of layer in a path (`self_attention`), and the name of forward's first argument."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind.__name__)
     return words.lower(), next(iter([*signature(kind.forward).parameters][1:]), "")
+
+
+def scope_of(layer: Module) -> mg.scope:
+    """What its calls are made in."""
+    layer._scope.name = layer._name or _described(type(layer))[0]  # type: ignore[arg-type]
+    return layer._scope
 
 
 def _held(name: str, value: Any) -> Iterator[tuple[str, Any]]:

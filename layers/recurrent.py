@@ -18,7 +18,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .basic import Dropout, Seed, check_sizes, generator, parameter
-from .module import Array, Module, as_array, named
+from .module import Array, Module, as_array, named, scope_of
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -240,7 +240,7 @@ class _Recurrent(Module):
             backward = k % self.directions == 1
             if k and not backward and self.drop is not None:
                 X = self.drop(X)
-            with mg.scope(cell._name or "cell"):
+            with scope_of(cell):
                 run = cell.run if self.method == "fused" else cell.run_steps
                 if backward:  # in time: padding comes first
                     H, after = run(X[::-1], None if mask is None else mask[::-1], *firsts[k])

@@ -10,34 +10,63 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 from .errors import ArgumentError
 from .observer import Observer
 
 __all__ = [
-    "Context", "ContextChange", "current", "enable_grad", "listening", "no_grad", "observe", "say",
+    "ScopeCall", "Context", "ContextChange", "current", "enable_grad", "listening", "no_grad", "observe", "say",
     "scope",
 ]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Owner: TypeAlias = "Callable[[], Any] | None"
+
+
+class ScopeCall:
+    """What a scope is: one call of a module, or one `with` of a name.
+
+    Attributes: owner: a weak reference to the module; None of a name.  outer: the call around it;
+        None of the outermost, which has no name.
+    """
+
+    __slots__ = ("name", "outer", "owner")
+
+    def __init__(self, name: str, owner: Owner = None, outer: ScopeCall | None = None) -> None:
+        self.name = name
+        self.owner = owner
+        self.outer = outer
+
+    @property
+    def path(self) -> str:
+        """The names from the outermost in, as in `encoder/attn`."""
+        outer = self.outer
+        return self.name if outer is None or outer.outer is None else f"{outer.path}/{self.name}"
+
+
+_TOP = ScopeCall("")
 
 
 class Context:
     """What surrounds a call, and `outer`, which is restored on leaving; never changed once made."""
 
-    __slots__ = ("observers", "outer", "recording", "scope")
+    __slots__ = ("call", "observers", "outer", "recording")
 
     def __init__(
         self,
         recording: bool = True,
-        scope: str = "",
+        call: ScopeCall = _TOP,
         observers: Sequence[Observer] = (),
         outer: Context | None = None,
     ) -> None:
-        self.recording, self.scope = recording, scope
+        self.recording, self.call = recording, call
         self.observers, self.outer = observers, outer
+
+    @property
+    def scope(self) -> str:
+        return self.call.path
 
 
 _OUTERMOST = Context()
@@ -96,7 +125,7 @@ class no_grad(ContextChange):
     __slots__ = ()
 
     def changed(self, now: Context) -> Context:
-        return Context(False, now.scope, now.observers, now)
+        return Context(False, now.call, now.observers, now)
 
 
 class enable_grad(ContextChange):
@@ -105,7 +134,7 @@ class enable_grad(ContextChange):
     __slots__ = ()
 
     def changed(self, now: Context) -> Context:
-        return Context(True, now.scope, now.observers, now)
+        return Context(True, now.call, now.observers, now)
 
 
 class scope(ContextChange):
@@ -121,16 +150,16 @@ class scope(ContextChange):
     'encoder/attn'
     """
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "owner")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, owner: Owner = None) -> None:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"scope(name): a name is a non-empty string, got {name!r}")
-        self.name = name
+        self.name, self.owner = name, owner
 
     def changed(self, now: Context) -> Context:
-        path = f"{now.scope}/{self.name}" if now.scope else self.name
-        return Context(now.recording, path, now.observers, now)
+        call = ScopeCall(self.name, self.owner, now.call)
+        return Context(now.recording, call, now.observers, now)
 
 
 class observe(ContextChange):
@@ -142,7 +171,7 @@ class observe(ContextChange):
         self.observer = observer
 
     def changed(self, now: Context) -> Context:
-        return Context(now.recording, now.scope, (*now.observers, self.observer), now)
+        return Context(now.recording, now.call, (*now.observers, self.observer), now)
 
 
 def say(kind: str, **facts: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from types import CodeType
 from typing import Any, TypeAlias
 
+from .context import ScopeCall
 from .op import Arguments, DType, Gradient, Op, Plan, Rule
 from .writes import Place, writes
 
@@ -32,13 +33,13 @@ class Node:
         shape, dtype: of the result.
         number: in the order of creation.
         needs: 1; 2 where only inputs on demand need a gradient; 3 where some of both do.
-        scope, name: its place in the model, and its name.  code, offset: where it was made.
+        call, name: the scope in which it was made, and its name.  code, offset: where it was made.
         hooks: functions of the result's gradient.
     """
 
     __slots__ = (
-        "__weakref__", "code", "dtype", "edges", "hooks", "name", "needs", "number", "offset",
-        "op", "plan", "saved", "scope", "settings", "shape",
+        "__weakref__", "call", "code", "dtype", "edges", "hooks", "name", "needs", "number", "offset",
+        "op", "plan", "saved", "settings", "shape",
     )  # fmt: skip
 
     op: Op
@@ -51,10 +52,14 @@ class Node:
     dtype: DType
     number: int
     needs: int
-    scope: str
+    call: ScopeCall
     name: str | None
     code: CodeType
     offset: int
+
+    @property
+    def scope(self) -> str:
+        return self.call.path
 
     @property
     def path(self) -> str:

@@ -338,7 +338,7 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         frame = _getframe(2)  # whoever called the op
         while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
             frame = frame.f_back
-        node.scope = around.scope
+        node.call = around.call
         node.code = frame.f_code
         node.offset = frame.f_lasti
         node.name = node.hooks = None

@@ -24,7 +24,7 @@ from .data import Edge, Entry, RecordData, show
 
 __all__ = ["Fold", "Link", "is_within", "make_fold"]
 
-FEWEST_SIBLINGS, FEWEST_CALLS = 2, 3  # that make a chain
+MOST_BEFORE = 8  # items from the beginning of a block to its first call
 
 
 class Item(NamedTuple):
@@ -195,10 +195,11 @@ def _drawn(record: RecordData, refused: set[int] | None) -> Fold:
     pending = [("", 0, [record.entries[i] for i in record.forward])]
     for path, depth, ops in pending:  # the loop appends to it
         items, at = _items(record, ops, depth), 0
+        periods = _periods(items)
         while at < len(items):
             first = items[at].ops[0].id
             may = refused is not None and first not in refused and first not in made.members
-            chain = _chain(items, at) if may else [items[at : at + 1]]
+            chain = _chain(items, at, periods) if may else [items[at : at + 1]]
             block = _fold(made, path, chain) if len(chain) > 1 else ""
             alone = block and not _several(chain[0])
             for name, inside, _ in chain[0]:
@@ -214,10 +215,9 @@ def _drawn(record: RecordData, refused: set[int] | None) -> Fold:
 
 
 def _items(record: RecordData, ops: list[Entry], depth: int) -> list[Item]:
-    """The items of a scope in order: a call of a scope within it, or an op of its own.
+    """The items of a scope in order: a call within it, or an op of its own.
 
-    Layers that are attributes of no other go by their class, and several have one name: from the
-    second on with a number. Calls are of one layer if they share a parameter, or either has none.
+    Several calls of one object are numbered: pool ·1, pool ·2.
     """
 
     def call(op: Entry) -> tuple[str, Hashable]:
@@ -232,47 +232,60 @@ def _items(record: RecordData, ops: list[Entry], depth: int) -> list[Item]:
         within = map(_stem, _parts(op.scope)[depth + 1 :])
         return *within, op.op, _stem(op.name), op.shape, op.dtype, *settings, *takes
 
-    found, layers = [], dict[str, list[set[int]]]()  # of each name, the parameters of each layer
-    for (name, _), group in groupby(ops, key=call):
-        inside = list(group)
-        used = {edge.source for op in inside for edge in record.into(op)}
-        own = {i for i in used if record.entries[i].kind == "parameter"}
-        known = layers.setdefault(name, [])
-        same = (n for n, other in enumerate(known) if not own or not other or own & other)
-        number = next(same, len(known))
-        known += [set[int]()] * (number == len(known))
-        known[number] |= own
-        numbered = f"{name} ({number + 1})" if name and number else name
+    groups = [(name, [*group]) for (name, _), group in groupby(ops, key=call)]
+    times, seen = Counter(name for name, _ in groups), Counter[str]()
+    found = []
+    for name, inside in groups:
+        seen[name] += 1
+        numbered = f"{name} ·{seen[name]}" if name and times[name] > 1 else name
         found.append(Item(numbered, inside, (_stem(name), *map(alike, inside))))
     return found
 
 
 def _stem(name: str) -> str:
     """A name without its number: that of siblings."""
-    return re.sub(r" \(\d+\)|\d+", "", name)
+    return re.sub(r" \(\d+\)| ·\d+|\d+", "", name)
 
 
-def _chain(items: list[Item], at: int) -> list[list[Item]]:
-    """The block that begins at an item, and those after it that are alike."""
-    first = items[at]
-    others = range(at + 1, len(items) if first.name else 0)
-    period = next((i for i in others if items[i].alike == first.alike), at) - at
+def _periods(items: list[Item]) -> dict[int, int]:
+    """For each call, how many items further the next one that is alike is; 0 if there is none."""
+    found: dict[int, int] = {}
+    later = dict[Hashable, int]()
+    for at in range(len(items) - 1, -1, -1):
+        if items[at].name:
+            found[at] = later.get(items[at].alike, at) - at
+            later[items[at].alike] = at
+    return found
+
+
+def _chain(items: list[Item], at: int, periods: dict[int, int]) -> list[list[Item]]:
+    """The block that begins at an item, and those after it that are alike.
+
+    It begins at an op of its own, which the call after it takes, where more blocks are alike so.
+    """
+    call = next((i for i in range(at, min(at + MOST_BEFORE, len(items))) if i in periods), None)
+    if call is None:
+        return [items[at : at + 1]]
+    chain = _blocks(items, at, periods[call])
+    least = len(_blocks(items, call, periods[call])) if call > at else 1
+    return chain if len(chain) > least else [items[at : at + 1]]
+
+
+def _blocks(items: list[Item], at: int, period: int) -> list[list[Item]]:
     block = items[at : at + period]
     if not any(len(item.ops) > 1 for item in block if item.name):
-        return [[first]]
+        return [items[at : at + 1]]
     kinds = [item.alike for item in block]
     blocks = (items[i : i + period] for i in range(at, len(items), period))
-    chain = [*takewhile(lambda block: [item.alike for item in block] == kinds, blocks)]
-    fewest = FEWEST_SIBLINGS if len({block[0].name for block in chain}) > 1 else FEWEST_CALLS
-    return chain if len(chain) >= fewest else [[first]]
+    return [*takewhile(lambda block: [item.alike for item in block] == kinds, blocks)]
 
 
 def _fold(fold: Fold, path: str, chain: list[list[Item]]) -> str:
     """Note which entries are copies of which; returns the path of the block."""
-    record, names = fold.record, [block[0].name for block in chain]
-    if _several(chain[0]) or len({*names}) < len(names):
-        base = "step" if _several(chain[0]) else names[0]
-        names = [f"{base}[{n}]" for n in range(len(chain))]
+    record = fold.record
+    names = [next(item.name for item in block if item.name) for block in chain]
+    if _several(chain[0]):
+        names = [f"step[{n}]" for n in range(len(chain))]
     block = _free(fold, path, names[0])
     fold.copies[block] = names
     ops = [[op for item in one for op in item.ops] for one in chain]
@@ -303,7 +316,8 @@ def _free(fold: Fold, path: str, name: str) -> str:
 
 
 def _place_leaves(fold: Fold) -> None:
-    """A leaf stands in the innermost scope around its uses, in no block unless each has one."""
+    """A leaf stands in the innermost scope around its uses, in no block unless each has one; a
+    parameter also in a block of which each takes it."""
     for entry in reversed(fold.record.entries):
         if entry.op or fold.leader(entry.id) != entry.id:
             continue
@@ -312,4 +326,7 @@ def _place_leaves(fold: Fold) -> None:
         around = ["", *accumulate(_parts(min(uses)), "{}/{}".format)]
         around = [scope for scope in around if all(is_within(use, scope) for use in uses)]
         foreign = fold.copies.keys() - fold.numbers(entry.id).keys()
-        fold.place[entry.id] = [s for s in around if not any(is_within(s, b) for b in foreign)][-1]
+        free = entry.kind == "parameter"
+        fold.place[entry.id] = [
+            s for s in around if free or not any(is_within(s, b) for b in foreign)
+        ][-1]

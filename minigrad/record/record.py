@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.context import Context, current
+from ..engine.context import ScopeCall, current
 from ..engine.node import order
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor, is_marked_parameter
 from .analysis import add_checks, analyze, attentions, by_derivative
+from .calls import RunCalls
 from .data import (
     Array,
     AttentionWeights,
@@ -154,7 +155,7 @@ class Recorder(Observer):
         self._held: list[Any] = []  # these, so that no id comes again
         self._given: set[int] = set()  # ids of memory that leaves lie in, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
-        self._contexts: dict[int, tuple[Context, tuple[int, ...]]] = {}
+        self._calls = RunCalls()
         self._saved: set[int] = set()  # ids of memory that ops saved
         self._drawn: tuple[Any, ...] | None = None  # settings with generators, as they were before
         self._adds = False  # whether the backward that runs adds to `.grad`
@@ -175,17 +176,17 @@ class Recorder(Observer):
         numbers: dict[str, Any] = {}
         for name, x in zip(names, inputs, strict=True):
             if x.__class__ is Tensor or x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context)
+                sources[name] = self.source(x, context.call)
             else:
                 numbers[name] = x
         for name, x in zip(op.settings, settings, strict=True):
             if x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context)
+                sources[name] = self.source(x, context.call)
         why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
             result if node is None else node,
             result._data,
-            context,
+            context.call,
             value=self._unshared(result._data),
             kind="op",
             op=op.name,
@@ -208,12 +209,13 @@ class Recorder(Observer):
         self._held.append(out)
         return out.copy("K")
 
-    def _entry(self, owner: Any, like: Array | Node, context: Context, **facts: Any) -> Entry:
+    def _entry(self, owner: Any, like: Array | Node, call: ScopeCall, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
+        scope, calls = self._calls.of(call)
         entry = Entry(
             len(self.record.entries),
-            scope=context.scope,
-            calls=self._calls_within(context),
+            scope=facts.pop("scope", scope),
+            calls=calls,
             shape=like.shape,
             dtype=dtype_name(like.dtype),
             **facts,
@@ -226,7 +228,7 @@ class Recorder(Observer):
         self._ids[id(owner)] = entry.id
         self._held.append(owner)
 
-    def source(self, x: Any, context: Context) -> int:
+    def source(self, x: Any, call: ScopeCall) -> int:
         """The entry of an input: known, or made on its first use."""
         is_tensor = x.__class__ is Tensor
         owner = x.node if is_tensor and x.node is not None else x
@@ -242,6 +244,9 @@ class Recorder(Observer):
             kind = "parameter" if is_marked_parameter(x) else "input" if given else "leaf"
             facts = {"kind": kind, "needs": x.requires_grad}
             facts["why"] = "" if x.requires_grad else "frozen"
+            if kind == "parameter":
+                scope, _ = self._calls.of(call)  # where its module is called, or it is used
+                facts["scope"] = self._calls.homes.get(id(x), scope)
         else:
             facts = {"kind": "constant", "why": "constant", "copy_of": origin}
         if facts["kind"] != "constant":
@@ -249,7 +254,7 @@ class Recorder(Observer):
         self._given.add(id(_memory(array)))
         self._held.append(_memory(array))
         facts["value"] = array.copy("K")  # it may be written to later
-        entry = self._entry(owner, array, context, **facts)
+        entry = self._entry(owner, array, call, **facts)
         if is_tensor:
             self.keep(array, entry)
         return entry.id
@@ -267,17 +272,6 @@ class Recorder(Observer):
             if id(one) in self._ids and getattr(one, "shape", None) == array.shape:
                 return self._ids[id(one)]
         return None
-
-    def _calls_within(self, context: Context) -> tuple[int, ...]:
-        """A number for the call of each scope; every `with` of a scope has its own context."""
-        known = self._contexts.get(id(context))
-        if known is None:
-            outer = context.outer
-            calls = () if outer is None else self._calls_within(outer)
-            new = context.scope.count("/") + bool(context.scope) - len(calls) if outer else 0
-            known = context, (*calls, *[len(self._contexts)] * new)
-            self._contexts[id(context)] = known
-        return known[1]
 
     def _note_saved(self, entry: Entry, node: Node) -> None:
         """Count the bytes that an op saved, and no op before it."""
@@ -349,7 +343,7 @@ class Recorder(Observer):
 
     def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
         """A layer says which derived steps its call must equal."""
-        scope, entries = current().scope, self.record.entries
+        (scope, _), entries = self._calls.of(current().call), self.record.entries
         first, self._expected[scope] = self._expected[scope], len(entries)
         known = {e.name: e.id for e in entries[first:] if e.name and e.scope == scope}
         plain: dict[str, Any] = {}
@@ -385,10 +379,10 @@ def _memory(array: Array) -> Any:
 
 def record_of(output: Tensor) -> Record:
     """The record of an existing graph, without values and gradients of what ops made."""
-    recorder, around = Recorder(), Context()
+    recorder, around = Recorder(), current().call
     record = recorder.record
     for node in reversed(order([output.node] if output.node is not None else [])):
-        around = Context(scope=node.scope)
+        around = node.call
         sources = [recorder.source(edge, around) for edge in node.edges]
         entry = recorder._entry(
             node,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import Any, Self, TypeAlias
 
@@ -13,10 +14,13 @@ from ..engine.context import current, observe
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
+from .calls import RunCalls
 
 __all__ = ["replace"]
 
 NewValue: TypeAlias = "Tensor | ArrayLike | Callable[[Tensor], Tensor | ArrayLike]"
+
+_REPLACING = ContextVar("minigrad.replacing", default=False)  # whether one of them computes
 
 
 class replace(Observer):
@@ -48,11 +52,11 @@ class replace(Observer):
             raise ArgumentError(f"replace(path, value): a path is a non-empty string, got {path!r}")
         self.path, self.value = path, value
         self._met: dict[str, bool] = {}  # paths of the run, and whether they match
-        self._replacing = False
         self._observing = observe(self)
 
     def __enter__(self) -> Self:
         self._met.clear()
+        self._calls = RunCalls()
         self._observing.__enter__()
         return self
 
@@ -71,27 +75,28 @@ class replace(Observer):
 
     def _instead_of(self, tensor: Tensor, name: str) -> Tensor | None:
         """What stands in the place of a tensor; None if it stays."""
-        if self._replacing:
+        if _REPLACING.get():  # what it computes, and its new name, are no reason to replace again
             return None
-        scope = tensor.node.scope if tensor.node is not None else current().scope
+        scope, _ = self._calls.of((current() if tensor.node is None else tensor.node).call)
         path = f"{scope}/{name}" if scope else name
         self._met[path] = matches = path == self.path or path.endswith(f"/{self.path}")
         if not matches:
             return None
-        self._replacing = True
+        began = _REPLACING.set(True)
         try:
-            new = self.value(tensor) if callable(self.value) else self.value
+            return self._new(tensor, path).named(name)
         finally:
-            self._replacing = False
+            _REPLACING.reset(began)
+
+    def _new(self, tensor: Tensor, path: str) -> Tensor:
+        """The value that fits in the place of a tensor."""
+        new = self.value(tensor) if callable(self.value) else self.value
         shape = np.shape(new)
         broadcast = not isinstance(new, Tensor) and len(shape) <= tensor.ndim
         sizes = zip(reversed(shape), reversed(tensor.shape), strict=False)
         if shape != tensor.shape and not (broadcast and all(n in (1, m) for n, m in sizes)):
             fits = f"{path} has shape {tensor.shape}, got {shape}"
             raise ShapeError(f"replace({self.path!r}, value): {fits}")
-        if not isinstance(new, Tensor):
-            new = Tensor(np.array(np.broadcast_to(np.asarray(new, tensor.dtype), tensor.shape)))
-        self._replacing = True  # its new name is no reason to replace it again
-        named = new.named(name)
-        self._replacing = False
-        return named
+        if isinstance(new, Tensor):
+            return new
+        return Tensor(np.array(np.broadcast_to(np.asarray(new, tensor.dtype), tensor.shape)))

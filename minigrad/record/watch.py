@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from ..engine.context import Context, ContextChange, current
+from ..engine.context import ScopeCall, Context, ContextChange, current
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
 from .analysis import saturation
 from .data import Array, rms
+from .fold import is_within
 from .flow import FlowRecord, Moment, Reading
 from .heads import heads
 from .record import Recorder
@@ -49,7 +50,7 @@ class WatchedCall(NamedTuple):
     inputs: Any
     settings: tuple[Any, ...]
     result: Tensor
-    scope: str
+    scope: str | None  # within the model; None of what runs outside of its modules
 
     @property
     def given(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class _Observing(ContextChange):
 
     def changed(self, now: Context) -> Context:
         self.observers[:] = now.observers
-        return Context(now.recording, now.scope, self.observers, now)
+        return Context(now.recording, now.call, self.observers, now)
 
 
 class StepObserver(Observer):
@@ -75,6 +76,7 @@ class StepObserver(Observer):
         self.flow = flow
         self.tensors = named_tensors(model)
         self._names = {id(p): name for name, p in self.tensors.items()}
+        self._homes, self._modules = places(model)
         self._paths: dict[int, str] = {}
         self._clock: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
@@ -137,10 +139,22 @@ class StepObserver(Observer):
     ) -> None:
         context = current()
         if result.node is not None:
-            self._calls.append(WatchedCall(op, inputs, settings, result, context.scope))
+            scope = self._scope(context.call)
+            self._calls.append(WatchedCall(op, inputs, settings, result, scope))
         elif not context.recording:
             self._unrecorded.update(map(id, inputs))
-            self._answered(op, result, context.scope)
+            self._answered(op, result, self._scope(context.call))
+
+    def _scope(self, call: ScopeCall | None) -> str | None:
+        """Where a call is within the model; of tensors alone, where it is in the run."""
+        names: list[str] = []
+        while call is not None and call.name:
+            module = id(call.owner and call.owner())
+            if module in self._modules:
+                return "/".join(filter(None, [self._modules[module], *names[::-1]]))
+            names.append(call.name)
+            call = call.outer
+        return None if self._modules else "/".join(names[::-1])
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
         self._sent[id(node)] = np.asarray(getattr(gradient, "_data", gradient))
@@ -159,13 +173,16 @@ class StepObserver(Observer):
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, _guess(self._calls))
         seen: Counter[str] = Counter()
-        scopes = [*(call.scope for call in self._calls[1:]), ""]
+        scopes = [*(call.scope for call in self._calls[1:]), None]
         for call, next_scope in zip(self._calls, scopes, strict=True):
             own = [x for x in call.inputs if id(x) in self._names]
+            if call.scope is None:
+                continue
             for p in own:
                 self._place(p, call.scope)
             name = call.result.node.name if call.result.node is not None else None
-            last = bool(call.scope) and not f"{next_scope}/".startswith(f"{call.scope}/")
+            last = next_scope is None or not is_within(next_scope, call.scope)
+            last = last and bool(call.scope or self._modules)
             bends = call.op.saturates is not None and "axis" not in call.op.settings
             if name or last or bends or (own and not call.scope):
                 path = "/".join(filter(None, [call.scope, name or call.op.name]))
@@ -176,13 +193,19 @@ class StepObserver(Observer):
         for p in self.tensors.values():
             self._place(p, "")
             self._read_parameter(moment, p)
+        if self._recorder is not None:
+            zeros, find = self._recorder.record.finish().zeros, self._recorder.find
+            same = [id(p) for p in self.tensors.values() if find(p) in zeros]
+            self.flow.in_theory = [self._paths[one] for one in same]
         return moment
 
     def _place(self, p: Tensor, scope: str) -> None:
         """Give a parameter its path, which is known where it is used first."""
         if id(p) not in self._paths:
             known = self._names[id(p)]
-            path = "/".join(filter(None, [scope, p.name or known.rpartition(".")[2]]))
+            home, _, name = known.rpartition(".")
+            scope = self._homes.get(home, scope)
+            path = "/".join(filter(None, [scope, p.name or name]))
             self._paths[id(p)] = path = known if path in self.flow.kinds else path
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
@@ -230,17 +253,13 @@ class StepObserver(Observer):
                 moment.readings[path] = one._replace(update=update)
                 if self._optimized and id(p) not in self._optimized:
                     moment.missing[path] = "the optimizer does not have it"
-        if self._recorder is not None:
-            record = self._recorder.record.finish()
-            zeros = {record.entries[i].path for i in record.zeros}
-            self.flow.in_theory = [path for path in self._paths.values() if path in zeros]
         self.flow.moments.append(moment)
 
     # ------------------------------------------------------------------ a request under no_grad
 
-    def _answered(self, op: Op, result: Tensor, scope: str) -> None:
+    def _answered(self, op: Op, result: Tensor, scope: str | None) -> None:
         """An op ran under `no_grad`; attention is known by its rows, which sum to 1."""
-        if "axis" not in op.settings or op.saturates is None:
+        if "axis" not in op.settings or op.saturates is None or scope is None:
             return
         path = f"{scope}/A" if scope else op.name
         if path == self._first_layer:  # the first layer again: another request
@@ -268,6 +287,19 @@ def _guess(calls: list[WatchedCall]) -> float | None:
             shares = counts / counts.sum()
             return float(-(shares * np.log(shares)).sum())
     return None
+
+
+def places(model: Any) -> tuple[dict[str, str], dict[int, str]]:
+    """Where each module is within a model, by its dotted path and by its id."""
+    found: dict[str, str] = {}
+    owners: dict[int, str] = {}
+    if hasattr(model, "named_modules") and not isinstance(model, type):
+        for path, module in model.named_modules():
+            ends = [i for i, sign in enumerate(path) if sign == "." and path[:i] in found]
+            outer, inner = (path[: ends[-1]], path[ends[-1] + 1 :]) if ends else ("", path)
+            place = f"{found.get(outer, '')}/{inner}".strip("/")
+            found[path] = owners[id(module)] = place
+    return found, owners
 
 
 def named_tensors(model: Any) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import isfinite
 
 from ..engine.errors import ArgumentError
-from ..record.fold import Fold, make_fold
+from ..record.fold import Fold, is_within, make_fold
 from ..record.record import Edge, Entry, Record
 from . import words
 
@@ -20,6 +20,7 @@ __all__ = ["Box", "Connection", "PicturePlan", "plan"]
 
 READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
+CALL_NUMBER = r"\[\d+\]| ·\d+"  # of a call
 MOST_USES = 4  # lines from one leaf; with more, it stands in each op that takes it
 
 
@@ -167,9 +168,9 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     scopes = dict.fromkeys(fold.place.values(), 0)
     if focus is None:
         return scopes or {"": 0}
-    found, wanted = dict[str, int](), re.sub(r"\[\d+\]", "", focus)
+    found, wanted = dict[str, int](), re.sub(CALL_NUMBER, "", focus)
     for scope in scopes:
-        around, there, _ = re.sub(r"\[\d+\]", "", f"//{scope}/").partition(f"/{wanted}/")
+        around, there, _ = re.sub(CALL_NUMBER, "", f"//{scope}/").partition(f"/{wanted}/")
         if wanted and there:
             found[scope] = _depth(f"{around}/{wanted}".strip("/"))
     if not found:
@@ -247,9 +248,18 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
 
     def fits(line: Connection) -> bool:
         small = line.source.kind in ("parameter", "constant", "leaf")
-        return small and line.target.kind in ("op", "loss") and not line.said
+        into = ("op", "loss") if line.source.kind != "parameter" else ("op", "loss", "scope")
+        said = line.said and (line.source.kind != "parameter" or line.said != "to each")
+        return small and line.target.kind in into and not said
 
-    shared = {b for b, own in uses.items() if len(own) > MOST_USES and all(map(fits, own))}
+    def is_own(box: Box, target: Box) -> bool:
+        """Whether a closed scope is a call of the module that holds this parameter."""
+        return target.kind == "scope" and is_within(box.one.scope, re.sub(CALL_NUMBER, "", target.path))
+
+    def many(box: Box) -> bool:
+        return box.kind == "parameter" or len(uses[box]) > MOST_USES
+
+    shared = {b for b, own in uses.items() if many(b) and all(map(fits, own))}
     held = {*shared}
     for target, given in takes.items():
         small = [line for line in given if fits(line)]
@@ -260,7 +270,8 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
         for line in small:
             box = line.source
             if box in shared or (len(uses[box]) == 1 and len(line.edges) == len(box.entries)):
-                target.inside.append((line.edges[0].input, box))
+                if not is_own(box, target):
+                    target.inside.append((line.edges[0].input, box))
                 held.add(box)
     return held
 
