@@ -16,7 +16,15 @@ from .errors import ArgumentError
 from .observer import Observer
 
 __all__ = [
-    "ScopeCall", "Context", "ContextChange", "current", "enable_grad", "listening", "no_grad", "observe", "say",
+    "Context",
+    "ContextChange",
+    "ScopeCall",
+    "current",
+    "enable_grad",
+    "listening",
+    "no_grad",
+    "observe",
+    "say",
     "scope",
 ]  # fmt: skip
 

@@ -38,8 +38,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "call", "code", "dtype", "edges", "hooks", "name", "needs", "number", "offset",
-        "op", "plan", "saved", "settings", "shape",
+        "__weakref__", "call", "code", "dtype", "edges", "hooks", "name", "needs", "number",
+        "offset", "op", "plan", "saved", "settings", "shape",
     )  # fmt: skip
 
     op: Op

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from ..engine.context import ScopeCall, Context, ContextChange, current
+from ..engine.context import Context, ContextChange, ScopeCall, current
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
 from .analysis import saturation
 from .data import Array, rms
-from .fold import is_within
 from .flow import FlowRecord, Moment, Reading
+from .fold import is_within
 from .heads import heads
 from .record import Recorder
 

@@ -254,7 +254,9 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
 
     def is_own(box: Box, target: Box) -> bool:
         """Whether a closed scope is a call of the module that holds this parameter."""
-        return target.kind == "scope" and is_within(box.one.scope, re.sub(CALL_NUMBER, "", target.path))
+        return target.kind == "scope" and is_within(
+            box.one.scope, re.sub(CALL_NUMBER, "", target.path)
+        )
 
     def many(box: Box) -> bool:
         return box.kind == "parameter" or len(uses[box]) > MOST_USES

@@ -34,7 +34,14 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
             key += (x.shape, x.strides, x.dtype.str)
         elif kind is Tensor:
             which = tensors.setdefault(id(x), len(tensors))  # the same one may come twice
-            key += (which, x._data.shape, x._data.strides, x._data.dtype.str, x.needs, x.hooks is None)
+            key += (
+                which,
+                x._data.shape,
+                x._data.strides,
+                x._data.dtype.str,
+                x.needs,
+                x.hooks is None,
+            )
         elif kind is tuple or kind is list:
             key += (kind, len(x))
             _add(x, key, tensors)

@@ -187,7 +187,14 @@ class ProgramText(Calls):
                 made = call.made[0]
                 fits = (x.strides, x.dtype) == (made.strides, made.dtype) and x.shape == made.shape
                 is_same = _stem(x) == _stem(made)
-                if fits and made.shape and made.size and is_same >= is_masked and x.is_alone() and x.bases[0].last is call:
+                if (
+                    fits
+                    and made.shape
+                    and made.size
+                    and is_same >= is_masked
+                    and x.is_alone()
+                    and x.bases[0].last is call
+                ):
                     made.over = x
                     if is_same:
                         made.root = x.root
