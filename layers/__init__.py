@@ -13,6 +13,7 @@ array([[1.  , 0.  , 0.  ],
 import typing as _typing
 from types import ModuleType as _ModuleType
 
+from minigrad.errors import MissingNameError as _MissingNameError
 from minigrad.habits import missing as _missing
 
 from .attention import *
@@ -42,4 +43,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> _typing.NoReturn:
-    raise _missing("module 'layers'", name, _NAMES)
+    raise _MissingNameError(_missing("module 'layers'", name, _NAMES))

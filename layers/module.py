@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, MissingNameError
 from minigrad.habits import missing
 
 __all__ = ["Module"]
@@ -202,7 +202,7 @@ class Module:
         if name.startswith("grad_") and (owner is None or isinstance(owner, mg.Tensor)):
             return None if owner is None else owner.grad
         known = [*dir(type(self)), *vars(self)]
-        raise missing(f"{type(self).__name__!r} object", name, known)
+        raise MissingNameError(missing(f"{type(self).__name__!r} object", name, known))
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has of this layer: all but the graph of what forward computed and kept."""

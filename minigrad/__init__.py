@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return _import_module(f"minigrad.{name}")
     if name not in _LATER:
-        raise _habits.missing("module 'minigrad'", name, _names)
+        raise errors.MissingNameError(_habits.missing("module 'minigrad'", name, _names))
     found = globals()[name] = getattr(_import_module(f"minigrad.{_LATER[name]}"), name)
     return found
 

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from . import habits, ops
 from .engine.context import current
-from .engine.errors import DTypeError, GradientError, ShapeError
+from .engine.errors import DTypeError, GradientError, MissingNameError, ShapeError
 from .engine.op import Array, Op, registry
 from .engine.tensor import Tensor, record
 
@@ -113,7 +113,7 @@ class _Missing:
         self.name = name
 
     def __get__(self, tensor: Tensor | None, kind: type) -> NoReturn:
-        raise habits.missing("'Tensor' object", self.name)
+        raise MissingNameError(habits.missing("'Tensor' object", self.name))
 
 
 # ---------------------------------------------------------------- NumPy's functions

@@ -12,7 +12,11 @@ from minigrad import habits
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "examples/guide/from_the_texts.md").read_text("utf-8")
-ROWS = [line for line in PAGE.splitlines() if re.match(r"\| .* `[^`]+` \|$", line)]
+ROWS = [
+    line
+    for line in PAGE.partition("## Names that")[0].splitlines()
+    if re.match(r"\| .* `[^`]+` \|$", line)
+]
 SETUP = "".join(example.source for example in doctest.DocTestParser().get_examples(PAGE))
 
 
@@ -41,6 +45,14 @@ def test_the_right_side_runs_and_holds(row, names, capsys):
         assert not isinstance(found, bool | np.bool_) or found
 
 
-def test_the_page_on_pytorch_shows_the_table_that_errors_read():
-    page = (ROOT / "examples/guide/coming_from_pytorch.md").read_text("utf-8")
-    assert page.endswith(habits.markdown()), "print it anew: minigrad.habits.markdown()"
+@pytest.mark.parametrize(
+    ("page", "rows"),
+    [
+        ("coming_from_pytorch", "PYTORCH"),
+        ("coming_from_pytorch", "KEYWORD_ROWS"),
+        ("from_the_texts", "TEXTS"),
+    ],
+)
+def test_a_page_shows_the_table_that_errors_read(page, rows):
+    text = (ROOT / f"examples/guide/{page}.md").read_text("utf-8")
+    assert habits.markdown(getattr(habits, rows)) in text, "print it anew: habits.markdown"
