@@ -14,9 +14,10 @@ from minigrad.errors import ArgumentError, GradientError, ShapeError
 
 from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
 from .cache import KVCache
+from .call import ArrayOrTensor, SameArray, array_or_tensor, named
 from .hand_derived import attention_steps
 from .masks import Mask, MaskRule, Positions, check_square, entries, fit, joined
-from .module import Array, Module, SameArray, as_array, named
+from .module import Module
 from .positions import Position
 
 __all__ = [
@@ -33,8 +34,8 @@ Attended: TypeAlias = tuple[Any, Any, Any]  # O, the weights A or None, the mask
 
 def attend(
     Q: SameArray,
-    K: Array,
-    V: Array,
+    K: ArrayOrTensor,
+    V: ArrayOrTensor,
     mask: Mask | None = None,
     *,
     drop: Callable[[Any], Any] | None = None,
@@ -84,7 +85,7 @@ def scaled_dot_product_attention(
     >>> O[0, 0]
     array([0.5, 0.5])
     """
-    Q, K, V = map(as_array, (Q, K, V))
+    Q, K, V = map(array_or_tensor, (Q, K, V))
     call = "scaled_dot_product_attention"
     if min(Q.ndim, K.ndim, V.ndim) < 2:
         raise ShapeError(f"{call}: each is (..., n, d), got {Q.shape}, {K.shape}, {V.shape}")
@@ -115,7 +116,7 @@ class Attention(Module):
             )
         return {symbol: vars(self)[f"kept_{symbol}"] for symbol in self.symbols}
 
-    def keep(self, **found: Array | None) -> None:
+    def keep(self, **found: ArrayOrTensor | None) -> None:
         """Note what the last call made; past Module.__setattr__, which is for what a layer is."""
         for symbol in self.symbols:
             x = found.get(symbol)
@@ -184,9 +185,9 @@ class SelfAttention(Attention):
         if project_out:
             self.W_O, self.b_O = draw_affine(rng, use_bias, dtype, d_v, d_model)
 
-    def forward(self, X: Array, mask: Mask | None = None, *, return_weights: bool = False) -> Any:
-        if self._given_array is None:  # called by its name, forward
-            return self(X, mask, return_weights=return_weights)
+    def forward(
+        self, X: ArrayOrTensor, mask: Mask | None = None, *, return_weights: bool = False
+    ) -> Any:
         i = np.arange(check_input(self, X, mask))
         Q = linear(X, self.W_Q, self.b_Q).named("Q")  # (B, n, d_k)
         K = linear(X, self.W_K, self.b_K).named("K")  # (B, n, d_k)
@@ -277,17 +278,14 @@ class MultiHeadAttention(Attention):
 
     def forward(
         self,
-        X: Array,
+        X: ArrayOrTensor,
         mask: Mask | None = None,
         *,
-        context: Array | None = None,
+        context: ArrayOrTensor | None = None,
         positions: ArrayLike | None = None,
         cache: KVCache | None = None,
         return_weights: bool = False,
     ) -> Any:
-        if self._given_array is None:  # called by its name, forward
-            keywords = {"context": context, "positions": positions, "cache": cache}
-            return self(X, mask, **keywords, return_weights=return_weights)
         n = check_input(self, X, mask)
         Y = X if context is None else check_context(self, context, X)
         start = 0 if cache is None or context is not None else len(cache)
@@ -297,8 +295,8 @@ class MultiHeadAttention(Attention):
         j = i if context is None else np.arange(Y.shape[-2])
 
         Q = self.heads_of("Q", X, self.n_heads, i)  # (B, h, n, d_k)
-        K: Array
-        V: Array
+        K: ArrayOrTensor
+        V: ArrayOrTensor
         if context is not None and cache is not None and cache.K is not None:
             K, V = cache.kept(X.shape[:-2], self.n_kv_heads)
         else:
@@ -329,7 +327,9 @@ class MultiHeadAttention(Attention):
             )  # fmt: skip
         return (out, A) if return_weights else out
 
-    def heads_of(self, symbol: str, X: Array, heads: int, at: Positions | None = None) -> Any:
+    def heads_of(
+        self, symbol: str, X: ArrayOrTensor, heads: int, at: Positions | None = None
+    ) -> Any:
         """X's queries, keys or values, split into heads; Q and K are turned to their positions."""
         flat = linear(X, getattr(self, f"W_{symbol}"), getattr(self, f"b_{symbol}"))
         x = split_heads(flat.named(f"{symbol}_flat"), heads).named(symbol)
@@ -392,7 +392,7 @@ def checked_rule(layer: Attention, mask: Any) -> MaskRule | None:
     return mask
 
 
-def check_input(layer: Attention, X: Array, mask: Mask | None) -> int:
+def check_input(layer: Attention, X: ArrayOrTensor, mask: Mask | None) -> int:
     """X's length n. Raises: ShapeError for another X, or a mask that could mean two things."""
     call, width = type(layer).__name__, vars(layer)["d_model"]
     shape: tuple[int, ...] = getattr(X, "shape", ())
@@ -403,7 +403,9 @@ def check_input(layer: Attention, X: Array, mask: Mask | None) -> int:
     return shape[-2]
 
 
-def check_context(layer: MultiHeadAttention, context: Array, X: Array) -> Array:
+def check_context(
+    layer: MultiHeadAttention, context: ArrayOrTensor, X: ArrayOrTensor
+) -> ArrayOrTensor:
     """The context, of the layer's dtype. Raises: ShapeError if it does not fit to X."""
     Y = context if isinstance(context, mg.Tensor) else np.asanyarray(context, layer.dtype)
     if Y.ndim != X.ndim or Y.shape[-1] != layer.d_context or Y.shape[:-2] != X.shape[:-2]:
@@ -414,7 +416,7 @@ def check_context(layer: MultiHeadAttention, context: Array, X: Array) -> Array:
     return Y
 
 
-def check_positions(layer: MultiHeadAttention, positions: ArrayLike, X: Array) -> Positions:
+def check_positions(layer: MultiHeadAttention, positions: ArrayLike, X: ArrayOrTensor) -> Positions:
     """Positions as an array. Raises: ShapeError unless there is one for each token."""
     at = np.asanyarray(positions)
     if at.shape not in (X.shape[-2:-1], X.shape[:-1]) or at.dtype.kind not in "iu":

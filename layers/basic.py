@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError
 
-from .module import Array, Module, as_array
+from .call import ArrayOrTensor, array_or_tensor
+from .module import Module
 
 __all__ = [
     "INITIALISERS",
@@ -125,7 +126,7 @@ def check_sizes(call: str, **sizes: int) -> None:
 # ---------------------------------------------------------------- layers
 
 
-def linear(x: Array, W: Array | Module, b: Array | None = None) -> Any:
+def linear(x: ArrayOrTensor, W: ArrayOrTensor | Module, b: ArrayOrTensor | None = None) -> Any:
     """x W + b, or x W without a bias, over the last axis of x. A Module in W's place multiplies.
 
     Shapes:  x (..., d_in), W (d_in, d_out), b (d_out,) → (..., d_out)
@@ -192,14 +193,14 @@ class Embedding(Module):
         self.W = parameter(drawn, dtype)
 
     def forward(self, tokens: Any) -> mg.Tensor:
-        tokens = as_array(tokens)
+        tokens = array_or_tensor(tokens)
         if tokens.dtype.kind not in "iu":
             raise DTypeError(f"Embedding: tokens must be integers, got {tokens.dtype}")
         return mg.take(self.W, tokens, axis=0, negative=False).named("X")  # (..., d_model)
 
-    def as_linear(self, X: Array) -> mg.Tensor:
+    def as_linear(self, X: ArrayOrTensor) -> mg.Tensor:
         """Logits X Wᵀ of each row: (..., d_model) → (..., n_tokens)."""
-        with mg.scope(f"{self._name or 'embedding'}_tied"):
+        with mg.scope(f"{self._scope.name}_tied"):
             return mg.matmul(X, mg.swapaxes(self.W, 0, 1)).named("logits")
 
 

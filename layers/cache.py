@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
+from .call import ArrayOrTensor
 from .masks import Positions
-from .module import Array
 
 __all__ = ["KVCache"]
 
@@ -54,7 +54,7 @@ class KVCache:
         return self.tokens
 
     def append(
-        self, K: Array, V: Array, j: Positions
+        self, K: ArrayOrTensor, V: ArrayOrTensor, j: Positions
     ) -> tuple[NDArray[Any], NDArray[Any], Positions]:
         """Keep the next tokens' keys and values; returns all that are kept, and their positions."""
         if self.K is not None:

@@ -13,14 +13,15 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .basic import Seed, check_sizes, generator, init_weights, parameter
-from .module import Array, Module
+from .call import ArrayOrTensor
+from .module import Module
 
 __all__ = ["AvgPool2d", "Conv1d", "Conv2d", "MaxPool2d"]
 
 Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one each
 
 
-def check_image(layer: Module, x: Array, axes: int, channels: int | None = None) -> None:
+def check_image(layer: Module, x: ArrayOrTensor, axes: int, channels: int | None = None) -> None:
     """Raise ShapeError unless x has so many axes behind (N, C), and so many channels if given."""
     if x.ndim != axes + 2 or channels not in (None, x.shape[1]):
         lengths = "height, width" if axes == 2 else "length"

@@ -6,7 +6,7 @@ exponentiate, sum, divide, one more); scale, mask and biases are not counted. Al
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -94,49 +94,50 @@ def flops_by_step(
 def count_memory_bytes(
     batch_size: int,
     seq_len: int,
+    *by_position: Any,
     d_k: int | None = None,
     d_v: int | None = None,
-    dtype: DTypeLike = "float32",
-    *,
     d_model: int | None = None,
     n_heads: int | None = None,
+    dtype: DTypeLike = "float32",
 ) -> int:
     """Bytes of Q, K, V, the attention matrix and the heads' output; the sum of `memory_by_array`.
 
         one head:    (2 B n d_k + 2 B n d_v + B n²) · itemsize
         h heads:     (4 B n d_model + B h n²) · itemsize
 
-    Raises:  ArgumentError unless either d_k and d_v or d_model and n_heads are given, for a size
-             below 1, or heads that do not divide; DTypeError for a dtype that is not floating.
+    Raises:  ArgumentError unless either d_k and d_v or d_model and n_heads are given, by name, for
+             a size below 1, or heads that do not divide; DTypeError for a dtype that is not
+             floating.
 
-    >>> count_memory_bytes(1, 4096, 64, 64) / 2**20
+    >>> count_memory_bytes(1, 4096, d_k=64, d_v=64) / 2**20
     68.0
     >>> count_memory_bytes(1, 4096, d_model=2048, n_heads=32, dtype="float16") / 2**20
     1088.0
     """
-    widths = (d_k, d_v, dtype)
-    arrays = memory_by_array(batch_size, seq_len, *widths, d_model=d_model, n_heads=n_heads)
-    return sum(arrays.values())
+    widths = {"d_k": d_k, "d_v": d_v, "d_model": d_model, "n_heads": n_heads}
+    return sum(memory_by_array(batch_size, seq_len, *by_position, **widths, dtype=dtype).values())
 
 
 def memory_by_array(
     batch_size: int,
     seq_len: int,
+    *by_position: Any,
     d_k: int | None = None,
     d_v: int | None = None,
-    dtype: DTypeLike = "float32",
-    *,
     d_model: int | None = None,
     n_heads: int | None = None,
+    dtype: DTypeLike = "float32",
 ) -> dict[str, int]:
     """The bytes of `count_memory_bytes`, array by array; it takes the same arguments.
 
-    >>> memory_by_array(1, 4096, 64, 64)["attention matrix"] == 64 * 2**20    # 64 MiB a head
-    True
-    >>> memory_by_array(2, 5, 3, 7, "float64")
+    >>> memory_by_array(1, 4096, d_k=64, d_v=64)["attention matrix"] / 2**20
+    64.0
+    >>> memory_by_array(2, 5, d_k=3, d_v=7, dtype="float64")
     {'Q': 240, 'K': 240, 'V': 560, 'attention matrix': 400, 'output': 560}
     """
     call = "count_memory_bytes"
+    _refuse_positions(call, by_position)
     h, d_k, d_v = _widths(call, d_k, d_v, d_model, n_heads)
     check_sizes(call, batch_size=batch_size, seq_len=seq_len)
     entries = int(batch_size) * h * int(seq_len) * _itemsize(call, dtype)
@@ -162,12 +163,12 @@ class Traffic(NamedTuple):
 def count_traffic_bytes(
     batch_size: int,
     seq_len: int,
+    *by_position: Any,
     d_k: int | None = None,
     d_v: int | None = None,
-    dtype: DTypeLike = "float32",
-    *,
     d_model: int | None = None,
     n_heads: int | None = None,
+    dtype: DTypeLike = "float32",
     masked: bool = False,
     on_chip: int | None = None,
 ) -> Traffic:
@@ -184,12 +185,13 @@ def count_traffic_bytes(
     Raises:  as `count_memory_bytes`; ArgumentError if not one row of each fits on the chip.
     Source:  Dao et al. 2022, theorem 2, arXiv:2205.14135.
 
-    >>> [count_traffic_bytes(1, 4096, 64, 64).total // 2**20, 3 + 1 + 6 * 64]
+    >>> [count_traffic_bytes(1, 4096, d_k=64, d_v=64).total // 2**20, 3 + 1 + 6 * 64]
     [388, 388]
-    >>> count_traffic_bytes(1, 4096, 64, 64, on_chip=192 * 1024).total // 2**20
+    >>> count_traffic_bytes(1, 4096, d_k=64, d_v=64, on_chip=192 * 1024).total // 2**20
     46
     """
     call = "count_traffic_bytes"
+    _refuse_positions(call, by_position)
     h, d_k, d_v = _widths(call, d_k, d_v, d_model, n_heads)
     check_sizes(call, batch_size=batch_size, seq_len=seq_len)
     n, itemsize = int(seq_len), _itemsize(call, dtype)
@@ -257,6 +259,15 @@ def _widths(
     if rest:
         raise ArgumentError(f"{call}: n_heads must divide d_model, got {n_heads} and {d_model}")
     return int(n_heads), width, width
+
+
+def _refuse_positions(call: str, widths: tuple[Any, ...]) -> None:
+    """Raise ArgumentError for widths without names: two numbers could be either pair."""
+    if widths:
+        raise ArgumentError(
+            f"{call}: two numbers may be d_k and d_v of one head, or d_model and n_heads; name "
+            f"them, and dtype, got {widths}"
+        )
 
 
 def _itemsize(call: str, dtype: DTypeLike) -> int:

@@ -16,13 +16,16 @@ from minigrad.errors import ArgumentError, ShapeError
 
 from .attention import Attended, attend
 from .basic import Seed, check_sizes, generator, parameter
+from .call import ArrayOrTensor
 from .masks import Mask, MaskRule, Positions, causal, fit, joined
-from .module import Array, Module
+from .module import Module
 
 __all__ = ["LinearKernel", "Linformer", "Performer", "linear_attention", "orthogonal_features"]
 
 
-def linear_attention(Q_phi: Array, K_phi: Array, V: Array, is_causal: bool = False) -> Any:
+def linear_attention(
+    Q_phi: ArrayOrTensor, K_phi: ArrayOrTensor, V: ArrayOrTensor, is_causal: bool = False
+) -> Any:
     """O_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j);  if causal, over j ≤ i.
 
     A query that sees no key, where all φ(k_j) are 0, gets zeros.
@@ -55,12 +58,12 @@ class LinearKernel(Module):
     (1, 5, 6)
     """
 
-    def features(self, x: Array) -> Any:
+    def features(self, x: ArrayOrTensor) -> Any:
         """φ of each row: (..., n, d) → (..., n, r)."""
         return mg.add(mg.maximum(x, 0.0), mg.exp(mg.minimum(x, 0.0)))
 
     def forward(
-        self, Q: Array, K: Array, V: Array, i: Positions, j: Positions, *masks: Mask | None,
+        self, Q: Any, K: Any, V: Any, i: Positions, j: Positions, *masks: Mask | None,
         drop: Any = None,
     ) -> Attended:  # fmt: skip
         is_causal, seen = _parted(self, K, i, j, masks, drop)
@@ -86,7 +89,7 @@ class Performer(LinearKernel):
     def __init__(self, d_k: int, r: int, rng: Seed = None, dtype: DTypeLike = np.float64) -> None:
         self.W = mg.tensor(orthogonal_features(r, d_k, rng).astype(dtype))
 
-    def features(self, x: Array) -> Any:
+    def features(self, x: ArrayOrTensor) -> Any:
         y = mg.scale(x, x.shape[-1] ** -0.25)
         h = mg.scale(mg.sum(mg.multiply(y, y), axis=-1, keepdims=True), 0.5)
         S = mg.subtract(mg.matmul(y, mg.swapaxes(self.W, 0, 1)), h)  # (..., n, r)
@@ -113,7 +116,7 @@ class Linformer(Module):
         self.E, self.F = parameter(E, dtype), parameter(F, dtype)  # (k, seq_len)
 
     def forward(
-        self, Q: Any, K: Array, V: Array, i: Positions, j: Positions, *masks: Mask | None,
+        self, Q: Any, K: Any, V: Any, i: Positions, j: Positions, *masks: Mask | None,
         drop: Any = None,
     ) -> Attended:  # fmt: skip
         is_causal, seen = _parted(self, K, i, j, masks, None)
@@ -128,7 +131,12 @@ class Linformer(Module):
 
 
 def _parted(
-    how: Module, K: Array, i: Positions, j: Positions, masks: tuple[Mask | None, ...], drop: Any
+    how: Module,
+    K: ArrayOrTensor,
+    i: Positions,
+    j: Positions,
+    masks: tuple[Mask | None, ...],
+    drop: Any,
 ) -> tuple[bool, Any]:
     """Whether a rule is `causal`; and e^M of each key by the arrays, (B, 1, m, 1), or None."""
     call = type(how).__name__

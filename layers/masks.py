@@ -19,7 +19,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 
 from .basic import Seed, check_sizes, generator
-from .module import Array, as_array
+from .call import ArrayOrTensor, array_or_tensor
 
 __all__ = [
     "MaskRule",
@@ -108,9 +108,13 @@ def window(size: int, dilation: int = 1) -> MaskRule:
 def global_tokens(*tokens: int) -> MaskRule:
     """Tokens that see all keys, and that all queries see: with `window(w) |`, Longformer's.
 
+    Args: tokens: their positions, from 0.
+
     >>> global_tokens(0)(2, np.arange(3))
     array([ True, False, False])
     """
+    if not all(isinstance(at, int | np.integer) and at >= 0 for at in tokens or [-1]):
+        raise ArgumentError(f"global_tokens: give positions, integers from 0, got {tokens}")
     return MaskRule(_of_tokens, rf"i, j \in {tokens}", tokens)
 
 
@@ -142,9 +146,8 @@ def create_causal_mask(seq_len: int, dtype: DTypeLike = np.float64) -> NDArray[n
            [  0.,   0., -inf],
            [  0.,   0.,   0.]])
     """
-    if not isinstance(seq_len, int | np.integer):
-        raise DTypeError(f"create_causal_mask: seq_len must be an integer, got {seq_len!r}")
-    return mg.mark_constant(additive(np.tri(seq_len, dtype=bool)).astype(dtype, copy=False))
+    check_sizes("create_causal_mask", seq_len=seq_len)
+    return mg.mark_constant(_added("create_causal_mask", np.tri(seq_len, dtype=bool), dtype))
 
 
 def padding_mask(
@@ -155,31 +158,35 @@ def padding_mask(
     Args:   lengths_or_real: the lengths, integers (B,); or booleans (B, n), True at a real token.
             seq_len: n, for lengths; the longest one unless given.
     Shapes: → (B, 1, n)
-    Raises: ShapeError for another array.
+    Raises: ShapeError for another array, ArgumentError for lengths that are not 0 to n.
 
     >>> padding_mask([1, 3])
     array([[[  0., -inf, -inf]],
            [[  0.,   0.,   0.]]])
     """
     real = np.asanyarray(lengths_or_real)
+    if seq_len is not None:
+        check_sizes("padding_mask", seq_len=seq_len)
     if real.dtype.kind in "iu" and real.ndim == 1:
         n = int(real.max(initial=0)) if seq_len is None else seq_len
         if real.min(initial=0) < 0 or real.max(initial=0) > n:
             raise ArgumentError(f"padding_mask(lengths): must be 0 to {n}, got {real.tolist()}")
         real = np.arange(n) < real[:, None]
-    if real.dtype != np.bool_ or real.ndim != 2:
+    if real.dtype != np.bool_ or real.ndim != 2 or seq_len not in (None, real.shape[1]):
         raise ShapeError(
-            "padding_mask: must be lengths, integers (B,), or booleans (B, n), True at real "
-            f"tokens, got {real.dtype} {real.shape}"
+            f"padding_mask: must be lengths, integers (B,), or booleans (B, {seq_len or 'n'}), "
+            f"True at real tokens, got {real.dtype} {real.shape}"
         )
-    return additive(real[:, None, :]).astype(dtype, copy=False)
+    return _added("padding_mask", real[:, None, :], dtype)
 
 
 def combined_mask(causal: ArrayLike | MaskRule, padding: ArrayLike) -> NDArray[np.floating]:
     """One additive mask from a causal one, or a rule, and a padding one: their sum.
 
     Shapes: causal (n, n), padding (B, n) or (B, 1, n) → (B, n, n)
-    Raises: ShapeError if they do not fit together.
+    Raises: ShapeError if they do not fit together, or may be in the wrong order: both (n, n), and
+        the first hides a query's own key or shows a later one. DTypeError or ArgumentError for what
+        is no mask.
 
     >>> combined_mask(causal, np.array([[True, True], [True, False]]))
     array([[[  0., -inf],
@@ -188,21 +195,42 @@ def combined_mask(causal: ArrayLike | MaskRule, padding: ArrayLike) -> NDArray[n
             [  0., -inf]]])
     """
     keys = np.asanyarray(padding)
-    keys = keys[:, None, :] if keys.ndim == 2 else keys  # (B, 1, n)
-    i = np.arange(keys.shape[-1])
-    pairs = np.asanyarray(entries(causal, i, i))
-    if keys.ndim != 3 or keys.shape[1] != 1 or pairs.shape[-2:] != (len(i), len(i)):
+    i = np.arange(np.shape(keys)[-1] if keys.ndim else 0)
+    square = len(i), len(i)
+    pairs: Any = mg.mask_add(0.0, entries(causal, i, i))  # of booleans 0 and −inf
+    if keys.ndim == 2:
+        if pairs.shape == keys.shape and not isinstance(causal, MaskRule) and not _is_causal(pairs):
+            raise ShapeError(
+                f"combined_mask(causal, padding): both are {square}, and the first is not causal; "
+                "give the causal one first, or padding_mask(real), which is (B, 1, n)"
+            )
+        keys = keys[:, None, :]  # (B, 1, n)
+    if keys.ndim != 3 or keys.shape[1] != 1 or pairs.shape[-2:] != square:
         raise ShapeError(
             "combined_mask(causal, padding): causal must be (n, n), padding (B, n) or (B, 1, n), "
             f"got\n  causal: {pairs.shape}\n  padding: {np.shape(padding)}"
         )
-    return additive(pairs) + additive(keys)
+    return np.asarray(pairs + mg.mask_add(0.0, keys))
+
+
+def _is_causal(pairs: NDArray[Any]) -> bool:
+    """Whether each query sees its own key, and none that is later."""
+    own = np.eye(len(pairs), dtype=bool)
+    later = ~np.tri(len(pairs), dtype=bool)
+    return not np.isneginf(pairs[own]).any() and np.isneginf(pairs[later]).all()
+
+
+def _added(call: str, seen: NDArray[np.bool_], dtype: DTypeLike) -> NDArray[np.floating]:
+    """0 where a key is seen, −inf elsewhere. Raises: DTypeError for a dtype that has no −inf."""
+    if np.dtype(dtype).kind != "f":
+        raise DTypeError(f"{call}: dtype must be one of floats, for −inf, got {np.dtype(dtype)}")
+    return np.where(seen, 0.0, -np.inf).astype(dtype, copy=False)
 
 
 # ---------------------------------------------------------------- for layers
 
 
-def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
+def joined(i: Positions, j: Positions, *masks: Mask | None) -> ArrayOrTensor | None:
     """One mask for queries at i and keys at j: what all let see, and all that they add; or None.
 
     Each is a rule, an array or None. A key below position 0 is padding, which no query sees.
@@ -223,13 +251,13 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> Array | None:
     return reduce(mg.mask_add, found, mg.tensor(0.0))  # which checks each
 
 
-def fit(mask: Any, shape: tuple[int, ...]) -> Array:
+def fit(mask: Any, shape: tuple[int, ...]) -> ArrayOrTensor:
     """The mask, with an axis for heads if the scores have one. Raises: ShapeError if it has not
     their shape.
     """
     if np.shape(mask) == shape[-2:]:
         return mask
-    M: Array = as_array(entries(mask, *map(np.arange, shape[-2:])))
+    M: ArrayOrTensor = array_or_tensor(entries(mask, *map(np.arange, shape[-2:])))
     M = with_head_axis(M) if len(shape) == 4 else M
     while M.ndim > len(shape) and M.shape[0] == 1:
         M = M[0]
@@ -268,12 +296,3 @@ def entries(mask: Any, i: Positions, j: Positions) -> Any:
 def with_head_axis(mask: Any) -> Any:
     """(B, n, m) → (B, 1, n, m), the same for every head."""
     return np.expand_dims(mask, 1) if mask.ndim == 3 else mask
-
-
-def additive(mask: Any) -> Any:
-    """0 where a boolean mask allows and −inf where it forbids; floats as they are."""
-    if mask.dtype.kind not in "bf":
-        raise DTypeError(
-            f"a mask is boolean (True = may attend) or floats to add, got {mask.dtype}"
-        )
-    return mg.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else mask

@@ -1,33 +1,25 @@
-"""Module: a layer, whose parameters are found by attribute, and which remembers its last call."""
+"""Module: a layer. What it holds is found by attribute; saved, loaded and changed as a whole."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
-from inspect import signature
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
-from weakref import ref
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, MissingNameError
 from minigrad.habits import missing
 
+from .call import LayerCall, is_numbers, set_changes
+
 __all__ = ["Module"]
 
-Array: TypeAlias = mg.Tensor | NDArray[Any]
-"""An array, or a Tensor whose gradient is recorded."""
 
-SameArray = TypeVar("SameArray", bound=Array)
-"""What a function returns is of the kind that it takes."""
-
-
-class Module:
+class Module(LayerCall):
     """A layer assigns Tensors and Modules to attributes and writes `forward`; the rest is here.
 
     Its parameters are the leaves it holds, as attributes or in lists, tuples and dicts of them:
@@ -55,147 +47,51 @@ class Module:
       w (2,)
     """
 
-    # In slots, so that vars(self) holds what the layer is made of and nothing else.
-    __slots__ = ("__dict__", "__weakref__", "_changes", "_given_array", "_last", "_scope")
-    _given_array: bool | None  # while forward runs: whether the call was given an array
-    _last: tuple[Any, mg.Tensor] | None  # input and output of the last call on an array
-    _scope: mg.scope  # what its calls are made in
-    _changes: int  # how often an attribute was set
+    __slots__ = ()
 
-    _name: str | None = None
     training: bool = True
-    dtype: np.dtype[Any] | None = None
     buffers: ClassVar[tuple[str, ...]] = ()
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        layer = super().__new__(cls)
-        _set_given_array(layer, None)
-        _set_last(layer, None)
-        _set_changes(layer, 0)
-        _set_scope(layer, mg.scope("module", ref(layer)))
-        return layer
-
-    # ---------------------------------------------------------------- calling
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forward`, in the layer's scope."""
-        kind, first = _described(type(self))  # type: ignore[arg-type]
-        for given in (*args, *kwargs.values()):
-            if isinstance(given, mg.Tensor):
-                if given.node is None and (given.needs or mg.listening()):
-                    mg.mark_parameter(given, held=False)  # data, unless a layer holds it
-                    mg.mark_input(given)
-            elif given.__class__ is not np.ndarray or given.dtype.kind not in "biuf":
-                self._refuse_foreign(given)
-        is_array = bool(args) and not isinstance(args[0], mg.Tensor)
-        if is_array:
-            X = self._received(args[0], first)
-            is_array = isinstance(X, mg.Tensor | np.ndarray)
-            args = (X, *args[1:])
-        outer = self._given_array
-        _set_given_array(self, is_array)
-        _set_last(self, None)
-        try:
-            self._scope.name = self._name or kind
-            with self._scope:
-                found = self.forward(*args, **kwargs)
-        finally:
-            _set_given_array(self, outer)
-        out = found[0] if found.__class__ is tuple else found  # (output, weights)
-        if is_array and isinstance(out, mg.Tensor) and out.requires_grad:
-            _set_last(self, (args[0], out))
-        return found
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the layer computes; each layer writes its own."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward")
-
-    def backward(
-        self, grad_output: Array | ArrayLike, retain_graph: bool = False
-    ) -> NDArray[Any] | None:
-        """From ∂L/∂out to ∂L/∂X, which it returns; each parameter's `.grad` is set.
-
-        Returns: None where X needs no gradient, as token ids.
-        Raises:  GradientError unless the last call was given an array and recorded a graph;
-                 FreedGraphError the second time, unless retain_graph.
-        """
-        if self._last is None:
-            raise GradientError(
-                f"{type(self).__name__}.backward(grad_output): the last call kept no graph; call "
-                "the layer on an array, or go back from its output: out.backward(grad_output)"
-            )
-        X, out = self._last
-        inputs = [X] if isinstance(X, mg.Tensor) else []
-        trained = [p for p in self.parameters() if p.requires_grad]
-        gradients = mg.grad(out, inputs + trained, grad_output, retain_graph=retain_graph)
-        for p, gradient in zip(trained, gradients[len(inputs) :], strict=True):
-            p.grad = gradient
-        return gradients[0] if inputs else None
-
-    def _received(self, X: Any, name: str) -> Any:
-        """An array of numbers as a leaf, or token ids as an array; anything else as it is."""
-        array = X if isinstance(X, np.ndarray) else np.asarray(X) if _is_numbers(X) else None
-        if array is None:
-            return X
-        if self.dtype is not None and array.dtype.kind not in "biuf":
-            raise DTypeError(
-                f"{type(self).__name__}: {name} must be real numbers, got {array.dtype}"
-            )
-        if self.dtype is None and array.dtype.kind != "f":
-            return array
-        dtype = array.dtype if self.dtype is None else self.dtype
-        leaf = mg.tensor(array.astype(dtype, copy=False), requires_grad="on demand", name=name)
-        mg.mark_parameter(leaf, held=False)
-        mg.mark_input(leaf)
-        return leaf
-
-    def _refuse_foreign(self, given: Any) -> None:
-        """Raise DTypeError for what would lose its gradient, its mask or its meaning here."""
-        call = type(self).__name__
-        if isinstance(given, np.ma.MaskedArray):
-            raise DTypeError(f"{call}: got a masked array, whose mask would be lost; x.filled(0.0)")
-        if isinstance(given, np.ndarray):
-            if given.dtype.kind in "OMm":
-                raise DTypeError(f"{call}: not an array of numbers: its entries are {given.dtype}")
-        elif hasattr(given, "__dlpack__"):
-            kind = f"{type(given).__module__}.{type(given).__name__}"
-            raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
 
     # ---------------------------------------------------------------- attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        held: Any = vars(self).get(name)
-        is_buffer = name in self.buffers and isinstance(held, mg.Tensor)
+        if name in ("requires_grad", "trainable"):
+            raise ArgumentError(
+                f"{type(self).__name__}.{name}: a flag of a layer would reach no parameter; write "
+                "layer.freeze(), or layer.unfreeze()"
+            )
+        before: Any = vars(self).get(name)
+        is_buffer = name in self.buffers and isinstance(before, mg.Tensor)
         if is_buffer and isinstance(value, mg.Tensor):
             value = value if value.is_leaf else value.detach()
-        elif is_buffer or _is_parameter(held):
+        elif is_buffer or _is_parameter(before):
             learns = isinstance(value, mg.Tensor) and value.is_leaf and value.requires_grad
-            if isinstance(value, mg.Tensor) and held.requires_grad and not learns:
+            if isinstance(value, mg.Tensor) and before.requires_grad and not learns:
                 raise GradientError(
                     f"{type(self).__name__}.{name}: a Tensor that is computed, or needs no "
                     "gradient, cannot take a trained parameter's place; write "
                     f"layer.{name}.assign_(array), or layer.freeze({name!r})"
                 )
-            if isinstance(value, np.ndarray) or _is_numbers(value):
-                held.assign_(np.asarray(value).astype(held.dtype, casting="same_kind"))
+            if isinstance(value, np.ndarray) or is_numbers(value):
+                before.assign_(np.asarray(value).astype(before.dtype, casting="same_kind"))
                 return
         if isinstance(value, set | frozenset | deque) and any(isinstance(x, Module) for x in value):
             raise DTypeError(
                 f"{type(self).__name__}.{name}: layers in a {type(value).__name__} are not found; "
                 "hold them in a list, a tuple or a dict"
             )
-        for path, found in _held(name, value):
-            if isinstance(found, Module):
-                vars(found).setdefault("_name", path)
-            elif found.is_leaf and self._given_array is None:
-                mg.mark_parameter(found)
-                found.name = found.name or path
+        for path, part in _held(name, value):
+            if isinstance(part, Module):
+                part._take_name(path)
+            elif part.is_leaf and self._given_array is None:
+                mg.mark_parameter(part)
+                part.name = part.name or path
         vars(self)[name] = value
-        _set_changes(self, self._changes + 1)
+        set_changes(self, self._changes + 1)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        _set_changes(self, self._changes + 1)
+        set_changes(self, self._changes + 1)
 
     def __getattr__(self, name: str) -> Any:
         owner = vars(self).get(name.removeprefix("grad_"), self)
@@ -204,12 +100,21 @@ class Module:
         known = [*dir(type(self)), *vars(self)]
         raise MissingNameError(missing(f"{type(self).__name__!r} object", name, known))
 
+    def _take_name(self, path: str) -> None:
+        """The name of its calls is its place in the first module that holds it."""
+        if "_name" not in vars(self):
+            vars(self)["_name"] = self._scope.name = path
+
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has of this layer: all but the graph of what forward computed and kept."""
         return {
             key: x.detach() if isinstance(x, mg.Tensor) and not x.is_leaf else x
             for key, x in vars(self).items()
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._scope.name = state.get("_name", self._kind)
 
     # ---------------------------------------------------------------- what is in it
 
@@ -222,14 +127,14 @@ class Module:
             if id(module) not in seen:
                 seen.add(id(module))
                 yield path, module
-                found = [(key, x) for key, x in module._contents() if isinstance(x, Module)]
-                below += [(f"{path}.{key}".strip("."), x) for key, x in reversed(found)]
+                within = [(key, x) for key, x in module.own_contents() if isinstance(x, Module)]
+                below += [(f"{path}.{key}".strip("."), x) for key, x in reversed(within)]
 
     def named_parameters(self, buffers: bool = False) -> Iterator[tuple[str, mg.Tensor]]:
         """Every parameter with its dotted path, a shared one once; with `buffers` those too."""
         seen: set[int] = set()
         for path, module in self.named_modules():
-            for name, leaf in module._contents():
+            for name, leaf in module.own_contents():
                 is_buffer = name in module.buffers
                 if isinstance(leaf, Module) or id(leaf) in seen or is_buffer > buffers:
                     continue
@@ -238,7 +143,8 @@ class Module:
                     mg.mark_parameter(leaf)  # so that it stays one when it is frozen
                     yield f"{path}.{name}".strip("."), leaf
 
-    def _contents(self) -> Iterator[tuple[str, Module | mg.Tensor]]:
+    def own_contents(self) -> Iterator[tuple[str, Module | mg.Tensor]]:
+        """The Tensors and Modules that it holds itself, with their paths in it."""
         for name, value in vars(self).items():
             yield from _held(name, value)
 
@@ -320,11 +226,11 @@ class Module:
     def _train(self, patterns: tuple[str, ...], flag: bool) -> Self:
         leaves = dict(self.named_parameters())
         for pattern in patterns or ("*",):
-            found = [p for path, p in leaves.items() if fnmatchcase(f".{path}.", f"*.{pattern}.*")]
-            if not found and patterns:
+            paths = [path for path in leaves if fnmatchcase(f".{path}.", f"*.{pattern}.*")]
+            if not paths and patterns:
                 raise ArgumentError(f"freeze: no path has {pattern!r}; there are {[*leaves][:20]}")
-            for p in found:
-                p.requires_grad = flag
+            for path in paths:
+                leaves[path].requires_grad = flag
         return self
 
     def to(self, dtype: DTypeLike) -> Self:
@@ -357,25 +263,6 @@ class Module:
         return "\n".join(lines)
 
 
-_set_given_array = Module.__dict__["_given_array"].__set__  # past __setattr__
-_set_last = Module.__dict__["_last"].__set__
-_set_changes = Module.__dict__["_changes"].__set__
-_set_scope = Module.__dict__["_scope"].__set__
-
-
-@cache
-def _described(kind: type[Module]) -> tuple[str, str]:
-    """A kind of layer in a path (`self_attention`), and the name of forward's first argument."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind.__name__)
-    return words.lower(), next(iter([*signature(kind.forward).parameters][1:]), "")
-
-
-def scope_of(layer: Module) -> mg.scope:
-    """What its calls are made in."""
-    layer._scope.name = layer._name or _described(type(layer))[0]  # type: ignore[arg-type]
-    return layer._scope
-
-
 def _held(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The Modules and Tensors in an attribute's value, each with its path."""
     if isinstance(value, Module | mg.Tensor):
@@ -391,20 +278,3 @@ def _is_parameter(value: Any) -> bool:
         and value.is_leaf
         and mg.is_marked_parameter(value, value.requires_grad)
     )
-
-
-def _is_numbers(X: Any) -> bool:
-    """Whether it is a number, or a list of numbers, of lists of them, and so on."""
-    if isinstance(X, list | tuple):
-        return all(map(_is_numbers, X))
-    return isinstance(X, int | float | np.number)
-
-
-def named(symbol: str, x: Any) -> Any:
-    """The Tensor with its symbol; an array has no name."""
-    return x.named(symbol) if isinstance(x, mg.Tensor) else x
-
-
-def as_array(x: Any, dtype: DTypeLike | None = None) -> Any:
-    """A Tensor as it is; anything else as an array."""
-    return x if isinstance(x, mg.Tensor) else np.asanyarray(x, dtype)

@@ -29,8 +29,9 @@ from minigrad.optim.clip import mark_parts
 
 from .attention import MultiHeadAttention
 from .basic import FeedForward, GatedFeedForward
+from .call import ArrayOrTensor, named
 from .masks import Mask
-from .module import Array, Module, named
+from .module import Module
 from .norm import BatchNorm
 from .positions import Rotary
 
@@ -55,7 +56,11 @@ class Parallel(Module):
         self.part, self.ranks = part, ranks
 
     def forward(
-        self, X: Array, *masks: Mask | None, context: Array | None = None, **keywords: Any
+        self,
+        X: ArrayOrTensor,
+        *masks: Mask | None,
+        context: ArrayOrTensor | None = None,
+        **keywords: Any,
     ) -> Any:
         X = named("X_r", dist.copy_to_ranks(X, self.ranks))  # f
         if context is not None:

@@ -16,8 +16,9 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, OutOfRangeError
 
 from .basic import Seed, check_sizes, draw_affine, generator, parameter
+from .call import ArrayOrTensor
 from .masks import Positions, with_head_axis
-from .module import Array, Module
+from .module import Module
 
 __all__ = [
     "ALiBi",
@@ -118,7 +119,9 @@ class Position(Module):
         """Queries or keys, turned to these positions: (B, h, n, d)."""
         return x
 
-    def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> Array | None:
+    def bias(
+        self, Q: mg.Tensor, K: ArrayOrTensor, i: Positions, j: Positions
+    ) -> ArrayOrTensor | None:
         """What is added to the scores, (1, h, n, m) or (B, h, n, m); None if nothing."""
         return None
 
@@ -210,7 +213,7 @@ class ALiBi(Position):
     def __init__(self, n_heads: int) -> None:
         self.n_heads = n_heads
 
-    def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> Array:
+    def bias(self, Q: mg.Tensor, K: ArrayOrTensor, i: Positions, j: Positions) -> ArrayOrTensor:
         slopes = alibi_slopes(self.n_heads)[:, None, None]
         return mg.mark_constant(np.asarray(-slopes * abs(distances(i, j)), Q.dtype))
 
@@ -252,7 +255,7 @@ class T5Bias(Position):
         self.buckets = n_buckets, max_distance, bidirectional
         self.table = parameter(np.zeros((n_buckets, n_heads)), dtype)
 
-    def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> mg.Tensor:
+    def bias(self, Q: mg.Tensor, K: ArrayOrTensor, i: Positions, j: Positions) -> mg.Tensor:
         bucket = mg.mark_constant(t5_bucket(distances(i, j)[:, 0], *self.buckets))
         b = mg.take(self.table, bucket, axis=0)  # (1, n, m, h) or (B, n, m, h)
         return mg.transpose(b, (0, 3, 1, 2)).named("b")
@@ -298,7 +301,7 @@ class RelativePosition(Position):
         self.max_distance = max_distance
         self.a_K, _ = draw_affine(generator(rng), False, dtype, 2 * max_distance + 1, d_k)
 
-    def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> mg.Tensor:
+    def bias(self, Q: mg.Tensor, K: ArrayOrTensor, i: Positions, j: Positions) -> mg.Tensor:
         E = mg.matmul(Q, mg.swapaxes(self.a_K, 0, 1)).named("E")  # (..., n, 2k + 1): q_i · a
         k = self.max_distance
         rows = np.clip(distances(i, j), -k, k) + k
@@ -329,7 +332,7 @@ class TransformerXLPosition(Position):
         self.W_R, _ = draw_affine(generator(rng), False, dtype, d_model, n_heads * d_k)
         self.u, self.v = (parameter(np.zeros((n_heads, 1, d_k)), dtype) for _ in "uv")
 
-    def bias(self, Q: mg.Tensor, K: Array, i: Positions, j: Positions) -> mg.Tensor:
+    def bias(self, Q: mg.Tensor, K: ArrayOrTensor, i: Positions, j: Positions) -> mg.Tensor:
         delta = -distances(i, j)  # (1, 1, n, m) or (B, 1, n, m)
         low, d_model = delta.min(), self.W_R.shape[0]
         h, _, d_k = self.u.shape

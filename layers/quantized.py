@@ -12,7 +12,8 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from .attention import Attended, MultiHeadAttention, exactly
-from .module import Array, Module
+from .call import ArrayOrTensor
+from .module import Module
 
 __all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_bytes"]
 
@@ -74,7 +75,7 @@ class QuantizedWeight(Module):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self.q.numpy() * self.s.numpy(), dtype)
 
-    def product(self, x: Array, b: Array | None) -> Any:
+    def product(self, x: ArrayOrTensor, b: ArrayOrTensor | None) -> Any:
         """x̃ (q s) + b, with each row of x rounded to as many bits."""
         W = mg.multiply(self.q, self.s)
         x = rounded(x, -1, self.bits)
@@ -101,7 +102,7 @@ class TrainedQuantizedWeight(Module):
         self.shape, self.dtype = W.shape, W.dtype
         self.W, self.bits = W, bits
 
-    def product(self, x: Array, b: Array | None) -> Any:
+    def product(self, x: ArrayOrTensor, b: ArrayOrTensor | None) -> Any:
         """x̃ W̃ + b."""
         W = rounded(self.W, 0, self.bits).named("W_rounded")
         x = rounded(x, -1, self.bits).named("x_rounded")
@@ -180,7 +181,6 @@ def quantize(
     for module, name, W in matrices:
         W = W.W if isinstance(W, TrainedQuantizedWeight) else W
         value = TrainedQuantizedWeight(W, bits) if train else QuantizedWeight(W.numpy(), bits)
-        vars(value)["_name"] = name
         setattr(module, name, value)
     return quantized.train(train)
 

@@ -18,12 +18,13 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .basic import Dropout, Seed, check_sizes, generator, parameter
-from .module import Array, Module, as_array, named, scope_of
+from .call import ArrayOrTensor, array_or_tensor, named
+from .module import Module
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 States: TypeAlias = tuple[Any, ...]  # h; of an LSTM h and c
-State: TypeAlias = Array | States | None
+State: TypeAlias = ArrayOrTensor | States | None
 Run: TypeAlias = tuple[Any, Callable[[], States]]
 
 
@@ -66,8 +67,8 @@ class _Cell(Module):
         if state is None:
             state = (np.zeros((batch, self.d_hidden), self.dtype),) * self.states
             mg.mark_constant(state[0])  # the same at every call
-        given = state if isinstance(state, tuple) else (state,)
-        parts = tuple(as_array(x, self.dtype) for x in given)
+        states = state if isinstance(state, tuple) else (state,)
+        parts = tuple(array_or_tensor(x, self.dtype) for x in states)
         shapes = [x.shape for x in parts]
         if shapes != [(batch, self.d_hidden)] * self.states:
             call, names = type(self).__name__, "(h, c), each" if self.states == 2 else "h,"
@@ -88,12 +89,22 @@ class _Cell(Module):
         """The states after one step, from what the input brings; each cell writes its own."""
         raise NotImplementedError
 
-    def run(self, X: Any, mask: Any, *state: Any) -> Run:
-        """h of every step, (T, B, d_hidden), from X (T, B, d_in); and what gives the last state."""
+    def run(self, X: Any, mask: Any, state: States, by_steps: bool, backward: bool) -> Run:
+        """h of every step, (T, B, d_hidden), from X (T, B, d_in); and what gives the last state.
+
+        Args: by_steps: every op of every step is a node.  backward: in time; padding comes first.
+        """
+        run = self.run_steps if by_steps else self.run_fused
+        with self._scope:
+            if not backward:
+                return run(X, mask, *state)
+            H, last = run(X[::-1], None if mask is None else mask[::-1], *state)
+            return H[::-1], last
+
+    def run_fused(self, X: Any, mask: Any, *state: Any) -> Run:
         return self.run_steps(X, mask, *state)
 
     def run_steps(self, X: Any, mask: Any, *state: Any) -> Run:
-        """`run`, with every op of every step a node."""
         outputs, a = [], self.from_input(X)  # one product for all steps
         for t in range(X.shape[0]):
             with mg.scope(f"step {t}"):
@@ -146,7 +157,7 @@ class GRUCell(_Cell):
         n = mg.tanh(a_n + r * h_n).named("n")  # (B, H)   the candidate
         return (mg.add(n, z * mg.subtract(h, n)).named("h"),)
 
-    def run(self, X: Any, mask: Any, *state: Any) -> Run:
+    def run_fused(self, X: Any, mask: Any, *state: Any) -> Run:
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         H = mg.gru(X, *weights, state[0], mask=mask)  # (T, B, H)
         return H, lambda: (H[-1],)
@@ -180,7 +191,7 @@ class LSTMCell(_Cell):
         c = mg.add(f * c, i * n).named("c")
         return mg.multiply(o, mg.tanh(c)).named("h"), c
 
-    def run(self, X: Any, mask: Any, *state: Any) -> Run:
+    def run_fused(self, X: Any, mask: Any, *state: Any) -> Run:
         bias = None if self.bias_ih is None else mg.add(self.bias_ih, self.bias_hh)
         h, c = state
         states = mg.lstm(X, self.weight_ih, self.weight_hh, bias, h, c, mask=mask)
@@ -224,14 +235,14 @@ class _Recurrent(Module):
         self,
         X: Any,
         state: State = None,
-        mask: Array | None = None,
+        mask: ArrayOrTensor | None = None,
         return_state: bool = False,
     ) -> Any:
         check_sequences(self, X, mask)
         unbatched = X.ndim == 2
         X = mg.expand_dims(X, 1) if unbatched else mg.swapaxes(X, 0, 1)  # (T, B, d_in)
         if mask is not None:
-            mask = as_array(mask)
+            mask = array_or_tensor(mask)
             mask = mask[:, None] if unbatched else np.swapaxes(mask, 0, 1)  # (T, B)
         firsts = self.firsts(X.shape[1], state)
         last: list[States] = []
@@ -240,16 +251,10 @@ class _Recurrent(Module):
             backward = k % self.directions == 1
             if k and not backward and self.drop is not None:
                 X = self.drop(X)
-            with scope_of(cell):
-                run = cell.run if self.method == "fused" else cell.run_steps
-                if backward:  # in time: padding comes first
-                    H, after = run(X[::-1], None if mask is None else mask[::-1], *firsts[k])
-                    H = H[::-1]
-                else:
-                    H, after = run(X, mask, *firsts[k])
+            H, last_states = cell.run(X, mask, firsts[k], self.method == "steps", backward)
             outputs.append(H)
             if return_state:
-                last.append(after())
+                last.append(last_states())
             if len(outputs) == self.directions:  # each direction of a layer reads the same X
                 X = H if self.directions == 1 else mg.concatenate(outputs, axis=-1)
                 outputs = []
@@ -265,7 +270,8 @@ class _Recurrent(Module):
         """The states that each cell starts from."""
         if state is None:
             return [cell.first(batch) for cell in self.cells]
-        parts = [as_array(x, self.dtype) for x in (state if isinstance(state, tuple) else (state,))]
+        states = state if isinstance(state, tuple) else (state,)
+        parts = [array_or_tensor(x, self.dtype) for x in states]
         if any(part.ndim != 3 or part.shape[0] != len(self.cells) for part in parts):
             raise ShapeError(
                 f"{type(self).__name__}: state must be ({len(self.cells)}, B, d_hidden), got "
@@ -276,14 +282,16 @@ class _Recurrent(Module):
         ]
 
 
-def check_sequences(layer: _Recurrent, X: Array, mask: Array | None) -> None:
+def check_sequences(layer: _Recurrent, X: ArrayOrTensor, mask: ArrayOrTensor | None) -> None:
     """Raise ShapeError unless X is a sequence, or a batch of them, and the mask fits."""
     call, d_in = type(layer).__name__, layer.d_in
     if X.ndim not in (2, 3) or X.shape[-1] != d_in:
         raise ShapeError(f"{call}(X): X must be (B, T, {d_in}) or (T, {d_in}), got {X.shape}")
-    if mask is not None and (np.shape(mask) != X.shape[:-1] or as_array(mask).dtype != np.bool_):
+    if mask is not None and (
+        np.shape(mask) != X.shape[:-1] or array_or_tensor(mask).dtype != np.bool_
+    ):
         raise ShapeError(
-            f"{call}: mask must be booleans {X.shape[:-1]}, got {as_array(mask).dtype} "
+            f"{call}: mask must be booleans {X.shape[:-1]}, got {array_or_tensor(mask).dtype} "
             f"{np.shape(mask)}"
         )
 

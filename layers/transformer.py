@@ -24,8 +24,9 @@ from .basic import (
     generator,
 )
 from .cache import KVCache
+from .call import ArrayOrTensor
 from .masks import Mask, causal
-from .module import Array, Module
+from .module import Module
 from .norm import LayerNorm
 from .positions import LearnedPosition
 
@@ -96,7 +97,7 @@ class TransformerBlock(Module):
         self,
         X: mg.Tensor,
         mask: Mask | None = None,
-        context: Array | None = None,
+        context: ArrayOrTensor | None = None,
         context_mask: Mask | None = None,
         *,
         positions: ArrayLike | None = None,
@@ -132,6 +133,7 @@ class _Stack(Module):
         n_heads: int,
         d_ff: int | None = None,
         *,
+        final_norm: Module | None = None,
         rng: Seed = None,
         **block: Any,
     ) -> None:
@@ -139,8 +141,8 @@ class _Stack(Module):
         self.dtype = np.dtype(block.get("dtype", np.float64))
         block["rng"] = generator(rng)
         self.blocks = [TransformerBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
-        self.norm: Module | None = None
-        if block.get("pre_norm", True):
+        self.norm = final_norm
+        if final_norm is None and block.get("pre_norm", True):
             self.norm = block.get("norm", LayerNorm)(d_model, dtype=self.dtype)
 
     def through(
@@ -162,7 +164,8 @@ class Encoder(_Stack):
 
     With `mask=causal` it is the stack of a decoder-only language model.
 
-    Args:   block: any keyword of TransformerBlock.
+    Args:   final_norm: a layer in the place of the last norm, or after post-norm blocks.  block:
+            any keyword of TransformerBlock.
     Attributes: blocks, a list; norm, or None.
     Shapes: X (B, n, d_model), mask as MultiHeadAttention's, cache: as `new_cache` makes → as X
 
@@ -184,7 +187,7 @@ class Encoder(_Stack):
 class Decoder(_Stack):
     """A stack of blocks with attention to a context: causal unless given another `mask=`.
 
-    Args, attributes: as Encoder; d_context: width of the context.
+    Args, attributes: as Encoder, the last norm too; d_context: width of the context.
     Shapes: X (B, n, d_model), context (B, m, d_context), masks as MultiHeadAttention's → as X
 
     >>> Decoder(2, d_model=6, n_heads=3, rng=0)(np.zeros((1, 7, 6)), np.ones((1, 4, 6))).shape
@@ -200,7 +203,7 @@ class Decoder(_Stack):
     def forward(
         self,
         X: mg.Tensor,
-        context: Array,
+        context: ArrayOrTensor,
         mask: Mask | None = None,
         context_mask: Mask | None = None,
         *,
@@ -281,7 +284,7 @@ def generate(
     tokens: NDArray[np.integer] | Sequence[int] | Sequence[Sequence[int]],
     max_new: int,
     *,
-    temperature: float = 0.0,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     stop: int | Collection[int] | None = None,
@@ -298,6 +301,7 @@ def generate(
         tokens: a sequence of integers; or several, of any lengths, which go on side by side.
         max_new: how many tokens to yield at most.
         temperature: 0 takes the likeliest token; else softmax(logits / temperature) is drawn from.
+            1 where top_k, top_p or rng is given, 0 otherwise, unless given.
         top_k: draw from the k likeliest only.  top_p: from the fewest whose probabilities reach p.
         stop: a token, or several, after which a row ends; the token itself is still yielded. Those
             of `model.end_tokens` unless given.
@@ -312,8 +316,10 @@ def generate(
     >>> both.shape, both[0].tolist() == first
     ((2, 5), True)
     """
-    one, rng = len(tokens) == 0 or np.ndim(tokens[0]) == 0, generator(rng)
-    rows = [np.asarray(row) for row in ([tokens] if one else tokens)]
+    if temperature is None:
+        temperature = 0.0 if top_k is top_p is rng is None else 1.0
+    is_one_row = len(tokens) == 0 or np.ndim(tokens[0]) == 0
+    rows = [np.asarray(row) for row in ([tokens] if is_one_row else tokens)]
     if any(row.ndim != 1 or not row.size or row.dtype.kind not in "iu" for row in rows):
         raise ArgumentError("generate: tokens must be integers, at least one in each row")
     check_sizes("generate", max_new=max_new, top_k=1 if top_k is None else top_k)
@@ -325,8 +331,9 @@ def generate(
     if not hasattr(getattr(model, "decoder", None), "new_cache"):
         raise ArgumentError(f"generate: {type(model).__name__} has no decoder that takes a cache")
     ends: Any = getattr(model, "end_tokens", ()) if stop is None else stop
-    steps = _continued(model, rows, max_new, (temperature, top_k, top_p, rng), ends)
-    return (int(token[0]) for token in steps) if one else steps
+    how = temperature, top_k, top_p, generator(rng)
+    steps = _continued(model, rows, max_new, how, ends)
+    return (int(token[0]) for token in steps) if is_one_row else steps
 
 
 def _continued(

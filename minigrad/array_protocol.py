@@ -71,6 +71,11 @@ def _of_one(convert: Callable[[float], Any]) -> Callable[[Tensor], Any]:
 def _iter(self: Tensor) -> Iterator[Tensor]:
     if self.ndim == 0:
         raise ShapeError("iteration over a 0-d tensor")
+    if pair := getattr(self, "undivided", ""):
+        raise ShapeError(
+            f"a layer gave one Tensor, {self.shape}, not two; for two write layer(X, {pair}=True), "
+            "for its rows out[:]"
+        )
     return (self[i] for i in range(len(self)))
 
 

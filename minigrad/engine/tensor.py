@@ -49,10 +49,12 @@ class Tensor:
 
     __slots__ = (
         "__weakref__", "_data", "_name", "grad", "hooks", "is_parameter", "needs", "node",
+        "undivided",
     )  # fmt: skip
 
     __apply__: Callable[[Op, Arguments, Arguments], Tensor]
     is_parameter: bool  # see `mark_parameter`; of most tensors it is never set
+    undivided: str  # of what a layer gave in place of two: the layer's argument that gives two
 
     def __init__(self, data: Array, node: Node | None = None, needs: int = 0) -> None:
         self._data = data

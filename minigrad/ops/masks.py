@@ -27,7 +27,7 @@ def check_mask(mask: Any) -> None:
         return
     if not largest < np.inf:  # of NaN and anything, NumPy makes NaN
         raise ArgumentError("mask holds NaN or +inf, use 0 and -inf (0 * -inf, for one, is NaN)")
-    if np.all((mask == 0) | (mask == 1)):
+    if np.all((mask == 0) | (mask == 1) | np.isneginf(mask)):
         raise ArgumentError(
             "a float mask is added, so 0 and 1 hide nothing; "
             "use a boolean mask (mask == 1), or 0 and -inf"
@@ -52,7 +52,7 @@ def mask_add(scores, mask):
     Args: mask: boolean (True = may attend) or floats to add (0 / -inf), broadcast against the
         scores.
     Raises: DTypeError for an integer mask, which could mean either; ArgumentError if it holds NaN
-        or +inf, or floats that are all 0 or 1, which were meant as booleans.
+        or +inf, or, beside -inf, floats that are all 0 or 1, which were meant as booleans.
 
     >>> mask_add(np.array([1.0, 2.0]), np.array([True, False]))
     array([  1., -inf])

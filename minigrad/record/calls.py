@@ -38,7 +38,7 @@ class RunCalls:
                 known = path, (*numbers, *[len(self._known)] * (name.count("/") + 1))
                 if module is not None:
                     self._held.append(module)
-                    for _, leaf in module._contents():
+                    for _, leaf in module.own_contents():
                         self.homes.setdefault(id(leaf), path)
             self._known[call] = known
         return known

@@ -23,7 +23,7 @@ def test_flops_and_bytes_are_those_of_the_products_and_of_the_arrays():
     shapes = {"Q": (B, n, 3), "K": (B, n, 3), "V": (B, n, 7), "attention matrix": (B, n, n),
               "output": (B, n, 7)}  # fmt: skip
     for dtype in ("float16", "float32", np.float64):
-        found = memory_by_array(B, n, 3, 7, dtype)
+        found = memory_by_array(B, n, d_k=3, d_v=7, dtype=dtype)
         assert found == {name: np.empty(shape, dtype).nbytes for name, shape in shapes.items()}
     elements = 4 * B * n * d_model + B * h * n * n
     assert count_memory_bytes(B, n, d_model=d_model, n_heads=h) == 4 * elements
@@ -43,13 +43,13 @@ def test_intensity_and_traffic_are_the_texts_figures():
     assert round(L.arithmetic_intensity(4096, 64), 1) == 61.4
     assert L.roofline(L.arithmetic_intensity(4096, 64)) == "memory-bound"
     assert L.roofline(156.0) == "compute-bound"
-    exact = L.count_traffic_bytes(1, 4096, 64, 64)
+    exact = L.count_traffic_bytes(1, 4096, d_k=64, d_v=64)
     assert (exact.reads, exact.writes) == (4096 * 4 * (192 + 3 * 4096), 4096 * 4 * (64 + 3 * 4096))
-    tiled = L.count_traffic_bytes(1, 4096, 64, 64, on_chip=192 * 1024)
+    tiled = L.count_traffic_bytes(1, 4096, d_k=64, d_v=64, on_chip=192 * 1024)
     assert tiled.total < exact.total / 8
     assert (
-        L.count_traffic_bytes(1, 9, 3, 4, masked=True).total
-        > L.count_traffic_bytes(1, 9, 3, 4).total
+        L.count_traffic_bytes(1, 9, d_k=3, d_v=4, masked=True).total
+        > L.count_traffic_bytes(1, 9, d_k=3, d_v=4).total
     )
 
 
@@ -57,8 +57,10 @@ test_sizes_that_say_nothing_are_refused = refusals(
     (lambda: count_flops(2, 5, 8), ArgumentError, "give d_k and d_v of one head, or d_model and"),
     (lambda: count_flops(2, 5, 8, 3), ArgumentError, "n_heads must divide d_model, got 3 and 8"),
     (lambda: count_flops(0, 5, 8, 2), ArgumentError, "batch_size must be"),
-    (lambda: count_memory_bytes(2, 5, 8, 8, int), DTypeError, "floating NumPy dtype"),
-    (lambda: L.count_traffic_bytes(1, 5, 64, 64, on_chip=99), ArgumentError, "got 99 bytes"),
+    (lambda: count_memory_bytes(2, 5, d_k=8, d_v=8, dtype=int), DTypeError, "floating NumPy dtype"),
+    *((lambda f=f: f(2, 128, 512, 8, "float32"), ArgumentError, "d_model and n_heads; name them")
+      for f in (count_memory_bytes, memory_by_array, L.count_traffic_bytes)),
+    (lambda: L.count_traffic_bytes(1, 5, d_k=8, d_v=8, on_chip=99), ArgumentError, "got 99 bytes"),
     (lambda: L.roofline(-1.0), ArgumentError, "intensity must be >= 0"),
 )  # fmt: skip
 

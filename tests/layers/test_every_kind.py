@@ -2,8 +2,10 @@
 
 import pickle
 from copy import deepcopy
+from inspect import signature
 
 import numpy as np
+import pytest
 
 import minigrad as mg
 from tests.compare import assert_same
@@ -78,19 +80,34 @@ def test_a_copy_a_pickle_and_loaded_weights_compute_the_same_bits(rng, name):
 
 @kinds(*ALL)
 def test_given_arrays_backward_returns_what_a_leaf_gets_and_sets_each_grad(rng, name):
+    """Whether the layer was called, or its forward by name."""
     layer, X, *others = drawn(rng, name)
     G = rng.normal(size=call(layer, X, *others).shape)
     layer.zero_grad()
     call(layer, X, *others).backward(G)
     wanted = [p.grad for p in layer.parameters()]
-    layer.zero_grad()
-    call(layer, X.numpy() if isinstance(X, mg.Tensor) else X, *others)
-    returned = layer.backward(G)
-    assert_same([p.grad for p in layer.parameters()], wanted, 1e-12)
-    if isinstance(X, mg.Tensor):
-        assert_same(returned, X.grad, 1e-12)
-    else:
-        assert returned is None
+    for run in (layer, layer.forward):
+        layer.zero_grad()
+        call(run, X.numpy() if isinstance(X, mg.Tensor) else X, *others)
+        returned = layer.backward(G)
+        assert_same([p.grad for p in layer.parameters()], wanted, 1e-12)
+        if isinstance(X, mg.Tensor):
+            assert_same(returned, X.grad, 1e-12)
+        else:
+            assert returned is None
+
+
+@kinds(*ALL)
+def test_what_a_layer_gave_is_not_unpacked_into_two_where_an_argument_gives_two(rng, name):
+    layer, *inputs = drawn(rng, name)
+    out = call(layer, *inputs)
+    arguments = signature(layer.forward).parameters
+    pair = [name for name in ("return_weights", "return_state") if name in arguments]
+    if pair:
+        with pytest.raises(mg.errors.ShapeError, match=rf"layer\(X, {pair[0]}=True\)"):
+            _, _ = out
+        out = call(layer, *inputs, **{pair[0]: True})[0]
+    assert len([*out[:]]) == len(out)
 
 
 @kinds(ROWS, without=("sinusoidal",))

@@ -168,6 +168,8 @@ test_what_is_refused = refusals(
     (lambda: Linear(3, 2)(type("Array", (), {"__dlpack__": None})()), DTypeError, "a copy"),
     (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2, requires_grad=True) * 2), GradientError,
      r"Linear\.W: a Tensor that is computed, or needs no gradient, cannot take a trained"),
+    *((lambda flag=flag: setattr(Linear(3, 2), flag, False), ArgumentError, r"layer\.freeze\(\)")
+      for flag in ("requires_grad", "trainable")),
     (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2)), GradientError, r"or layer\.freeze\('W'\)"),
     (lambda: setattr(Model(), "late", {Linear(3, 2)}), DTypeError, "layers in a set are not found"),
     (lambda: Linear(3, 2).backward(np.ones(2)), GradientError, "the last call kept no graph"),

@@ -1,0 +1,183 @@
+"""A call of a layer: what it is given, the scope it runs in, and what `backward` goes back from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from types import FunctionType
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from weakref import ref
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+import minigrad as mg
+from minigrad.errors import DTypeError, GradientError
+
+__all__ = ["LayerCall"]
+
+ArrayOrTensor: TypeAlias = mg.Tensor | NDArray[Any]
+"""An array, or a Tensor whose gradient is recorded."""
+
+SameArray = TypeVar("SameArray", bound=ArrayOrTensor)
+"""What a function returns is of the kind that it takes."""
+
+
+class LayerCall:
+    """What a Module does when it is called; what a Module holds is in module.py."""
+
+    # In slots, so that vars(self) holds what the layer is made of and nothing else.
+    __slots__ = ("__dict__", "__weakref__", "_changes", "_given_array", "_last", "_scope")
+    _given_array: bool | None  # while forward runs: whether the call was given an array
+    _last: tuple[Any, mg.Tensor] | None  # input and output of the last call on an array
+    _scope: mg.scope  # its calls are made in it; its name is the layer's
+    _changes: int  # how often an attribute was set
+
+    _kind: ClassVar[str] = "module"  # its name until a module holds it
+    _first: ClassVar[str] = ""  # what forward calls its first argument
+    _pair: ClassVar[str] = ""  # the argument of forward by which two are returned
+
+    dtype: np.dtype[Any] | None = None
+    parameters: Callable[[], list[mg.Tensor]]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Make `forward`, called by its name, the call."""
+        super().__init_subclass__(**keywords)
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
+        cls._kind = words.lower()
+        _, *arguments = signature(cls.forward).parameters
+        cls._first = arguments[0] if arguments else ""
+        cls._pair = next((name for name in arguments if name.startswith("return_")), "")
+        forward = vars(cls).get("forward")
+        if isinstance(forward, FunctionType):
+            cls.forward = _called_by_name(forward)  # type: ignore[method-assign]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        layer = super().__new__(cls)
+        _set_given_array(layer, None)
+        _set_last(layer, None)
+        set_changes(layer, 0)
+        _set_scope(layer, mg.scope(cls._kind, ref(layer)))
+        return layer
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """`forward`, in the layer's scope."""
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, mg.Tensor):
+                if value.node is None and (value.needs or mg.listening()):
+                    mg.mark_parameter(value, held=False)  # data, unless a layer holds it
+                    mg.mark_input(value)
+            elif value.__class__ is not np.ndarray or value.dtype.kind not in "biuf":
+                self._refuse_foreign(value)
+        is_array = bool(args) and not isinstance(args[0], mg.Tensor)
+        if is_array:
+            X = self._received(args[0])
+            is_array = isinstance(X, mg.Tensor | np.ndarray)
+            args = (X, *args[1:])
+        outer = self._given_array
+        _set_given_array(self, is_array)
+        _set_last(self, None)
+        try:
+            with self._scope:
+                result = self.forward(*args, **kwargs)
+        finally:
+            _set_given_array(self, outer)
+        out = result[0] if result.__class__ is tuple else result  # (output, weights)
+        if is_array and isinstance(out, mg.Tensor) and out.requires_grad:
+            _set_last(self, (args[0], out))
+        if self._pair and isinstance(result, mg.Tensor):
+            result.undivided = self._pair
+        return result
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the layer computes; each layer writes its own. Called by its name it is the call."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def backward(
+        self, grad_output: ArrayOrTensor | ArrayLike, retain_graph: bool = False
+    ) -> NDArray[Any] | None:
+        """From ∂L/∂out to ∂L/∂X, which it returns; each parameter's `.grad` is set.
+
+        Returns: None where X needs no gradient, as token ids.
+        Raises:  GradientError unless the last call was given an array and recorded a graph;
+                 FreedGraphError the second time, unless retain_graph.
+        """
+        if self._last is None:
+            raise GradientError(
+                f"{type(self).__name__}.backward(grad_output): the last call kept no graph; call "
+                "the layer on an array, or go back from its output: out.backward(grad_output)"
+            )
+        X, out = self._last
+        inputs = [X] if isinstance(X, mg.Tensor) else []
+        trained = [p for p in self.parameters() if p.requires_grad]
+        gradients = mg.grad(out, inputs + trained, grad_output, retain_graph=retain_graph)
+        for p, gradient in zip(trained, gradients[len(inputs) :], strict=True):
+            p.grad = gradient
+        return gradients[0] if inputs else None
+
+    def _received(self, X: Any) -> Any:
+        """An array of numbers as a leaf, or token ids as an array; anything else as it is."""
+        array = X if isinstance(X, np.ndarray) else np.asarray(X) if is_numbers(X) else None
+        if array is None:
+            return X
+        if self.dtype is not None and array.dtype.kind not in "biuf":
+            raise DTypeError(
+                f"{type(self).__name__}: {self._first} must be real numbers, got {array.dtype}"
+            )
+        if self.dtype is None and array.dtype.kind != "f":
+            return array
+        dtype = array.dtype if self.dtype is None else self.dtype
+        array = array.astype(dtype, copy=False)
+        leaf = mg.tensor(array, requires_grad="on demand", name=self._first)
+        mg.mark_parameter(leaf, held=False)
+        mg.mark_input(leaf)
+        return leaf
+
+    def _refuse_foreign(self, value: Any) -> None:
+        """Raise DTypeError for what would lose its gradient, its mask or its meaning here."""
+        call = type(self).__name__
+        if isinstance(value, np.ma.MaskedArray):
+            raise DTypeError(f"{call}: got a masked array, whose mask would be lost; x.filled(0.0)")
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind in "OMm":
+                raise DTypeError(f"{call}: not an array of numbers: its entries are {value.dtype}")
+        elif hasattr(value, "__dlpack__"):
+            kind = f"{type(value).__module__}.{type(value).__name__}"
+            raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
+
+
+_set_given_array = LayerCall.__dict__["_given_array"].__set__  # past Module.__setattr__
+_set_last = LayerCall.__dict__["_last"].__set__
+_set_scope = LayerCall.__dict__["_scope"].__set__
+set_changes = LayerCall.__dict__["_changes"].__set__
+
+
+def _called_by_name(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a layer, for whoever writes layer.forward(x); within one, `forward` itself."""
+
+    @wraps(forward)
+    def by_name(self: LayerCall, *args: Any, **kwargs: Any) -> Any:
+        if self._given_array is None:
+            return self(*args, **kwargs)
+        return forward(self, *args, **kwargs)
+
+    return by_name
+
+
+def is_numbers(X: Any) -> bool:
+    """Whether it is a number, or a list of numbers, of lists of them, and so on."""
+    if isinstance(X, list | tuple):
+        return all(map(is_numbers, X))
+    return isinstance(X, int | float | np.number)
+
+
+def named(symbol: str, x: Any) -> Any:
+    """The Tensor with its symbol; an array has no name."""
+    return x.named(symbol) if isinstance(x, mg.Tensor) else x
+
+
+def array_or_tensor(x: Any, dtype: DTypeLike | None = None) -> Any:
+    """A Tensor as it is; anything else as an array."""
+    return x if isinstance(x, mg.Tensor) else np.asanyarray(x, dtype)
