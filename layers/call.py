@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
 from minigrad.errors import DTypeError, GradientError
+from minigrad.habits import instead_of_keywords
 
 __all__ = ["LayerCall"]
 
@@ -38,6 +39,7 @@ class LayerCall:
     _kind: ClassVar[str] = "module"  # its name until a module holds it
     _first: ClassVar[str] = ""  # what forward calls its first argument
     _pair: ClassVar[str] = ""  # the argument of forward by which two are returned
+    _keywords: ClassVar[frozenset[str] | None] = None  # the names of all; None if it takes any
 
     dtype: np.dtype[Any] | None = None
     parameters: Callable[[], list[mg.Tensor]]
@@ -47,14 +49,19 @@ class LayerCall:
         super().__init_subclass__(**keywords)
         words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
         cls._kind = words.lower()
-        _, *arguments = signature(cls.forward).parameters
-        cls._first = arguments[0] if arguments else ""
-        cls._pair = next((name for name in arguments if name.startswith("return_")), "")
+        arguments = [*signature(cls.forward).parameters.values()][1:]
+        names = [argument.name for argument in arguments]
+        takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in arguments)
+        cls._first = names[0] if names else ""
+        cls._pair = next((name for name in names if name.startswith("return_")), "")
+        cls._keywords = None if takes_any else frozenset(names)
         forward = vars(cls).get("forward")
         if isinstance(forward, FunctionType):
             cls.forward = _called_by_name(forward)  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        if args or kwargs:  # a copy is made without
+            _check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
         layer = super().__new__(cls)
         _set_given_array(layer, None)
         _set_last(layer, None)
@@ -62,8 +69,13 @@ class LayerCall:
         _set_scope(layer, mg.scope(cls._kind, ref(layer)))
         return layer
 
+    def __init__(self) -> None:
+        """A layer without settings; others write their own."""
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`, in the layer's scope."""
+        if kwargs and self._keywords is not None and not kwargs.keys() <= self._keywords:
+            _check_arguments(type(self).__name__, self.forward, args, kwargs)
         for value in (*args, *kwargs.values()):
             if isinstance(value, mg.Tensor):
                 if value.node is None and (value.needs or mg.listening()):
@@ -164,6 +176,18 @@ def _called_by_name(forward: Callable[..., Any]) -> Callable[..., Any]:
         return forward(self, *args, **kwargs)
 
     return by_name
+
+
+def _check_arguments(
+    call: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise DTypeError for arguments that a function does not take, with what stands for them."""
+    takes = signature(function)
+    try:
+        takes.bind(*args, **kwargs)
+    except TypeError as error:
+        remedy = instead_of_keywords(call, kwargs, takes.parameters)
+        raise DTypeError(f"{call}: {error}; {remedy}".removesuffix("; ")) from None
 
 
 def is_numbers(X: Any) -> bool:

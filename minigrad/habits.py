@@ -142,7 +142,7 @@ num_features, num_channels, normalized_shape | channels, d
 num_groups | groups
 norm_first | pre_norm
 dropout_p, rate | dropout, p
-attn_mask, attention_mask, key_padding_mask, src_mask, tgt_mask | mask
+attn_mask, attention_mask, key_padding_mask, src_mask, tgt_mask | "mask=, where True is: may attend"
 is_causal, causal | "give a mask: mask=layers.causal"
 need_weights | return_weights
 key, value, memory | context

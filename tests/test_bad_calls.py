@@ -75,7 +75,7 @@ MASKS = [
     ("ArgumentError", "layers.padding_mask([1, 5], 3)", "padding_mask", "0 to 3"),
     ("ShapeError", "layers.combined_mask(ones(3, 3, dtype=bool), ones(2, 5, dtype=bool))",
      "combined_mask(causal, padding)", "(3, 3)", "(2, 5)"),
-    ("MinigradError", "layers.create_causal_mask(2.5)", "create_causal_mask", "integer of at least 1, got 2.5"),
+    ("MinigradError", "layers.create_causal_mask(2.5)", "create_causal_mask: seq_len", "got 2.5"),
 ]  # fmt: skip
 VALUES = [
     ("DTypeError", "mg.tensor([[1.0, 2.0], [3.0]])", "tensor(data)", "array of numbers"),

@@ -172,6 +172,15 @@ test_what_is_refused = refusals(
       for flag in ("requires_grad", "trainable")),
     (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2)), GradientError, r"or layer\.freeze\('W'\)"),
     (lambda: setattr(Model(), "late", {Linear(3, 2)}), DTypeError, "layers in a set are not found"),
+    *((lambda kind=kind: kind(batch_first=True), DTypeError, f"^{kind.__name__}: .*leave it out")
+      for kind in vars(L).values()
+      if isinstance(kind, type) and issubclass(kind, Module) and kind is not Sequential),
+    (lambda: L.Encoder(2, 8, 2, bias=False), DTypeError, "write use_bias= for bias="),
+    (lambda: L.Conv2d(1, 2, kernel_size=3), DTypeError, "Conv2d: .* write size= for kernel_size="),
+    (lambda: L.LSTM(3, 4)(np.ones((2, 3)), lengths=[2]), DTypeError, "LSTM: .*argument 'lengths'"),
+    (lambda: L.MultiHeadAttention(8, 2).forward(np.ones((1, 3, 8)), attn_mask=0), DTypeError,
+     "mask=, where True is: may attend"),
+    (lambda: L.Flatten(3), DTypeError, "Flatten: too many positional arguments"),
     (lambda: Linear(3, 2).backward(np.ones(2)), GradientError, "the last call kept no graph"),
     (lambda: Linear(3, 2).to(int), DTypeError, "must be float16, float32 or float64"),
     (lambda: Linear(3, True), ArgumentError, "d_out must be an integer of at least 1, got True"),
