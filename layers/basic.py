@@ -144,6 +144,7 @@ class Linear(Module):
 
     Args:    use_bias: without, b is None.  init: how W is drawn, a name of INITIALISERS; b is 0.
              rng: a Generator, a seed, or None for fresh entropy.
+    Scale:   a fresh square W has √3 times the standard deviation of PyTorch's.
     Shapes:  x (..., d_in) → (..., d_out)
     Raises:  ShapeError if x's last axis is not d_in; ArgumentError for a size below 1.
 
