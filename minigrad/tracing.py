@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 from .engine.context import observe
 from .engine.errors import DTypeError, GradientError
 from .engine.tensor import Tensor
-from .record.record import Checks, Entry, Record, Recorder, record_of
+from .record.finish import check, finish, to_dict
+from .record.record import Checks, Entry, Record
+from .record.recorder import Recorder, record_graph
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
@@ -18,11 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["Trace", "draw", "trace"]
 
 
-class Trace:
-    """Records what runs within `with mg.trace() as t:`, every op and the last backward, and shows
-    it.
+class Trace(Record):
+    """The record of what runs within `with mg.trace() as t:`, every op and the last backward.
 
-    Attributes: record: all of it as plain data; the views are functions of it.
+    Attributes: see `Record`. Views are functions of it, and methods here.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
@@ -34,61 +35,69 @@ class Trace:
     [('multiply', 1.0), ('sum', 1.0)]
     """
 
-    def __init__(self, record: Record | None = None) -> None:
-        if not isinstance(record, Record | None):
+    def __init__(self, *arguments: object) -> None:
+        if arguments:
             raise DTypeError("trace(): run the model within `with mg.trace() as t:`, and give none")
-        self.record = Record() if record is None else record
+        super().__init__()
         self._observing: list[observe] = []
 
     def __enter__(self) -> Self:
-        self._observing.append(observe(Recorder(self.record)))
+        self._observing.append(observe(Recorder(self)))
         self._observing[-1].__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._observing.pop().__exit__()
 
-    # ------------------------------------------------------------------ what is in it
-
     @property
-    def entries(self) -> list[Entry]:
-        """Leaves and results of ops, in the order they were made."""
-        return self.record.finish().entries
+    def record(self) -> Self:
+        return self
+
+    # ------------------------------------------------------------------ what is in it
 
     def __getitem__(self, key: int | str) -> Entry:
         """An entry by its number, or the last one of a name, a path or the end of a path.
 
         It has `value`, `gradient`, `flops`, `state`, `equation` and more. Raises: KeyError.
         """
-        return self.record.finish()[key]
+        finish(self)
+        return super().__getitem__(key)
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
+        """Leaves and results of ops, in the order they were made."""
+        return iter(finish(self).entries)
 
     def __len__(self) -> int:
-        return len(self.record.entries)
+        return len(self.entries)
 
     def check(self, ops: bool = False) -> Checked:
         """Compare the gradients of layers with steps derived by hand.
 
-        Args: ops: hold every backward step against a numeric derivative of its op as well. Where
-        the
-            derived steps leave out a parameter, it is done unasked.
+        Args: ops: hold every backward step against a numeric derivative of its op as well.
+            Where the derived steps leave out a parameter, it is done unasked.
         Raises: GradientError if no backward ran within the trace.
         """
-        record = self.record.finish()
-        if not record.backward:
+        if not finish(self).backward:
             raise GradientError(
                 "check: no backward ran within this trace; call loss.backward() inside "
                 "`with mg.trace() as t:`"
             )
-        covered = {check.entry for check in record.checks.measured}
-        learned = {e.id for e in record.entries if e.learns and e.gradient is not None}
-        return Checked(**vars(record.check(ops or not learned or not learned <= covered)))
+        covered = {check.entry for check in self.checks.measured}
+        learned = {e.id for e in self.entries if e.learns and e.gradient is not None}
+        return Checked(**vars(check(self, ops or not learned or not learned <= covered)))
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain data, without arrays and times; the same for the same program."""
-        return self.record.to_dict()
+        """The record as plain data, without arrays and times; the same for the same program.
+
+        >>> import json, minigrad as mg
+        >>> x = mg.tensor([3.0, 4.0], requires_grad=True)
+        >>> with mg.trace() as t:
+        ...     mg.sum(x * x).backward()
+        >>> record = json.loads(json.dumps(t.to_dict(), allow_nan=False))
+        >>> record["entries"][0]["gradient"]["high"], record["forward"], record["backward"]
+        (8.0, [1, 2], [2, 1])
+        """
+        return to_dict(finish(self))
 
     # ------------------------------------------------------------------ views
 
@@ -96,7 +105,7 @@ class Trace:
         """The record as text: forward then backward steps, shapes, cost and size of gradients."""
         from .views.table import table
 
-        return table(self.record, width)
+        return table(self, width)
 
     def draw(
         self,
@@ -124,33 +133,30 @@ class Trace:
         """
         from .views.picture import draw
 
-        return draw(
-            self.record, path, theme=theme, depth=depth, focus=focus, fold=fold, title=title
-        )
+        return draw(self, path, theme=theme, depth=depth, focus=focus, fold=fold, title=title)
 
     def html(self, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.
 
         Args: tokens: a name for each position that attention looks at; one sequence, or one for
-        each
-            of the batch.
+            each of the batch.
         Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention.
         """
         from .views.page import write
 
-        return write(self.record, path, tokens=tokens, title=title)
+        return write(self, path, tokens=tokens, title=title)
 
     def show(self, *, height: int = 720, tokens: Any = None, title: str = "") -> Cell:
         """The page in a notebook's cell, as the cell's last value. Args: height: in pixels."""
         from .views.notebook import cell
 
-        return cell(self.record, height=height, tokens=tokens, title=title)
+        return cell(self, height=height, tokens=tokens, title=title)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
         from .views.derivation import write
 
-        return write(self.record, path)
+        return write(self, path)
 
     def attention(self, tokens: Any = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.draw(path)` them.
@@ -160,13 +166,13 @@ class Trace:
         """
         from .views.attention import attentions
 
-        return attentions(self.record, tokens)
+        return attentions(self, tokens)
 
     def __repr__(self) -> str:
-        forward, backward = len(self.record.forward), len(self.record.backward)
-        if not forward and not self.record.entries:
+        forward, backward = len(self.forward), len(self.backward)
+        if not forward and not self.entries:
             return "Trace: nothing recorded yet; run the model within `with mg.trace() as t:`"
-        leaves = len(self.record.entries) - forward
+        leaves = len(self.entries) - forward
         back = f"{backward or 'no'} step{'s' * (backward > 1)} backward"
         return (
             f"Trace: {forward} step{'s' * (forward != 1)} forward, {back}, "
@@ -178,7 +184,7 @@ class Trace:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from .views.notebook import record_bundle
 
-        return record_bundle(self.record, repr(self))
+        return record_bundle(self, repr(self))
 
 
 trace = Trace
@@ -209,4 +215,6 @@ def draw(output: Tensor, path: str | Path, **options: Any) -> Path:
         raise DTypeError(
             f"draw(output, path): output must be a Tensor, got {type(output).__name__}"
         )
-    return Trace(record_of(output)).draw(path, **options)
+    graph = Trace()
+    record_graph(output, graph)
+    return graph.draw(path, **options)

@@ -11,17 +11,17 @@ import numpy as np
 from .engine.errors import ArgumentError
 from .engine.tensor import Tensor
 from .record.diagnose import diagnose
-from .record.flow import Findings, FlowRecord
+from .record.training import Findings, TrainingRecord
 from .record.watch import StepObserver, Watched
 from .saving import write
 
 __all__ = ["watch"]
 
 
-class Flow(FlowRecord):
+class Flow(TrainingRecord):
     """A training run: summaries of some of its steps, what was logged, and a method for each view.
 
-    Attributes: moments, requests, logged, steps: see `FlowRecord`.
+    Attributes: moments, requests, logged, steps: see `TrainingRecord`.
     """
 
     observer: StepObserver | None = None
@@ -97,9 +97,8 @@ class watch:
     Args:
         model: a Module, or Tensors in a list or a dict.
         every: look at every so many steps, or requests.
-        baseline: a Flow, or the file that `flow.save` wrote: attention under `no_grad` is compared
-        with
-            its, and `flow.diagnose()` says which head moved, by how much, since when.
+        baseline: a Flow, or the file that `flow.save` wrote. Attention under `no_grad` is compared
+            with its, and `flow.diagnose()` says which head moved, by how much, since when.
     Raises: DTypeError for what is no model; ArgumentError for other arguments that do not fit.
 
     >>> import minigrad as mg
@@ -118,7 +117,11 @@ class watch:
     """
 
     def __init__(
-        self, model: Watched, every: int = 10, *, baseline: str | Path | FlowRecord | None = None
+        self,
+        model: Watched,
+        every: int = 10,
+        *,
+        baseline: str | Path | TrainingRecord | None = None,
     ) -> None:
         if not isinstance(every, int | np.integer) or every < 1:
             raise ArgumentError(
@@ -127,7 +130,9 @@ class watch:
         self.flow = Flow(int(every))
         if baseline is not None:
             known = (
-                baseline if isinstance(baseline, FlowRecord) else FlowRecord.baseline_of(baseline)
+                baseline
+                if isinstance(baseline, TrainingRecord)
+                else TrainingRecord.baseline_of(baseline)
             )
             if not known.requests:
                 raise ArgumentError(

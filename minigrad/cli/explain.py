@@ -16,7 +16,9 @@ from ..engine.errors import ArgumentError
 from ..playing.run import LossFunction, run_loss
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
-from ..record.record import AttentionWeights, Record
+from ..record.attention import AttentionWeights, attention_weights
+from ..record.finish import check, to_dict
+from ..record.record import Record
 from ..saving import write
 from ..views import derivation, page, picture, words
 from ..views.attention import Attentions
@@ -34,8 +36,7 @@ def run(arguments: Namespace) -> int:
     source, out = source_of(arguments), Path(arguments.out)
     with source.around():
         record = run_loss(source.load(), source.title).record
-    record.check(ops=True)
-    record.finish()
+    check(record, ops=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -76,7 +77,7 @@ def _report(record: Record, source: LossFunction, width: int, whole: bool) -> It
 
 def _named(record: Record, source: LossFunction) -> list[AttentionWeights]:
     """The attention over the words; without, over as many positions as the first is."""
-    found = [one for one in record.attention() if one.queries == one.keys]
+    found = [one for one in attention_weights(record) if one.queries == one.keys]
     keys = [tuple(text) for text in source.tokens or ()] or [one.keys for one in found]
     fitting = [one for one in found if len(one.keys) == len(keys[0])]
     return [replace(one, queries=keys[0], keys=keys[0]) for one in fitting]
@@ -117,7 +118,7 @@ def _write(record: Record, source: LossFunction, out: Path) -> None:
     """Write the files, and say so."""
     text = words.one_line(" ".join((source.tokens or [[]])[0]), 120)
     title = f"{source.title}: {text}".strip(": ")
-    data = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
+    data = json.dumps(to_dict(record), indent=1, allow_nan=False) + "\n"
     files: dict[str, Callable[[Path], Any]] = {
         "trace.json: every step, size and check": lambda path: write(path, data, "explain"),
         "derivation.md: the backward pass written out, formula by formula": (

@@ -19,7 +19,8 @@ from ..engine.context import observe
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
-from ..record.record import Entry, Record, Recorder
+from ..record.record import Entry, Record
+from ..record.recorder import Recorder
 
 __all__ = ["Edit", "LossFunction", "Run", "run_loss"]
 

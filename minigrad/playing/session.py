@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, MinigradError
+from ..record.finish import finish
 from ..views import words
 from ..views.page import content
 from .run import Edit, LossFunction, Run, run_loss
@@ -47,7 +48,7 @@ class PlaySession:
         edits = [edit for change in changes for edit in change.edits]
         with self.source.around():
             run = run_loss(self.function, self.source.title, _arguments(changes), edits)
-        run.record.finish()
+        finish(run.record)
         self.milliseconds = 1000 * (perf_counter() - start)
         return run
 

@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .data import Array
-from .flow import Finding, Findings, FlowRecord, Moment
 from .heads import divergence
+from .record import Array
+from .training import Finding, Findings, Moment, TrainingRecord
 
 __all__ = ["diagnose"]
 
@@ -37,7 +37,7 @@ MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves 
 class Evidence:
     """A flow up to its first NaN, as the rules read it."""
 
-    def __init__(self, flow: FlowRecord) -> None:
+    def __init__(self, flow: TrainingRecord) -> None:
         self.flow = flow
         broken = [step for step, x in flow.losses if not isfinite(x)]
         broken += [m.step for m in flow.moments if not all(r.finite for r in m.readings.values())]
@@ -83,7 +83,7 @@ def rule(kind: str, remedy: str, otherwise: bool = False) -> Callable[[Rule], Ru
     return noted
 
 
-def diagnose(flow: FlowRecord) -> Findings:
+def diagnose(flow: TrainingRecord) -> Findings:
     """What a run shows, what began first before the rest; of a healthy run nothing."""
     run, found = Evidence(flow), Findings()
     for kind, remedy, find, otherwise in RULES:

@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
 
-from .data import Edge, Entry, RecordData, show
+from .record import Edge, Entry, Record, show
 
 __all__ = ["Fold", "Link", "is_within", "make_fold"]
 
@@ -99,7 +99,7 @@ class Fold:
         copies: block to what each copy is called.  members: of the entries in blocks, where.
     """
 
-    def __init__(self, record: RecordData) -> None:
+    def __init__(self, record: Record) -> None:
         self.record = record
         self.place: dict[int, str] = {}
         self.copies: dict[str, list[str]] = {}
@@ -168,7 +168,7 @@ def _parts(scope: str) -> list[str]:
 # ---------------------------------------------------------------- finding what is folded
 
 
-def make_fold(record: RecordData, chains: bool = True) -> Fold:
+def make_fold(record: Record, chains: bool = True) -> Fold:
     """Where everything is drawn. Args: chains: draw alike modules that follow one another once.
 
     A chain whose lines would stand for other edges than the run's is tried once more without its
@@ -189,7 +189,7 @@ def make_fold(record: RecordData, chains: bool = True) -> Fold:
             return made
 
 
-def _drawn(record: RecordData, refused: set[int] | None) -> Fold:
+def _drawn(record: Record, refused: set[int] | None) -> Fold:
     """Args: refused: ops that begin no chain; None for all."""
     made = Fold(record)
     pending = [("", 0, [record.entries[i] for i in record.forward])]
@@ -214,11 +214,8 @@ def _drawn(record: RecordData, refused: set[int] | None) -> Fold:
     return made
 
 
-def _items(record: RecordData, ops: list[Entry], depth: int) -> list[Item]:
-    """The items of a scope in order: a call within it, or an op of its own.
-
-    Several calls of one object are numbered: pool ·1, pool ·2.
-    """
+def _items(record: Record, ops: list[Entry], depth: int) -> list[Item]:
+    """The items of a scope in order: a call within it, or an op of its own."""
 
     def call(op: Entry) -> tuple[str, Hashable]:
         scopes = _parts(op.scope)
@@ -226,20 +223,14 @@ def _items(record: RecordData, ops: list[Entry], depth: int) -> list[Item]:
 
     def alike(op: Entry) -> Hashable:
         """What two ops must share to be drawn as one, apart from where their inputs are from."""
-        given = (op.settings | op.numbers).items()
-        settings = [(k, show(x)) for k, x in given if k != "index"]  # a step's number
+        every = (op.settings | op.numbers).items()
+        settings = [(k, show(x)) for k, x in every if k != "index"]  # a step's number
         takes = [edge.input for edge in record.into(op)]
         within = map(_stem, _parts(op.scope)[depth + 1 :])
         return *within, op.op, _stem(op.name), op.shape, op.dtype, *settings, *takes
 
     groups = [(name, [*group]) for (name, _), group in groupby(ops, key=call)]
-    times, seen = Counter(name for name, _ in groups), Counter[str]()
-    found = []
-    for name, inside in groups:
-        seen[name] += 1
-        numbered = f"{name} ·{seen[name]}" if name and times[name] > 1 else name
-        found.append(Item(numbered, inside, (_stem(name), *map(alike, inside))))
-    return found
+    return [Item(name, ops, (_stem(name), *map(alike, ops))) for name, ops in groups]
 
 
 def _stem(name: str) -> str:

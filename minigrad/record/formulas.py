@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.op import Shaped, registry
-from .data import Edge, Entry, RecordData
+from .record import Edge, Entry, Record
 
 __all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]
 
@@ -51,7 +51,7 @@ def first_sentence(function: Callable[..., Any]) -> str:
     return f"{said}." if said else ""
 
 
-def write_formulas(record: RecordData) -> None:
+def write_formulas(record: Record) -> None:
     """Set the formulas of a record's entries and edges, with symbols in their slots."""
     ops = [record.entries[i] for i in record.forward]
     for entry in ops:
@@ -70,7 +70,7 @@ def write_formulas(record: RecordData) -> None:
                 edge.says = first_sentence(declared.function) if declared else ""
 
 
-def _declare(record: RecordData, entry: Entry) -> None:
+def _declare(record: Record, entry: Entry) -> None:
     """What its op declares of the call that made an entry."""
     op = registry[entry.op]
     entry.says = first_sentence(op.kernel)
@@ -136,7 +136,7 @@ def _plain_text(name: str) -> str:
     return name.replace("_", r"\_")
 
 
-def _name(record: RecordData) -> None:
+def _name(record: Record) -> None:
     """Give each entry a symbol, no two alike, and its gradient's."""
     found = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
     taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in found.values())}
@@ -160,7 +160,7 @@ def _name(record: RecordData) -> None:
         entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
 
 
-def _is_transpose(record: RecordData, entry: Entry) -> bool:
+def _is_transpose(record: Record, entry: Entry) -> bool:
     """Whether it is the one transpose of what has a symbol, and bears no name of its own."""
     if entry.op not in ("swapaxes", "transpose") or len(entry.shape) < 2:
         return False
@@ -172,7 +172,7 @@ def _is_transpose(record: RecordData, entry: Entry) -> bool:
     return swaps and len(alike) == 1 and not _is_transpose(record, source)
 
 
-def _choices(record: RecordData, entry: Entry) -> tuple[str, ...]:
+def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
     """The letters that an entry without a name may have, by the input that it first is."""
     if entry.op:
         return tuple(UNNAMED)
@@ -183,7 +183,7 @@ def _choices(record: RecordData, entry: Entry) -> tuple[str, ...]:
     return tuple(BY_INPUT.get(part, (_word(_plain_text(part)),)))
 
 
-def _distinct(record: RecordData, found: dict[int, str]) -> dict[int, str]:
+def _distinct(record: Record, found: dict[int, str]) -> dict[int, str]:
     """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
     alike: dict[str, list[int]] = {}
     for i, symbol in sorted(found.items()):
@@ -200,7 +200,7 @@ def _distinct(record: RecordData, found: dict[int, str]) -> dict[int, str]:
 # ---------------------------------------------------------------- filling
 
 
-def _values(record: RecordData, entry: Entry) -> dict[str, str]:
+def _values(record: Record, entry: Entry) -> dict[str, str]:
     """What the slots of an op's formulas are filled with: its inputs and settings."""
     values = {
         name: number(x) for name, x in {**entry.settings, **entry.numbers}.items() if x is not None
@@ -280,7 +280,7 @@ def _github(tex: str) -> str:
     return tex.replace(r"\operatorname", r"\mathrm")
 
 
-def _summed(record: RecordData, edge: Edge, rule: str) -> str:
+def _summed(record: Record, edge: Edge, rule: str) -> str:
     """Σ over the axes that an input was repeated along, which its gradient is added up over."""
     source, target = record.entries[edge.source], record.entries[edge.target]
     if re.search(r"\\operatorname|\\sum|\[|_\{|concat", rule.split(r", \quad")[0]):

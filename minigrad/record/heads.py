@@ -7,17 +7,17 @@ weight over distances from the query.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ArgumentError, ShapeError
-from .data import Array
+from .record import Array
 
 __all__ = [
     "DISTANCES", "Head", "are_weights", "by_head", "divergence", "entropy", "heads",
-    "position_names", "row_entropy", "sparsity", "visible",
+    "row_entropy", "sparsity", "visible",
 ]  # fmt: skip
 
 MOST_WEIGHTS = 1 << 16  # of one call that are measured
@@ -41,23 +41,6 @@ def by_head(A: ArrayLike, call: str) -> Array:
         raise ShapeError(f"{call}(A): A must be (..., n, m) and not empty, got shape {array.shape}")
     array = array[None] if array.ndim == 2 else array
     return array.reshape(-1, *array.shape[-3:])
-
-
-def position_names(
-    tokens: Any, shape: tuple[int, ...], call: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the queries and the keys of weights (..., n, m): those given, or numbers.
-
-    Args: tokens: one name for each position; or two lists, of the queries' and of the keys'.
-    Raises: ShapeError if a list is not as long as the axis that it names.
-    """
-    tokens = [range(size) for size in shape[-2:]] if tokens is None else tokens
-    pair = len(tokens) == 2 and not any(map(np.isscalar, tokens))  # names may be numbers
-    queries, keys = tokens if pair else (tokens, tokens)
-    for what, names, size in zip(("queries", "keys"), (queries, keys), shape[-2:], strict=True):
-        if len(names) != size:
-            raise ShapeError(f"{call} has {size} {what}, got {len(names)} tokens")
-    return tuple(map(str, queries)), tuple(map(str, keys))
 
 
 def visible(A: Array, allowed: ArrayLike | None) -> Array:
@@ -103,8 +86,10 @@ def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = 
 
 
 class Head(NamedTuple):
-    """What one head did. entropy: in nats, the mean over rows. distances: shares, as
-    `DISTANCES`."""
+    """What one head did.
+
+    entropy: in nats, the mean over rows.  distances: shares, as in `DISTANCES`.
+    """
 
     entropy: float
     sparsity: float
@@ -164,7 +149,8 @@ def divergence(p: Array, q: Array) -> float:
     """
     middle = (p + q) / 2
     total = 0.0
-    for one in (p, q):
-        held = one > 0
-        total += float((one[held] * np.log2(one[held] / middle[held])).sum()) / 2
+    for distribution in (p, q):
+        held = distribution > 0
+        shares = distribution[held]
+        total += float((shares * np.log2(shares / middle[held])).sum()) / 2
     return max(total, 0.0)

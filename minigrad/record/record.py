@@ -1,63 +1,390 @@
 """Record: a forward pass and the last backward as plain data, which is all that views read.
 
-A `Recorder` fills it while ops run, and holds the run's own objects only while it is open.
-`finish` then finds, once, what the numbers mean: states, checks by hand, the way of the loss, and
-formulas.
+A record has entries (leaves and the results of ops, numbered as they were made), and edges (each
+use of one by an op). A `Recorder` fills it while ops run; `finish` then finds, once, what the
+numbers mean. A `Trace` is a record with a method for each view.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import cache, cached_property
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite, prod, sqrt
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..engine.context import ScopeCall, current
-from ..engine.node import order
-from ..engine.observer import Observer
-from ..engine.tensor import Tensor, is_marked_parameter
-from .analysis import add_checks, analyze, attentions, by_derivative
-from .calls import RunCalls
-from .data import (
-    Array,
-    AttentionWeights,
-    Check,
-    Checks,
-    Edge,
-    Entry,
-    Expectation,
-    Facts,
-    RecordData,
-    Way,
-    measure,
-    plain,
-    rms,
-    show,
-)
-from .fold import Fold, make_fold
-from .formulas import write_formulas
-
-if TYPE_CHECKING:
-    from ..engine.node import Node
-    from ..engine.op import Op
-
 __all__ = [
-    "AttentionWeights", "Check", "Checks", "Edge", "Entry", "Facts", "Record", "Recorder", "Way",
-    "measure", "record_of", "rms", "show",
+    "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Way",
+    "ends_with", "measure", "rms", "show", "unmarked",
 ]  # fmt: skip
 
-dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+AT_ONCE = 8192  # entries that BLAS adds up without waking its threads
+
+
+class Facts(NamedTuple):
+    """What views say of an array's entries."""
+
+    rms: float  # of those that a mask has not set to -inf
+    low: float | None  # None for no entries
+    high: float | None
+    finite: bool  # neither NaN nor +inf among them; -inf may be a mask's
+
+
+def measure(array: Array) -> Facts | None:
+    """The facts of an array; None if it holds no real numbers.
+
+    >>> measure(np.array([3.0, -np.inf, -4.0]))
+    Facts(rms=3.5355339059327378, low=-inf, high=3.0, finite=True)
+    """
+    if array.dtype.kind not in "fiub":
+        return None
+    flat = array.ravel(order="K")  # in the order of memory: a transposed array is not copied
+    if flat.size == 0:
+        return Facts(0.0, None, None, True)
+    with np.errstate(all="ignore"):
+        size = rms(flat)
+        low, high = float(flat.min()), float(flat.max())
+    return Facts(size, low, high, high < np.inf and isfinite(size))
+
+
+def rms(array: Any) -> float:
+    """Root of the mean square, of what no mask has set to -inf; not finite where an entry is not.
+
+    >>> rms([3.0, -4.0, -np.inf]), rms(np.float32([1e30, -1e30])), rms([])
+    (3.5355339059327378, 1.0000000150474662e+30, 0.0)
+    """
+    flat = np.asarray(array).ravel(order="K")
+    flat = flat if flat.dtype.char in "fd" else flat.astype(np.float64)
+    parts = [flat[i : i + AT_ONCE] for i in range(0, flat.size, AT_ONCE)]
+    with np.errstate(all="ignore"):
+        squares = sum([float(part.dot(part)) for part in parts])
+    small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)
+    if small < squares < large:
+        return sqrt(squares / flat.size)
+    flat = flat[flat != -np.inf].astype(np.float64)
+    top = float(np.abs(flat).max(initial=0.0))
+    return top * sqrt(np.mean((flat / top) ** 2)) if 0 < top < np.inf else top
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Entry:
+    """One value of the run: a leaf, or the result of an op.
+
+    Attributes:
+        kind: "op", "parameter" (a layer or an optimizer holds it), "input" (what a layer was called
+            with, or a Tensor that needs no gradient), "leaf" (any other that needs one),
+            "constant".
+        calls: for each scope around it the number of its call; of a parameter none, which is one
+            thing in all of them.
+        value, gradient: arrays; the gradient is that of the last backward.
+        settings: of its op, as they were given; arrays among them have edges as inputs have.
+        numbers: inputs of its op that are plain numbers, by name.
+        copy_of: the entry of which a constant is a detached copy.
+        made_at: file and line that made it.
+        seconds, backward_seconds: what its op and its rules took.
+        saved_bytes: of arrays that its op saved for backward, and no earlier one.
+        needs: whether it requires a gradient.
+
+        state: "ok", "vanishing", "exploding", "zero", "zero in theory", "not finite", "wrong"; or
+            "none" for no gradient. `why` gives the reason of none and of zero in theory.
+        reach: the norm of its gradient over that of the loss.
+        checks: of its op's rules, and of its gradient.  note: what is odd about its values.
+
+        tex, vjp_tex: formulas of its op and of its rules, with <slots>.  says: what it does.
+        flops: of the forward.
+        symbol, slope: LaTeX of it and of its gradient.  number: LaTeX of a constant number.
+        equation, where: the formula with symbols in its slots, and what defines its signs.
+    """
+
+    id: int
+    kind: str
+    op: str = ""
+    name: str = ""
+    scope: str = ""
+    calls: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+    dtype: str = "float64"
+    value: Array | None = None
+    gradient: Array | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    copy_of: int | None = None
+    made_at: Any = ""  # decoded only when it is shown: see `place`
+    saved_bytes: int = 0
+    seconds: float = 0.0
+    backward_seconds: float = 0.0
+    needs: bool = False
+
+    state: str = "none"
+    why: str = ""
+    reach: float | None = None
+    checks: Sequence[Check] = ()
+    note: str = ""
+
+    tex: str = ""
+    vjp_tex: dict[str, str] = field(default_factory=dict)
+    says: str = ""
+    flops: int | None = None
+    symbol: str = ""
+    slope: str = ""
+    number: str = ""
+    equation: str = ""
+    where: Sequence[str] = ()
+
+    _value_facts: Facts | None = None  # once they were measured
+    _gradient_facts: Facts | None = None
+
+    def __repr__(self) -> str:
+        facts = self.gradient_facts
+        size = "no gradient" if facts is None else f"∂L rms {facts.rms:.3g}"
+        form = f"{self.shape} {self.dtype}"
+        return f"Entry {self.id} {self.path}: {self.op or self.kind}, {form}, {size}"
+
+    @property
+    def label(self) -> str:
+        return self.name or self.op or f"{self.kind} {self.id}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.scope}/{self.label}" if self.scope else self.label
+
+    @property
+    def place(self) -> str:
+        """File and line that made it."""
+        return str(self.made_at)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is a leaf with a gradient that is no input."""
+        return self.needs and self.kind in ("parameter", "leaf")
+
+    @property
+    def value_facts(self) -> Facts | None:
+        if self._value_facts is None and self.value is not None:
+            self._value_facts = measure(self.value)
+        return self._value_facts
+
+    @property
+    def gradient_facts(self) -> Facts | None:
+        if self._gradient_facts is None and self.gradient is not None:
+            self._gradient_facts = measure(self.gradient)
+        return self._gradient_facts
+
+    @property
+    def gradient_rms(self) -> float | None:
+        return None if (facts := self.gradient_facts) is None else facts.rms
+
+    @property
+    def norm(self) -> float:
+        """Of the gradient; 0 if there is none."""
+        return (self.gradient_rms or 0.0) * sqrt(self.size)
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether all of its checks agree; None if none was measured."""
+        measured = [check.ok for check in self.checks if check.ok is not None]
+        return all(measured) if measured else None
+
+
+@dataclass(slots=True, eq=False)
+class Edge:
+    """One use of an entry by an op; `x * x` has two.
+
+    Attributes:
+        input: the op's name for it.
+        contribution: the gradient that this use sent back.
+        gain: the norm that was sent over the norm that came: see `meaning`.
+        on_way: whether it is on the way of the loss.
+        equation, where: of what it sends back, with symbols in its slots.
+        says: what the rule does.
+    """
+
+    source: int
+    target: int
+    input: str
+    contribution: Array | None = None
+    gain: float | None = None
+    on_way: bool = False
+    equation: str = ""
+    where: Sequence[str] = ()
+    says: str = ""
+
+    _facts: Facts | None = None
+
+    @property
+    def facts(self) -> Facts | None:
+        if self._facts is None and self.contribution is not None:
+            self._facts = measure(self.contribution)
+        return self._facts
+
+    @property
+    def norm(self) -> float:
+        """Of what was sent; 0 if nothing was."""
+        if self.contribution is None or self.facts is None:
+            return 0.0
+        return self.facts.rms * sqrt(self.contribution.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One figure of the run beside what it must be.
+
+    Attributes:
+        kind: "by hand", a gradient of a layer beside a step derived by hand; or "by derivative",
+            the rules of an op beside a numeric derivative of its kernel.
+        entry: whose gradient it is, or whose op's rules.
+        ok: None where nothing was measured, and `why` says why.
+        difference: relative, where they differ most.  measured, expected: there, what the run has
+            and what it must be.  index: of that entry.
+        symbol: of the step; or the input whose rule differs most.  method: of the derivative.
+        call, number, title: of the layer's call and of the step.
+        forward, formula: LaTeX of the step's equation and of the gradient.
+        rms: of what the formula gives.
+    """
+
+    kind: str
+    entry: int | None
+    ok: bool | None = None
+    difference: float | None = None
+    tolerance: float = 0.0
+    measured: float | None = None
+    expected: float | None = None
+    index: tuple[int, ...] = ()
+    symbol: str = ""
+    scope: str = ""
+    path: str = ""
+    op: str = ""
+    method: str = ""
+    why: str = ""
+    call: int = 0
+    number: int = 0
+    title: str = ""
+    forward: str = ""
+    formula: str = ""
+    shape: tuple[int, ...] = ()
+    rms: float | None = None
 
 
 @dataclass(repr=False)
-class Record(RecordData):
-    """A forward pass and the last backward. It can be copied and pickled. See `RecordData`."""
+class Checks:
+    """What a run computed beside what it must be, and what was left out.
 
+    Attributes:
+        results: see `Check`.  steps: how many backward steps ran.
+        skipped: layers with derived steps that no backward ran through.
+        uncovered: calls that no derived steps cover, in words.
+        first_broken: which op made the first NaN or infinity, in words; or nothing.
+    """
+
+    results: list[Check] = field(default_factory=list)
+    steps: int = 0
+    skipped: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+    first_broken: str = ""
+
+    def of(self, kind: str) -> list[Check]:
+        return [check for check in self.results if check.kind == kind]
+
+    @property
+    def measured(self) -> list[Check]:
+        return [check for check in self.results if check.ok is not None]
+
+    @property
+    def wrong(self) -> list[Check]:
+        return [check for check in self.results if check.ok is False]
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether all that was measured agrees; None if nothing was."""
+        return not self.wrong if self.measured else None
+
+    def __bool__(self) -> bool:
+        return bool(self.ok)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+
+class Way(NamedTuple):
+    """The way from the loss along which the gradient shrinks, or grows, most.
+
+    entries: from the loss to where it ends.  edges: between them.
+    whole: from end to end.  op: which shrinks or grows it most, all of its steps together; "sums"
+    where gradients add.  times: how many of its steps are on the way.
+    """
+
+    entries: tuple[int, ...]
+    edges: tuple[Edge, ...]
+    whole: float
+    op: str
+    times: int
+
+
+class Expectation(NamedTuple):
+    """What a layer said of its call: which derived steps it must equal, and what is what in them.
+
+    steps: a function, or which calls no steps cover.  symbols: to entries.
+    values: by symbol.  calls: of the layer, and of what is around it.
+    """
+
+    steps: Callable[..., Any] | str
+    symbols: dict[str, int]
+    values: dict[str, Any]
+    calls: tuple[int, ...]
+
+
+@dataclass(repr=False, eq=False)
+class Record:
+    """A forward pass and the last backward. It can be copied and pickled.
+
+    Attributes:
+        forward: ops in the order they ran.  backward: in the order their rules ran, the last time.
+        roots: where the last backward began.  backwards: how many ran.
+        more_in_grad: leaves whose `.grad` holds more than the last backward brought.
+        losses: what each backward began from, in order.
+        loss: the scalar that alone was differentiated last, whatever its name; its symbol is L.
+        scopes, paths: of each call, by the numbers in `Entry.calls`, the path without marks, and
+            with them.
+        notes: sentences that each view says.  zeros: leaves whose gradient is zero in theory.
+        asked: the query through which nearly all of the loss's gradient passes.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    forward: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    backwards: int = 0
+    more_in_grad: list[int] = field(default_factory=list)
+    earlier: set[int] = field(default_factory=set)  # entries that only earlier backwards reached
+    expectations: list[Expectation] = field(default_factory=list)
+
+    losses: list[int] = field(default_factory=list)
+    scopes: dict[tuple[int, ...], str] = field(default_factory=dict)
+    paths: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    loss: int | None = None
+    notes: list[str] = field(default_factory=list)
+    way: Way | None = None
+    checks: Checks = field(default_factory=Checks)
+    zeros: list[int] = field(default_factory=list)
+    asked: int | None = None
+
+    fold: object = None  # see `folded`
     _finished: tuple[int, int, int] | None = None  # how much of it there was then
+
+    _into: dict[int, list[Edge]] = field(default_factory=dict)
+    _from: dict[int, list[Edge]] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ entries and edges
 
     def __getitem__(self, key: int | str) -> Entry:
         """An entry by its number, or the last one of a name, a path or the end of a path.
@@ -66,338 +393,87 @@ class Record(RecordData):
         """
         if isinstance(key, int):
             return self.entries[key]
-        self.finish()
         for entry in reversed(self.entries):
-            if key in (entry.name, entry.path) or entry.path.endswith(f"/{key}"):
+            if key == entry.name or ends_with(entry.path, key):
                 return entry
-        names = dict.fromkeys(entry.path for entry in self.entries if entry.name)
-        raise KeyError(f"no entry named {key!r}; names: {', '.join(names)}")
-
-    # ------------------------------------------------------------------ what the numbers mean
-
-    def finish(self) -> Record:
-        """Find what the numbers mean and write the formulas, once for each state of the record."""
-        state = len(self.entries), len(self.backward), self.backwards
-        if self._finished != state:
-            self._finished = state
-            self.__dict__.pop("folded", None)
-            analyze(self)
-            write_formulas(self)
-        return self
-
-    def check(self, ops: bool = False) -> Checks:
-        """The checks by hand; with `ops`, also each backward step beside a numeric derivative."""
-        self.finish()
-        if ops and not self.checks.of("by derivative"):
-            add_checks(self, by_derivative(self))
-        return self.checks
-
-    @cached_property
-    def folded(self) -> Fold:
-        """Where each entry is drawn, alike modules of a chain once."""
-        return make_fold(self.finish())
-
-    def attention(self, tokens: Any = None) -> list[AttentionWeights]:
-        """The attention weights of the run, their positions named: see `position_names`."""
-        return attentions(self.finish(), tokens)
-
-    # ------------------------------------------------------------------ as data
+        paths = dict.fromkeys(entry.path for entry in self.entries if entry.name)
+        raise KeyError(f"no entry named {key!r}; names: {', '.join(paths)}")
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied or pickled: places as text."""
         for entry in self.entries:
             entry.made_at = entry.place
-        return {name: x for name, x in vars(self).items() if name != "folded"}
+        return {**vars(self), "fold": None}
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it but arrays and times, ready for JSON; the same for the same program.
-
-        >>> import json, minigrad as mg
-        >>> x = mg.tensor([3.0, 4.0], requires_grad=True)
-        >>> with mg.trace() as t:
-        ...     mg.sum(x * x).backward()
-        >>> record = json.loads(json.dumps(t.to_dict(), allow_nan=False))
-        >>> record["entries"][0]["gradient"]["high"], record["forward"], record["backward"]
-        (8.0, [1, 2], [2, 1])
-        """
-        self.finish()
-        names = "forward backward roots backwards more_in_grad loss notes zeros asked".split()
-        at = {id(edge): i for i, edge in enumerate(self.edges)}
-        way = None if self.way is None else [at[id(edge)] for edge in self.way.edges]
-        entries = [
-            plain(entry)
-            | {"value": plain(entry.value_facts), "gradient": plain(entry.gradient_facts)}
-            | {"path": entry.path, "place": entry.place, "ok": entry.ok}
-            for entry in self.entries
+    def add_edges(self, sources: dict[str, int], target: int) -> None:
+        """Add the uses that an op makes of entries, by the name of the input."""
+        self._into[target] = edges = [
+            Edge(source, target, name) for name, source in sources.items()
         ]
-        edges = [plain(edge) | {"contribution": plain(edge.facts)} for edge in self.edges]
-        known = {name: getattr(self, name) for name in names}
-        checks = plain(self.checks) | {"ok": self.checks.ok}
-        return {
-            "version": 2,
-            **known,
-            "entries": entries,
-            "edges": edges,
-            "way": way,
-            "checks": checks,
-        }
+        self.edges += edges
+        for edge in edges:
+            self._from.setdefault(edge.source, []).append(edge)
+
+    def into(self, entry: Entry | int) -> list[Edge]:
+        """What an op used, in the order of its inputs."""
+        return self._into.get(getattr(entry, "id", entry), [])  # type: ignore[arg-type]
+
+    def uses(self, entry: Entry | int) -> list[Edge]:
+        """Where an entry was used, in order."""
+        return self._from.get(getattr(entry, "id", entry), [])  # type: ignore[arg-type]
+
+    def sums(self, entry: Entry | int) -> bool:
+        """Whether gradients of several uses add up to its own."""
+        return sum(edge.contribution is not None for edge in self.uses(entry)) > 1
+
+    def part(self, edge: Edge) -> str:
+        """LaTeX of what a use sends back: its source's gradient, or the part of it by this use."""
+        source, target = self.entries[edge.source], self.entries[edge.target]
+        if not self.sums(source):
+            return source.slope
+        several = sum(use.target == edge.target for use in self.uses(source)) > 1
+        by = rf",\,\mathrm{{{edge.input}}}" if several else ""  # of x * x, as a and as b
+        return rf"\left.{source.slope}\right|_{{{target.symbol}{by}}}"
+
+    def agreement(self, entry: Entry) -> float | None:
+        """‖Σg‖ / Σ‖g‖ where gradients add: 1 if all point one way, near 0 if they cancel."""
+        total = sum(edge.norm for edge in self.uses(entry))
+        return entry.norm / total if self.sums(entry) and total else None
+
+    @property
+    def gradient_range(self) -> tuple[float, float]:
+        """The smallest and the largest rms of a gradient that is not 0; (1, 1) if there is none."""
+        entries = (e for e in self.entries if e.state != "zero in theory")
+        sizes = [x for e in entries if (x := e.gradient_rms) and isfinite(x)]
+        return (min(sizes), max(sizes)) if sizes else (1.0, 1.0)
 
 
-# ---------------------------------------------------------------- recording
+def ends_with(path: str, end: str) -> bool:
+    """Whether a path is, or ends with, another; `pool` stands for each of its calls.
+
+    >>> ends = "x", "pool/x", "pool ·2/x", "pool ·1/x", "l/x"
+    >>> [ends_with("net/pool ·2/x", end) for end in ends]
+    [True, True, True, False, False]
+    """
+    parts, wanted = path.split("/"), end.split("/")
+    each = zip(reversed(wanted), reversed(parts), strict=False)
+    return len(wanted) <= len(parts) and all(name in (part, unmarked(part)) for name, part in each)
 
 
-class Recorder(Observer):
-    """Fills `record`. Every op that runs while it observes is in it, and the last backward."""
-
-    def __init__(self, record: Record | None = None) -> None:
-        self.record = Record() if record is None else record
-        self._ids: dict[int, int] = {}  # of a Node, a leaf, or a plain array: its entry
-        self._held: list[Any] = []  # these, so that no id comes again
-        self._given: set[int] = set()  # ids of memory that leaves lie in, which may be written to
-        self._inputs: set[int] = set()  # ids of tensors that layers were called with
-        self._calls = RunCalls()
-        self._saved: set[int] = set()  # ids of memory that ops saved
-        self._drawn: tuple[Any, ...] | None = None  # settings with generators, as they were before
-        self._adds = False  # whether the backward that runs adds to `.grad`
-        self._expected: Counter[str] = Counter()  # by scope, where its last call ended
-
-    # ------------------------------------------------------------------ forward
-
-    def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
-        """Copy a generator before it draws, so that the op can run again."""
-        self._drawn = deepcopy(settings) if np.random.Generator in map(type, settings) else None
-
-    def made(
-        self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
-    ) -> None:
-        context, node = current(), result.node
-        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-        sources: dict[str, int] = {}
-        numbers: dict[str, Any] = {}
-        for name, x in zip(names, inputs, strict=True):
-            if x.__class__ is Tensor or x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context.call)
-            else:
-                numbers[name] = x
-        for name, x in zip(op.settings, settings, strict=True):
-            if x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context.call)
-        why = "no input requires a gradient" if context.recording else "not recorded"
-        entry = self._entry(
-            result if node is None else node,
-            result._data,
-            context.call,
-            value=self._unshared(result._data),
-            kind="op",
-            op=op.name,
-            settings=dict(zip(op.settings, self._drawn or settings, strict=True)),
-            numbers=numbers,
-            needs=node is not None,
-            why="" if node is not None else why,
-        )
-        self._ids[id(result._data)] = entry.id
-        self.record.forward.append(entry.id)
-        self.record.add_edges(sources, entry.id)
-        if node is not None:
-            entry.made_at = node.place
-            self._note_saved(entry, node)
-
-    def _unshared(self, out: Array) -> Array:
-        """A copy of what lies in the memory of a leaf, which may be written to."""
-        if out.base is None or id(_memory(out)) not in self._given:
-            return out
-        self._held.append(out)
-        return out.copy("K")
-
-    def _entry(self, owner: Any, like: Array | Node, call: ScopeCall, **facts: Any) -> Entry:
-        """A new entry, made for a Node, a Tensor without one, or an array."""
-        scope, calls = self._calls.of(call)
-        entry = Entry(
-            len(self.record.entries),
-            scope=facts.pop("scope", scope),
-            calls=calls,
-            shape=like.shape,
-            dtype=dtype_name(like.dtype),
-            **facts,
-        )
-        self.record.entries.append(entry)
-        self.keep(owner, entry)
-        return entry
-
-    def keep(self, owner: Any, entry: Entry) -> None:
-        self._ids[id(owner)] = entry.id
-        self._held.append(owner)
-
-    def source(self, x: Any, call: ScopeCall) -> int:
-        """The entry of an input: known, or made on its first use."""
-        is_tensor = x.__class__ is Tensor
-        owner = x.node if is_tensor and x.node is not None else x
-        known = self._ids.get(id(owner))
-        if known is not None and (is_tensor or self._is_unchanged(x, known)):
-            return known
-        array = x._data if is_tensor else x
-        origin = self._origin(array)
-        if owner is not x:  # made before the record was opened
-            facts = {"kind": "input", "needs": True, "made_at": owner.place}
-        elif is_tensor and (x.requires_grad or origin is None):
-            given = id(x) in self._inputs or not x.requires_grad
-            kind = "parameter" if is_marked_parameter(x) else "input" if given else "leaf"
-            facts = {"kind": kind, "needs": x.requires_grad}
-            facts["why"] = "" if x.requires_grad else "frozen"
-            if kind == "parameter":
-                scope, _ = self._calls.of(call)  # where its module is called, or it is used
-                facts["scope"] = self._calls.homes.get(id(x), scope)
-        else:
-            facts = {"kind": "constant", "why": "constant", "copy_of": origin}
-        if facts["kind"] != "constant":
-            facts["name"] = owner.name or ""
-        self._given.add(id(_memory(array)))
-        self._held.append(_memory(array))
-        facts["value"] = array.copy("K")  # it may be written to later
-        entry = self._entry(owner, array, call, **facts)
-        if is_tensor:
-            self.keep(array, entry)
-        return entry.id
-
-    def _is_unchanged(self, array: Array, known: int) -> bool:
-        """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
-        entry = self.record.entries[known]
-        if entry.kind != "constant" or entry.value is None:
-            return True  # others are written to by assign_ alone
-        return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
-
-    def _origin(self, array: Array) -> int | None:
-        """The entry of which an array is a detached copy."""
-        for one in (array, array.base):
-            if id(one) in self._ids and getattr(one, "shape", None) == array.shape:
-                return self._ids[id(one)]
-        return None
-
-    def _note_saved(self, entry: Entry, node: Node) -> None:
-        """Count the bytes that an op saved, and no op before it."""
-        for x in node.saved or ():
-            if x.__class__ is np.ndarray and id(memory := _memory(x)) not in self._saved:
-                self._saved.add(id(memory))
-                self._held.append(memory)
-                entry.saved_bytes += x.nbytes
-
-    # ------------------------------------------------------------------ backward
-
-    def _begin_backward(self, root: int | None, adds: bool) -> None:
-        """Forget what an earlier backward brought."""
-        record, self._adds = self.record, adds
-        for entry in record.entries:
-            if entry.gradient is not None:
-                entry.gradient = entry._gradient_facts = None
-                record.earlier.add(entry.id)
-        for edge in record.edges:
-            edge.contribution = edge._facts = None
-        record.backward, record.more_in_grad = [], []
-        record.roots = [] if root is None else [root]
-        record.backwards += 1
-
-    def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
-        known = self._ids.get(id(node))
-        if known is None:
-            return
-        entry = self.record.entries[known]
-        entry.gradient = _plain(gradient)
-        if entry.op:
-            self.record.backward.append(known)
-        given = dict(zip(node.plan.names, parts, strict=True))
-        for edge in self.record.into(known):
-            part = given.get(edge.input)
-            edge.contribution = None if part is None else _plain(part)
-
-    def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        known = self._ids.get(id(leaf))
-        if known is not None:
-            self.record.entries[known].gradient = _plain(gradient)
-            if self._adds and leaf.grad is not None and np.any(leaf.grad):
-                self.record.more_in_grad.append(known)
-
-    # ------------------------------------------------------------------ what is said
-
-    def said(self, kind: str, **facts: Any) -> None:
-        if kind in ("backward", "grad"):
-            self._begin_backward(self.find(facts["output"]), adds=kind == "backward")
-        elif kind == "write":
-            self._forget(facts["tensor"])
-        elif kind == "updated":
-            for parameter in getattr(facts["owner"], "parameters", ()):
-                self._forget(parameter)
-        elif kind == "input":
-            tensor = facts["tensor"]
-            self._inputs.add(id(tensor))
-            self._held.append(tensor)
-            known = self.find(tensor)
-            if known is not None and self.record.entries[known].kind == "leaf":
-                self.record.entries[known].kind = "input"
-        elif kind == "expect":
-            self._expect(**facts)
-
-    def _forget(self, tensor: Tensor) -> None:
-        """What uses the tensor from here on, where it was written to, uses another leaf."""
-        self._ids.pop(id(tensor), None)
-        self._ids.pop(id(tensor._data), None)
-
-    def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
-        """A layer says which derived steps its call must equal."""
-        (scope, _), entries = self._calls.of(current().call), self.record.entries
-        first, self._expected[scope] = self._expected[scope], len(entries)
-        known = {e.name: e.id for e in entries[first:] if e.name and e.scope == scope}
-        plain: dict[str, Any] = {}
-        for symbol, x in symbols.items():
-            found = known.get(x) if isinstance(x, str) else self.find(x)
-            if found is not None:
-                known[symbol] = found
-            plain[symbol] = getattr(x, "_data", x) if found is None else entries[found].value
-        expected = Expectation(steps, known, plain, scope, first, len(entries))
-        self.record.expectations.append(expected)
-
-    def find(self, x: Any) -> int | None:
-        """The entry of a Tensor, or of a Node."""
-        owner = x.node if x.__class__ is Tensor and x.node is not None else x
-        return self._ids.get(id(owner))
-
-    def named(self, tensor: Tensor) -> None:
-        known = self.find(tensor)
-        if known is not None:
-            self.record.entries[known].name = tensor.name or ""
+def unmarked(path: str) -> str:
+    """A path without the marks of calls."""
+    return re.sub(r" ·\d+(?=/|$)", "", path)
 
 
-def _plain(x: Any) -> Array:
-    return x if x.__class__ is np.ndarray else np.asarray(getattr(x, "_data", x))
-
-
-def _memory(array: Array) -> Any:
-    """The array that owns the memory of this one."""
-    while (base := array.base) is not None and isinstance(base, np.ndarray):
-        array = base
-    return array
-
-
-def record_of(output: Tensor) -> Record:
-    """The record of an existing graph, without values and gradients of what ops made."""
-    recorder, around = Recorder(), current().call
-    record = recorder.record
-    for node in reversed(order([output.node] if output.node is not None else [])):
-        around = node.call
-        sources = [recorder.source(edge, around) for edge in node.edges]
-        entry = recorder._entry(
-            node,
-            node,
-            around,
-            kind="op",
-            op=node.op.name,
-            name=node.name or "",
-            settings=dict(zip(node.op.settings, node.settings, strict=True)),
-            made_at=node.place,
-            needs=True,
-        )
-        record.forward.append(entry.id)
-        record.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
-    if not record.entries:
-        recorder.source(output, around)
-    record.entries[-1].value = output._data
-    return record
+def show(value: Any) -> str:
+    """A setting as text: arrays by their shape, a generator as rng."""
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape}"
+    if isinstance(value, np.random.Generator):
+        return "rng"
+    if isinstance(value, tuple | list):
+        inside = ", ".join(map(show, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    return getattr(value, "__name__", None) or repr(value)

@@ -24,19 +24,17 @@ _REPLACING = ContextVar("minigrad.replacing", default=False)  # whether one of t
 
 
 class replace(Observer):
-    """Within `with`, another value stands in the place of each tensor of the run that has this
-    path.
+    """Within `with`, another value stands in the place of each tensor of this path.
 
     What is computed of it later, its gradient and its checks are those of the new value.
 
     Args:
         path: scope and name, as in a trace, or the end of it: "encoder/attn/A", "A". What has no
-        name
-            goes by its op.
+            name goes by its op. "pool" stands for every call of it, "pool ·2/A" for the second.
         value: an array or a number, broadcast, through which no gradient flows; a Tensor; or a
             function of the tensor that gives either.
-    Raises: ArgumentError on leaving if no tensor had the path; ShapeError for a value that does not
-    fit.
+    Raises: ArgumentError on leaving if no tensor had the path.
+        ShapeError for a value that does not fit.
 
     >>> import minigrad as mg
     >>> x = mg.tensor([1.0, 2.0], requires_grad=True)

@@ -18,12 +18,13 @@ from ..engine.errors import ArgumentError, DTypeError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
-from .analysis import saturation
-from .data import Array, rms
-from .flow import FlowRecord, Moment, Reading
-from .fold import is_within
+from .calls import RunCalls
+from .finish import finish
 from .heads import heads
-from .record import Recorder
+from .record import Array, rms
+from .recorder import Recorder
+from .saturation import saturation
+from .training import Moment, Reading, TrainingRecord
 
 if TYPE_CHECKING:
     from ..engine.node import Node
@@ -50,7 +51,8 @@ class WatchedCall(NamedTuple):
     inputs: Any
     settings: tuple[Any, ...]
     result: Tensor
-    scope: str | None  # within the model; None of what runs outside of its modules
+    scope: str | None  # None within a module that is not the model's
+    calls: tuple[int, ...]  # as in `Entry.calls`
 
     @property
     def given(self) -> dict[str, Any]:
@@ -70,13 +72,15 @@ class _Observing(ContextChange):
 
 
 class StepObserver(Observer):
-    """Fills a FlowRecord while a model trains, or answers under `no_grad`."""
+    """Fills a TrainingRecord while a model trains, or answers under `no_grad`."""
 
-    def __init__(self, flow: FlowRecord, model: Watched) -> None:
+    def __init__(self, flow: TrainingRecord, model: Watched) -> None:
         self.flow = flow
         self.tensors = named_tensors(model)
         self._names = {id(p): name for name, p in self.tensors.items()}
-        self._homes, self._modules = places(model)
+        self._modules = model.modules() if hasattr(model, "modules") else []
+        self._own = {*map(id, self._modules)}
+        self._run_calls = RunCalls()
         self._paths: dict[int, str] = {}
         self._clock: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
@@ -101,6 +105,7 @@ class StepObserver(Observer):
 
     def _begin(self) -> None:
         """The next step begins."""
+        self._run_calls.forget()
         self._calls: list[WatchedCall] = []
         self._sent: dict[int, Array] = {}
         self._unrecorded: set[int] = set()  # what ops took under no_grad
@@ -110,8 +115,11 @@ class StepObserver(Observer):
         self._looks = self.flow.steps % self.flow.every == 0
         first = self._looks and not self.flow.moments
         self._recorder = Recorder() if first else None  # of which gradients are zero in theory
-        own = [one for one in (self, self._recorder) if one is not None and self._looks]
-        self._observers[:] = [*self._others, *own]
+        self._observers[:] = self._others
+        if self._looks:
+            self._observers.append(self)
+        if self._recorder is not None:
+            self._observers.append(self._recorder)
 
     def _stepped(self, optimizer: Any) -> None:
         """An optimizer has moved its parameters."""
@@ -139,22 +147,24 @@ class StepObserver(Observer):
     ) -> None:
         context = current()
         if result.node is not None:
-            scope = self._scope(context.call)
-            self._calls.append(WatchedCall(op, inputs, settings, result, scope))
+            kept = self._is_kept(context.call)
+            scope, calls = self._run_calls.of(context.call) if kept else (None, ())
+            self._calls.append(WatchedCall(op, inputs, settings, result, scope, calls))
         elif not context.recording:
             self._unrecorded.update(map(id, inputs))
-            self._answered(op, result, self._scope(context.call))
+            if self._is_kept(context.call):
+                self._answered(op, result, context.scope)
 
-    def _scope(self, call: ScopeCall | None) -> str | None:
-        """Where a call is within the model; of tensors alone, where it is in the run."""
-        names: list[str] = []
-        while call is not None and call.name:
-            module = id(call.owner and call.owner())
-            if module in self._modules:
-                return "/".join(filter(None, [self._modules[module], *names[::-1]]))
-            names.append(call.name)
+    def _is_kept(self, call: ScopeCall | None) -> bool:
+        """Whether a call is within a module of the model, or within none; of tensors, all are."""
+        is_foreign = False
+        while call is not None:
+            module = None if call.owner is None else call.owner()
+            if id(module) in self._own:
+                return True
+            is_foreign = is_foreign or module is not None
             call = call.outer
-        return None if self._modules else "/".join(names[::-1])
+        return not (is_foreign and self._own)
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
         self._sent[id(node)] = np.asarray(getattr(gradient, "_data", gradient))
@@ -173,16 +183,15 @@ class StepObserver(Observer):
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, _guess(self._calls))
         seen: Counter[str] = Counter()
-        scopes = [*(call.scope for call in self._calls[1:]), None]
-        for call, next_scope in zip(self._calls, scopes, strict=True):
-            own = [x for x in call.inputs if id(x) in self._names]
+        following = [*(call.calls for call in self._calls[1:]), ()]
+        for call, after in zip(self._calls, following, strict=True):
             if call.scope is None:
                 continue
+            own = [x for x in call.inputs if id(x) in self._names]
             for p in own:
                 self._place(p, call.scope)
             name = call.result.node.name if call.result.node is not None else None
-            last = next_scope is None or not is_within(next_scope, call.scope)
-            last = last and bool(call.scope or self._modules)
+            last = bool(call.calls) and after[: len(call.calls)] != call.calls
             bends = call.op.saturates is not None and "axis" not in call.op.settings
             if name or last or bends or (own and not call.scope):
                 path = "/".join(filter(None, [call.scope, name or call.op.name]))
@@ -194,18 +203,17 @@ class StepObserver(Observer):
             self._place(p, "")
             self._read_parameter(moment, p)
         if self._recorder is not None:
-            zeros, find = self._recorder.record.finish().zeros, self._recorder.find
-            same = [id(p) for p in self.tensors.values() if find(p) in zeros]
-            self.flow.in_theory = [self._paths[one] for one in same]
+            zeros, find = finish(self._recorder.record).zeros, self._recorder.find
+            leaves = [p for p in self.tensors.values() if find(p) in zeros]
+            self.flow.in_theory = [self._paths[id(p)] for p in leaves]
         return moment
 
     def _place(self, p: Tensor, scope: str) -> None:
         """Give a parameter its path, which is known where it is used first."""
         if id(p) not in self._paths:
             known = self._names[id(p)]
-            home, _, name = known.rpartition(".")
-            scope = self._homes.get(home, scope)
-            path = "/".join(filter(None, [scope, p.name or name]))
+            scope = self._run_calls.homes.get(id(p), scope)
+            path = "/".join(filter(None, [scope, p.name or known.rpartition(".")[2]]))
             self._paths[id(p)] = path = known if path in self.flow.kinds else path
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
@@ -257,9 +265,9 @@ class StepObserver(Observer):
 
     # ------------------------------------------------------------------ a request under no_grad
 
-    def _answered(self, op: Op, result: Tensor, scope: str | None) -> None:
+    def _answered(self, op: Op, result: Tensor, scope: str) -> None:
         """An op ran under `no_grad`; attention is known by its rows, which sum to 1."""
-        if "axis" not in op.settings or op.saturates is None or scope is None:
+        if "axis" not in op.settings or op.saturates is None:
             return
         path = f"{scope}/A" if scope else op.name
         if path == self._first_layer:  # the first layer again: another request
@@ -287,19 +295,6 @@ def _guess(calls: list[WatchedCall]) -> float | None:
             shares = counts / counts.sum()
             return float(-(shares * np.log(shares)).sum())
     return None
-
-
-def places(model: Any) -> tuple[dict[str, str], dict[int, str]]:
-    """Where each module is within a model, by its dotted path and by its id."""
-    found: dict[str, str] = {}
-    owners: dict[int, str] = {}
-    if hasattr(model, "named_modules") and not isinstance(model, type):
-        for path, module in model.named_modules():
-            ends = [i for i, sign in enumerate(path) if sign == "." and path[:i] in found]
-            outer, inner = (path[: ends[-1]], path[ends[-1] + 1 :]) if ends else ("", path)
-            place = f"{found.get(outer, '')}/{inner}".strip("/")
-            found[path] = owners[id(module)] = place
-    return found, owners
 
 
 def named_tensors(model: Any) -> dict[str, Tensor]:

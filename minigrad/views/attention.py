@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
-from ..record.heads import by_head, entropy, position_names, sparsity
-from ..record.record import AttentionWeights, Record, rms
+from ..record.attention import AttentionWeights, attention_weights, position_names
+from ..record.finish import finish
+from ..record.heads import by_head, entropy, sparsity
+from ..record.record import Record, rms
 from ..saving import write
 from . import words
 from .figures import evenness, gradient_times_attention, looks_at, patterns, rollout
@@ -152,7 +154,7 @@ def attentions(record: Record, tokens: Any = None) -> Attentions:
 
     Raises: ShapeError if they are not as many as the axis that they name.
     """
-    return Attentions(record.finish().attention(tokens))
+    return Attentions(attention_weights(finish(record), tokens))
 
 
 def read_attention(

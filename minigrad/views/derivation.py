@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import saving
+from ..record.finish import finish, folded
 from ..record.record import Edge, Entry, Record
 from . import words
 from .maths import portable
@@ -38,7 +39,7 @@ def derivation(record: Record) -> str:
     >>> r"\\frac{\\partial L}{\\partial x}" in derivation(t.record)
     True
     """
-    made = _Derivation(record.finish())
+    made = _Derivation(finish(record))
     body = [*made.forward(), *made.alike(), *made.backward()]
     return "\n\n".join([*made.opening(), *_notation("\n".join(body)), *body]) + "\n"
 
@@ -53,7 +54,7 @@ class Equation(NamedTuple):
 
 class _Derivation:
     def __init__(self, record: Record) -> None:
-        self.record, self.fold = record, record.folded
+        self.record, self.fold = record, folded(record)
         self.shown = [e for e in record.entries if self.fold.leader(e.id) == e.id]
 
     def path(self, entry: Entry) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine.errors import MissingDependencyError
-from ..record.flow import FlowRecord as Flow
 from ..record.record import Record
+from ..record.training import TrainingRecord as Flow
 from . import words
 from .flow import svg, table
 from .page import content, frame, html_of

@@ -19,8 +19,10 @@ import numpy as np
 
 from .. import saving
 from ..engine.errors import ArgumentError, ShapeError
+from ..record.attention import AttentionWeights, attention_weights
+from ..record.finish import finish, folded, to_dict
 from ..record.formulas import symbol_of
-from ..record.record import AttentionWeights, Check, Edge, Entry, Facts, Record
+from ..record.record import Check, Edge, Entry, Facts, Record
 from . import words
 from .attention import figures, pooled
 from .maths import mathml
@@ -76,13 +78,13 @@ def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
             f"html: this trace holds {len(record.entries):,} values, a page at most "
             f"{MOST_VALUES:,}; trace fewer steps of the run, or see all of it with t.table()"
         )
-    made = _Page(record.finish(), tokens)
+    made = _Page(finish(record), tokens)
     return {
         "title": words.one_line(title or "One forward and backward pass"),
         "headline": words.headline(record),
         "summary": words.summary(record),
         "verdicts": [[v.said, v.ok] for v in words.verdicts(record.checks)],
-        "record": record.to_dict(),
+        "record": to_dict(record),
         "entries": [*map(made.entry, record.entries)],
         "uses": [*map(made.use, record.edges)],
         "pictures": made.pictures(),
@@ -101,7 +103,7 @@ class _Page:
     def __init__(self, record: Record, tokens: Any) -> None:
         self.record = record
         self.scale = Scale.around(record.gradient_range)
-        self.found, self.texts = record.attention(), _texts(tokens)
+        self.found, self.texts = attention_weights(record), _texts(tokens)
         lengths = {size for one in self.found for size in one.A.shape[-2:]}
         if self.texts and self.found and not lengths & {*map(len, self.texts)}:
             over = ", ".join(map(str, sorted(lengths)))
@@ -213,7 +215,7 @@ class _Page:
                 plans[root] = one = plan(self.record, focus=f"/{root}" if root else None)
             except ArgumentError:  # too much for a picture: its steps are in the panel
                 said = "too many boxes for a picture"
-                plans[root] = one = PicturePlan(self.record, self.record.folded, [], [], said)
+                plans[root] = one = PicturePlan(self.record, folded(self.record), [], [], said)
             pending += [box.path for box in one.boxes if box.path and box.path not in pending]
         dots = [Dot(one, head=False) for one in plans.values()]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()

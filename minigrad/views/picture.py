@@ -22,6 +22,7 @@ from textwrap import wrap
 from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
+from ..record.finish import finish
 from ..record.record import Record
 from ..saving import write
 from . import words
@@ -350,7 +351,7 @@ def dot_of(
     title: str = "",
 ) -> Dot:
     """The picture as DOT text; `Trace.draw` says what the options do."""
-    return Dot(plan(record.finish(), depth=depth, focus=focus, fold=fold), title)
+    return Dot(plan(finish(record), depth=depth, focus=focus, fold=fold), title)
 
 
 @cache

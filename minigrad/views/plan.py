@@ -12,6 +12,7 @@ from functools import cached_property
 from math import isfinite
 
 from ..engine.errors import ArgumentError
+from ..record.finish import folded
 from ..record.fold import Fold, is_within, make_fold
 from ..record.record import Edge, Entry, Record
 from . import words
@@ -136,14 +137,14 @@ def plan(
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
-    folded = record.folded if fold else make_fold(record, chains=False)
-    shown = _shown(folded, focus)
-    made = every = _plan(record, folded, {*shown}, depth)
+    folds = folded(record) if fold else make_fold(record, chains=False)
+    shown = _shown(folds, focus)
+    made = every = _plan(record, folds, {*shown}, depth)
     if depth is None:  # what is in focus stays open
         deepest, least = max(map(_depth, shown)), max(1, min(shown.values()))
         for level in range(deepest - 1, least - 1, -1):
             if len(made.boxes) > READABLE:
-                made = _plan(record, folded, {*shown}, level)
+                made = _plan(record, folds, {*shown}, level)
         made = made if len(made.boxes) < len(every.boxes) else every
     if len(made.boxes) > MOST_BOXES:
         raise ArgumentError(

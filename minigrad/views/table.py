@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
+from ..record.finish import finish
 from ..record.record import Check, Checks, Entry, Record
 from . import words
 from .maths import plain
@@ -42,7 +43,7 @@ def table(record: Record, width: int | None = None) -> str:
 
     Args: width: columns to fit in; the terminal's by default. Columns that matter least go first.
     """
-    record, width = record.finish(), wide(width)
+    record, width = finish(record), wide(width)
     rows = _Rows(record)
     forward = [record.entries[i] for i in record.forward]
     back = [record.entries[i] for i in record.backward]

@@ -28,8 +28,8 @@ def test_every_step_shows_its_op_its_rule_and_the_size_of_its_gradient(run, page
     t = run()
     view = page(t)
     view.press("1")
-    steps = [("forward", i) for i in t.record.forward]
-    for phase, i in steps + [("backward", i) for i in t.record.backward]:
+    steps = [("forward", i) for i in t.forward]
+    for phase, i in steps + [("backward", i) for i in t.backward]:
         view.press("ArrowRight")
         entry = t[i]
         assert view.text(".step-head h2").startswith(entry.label)
@@ -37,7 +37,7 @@ def test_every_step_shows_its_op_its_rule_and_the_size_of_its_gradient(run, page
         rules = view.find(".rule").count()
         if phase == "backward":
             assert words.gradient(entry) in view.text("#now")
-            assert rules == sum(edge.facts is not None for edge in t.record.into(entry))
+            assert rules == sum(edge.facts is not None for edge in t.into(entry))
         else:
             assert rules == 1
 
@@ -53,12 +53,12 @@ def test_a_forward_step_shows_no_gradient_that_backward_has_not_reached(page):
     view = page(t)
     whole = view.evaluate(VISIBLE)
     assert whole > 10
-    for _ in t.record.forward:
+    for _ in t.forward:
         view.press("ArrowRight")
         assert (view.evaluate(VISIBLE), view.evaluate(LINES)) == (0, 0)
         assert "∂" not in view.text("#panel")
     seen = []
-    for _ in t.record.backward:
+    for _ in t.backward:
         view.press("ArrowRight")
         seen.append(view.evaluate(VISIBLE))
     assert seen == sorted(seen)
@@ -69,7 +69,7 @@ def test_names_in_panel_and_graph_agree_and_the_active_box_is_in_view(page):
     t = language_model()
     view = page(t)
     view.press("b")
-    for i in t.record.backward[1:20]:
+    for i in t.backward[1:20]:
         view.press("ArrowRight")
         active = view.find(".node.active")
         said = active.inner_html()
@@ -108,7 +108,7 @@ def test_without_tokens_the_step_opens_first(page):
 
 
 def test_the_steps_derived_by_hand_have_one_sign_each(page):
-    checks = attention().record.checks.of("by hand")
+    checks = attention().checks.of("by hand")
     view = page(attention())
     view.press("2")
     assert view.find(".chapter").count() == len({check.number for check in checks})
@@ -134,7 +134,7 @@ def test_a_heat_map_reads_each_entry(page):
     view.press("f")
     view.find("[data-entry] canvas").first.focus()
     view.press("ArrowDown", "ArrowRight")
-    value = t[t.record.forward[0]].value[1, 1]
+    value = t[t.forward[0]].value[1, 1]
     assert f"[1, 1] {value:.4g}" in view.text(".heat .reading")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 import minigrad as mg
 from layers import GRU, LSTM, RNN, LayerNorm, Linear, Module, Sequential, TransformerBlock
+from minigrad.record.finish import finish
 
 ACTIVATIONS = [mg.relu, mg.tanh, mg.sigmoid, mg.gelu]
 
@@ -209,7 +210,7 @@ def traced(f):
     """A trace of a function's loss, forward and backward."""
     with mg.trace() as t:
         f().backward()
-    t.record.finish()
+    finish(t)
     return t
 
 

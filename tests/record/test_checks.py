@@ -61,7 +61,7 @@ def test_a_planted_fault_is_found_and_named(op, fault, plant):
 
     plant(op, name, spoil)
     t = run(CALLS[op])
-    checks = t.record.check(ops=True)
+    checks = t.check(ops=True)
     assert {check.op for check in checks.wrong} == {op}
     assert checks.ok is False
     assert {entry.op for entry in t if entry.state == "wrong"} == {op}
@@ -69,7 +69,7 @@ def test_a_planted_fault_is_found_and_named(op, fault, plant):
 
 @pytest.mark.parametrize("seed", range(len(KINDS)))
 def test_models_of_every_kind_agree(seed):
-    checks = trained(seed).record.check(ops=True)
+    checks = trained(seed).check(ops=True)
     assert checks.ok
     assert len(checks.of("by derivative")) == checks.steps
 
@@ -101,7 +101,7 @@ def test_a_wrong_rule_of_softmax_is_seen_by_hand_too(plant, rng):
     plant("softmax", "x", lambda g: g * 1.001)
     layer, X = SelfAttention(5, 3, 7, rng=0), rng.normal(size=(1, 4, 5))
     t = traced(lambda: mg.sum(layer(X) ** 2.0))
-    wrong = t.record.check().wrong
+    wrong = t.check().wrong
     assert {"W_Q", "W_K", "Q", "K", "S"} <= {check.symbol for check in wrong}
     assert "W_O" not in {check.symbol for check in wrong}
     assert {t[name].state for name in ("W_Q", "Q")} == {"wrong"}
@@ -109,7 +109,7 @@ def test_a_wrong_rule_of_softmax_is_seen_by_hand_too(plant, rng):
 
 def test_two_calls_of_one_layer_are_compared_each_with_what_it_sent(rng):
     layer, X = SelfAttention(5, 3, 5, rng=0), leaf(1, 4, 5)
-    checks = traced(lambda: mg.sum((layer(layer(X) + X) + X) ** 2.0)).record.check()
+    checks = traced(lambda: mg.sum((layer(layer(X) + X) + X) ** 2.0)).check()
     assert checks.ok
     assert {check.call for check in checks.results} == {0, 1}
 
@@ -121,7 +121,7 @@ def test_a_layer_that_no_backward_ran_through_is_named():
         with mg.scope("other"):
             other(X)
         mg.sum(one(X)).backward()
-    assert t.record.check().skipped == ["other/self_attention"]
+    assert t.check().skipped == ["other/self_attention"]
 
 
 def test_a_parameter_that_no_derived_steps_cover_is_checked_unasked():
@@ -145,7 +145,7 @@ def test_at_a_kink_any_slope_between_those_of_the_sides_is_right():
 def test_what_is_not_finite_is_not_measured_and_says_why():
     with np.errstate(all="ignore"):
         x = mg.tensor([0.0, 1.0], requires_grad=True)
-        checks = traced(lambda: mg.sum(mg.sqrt(x))).record.check(ops=True)
+        checks = traced(lambda: mg.sum(mg.sqrt(x))).check(ops=True)
     assert [check.why for check in checks.results] == ["", "not finite"]
     assert checks.first_broken == "the backward of sqrt made it first, at sqrt"
 
@@ -163,7 +163,7 @@ def test_a_kernel_that_refuses_other_arguments_is_not_measured():
         return g
 
     try:
-        (_, check) = traced(lambda: mg.sum(picky(leaf(1)))).record.check(ops=True).results
+        (_, check) = traced(lambda: mg.sum(picky(leaf(1)))).check(ops=True).results
         assert (check.ok, check.why) == (None, "picky refused other arguments: real numbers alone")
     finally:
         del mg.registry["picky"]

@@ -7,6 +7,7 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, Sequential, TransformerBlock
+from minigrad.record.finish import folded
 from minigrad.record.fold import make_fold
 
 from .models import KINDS, leaf, traced, trained
@@ -27,8 +28,8 @@ def unfolded(fold, link):
 
 @pytest.mark.parametrize("seed", range(6 * len(KINDS)))
 def test_unfolding_gives_the_edges_of_the_run(seed):
-    record = trained(seed).record
-    fold = record.folded
+    record = trained(seed)
+    fold = folded(record)
     twins = [
         i for lead in {*map(fold.leader, range(len(record.entries)))} for i in fold.twins(lead)
     ]
@@ -38,12 +39,12 @@ def test_unfolding_gives_the_edges_of_the_run(seed):
 
 
 def run(model, *shape):
-    return traced(lambda: mg.mean(model(leaf(*shape or (7, 5))))).record
+    return traced(lambda: mg.mean(model(leaf(*shape or (7, 5)))))
 
 
 def test_blocks_in_a_chain_are_one_with_how_many():
     record = run(Sequential(*[TransformerBlock(6, 2, rng=seed) for seed in range(3)]), 1, 7, 6)
-    fold = record.folded
+    fold = folded(record)
     assert fold.times == {"sequential/layers.0": 3}
     assert fold.name("sequential/layers.0") == "layers.0 … layers.2"
     A = [entry.id for entry in record.entries if entry.name == "A"]
@@ -55,7 +56,7 @@ def test_blocks_in_a_chain_are_one_with_how_many():
 def test_layers_of_one_name_are_told_apart_by_a_number():
     first, second = (Linear(5, 5, rng=seed) for seed in range(2))
     record = run(lambda x: second(mg.tanh(first(x))))
-    assert {*record.folded.place.values()} == {"", "linear", "linear (2)"}
+    assert {*folded(record).place.values()} == {"", "linear", "linear (2)"}
 
 
 def blocks_of_other_shapes(x):
@@ -87,10 +88,10 @@ def beside_one_another(x):
     ],
 )
 def test_what_is_no_chain_of_alike_modules_is_drawn_in_full(model):
-    assert run(model).folded.times == {}
+    assert folded(run(model)).times == {}
 
 
 def test_a_value_that_an_op_takes_twice_has_two_lines():
     x = leaf(2, 3)
-    links = traced(lambda: mg.sum(mg.concatenate([x, x]))).record.folded.links
+    links = folded(traced(lambda: mg.sum(mg.concatenate([x, x])))).links
     assert [len(link.edges) for link in links] == [1, 1, 1]

@@ -7,6 +7,7 @@ import pytest
 
 import minigrad as mg
 from layers import SelfAttention
+from minigrad.record.finish import finish
 from minigrad.record.formulas import fill, number, symbol_of
 
 from .models import KINDS, leaf, traced, trained
@@ -14,7 +15,7 @@ from .models import KINDS, leaf, traced, trained
 
 @pytest.mark.parametrize("seed", range(3 * len(KINDS)))
 def test_no_two_entries_have_one_symbol_and_each_is_defined_before_its_use(seed):
-    record = trained(seed).record.finish()
+    record = finish(trained(seed))
     assert len({entry.symbol for entry in record.entries}) == len(record.entries)
     for entry in record.entries:
         for edge in record.into(entry):
@@ -37,18 +38,18 @@ def test_attention_reads_as_the_paper_does():
     assert equations["S"] == r"\tfrac{1}{\sqrt{8}}\, S_{\mathrm{raw}}"
     assert equations["A"] == r"\mathrm{softmax}(S)"
     assert equations["O"] == "A V"
-    back = {edge.input: edge.equation for edge in t.record.into(t["O"])}
+    back = {edge.input: edge.equation for edge in t.into(t["O"])}
     assert back == {
         "a": r"\frac{\partial L}{\partial O} V^\top",
         "b": r"A^\top \frac{\partial L}{\partial O}",
     }
-    (_, weight) = t.record.into(t["Q"])
+    (_, weight) = t.into(t["Q"])
     assert weight.equation == r"\sum_{b} X^\top \frac{\partial L}{\partial Q}"
 
 
 def test_a_gradient_is_added_up_over_the_axes_that_its_input_was_repeated_along():
     t = traced(lambda: mg.sum(leaf(2, 3, 5, name="x") + leaf(1, 5, name="b")))
-    (to_x, to_b) = t.record.into(t["add"])
+    (to_x, to_b) = t.into(t["add"])
     assert to_x.equation == t["add"].slope
     assert to_b.equation == rf"\sum_{{b,i}} {t['add'].slope}"
 
@@ -61,7 +62,7 @@ def test_the_loss_is_L_and_another_of_that_name_is_not():
 
 def test_definitions_behind_a_formula_stand_apart():
     t = traced(lambda: mg.mean(leaf(2, 3) * 2.0))
-    (edge,) = t.record.into(t["mean"])
+    (edge,) = t.into(t["mean"])
     assert "n = 6" in edge.where
     assert "quad" not in edge.equation
 

@@ -11,7 +11,9 @@ import minigrad as mg
 from layers import Dropout, Linear, MultiHeadAttention
 from minigrad.errors import DTypeError
 from minigrad.optim import SGD
-from minigrad.record.record import record_of
+from minigrad.record.finish import finish
+from minigrad.record.record import Record
+from minigrad.record.recorder import record_graph
 from tests.compare import assert_same
 
 from .models import leaf, traced
@@ -26,8 +28,8 @@ def test_values_and_gradients_are_those_of_the_run(rng):
     assert_same(t["h"].gradient, 2 * h.numpy())
     assert_same(t["W"].gradient, W.grad)
     assert [e.op for e in t if e.op] == ["matmul", "tanh", "multiply", "sum"]
-    assert [t[i].op for i in t.record.backward] == ["sum", "multiply", "tanh", "matmul"]
-    (a, b) = t.record.into(t["multiply"])
+    assert [t[i].op for i in t.backward] == ["sum", "multiply", "tanh", "matmul"]
+    (a, b) = t.into(t["multiply"])
     assert_same(a.contribution + b.contribution, t["h"].gradient)
 
 
@@ -65,8 +67,8 @@ def test_of_several_backwards_the_record_holds_the_last_and_says_so():
     assert_same(w.grad, 2 * w.numpy() + 2)
     assert t["first"].gradient is None
     assert t["first"].why == "only in an earlier backward"
-    assert [t[i].op for i in t.record.backward] == ["sum", "multiply"]
-    assert t.record.notes == [
+    assert [t[i].op for i in t.backward] == ["sum", "multiply"]
+    assert t.notes == [
         "2 backwards ran, and the gradients are those of the last; .grad of w holds more"
     ]
 
@@ -77,7 +79,7 @@ def test_grad_is_a_backward_that_adds_to_nothing():
         loss = mg.sum(w**3.0)
         (g,) = mg.grad(loss, [w])
     assert_same(t["w"].gradient, g)
-    assert (w.grad, t.record.notes) == (None, [])
+    assert (w.grad, t.notes) == (None, [])
 
 
 def test_what_an_optimizer_writes_later_is_not_in_the_record():
@@ -110,7 +112,7 @@ def test_a_buffer_that_is_filled_anew_is_another_constant_and_a_wrong_gradient_i
         batch[:] = 5.0  # nobody can tell the engine, which saved it for the backward
         (one + mg.sum(x * batch)).backward()
     assert [e.value[0] for e in t if e.kind == "constant"] == [1.0, 5.0]
-    assert [check.path for check in t.record.check(ops=True).wrong] == ["multiply"]
+    assert [check.path for check in t.check(ops=True).wrong] == ["multiply"]
 
 
 def test_a_detached_copy_says_of_what():
@@ -159,7 +161,7 @@ def test_it_is_closed_also_by_an_error():
 def test_it_can_be_copied_and_pickled_and_is_the_same_for_the_same_program(rng):
     def run():
         layer, X = MultiHeadAttention(12, 3, rng=0), leaf(2, 7, 12)
-        return traced(lambda: mg.sum(layer(X) ** 2.0)).record
+        return traced(lambda: mg.sum(layer(X) ** 2.0))
 
     first = run()
     data = json.dumps(first.to_dict(), allow_nan=False)
@@ -176,11 +178,14 @@ def test_numbers_that_json_has_not_are_text():
 
 def test_a_graph_without_a_run_has_formulas_and_no_gradients():
     x = leaf(2, 3, name="x")
-    record = record_of(mg.sum(mg.tanh(x) * 2.0).named("loss")).finish()
+    record = Record()
+    record_graph(mg.sum(mg.tanh(x) * 2.0).named("loss"), record)
+    finish(record)
     assert [entry.op for entry in record.entries if entry.op] == ["tanh", "multiply", "sum"]
     assert record["tanh"].equation == r"\tanh x"
     assert {entry.state for entry in record.entries} == {"none"}
-    assert record_of(x).finish().entries[0].name == "x"
+    record_graph(x, leaf_alone := Record())
+    assert finish(leaf_alone).entries[0].name == "x"
 
 
 def test_what_was_saved_for_backward_is_counted_once():

@@ -9,8 +9,8 @@ import minigrad as mg
 from layers import LanguageModel, Linear, Module, MultiHeadAttention
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, Adam
-from minigrad.record.flow import FlowRecord
 from minigrad.record.heads import DISTANCES, divergence, heads
+from minigrad.record.training import TrainingRecord
 from tests.compare import assert_same
 
 from .models import Net, leaf, linears
@@ -278,7 +278,11 @@ def test_a_loop_over_time_has_readings_of_the_first_times():
         (lambda: mg.watch([]), ArgumentError, "no parameters"),
         (lambda: mg.watch([leaf(1)], every=0), ArgumentError, "whole number from 1"),
         (lambda: mg.watch([leaf(1)], baseline="none.json"), ArgumentError, "is no file that flow"),
-        (lambda: mg.watch([leaf(1)], baseline=FlowRecord()), ArgumentError, "holds no requests"),
+        (
+            lambda: mg.watch([leaf(1)], baseline=TrainingRecord()),
+            ArgumentError,
+            "holds no req",
+        ),
     ],
 )
 def test_what_cannot_be_watched_is_refused(call, error, words):
@@ -313,7 +317,7 @@ def test_each_request_is_a_moment_with_figures_of_each_head(model, tmp_path):
     assert [len(found) for found in flow.requests[0].heads.values()] == [3, 3]
     assert (flow.moments, flow.diagnose()) == ([], [])
     path = flow.save(tmp_path / "flow.json")
-    assert FlowRecord.baseline_of(path).requests == flow.requests
+    assert TrainingRecord.baseline_of(path).requests == flow.requests
     assert json.loads(path.read_text()) == flow.to_dict()
     assert [moment.step for moment in served(model, 21, every=10).requests] == [0, 10, 20]
 

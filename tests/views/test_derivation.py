@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.record.finish import finish
 from minigrad.views.derivation import derivation
 from tests.record import models
 from tests.views.graphs import RUNS, attention, language_model, mlp, two_uses
@@ -26,7 +27,7 @@ def equations(text):
 
 @pytest.mark.parametrize("seed", range(22))
 def test_each_symbol_is_defined_where_it_is_used(seed):
-    record = models.trained(seed).record.finish()
+    record = finish(models.trained(seed))
     text = derivation(record)
     given = text.split("## Backward")[0]
     shown = {left for left, _ in equations(text)}
@@ -39,7 +40,7 @@ def test_each_symbol_is_defined_where_it_is_used(seed):
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_equations_are_those_of_the_record(run):
-    record = run().record.finish()
+    record = finish(run())
     found = {right.replace("\\lt ", "<") for _, right in equations(derivation(record))}
     known = {e.equation for e in record.entries} | {e.equation for e in record.edges}
     sums = {right for right in found if " + " in right and r"\right|" in right}
@@ -47,7 +48,7 @@ def test_the_equations_are_those_of_the_record(run):
 
 
 def test_a_plain_mlp_is_written_in_full_with_a_chapter_for_each_module():
-    text = derivation(mlp().record)
+    text = derivation(mlp())
     for chapter in ("net/first", "net", "net/second"):
         assert f"### `{chapter}`" in text
         assert f"### back through `{chapter}`" in text
@@ -56,7 +57,7 @@ def test_a_plain_mlp_is_written_in_full_with_a_chapter_for_each_module():
 
 def test_alike_modules_are_written_once_with_a_table_of_their_numbers():
     t = language_model()
-    text = derivation(t.record)
+    text = derivation(t)
     assert text.count("feed_forward`\n") + text.count("feed_forward` (") == 2
     table = text.split("4 times the same steps")[1].split("## Backward")[0]
     for k in range(4):
@@ -65,12 +66,12 @@ def test_alike_modules_are_written_once_with_a_table_of_their_numbers():
 
 
 def test_where_gradients_add_the_sum_has_all_its_parts():
-    text = derivation(attention().record)
+    text = derivation(attention())
     total = next(
         right for left, right in equations(text) if left == r"\frac{\partial L}{\partial X}"
     )
     assert total.count(r"\right|") == 3
-    text = derivation(two_uses().record)
+    text = derivation(two_uses())
     assert text.index("} + ") > text.rindex(r"\odot")  # once it has all of them
 
 
@@ -78,7 +79,7 @@ def test_of_a_value_that_one_op_uses_twice_each_use_has_its_own_part():
     x = mg.tensor(np.ones((2, 2)), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(x @ x).backward()
-    found = dict(equations(derivation(t.record)))
+    found = dict(equations(derivation(t)))
     slope = r"\frac{\partial L}{\partial x}"
     a, b = (rf"\left.{slope}\right|_{{H,\,\mathrm{{{use}}}}}" for use in "ab")
     assert found[slope] == f"{a} + {b}"
@@ -96,6 +97,6 @@ def test_without_a_backward_it_is_the_forward_pass(tmp_path):
 
 def test_nothing_in_it_does_what_github_cannot_render():
     for run in RUNS.values():
-        text = derivation(run().record)
+        text = derivation(run())
         assert r"\operatorname" not in text
         assert not re.search(r"\$`[^`\n]*\|[^`\n]*`\$", text)  # it would end a cell

@@ -27,7 +27,7 @@ FACTORS = [1.001, 0.5, -1.0, 0.0]
 
 
 def views_of(t):
-    record = t.record
+    record = t
     page = {name: x for name, x in content(record).items() if name != "states"}
     return {
         "picture": dot_of(record).text,
@@ -77,5 +77,5 @@ def test_a_nan_is_red_in_every_view():
     for view, text in views_of(t).items():
         assert "NaN or" in text, view
     assert words.gradient(t["x"]) == "not finite"
-    assert "NaN or ∞" in table(t.record, 300)
-    assert re.search(f"->.*{LIGHT.alarm}", dot_of(t.record).text)
+    assert "NaN or ∞" in table(t, 300)
+    assert re.search(f"->.*{LIGHT.alarm}", dot_of(t).text)

@@ -28,7 +28,7 @@ def formulas():
     for run in RUNS.values():
         for entry in run():
             yield from (entry.symbol, entry.equation, entry.slope, entry.number, *entry.where)
-        yield from (edge.equation for edge in run().record.edges)
+        yield from (edge.equation for edge in run().edges)
 
 
 def test_each_formula_of_a_run_is_well_formed_mathml_without_a_command_left():

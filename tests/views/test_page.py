@@ -23,7 +23,7 @@ def cells(packed):
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_the_page_embeds_the_record_and_every_small_array(run):
     t = run()
-    page = content(t.record)
+    page = content(t)
     assert page["record"] == t.to_dict()
     for entry, shown in zip(t, page["entries"], strict=True):
         for name in ("value", "gradient"):
@@ -39,7 +39,7 @@ def test_the_page_embeds_the_record_and_every_small_array(run):
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_each_formula_of_the_record_has_its_mathml(run):
-    page = content(run().record)
+    page = content(run())
     for entry in page["record"]["entries"]:
         for tex in [entry["symbol"], entry["slope"], entry["equation"], *entry["where"]]:
             assert not tex or tex in page["maths"]
@@ -49,7 +49,7 @@ def test_each_formula_of_the_record_has_its_mathml(run):
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_every_entry_is_in_a_box_of_a_picture_that_can_be_opened(run):
-    page = content(run().record)
+    page = content(run())
     inner = {root for one in page["pictures"] for root in one["closed"].values()}
     assert inner | {""} == {one["root"] for one in page["pictures"]}
     shown = set()
@@ -71,17 +71,17 @@ def test_the_page_asks_nothing_of_the_network_and_cannot_be_broken_by_a_name(tmp
 
 
 def test_tokens_name_the_positions_of_all_attention_that_is_as_long():
-    page = content(attention().record, tokens=WORDS)
+    page = content(attention(), tokens=WORDS)
     assert page["named"]
     assert page["attention"][0]["queries"] == [WORDS]
-    pair = content(attention().record, tokens=[WORDS, WORDS[::-1]])
+    pair = content(attention(), tokens=[WORDS, WORDS[::-1]])
     assert pair["attention"][0]["queries"][1] == WORDS[::-1]
     with pytest.raises(ShapeError, match="attention is over 7 positions, got 2 tokens"):
-        content(attention().record, tokens=["a", "b"])
+        content(attention(), tokens=["a", "b"])
 
 
 def test_masked_pairs_of_attention_are_told_from_zeros():
-    page = content(attention().record)
+    page = content(attention())
     [found] = page["attention"]
     A = cells(page["arrays"][found["A"]]).reshape(2, 7, 7)
     assert (np.isnan(A) == ~np.tri(7, dtype=bool)).all()
@@ -89,7 +89,7 @@ def test_masked_pairs_of_attention_are_told_from_zeros():
 
 
 def test_each_check_has_its_formula_and_how_far_the_run_was_from_it():
-    page = content(language_model().record)
+    page = content(language_model())
     checks = page["record"]["checks"]["results"]
     assert len({(check["scope"], check["call"]) for check in checks}) == 4
     for check, shown in zip(checks, page["checks"], strict=True):
@@ -122,7 +122,7 @@ def test_the_same_run_gives_the_same_page():
         x = mg.tensor(rng.normal(size=(3, 2)), requires_grad=True, name="x")
         with mg.trace() as t:
             mg.sum(mg.tanh(x)).backward()
-        return html_of(content(t.record))
+        return html_of(content(t))
 
     assert page() == page()
 
@@ -135,6 +135,6 @@ def test_a_record_that_no_browser_opens_is_refused(tmp_path, monkeypatch):
 
 def test_what_cannot_be_drawn_leaves_the_steps(monkeypatch):
     monkeypatch.setattr("minigrad.views.plan.MOST_BOXES", 2)
-    page = content(attention().record)
+    page = content(attention())
     assert page["pictures"][0]["note"] == "too many boxes for a picture"
     assert json.dumps(page, allow_nan=False)

@@ -23,7 +23,7 @@ MODELS = [*RUNS.values(), *(partial(models.trained, number) for number in range(
 @pytest.mark.parametrize("run", MODELS)
 @pytest.mark.parametrize("fold", [True, False])
 def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
-    record = run().record
+    record = run()
     made = plan(record, depth=99, fold=fold)
     inner = {one for box in made.boxes for _, one in box.inside}
     assert sorted(e.id for box in {*made.boxes, *inner} for e in box.entries) == [
@@ -38,7 +38,7 @@ def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
 
 
 def test_a_parameter_is_a_line_inside_the_op_that_takes_it():
-    made = plan(mlp().record, depth=9)
+    made = plan(mlp(), depth=9)
     first = next(box for box in made.boxes if "first" in box.scope and box.kind == "op")
     assert [(name, box.label) for name, box in first.inside] == [("W", "W"), ("b", "b")]
     assert not any(box.kind == "parameter" for box in made.boxes)
@@ -49,7 +49,7 @@ def test_what_the_model_is_given_stays_a_box():
     W = mg.tensor(np.ones((3, 2)), requires_grad=True, name="W")
     with mg.trace() as t:
         mg.sum(x @ W).backward()
-    assert [box.label for box in plan(t.record).boxes] == ["x", "matmul", "sum"]
+    assert [box.label for box in plan(t).boxes] == ["x", "matmul", "sum"]
 
 
 def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
@@ -59,34 +59,34 @@ def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
         for _ in range(12):
             h = mg.tanh(h @ W)
         mg.sum(h).backward()
-    made = plan(t.record)
+    made = plan(t)
     holding = [box for box in made.boxes if any(one.label == "W" for _, one in box.inside)]
     assert [box.label for box in holding] == ["matmul"] * 12
     assert "W" not in [box.label for box in made.boxes]
 
 
 def test_nothing_that_all_boxes_share_is_repeated_in_each():
-    text = dot_of(attention().record).text
+    text = dot_of(attention()).text
     assert text.count("float64") == 1
     assert "✓" not in re.sub(r"graph \[.* labelloc=.*\n", "", text)
 
 
 def test_the_main_sentence_comes_first_and_the_legend_has_three_lines():
-    head = re.search(r" label=<(.*?)> labelloc", dot_of(attention().record).text)[1]
+    head = re.search(r" label=<(.*?)> labelloc", dot_of(attention()).text)[1]
     rows = re.findall(r'<TR><TD ALIGN="LEFT">(.*?)</TD></TR>', head)
     assert "loss = " in rows[0]
     assert len(rows) <= 1 + 3 + 3  # a long sentence and two verdicts may take a line more
 
 
 def test_no_sentence_makes_a_box_wide():
-    text = dot_of(attention().record, depth=9).text
+    text = dot_of(attention(), depth=9).text
     boxes = re.findall(r"^n\d+ .*", text, re.MULTILINE)
     said = [part for box in boxes for part in re.findall(r'POINT-SIZE="9">([^<]*)<', box)]
     assert max(len(unescape(part).strip()) for part in said) <= 24
 
 
 def test_a_deep_model_opens_so_that_it_can_be_read_and_depth_opens_the_rest():
-    record = language_model().record
+    record = language_model()
     chosen, every = plan(record), plan(record, depth=9)
     assert len(chosen.boxes) <= 26 < len(every.boxes)
     assert f"{len(chosen.boxes)} of {len(every.boxes)} boxes" in dot_of(record).text
@@ -94,7 +94,7 @@ def test_a_deep_model_opens_so_that_it_can_be_read_and_depth_opens_the_rest():
 
 
 def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
-    record = language_model().record
+    record = language_model()
     text = dot_of(record).text
     assert "×4" in text
     made = plan(record, depth=9)
@@ -119,18 +119,18 @@ class Collecting(Module):
 def test_of_alike_modules_those_that_differ_are_counted_and_lines_say_which_they_are_of():
     with mg.trace() as t:
         mg.mean((Collecting()(np.ones((7, 5))) - 1.0) ** 2).backward()
-    text = dot_of(t.record, depth=9).text
+    text = dot_of(t, depth=9).text
     assert "2 of 3 exactly zero" in text
     assert "from each" in text
 
 
 def test_where_gradients_add_stands_their_sum_with_its_agreement():
-    names = dot_of(two_uses().record).text
+    names = dot_of(two_uses()).text
     assert "Σ 0.50" in names  # |3 − 1| / (3 + 1)
 
 
 def test_values_and_gradients_are_lines_beside_each_other():
-    record = mlp().record
+    record = mlp()
     svg = svg_of(dot_of(record, depth=9))
     groups = re.findall(r'<g id="[^"]*" class="edge gradient">(.*?)</g>', svg, re.DOTALL)
     assert len(groups) == sum(line.sent != [] for line in plan(record, depth=9).lines)
@@ -141,7 +141,7 @@ def test_values_and_gradients_are_lines_beside_each_other():
 
 
 def test_focus_shows_a_scope_and_what_touches_it():
-    made = plan(language_model().record, focus="blocks.0")
+    made = plan(language_model(), focus="blocks.0")
     scopes = {box.scope for box in made.boxes if box.kind != "outside"}
     assert all("blocks.0" in scope for scope in scopes)
     assert any(box.kind == "outside" for box in made.boxes)
@@ -150,7 +150,7 @@ def test_focus_shows_a_scope_and_what_touches_it():
 def test_a_trace_of_one_leaf_draws_that_leaf(tmp_path):
     x = mg.tensor([1.0], requires_grad=True, name="x")
     assert "x" in mg.draw(x, tmp_path / "x.svg").read_text("utf-8")
-    assert drawn_names(dot_of(two_uses().record))
+    assert drawn_names(dot_of(two_uses()))
 
 
 def test_before_any_backward_it_shows_values_alone(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 import minigrad as mg
 from layers import LinearKernel, MultiHeadAttention, SelfAttention
+from minigrad.record.finish import finish
 from minigrad.views import words
 from minigrad.views.derivation import derivation
 from minigrad.views.page import content
@@ -17,7 +18,7 @@ from tests.views.graphs import RUNS, attention, mlp
 
 
 def said_by_views(t):
-    record = t.record
+    record = t
     dot = dot_of(record, depth=9)
     return {
         "picture": dot.text + dot.summary,
@@ -59,7 +60,7 @@ def test_where_grad_holds_more_than_the_last_backward_every_view_says_so():
     with mg.trace() as t:
         mg.sum(x * 2.0).named("first").backward()
         mg.sum(x * 3.0).named("loss").backward()
-    [note] = t.record.finish().notes[:1]
+    [note] = finish(t).notes[:1]
     for view, text in said_by_views(t).items():
         flat = re.sub(r"<[^>]*>", " ", text.replace("&#160;", "")).replace("\\", "")
         assert re.sub(r"\W+", "", note) in re.sub(r"\W+", "", flat), view
@@ -70,17 +71,17 @@ def test_what_is_wrong_is_said_first(plant):
     with mg.trace() as t:
         mg.sum(mg.exp(SelfAttention(5, 3, 4, rng=0)(np.ones((1, 7, 5))))).backward()
     t.check(ops=True)
-    assert [verdict.ok for verdict in words.verdicts(t.record.checks)] == [False, True]
+    assert [verdict.ok for verdict in words.verdicts(t.checks)] == [False, True]
 
 
 def test_what_was_not_checked_is_counted_and_what_was_is_not():
-    said = [verdict.said for verdict in words.verdicts(mlp().record.checks)]
+    said = [verdict.said for verdict in words.verdicts(mlp().checks)]
     assert said == ["4 backward steps not checked numerically: t.check(ops=True) does"]
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     with mg.trace() as t:
         mg.sum(mg.exp(x) * mg.relu(0.0 * x)).backward()
     t.check(ops=True)
-    [verdict] = words.verdicts(t.record.checks)
+    [verdict] = words.verdicts(t.checks)
     assert verdict.ok
     assert re.match("4 backward steps agree with numeric derivatives, to", verdict.said)
     assert verdict.said.endswith("1 not checked: at kinks, where there is no derivative")
@@ -91,7 +92,7 @@ def test_the_headline_says_what_becomes_of_the_gradient(by, said):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(x * by).named("loss").backward()
-    assert f"the gradient {said} times on the way to x" in words.headline(t.record.finish())
+    assert f"the gradient {said} times on the way to x" in words.headline(finish(t))
 
 
 @pytest.mark.parametrize(("by", "said"), [(-1.0, "exactly 0 at x"), (np.inf, "infinite from x on")])
@@ -99,14 +100,14 @@ def test_the_headline_says_where_the_gradient_is_lost(by, said):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
     with mg.trace() as t, np.errstate(invalid="ignore"):
         mg.sum(mg.relu((x * by).named("h"))).named("loss").backward()
-    assert words.headline(t.record.finish()).endswith(said)
+    assert words.headline(finish(t)).endswith(said)
 
 
 def test_a_layer_that_no_derived_steps_cover_is_named():
     layer = MultiHeadAttention(6, 2, rng=0, attend=LinearKernel())
     with mg.trace() as t:
         mg.sum(layer(np.ones((1, 3, 6)))).backward()
-    said = [verdict.said for verdict in words.verdicts(t.record.finish().checks)]
+    said = [verdict.said for verdict in words.verdicts(finish(t).checks)]
     assert "no derived steps cover MultiHeadAttention with LinearKernel" in said
 
 

@@ -1,5 +1,4 @@
-"""Flow: what a training run was, as plain data: summaries of some of its steps, and what was
-logged."""
+"""TrainingRecord: summaries of some steps of a training run, and what was logged, as plain data."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ..engine.errors import ArgumentError
-from .data import plain
+from .finish import json_ready
 from .heads import Head
 
-__all__ = ["Finding", "FlowRecord", "Moment", "Reading"]
+__all__ = ["Finding", "Moment", "Reading", "TrainingRecord"]
 
 
 class Reading(NamedTuple):
@@ -83,7 +82,7 @@ class Findings(list[Finding]):
     __repr__ = __str__
 
 
-class FlowRecord:
+class TrainingRecord:
     """Moments of a training run, and what was logged in each step.
 
     Attributes:
@@ -105,7 +104,7 @@ class FlowRecord:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.words: dict[str, str] = {}
         self.in_theory: list[str] = []
-        self.baseline: FlowRecord | None = None
+        self.baseline: TrainingRecord | None = None
 
     def series(self, path: str, figure: str) -> list[tuple[int, float]]:
         """A figure of a path over the moments: "value", "gradient", "share" or "update"."""
@@ -130,7 +129,7 @@ class FlowRecord:
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data; numbers that are not finite as text."""
         hidden = ("baseline", "observer")
-        known = {name: plain(x) for name, x in vars(self).items() if name not in hidden}
+        known = {name: json_ready(x) for name, x in vars(self).items() if name not in hidden}
         return {"version": 2, **known}
 
     @classmethod

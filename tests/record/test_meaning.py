@@ -8,6 +8,7 @@ import pytest
 import minigrad as mg
 from layers import Linear, MultiHeadAttention, SelfAttention
 from minigrad.errors import ShapeError
+from minigrad.record.attention import attention_weights
 from minigrad.record.record import measure
 from tests.compare import assert_same
 
@@ -67,20 +68,20 @@ def test_the_way_leads_to_where_the_gradient_shrinks_most():
         return (mg.sum(h * h) + late).named("loss")
 
     t = traced(loss)
-    way = t.record.way
+    way = t.way
     assert t[way.entries[0]].label == "loss"
     assert t[way.entries[-1]].scope.startswith("layers.0")
     assert way.whole == pytest.approx(t[way.entries[-1]].reach)
     assert (way.op, way.times) == ("multiply", 9)
     for edge, before in zip(way.edges, way.entries, strict=False):
         assert (edge.target, edge.on_way) == (before, True)
-    assert sum(edge.on_way for edge in t.record.edges) == len(way.edges)
+    assert sum(edge.on_way for edge in t.edges) == len(way.edges)
 
 
 def test_a_gain_is_what_was_sent_over_what_came():
     x = leaf(2, 3, name="x")
     t = traced(lambda: mg.sum(mg.tanh(mg.exp(x)) ** 2.0))
-    (edge,) = t.record.into(t["tanh"])
+    (edge,) = t.into(t["tanh"])
     sent, came = (np.linalg.norm(g) for g in (edge.contribution, t["tanh"].gradient))
     assert edge.gain == pytest.approx(sent / came)
 
@@ -88,10 +89,10 @@ def test_a_gain_is_what_was_sent_over_what_came():
 def test_where_gradients_add_their_agreement_is_measured():
     x = leaf(3, name="x")
     t = traced(lambda: mg.sum(mg.exp(x)) - mg.sum(mg.exp(x) * 0.5))
-    assert t.record.sums(t["x"])
-    parts = [edge.contribution for edge in t.record.uses(t["x"])]
+    assert t.sums(t["x"])
+    parts = [edge.contribution for edge in t.uses(t["x"])]
     expected = np.linalg.norm(sum(parts)) / sum(map(np.linalg.norm, parts))
-    assert t.record.agreement(t["x"]) == pytest.approx(expected)
+    assert t.agreement(t["x"]) == pytest.approx(expected)
 
 
 # ---------------------------------------------------------------- zero in theory
@@ -103,7 +104,7 @@ def test_where_gradients_add_their_agreement_is_measured():
 def test_the_gradient_of_a_keys_bias_is_zero_in_theory(layer, rng):
     layer.b_K.assign_(rng.normal(size=layer.b_K.shape))
     t = traced(lambda: mg.sum(layer(rng.normal(size=(2, 4, layer.d_model))) ** 2.0))
-    assert [t[i].name for i in t.record.zeros] == ["b_K"]
+    assert [t[i].name for i in t.zeros] == ["b_K"]
     assert (t["b_K"].state, t["b_K"].why) == ("zero in theory", "softmax does not see it")
     assert t["b_Q"].state == "ok"
 
@@ -113,7 +114,7 @@ def test_a_shift_before_a_norm_is_not_seen_and_a_dead_unit_is_no_theory():
     t = traced(lambda: mg.sum(mg.layer_norm(leaf(2, 7) + b, np.ones(7), np.zeros(7)) ** 3.0))
     assert t["b"].why == "layer_norm does not see it"
     t = traced(lambda: mg.sum(mg.relu(w * w * -1.0 - 1.0)))
-    assert (t["w"].state, t.record.zeros) == ("zero", [])
+    assert (t["w"].state, t.zeros) == ("zero", [])
 
 
 def test_a_tiny_gradient_that_is_no_rounding_vanishes():
@@ -128,8 +129,8 @@ def test_a_tiny_gradient_that_is_no_rounding_vanishes():
 def test_the_first_nan_is_named_forward_before_backward():
     with np.errstate(all="ignore"):
         t = traced(lambda: mg.sum(mg.exp(mg.log(leaf(3) * 0.0 - 1.0))))
-    assert t.record.notes == ["not finite: log made it first, at log"]
-    assert t.record.roots == [len(t) - 1]
+    assert t.notes == ["not finite: log made it first, at log"]
+    assert t.roots == [len(t) - 1]
 
 
 def test_dead_units_and_saturated_rows_are_counted():
@@ -150,25 +151,25 @@ def test_attention_is_found_with_its_gradient_mask_and_words(rng):
     t = traced(
         lambda: mg.sum(layer(rng.normal(size=(2, 3, 6)), np.tri(3, dtype=bool))[:, 2] ** 2.0)
     )
-    (found,) = t.record.attention(words)
+    (found,) = attention_weights(t, words)
     assert found.A.shape == found.dA.shape == found.forbidden.shape == (2, 2, 3, 3)
     assert_same(found.A, layer.attention_weights)
     assert_same(found.forbidden[0, 0], ~np.tri(3, dtype=bool))
     assert found.queries == found.keys == ("the", "cat", "sat")
-    assert t.record.asked == 2
+    assert t.asked == 2
     with pytest.raises(ShapeError, match=r"A has 3 queries, got 2 tokens"):
-        t.record.attention(["the", "cat"])
+        attention_weights(t, ["the", "cat"])
 
 
 def test_one_head_without_a_batch_is_found_too(rng):
     layer = SelfAttention(5, 3, 5, rng=0)
     t = traced(lambda: mg.sum(layer(rng.normal(size=(4, 5))) ** 2.0))
-    (found,) = t.record.attention()
+    (found,) = attention_weights(t)
     assert found.A.shape == (1, 1, 4, 4)
     assert found.keys == ("0", "1", "2", "3")
-    assert t.record.asked is None
+    assert t.asked is None
 
 
 def test_what_is_called_A_and_is_no_attention_is_none():
     t = traced(lambda: mg.sum((leaf(3, 3) * 2.0).named("A")))
-    assert t.record.attention() == []
+    assert attention_weights(t) == []

@@ -1,0 +1,138 @@
+"""What a run computed beside what it must be: gradients of layers beside steps derived by hand,
+backward steps beside numeric derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from ..check import VAGUE, Comparison, check_rules, compare
+from ..engine.op import registry
+from .record import Array, Check, Checks, Entry, Expectation, Record, rms
+
+__all__ = ["add_checks", "arguments", "by_derivative", "by_hand"]
+
+FOUND = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
+
+
+def add_checks(record: Record, more: Iterable[Check]) -> None:
+    """Add checks to those of the record, and all of them to their entries."""
+    record.checks.results += more
+    for entry in record.entries:
+        entry.checks = []
+    for check in record.checks.results:
+        if check.entry is not None:
+            entry = record.entries[check.entry]
+            entry.checks = [*entry.checks, check]
+            if check.ok is False and entry.gradient is not None:
+                entry.state = "wrong"
+
+
+def by_hand(record: Record) -> Checks:
+    """Hold the calls of layers that a backward ran through against the steps that they named."""
+    checks = Checks(steps=len(record.backward))
+    for number, call in enumerate(record.expectations):
+        out = call.symbols.get("out")
+        ran = out is not None and record.entries[out].gradient is not None
+        if not isinstance(call.steps, str) and ran:
+            checks.results += _compared(record, call, number)
+        elif not isinstance(call.steps, str):
+            checks.skipped.append(record.paths[call.calls] or "a layer")
+        elif ran:
+            checks.uncovered.append(call.steps)
+    return checks
+
+
+def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]:
+    """Steps beside what the run has for each symbol.
+
+    A difference is relative to the largest entry; where that is rounding, to the step's largest
+    gradient; where all of these are exactly zero, to the largest of all steps.
+    """
+    assert not isinstance(call.steps, str)
+    values = {**call.values, "grad_output": record.entries[call.symbols["out"]].gradient}
+    wanted = signature(call.steps).parameters
+    steps = [*call.steps(**{name: values[name] for name in wanted if name in values})]
+    scope = record.paths[call.calls]
+    sizes = [
+        max((float(np.abs(g).max(initial=0.0)) for g in s.gradients.values()), default=0.0)
+        for s in steps
+    ]
+    for step, size in zip(steps, sizes, strict=True):
+        for symbol, formula in step.gradients.items():
+            measured = _within(record, call, symbol)
+            comparison = Comparison(why="the run has no such gradient")
+            if measured is not None:
+                comparison = compare(measured, formula, size or max(sizes))
+                if comparison.tolerance >= VAGUE:
+                    comparison = replace(comparison, why="in a dtype too coarse to tell")
+            yield _check(
+                "by hand",
+                call.symbols.get(symbol),
+                comparison,
+                symbol=symbol,
+                scope=scope,
+                path=f"{scope}/{symbol}" if scope else symbol,
+                call=number,
+                number=step.number,
+                title=step.title,
+                forward=step.forward,
+                formula=step.formulas[symbol],
+                shape=formula.shape,
+                rms=rms(formula),
+            )
+
+
+def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -> Check:
+    """A check with the figures of a comparison, unless nothing was compared."""
+    if comparison.why:
+        return Check(kind, entry, why=comparison.why, **facts)
+    return Check(kind, entry, **{name: getattr(comparison, name) for name in FOUND}, **facts)
+
+
+def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
+    """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
+    total, known = None, call.symbols.get(symbol)
+    for edge in record.uses(known) if known is not None else ():
+        inside = record.entries[edge.target].calls[: len(call.calls)] == call.calls
+        if inside and edge.contribution is not None:
+            total = edge.contribution if total is None else total + edge.contribution
+    return total
+
+
+# ---------------------------------------------------------------- checks, by derivative
+
+
+def by_derivative(record: Record) -> list[Check]:
+    """Hold each backward step of the record against a numeric derivative of its op's kernel.
+
+    A direction depends on the number of the step alone, so one program has one record.
+    """
+    return [_checked(record, record.entries[i]) for i in record.backward]
+
+
+def _checked(record: Record, entry: Entry) -> Check:
+    inputs, g = arguments(record, entry), entry.gradient
+    parts = {edge.input: edge.contribution for edge in record.into(entry)}
+    sent = {i: c for i, name in enumerate(inputs) if (c := parts.get(name)) is not None}
+    comparison = Comparison(why="its rules sent nothing")
+    if g is not None and sent:
+        op, settings = registry[entry.op], [*entry.settings.values()]
+        comparison = check_rules(op, [*inputs.values()], settings, g, sent, entry.id)
+    where = {"scope": entry.scope, "path": entry.path, "op": entry.op}
+    told = {"symbol": comparison.where, "method": comparison.method}
+    return _check("by derivative", entry.id, comparison, **where, **told)
+
+
+def arguments(record: Record, entry: Entry) -> dict[str, Any]:
+    """The inputs of an op as they were when it ran, by name and in their order."""
+    op = registry[entry.op]
+    inputs = {edge.input: record.entries[edge.source].value for edge in record.into(entry)}
+    inputs |= entry.numbers
+    for name in op.settings:
+        inputs.pop(name, None)
+    return {name: inputs[name] for name in map(op.input_name, range(len(inputs)))}

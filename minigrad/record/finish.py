@@ -1,0 +1,87 @@
+"""What is done once to a record: calls are marked, numbers get a meaning, formulas are written.
+
+A record is finished again where more ran after it was. What is finished can be given as plain data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from math import isfinite
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .calls import mark_calls
+from .checks import add_checks, by_derivative
+from .fold import Fold, make_fold
+from .formulas import write_formulas
+from .meaning import set_meaning
+from .record import Checks, Record, show
+
+__all__ = ["check", "finish", "folded", "json_ready", "to_dict"]
+
+NOT_DATA = ("made_at", "seconds", "backward_seconds")  # they differ from run to run
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def finish(record: AnyRecord) -> AnyRecord:
+    """The record with all that views read, found once for each state of it."""
+    state = len(record.entries), len(record.backward), record.backwards
+    if record._finished != state:
+        record._finished = state
+        record.fold = None
+        mark_calls(record)
+        set_meaning(record)
+        write_formulas(record)
+    return record
+
+
+def check(record: Record, ops: bool = False) -> Checks:
+    """The checks by hand; with `ops`, also each backward step beside a numeric derivative."""
+    finish(record)
+    if ops and not record.checks.of("by derivative"):
+        add_checks(record, by_derivative(record))
+    return record.checks
+
+
+def folded(record: Record) -> Fold:
+    """Where each entry of a finished record is drawn, alike modules of a chain once."""
+    if not isinstance(record.fold, Fold):
+        record.fold = make_fold(record)
+    return record.fold
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    """All of a finished record but arrays and times; the same for the same program."""
+    names = "forward backward roots backwards more_in_grad loss notes zeros asked".split()
+    at = {id(edge): i for i, edge in enumerate(record.edges)}
+    way = None if record.way is None else [at[id(edge)] for edge in record.way.edges]
+    entries = [
+        json_ready(entry)
+        | {"value": json_ready(entry.value_facts), "gradient": json_ready(entry.gradient_facts)}
+        | {"path": entry.path, "place": entry.place, "ok": entry.ok}
+        for entry in record.entries
+    ]
+    edges = [json_ready(edge) | {"contribution": json_ready(edge.facts)} for edge in record.edges]
+    known = {name: getattr(record, name) for name in names}
+    checks = json_ready(record.checks) | {"ok": record.checks.ok}
+    parts = {"entries": entries, "edges": edges, "way": way, "checks": checks}
+    return {"version": 2, **known, **parts}
+
+
+def json_ready(x: Any) -> Any:
+    """Data that JSON has: dataclasses by field, arrays by shape, what is not finite as text."""
+    if isinstance(x, float | np.floating):
+        return float(x) if isfinite(x) else str(float(x))
+    if isinstance(x, dict):
+        return {str(name): json_ready(y) for name, y in x.items()}
+    if hasattr(x, "_asdict"):
+        return json_ready(x._asdict())
+    if is_dataclass(x):
+        names = [field.name for field in fields(x)]
+        names = [name for name in names if name[0] != "_" and name not in NOT_DATA]
+        return {name: json_ready(getattr(x, name)) for name in names}
+    if isinstance(x, list | tuple | set):
+        return [*map(json_ready, x)]
+    return x if x is None or isinstance(x, str | int) else show(x)

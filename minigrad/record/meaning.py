@@ -1,0 +1,174 @@
+"""What the numbers of a record mean: states of gradients, and the way of the loss.
+
+Sizes are norms. An op changes the gradient that reaches it by a gain: the norm of what it sends to
+an input over the norm of what came. The product of the gains along a path is its reach. Three edges
+have gain 1: where the gradient of a scalar is spread (a mean over n entries gives each 1/n, which
+shrinks nothing), where entries were picked, and where it reaches a parameter (whose shape says how
+many terms are summed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite, prod
+
+import numpy as np
+
+from .attention import query_asked
+from .checks import add_checks, by_hand
+from .record import Edge, Entry, Record, Way
+from .saturation import saturation
+from .zeros import why_zero
+
+__all__ = ["set_meaning"]
+
+EXTREME = 1e4  # a gradient so much smaller than the loss's vanishes, a larger one explodes
+FIRST_LAYERS = 0.75  # of the longest way to the loss: from there on are the first layers
+
+
+def set_meaning(record: Record) -> None:
+    """Set what the record says of its entries, and of the whole."""
+    ends = [record.entries[i] for i in record.roots]
+    record.loss = ends[0].id if len(ends) == 1 and ends[0].size == 1 else None
+    via = _measure_reach(record)
+    for entry in reversed(record.entries):  # what was used comes last
+        entry.state, entry.why = _state(record, entry)
+    record.zeros = [e.id for e in record.entries if e.state == "zero in theory" and not e.op]
+    record.way = _way(record, via)
+    for edge in record.edges:
+        edge.on_way = record.way is not None and edge in record.way.edges
+    record.checks = by_hand(record)
+    add_checks(record, [])
+    for entry in (record.entries[i] for i in record.forward):
+        if entry.value is not None:
+            number, of, words = saturation(entry.op, entry.value, entry.settings) or (0, 0, "")
+            entry.note = f"{number:,} of {of:,} {words}" if number else ""
+    record.asked = query_asked(record)
+    record.checks.first_broken = _first_broken(record)
+    record.notes = [*_notes(record)]
+
+
+def _state(record: Record, entry: Entry) -> tuple[str, str]:
+    """What a gradient is, and why it is none or zero in theory.
+
+    It is vanishing or exploding by its reach; near the ends of the dtype's range, by its size.
+    """
+    if entry.gradient is None:
+        return "none", _why_none(record, entry)
+    facts, reach = entry.gradient_facts, entry.reach or 0.0
+    if facts is None or not facts.finite:
+        return "not finite", ""
+    ends = np.finfo(entry.dtype if entry.dtype.startswith("float") else float)
+    state = "ok"
+    if reach < 1 / EXTREME or facts.rms < EXTREME * float(ends.tiny):
+        state = "vanishing" if facts.rms else "zero"
+    elif reach > EXTREME or facts.rms > float(ends.max) / EXTREME:
+        state = "exploding"
+    why = why_zero(record, entry, state)
+    return ("zero in theory", why) if why else (state, "")
+
+
+def _why_none(record: Record, entry: Entry) -> str:
+    if not entry.needs:
+        return entry.why
+    if entry.id in record.earlier:
+        return "only in an earlier backward"
+    if any(edge.contribution is not None for edge in record.uses(entry)):
+        return "backward ended here"
+    return "backward did not reach it" if record.backwards else "no backward ran"
+
+
+def _notes(record: Record) -> Iterator[str]:
+    """What every view says first."""
+    names = [record.entries[i].path for i in record.more_in_grad]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    held = f".grad of {', '.join(names[:3])}{more} holds more" if names else ""
+    if record.backwards > 1:
+        note = f"{record.backwards} backwards ran, and the gradients are those of the last"
+        yield f"{note}; {held}" if held else note
+    elif held:
+        yield f"{held}: what stood there before"
+    if record.checks.first_broken:
+        yield f"not finite: {record.checks.first_broken}"
+
+
+def _first_broken(record: Record) -> str:
+    """The op that first made NaN or infinity, forward or else backward."""
+    for entry in (record.entries[i] for i in record.forward):
+        facts = entry.value_facts
+        if facts is not None and not facts.finite:
+            return f"{entry.op} made it first, at {entry.path}"
+    for entry in (record.entries[i] for i in record.backward):
+        if any(
+            edge.facts is not None and not isfinite(edge.facts.rms) for edge in record.into(entry)
+        ):
+            return f"the backward of {entry.op} made it first, at {entry.path}"
+    return ""
+
+
+# ---------------------------------------------------------------- reach, and the way of the loss
+
+
+def _measure_reach(record: Record) -> dict[int, Edge]:
+    """Set the gain of each use and the reach of each entry; returns the use that sent it most."""
+    via: dict[int, Edge] = {}
+    for entry in reversed(record.entries):
+        entry.reach = None if entry.gradient is None else 1.0
+        ways: list[tuple[float, Edge, float]] = []
+        for edge in record.uses(entry):
+            if edge.contribution is entry.gradient:
+                edge._facts = entry.gradient_facts
+            edge.gain = None if edge.contribution is None else _gain(record, edge)
+            before = record.entries[edge.target].reach
+            if edge.gain is not None and before is not None and isfinite(before * edge.gain):
+                ways.append((edge.norm, edge, before * edge.gain))
+        if ways and entry.gradient is not None:
+            norm, via[entry.id], reach = max(ways, key=lambda way: way[0])
+            entry.reach = reach * (entry.norm / norm if norm else 0.0)
+    return via
+
+
+def _gain(record: Record, edge: Edge) -> float:
+    source, target = record.entries[edge.source], record.entries[edge.target]
+    spread = target.size == 1 < source.size
+    picked = target.op in ("getitem", "take", "split") and source.op != ""
+    if spread or picked or (not source.op and source.shape != target.shape):
+        return 1.0
+    came = target.norm
+    return edge.norm / came if came else 0.0
+
+
+def _way(record: Record, via: dict[int, Edge]) -> Way | None:
+    """The way on which the gradient shrinks most, or grows most if that is more.
+
+    It ends at an input or a parameter that the first layers use: one that the loss is reached from
+    by at least three quarters as many steps as from any other.
+    """
+    steps: dict[int, int] = {}
+    for entry in reversed(record.entries):
+        ahead = (edge for edge in record.uses(entry) if edge.contribution is not None)
+        steps[entry.id] = 1 + max((steps[edge.target] for edge in ahead), default=0)
+    reach = {i: found for i in sorted(via) if (found := record.entries[i].reach)}
+    reached = [record.entries[i] for i in reach]
+    reached = [e for e in reached if e.state != "zero in theory"]
+    leaves = [e.id for e in reached if not e.op] or [e.id for e in reached]
+    farthest = max((steps[i] for i in leaves), default=0)
+    leaves = [i for i in leaves if steps[i] >= FIRST_LAYERS * farthest]
+    if not leaves:
+        return None
+    extremes = [pick(leaves, key=reach.__getitem__) for pick in (min, max)]
+    end = max(extremes, key=lambda i: max(reach[i], 1 / reach[i]))
+    one = record.entries[end]
+    edges: list[Edge] = []
+    factors: dict[str, list[float]] = {}
+    while one.id in via:
+        edge = via[one.id]
+        target = record.entries[edge.target]
+        factors.setdefault(target.op, []).append(edge.gain or 0.0)
+        if record.sums(one) and edge.norm:
+            factors.setdefault("sums", []).append(one.norm / edge.norm)
+        edges.insert(0, edge)
+        one = target
+    op = (min if reach[end] < 1 else max)(factors, key=lambda op: prod(factors[op]))
+    ids = (*(edge.target for edge in edges), end)
+    return Way(ids, tuple(edges), reach[end], op, len(factors[op]))

@@ -1,0 +1,301 @@
+"""Recorder: fills a record while ops run, and holds the run's own objects only while it is open."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..engine.context import ScopeCall, current
+from ..engine.node import order
+from ..engine.observer import Observer
+from ..engine.tensor import Tensor, is_marked_parameter
+from .calls import RunCalls
+from .record import Array, Entry, Expectation, Record
+
+if TYPE_CHECKING:
+    from ..engine.node import Node
+    from ..engine.op import Op
+
+__all__ = ["Recorder", "record_graph"]
+
+dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
+
+
+class Recorder(Observer):
+    """Fills `record`. Every op that runs while it observes is in it, and the last backward."""
+
+    def __init__(self, record: Record | None = None) -> None:
+        self.record = Record() if record is None else record
+        self._ids: dict[int, int] = {}  # of a Node, a leaf, or a plain array: its entry
+        self._held: list[Any] = []  # these, so that no id comes again
+        self._leaf_memory: set[int] = (
+            set()
+        )  # ids of memory that leaves lie in, which may be written to
+        self._inputs: set[int] = set()  # ids of tensors that layers were called with
+        self._run_calls = RunCalls()
+        self._saved: set[int] = set()  # ids of memory that ops saved
+        self._settings_before: tuple[Any, ...] | None = (
+            None  # settings with generators, as they were before
+        )
+        self._adds = False  # whether the backward that runs adds to `.grad`
+
+    # ------------------------------------------------------------------ forward
+
+    def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
+        """Copy a generator before it draws, so that the op can run again."""
+        self._settings_before = (
+            deepcopy(settings) if np.random.Generator in map(type, settings) else None
+        )
+
+    def made(
+        self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
+    ) -> None:
+        context, node = current(), result.node
+        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
+        sources: dict[str, int] = {}
+        numbers: dict[str, Any] = {}
+        for name, x in zip(names, inputs, strict=True):
+            if x.__class__ is Tensor or x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context.call)
+            else:
+                numbers[name] = x
+        for name, x in zip(op.settings, settings, strict=True):
+            if x.__class__ is np.ndarray:
+                sources[name] = self.source(x, context.call)
+        why = "no input requires a gradient" if context.recording else "not recorded"
+        entry = self._entry(
+            result if node is None else node,
+            result._data,
+            context.call,
+            value=self._unshared(result._data),
+            kind="op",
+            op=op.name,
+            settings=dict(zip(op.settings, self._settings_before or settings, strict=True)),
+            numbers=numbers,
+            seconds=seconds,
+            needs=node is not None,
+            why="" if node is not None else why,
+        )
+        self._ids[id(result._data)] = entry.id
+        self.record.forward.append(entry.id)
+        self.record.add_edges(sources, entry.id)
+        if node is not None:
+            entry.made_at = node.place
+            self._note_saved(entry, node)
+
+    def _unshared(self, out: Array) -> Array:
+        """A copy of what lies in the memory of a leaf, which may be written to."""
+        if out.base is None or id(_memory(out)) not in self._leaf_memory:
+            return out
+        self._held.append(out)
+        return out.copy("K")
+
+    def _entry(self, owner: Any, like: Array | Node, call: ScopeCall, **facts: Any) -> Entry:
+        """A new entry, made for a Node, a Tensor without one, or an array."""
+        scope, calls = self._scope_of(call)
+        if facts["kind"] == "parameter":
+            scope, calls = self._run_calls.homes.get(id(owner), scope), ()
+        entry = Entry(
+            len(self.record.entries),
+            scope=scope,
+            calls=calls,
+            shape=like.shape,
+            dtype=dtype_name(like.dtype),
+            **facts,
+        )
+        self.record.entries.append(entry)
+        self.keep(owner, entry)
+        return entry
+
+    def _scope_of(self, call: ScopeCall) -> tuple[str, tuple[int, ...]]:
+        scope, calls = self._run_calls.of(call)
+        self.record.scopes.setdefault(calls, scope)
+        return scope, calls
+
+    def keep(self, owner: Any, entry: Entry) -> None:
+        self._ids[id(owner)] = entry.id
+        self._held.append(owner)
+
+    def source(self, x: Any, call: ScopeCall) -> int:
+        """The entry of an input: known, or made on its first use."""
+        is_tensor = x.__class__ is Tensor
+        owner = x.node if is_tensor and x.node is not None else x
+        known = self._ids.get(id(owner))
+        if known is not None and (is_tensor or self._is_unchanged(x, known)):
+            return known
+        array = x._data if is_tensor else x
+        origin = self._origin(array)
+        if owner is not x:  # made before the record was opened
+            facts = {"kind": "input", "needs": True, "made_at": owner.place}
+        elif is_tensor and (x.requires_grad or origin is None):
+            facts = {"kind": self._kind_of(x), "needs": x.requires_grad}
+            facts["why"] = "" if x.requires_grad else "frozen"
+        else:
+            facts = {"kind": "constant", "why": "constant", "copy_of": origin}
+        if facts["kind"] != "constant":
+            facts["name"] = owner.name or ""
+        self._leaf_memory.add(id(_memory(array)))
+        self._held.append(_memory(array))
+        facts["value"] = array.copy("K")  # it may be written to later
+        entry = self._entry(owner, array, call, **facts)
+        if is_tensor:
+            self.keep(array, entry)
+        return entry.id
+
+    def _kind_of(self, leaf: Tensor) -> str:
+        if is_marked_parameter(leaf):
+            return "parameter"
+        return "input" if id(leaf) in self._inputs or not leaf.requires_grad else "leaf"
+
+    def _is_unchanged(self, array: Array, known: int) -> bool:
+        """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
+        entry = self.record.entries[known]
+        if entry.kind != "constant" or entry.value is None:
+            return True  # others are written to by assign_ alone
+        return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
+
+    def _origin(self, array: Array) -> int | None:
+        """The entry of which an array is a detached copy."""
+        for memory in (array, array.base):
+            if id(memory) in self._ids and getattr(memory, "shape", None) == array.shape:
+                return self._ids[id(memory)]
+        return None
+
+    def _note_saved(self, entry: Entry, node: Node) -> None:
+        """Count the bytes that an op saved, and no op before it."""
+        for x in node.saved or ():
+            if x.__class__ is np.ndarray and id(memory := _memory(x)) not in self._saved:
+                self._saved.add(id(memory))
+                self._held.append(memory)
+                entry.saved_bytes += x.nbytes
+
+    # ------------------------------------------------------------------ backward
+
+    def _begin_backward(self, root: int | None, adds: bool) -> None:
+        """Forget what an earlier backward brought."""
+        record, self._adds = self.record, adds
+        for entry in record.entries:
+            if entry.gradient is not None:
+                entry.gradient = entry._gradient_facts = None
+                record.earlier.add(entry.id)
+        for edge in record.edges:
+            edge.contribution = edge._facts = None
+        record.backward, record.more_in_grad = [], []
+        record.roots = [] if root is None else [root]
+        record.losses += record.roots
+        record.backwards += 1
+
+    def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
+        known = self._ids.get(id(node))
+        if known is None:
+            return
+        entry = self.record.entries[known]
+        entry.gradient = _as_array(gradient)
+        if entry.op:
+            self.record.backward.append(known)
+        entry.backward_seconds = seconds
+        by_name = dict(zip(node.plan.names, parts, strict=True))
+        for edge in self.record.into(known):
+            part = by_name.get(edge.input)
+            edge.contribution = None if part is None else _as_array(part)
+
+    def arrived(self, leaf: Tensor, gradient: Any) -> None:
+        known = self._ids.get(id(leaf))
+        if known is not None:
+            self.record.entries[known].gradient = _as_array(gradient)
+            if self._adds and leaf.grad is not None and np.any(leaf.grad):
+                self.record.more_in_grad.append(known)
+
+    # ------------------------------------------------------------------ what is said
+
+    def said(self, kind: str, **facts: Any) -> None:
+        if kind in ("backward", "grad"):
+            self._begin_backward(self.find(facts["output"]), adds=kind == "backward")
+        elif kind == "write":
+            self._forget(facts["tensor"])
+        elif kind == "updated":
+            for parameter in getattr(facts["owner"], "parameters", ()):
+                self._forget(parameter)
+        elif kind == "input":
+            tensor = facts["tensor"]
+            self._inputs.add(id(tensor))
+            self._held.append(tensor)
+            known = self.find(tensor)
+            if known is not None and self.record.entries[known].kind == "leaf":
+                self.record.entries[known].kind = "input"
+        elif kind == "expect":
+            self._expect(**facts)
+
+    def _forget(self, tensor: Tensor) -> None:
+        """What uses the tensor from here on, where it was written to, uses another leaf."""
+        self._ids.pop(id(tensor), None)
+        self._ids.pop(id(tensor._data), None)
+
+    def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
+        """A layer says which derived steps its call must equal."""
+        _, calls = self._scope_of(current().call)
+        entries, ids = self.record.entries, dict[str, int]()
+        for entry in reversed(entries):
+            if entry.op and entry.calls[: len(calls)] != calls:
+                break
+            if entry.name and entry.calls == calls:
+                ids.setdefault(entry.name, entry.id)
+        values: dict[str, Any] = {}
+        for symbol, x in symbols.items():
+            known = ids.get(x) if isinstance(x, str) else self.find(x)
+            if known is None:
+                values[symbol] = getattr(x, "_data", x)
+            else:
+                ids[symbol] = known
+                values[symbol] = entries[known].value
+        self.record.expectations.append(Expectation(steps, ids, values, calls))
+
+    def find(self, x: Any) -> int | None:
+        """The entry of a Tensor, or of a Node."""
+        owner = x.node if x.__class__ is Tensor and x.node is not None else x
+        return self._ids.get(id(owner))
+
+    def named(self, tensor: Tensor) -> None:
+        known = self.find(tensor)
+        if known is not None:
+            self.record.entries[known].name = tensor.name or ""
+
+
+def _as_array(x: Any) -> Array:
+    return x if x.__class__ is np.ndarray else np.asarray(getattr(x, "_data", x))
+
+
+def _memory(array: Array) -> Any:
+    """The array that owns the memory of this one."""
+    while (base := array.base) is not None and isinstance(base, np.ndarray):
+        array = base
+    return array
+
+
+def record_graph(output: Tensor, record: Record) -> None:
+    """Record an existing graph, without values and gradients of what ops made."""
+    recorder = Recorder(record)
+    around = current().call
+    for node in reversed(order([output.node] if output.node is not None else [])):
+        around = node.call
+        sources = [recorder.source(edge, around) for edge in node.edges]
+        entry = recorder._entry(
+            node,
+            node,
+            around,
+            kind="op",
+            op=node.op.name,
+            name=node.name or "",
+            settings=dict(zip(node.op.settings, node.settings, strict=True)),
+            made_at=node.place,
+            needs=True,
+        )
+        record.forward.append(entry.id)
+        record.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
+    if not record.entries:
+        recorder.source(output, around)
+    record.entries[-1].value = output._data
