@@ -138,7 +138,8 @@ class Op:
         name: of the kernel.  inputs, settings: names of its parameters.
         rules: by the name of an input.  plans: by which inputs need a gradient: see `plan`.
         flat: the kernel, as a function of inputs and settings one after the other.
-        faster: from arrays and settings, an Op to run in place of this one, or None: see fast.
+        faster: from arrays and settings, an Op to run in place of this one, or None: see fast; it
+            is asked where the first input has more than `above` entries.
     """
 
     kernel: Kernel
@@ -165,6 +166,7 @@ class Op:
         self.rules: dict[str, Rule] = {}
         self.plans: dict[int, Plan] = {}
         self.faster: Callable[[Sequence[Any], Arguments], Op | None] | None = None
+        self.above = 0
         in_order = tuple(parameters) == self.inputs + self.settings and not self.variadic
         has_all = inspect.Parameter.empty not in self.defaults
         self.arity = len(self.inputs) if in_order and has_all else -1  # so many need no binding
@@ -248,7 +250,7 @@ class Op:
             if apply is not None:
                 return apply(self, inputs, settings)
         inputs = tuple([x if x.__class__ in NUMBERS else self.array(x) for x in inputs])
-        chosen = self.faster(inputs, settings) or self if self.faster else self
+        chosen = self if self.faster is None else self.choose(inputs, settings)
         try:
             result = chosen.flat(*inputs, *settings)
         except EXPLAINED as error:
@@ -314,6 +316,12 @@ class Op:
             return self.kernel
         flat: Kernel = eval(f"lambda {head}: _kernel({passed})", {"_kernel": self.kernel})
         return flat
+
+    def choose(self, arrays: Sequence[Any], settings: Arguments) -> Op:
+        """What runs on these: itself, or a faster op."""
+        if self.faster is None or getattr(arrays[0], "size", 0) <= self.above:
+            return self
+        return self.faster(arrays, settings) or self
 
     # ------------------------------------------------------------------ what views ask of a call
 

@@ -307,7 +307,7 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
                 x = x.item()
         arrays.append(x)
 
-    chosen = op if op.faster is None else op.faster(arrays, settings) or op
+    chosen = op if op.faster is None else op.choose(arrays, settings)
     try:
         out = chosen.flat(*arrays, *settings)
     except EXPLAINED as error:

@@ -7,6 +7,7 @@ memory for the next step (see memory.py).
 from os import environ
 
 if environ.get("MINIGRAD_FAST") != "0":
+    from . import loops as loops
     from . import overlays as overlays
     from . import tiles as tiles
     from .memory import keep_freed_memory

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..engine.op import Arguments, F, Kernel, Op, Rule
+from .limits import LIMITS
 
-__all__ = ["Overlay", "faster", "of_one_dtype"]
+__all__ = ["Overlay", "Overlays", "faster", "of_one_dtype", "overlays_of"]
 
 
 class Overlay(Op):
@@ -17,17 +18,12 @@ class Overlay(Op):
 
     Where it has no rule, the op's own serves; and where gradients are Tensors, so that the rules
     record themselves, the op's own run, too. So a node saves what both need.
+
+    Attributes: of: the op.  when: which arguments it takes.
     """
 
     of: Op
-    above: int  # it takes first inputs of more entries
-    when: Callable[..., bool]  # and which arguments
-
-    def takes(self, arrays: Sequence[Any], settings: Arguments) -> Op | None:
-        """Itself, if it runs on these in place of the op."""
-        first = arrays[0]
-        is_large = first.__class__ is np.ndarray and first.size > self.above
-        return self if is_large and self.when(*arrays, *settings) else None
+    when: Callable[..., bool]
 
     def vjp(self, *inputs: str) -> Callable[[F], F]:
         """Declare a rule for arrays beside the op's own of the same inputs."""
@@ -55,15 +51,58 @@ class Overlay(Op):
         return declare
 
 
+class Overlays:
+    """Those of one op, the fastest first.
+
+    Attributes: load: called before the first choice, to declare more of them; None once it was.
+    """
+
+    def __init__(self, of: Op) -> None:
+        self.of = of
+        self.load: Callable[[], object] | None = None
+        self.every: list[Overlay] = []
+
+    @property
+    def above(self) -> int:
+        """They take first inputs of more entries."""
+        return self.of.above
+
+    @above.setter
+    def above(self, entries: int) -> None:
+        self.of.above = entries
+
+    def choose(self, arrays: Sequence[Any], settings: Arguments) -> Op | None:
+        """The one that runs on these in place of the op, if any does."""
+        if arrays[0].__class__ is not np.ndarray:
+            return None
+        if self.load is not None:
+            load = self.load
+            self.load = None
+            load()
+        for overlay in self.every:
+            if overlay.when(*arrays, *settings):
+                return overlay
+        return None
+
+
+def overlays_of(op: Op, above: int = LIMITS.small_entries) -> Overlays:
+    """What an op asks for a faster one, where its first input has more than so many entries."""
+    if op.faster is None:
+        op.faster = Overlays(op).choose
+        op.above = above
+    overlays: Overlays = op.faster.__self__  # type: ignore[attr-defined]
+    return overlays
+
+
 def faster(
     op: Op,
     when: Callable[..., bool],
-    above: int = 0,
     auxiliary: tuple[str, ...] = (),
+    above: int = LIMITS.small_entries,
 ) -> Callable[[Kernel], Overlay]:
-    """Declare a faster kernel of an op, for first inputs of more than `above` entries.
+    """Declare a faster kernel of an op, which is asked before those that were declared earlier.
 
-        @faster(softmax, of_one_dtype, above=4096)
+        @faster(softmax, of_one_dtype)
         def fast_softmax(x, axis): ...
 
         @fast_softmax.vjp("x")
@@ -73,13 +112,12 @@ def faster(
     """
 
     def declare(kernel: Kernel) -> Overlay:
-        made = Overlay(kernel, tex=op.tex, vjp_tex=op.vjp_tex, auxiliary=auxiliary)
-        made.of = op
-        made.above = above
-        made.when = when
-        made.rules = {**op.rules}
-        op.faster = made.takes
-        return made
+        overlay = Overlay(kernel, tex=op.tex, vjp_tex=op.vjp_tex, auxiliary=auxiliary)
+        overlay.of = op
+        overlay.when = when
+        overlay.rules = {**op.rules}
+        overlays_of(op, above).every.insert(0, overlay)
+        return overlay
 
     return declare
 

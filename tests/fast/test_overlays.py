@@ -1,5 +1,5 @@
-"""Every overlay gives what its op's kernel and rules give: on all samples and on large arrays; and
-what some of them promise beyond that.
+"""Every overlay, by NumPy or by a loop, gives what its op's kernel and rules give: on all samples
+and on large arrays; and what some of them promise beyond that.
 """
 
 import numpy as np
@@ -7,22 +7,46 @@ import pytest
 
 import minigrad as mg
 from minigrad.fast.limits import LIMITS
+from minigrad.fast.loops import HAS_LOOPS, IS_WANTED, load
+from minigrad.fast.overlay import overlays_of
 from tests.compare import assert_same
+from tests.conftest import CASES
 
-OVERLAID = ["conv1d", "conv2d", "layer_norm", "lstm", "max_pool", "rms_norm"]
-HAS_OVERLAY = pytest.mark.only(lambda x: getattr(x, "op", x).name in OVERLAID)
+if IS_WANTED:
+    load()
+OVERLAYS = [
+    overlay
+    for op in mg.registry.values()
+    if op.faster is not None and op.name != "tiled_attention"
+    for overlay in overlays_of(op).every
+]
+BOTH_DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
-def test_all_overlays_are_tested_here_but_for_attention_in_tiles():
-    found = sorted(op.name for op in mg.registry.values() if op.faster is not None)
-    assert found == sorted([*OVERLAID, "tiled_attention"])
+def every_overlay(of=lambda op: True):
+    """One test for each overlay whose op is wanted."""
+    wanted = [overlay for overlay in OVERLAYS if of(overlay.of)]
+    ids = [f"{x.name}-{'loop' if '.loops.' in x.kernel.__module__ else 'numpy'}" for x in wanted]
+    return pytest.mark.parametrize("overlay", wanted, ids=ids)
 
 
-@pytest.fixture
-def always(monkeypatch):
-    """Overlays run on arrays of any size, in parts that are small."""
-    for name in OVERLAID:
-        monkeypatch.setattr(mg.registry[name].faster.__self__, "above", 0)
+def test_loops_are_those_of_the_table_where_numba_is_installed():
+    by_loops = {x.of for x in OVERLAYS if ".loops." in x.kernel.__module__}
+    assert by_loops == ({*HAS_LOOPS} if IS_WANTED else set())
+
+
+@pytest.fixture(autouse=True)
+def alone(request, monkeypatch):
+    """Of an op's overlays only the one that is tested runs, on arrays of any size and in parts
+    that are small.
+    """
+    overlay = (
+        request.node.callspec.params.get("overlay") if hasattr(request.node, "callspec") else None
+    )
+    if overlay is not None:
+        overlays = overlays_of(overlay.of)
+        monkeypatch.setattr(overlays, "every", [overlay])
+        monkeypatch.setattr(overlays, "above", 0)
     with LIMITS.changed(cached_entries=9, block_entries=9):
         yield
 
@@ -46,28 +70,37 @@ def compare(invoke, op, make, settings, u):
     return plans[0] is not plans[1]
 
 
-@HAS_OVERLAY
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_on_every_sample(case, dtype, invoke, leaves, cotangent, always):
-    def make():
-        tensors = leaves(case, dtype)
-        for x in tensors:
-            if isinstance(x, mg.Tensor):
-                x._data.flags.writeable = False
-        return tensors
+@every_overlay()
+@BOTH_DTYPES
+def test_on_every_sample(overlay, dtype, invoke, leaves, cotangent):
+    took = False
+    for case in [case for case in CASES if case.op is overlay.of]:
 
-    tensors = make()
-    out = invoke(case.op, tensors, case.settings)
-    u = cotangent(out.shape, out.dtype)
-    u.flags.writeable = False
-    needed = [tensors[i] for i in case.free]
-    recorded = mg.grad(out, needed, u, create_graph=True)  # by the op's own rules
-    gradients = mg.grad(out, needed, u)
-    assert_same(recorded, gradients, 1e-4 if dtype == np.float32 else 1e-11)
-    given = [out.numpy(), *gradients]
-    before = [array.copy() for array in given]
-    compare(invoke, case.op, make, case.settings, u)
-    assert_same(given, before, 0)
+        def make(case=case):
+            tensors = leaves(case, dtype)
+            for x in tensors:
+                if isinstance(x, mg.Tensor):
+                    x._data.flags.writeable = False
+            return tensors
+
+        tensors = make()
+        out = invoke(case.op, tensors, case.settings)
+        u = cotangent(out.shape, out.dtype)
+        u.flags.writeable = False
+        needed = [tensors[i] for i in case.free]
+        recorded = mg.grad(out, needed, u, create_graph=True)  # by the op's own rules
+        gradients = mg.grad(out, needed, u)
+        assert_same(recorded, gradients, 1e-4 if dtype == np.float32 else 1e-11)
+        given = [out.numpy(), *gradients]
+        before = [array.copy() for array in given]
+        took |= compare(invoke, case.op, make, case.settings, u)
+        assert_same(given, before, 0)
+    assert took
+
+
+def turned(x):
+    """The same entries, of which the last axis lies from its end on."""
+    return np.ascontiguousarray(x[..., ::-1])[..., ::-1]
 
 
 def large(op, dtype):
@@ -79,6 +112,9 @@ def large(op, dtype):
 
     x = draw(7, 60, 50)
     return {
+        "gelu": lambda: ([x], ["none"]),
+        "silu": lambda: ([x], []),
+        "softmax": lambda: ([x], [-1]),
         "layer_norm": lambda: ([x, draw(50), draw(50)], [1e-5]),
         "rms_norm": lambda: ([x, draw(50)], [1e-5]),
         "conv1d": lambda: ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
@@ -91,21 +127,27 @@ def large(op, dtype):
     }[op.name]()
 
 
-@HAS_OVERLAY
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_on_large_arrays(declared, dtype, invoke, cotangent):
-    inputs, settings = large(declared, dtype)
+@every_overlay()
+@BOTH_DTYPES
+@pytest.mark.parametrize("layout", [np.array, np.asfortranarray, turned])
+def test_on_large_arrays_in_any_layout(overlay, dtype, layout, invoke, cotangent):
+    """Rows one after the other, columns, and the last axis from its end."""
+    inputs, settings = large(overlay.of, dtype)
 
     def make():
-        return [mg.tensor(x, requires_grad=True) for x in inputs]
+        tensors = [mg.tensor(x, requires_grad=True) for x in inputs]
+        for x in tensors:
+            x._data = layout(x._data)
+        return tensors
 
-    out = invoke(declared, make(), settings)
-    assert compare(invoke, declared, make, settings, cotangent(out.shape, dtype))
+    out = invoke(overlay.of, make(), settings)
+    assert compare(invoke, overlay.of, make, settings, layout(cotangent(out.shape, dtype)))
 
 
-@pytest.mark.only(lambda op: op.name in OVERLAID and len(op.inputs) > 1)
-def test_the_dtype_of_a_result_does_not_depend_on_its_size(declared, invoke, monkeypatch):
+@every_overlay(lambda op: len(op.inputs) > 1)
+def test_the_dtype_of_a_result_does_not_depend_on_its_size(overlay, invoke, monkeypatch):
     """float32 beside float64 gives float64, as NumPy has it, of large arrays too."""
+    declared = overlay.of
     given, settings = large(declared, np.float32)
     for i in range(len(given)):
         inputs = [x.astype(np.float64) if i == j else x for j, x in enumerate(given)]
@@ -115,18 +157,39 @@ def test_the_dtype_of_a_result_does_not_depend_on_its_size(declared, invoke, mon
             assert invoke(declared, inputs, settings).dtype == made.dtype
 
 
-@HAS_OVERLAY
-def test_large_arrays_may_be_of_the_other_byte_order(declared, invoke):
+@every_overlay()
+def test_a_compiled_call_has_the_bits_of_the_eager_one(overlay, invoke):
+    """By one call of the whole, or taken apart; without the mask, which `invoke` copies."""
+    inputs, settings = large(overlay.of, np.float32)
+    settings = [None if isinstance(x, np.ndarray) else x for x in settings]
+    leaves = [mg.tensor(x, requires_grad=True) for x in inputs]
+
+    def step():
+        (invoke(overlay.of, leaves, settings) ** 2).sum().backward()
+
+    compiled, bits = mg.compile(step), []
+    for run in (step, compiled, compiled):
+        for x in leaves:
+            x.grad = None
+        run()
+        bits.append([x.grad.tobytes() for x in leaves])
+    assert bits[0] == bits[1] == bits[2]
+    assert compiled.reasons == []
+
+
+@every_overlay()
+def test_large_arrays_may_be_of_the_other_byte_order(overlay, invoke):
     """As files have them that were written on other machines."""
-    given, settings = large(declared, np.float32)
-    expected = invoke(declared, given, settings)
-    found = invoke(declared, [x.astype(x.dtype.newbyteorder()) for x in given], settings)
+    given, settings = large(overlay.of, np.float32)
+    expected = invoke(overlay.of, given, settings)
+    found = invoke(overlay.of, [x.astype(x.dtype.newbyteorder()) for x in given], settings)
     assert_same(found.astype(np.float32), expected, 1e-5)
 
 
-@pytest.mark.only(lambda op: op.name in ("layer_norm", "rms_norm", "max_pool"))
-def test_special_entries_go_through_both_alike(declared, invoke, always):
+@every_overlay(lambda op: op.name not in ("conv1d", "conv2d", "lstm"))
+def test_special_entries_go_through_both_alike(overlay, invoke):
     """NaN, infinities, zeros, and entries that meet their like."""
+    declared = overlay.of
     inputs, settings = large(declared, np.float64)
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 1.0, 1.0, -1.0])
     inputs = [np.resize(special[i:], x.shape) if i < 2 else x for i, x in enumerate(inputs)]
@@ -142,9 +205,10 @@ def test_special_entries_go_through_both_alike(declared, invoke, always):
 # ---------------------------------------------------------------- norms
 
 
-@pytest.mark.only(lambda op: op.name in ("layer_norm", "rms_norm"))
+@every_overlay(lambda op: op.name in ("layer_norm", "rms_norm"))
 @pytest.mark.parametrize("row", [(1e5, 1), (0, 1e30), (0, 1e-30), (5, 0)])
-def test_rows_that_are_far_from_0_huge_or_tiny_lose_no_digits(declared, invoke, row, rng):
+def test_rows_that_are_far_from_0_huge_or_tiny_lose_no_digits(overlay, invoke, row, rng):
+    declared = overlay.of
     mean, spread = row
     x = (mean + spread * rng.normal(size=(60, 90))).astype(np.float32)
     x[1:] = rng.normal(size=(59, 90))  # one row among ordinary ones
@@ -181,6 +245,7 @@ def test_images_lie_as_the_next_convolution_reads_them_and_frozen_weights_keep_n
     assert not any(saved is x.data for saved in out.node.saved)
 
 
+@every_overlay(lambda op: op.name == "conv2d")
 @pytest.mark.parametrize(
     ("size", "settings"),
     [
@@ -192,7 +257,7 @@ def test_images_lie_as_the_next_convolution_reads_them_and_frozen_weights_keep_n
         ((3, 8, 6, 7), ((1, 4), (0, 8), 1, 8)),
     ],
 )
-def test_convolution_with_any_setting(size, settings, rng, invoke, always):
+def test_convolution_with_any_setting(overlay, size, settings, rng, invoke):
     """Some windows lie in the padding alone."""
     groups = settings[3]
     x, w = rng.normal(size=size), rng.normal(size=(2 * groups, size[1] // groups, 3, 2))
@@ -201,4 +266,4 @@ def test_convolution_with_any_setting(size, settings, rng, invoke, always):
         return [*(mg.tensor(a, requires_grad=True) for a in (x, w)), None]
 
     shape = mg.conv2d(x, w, None, *settings).shape
-    assert compare(invoke, mg.conv2d, make, settings, rng.normal(size=shape))
+    assert compare(invoke, overlay.of, make, settings, rng.normal(size=shape))

@@ -181,7 +181,7 @@ class Tape(Observer):
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
         arrays = [x._data if isinstance(x, Tensor) else plain(x) for x in inputs]
-        runs = op if op.faster is None else op.faster(arrays, settings) or op
+        runs = op.choose(arrays, settings)
         given = self._of([*inputs, *settings])
         out = self._new(result._data, result.name or op.name)
         out.fresh = _is_fresh(result._data, (*arrays, *settings))

@@ -22,7 +22,6 @@ from ...ops.convolution import (
     places_of,
     spread_products,
 )
-from ..limits import LIMITS
 from ..overlay import faster, of_one_dtype
 from ..threads import in_cache, run
 
@@ -83,8 +82,8 @@ def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return np.moveaxis(made.reshape(O, *places.out, len(x)), -1, 0)
 
 
-fast_conv1d = faster(conv1d, of_one_dtype, LIMITS.small_entries)(forward)
-fast_conv2d = faster(conv2d, of_one_dtype, LIMITS.small_entries)(forward)
+fast_conv1d = faster(conv1d, of_one_dtype)(forward)
+fast_conv2d = faster(conv2d, of_one_dtype)(forward)
 
 
 @fast_conv1d.vjp("x")
@@ -128,7 +127,7 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
 # ---------------------------------------------------------------- pooling
 
 
-@faster(max_pool, of_one_dtype, 8 * LIMITS.small_entries)
+@faster(max_pool, of_one_dtype)
 def fast_max_pool(x, size, stride=None, padding=0):
     _, views = windows_of(x, size, size if stride is None else stride, padding)
     out = np.empty(views[0].shape, x.dtype)

@@ -7,7 +7,6 @@ import numpy as np
 from ...ops.dtypes import cast_back
 from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.products import as_rows
-from ..limits import LIMITS
 from ..overlay import faster, of_one_dtype
 
 FAR = 16  # times σ: the mean of a row farther from 0 loses digits in float32
@@ -52,7 +51,7 @@ def gradients(g, x, weight, mean, inverse):
     return cast_back(d, x), cast_back(d_weight, x)
 
 
-@faster(layer_norm, of_one_dtype, LIMITS.small_entries, auxiliary=("mean", "inverse"))
+@faster(layer_norm, of_one_dtype, auxiliary=("mean", "inverse"))
 def fast_layer_norm(x, weight, bias, eps=1e-5):
     check_parameters(x, -1, weight=weight, bias=bias)
     y, mean, inverse = standardized(x, eps, True)
@@ -68,7 +67,7 @@ def _(g, x, weight, mean, inverse):
     return gradients(g, x, weight, mean, inverse)
 
 
-@faster(rms_norm, of_one_dtype, LIMITS.small_entries, auxiliary=("mean", "inverse"))
+@faster(rms_norm, of_one_dtype, auxiliary=("mean", "inverse"))
 def fast_rms_norm(x, weight, eps=1e-5):
     check_parameters(x, -1, weight=weight)
     y, mean, inverse = standardized(x, eps, False)

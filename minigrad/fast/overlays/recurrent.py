@@ -10,7 +10,6 @@ import numpy as np
 
 from ...engine.op import Array
 from ...ops.recurrent import check_steps, lstm
-from ..limits import LIMITS
 from ..overlay import faster, of_one_dtype
 
 
@@ -26,7 +25,7 @@ def suits(X, W_ih, W_hh, b, h, c, mask):
     return of_one_dtype(X, W_ih, W_hh, b, h, c)
 
 
-@faster(lstm, suits, LIMITS.small_entries, auxiliary=("gates", "shown", "states", "cells"))
+@faster(lstm, suits, auxiliary=("gates", "shown", "states", "cells"))
 def fast_lstm(X, W_ih, W_hh, b, h, c, mask=None):
     check_steps(X, W_ih, W_hh, 4, mask, h, c)
     (T, B, d), H = X.shape, W_hh.shape[1]

@@ -32,7 +32,7 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -
     return scores > LIMITS.one_tile_scores
 
 
-@faster(tiled_attention, _has_many_scores, auxiliary=("known", "log_sum"))
+@faster(tiled_attention, _has_many_scores, ("known", "log_sum"), above=0)
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
     schedule = TileSchedule(q, k, v, mask, rule)
     out, log_sum = forward(schedule)

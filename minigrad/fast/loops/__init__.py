@@ -1,0 +1,48 @@
+"""Loops compiled by numba, where it is installed: `pip install 'minigrad[fast]'`.
+
+formulas  the loops, each as its formula
+overlays  how the arrays of ops come to them
+
+numba is imported when an op with a loop first meets a large array, which takes a third of a second;
+a loop is compiled when it first runs in a dtype, a second each, and kept on disk for later
+processes. It runs on the caller's thread, without the GIL and without numba's own threads, which
+would spin beside those of BLAS. Without numba, or with MINIGRAD_LOOPS=0 in the environment, ops run
+as they do otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from os import environ
+from warnings import warn
+
+from ...ops.activations import gelu, silu
+from ...ops.norms import layer_norm, rms_norm
+from ...ops.softmax import softmax
+from ..overlay import overlays_of
+
+__all__ = ["HAS_LOOPS", "IS_WANTED", "load"]
+
+HAS_LOOPS = gelu, silu, softmax, layer_norm, rms_norm
+IS_WANTED = environ.get("MINIGRAD_LOOPS") != "0" and find_spec("numba") is not None
+
+
+@cache
+def load() -> None:
+    """Declare the overlays by loops, if numba can be used; else say once why not."""
+    try:
+        import_module(".overlays", __package__)
+    except Exception as error:  # of numba or what it stands on: a cache that cannot be written, say
+        warn(
+            f"minigrad runs without compiled loops, for numba fails: {error}. Mend that, "
+            "or set MINIGRAD_LOOPS=0 in the environment to do without",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+if IS_WANTED:
+    for op in HAS_LOOPS:
+        overlays_of(op).load = load

@@ -1,0 +1,55 @@
+"""Loops by numba: found where they are needed, held to their ops, and left out where they fail."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from minigrad.fast.loops import IS_WANTED
+from minigrad.fast.overlay import overlays_of
+from tests.process import python
+
+needs_numba = pytest.mark.skipif(not IS_WANTED, reason="numba is not installed")
+
+PROGRAM = """
+import sys
+import numpy as np
+import minigrad as mg
+
+x = mg.tensor(np.linspace(-3, 3, 9000), requires_grad=True)
+mg.gelu(x[:900])
+assert "numba" not in sys.modules
+y = mg.gelu(x)
+print("numba" in sys.modules, *mg.grad(y.sum(), x)[:3])
+"""
+
+
+def test_numba_is_imported_by_the_first_large_array_and_results_are_alike_without_it():
+    uses, *with_loops = python("-W", "error", "-c", PROGRAM).stdout.split()
+    none, *without = python("-W", "error", "-c", PROGRAM, MINIGRAD_LOOPS="0").stdout.split()
+    assert (uses, none) == (str(IS_WANTED), "False")
+    np.testing.assert_allclose(*(np.array(x, float) for x in (with_loops, without)), rtol=1e-12)
+
+
+@needs_numba
+def test_where_numba_fails_ops_run_without_it_and_say_so_once(tmp_path):
+    (tmp_path / "numba.py").write_text("raise OSError('planted')")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{PROGRAM}mg.silu(x)"
+    done = python("-c", program)
+    assert done.stdout.startswith("False")
+    assert done.stderr.count("without compiled loops, for numba fails: planted") == 1
+    assert "MINIGRAD_LOOPS=0" in done.stderr
+
+
+@needs_numba
+@pytest.mark.parametrize("fault", [lambda x: x * 1.01, lambda x: x.no_such_method()])
+def test_a_loop_that_gives_other_numbers_or_fails_is_left_out_and_says_so_once(fault, monkeypatch):
+    from minigrad.fast.loops.overlays import by_loop
+
+    x = mg.tensor(np.linspace(-3, 3, 9000), requires_grad=True)
+    expected = np.tanh(x.data)
+    monkeypatch.setattr(mg.tanh, "faster", None)
+    by_loop(mg.tanh, lambda x: True)(lambda x: fault(np.tanh(x)))
+    assert len(overlays_of(mg.tanh).every) == 1
+    with pytest.warns(RuntimeWarning, match=r"tanh\(x\) runs without its loop in float64"):
+        first = mg.tanh(x)
+    np.testing.assert_array_equal([first.data, mg.tanh(x).data], [expected, expected])
