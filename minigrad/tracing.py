@@ -15,6 +15,7 @@ from .record.recorder import Recorder, record_graph
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
+    from .views.ledger import PrintedLedger
     from .views.notebook import Cell
 
 __all__ = ["Trace", "draw", "trace"]
@@ -85,6 +86,29 @@ class Trace(Record):
         covered = {check.entry for check in self.checks.measured}
         learned = {e.id for e in self.entries if e.learns and e.gradient is not None}
         return Checked(**vars(check(self, ops or not learned or not learned <= covered)))
+
+    def why(self, key: int | str, index: Any = None) -> PrintedLedger:
+        """One entry of a gradient as the exact sum of what came to it, followed to the loss.
+
+        Args: key: a name, as in `t[key]`.  index: of the entry; the largest one unless given.
+        Raises: KeyError, GradientError or ArgumentError if there is no such gradient, or entry.
+
+        >>> import minigrad as mg
+        >>> x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
+        >>> w = mg.tensor([5.0, 6.0], requires_grad=True, name="w")
+        >>> with mg.trace() as t:
+        ...     (x * w).named("y").sum().backward()
+        >>> print(t.why("x", 1))
+        ∂L/∂x[1] = 6
+          6 = 1 · 6 (w[1]) by multiply to y[1]
+        ∂L/∂y[1] = 1
+          1 = 1 · 1 by sum to sum
+        ∂L/∂sum = 1
+          1 where backward began
+        """
+        from .views.ledger import PrintedLedger
+
+        return PrintedLedger(self.record, key, index)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data, without arrays and times; the same for the same program.
