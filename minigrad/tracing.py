@@ -108,7 +108,7 @@ class Trace(Record):
         """
         from .views.ledger import PrintedLedger
 
-        return PrintedLedger(self.record, key, index)
+        return PrintedLedger(self, key, index)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data, without arrays and times; the same for the same program.

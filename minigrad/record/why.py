@@ -22,9 +22,9 @@ from ..engine.context import Context, ContextChange
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.op import EXPLAINED, registry
 from ..engine.tensor import Tensor
-from .analysis import arguments
-from .data import Array, Edge, Entry
-from .record import Record
+from .checks import arguments
+from .finish import finish
+from .record import Array, Edge, Entry, Record
 
 __all__ = ["Ledger", "Term"]
 
@@ -34,8 +34,8 @@ Index: TypeAlias = tuple[int, ...]
 class Term(NamedTuple):
     """One product of the sum: value = gradient · factor.
 
-    Attributes: made, at: the gradient is of this entry of what an op made.  input: of that op.
-        call: the scope that it ran in, with the number of the call where there are several.
+    Attributes: made, at: the gradient is of this entry of what an op made.
+        input: the op's name for what it took.
     """
 
     value: float
@@ -44,7 +44,6 @@ class Term(NamedTuple):
     made: Entry
     at: Index
     input: str
-    call: str
 
     @property
     def size(self) -> tuple[float, float]:
@@ -102,7 +101,7 @@ class Ledger:
         reruns: dict[int, Rerun] | None = None,
     ) -> None:
         self.record = record
-        self.entry = entry = record.finish()[key]
+        self.entry = entry = finish(record)[key]
         g = entry.gradient
         if g is None or not g.size:
             raise GradientError(f"why({entry.path}): it has no gradient: {entry.why or 'empty'}")
@@ -123,10 +122,10 @@ class Ledger:
         if made.id not in self.reruns:
             self.reruns[made.id] = self._run(made, arguments(self.record, made))
         factors = self.reruns[made.id].factors(edge.input, self.index)
-        call, gradients = self.record.folded.path_of(made.id), np.asarray(made.gradient)
+        gradients = np.asarray(made.gradient)
         for at in map(tuple, np.argwhere(factors).tolist()):
             factor, gradient = float(factors[at]), float(gradients[at])
-            yield Term(factor * gradient, gradient, factor, made, at, edge.input, call)
+            yield Term(factor * gradient, gradient, factor, made, at, edge.input)
 
     def _run(self, made: Entry, inputs: dict[str, Any]) -> Rerun:
         """Run an op on these inputs, and its rules."""
@@ -159,7 +158,7 @@ class Ledger:
 
     def by_call(self) -> dict[str, float]:
         """What came by each call that took the entry; where one call did, by each op."""
-        sums = self.by(attrgetter("call"))
+        sums = self.by(attrgetter("made.scope"))
         return sums if len(sums) > 1 else self.by(lambda term: f"{term.made.path} {term.made.id}")
 
     def along(self, axis: int) -> dict[int, float]:

@@ -40,7 +40,7 @@ def lines(ledger: Ledger, most: int) -> Iterator[str]:
         yield f"  {words.digits(ledger.rest)} {source}"
     if not ledger.terms and not began and entry.value is not None:
         ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
-        yield f"  every factor of {ops} is 0, at {words.digits(entry.value[index])}"
+        yield f"  every factor is 0: {ops} of {words.digits(entry.value[index])}"
 
 
 def said(ledger: Ledger, term: Term) -> str:
@@ -48,9 +48,9 @@ def said(ledger: Ledger, term: Term) -> str:
     factor = words.digits(term.factor)
     if name := ledger.words(term):
         factor += f" ({words.one_line(name)})"
-    name = words.one_line("/".join(filter(None, (term.call, term.made.label))))
-    product = f"{words.digits(term.gradient)} · {factor}"
-    return f"{product} by {term.made.op} to {name}{_at(term.at)} {words.marks(term.made)}".rstrip()
+    made, product = term.made, f"{words.digits(term.gradient)} · {factor}"
+    place = f"{words.one_line(made.path)}{_at(term.at)}"
+    return f"{product} by {made.op} to {place} {words.marks(made)}".rstrip()
 
 
 def _at(index: tuple[int, ...]) -> str:

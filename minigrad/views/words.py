@@ -92,7 +92,7 @@ def digits(number: float, places: int = 4) -> str:
     >>> digits(-11.880637), digits(2.0), digits(1.5e-9)
     ('-11.88', '2', '1.5e-9')
     """
-    return _short_power(f"{number:.{places}g}")
+    return _short_power(f"{number + 0.0:.{places}g}")  # no -0
 
 
 def _short_power(text: str) -> str:

@@ -32,7 +32,7 @@ def places(g, rng, count=2):
 def assert_adds_up(record, rng):
     """Of each gradient of a record some entries; returns of how many gradients that was."""
     reruns, count = {}, 0
-    for entry in record.finish().entries:
+    for entry in record:
         if entry.gradient is None or not entry.gradient.size or entry.id in record.roots:
             continue
         for index in places(entry.gradient, rng):
@@ -49,7 +49,7 @@ def test_the_terms_of_every_op_add_up_to_its_gradients(case, invoke, leaves, cot
     with mg.trace() as t:
         out = invoke(case.op, leaves(case), case.settings)
         out.backward(cotangent(out.shape))
-    assert assert_adds_up(t.record, rng) == sum(case.inputs[i].size > 0 for i in case.free)
+    assert assert_adds_up(t, rng) == sum(case.inputs[i].size > 0 for i in case.free)
 
 
 def image_model(rng):
@@ -81,20 +81,20 @@ def run(name, rng):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_terms_add_up_in_a_model(name, rng):
-    assert assert_adds_up(run(name, rng).record, rng) > 3
+    assert assert_adds_up(run(name, rng), rng) > 3
 
 
 @pytest.mark.parametrize("seed", range(len(KINDS)))
 def test_the_terms_add_up_in_models_of_every_kind(seed, rng):
     """Shared weights, residuals and loops among them."""
-    assert assert_adds_up(trained(seed).record, rng) > 3
+    assert assert_adds_up(trained(seed), rng) > 3
 
 
 def test_faster_ops_and_what_they_fuse_add_up(rng):
     x = mg.tensor(rng.normal(size=(64, 131)), requires_grad=True, name="x")
     w = mg.tensor(rng.normal(size=131), requires_grad=True, name="w")
     t = traced(lambda: mg.mean(mg.softmax(mg.rms_norm(x, w)) ** 2))
-    assert assert_adds_up(t.record, rng) == 5
+    assert assert_adds_up(t, rng) == 5
 
 
 # ---------------------------------------------------------------- a planted fault is seen
@@ -126,7 +126,7 @@ def test_a_fault_of_the_ledger_is_seen(fault, rng, monkeypatch):
     owner, name, spoil = FAULTS[fault]
     monkeypatch.setattr(owner, name, spoil(getattr(owner, name)))
     with pytest.raises((AssertionError, IndexError)):
-        assert_adds_up(t.record, rng)
+        assert_adds_up(t, rng)
 
 
 # ---------------------------------------------------------------- what is refused
@@ -227,7 +227,7 @@ def test_asking_within_an_open_trace_adds_nothing_to_it(rng):
     x = mg.tensor(rng.normal(size=5), requires_grad=True, name="x")
     with mg.trace() as t:
         mg.sum(mg.dropout(x, 0.5, rng) ** 2).backward()
-        before = len(t.record.entries), t.record.backwards, rng.bit_generator.state
+        before = len(t.entries), t.backwards, rng.bit_generator.state
         ledger = t.why("x")
         assert ledger.words(ledger.terms[0]) == ""
-        assert (len(t.record.entries), t.record.backwards, rng.bit_generator.state) == before
+        assert (len(t.entries), t.backwards, rng.bit_generator.state) == before

@@ -1,0 +1,58 @@
+"""A ledger as text: lines that add up, followed to the loss."""
+
+import re
+
+import numpy as np
+
+import minigrad as mg
+from layers import Linear
+from tests.record.models import leaf, traced
+
+
+def sums_of(text):
+    """Of each entry in a printed ledger its total, and the numbers that its lines begin with."""
+    for block in re.split(r"^∂L/∂", text, flags=re.MULTILINE)[1:]:
+        head, *lines = block.splitlines()
+        starts = [re.match(r"  (-?[\d.e+-]+)(?= )", line) for line in lines]
+        yield float(head.rsplit(" = ")[1]), [float(start[1]) for start in starts if start]
+
+
+def test_the_lines_of_each_entry_add_up_and_end_at_the_loss(rng):
+    net = Linear(7, 5, rng=rng)
+    x = mg.tensor(rng.normal(size=(3, 7)), requires_grad=True, name="x")
+    text = str(traced(lambda: mg.mean(mg.softmax(net(x)) ** 2).named("loss")).why("x"))
+    sums = [*sums_of(text)]
+    assert len(sums) == 5
+    for total, lines in sums:
+        np.testing.assert_allclose(sum(lines), total, atol=1e-3 * sum(map(abs, lines)))
+    assert text.endswith("∂L/∂loss = 1\n  1 where backward began")
+
+
+def test_what_came_by_each_call_is_said(rng):
+    shared = Linear(5, 5, rng=rng)
+    t = traced(lambda: mg.mean(shared(mg.tanh(shared(leaf(3, 5))))))
+    first = str(t.why("W")).split("∂L/∂")[1]
+    assert re.search(r"  of that, \S+ by linear ·1, \S+ by linear ·2\n", first)
+
+
+def test_lines_of_a_rule_that_a_check_refutes_are_marked(plant):
+    plant("tanh", "x", lambda g: g * 1.01)
+    t = traced(lambda: mg.sum(mg.tanh(leaf(5, name="x")) * 3.0))
+    assert "✗" not in str(t.why("x"))
+    t.check(ops=True)
+    first, second, *others = str(t.why("x")).splitlines()
+    assert re.search(r"by tanh to tanh\[\d\] ✗ for x: \S+ off$", second)
+    assert "✗" not in "".join([first, *others])
+
+
+def test_a_zero_ends_with_what_stopped_it():
+    x = mg.tensor([2.0, -3.0], requires_grad=True, name="x")
+    t = traced(lambda: mg.sum(mg.relu(x) * 4.0))
+    assert str(t.why("x", 1)) == "∂L/∂x[1] = 0\n  every factor is 0: relu of -3"
+
+
+def test_what_is_left_over_is_said():
+    x = mg.tensor([2.0, -3.0], requires_grad=True, name="x")
+    x.register_hook(lambda g: g * 2)
+    text = str(traced(lambda: mg.sum(x)).why("x", 1))
+    assert "\n  1 by a hook, or ops outside of the record\n" in text
