@@ -26,7 +26,7 @@ from .checks import arguments
 from .finish import finish
 from .record import Array, Edge, Entry, Record
 
-__all__ = ["Ledger", "Term"]
+__all__ = ["Ledger", "Term", "indexed"]
 
 Index: TypeAlias = tuple[int, ...]
 
@@ -69,6 +69,11 @@ class Rerun(NamedTuple):
         seed = np.zeros(sent.shape, sent.dtype)
         seed[index] = 1
         return np.asarray(grad(sent, self.gradient, seed, retain_graph=True))
+
+
+def indexed(name: str, at: Index) -> str:
+    """An entry of a name, as `W_Q[3, 6]`."""
+    return f"{name}{[*at]}" if at else name
 
 
 class _Unobserved(ContextChange):
@@ -157,9 +162,8 @@ class Ledger:
         return dict(sums)
 
     def by_call(self) -> dict[str, float]:
-        """What came by each call that took the entry; where one call did, by each op."""
-        sums = self.by(attrgetter("made.scope"))
-        return sums if len(sums) > 1 else self.by(lambda term: f"{term.made.path} {term.made.id}")
+        """What came by each call that took the entry, by the path of what was made of it there."""
+        return self.by(attrgetter("made.path"))
 
     def along(self, axis: int) -> dict[int, float]:
         """What came by each position along an axis of what the ops made that took the entry.
@@ -194,9 +198,9 @@ class Ledger:
             entry = self.record.entries[number]
             for at in map(tuple, np.argwhere(numbers == other).tolist()):
                 if np.asarray(entry.value)[at] == factor:
-                    return f"{entry.label}{[*at] if at else ''}"
-        plain = (made.settings | made.numbers).items()
-        return next((name for name, x in plain if isinstance(x, float) and x == other), "")
+                    return indexed(entry.label, at)
+        settings = made.settings.items()
+        return next((name for name, x in settings if isinstance(x, float) and x == other), "")
 
     def _other_inputs(self, made: Entry, others: dict[int, Any]) -> dict[str, Any]:
         """Other numbers in the place of what an op was given; of what was only moved there, moved.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..record.why import Ledger, Term
+from ..record.why import Ledger, Term, indexed
 from . import words
 
 __all__ = ["PrintedLedger", "lines", "said"]
@@ -24,8 +24,9 @@ class PrintedLedger(Ledger):
 
 def lines(ledger: Ledger, most: int) -> Iterator[str]:
     """The entry, its largest terms, the sum of the others, and what is no term of an op."""
-    entry, record, index = ledger.entry, ledger.record, ledger.index
-    yield f"∂L/∂{words.one_line(entry.path)}{_at(index)} = {words.digits(ledger.total)}"
+    entry, record = ledger.entry, ledger.record
+    name = indexed(words.one_line(entry.path), ledger.index)
+    yield f"∂L/∂{name} = {words.digits(ledger.total)}"
     for term in ledger.terms[:most]:
         yield f"  {words.digits(term.value)} = {said(ledger, term)}"
     if others := [term.value for term in ledger.terms[most:] if term.value]:
@@ -33,14 +34,14 @@ def lines(ledger: Ledger, most: int) -> Iterator[str]:
         yield f"  {total} by {words.plural(len(others), 'other')}"
     if len(calls := ledger.by_call()) > 1:
         sums = [f"{words.digits(x)} by {words.one_line(name)}" for name, x in calls.items()]
-        yield f"  of that, {', '.join(sums)}"
+        yield f"  in all, {', '.join(sums)}"
     began = entry.id in record.roots
     if abs(ledger.rest) > ROUNDING * sum(abs(term.value) for term in ledger.terms):
         source = "where backward began" if began else "by a hook, or ops outside of the record"
         yield f"  {words.digits(ledger.rest)} {source}"
     if not ledger.terms and not began and entry.value is not None:
         ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
-        yield f"  every factor is 0: {ops} of {words.digits(entry.value[index])}"
+        yield f"  every factor is 0: {ops} of {words.digits(entry.value[ledger.index])}"
 
 
 def said(ledger: Ledger, term: Term) -> str:
@@ -49,9 +50,5 @@ def said(ledger: Ledger, term: Term) -> str:
     if name := ledger.words(term):
         factor += f" ({words.one_line(name)})"
     made, product = term.made, f"{words.digits(term.gradient)} · {factor}"
-    place = f"{words.one_line(made.path)}{_at(term.at)}"
+    place = indexed(words.one_line(made.path), term.at)
     return f"{product} by {made.op} to {place} {words.marks(made)}".rstrip()
-
-
-def _at(index: tuple[int, ...]) -> str:
-    return str([*index]) if index else ""

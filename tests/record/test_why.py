@@ -214,13 +214,13 @@ def test_sums_by_call_and_along_an_axis_add_up(rng):
     x = mg.tensor(rng.normal(size=(2, 3, 5)), requires_grad=True, name="x")
     t = traced(lambda: mg.mean(shared(mg.tanh(shared(x))) ** 2))
     ledger = t.why("W", (1, 2))
-    assert [*ledger.by_call()] == ["linear ·1", "linear ·2"]
+    assert {*ledger.by_call()} == {"linear ·1/linear", "linear ·2/linear"}
     assert sorted(ledger.along(0)) == [0, 1]
     assert sorted(ledger.along(1)) == [0, 1, 2]
     for sums in (ledger.by_call(), ledger.along(0), ledger.along(1)):
         np.testing.assert_allclose(sum(sums.values()), ledger.total, rtol=1e-12)
     both = traced(lambda: mg.sum(x * x + mg.sin(x))).why("x")
-    assert len(both.by_call()) == 2
+    assert {*both.by_call()} == {"multiply", "sin"}
 
 
 def test_asking_within_an_open_trace_adds_nothing_to_it(rng):

@@ -32,7 +32,7 @@ def test_what_came_by_each_call_is_said(rng):
     shared = Linear(5, 5, rng=rng)
     t = traced(lambda: mg.mean(shared(mg.tanh(shared(leaf(3, 5))))))
     first = str(t.why("W")).split("∂L/∂")[1]
-    assert re.search(r"  of that, \S+ by linear ·1, \S+ by linear ·2\n", first)
+    assert re.search(r"  in all, \S+ by linear ·\d/linear, \S+ by linear ·\d/linear\n", first)
 
 
 def test_lines_of_a_rule_that_a_check_refutes_are_marked(plant):
