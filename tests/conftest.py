@@ -39,10 +39,10 @@ def invoke() -> Callable[..., Any]:
         positional: list[Any] = []
         for name, parameter in op.signature.parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
-                positional += values[name]
-            else:
-                positional.append(values[name])
-        return op(*positional)
+                positional += values.pop(name)
+            elif parameter.kind is not parameter.KEYWORD_ONLY:
+                positional.append(values.pop(name))
+        return op(*positional, **values)
 
     return run
 

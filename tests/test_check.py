@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from layers import BatchNorm, Linear, Module, SelfAttention, Sequential
 from minigrad.check import compare
 from minigrad.errors import DTypeError, GradcheckError, GradientError
-from tests.compare import refusals
 from tests.engine.declaring import declare
 
 
@@ -102,22 +102,83 @@ def test_nothing_is_left_behind():
     assert a.grad is None
 
 
-rng = np.random.default_rng(0)
-test_what_is_refused = refusals(
-    (lambda: mg.gradcheck(lambda a: mg.dropout(a, 0.5, rng), np.ones(50)),
-     GradientError, "gradcheck: f gave two different results for the same inputs"),
-    (lambda: mg.gradcheck(lambda x: (x * x, x), np.ones(3)),
-     GradientError, "gradcheck: f must return one Tensor, got tuple"),
-    (lambda: mg.gradcheck(lambda x: None, np.ones(3)), GradientError, "one Tensor, got NoneType"),
-    (lambda: mg.gradcheck(mg.relu, np.zeros(3)),
-     GradcheckError, "nothing was compared: all 3 entries are at kinks"),
-    (lambda: mg.gradcheck(mg.square(2.0), np.ones(3)), DTypeError, "f must be a function, got "),
-    (lambda: mg.gradcheck(mg.square, np.array([1, 2])),
-     DTypeError, "one must hold floats, got int64"),
-    (lambda: mg.gradcheck(lambda: mg.tensor(1.0), []), DTypeError, "hold floats, got no input"),
-    (lambda: mg.gradcheck(mg.square, np.ma.masked_array([1.0, 2.0], [False, True])),
-     DTypeError, r"write x\.filled\(0\.0\)"),
-)  # fmt: skip
+REFUSED = {
+    "random": (lambda a: mg.dropout(a, 0.5, np.random.default_rng()), np.ones(50),
+               GradientError, "two different results for the same inputs; .* layer.eval()"),
+    "several results": (lambda x: (x * x, x), np.ones(3), GradientError, "one Tensor, got tuple"),
+    "no result": (lambda x: None, np.ones(3), GradientError, "one Tensor, got NoneType"),
+    "kinks alone": (mg.relu, np.zeros(3), GradcheckError, "all 3 entries are at kinks"),
+    "no function": (mg.square(2.0), np.ones(3), DTypeError, "f must be a function, got "),
+    "integers": (mg.square, np.array([1, 2]), DTypeError, "one must hold floats, got int64"),
+    "no input": (lambda: mg.tensor(1.0), [], DTypeError, "hold floats, got no input"),
+    "masked": (mg.square, np.ma.masked_array([1.0, 2.0], [False, True]), DTypeError, "filled"),
+    "an input that is ignored": (lambda a, b: b * b, [x, x], GradientError,
+                                 r"does not depend on inputs\[0\], so nothing was compared"),
+    "an input whose result is not used": (lambda a: (mg.exp(a), mg.ones(3))[1], x, GradientError,
+                                          r"does not depend on inputs\[0\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_checked_is_refused(what):
+    f, inputs, kind, message = REFUSED[what]
+    with pytest.raises(kind, match=message):
+        mg.gradcheck(f, inputs)
+
+
+# ---------------------------------------------------------------- of a layer
+
+
+class Scaled(Module):
+    """x · w, by an op whose gradient of w is wrong by a percent."""
+
+    def __init__(self):
+        self.w = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        self.op = declare(lambda x, w: x * w, vjp_tex={"x": "<g>", "w": "<g>"})
+        self.op.vjp("x")(lambda g, w: g * w)
+        self.op.vjp("w")(lambda g, x: (1.01 * g * x).sum(axis=0))
+
+    def forward(self, x):
+        return self.op(x, self.w)
+
+
+def test_of_a_layer_each_parameter_is_checked_and_named():
+    with pytest.raises(GradcheckError) as error:
+        mg.gradcheck(Scaled(), np.ones((2, 3)))
+    assert error.value.report.where.startswith("w[")
+    assert error.value.report.entries == 9
+    assert mg.gradcheck(Scaled().freeze(), np.ones((2, 3))).entries == 6
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_layer_is_as_before_and_the_gradient_of_b_K_is_said_to_be_0(order, rng):
+    layer = SelfAttention(5, 3, 2, rng=rng, dtype=np.float32)
+    before = layer.state_dict()
+    report = mg.gradcheck(layer, rng.normal(size=(1, 3, 5)), order=order)
+    assert report.entries == 15 + sum(p.size for p in layer.parameters())
+    assert "b_K" in report.zeros
+    assert "0 throughout: b_K" in str(report)
+    for path, array in layer.state_dict().items():
+        assert (array == before[path]).all()
+        assert array.dtype == np.float32
+    assert layer.W_Q.grad is None
+
+
+def test_a_batch_norm_in_training_is_checked_and_its_averages_stay(rng):
+    layer = BatchNorm(3)
+    assert mg.gradcheck(layer, rng.normal(size=(5, 3))).entries == 21
+    assert (layer.running_mean.numpy() == 0).all()
+    assert (layer.running_var.numpy() == 1).all()
+
+
+def test_a_gradient_penalty_is_checked_like_any_function(rng):
+    critic = Sequential(Linear(3, 5, rng=rng), mg.tanh, Linear(5, 1, rng=rng))
+
+    def penalty(x):
+        slope = mg.grad(critic(x).sum(), x, create_graph=True)
+        return mg.mean((mg.norm(slope, axis=1) - 1.0) ** 2)
+
+    assert mg.gradcheck(penalty, rng.normal(size=(2, 3))).method == "complex step"
 
 
 # ---------------------------------------------------------------- compare

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import op
+from ..engine.op import call, op
 from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import multiply, scale, subtract
@@ -111,9 +111,8 @@ def _(g, x):
 
 
 def _difference(x: SameArray, target: TensorOrArray) -> SameArray:
-    if np.shape(x) != np.shape(target):
-        raise ShapeError(f"both must have one shape, got {np.shape(x)} and {np.shape(target)}")
-    return subtract(x, target)
+    """x - t in floats: integers without a sign would wrap.  Raises: as `check_alike`."""
+    return subtract(*check_alike(x, target))
 
 
 @composed
@@ -127,7 +126,7 @@ def l1_loss(x: SameArray, target: TensorOrArray) -> SameArray:
 
 
 @composed
-def huber_loss(x: SameArray, target: TensorOrArray, delta: float = 1.0) -> SameArray:
+def huber_loss(x: SameArray, target: TensorOrArray, *, delta: float = 1.0) -> SameArray:
     """The mean of (x - t)² / 2 up to a difference of δ, then of δ (|x - t| - δ/2).
 
     Raises: ArgumentError unless δ > 0.
@@ -210,6 +209,16 @@ def _with_targets(formula: str) -> Formula:
     return tex
 
 
+def cross_entropy_samples(rng):
+    """Classes, one class, smoothed ones, ignored ones, and probabilities."""
+    yield call(rng.normal(size=(3, 5)), np.array([0, 4, 2]))
+    yield call(rng.normal(size=5), np.array(3))
+    rows = rng.normal(size=(2, 3, 5))
+    yield call(rows, np.array([[0, 4, 2], [1, 1, 3]]), label_smoothing=0.3)
+    yield call(rows, np.array([[0, -1, 2], [1, 1, -1]]), ignore_index=-1)
+    yield call(rng.normal(size=(2, 5)), np.tri(2, 5, 1) / [[2], [3]])
+
+
 @op(
     tex=_with_targets(
         r"-\tfrac1N \operatorname{sum}(p \odot \log \operatorname{softmax}(<logits>))"
@@ -221,22 +230,17 @@ def _with_targets(formula: str) -> Formula:
         )
     },
     flops=lambda logits: 5 * np.size(logits),
-    samples=of_shapes(
-        ([3, 5], np.array([0, 4, 2])),
-        ([2, 3, 5], np.array([[0, 4, 2], [1, 1, 3]]), None, 0.3),
-        ([5], np.array(3)),
-        ([2, 3, 5], np.array([[0, -1, 2], [1, 1, -1]]), -1),
-        ([2, 5], np.tri(2, 5, 1) / [[2], [3]]),
-    ),
+    samples=cross_entropy_samples,
     auxiliary=("p", "rows"),
 )
-def cross_entropy(logits, targets, ignore_index=None, label_smoothing=0.0):
+def cross_entropy(logits, targets, *, ignore_index=None, label_smoothing=0.0):
     """Measures how little probability the scores give to the targets, averaged over rows.
 
         -1/N Σ_i Σ_c p_ic log softmax(logits)_ic, where p is 1 at the target and 0 elsewhere.
 
     Args: targets: classes, or probabilities p of logits' shape; constants. ignore_index: of rows
         that do not count. label_smoothing: the share of p that is spread evenly over all classes.
+        Weights of classes are two lines, which the error of `weight=` writes.
     Shapes: logits (..., C), targets (...) of integers in [0, C), or (..., C) of floats → ().
     Raises: ShapeError, DTypeError, OutOfRangeError or ArgumentError where the targets do not fit;
         ShapeError where no row counts.

@@ -41,7 +41,7 @@ CALLS = {  # ours, theirs, arrays
     "bce_with_logits": (mg.bce_with_logits, F.binary_cross_entropy_with_logits, [X, P]),
     "l1_loss": (mg.l1_loss, F.l1_loss, [X, P]),
     "huber_loss": (
-        lambda *xs: mg.huber_loss(*xs, 0.7), lambda *xs: F.huber_loss(*xs, delta=0.7), [X, P],
+        lambda *xs: mg.huber_loss(*xs, delta=0.7), lambda *xs: F.huber_loss(*xs, delta=0.7), [X, P],
     ),
     **{f"cross_entropy-{k}": (
         lambda x, s=s: mg.cross_entropy(x, CLASSES, **s),

@@ -175,13 +175,20 @@ def test_at_their_kinks_norm_std_and_sign_have_a_gradient_of_zero():
         assert "at kinks" in check_rules(op, (x.numpy(),), op.defaults, u, {0: gradient}).why
 
 
+@pytest.mark.parametrize("loss", [mg.l1_loss, mg.huber_loss, mg.mse_loss, mg.bce_with_logits])
+def test_a_loss_of_integers_without_a_sign_is_that_of_the_same_floats(loss):
+    x, target = np.array([0, 3], np.uint8), np.array([255, 1], np.uint8)
+    expected = loss(x.astype(float), target.astype(float))
+    assert loss(x, target) == loss(mg.tensor(x), target).item() == expected
+
+
 # ---------------------------------------------------------------- dtypes beside each other
 
 NARROW = np.ones((2, 3), np.float32)
 DTYPES = [
     (lambda x: mg.scale(x, np.float64(0.5)), np.float32),
     (lambda x: mg.leaky_relu(x, np.float64(0.5)), np.float32),
-    (lambda x: mg.huber_loss(x, NARROW, np.float64(0.5)), np.float32),
+    (lambda x: mg.huber_loss(x, NARROW, delta=np.float64(0.5)), np.float32),
     (lambda x: mg.mask_add(x, np.ones(3, bool)), np.float32),
     (lambda x: mg.mask_add(x, np.zeros(3)), np.float32),
     (lambda x: x / np.sqrt(3), np.float32),
