@@ -160,10 +160,12 @@ def _share_heads(layer: MultiHeadAttention, ranks: Ranks) -> None:
 
 
 def _checksum(model: Module) -> int:
-    found = 0
-    for _, p in model.named_parameters():
-        found = zlib.crc32(p.numpy().tobytes(), found)
-    return found
+    """Of the paths, shapes and entries of all parameters."""
+    checksum = 0
+    for path, p in model.named_parameters():
+        checksum = zlib.crc32(f"{path} {p.shape} {p.requires_grad}".encode(), checksum)
+        checksum = zlib.crc32(p.numpy().tobytes(), checksum)
+    return checksum
 
 
 def average_gradients(model: Module, ranks: Ranks | None = None) -> None:
@@ -175,7 +177,8 @@ def average_gradients(model: Module, ranks: Ranks | None = None) -> None:
     gradient of the mean loss of all their rows. A parameter that no rank's batch used keeps None.
 
     Raises: ArgumentError for a BatchNorm, whose statistics would be those of one rank's rows;
-        RankError where ranks have other models.
+        RankError where ranks have other models, or other weights, as after a step that one of them
+        skipped.
     """
     ranks = ranks or dist.world()
     for path, module in model.named_modules():
@@ -184,6 +187,7 @@ def average_gradients(model: Module, ranks: Ranks | None = None) -> None:
                 f"average_gradients(model): {path or 'the model'} is a BatchNorm, whose statistics "
                 "would be those of one rank's rows; use GroupNorm or LayerNorm"
             )
+    ranks.agree(f"average_gradients(model) of weights {_checksum(model):#010x}, alike on each rank")
     trained = [p for p in model.parameters() if p.requires_grad]
     users = dist.all_reduce(np.array([int(p.grad is not None) for p in trained]), ranks)
     for p, used in zip(trained, users, strict=True):

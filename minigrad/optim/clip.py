@@ -23,6 +23,12 @@ def mark_parts(parameters: Iterable[Tensor]) -> None:
     _parts.update({id(p): p for p in parameters})
 
 
+def refuse_parts(call: str, parameters: Iterable[Tensor], why: str) -> None:
+    """Raise ArgumentError for a part of a model, for which its rank alone cannot decide."""
+    if any(_parts.get(id(p)) is p for p in parameters):
+        raise ArgumentError(f"{call}: these are this rank's part of a model, and {why}")
+
+
 def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale all gradients by one factor, so that their common norm is at most `max_norm`.
 
@@ -42,11 +48,7 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     (10.0, [3.0, 4.0])
     """
     found = checked_parameters("clip_grad_norm(parameters, max_norm)", parameters)
-    if any(_parts.get(id(p)) is p for p in found):
-        raise ArgumentError(
-            "clip_grad_norm(parameters, max_norm): these are this rank's part of a model, and the "
-            "norm is that of the whole"
-        )
+    refuse_parts("clip_grad_norm(parameters, max_norm)", found, "the norm is that of the whole")
     if not max_norm > 0:
         raise ArgumentError(f"clip_grad_norm: max_norm must be above 0, got {max_norm}")
     return _clip(found, max_norm)

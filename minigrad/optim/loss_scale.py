@@ -9,6 +9,7 @@ import numpy as np
 
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
+from .clip import refuse_parts
 from .optimizer import Optimizer, update
 
 __all__ = ["LossScale"]
@@ -27,7 +28,8 @@ class LossScale:
         largest: s never grows beyond it; float16 itself ends at 65,504.
     Attributes:
         scale: s now.  skipped: how many steps were skipped.
-    Raises: ArgumentError unless 1 ≤ scale ≤ largest; GradientError for an overflow at s = 1, which
+    Raises: ArgumentError unless 1 ≤ scale ≤ largest, and for a rank's part of a model, of which
+        each rank would skip other steps; GradientError for an overflow at s = 1, which
         no smaller scale can mend.
     Source: Micikevicius et al. 2018, arXiv:1710.03740.
 
@@ -54,6 +56,11 @@ class LossScale:
                 "LossScale: 1 <= scale <= largest and interval >= 1 must hold, "
                 f"got scale={scale}, largest={largest}, interval={interval}"
             )
+        refuse_parts(
+            "LossScale(optimizer)",
+            optimizer.parameters,
+            "another rank might take the step that this one skips; train it in float32",
+        )
         self.optimizer = optimizer
         self.interval = interval
         self.largest = largest

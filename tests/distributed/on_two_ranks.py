@@ -20,7 +20,7 @@ from layers import (
 from layers.parallel import average_gradients, shard
 from minigrad import distributed as dist
 from minigrad.errors import MinigradError
-from minigrad.optim import SGD, clip_grad_norm
+from minigrad.optim import SGD, LossScale, clip_grad_norm
 
 WORLD = dist.world()
 RANK, P = WORLD.rank, WORLD.size
@@ -168,11 +168,25 @@ def part_of_a_feed_forward():
     return part.parameters()
 
 
+def a_step_of_one_alone():
+    """Rank 0 takes its step before the gradients are averaged."""
+    model = Linear(3, 4, rng=0)
+    model(PARTS[RANK]).sum().backward()
+    if RANK == 0:
+        SGD(model.parameters(), lr=0.1).step()
+    average_gradients(model)
+
+
 REFUSED = {
     "other shapes": lambda: dist.all_reduce(np.ones(3 + RANK)),
     "other collectives": lambda: (dist.all_reduce if RANK else dist.broadcast)(np.ones(3)),
     "other weights": lambda: shard(FeedForward(3, 4, rng=RANK)),
     "clipped alone": lambda: clip_grad_norm(part_of_a_feed_forward(), 1.0),
+    "scaled alone": lambda: LossScale(SGD(part_of_a_feed_forward(), lr=0.1)),
+    "other models": lambda: average_gradients(Linear(3, 4 + RANK, rng=0)),
+    "other seeds": lambda: average_gradients(Linear(3, 4, rng=RANK)),
+    "frozen on one": lambda: average_gradients(Linear(3, 4, rng=0).freeze(*["b", "W"][: RANK + 1])),
+    "a step of one alone": a_step_of_one_alone,
     "heads": lambda: shard(MultiHeadAttention(9, 3, rng=0)),
     "hidden entries": lambda: shard(FeedForward(3, 5, rng=0)),
     "a bias by heads": lambda: shard(MultiHeadAttention(8, 4, rng=0, position=ALiBi(4))),
