@@ -24,9 +24,11 @@ def as_rows(x):
 
 
 def times(a, b):
-    """A product of matrices; a stack's rows meet one matrix as one product."""
-    if np.ndim(b) == 2 < np.ndim(a):
-        return np.matmul(as_rows(a), b).reshape((*a.shape[:-1], b.shape[-1]))
+    """A product of matrices; the rows of a stack of them meet one matrix as one product."""
+    if np.ndim(a) == 3 and np.ndim(b) == 2:
+        stack, rows, width = a.shape
+        product = np.matmul(a.reshape((stack * rows, width)), b)
+        return product.reshape((stack, rows, b.shape[1]))
     return np.matmul(a, b)
 
 
