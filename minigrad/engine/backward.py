@@ -22,7 +22,7 @@ __all__ = ["Retained", "add_gradients", "backpropagate", "fit", "seed_of", "sum_
 
 ndarray = np.ndarray
 WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
-BLOCK = 256  # rows that one product with ones adds up
+ROWS_AT_ONCE = 256  # rows that one product with ones adds up
 COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
 
 
@@ -228,9 +228,9 @@ def sum_of_rows(rows: Gradient) -> Gradient:
     by PyTorch, to 3e-7 of the largest sum.
     """
     n, width = rows.shape
-    if n <= BLOCK:
+    if n <= ROWS_AT_ONCE:
         return ones(rows.dtype, n) @ rows
-    block = gcd(n, BLOCK)
+    block = gcd(n, ROWS_AT_ONCE)
     if block >= 4:
         rows = ones(rows.dtype, block) @ rows.reshape((n // block, block, width))
     return rows.sum(axis=0, dtype=WIDE.get(rows.dtype.char))

@@ -328,7 +328,7 @@ def an_argument_may_be_given_twice_or_be_a_leaf_of_the_closure() -> Any:
     return world(step, w, a, b, given=lambda i: pairs[i])
 
 
-@claim()
+@claim(recordings=3)
 def views_and_casts_of_arguments_are_taken_at_each_call_however_they_lie() -> Any:
     w = leaf(4)
 

@@ -16,23 +16,32 @@ fewer calls. Look at what it returns instead.
     for x, y in batches(...):
         print(run(x, y).item())        # here, and not within the step
 
-reach.py finds what the step depends on beside its arguments; tape.py records lines; symbols.py
-takes ops apart into NumPy calls, which source.py writes down.
+A call looks for a program that fits and runs it: that is this file. arguments.py makes the key by
+which programs are found, bindings.py finds what the step depends on beside its arguments; tape.py
+records lines (lines.py); symbols.py takes kernels apart into NumPy calls, which source.py puts in
+order and statements.py writes.
 """
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import warnings
-from collections.abc import Callable
-from functools import update_wrapper
+from collections.abc import Callable, Iterable
+from functools import cached_property, update_wrapper
+from itertools import zip_longest
+from operator import is_
 from threading import RLock
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from ...engine.context import current, observe
 from ...engine.errors import CompileWarning
-from .arguments import key_of
-from .program import Program
+from ...engine.tensor import Tensor
+from .arguments import described, key_of, leaves_of
+from .bindings import frozen
+from .lines import TapeLine, signed
+from .source import ProgramText
 from .tape import Tape
 
 __all__ = ["Compiled", "compile"]
@@ -41,6 +50,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 MOST = 16  # programs that are kept
+FIRST_CHECK = 2  # call 2 is recorded again, and so are 16, 128 and so on
+CHECKS_APART = 8
+NO_LINE = TapeLine("nothing", None, ())
 
 
 class Compiled(Generic[P, R]):
@@ -76,9 +88,10 @@ class Compiled(Generic[P, R]):
         around = current()
         if self.reasons or around.observers:
             return self.step(*args, **kwargs)
-        key = (around.recording, *key_of(args, kwargs))
+        form, tensors = key_of(args, kwargs)
+        key = around.recording, form
         for program in self._programs.get(key, ()):
-            if program.fits(args, kwargs):
+            if program.fits(tensors):
                 break
         else:
             return self._record(key, args, kwargs, None)
@@ -99,28 +112,28 @@ class Compiled(Generic[P, R]):
             finally:
                 tape.end()
             result = tape.finish(result)
-            reason, remedy = tape.reason, tape.remedy
-            if reason is None and before is not None:
-                reason = before.difference(tape)
-                remedy = "pass what changes to the step as an argument"
-            if reason is not None:
-                self._refuse(reason, remedy)
+            if tape.reason is None and before is not None:
+                tape.reason = before.difference(tape)
+                tape.remedy = "pass what changes to the step as an argument"
+            if tape.reason is not None:
+                self._refuse(tape.reason, tape.remedy)
             elif before is not None:
-                before.check_at *= 8
+                before.check_at *= CHECKS_APART
             else:
                 self._add(key, Program(self.step, tape))
             return result
 
     def _add(self, key: Any, program: Program) -> None:
+        before = self._last
         self._last = program
         self.recordings += 1
         if sum(map(len, self._programs.values())) == MOST:
             self._programs.clear()
         self._programs.setdefault(key, []).insert(0, program)
-        if self.recordings > 2 * MOST > 4 * self._replays:
+        if before is not None and self.recordings > 2 * MOST > 4 * self._replays:
             self._refuse(
-                f"{self.recordings} calls had other shapes, plain values or objects than those "
-                f"before, and {self._replays} had the same",
+                f"{self.recordings} calls differed from those before, and {self._replays} did not: "
+                f"in the last one {program.news(before)}",
                 "pass what changes as arrays",
             )
 
@@ -133,13 +146,134 @@ class Compiled(Generic[P, R]):
         warnings.warn(f"{text}\n  {remedy}" if remedy else text, CompileWarning, stacklevel=4)
 
 
+class Program:
+    """What a tape comes to.
+
+    Attributes:
+        calls: how often it was called.  check_at: the call at which it is recorded again.
+    """
+
+    def __init__(self, step: Any, tape: Tape) -> None:
+        self.step = step
+        self.lines = tape.lines
+        self.result = tape.result
+        self.constants = tape.constants
+        self.calls = 1
+        self.check_at = FIRST_CHECK
+        self._bindings = [binding for binding in tape.bindings.all if binding.look]
+        self._looks = [binding.look for binding in tape.bindings.all if binding.look]
+        self._named = {id(x): x for x in tape.bindings.tensors}
+        self._tensors = [x for x, value in tape.tensors.items() if not value.path]
+        held = [(x, h) for x, h in tape.held.items() if h is not None and not tape.tensors[x].path]
+        self._leaves = [x for x, _ in held]
+        self._holds = [h for _, h in held]
+        given = [*leaves_of(tape.args, "args"), *leaves_of(tape.kwargs, "kwargs")]
+        self._arguments = {path: described(x) for path, x in given}
+        self._facts = self._facts_of(
+            dict.fromkeys(id(x) for _, x in given if isinstance(x, Tensor))
+        )
+        self._bound = self._look()
+
+    # ------------------------------------------------------------------ whether it may run
+
+    def fits(self, tensors: Iterable[int]) -> bool:
+        """Whether a call with its key may run it: all is as it was when it was recorded.
+
+        Args: tensors: ids of those among the arguments.
+        """
+        if [x.grad is not None for x in self._leaves] != self._holds:
+            return False
+        facts = self._facts_of(tensors)
+        bound = self._look()
+        if _are_the_same(facts, self._facts) and _are_the_same(bound, self._bound):
+            return True
+        if [*map(frozen, facts)] != [*map(frozen, self._facts)]:
+            return False
+        if any(binding.changed() for binding in self._bindings):
+            return False
+        self._facts = facts
+        self._bound = bound
+        return True
+
+    def _facts_of(self, tensors: Iterable[int]) -> list[Any]:
+        """Which names Tensors among the arguments have, too; how those that it names are used."""
+        facts: list[Any] = [*map(self._named.get, tensors)]
+        for x in self._tensors:
+            facts += (x.hooks or x.needs, x._data.dtype)
+        return facts
+
+    def _look(self) -> list[Any]:
+        """What the names hold."""
+        return [thing for look in self._looks for thing in look()]
+
+    def news(self, before: Program) -> str:
+        """In what it differs from a program that did not fit."""
+        names = _parameters(self.step)
+        for path, form in self._arguments.items():
+            if before._arguments.get(path) != form:
+                was = before._arguments.get(path, "not given")
+                return f"{names.get(path, path)} is {form}, and was {was}"
+        for binding in before._bindings:
+            for name in binding.changed():
+                return f"{binding.called(name)} is another than before"
+        return "a Tensor is another, or it holds a gradient, or an array lies otherwise in memory"
+
+    # ------------------------------------------------------------------ what runs
+
+    @cached_property
+    def _written(self) -> tuple[str, Callable[[Any, Any], Any]]:
+        """Its source, and what it runs."""
+        name = getattr(self.step, "__name__", "step")
+        name = name if name.isidentifier() else "step"
+        written = ProgramText(self.lines, self.result, name, _parameters(self.step))
+        space: dict[str, Any] = {}
+        exec(builtins.compile(written.text, f"<compiled {name}>", "exec"), space)
+        return written.text, space["build"](**written.names.objects)
+
+    @property
+    def source(self) -> str:
+        return self._written[0]
+
+    def run(self, args: Any, kwargs: Any) -> Any:
+        return self._written[1](args, kwargs)
+
+    def difference(self, tape: Tape) -> str | None:
+        """How another recording differs; None if it does not."""
+        old, new = (
+            [line for line in lines if line.kind != "keep"] for lines in (self.lines, tape.lines)
+        )
+        for before, now in zip_longest(old, new, fillvalue=NO_LINE):
+            if before.signature() != now.signature():
+                return f"call {self.calls} runs {now} where the first ran {before}"
+        if signed(self.result) != signed(tape.result):
+            return f"call {self.calls} returns other plain values than the first"
+        for (_, first), (_, x) in zip(self.constants, tape.constants, strict=False):
+            if (first.dtype, first.tobytes()) != (x.dtype, x.tobytes()):
+                return f"call {self.calls} has another array where the first had {first!r:.60}"
+        return None
+
+
+def _are_the_same(things: list[Any], before: list[Any]) -> bool:
+    return len(things) == len(before) and all(map(is_, things, before))
+
+
+def _parameters(step: Any) -> dict[str, str]:
+    """What a step calls its arguments, by path."""
+    try:
+        names = [*inspect.signature(step).parameters]
+    except (TypeError, ValueError):
+        return {}
+    known = {f"args[{i}]": name for i, name in enumerate(names)}
+    return known | {f"kwargs[{name!r}]": name for name in names}
+
+
 def compile(step: Callable[P, R]) -> Compiled[P, R]:
     """A function that does what `step` does, without running its Python each time.
 
     Python's own side effects (`print`, a progress bar, files) happen only when the step is
-    recorded: at the first call, the second, and then ever fewer. What Python reads beside the names
-    below is as it was then: a clock, `random`, `next` of an iterator, a number that NumPy took out
-    of an array of the closure (`a[0]`). Give such things as arguments.
+    recorded: at the first call, the second, and then ever fewer. What Python reads beside the
+    names below is as it was then: a clock, `random`, `next` of an iterator. Give such things as
+    arguments.
 
     A call with other shapes, dtypes or plain values than before, or with other plain values (small
     lists, tuples and dicts of them included), arrays, Tensors or modules bound in the step's
@@ -154,7 +288,8 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     hooks or a graph from outside, or changes what it reads (a hidden state, a counter, a KVCache).
     It then runs eagerly. So do calls within a trace, a watch or another observer.
 
-    Calls are recorded again from time to time, the second first, and must give the same lines.
+    A compiled call gives the bits of the eager call. Calls 2, 16, 128, 1,024 and so on are recorded
+    again, as the ordinary run, and must give the same lines; or the step runs eagerly from then on.
 
     >>> import numpy as np, minigrad as mg
     >>> w = mg.tensor(np.ones(3), requires_grad=True, name="w")

@@ -13,18 +13,30 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from ...ops.select import is_basic
-from .reach import Holder, frozen, owner_of
+from .bindings import PLAIN_KINDS, Binding, frozen, owner_of
 
-__all__ = ["Watched", "Watching", "key_of", "leaves_of", "mapped", "plain", "view_of", "watch"]
+__all__ = [
+    "Watched",
+    "Watching",
+    "described",
+    "key_of",
+    "laid_out",
+    "leaves_of",
+    "mapped",
+    "plain",
+    "view_of",
+    "watch",
+]
 
 ndarray = np.ndarray
 
 
-def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """What two calls have in common for which one program serves."""
+def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[int, int]]:
+    """What two calls have in common for which one program serves; and the ids of Tensors."""
     key: list[Any] = []
-    _add((*args, kwargs) if kwargs else args, key, {})
-    return tuple(key)
+    tensors: dict[int, int] = {}
+    _add((*args, kwargs) if kwargs else args, key, tensors)
+    return tuple(key), tensors
 
 
 def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
@@ -34,14 +46,9 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
             key += (x.shape, x.strides, x.dtype.str)
         elif kind is Tensor:
             which = tensors.setdefault(id(x), len(tensors))  # the same one may come twice
-            key += (
-                which,
-                x._data.shape,
-                x._data.strides,
-                x._data.dtype.str,
-                x.needs,
-                x.hooks is None,
-            )
+            array = x._data
+            key += (which, array.shape, array.strides, array.dtype.str)
+            key += (x.needs, x.hooks is None, x.grad is None)
         elif kind is tuple or kind is list:
             key += (kind, len(x))
             _add(x, key, tensors)
@@ -50,6 +57,13 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
             _add(x.values(), key, tensors)
         else:
             key.append(frozen(x))
+
+
+def described(x: Any) -> str:
+    """An argument in words, as far as it makes another program."""
+    if isinstance(x, ndarray | Tensor):
+        return f"{x.dtype} {x.shape}"
+    return f"{x!r:.40}" if isinstance(x, PLAIN_KINDS) else f"a {type(x).__name__}"
 
 
 def leaves_of(items: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -71,6 +85,14 @@ def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
     if x.__class__ is dict:
         return {name: mapped(part, change) for name, part in x.items()}
     return change(x)
+
+
+def laid_out(form: Any, entries: Callable[[int], Any]) -> Any:
+    """An array of the shape, dtype and strides of `form`, over entries one after another."""
+    steps = [(n - 1) * step for n, step in zip(form.shape, form.strides, strict=True)]
+    size = sum(map(abs, steps)) // form.dtype.itemsize + 1
+    start = -sum(step for step in steps if step < 0)
+    return np.ndarray(form.shape, form.dtype, entries(size), start, form.strides)
 
 
 # ---------------------------------------------------------------- arrays while a step is recorded
@@ -194,21 +216,27 @@ class Watching:
         self._tape = tape
         self._taken = taken
         self._given: dict[int, tuple[Any, Any]] = {}  # by id of what stands for it, what was given
-        self.holders: list[Holder] = []  # lists and dicts
+        self.bindings: list[Binding] = []  # of lists and dicts
 
     def of(self, x: Any) -> Any:
         new = x
         if x.__class__ is ndarray:
             shares = id(owner_of(x)) in self._taken
             self._taken.add(id(owner_of(x)))
-            new = watch(x.copy(order="K") if shares else x, self._tape)
+            if shares:
+                new = laid_out(x, lambda size: np.empty(size, x.dtype))
+                new[...] = x
+            new = watch(new, self._tape)
+            self._taken.add(id(owner_of(new)))
         elif x.__class__ is tuple:
             new = tuple([*map(self.of, x)])
-        elif x.__class__ in (list, dict) and not any(x is one.owner for one in self.holders):
+        elif x.__class__ in (list, dict) and not any(
+            x is binding.owner for binding in self.bindings
+        ):
             _put(x, self.of)
             values = x.values if x.__class__ is dict else x.__iter__
             title = f"a {x.__class__.__name__} among its arguments"
-            self.holders.append(Holder(title, x, "", lambda: {"": (*values(),)}))
+            self.bindings.append(Binding(title, x, lambda: {"": (*values(),)}))
         self._given[id(new)] = new, x
         return new
 
@@ -216,8 +244,8 @@ class Watching:
         """Give lists and dicts their own arrays back; nobody is told any more, or the tape and all
         that it holds would wait for the collector of garbage.
         """
-        for holder in self.holders:
-            _put(holder.owner, self.own)
+        for binding in self.bindings:
+            _put(binding.owner, self.own)
         self._tape = NOBODY
         for watched, _ in self._given.values():
             if isinstance(watched, Watched):

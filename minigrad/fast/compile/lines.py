@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from .reach import PLAIN_KINDS, frozen
+from numpy import ndarray
 
-__all__ = ["Returned", "TapeLine", "Value", "signed"]
+from ...engine.op import EXPLAINED
+from .bindings import PLAIN_KINDS, frozen, owner_of
+
+__all__ = ["KnownArrays", "Returned", "TapeLine", "Value", "failing_as", "shown", "signed"]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +48,14 @@ class Value:
 class Returned:
     """A part of what the step returns.
 
-    Attributes: how: "tensor" (a new one), "array", "itself" (the very Tensor), or "grad".
+    Attributes:
+        how: "tensor" (a new one), "array", "itself" (the very Tensor), or "grad".
+        is_own: whether its memory is none that the step was handed.
     """
 
     how: str
     value: Value
+    is_own: bool = False
 
 
 @dataclass(slots=True)
@@ -59,6 +67,7 @@ class TapeLine:
         function: what is called.  given: with what, Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.
         op: its name.  scope: where in the model.  effect: whether it does more than compute.
+        whole: an op's kernel, whose errors are those of the op's call.
     """
 
     kind: str
@@ -68,6 +77,7 @@ class TapeLine:
     op: str = ""
     scope: str = ""
     effect: bool = False
+    whole: Any = None
 
     def signature(self) -> tuple[Any, ...]:
         """What must be the same in another recording."""
@@ -92,3 +102,62 @@ def signed(x: Any) -> Any:
         return signed([x.func, *x.args])
     is_a_value = x.__class__.__eq__ is not object.__eq__ and x.__class__.__hash__
     return x if is_a_value and not isinstance(x, PLAIN_KINDS) else frozen(x)
+
+
+class ArrayOfPath(ndarray):
+    """An array that an error calls by the path of the Tensor that it was."""
+
+    path = ""
+
+
+def failing_as(op: Any, kernel: Callable[..., Any], paths: Sequence[str]) -> Callable[..., Any]:
+    """A kernel, with errors as of the op's call.  paths: of the op's inputs."""
+
+    def run(*given: Any) -> Any:
+        try:
+            return kernel(*given)
+        except EXPLAINED as error:
+            inputs = [*given[: len(paths)]]
+            for i, path in enumerate(paths):
+                if isinstance(inputs[i], ndarray):
+                    inputs[i] = inputs[i].view(ArrayOfPath)
+                    inputs[i].path = path
+            raise op.explain(error, inputs, given[len(paths) :]) from op.cause(error)
+
+    return run
+
+
+class KnownArrays:
+    """Values, by the entries that an array shows, as long as somebody holds its memory."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._known: dict[Any, tuple[Callable[[], Any], Value]] = {}
+
+    def value(self, array: Any, name: str, **about: Any) -> Value:
+        """A Value of this form, by which nothing is known yet."""
+        self._count += 1
+        return Value(self._count, name, array.shape, array.dtype, array.strides, **about)
+
+    def new(self, array: Any, name: str, **about: Any) -> Value:
+        """A Value, by which the array is known from here on."""
+        value = self.value(array, name, **about)
+        self.know(array, value)
+        return value
+
+    def know(self, array: Any, value: Value) -> None:
+        if self.seen(array) is None:
+            owner = owner_of(array)
+            held = weakref.ref(owner) if isinstance(owner, ndarray) else lambda: owner
+            self._known[shown(array)] = held, value
+
+    def seen(self, array: Any) -> Value | None:
+        owner, value = self._known.get(shown(array), (lambda: None, None))
+        return value if owner() is not None else None
+
+
+def shown(x: Any) -> tuple[Any, ...]:
+    """Which entries an array shows; of a number of NumPy's, which object it is."""
+    if not isinstance(x, ndarray):
+        return ("number", id(x))
+    return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype

@@ -10,9 +10,7 @@ and numbers that are taken out are noticed.
 
 from __future__ import annotations
 
-import re
 import sys
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,10 +21,12 @@ from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
 from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
-from .lines import Returned, TapeLine, Value
-from .reach import PLAIN_KINDS, Holder, Reach, owner_of
+from .bindings import FEW, PLAIN_KINDS, Binding, Bindings, owner_of
+from .lines import KnownArrays, Returned, TapeLine, Value, failing_as, shown
 
 __all__ = ["Refused", "Tape"]
+
+NOT_THE_USERS = ("minigrad", "layers", "numpy", "contextlib")  # packages whose lines are not named
 
 
 class Refused(Exception):
@@ -69,7 +69,8 @@ class Tape(Observer):
 
     def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
         given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
-        self.reach = Reach(step, [(p, x) for p, x in given if not isinstance(x, ndarray | Tensor)])
+        others = [(path, x) for path, x in given if not isinstance(x, ndarray | Tensor)]
+        self.bindings = Bindings(step, others)
         self.lines: list[TapeLine] = []
         self.result: Any = None
         self.reason: str | None = None
@@ -78,29 +79,26 @@ class Tape(Observer):
         self.held: dict[Tensor, bool | None] = {}
         self.constants: list[tuple[Value, ndarray]] = []
         self.updating = False
-        self._count = 0
-        self._known: dict[Any, tuple[Any, Value]] = {}  # by what an array shows: see `_know`
-        self._results: dict[Any, dict[str, Value]] = {}  # by node, and by name
-        self._coming: dict[Any, list[Value]] = {}  # gradients on their way, by edge
-        self._totals: dict[Any, Value] = {}  # and those that have arrived
-        self._drawn: set[int] = set()  # ids of generators that ops drew from
-        self._own: dict[Tensor, Value] = {}  # gradients of leaves that the step made
-        self._changed: list[tuple[Holder, Any]] = []
+        self.arrays = KnownArrays()
+        self._outputs: dict[Any, Value] = {}  # by node
+        self._coming: dict[Any, list[Value]] = {}  # gradients, by edge; one once it has arrived
+        self._changed: list[tuple[Binding, Any]] = []
+        self._read: set[int] = set()  # ids of memory from elsewhere that lines read
 
-        tensors = [*self.reach.tensors, *(x for _, x in given if isinstance(x, Tensor))]
+        tensors = [*self.bindings.tensors, *(x for _, x in given if isinstance(x, Tensor))]
         self._grads = {x: x.grad for x in tensors}  # as a line left them
         self._watch_gradients()
-        taken = {*self.reach.names, *(id(owner_of(x._data)) for x in tensors)}
-        self._watching = Watching(self, taken)
+        self._outside = {*self.bindings.names, *(id(owner_of(x._data)) for x in tensors)}
+        self._watching = Watching(self, self._outside)
         self.args = self._watching.of(args)
         self.kwargs = self._watching.of(kwargs)
         for path, x in (*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")):
             name = path.strip("[]'")
             if isinstance(x, Tensor):
-                self.tensors[x] = self._new(x._data, name, path=path, is_tensor=True)
+                self.tensors[x] = self.arrays.new(x._data, name, path=path, is_tensor=True)
             elif isinstance(x, Watched):
-                self._new(x, name, path=path)
-        self.reach.holders += self._watching.holders
+                self.arrays.new(x, name, path=path)
+        self.bindings.all += self._watching.bindings
 
     # ------------------------------------------------------------------ refusals
 
@@ -119,27 +117,8 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ values
 
-    def _value(self, array: Any, name: str, **about: Any) -> Value:
-        self._count += 1
-        return Value(self._count, name, array.shape, array.dtype, array.strides, **about)
-
-    def _new(self, array: Any, name: str, **about: Any) -> Value:
-        """A Value, by which the array is known from here on."""
-        value = self._value(array, name, **about)
-        self._know(array, value)
-        return value
-
     def _line(self, kind: str, function: Any, *given: Any, made: Any = (), **about: Any) -> None:
         self.lines.append(TapeLine(kind, function, given, tuple(made), **about))
-
-    def _know(self, array: Any, value: Value) -> None:
-        """Know an array by the entries that it shows, for as long as somebody holds its memory."""
-        if self._seen(array) is None:
-            self._known[_shown(array)] = weakref.ref(owner_of(array)), value
-
-    def _seen(self, array: Any) -> Value | None:
-        owner, value = self._known.get(_shown(array), (lambda: None, None))
-        return value if owner() is not None else None
 
     def _of(self, x: Any) -> Any:
         """What a line says of what it is given: a Value for an array, or the thing itself."""
@@ -147,60 +126,66 @@ class Tape(Observer):
 
     def _of_one(self, x: Any) -> Any:
         if isinstance(x, Tensor):
-            if x not in self.tensors and x.node is None and id(x) in self.reach.names:
-                name = x.name or self.reach.names[id(x)]
-                self.tensors[x] = self._new(x._data, name, thing=x, is_tensor=True, key=id(x))
+            if x not in self.tensors and x.node is None and id(x) in self.bindings.names:
+                name = x.name or self.bindings.names[id(x)]
+                about = {"thing": x, "is_tensor": True, "key": id(x)}
+                self.tensors[x] = self.arrays.new(x._data, name, **about)
             if x in self.tensors:
                 return self.tensors[x]
-            if x.node is not None and self._seen(x._data) is None:
+            if x.node is not None and self.arrays.seen(x._data) is None:
                 raise Refused("a Tensor comes with a graph from outside", "detach it before")
             x = x._data
         if not isinstance(x, ndarray):
-            return x
-        found = self._seen(x)
-        if found is None:
-            name = self.reach.names.get(id(owner_of(x)), "")
+            return self.arrays.seen(x) or x
+        value = self.arrays.seen(x)
+        if value is None:
+            name = self.bindings.names.get(id(owner_of(x)), "")
             if not name:
                 raise Refused(
                     "an array is used that the step made by NumPy, or that no name leads to",
                     "pass it as an argument, make it before, or compute it by ops of a Tensor",
                 )
-            found = self._new(x, name, thing=plain(x), key=_shown(x))
-        return found
+            value = self.arrays.new(x, name, thing=plain(x), key=shown(x))
+        if value.thing is not None:
+            self._read.add(id(owner_of(x)))
+        return value
 
     @heard
     def computed(self, function: Any, given: tuple[Any, ...], made: Watched) -> None:
         """The step took a view or a cast of an array that it was handed, or compared it."""
         name = given[1].strip("_") if function is view_of else function.__name__
         given = self._of(given)
-        self._line("op", function, *given, made=[self._new(made, name)], op=name)
+        self._line("op", function, *given, made=[self.arrays.new(made, name)], op=name)
 
     # ------------------------------------------------------------------ forward
 
     @heard
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
+        paths = [getattr(x, "path", "") for x in inputs]
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
         arrays = [x._data if isinstance(x, Tensor) else plain(x) for x in inputs]
         runs = op.choose(arrays, settings)
         given = self._of([*inputs, *settings])
-        out = self._new(result._data, result.name or op.name)
+        out = self.arrays.new(result._data, result.name or op.name)
         out.fresh = _is_fresh(result._data, (*arrays, *settings))
+        made: list[Value | None] = [out]
         node = result.node
-        saved = dict(zip(node.plan.saves, node.saved, strict=True)) if node else {}
-        made = [out]
-        for a in runs.auxiliary:  # of the others nobody reads any
-            array = saved.get(a)
-            made.append(None if array is None else self._value(array, f"{op.name}_{a}"))
+        saved: dict[str, Any] = {}
+        if node is not None:
+            self._outputs[node] = out
+            saved = dict(zip(node.plan.saves, node.saved or (), strict=True))
+        for name in runs.auxiliary:  # of the others nobody reads any
+            array = saved.get(name)
+            made.append(None if array is None else self.arrays.new(array, f"{op.name}_{name}"))
         if op.name == "getitem":
             self._check_index(settings[0])
-        drawn = [id(x) for x in settings if isinstance(x, np.random.Generator)]
-        self._drawn.update(drawn)
+        drawn = [x for x in settings if isinstance(x, np.random.Generator)]
+        if drawn:
+            holders = [x for x in self.bindings.all if not any(x.owner is y for y in drawn)]
+            self.bindings.all = holders
+        about = {"op": op.name, "scope": current().scope, "whole": failing_as(op, runs.flat, paths)}
         effect = bool(drawn) or not _is_pure(op)
-        about = {"op": op.name, "scope": current().scope, "effect": effect}
-        self._line("op", runs.flat, *given, made=made, **about)
-        if node is not None:
-            names = ("out", *runs.auxiliary)
-            self._results[node] = dict(zip(names, made, strict=True))
+        self._line("op", runs.flat, *given, made=made, effect=effect, **about)
 
     def _check_index(self, index: Any) -> None:
         """What is True of a boolean index has to stay: so many entries are picked."""
@@ -210,10 +195,10 @@ class Tape(Observer):
                 if value.thing is None:
                     why = "a boolean index picks as many entries as are True"
                     raise Refused(why, "use mg.where, or multiply by it")
-                self.reach.hold_entries(value.name, value.thing)
+                self.bindings.hold_entries(value.name, value.thing)
 
     def named(self, tensor: Tensor) -> None:
-        value = self._seen(tensor._data)
+        value = self.arrays.seen(tensor._data)
         if value is not None and not value.path and value.thing is None and tensor.name:
             value.name = tensor.name
 
@@ -223,26 +208,24 @@ class Tape(Observer):
     def sent(self, node: Any, gradient: Any, parts: list[Any], seconds: float) -> None:
         if isinstance(gradient, Tensor):  # the rules of one with a graph are recorded as ops
             return
-        results = self._results.get(node)
-        if results is None:
+        if node not in self._outputs:
             raise Refused("the graph was made outside the step", "make it within")
         g = self._arrive(node)
         if not g.path and g.thing is None:
-            g.name = f"d_{results['out'].name}"
+            g.name = f"d_{self._outputs[node].name}"
+        plan = node.plan
         wanted: dict[str, Value] = {}
-        for i, (name, edge, part) in enumerate(
-            zip(node.plan.names, node.edges, parts, strict=True)
-        ):
+        for i, (name, edge, part) in enumerate(zip(plan.names, node.edges, parts, strict=True)):
             if part is not None:
-                of = self._results[edge]["out"] if edge in self._results else self._of(edge)
+                of = self._outputs.get(edge) or self._of(edge)
                 fresh = _is_fresh(part, (gradient, *node.saved, *parts[:i], *parts[i + 1 :]))
-                wanted[name] = self._value(part, f"d_{of.name}", fresh=fresh)
+                wanted[name] = self.arrays.value(part, f"d_{of.name}", fresh=fresh)
                 self._coming.setdefault(edge, []).append(wanted[name])
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
-        for name, rule, at in zip(node.plan.names, node.plan.rules, node.plan.places, strict=True):
+        for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
                 continue
-            given = [results.get(node.plan.saves[k]) or self._of(node.saved[k]) for k in at]
+            given = [self._of(node.saved[k]) for k in places]
             if rule.takes_needed:
                 given.append(tuple([n in wanted for n in rule.inputs]))
             names = rule.inputs if len(rule.inputs) > 1 else [name]
@@ -258,17 +241,17 @@ class Tape(Observer):
         """The whole gradient of a node or leaf: the sum of what came, in order."""
         if edge.hooks:
             raise Refused("a hook was registered", "call the step itself to use hooks")
-        parts = self._coming.pop(edge, [])
+        parts = self._coming.get(edge, [])
         if not parts:
             raise Refused("a gradient came from outside the step")
         total = parts[0]
         for part in parts[1:]:
             total = self._sum(total, part)
-        self._totals[edge] = total
+        self._coming[edge] = [total]
         return total
 
     def _sum(self, total: Value, part: Value) -> Value:
-        value = self._value(part, total.name)
+        value = self.arrays.value(part, total.name)
         self._line("op", np.add, total, part, made=[value], op="add")
         return value
 
@@ -284,8 +267,8 @@ class Tape(Observer):
 
     @heard
     def _heard_constant(self, array: ndarray) -> None:
-        if self._seen(array) is None:
-            self.constants.append((self._new(array, "constant", thing=array), array))
+        if self.arrays.seen(array) is None:
+            self.constants.append((self.arrays.new(array, "constant", thing=array), array))
 
     @heard
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
@@ -295,11 +278,11 @@ class Tape(Observer):
         elif data.dtype != leaf.dtype:
             self.computed(view_of, (data, "astype", leaf.dtype), leaf._data)
         else:
-            self._know(leaf._data, self._of(data))
+            self.arrays.know(leaf._data, self._of(data))
 
     @heard
     def _heard_read(self, tensor: Tensor, array: Any) -> ndarray:
-        self._know(array, self._of(tensor))
+        self.arrays.know(array, self._of(tensor))
         array = array.view()
         array.flags.writeable = False
         return watch(array, self)
@@ -319,17 +302,17 @@ class Tape(Observer):
     @heard
     def _heard_added(self, gradients: dict[Tensor, ndarray]) -> None:
         for leaf, array in gradients.items():
-            total = self._totals[leaf]
-            holds = leaf.grad is not array
-            if leaf in self._grads:
-                self.held.setdefault(leaf, holds)
-                self._line("grad", None, self._of(leaf), total, holds, effect=True)
+            total = self._arrive(leaf)
+            target = self._of(leaf)
+            is_added = leaf.grad is not array
+            if target.is_tensor:
+                self.held.setdefault(leaf, is_added)
+                self._line("grad", None, target, total, is_added, effect=True)
                 continue
-            if holds:  # of a leaf that the step made
-                total = self._sum(self._own[leaf], total)
-            self._own[leaf] = total
-            self._know(leaf.grad, total)
-            leaf.grad = watch(leaf.grad, self)
+            if is_added:  # of a leaf that the step made
+                total = self._sum(self._of(self._grads[leaf]), total)
+            self._grads[leaf] = leaf.grad
+            self.arrays.know(leaf.grad, total)
         self._watch_gradients()
 
     def _watch_gradients(self) -> None:
@@ -352,27 +335,30 @@ class Tape(Observer):
     def _take_back(self) -> None:
         """Gradients as they are without the tape, after a look whether they were set by hand."""
         self._look()
-        for leaf in (*self._grads, *self._own):
+        for leaf in self._grads:
             leaf.grad = plain(leaf.grad)
 
     @heard
     def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
-        self._line("clear", None, [*map(self._of, parameters)], effect=True)
-        for p in parameters:
-            self.held.setdefault(p, None)
-            self._grads[p] = None
+        targets = [(leaf, self._of(leaf)) for leaf in parameters]
+        outside = [(leaf, value) for leaf, value in targets if value.is_tensor]
+        if outside:
+            self._line("clear", None, [value for _, value in outside], effect=True)
+        for leaf, _ in outside:
+            self.held.setdefault(leaf, None)
+        for leaf, _ in targets:
+            self._grads[leaf] = None
 
     @heard
     def _heard_grad(self, output: Tensor, seed: Any) -> None:
-        self._totals = {}
         self._coming = {output.node or output: [self._of(seed)]}
 
     @heard
     def _heard_found(self, wanted: list[Tensor], gradients: list[Any]) -> list[Any]:
         for x, array in zip(wanted, gradients, strict=True):
             edge = x.node or x
-            if edge in self._totals or edge in self._coming:  # else it is of zeros
-                self._know(array, self._totals.get(edge) or self._arrive(edge))
+            if edge in self._coming:  # else it is of zeros
+                self.arrays.know(array, self._arrive(edge))
         return [watch(array, self) for array in gradients]
 
     def _update(self) -> bool:
@@ -386,7 +372,7 @@ class Tape(Observer):
     @heard
     def _heard_updated(self, owner: Any, again: Any, result: Tensor | None) -> None:
         self._watch_gradients()
-        made = [] if result is None else [self._new(result._data, "result")]
+        made = [] if result is None else [self.arrays.new(result._data, "result")]
         name = type(owner).__name__.lower() if owner is not None else "update"
         self._line("call", again, made=made, op=name, effect=True)
 
@@ -395,11 +381,10 @@ class Tape(Observer):
     def end(self) -> None:
         """The step is over, or has failed: all is as it is without a tape."""
         self._take_back()
-        holders = [x for x in self.reach.holders if id(x.owner) not in self._drawn]
-        self._changed = [(holder, name) for holder in holders for name in holder.changed()]
+        self._changed = [(x, name) for x in self.bindings.all for name in x.changed()]
         self._watching.end()
-        for holder in self.reach.holders:
-            attributes = getattr(holder.owner, "__dict__", {})
+        for binding in self.bindings.all:
+            attributes = getattr(binding.owner, "__dict__", {})
             attributes |= {k: plain(x) for k, x in attributes.items() if isinstance(x, Watched)}
 
     def finish(self, result: Any) -> Any:
@@ -411,8 +396,9 @@ class Tape(Observer):
     @heard
     def _finish(self, result: Any) -> None:
         self.result = mapped(result, self._returned)
-        for holder, name in self._changed:
-            self._keep(holder, name)
+        for binding, name in self._changed:
+            self._keep(binding, name)
+        self._hold_what_python_read()
 
     def _plain(self, x: Any) -> Any:
         if isinstance(x, Tensor) and x.node is not None and self.reason is None:
@@ -423,38 +409,40 @@ class Tape(Observer):
         """What a program returns in place of an array or a Tensor that the step returned."""
         if isinstance(x, Tensor):
             value = self._of(x)
-            return Returned("itself" if x in self.tensors else "tensor", value)
+            if x in self.tensors:
+                return Returned("itself", value)
+            return Returned("tensor", value, id(owner_of(x._data)) not in self._outside)
         if isinstance(x, ndarray):
-            for leaf in self._grads:
-                if leaf.grad is not None and _shown(leaf.grad) == _shown(x):
-                    return Returned("grad", self._of(leaf))
-            return Returned("array", self._of(x))
+            for leaf, value in self.tensors.items():
+                if leaf.grad is not None and shown(leaf.grad) == shown(x):
+                    return Returned("grad", value)
+            return Returned("array", self._of(x), id(owner_of(x)) not in self._outside)
         if isinstance(x, PLAIN_KINDS):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
 
-    def _keep(self, holder: Holder, name: Any) -> None:
+    def _keep(self, binding: Binding, name: Any) -> None:
         """Note what a layer keeps as a line; refuse whatever else the step changed."""
-        attributes = getattr(holder.owner, "__dict__", {})
-        if name not in attributes or not KEPT_NAMES.fullmatch(name):
-            what = ".".join(filter(None, (holder.title, str(name))))
+        if binding.look is None or binding.is_bound_anew():
+            what = ", ".join([binding.called(name) for name in binding.changed()])
             raise Refused(
                 f"the step changes {what}, which a later call may read",
                 "pass it to the step and return it",
             )
-        holder.kept.add(name)
-        of = holder.title.rpartition(".")[2]
-        kept = self._of(attributes[name])
-        self._line("keep", None, attributes, name, kept, op=of, effect=True)
+        binding.kept.add(name)
+        attributes = vars(binding.owner)
+        of = binding.title.rpartition(".")[2]
+        self._line("keep", None, attributes, name, self._of(attributes[name]), op=of, effect=True)
 
-
-NOT_THE_USERS = ("minigrad", "layers", "numpy", "contextlib")  # packages whose lines are not named
-KEPT_NAMES = re.compile("attention_weights|kept_.*")  # attributes of layers
-
-
-def _shown(x: ndarray) -> tuple[Any, ...]:
-    """Which entries an array shows."""
-    return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
+    def _hold_what_python_read(self) -> None:
+        """Of an array that no line reads, though the step's code names it, Python took numbers."""
+        for title, array in self.bindings.read_by_python().items():
+            if id(owner_of(array)) in self._read:
+                continue
+            if array.size > FEW:
+                why = f"Python reads {title}, an array of {array.size:,} entries, and no op does"
+                raise Refused(why, "pass what it takes of it as an argument, or read it by ops")
+            self.bindings.hold_entries(title, array)
 
 
 def _is_fresh(made: Any, given: Any) -> bool:
