@@ -15,7 +15,7 @@ from minigrad.errors import ArgumentError, GradientError, ShapeError
 from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
 from .cache import KVCache
 from .call import ArrayOrTensor, SameArray, array_or_tensor, named
-from .hand_derived import attention_steps
+from .hand_derived import multi_head_steps, self_attention_steps
 from .masks import Mask, MaskRule, Positions, check_square, entries, fit, joined
 from .module import Module
 from .positions import Position
@@ -125,14 +125,14 @@ class Attention(Module):
                 vars(self)["attention_weights"] = array
             vars(self)[f"kept_{symbol}"] = array if self._given_array else None
 
-    def expect(self, *others: Any, **symbols: Any) -> None:
+    def expect(self, steps: Callable[..., Any], *others: Any, **symbols: Any) -> None:
         """Say that the steps derived by hand hold for this call, or which layers they leave out."""
         kinds = [type(x).__name__ for x in (*others, self.W_Q) if isinstance(x, Module)]
         if kinds:
             what = f"{type(self).__name__} with {' and '.join(kinds)}"
             mg.expect_gradients(what, out=symbols["out"])
         else:
-            mg.expect_gradients(attention_steps, self, **symbols)
+            mg.expect_gradients(steps, self, **symbols)
 
 
 class SelfAttention(Attention):
@@ -197,7 +197,7 @@ class SelfAttention(Attention):
         out = O if self.W_O is None else linear(O, self.W_O, self.b_O).named("out")
         self.keep(X=X, Q=Q, K=K, V=V, A=A, O=O, mask=M)
         if mg.listening():
-            self.expect(X=X, mask=M, out=out)
+            self.expect(self_attention_steps, X=X, mask=M, out=out)
         return (out, A) if return_weights else out
 
 
@@ -317,6 +317,7 @@ class MultiHeadAttention(Attention):
             position, drop = self.position, self.drop
             rules = [entries(mask, i, j) for mask in masks if isinstance(mask, MaskRule)]
             self.expect(
+                multi_head_steps,
                 self.attend,
                 position if position is not None and position.reads_queries else None,
                 drop if drop is not None and drop.training else None,

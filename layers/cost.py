@@ -6,6 +6,7 @@ exponentiate, sum, divide, one more); scale, mask and biases are not counted. Al
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,7 +79,9 @@ def flops_by_step(
     """
     if d_v is None and n_heads is None:
         d_k, n_heads = None, d_k
-    h, d_k, d_v = _widths("count_flops", d_k, d_v, None if n_heads is None else d_model, n_heads)
+    of_many = None if n_heads is None else d_model
+    widths = {"d_k": d_k, "d_v": d_v, "d_model": of_many, "n_heads": n_heads}
+    h, d_k, d_v = _widths("count_flops", (), widths)
     check_sizes("count_flops", batch_size=batch_size, seq_len=seq_len, d_model=d_model)
     B, n = int(batch_size), int(seq_len)
     d_model = int(d_model)
@@ -95,39 +98,33 @@ def count_memory_bytes(
     batch_size: int,
     seq_len: int,
     *by_position: Any,
-    d_k: int | None = None,
-    d_v: int | None = None,
-    d_model: int | None = None,
-    n_heads: int | None = None,
     dtype: DTypeLike = "float32",
+    **widths: int,
 ) -> int:
     """Bytes of Q, K, V, the attention matrix and the heads' output; the sum of `memory_by_array`.
 
         one head:    (2 B n d_k + 2 B n d_v + B n²) · itemsize
         h heads:     (4 B n d_model + B h n²) · itemsize
 
-    Raises:  ArgumentError unless either d_k and d_v or d_model and n_heads are given, by name, for
-             a size below 1, or heads that do not divide; DTypeError for a dtype that is not
-             floating.
+    Args:    widths: d_k and d_v of one head, or d_model and n_heads of many.
+    Raises:  ArgumentError unless just one of these pairs is given, by name, for a size below 1, or
+             heads that do not divide; DTypeError for a dtype that is not floating.
 
     >>> count_memory_bytes(1, 4096, d_k=64, d_v=64) / 2**20
     68.0
     >>> count_memory_bytes(1, 4096, d_model=2048, n_heads=32, dtype="float16") / 2**20
     1088.0
     """
-    widths = {"d_k": d_k, "d_v": d_v, "d_model": d_model, "n_heads": n_heads}
-    return sum(memory_by_array(batch_size, seq_len, *by_position, **widths, dtype=dtype).values())
+    arrays = memory_by_array(batch_size, seq_len, *by_position, dtype=dtype, **widths)
+    return sum(arrays.values())
 
 
 def memory_by_array(
     batch_size: int,
     seq_len: int,
     *by_position: Any,
-    d_k: int | None = None,
-    d_v: int | None = None,
-    d_model: int | None = None,
-    n_heads: int | None = None,
     dtype: DTypeLike = "float32",
+    **widths: int,
 ) -> dict[str, int]:
     """The bytes of `count_memory_bytes`, array by array; it takes the same arguments.
 
@@ -137,8 +134,7 @@ def memory_by_array(
     {'Q': 240, 'K': 240, 'V': 560, 'attention matrix': 400, 'output': 560}
     """
     call = "count_memory_bytes"
-    _refuse_positions(call, by_position)
-    h, d_k, d_v = _widths(call, d_k, d_v, d_model, n_heads)
+    h, d_k, d_v = _widths(call, by_position, widths)
     check_sizes(call, batch_size=batch_size, seq_len=seq_len)
     entries = int(batch_size) * h * int(seq_len) * _itemsize(call, dtype)
     widths = {"Q": d_k, "K": d_k, "V": d_v, "attention matrix": int(seq_len), "output": d_v}
@@ -164,13 +160,10 @@ def count_traffic_bytes(
     batch_size: int,
     seq_len: int,
     *by_position: Any,
-    d_k: int | None = None,
-    d_v: int | None = None,
-    d_model: int | None = None,
-    n_heads: int | None = None,
     dtype: DTypeLike = "float32",
     masked: bool = False,
     on_chip: int | None = None,
+    **widths: int,
 ) -> Traffic:
     """Bytes that one forward of attention's core moves between main memory and the chip.
 
@@ -191,8 +184,7 @@ def count_traffic_bytes(
     46
     """
     call = "count_traffic_bytes"
-    _refuse_positions(call, by_position)
-    h, d_k, d_v = _widths(call, d_k, d_v, d_model, n_heads)
+    h, d_k, d_v = _widths(call, by_position, widths)
     check_sizes(call, batch_size=batch_size, seq_len=seq_len)
     n, itemsize = int(seq_len), _itemsize(call, dtype)
     if on_chip is None:
@@ -246,28 +238,23 @@ def roofline(
 
 
 def _widths(
-    call: str, d_k: int | None, d_v: int | None, d_model: int | None, n_heads: int | None
+    call: str, by_position: tuple[Any, ...], widths: Mapping[str, int | None]
 ) -> tuple[int, int, int]:
-    """(h, d_k, d_v) from exactly one of the two pairs."""
-    if d_k is not None and d_v is not None and d_model is None and n_heads is None:
-        check_sizes(call, d_k=d_k, d_v=d_v)
-        return 1, int(d_k), int(d_v)
-    if d_model is None or n_heads is None or d_k is not None or d_v is not None:
-        raise ArgumentError(f"{call}: give d_k and d_v of one head, or d_model and n_heads of many")
-    check_sizes(call, d_model=d_model, n_heads=n_heads)
-    width, rest = divmod(int(d_model), int(n_heads))
-    if rest:
-        raise ArgumentError(f"{call}: n_heads must divide d_model, got {n_heads} and {d_model}")
-    return int(n_heads), width, width
-
-
-def _refuse_positions(call: str, widths: tuple[Any, ...]) -> None:
-    """Raise ArgumentError for widths without names: two numbers could be either pair."""
-    if widths:
+    """(h, d_k, d_v) from exactly one of the two pairs, by name: two numbers could be either."""
+    sizes = {name: width for name, width in widths.items() if width is not None}
+    names = sorted(sizes)
+    if by_position or names not in (["d_k", "d_v"], ["d_model", "n_heads"]):
         raise ArgumentError(
-            f"{call}: two numbers may be d_k and d_v of one head, or d_model and n_heads; name "
-            f"them, and dtype, got {widths}"
+            f"{call}: name d_k= and d_v= of one head, or d_model= and n_heads= of many; got "
+            f"{', '.join([*map(str, by_position), *names]) or 'neither'}"
         )
+    check_sizes(call, **sizes)
+    first, second = (int(sizes[name]) for name in names)
+    if "d_k" in sizes:
+        return 1, first, second
+    if first % second:
+        raise ArgumentError(f"{call}: n_heads must divide d_model, got {second} and {first}")
+    return second, first // second, first // second
 
 
 def _itemsize(call: str, dtype: DTypeLike) -> int:

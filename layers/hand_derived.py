@@ -6,7 +6,7 @@ which both agree was found twice. ∂Y is short for ∂L/∂Y; a product with X�
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeAlias
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Step",
-    "attention_steps",
     "multi_head_steps",
     "online_softmax",
     "self_attention_steps",
@@ -57,29 +56,7 @@ def softmax_backward(grad_output: Array, softmax_output: Array) -> Array:
     return A * (grad_A - (grad_A * A).sum(axis=-1, keepdims=True))
 
 
-def self_attention_steps(**call: Any) -> list[Step]:
-    """The six backward steps of one head; see `attention_steps` for what it takes.
-
-    >>> one = np.ones((1, 1))
-    >>> steps = self_attention_steps(X=one, W_Q=one, W_K=one, W_V=one, W_O=one, grad_output=one)
-    >>> steps[2].title, steps[2].gradients
-    ('softmax', {'S': array([[0.]])})
-    """
-    return attention_steps(**call)
-
-
-def multi_head_steps(*, n_heads: int, n_kv_heads: int | None = None, **call: Any) -> list[Step]:
-    """The seven backward steps of n_heads; see `attention_steps` for what else it takes.
-
-    >>> eye, X = np.eye(4), np.zeros((1, 3, 4))
-    >>> steps = multi_head_steps(n_heads=2, X=X, W_Q=eye, W_K=eye, W_V=eye, W_O=eye, grad_output=X)
-    >>> [step.title for step in steps][1::4]
-    ['head merge', 'head split']
-    """
-    return attention_steps(n_heads=n_heads, n_kv_heads=n_kv_heads or n_heads, **call)
-
-
-def attention_steps(
+def self_attention_steps(
     *,
     X: Array,
     W_Q: Array,
@@ -91,164 +68,218 @@ def attention_steps(
     b_V: Array | None = None,
     b_O: Array | None = None,
     mask: Array | None = None,
-    rules: list[Array] | None = None,
-    context: Array | None = None,
-    turns: tuple[Array, ...] | None = None,
-    n_heads: int | None = None,
-    n_kv_heads: int | None = None,
     grad_output: Array,
 ) -> list[Step]:
-    r"""The backward steps of attention, from grad_output = ∂L/∂out to ∂L/∂X.
+    r"""The six backward steps of one head, from grad_output = ∂L/∂out to ∂L/∂X.
 
-        one head:  out = O W_O + b_O,  O = A V,  A = softmax(S_masked),  S_masked = S + M,
-                   S = S_raw / √d_k,   S_raw = Q Kᵀ,   Q = X W_Q + b_Q,  K, V alike
-        many:      out = C W_O + b_O,  C = merge(O),  O as above in each head,  Q = split(Q_flat)
+        out = O W_O + b_O,    O = A V,    A = softmax(S_masked),    S_masked = S + M,
+        S = S_raw / √d_k,    S_raw = Q Kᵀ,    Q = X W_Q + b_Q,    K and V alike
 
-    Args:    W_O: None where out is O itself; the first step is then left out.  mask: True = may
-             attend, or 0 / −inf to be added; its first of three axes is the batch.  rules: more of
-             them.  context: Y, which K and V come from in place of X.  turns: of rotary positions,
-             cos and sin for Q, and for K.  n_heads, n_kv_heads: of many heads; each of the second
-             serves a group.
-    Shapes:  X (B, n, d_model) or (n, d_model); W_Q (d_model, h d_k); mask broadcastable to
-             (B, n, m) or (B, h, n, m); each gradient has the shape of its symbol.
+    Args:    W_O: None where out is O itself; the first step is then left out.  b_Q, b_K, b_V, b_O:
+             None without.  mask: M, True = may attend, or 0 / −inf to be added; of three axes the
+             first is the batch.
+    Shapes:  X (B, n, d_model) or (n, d_model); W_Q (d_model, d_k); mask broadcastable to (B, n, n);
+             each gradient has the shape of its symbol.
     Edge:    a row that may attend nowhere has A = 0 and zero gradients.
-    Source:  Vaswani et al. 2017, section 3.2, arXiv:1706.03762, by the chain rule; groups: Ainslie
-             et al. 2023, arXiv:2305.13245.
+    Source:  Vaswani et al. 2017, section 3.2.1, arXiv:1706.03762, by the chain rule.
 
     >>> one = np.ones((1, 1))
-    >>> steps = attention_steps(X=3 * one, W_Q=one, W_K=one, W_V=one, W_O=one, grad_output=one)
+    >>> steps = self_attention_steps(X=3 * one, W_Q=one, W_K=one, W_V=one, W_O=one, grad_output=one)
     >>> [step.title for step in steps]
     ['output projection', 'value weighting', 'softmax', 'mask and scale', 'scores', 'projections']
     >>> float(steps[0].gradients["W_O"][0, 0])    # one token attends to itself: O = V = 3
     3.0
     """
-    steps: list[Step] = []
-
-    def back(title: str, forward: str, *lines: tuple[str, str, Array | None]) -> list[Array]:
-        """Note a step: of each symbol the formula of its gradient, and the gradient if any."""
-        has = [line for line in lines if line[2] is not None]
-        gradients = {symbol: np.array(g) for symbol, _, g in has}
-        formulas = {symbol: tex for symbol, tex, _ in has}
-        steps.append(Step(len(steps) + 1, title, forward, formulas, gradients))
-        return [*gradients.values()]
-
-    many, Y = n_heads is not None, X if context is None else context
-    h, h_kv = n_heads or 1, n_kv_heads or n_heads or 1
-    group = h // h_kv
-    split: Callable[..., Array] = _split_heads if many else lambda x, heads: x
-    merge: Callable[[Array], Array] = _merge_heads if many else lambda x: x
-
-    # ------------------------------------------------------------ forward
-
-    Q = split(_affine(X, W_Q, b_Q), h)  # (B, h, n, d_k)
-    K = split(_affine(Y, W_K, b_K), h_kv)  # (B, h_kv, m, d_k)
-    V = split(_affine(Y, W_V, b_V), h_kv)  # (B, h_kv, m, d_v)
+    Q = _affine(X, W_Q, b_Q)  # (B, n, d_k)
+    K = _affine(X, W_K, b_K)  # (B, n, d_k)
+    V = _affine(X, W_V, b_V)  # (B, n, d_v)
     scale = 1 / sqrt(Q.shape[-1])
-    if turns is not None:
-        Q, K = _turn(Q, *turns[:2]), _turn(K, *turns[2:])
-    K_all, V_all = _repeat(K, group), _repeat(V, group)  # (B, h, m, d)
-    S = scale * Q @ _T(K_all)  # (B, h, n, m)
-    for one in (mask, *(rules or ())):
-        S = _masked(S, one)
-    A = _softmax(S)
-    C = merge(A @ V_all)  # (B, n, h d_v)
+    S = scale * Q @ _T(K)  # (B, n, n)
+    A = _softmax(_masked(S, mask))  # (B, n, n)
+    O = A @ V  # (B, n, d_v)
 
-    # ------------------------------------------------------------ backward
+    grad_O = grad_output if W_O is None else grad_output @ W_O.T  # 1   out = O W_O + b_O
+    grad_A = grad_O @ _T(V)  # 2   O = A V
+    grad_V = _T(A) @ grad_O
+    grad_S = softmax_backward(grad_A, A)  # 3   A = softmax(S + M)
+    grad_S_raw = scale * grad_S  # 4   S = S_raw / √d_k
+    grad_Q = grad_S_raw @ K  # 5   S_raw = Q Kᵀ
+    grad_K = _T(grad_S_raw) @ Q
+    grad_X = grad_Q @ W_Q.T + (grad_K @ W_K.T + grad_V @ W_V.T)  # 6   Q = X W_Q + b_Q, K, V alike
 
-    sum_, repeat = "", "{}"
-    if group > 1:
-        sum_, repeat = r"\sum_{\mathrm{group}} ", r"\operatorname{{repeat}}\left({}\right)"
-    g = grad_output
+    steps = StepList()
     if W_O is not None:
-        z = "C" if many else "O"
-        g = back(
+        steps.add(
             "output projection",
-            rf"\mathrm{{out}} = {z} W_O" + ("" if b_O is None else " + b_O"),
-            (z, rf"{_d('out')} W_O^\top", g @ W_O.T),
-            ("W_O", rf"{z}^\top {_d('out')}", _rows(C).T @ _rows(g)),
-            ("b_O", rf"\sum_{{b,i}} {_d('out')}", None if b_O is None else _rows(g).sum(axis=0)),
-        )[0]
-    if many:
-        g = back(
-            "head merge",
-            r"C = \operatorname{merge}\left(O\right)",
-            ("O", rf"\operatorname{{split}}\left({_d('C')}\right)", split(g, h)),
-        )[0]
-    dA, dV = back(
+            _affine_tex("out", "O", "O", b_O),
+            O=(rf"{_d('out')} W_O^\top", grad_O),
+            W_O=_of_weight("O", O, "out", grad_output),
+            b_O=_of_bias(b_O, "out", grad_output),
+        )
+    steps.add(
         "value weighting",
-        f"O = A {repeat.format('V')}",
-        ("A", rf"{_d('O')} {repeat.format('V')}^\top", g @ _T(V_all)),
-        ("V", rf"{sum_}A^\top {_d('O')}", _sum_group(_T(A) @ g, group)),
+        "O = A V",
+        A=(rf"{_d('O')} V^\top", grad_A),
+        V=(rf"A^\top {_d('O')}", grad_V),
     )
-    rowsum = rf"\operatorname{{rowsum}}\left({_d('A')} \odot A\right)"
-    last = "S" if mask is None else "S_masked"
-    (dS,) = back(
-        "softmax",
-        rf"A = \operatorname{{softmax}}\left({_tex(last)}\right)",
-        (last, rf"A \odot \left({_d('A')} - {rowsum}\right)", softmax_backward(dA, A)),
+    steps.add_softmax("S" if mask is None else "S_masked", grad_S)
+    steps.add("mask and scale", MASK_AND_SCALE, **_of_scale(grad_S, grad_S_raw))
+    steps.add(
+        "scores",
+        rf"{_tex('S_raw')} = Q K^\top",
+        Q=(rf"{_d('S_raw')} K", grad_Q),
+        K=(rf"\left({_d('S_raw')}\right)^\top Q", grad_K),
     )
-    q, k = ("Q", "K") if turns is None else ("Q_rot", "K_rot")
-    of_scale = (
-        rf"{_tex('S_masked')} = S + M, \quad S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}",
-        ("S", _d("S_masked"), dS),
-        ("S_raw", rf"\frac{{1}}{{\sqrt{{d_k}}}} {_d('S')}", scale * dS),
+    steps.add(
+        "projections",
+        _affine_tex("Q", "X", "Q", b_Q),
+        _affine_tex("K", "X", "K", b_K),
+        _affine_tex("V", "X", "V", b_V),
+        W_Q=_of_weight("X", X, "Q", grad_Q),
+        W_K=_of_weight("X", X, "K", grad_K),
+        W_V=_of_weight("X", X, "V", grad_V),
+        b_Q=_of_bias(b_Q, "Q", grad_Q),
+        b_K=_of_bias(b_K, "K", grad_K),
+        b_V=_of_bias(b_V, "V", grad_V),
+        X=(rf"{_d('Q')} W_Q^\top + {_d('K')} W_K^\top + {_d('V')} W_V^\top", grad_X),
     )
-    of_scores = (
-        rf"{_tex('S_raw')} = {_tex(q)} {repeat.format(_tex(k))}^\top",
-        (q, rf"{_d('S_raw')} {repeat.format(_tex(k))}", scale * dS @ K_all),
-        (
-            k,
-            rf"{sum_}\left({_d('S_raw')}\right)^\top {_tex(q)}",
-            _sum_group(scale * _T(dS) @ Q, group),
-        ),
-    )
-    if many:  # one step in texts on many heads, two in those on one
-        equations = rf"{of_scale[0]}, \quad {of_scores[0]}"
-        *_, dQ, dK = back("scaling and scores", equations, *of_scale[1:], *of_scores[1:])
-    else:
-        back("mask and scale", *of_scale)
-        dQ, dK = back("scores", *of_scores)
+    return steps
+
+
+def multi_head_steps(
+    *,
+    n_heads: int,
+    n_kv_heads: int | None = None,
+    X: Array,
+    W_Q: Array,
+    W_K: Array,
+    W_V: Array,
+    W_O: Array,
+    b_Q: Array | None = None,
+    b_K: Array | None = None,
+    b_V: Array | None = None,
+    b_O: Array | None = None,
+    mask: Array | None = None,
+    rules: Sequence[Array] | None = None,
+    context: Array | None = None,
+    turns: tuple[Array, ...] | None = None,
+    grad_output: Array,
+) -> list[Step]:
+    r"""The seven backward steps of n_heads; one more where positions turn Q and K.
+
+        out = C W_O + b_O,    C = merge(O),    O as `self_attention_steps` has it, in each head,
+        Q = split(Q_flat),    Q_flat = X W_Q + b_Q;    K and V alike
+
+    Args:    n_kv_heads: each of them serves a group of heads.  rules: more masks.  context: Y,
+             which K and V come from in place of X.  turns: of rotary positions, cos and sin for Q,
+             and for K.  The rest as `self_attention_steps`.
+    Shapes:  W_Q (d_model, h d_k); mask broadcastable to (B, n, m) or (B, h, n, m).
+    Source:  Vaswani et al. 2017, section 3.2.2, arXiv:1706.03762, by the chain rule; groups:
+             Ainslie et al. 2023, arXiv:2305.13245.
+
+    >>> eye, X = np.eye(4), np.zeros((1, 3, 4))
+    >>> steps = multi_head_steps(n_heads=2, X=X, W_Q=eye, W_K=eye, W_V=eye, W_O=eye, grad_output=X)
+    >>> [step.title for step in steps][1::4]
+    ['head merge', 'head split']
+    """
+    h, h_kv = n_heads, n_kv_heads or n_heads
+    group = h // h_kv
+    Y, y = (X, "X") if context is None else (context, "Y")
+    Q = _split_heads(_affine(X, W_Q, b_Q), h)  # (B, h, n, d_k)
+    K = _split_heads(_affine(Y, W_K, b_K), h_kv)  # (B, h_kv, m, d_k)
+    V = _split_heads(_affine(Y, W_V, b_V), h_kv)  # (B, h_kv, m, d_v)
+    q, k = "Q", "K"
     if turns is not None:
         cos_i, sin_i, cos_j, sin_j = turns
-        dQ, dK = back(
-            "rotation",  # goes back by the opposite one
-            rf"{_tex('Q_rot')} = R Q, \quad {_tex('K_rot')} = R K",
-            ("Q", rf"R^\top {_d('Q_rot')}", _turn(dQ, cos_i, -sin_i)),
-            ("K", rf"R^\top {_d('K_rot')}", _turn(dK, cos_j, -sin_j)),
+        Q, K = _turn(Q, cos_i, sin_i), _turn(K, cos_j, sin_j)
+        q, k = "Q_rot", "K_rot"
+    K_all, V_all = _repeat(K, group), _repeat(V, group)  # (B, h, m, d)
+    scale = 1 / sqrt(Q.shape[-1])
+    S = scale * Q @ _T(K_all)  # (B, h, n, m)
+    for M in (mask, *(rules or [])):
+        S = _masked(S, M)
+    A = _softmax(S)  # (B, h, n, m)
+    C = _merge_heads(A @ V_all)  # (B, n, h d_v)
+
+    grad_C = grad_output @ W_O.T  # 1   out = C W_O + b_O
+    grad_O = _split_heads(grad_C, h)  # 2   C = merge(O)
+    grad_A = grad_O @ _T(V_all)  # 3   O = A V
+    grad_V = _sum_group(_T(A) @ grad_O, group)
+    grad_S = softmax_backward(grad_A, A)  # 4   A = softmax(S + M)
+    grad_S_raw = scale * grad_S  # 5   S = S_raw / √d_k, S_raw = Q Kᵀ
+    grad_Q = grad_Q_rot = grad_S_raw @ K_all
+    grad_K = grad_K_rot = _sum_group(_T(grad_S_raw) @ Q, group)
+    if turns is not None:  # goes back by the opposite rotation
+        grad_Q, grad_K = _turn(grad_Q_rot, cos_i, -sin_i), _turn(grad_K_rot, cos_j, -sin_j)
+    grad_Q_flat = _merge_heads(grad_Q)  # 6   Q = split(Q_flat)
+    grad_K_flat = _merge_heads(grad_K)
+    grad_V_flat = _merge_heads(grad_V)
+    grad_X = grad_Q_flat @ W_Q.T  # 7   Q_flat = X W_Q + b_Q
+    grad_Y = grad_K_flat @ W_K.T + grad_V_flat @ W_V.T
+
+    steps = StepList()
+    steps.add(
+        "output projection",
+        _affine_tex("out", "C", "O", b_O),
+        C=(rf"{_d('out')} W_O^\top", grad_C),
+        W_O=_of_weight("C", C, "out", grad_output),
+        b_O=_of_bias(b_O, "out", grad_output),
+    )
+    steps.add(
+        "head merge",
+        r"C = \operatorname{merge}\left(O\right)",
+        O=(rf"\operatorname{{split}}\left({_d('C')}\right)", grad_O),
+    )
+    total = "" if group == 1 else r"\sum_{\mathrm{group}} "
+    V_tex, K_tex = _repeated_tex("V", group), _repeated_tex(k, group)
+    steps.add(
+        "value weighting",
+        f"O = A {V_tex}",
+        A=(rf"{_d('O')} {V_tex}^\top", grad_A),
+        V=(rf"{total}A^\top {_d('O')}", grad_V),
+    )
+    steps.add_softmax("S" if mask is None else "S_masked", grad_S)
+    steps.add(
+        "scaling and scores",
+        MASK_AND_SCALE,
+        rf"{_tex('S_raw')} = {_tex(q)} {K_tex}^\top",
+        **_of_scale(grad_S, grad_S_raw),
+        **{q: (rf"{_d('S_raw')} {K_tex}", grad_Q_rot)},
+        **{k: (rf"{total}\left({_d('S_raw')}\right)^\top {_tex(q)}", grad_K_rot)},
+    )
+    if turns is not None:
+        steps.add(
+            "rotation",
+            rf"{_tex('Q_rot')} = R Q",
+            rf"{_tex('K_rot')} = R K",
+            Q=(rf"R^\top {_d('Q_rot')}", grad_Q),
+            K=(rf"R^\top {_d('K_rot')}", grad_K),
         )
-    names = ["Q", "K", "V"]
-    if many:
-        names = ["Q_flat", "K_flat", "V_flat"]
-        dQ, dK, dV = back(
-            "head split",
-            r", \quad ".join(
-                rf"{y} = \operatorname{{split}}\left({_tex(f'{y}_flat')}\right)" for y in "QKV"
-            ),
-            *(
-                (f"{y}_flat", rf"\operatorname{{merge}}\left({_d(y)}\right)", merge(dy))
-                for y, dy in zip("QKV", (dQ, dK, dV), strict=True)
-            ),
-        )
-    y = "X" if context is None else "Y"
-    uses = [*zip("QKV", names, ("X", y, y), (X, Y, Y), (b_Q, b_K, b_V), (dQ, dK, dV), strict=True)]
-    ways = [rf"{_d(name)} W_{p}^\top" for p, name, *_ in uses]
-    to_X, to_Y = dQ @ W_Q.T, dK @ W_K.T + dV @ W_V.T
-    back(
+    steps.add(
+        "head split",
+        *(rf"{s} = \operatorname{{split}}\left({_tex(f'{s}_flat')}\right)" for s in "QKV"),
+        Q_flat=(rf"\operatorname{{merge}}\left({_d('Q')}\right)", grad_Q_flat),
+        K_flat=(rf"\operatorname{{merge}}\left({_d('K')}\right)", grad_K_flat),
+        V_flat=(rf"\operatorname{{merge}}\left({_d('V')}\right)", grad_V_flat),
+    )
+    to_X = rf"{_d('Q_flat')} W_Q^\top"
+    to_Y = rf"{_d('K_flat')} W_K^\top + {_d('V_flat')} W_V^\top"
+    if context is None:
+        of_inputs = {"X": (f"{to_X} + {to_Y}", grad_X + grad_Y)}
+    else:
+        of_inputs = {"X": (to_X, grad_X), "context": (to_Y, grad_Y)}
+    steps.add(
         "projections",
-        r", \quad ".join(
-            f"{_tex(name)} = {z} W_{p}" + ("" if b is None else f" + b_{p}")
-            for p, name, z, _, b, _ in uses
-        ),
-        *(
-            (f"W_{p}", rf"{z}^\top {_d(name)}", _rows(Z).T @ _rows(dy))
-            for p, name, z, Z, _, dy in uses
-        ),
-        *(
-            (f"b_{p}", rf"\sum_{{b,i}} {_d(name)}", None if b is None else _rows(dy).sum(axis=0))
-            for p, name, _, _, b, dy in uses
-        ),
-        ("X", " + ".join(ways), to_X + to_Y) if context is None else ("X", ways[0], to_X),
-        ("context", " + ".join(ways[1:]), None if context is None else to_Y),
+        _affine_tex("Q_flat", "X", "Q", b_Q),
+        _affine_tex("K_flat", y, "K", b_K),
+        _affine_tex("V_flat", y, "V", b_V),
+        W_Q=_of_weight("X", X, "Q_flat", grad_Q_flat),
+        W_K=_of_weight(y, Y, "K_flat", grad_K_flat),
+        W_V=_of_weight(y, Y, "V_flat", grad_V_flat),
+        b_Q=_of_bias(b_Q, "Q_flat", grad_Q_flat),
+        b_K=_of_bias(b_K, "K_flat", grad_K_flat),
+        b_V=_of_bias(b_V, "V_flat", grad_V_flat),
+        **of_inputs,
     )
     return steps
 
@@ -352,6 +383,25 @@ def _T(x: Array) -> Array:
 
 # ---------------------------------------------------------------- written down
 
+Line: TypeAlias = tuple[str, Array | None]  # the formula of a gradient, and the gradient if any
+
+
+class StepList(list[Step]):
+    """The steps so far, in order."""
+
+    def add(self, title: str, *forward: str, **lines: Line) -> None:
+        """One more: its equations, and of each symbol the formula of its gradient, and that."""
+        formulas = {symbol: tex for symbol, (tex, g) in lines.items() if g is not None}
+        gradients = {symbol: np.array(g) for symbol, (_, g) in lines.items() if g is not None}
+        equations = r", \quad ".join(forward)
+        self.append(Step(len(self) + 1, title, equations, formulas, gradients))
+
+    def add_softmax(self, S: str, grad_S: Array) -> None:
+        """The step of A = softmax(S)."""
+        rowsum = rf"\operatorname{{rowsum}}\left({_d('A')} \odot A\right)"
+        of_S = rf"A \odot \left({_d('A')} - {rowsum}\right)", grad_S
+        self.add("softmax", rf"A = \operatorname{{softmax}}\left({_tex(S)}\right)", **{S: of_S})
+
 
 def _tex(symbol: str) -> str:
     base, _, sub = symbol.partition("_")
@@ -362,3 +412,36 @@ def _tex(symbol: str) -> str:
 
 def _d(symbol: str) -> str:
     return rf"\frac{{\partial L}}{{\partial {_tex(symbol)}}}"
+
+
+MASK_AND_SCALE = rf"{_tex('S_masked')} = S + M, \quad S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}"
+
+
+def _affine_tex(y: str, x: str, of: str, b: Array | None) -> str:
+    """y = x W, or y = x W + b."""
+    return f"{_tex(y)} = {x} W_{of}" + ("" if b is None else f" + b_{of}")
+
+
+def _of_weight(x: str, X: Array, y: str, grad_y: Array) -> Line:
+    """The gradient of W in y = x W + b."""
+    return rf"{x}^\top {_d(y)}", _rows(X).T @ _rows(grad_y)
+
+
+def _of_bias(b: Array | None, y: str, grad_y: Array) -> Line:
+    """The gradient of b in y = x W + b, if there is one."""
+    return rf"\sum_{{b,i}} {_d(y)}", None if b is None else _rows(grad_y).sum(axis=0)
+
+
+def _of_scale(grad_S: Array, grad_S_raw: Array) -> dict[str, Line]:
+    """The gradients of S in S_masked = S + M, and of S_raw in S = S_raw / √d_k."""
+    return {
+        "S": (_d("S_masked"), grad_S),
+        "S_raw": (rf"\frac{{1}}{{\sqrt{{d_k}}}} {_d('S')}", grad_S_raw),
+    }
+
+
+def _repeated_tex(symbol: str, group: int) -> str:
+    """Keys or values, once for each head of a group."""
+    if group == 1:
+        return _tex(symbol)
+    return rf"\operatorname{{repeat}}\left({_tex(symbol)}\right)"

@@ -54,11 +54,11 @@ def test_intensity_and_traffic_are_the_texts_figures():
 
 
 test_sizes_that_say_nothing_are_refused = refusals(
-    (lambda: count_flops(2, 5, 8), ArgumentError, "give d_k and d_v of one head, or d_model and"),
+    (lambda: count_flops(2, 5, 8), ArgumentError, "name d_k= and d_v= of one head, or d_model="),
     (lambda: count_flops(2, 5, 8, 3), ArgumentError, "n_heads must divide d_model, got 3 and 8"),
     (lambda: count_flops(0, 5, 8, 2), ArgumentError, "batch_size must be"),
     (lambda: count_memory_bytes(2, 5, d_k=8, d_v=8, dtype=int), DTypeError, "floating NumPy dtype"),
-    *((lambda f=f: f(2, 128, 512, 8, "float32"), ArgumentError, "d_model and n_heads; name them")
+    *((lambda f=f: f(2, 128, 512, 8, "float32"), ArgumentError, "of many; got 512, 8, float32")
       for f in (count_memory_bytes, memory_by_array, L.count_traffic_bytes)),
     (lambda: L.count_traffic_bytes(1, 5, d_k=8, d_v=8, on_chip=99), ArgumentError, "got 99 bytes"),
     (lambda: L.roofline(-1.0), ArgumentError, "intensity must be >= 0"),
