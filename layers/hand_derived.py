@@ -109,13 +109,9 @@ def self_attention_steps(
 
     steps = StepList()
     if W_O is not None:
-        steps.add(
-            "output projection",
-            _affine_tex("out", "O", "O", b_O),
-            O=(rf"{_d('out')} W_O^\top", grad_O),
-            W_O=_of_weight("O", O, "out", grad_output),
-            b_O=_of_bias(b_O, "out", grad_output),
-        )
+        to_out = [("out", "O", "O", O, b_O, grad_output)]
+        of_O = rf"{_d('out')} W_O^\top", grad_O
+        steps.add("output projection", *_equations(to_out), O=of_O, **_of_maps(to_out))
     steps.add(
         "value weighting",
         "O = A V",
@@ -130,17 +126,15 @@ def self_attention_steps(
         Q=(rf"{_d('S_raw')} K", grad_Q),
         K=(rf"\left({_d('S_raw')}\right)^\top Q", grad_K),
     )
+    maps: list[AffineMap] = [
+        ("Q", "X", "Q", X, b_Q, grad_Q),
+        ("K", "X", "K", X, b_K, grad_K),
+        ("V", "X", "V", X, b_V, grad_V),
+    ]
     steps.add(
         "projections",
-        _affine_tex("Q", "X", "Q", b_Q),
-        _affine_tex("K", "X", "K", b_K),
-        _affine_tex("V", "X", "V", b_V),
-        W_Q=_of_weight("X", X, "Q", grad_Q),
-        W_K=_of_weight("X", X, "K", grad_K),
-        W_V=_of_weight("X", X, "V", grad_V),
-        b_Q=_of_bias(b_Q, "Q", grad_Q),
-        b_K=_of_bias(b_K, "K", grad_K),
-        b_V=_of_bias(b_V, "V", grad_V),
+        *_equations(maps),
+        **_of_maps(maps),
         X=(rf"{_d('Q')} W_Q^\top + {_d('K')} W_K^\top + {_d('V')} W_V^\top", grad_X),
     )
     return steps
@@ -218,20 +212,19 @@ def multi_head_steps(
     grad_Y = grad_K_flat @ W_K.T + grad_V_flat @ W_V.T
 
     steps = StepList()
-    steps.add(
-        "output projection",
-        _affine_tex("out", "C", "O", b_O),
-        C=(rf"{_d('out')} W_O^\top", grad_C),
-        W_O=_of_weight("C", C, "out", grad_output),
-        b_O=_of_bias(b_O, "out", grad_output),
-    )
+    to_out = [("out", "C", "O", C, b_O, grad_output)]
+    of_C = rf"{_d('out')} W_O^\top", grad_C
+    steps.add("output projection", *_equations(to_out), C=of_C, **_of_maps(to_out))
     steps.add(
         "head merge",
         r"C = \operatorname{merge}\left(O\right)",
         O=(rf"\operatorname{{split}}\left({_d('C')}\right)", grad_O),
     )
-    total = "" if group == 1 else r"\sum_{\mathrm{group}} "
-    V_tex, K_tex = _repeated_tex("V", group), _repeated_tex(k, group)
+    V_tex, K_tex, total = "V", _tex(k), ""
+    if group > 1:
+        V_tex = r"\operatorname{repeat}\left(V\right)"
+        K_tex = rf"\operatorname{{repeat}}\left({K_tex}\right)"
+        total = r"\sum_{\mathrm{group}} "
     steps.add(
         "value weighting",
         f"O = A {V_tex}",
@@ -258,9 +251,10 @@ def multi_head_steps(
     steps.add(
         "head split",
         *(rf"{s} = \operatorname{{split}}\left({_tex(f'{s}_flat')}\right)" for s in "QKV"),
-        Q_flat=(rf"\operatorname{{merge}}\left({_d('Q')}\right)", grad_Q_flat),
-        K_flat=(rf"\operatorname{{merge}}\left({_d('K')}\right)", grad_K_flat),
-        V_flat=(rf"\operatorname{{merge}}\left({_d('V')}\right)", grad_V_flat),
+        **{
+            f"{s}_flat": (rf"\operatorname{{merge}}\left({_d(s)}\right)", grad_flat)
+            for s, grad_flat in zip("QKV", (grad_Q_flat, grad_K_flat, grad_V_flat), strict=True)
+        },
     )
     to_X = rf"{_d('Q_flat')} W_Q^\top"
     to_Y = rf"{_d('K_flat')} W_K^\top + {_d('V_flat')} W_V^\top"
@@ -268,19 +262,12 @@ def multi_head_steps(
         of_inputs = {"X": (f"{to_X} + {to_Y}", grad_X + grad_Y)}
     else:
         of_inputs = {"X": (to_X, grad_X), "context": (to_Y, grad_Y)}
-    steps.add(
-        "projections",
-        _affine_tex("Q_flat", "X", "Q", b_Q),
-        _affine_tex("K_flat", y, "K", b_K),
-        _affine_tex("V_flat", y, "V", b_V),
-        W_Q=_of_weight("X", X, "Q_flat", grad_Q_flat),
-        W_K=_of_weight(y, Y, "K_flat", grad_K_flat),
-        W_V=_of_weight(y, Y, "V_flat", grad_V_flat),
-        b_Q=_of_bias(b_Q, "Q_flat", grad_Q_flat),
-        b_K=_of_bias(b_K, "K_flat", grad_K_flat),
-        b_V=_of_bias(b_V, "V_flat", grad_V_flat),
-        **of_inputs,
-    )
+    maps: list[AffineMap] = [
+        ("Q_flat", "X", "Q", X, b_Q, grad_Q_flat),
+        ("K_flat", y, "K", Y, b_K, grad_K_flat),
+        ("V_flat", y, "V", Y, b_V, grad_V_flat),
+    ]
+    steps.add("projections", *_equations(maps), **_of_maps(maps), **of_inputs)
     return steps
 
 
@@ -384,6 +371,8 @@ def _T(x: Array) -> Array:
 # ---------------------------------------------------------------- written down
 
 Line: TypeAlias = tuple[str, Array | None]  # the formula of a gradient, and the gradient if any
+AffineMap: TypeAlias = tuple[str, str, str, Array, Array | None, Array]
+"""Of y = x W_s + b_s: the symbols y, x and s, then x, b_s or None, and ∂y."""
 
 
 class StepList(list[Step]):
@@ -417,19 +406,22 @@ def _d(symbol: str) -> str:
 MASK_AND_SCALE = rf"{_tex('S_masked')} = S + M, \quad S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}"
 
 
-def _affine_tex(y: str, x: str, of: str, b: Array | None) -> str:
-    """y = x W, or y = x W + b."""
-    return f"{_tex(y)} = {x} W_{of}" + ("" if b is None else f" + b_{of}")
+def _equations(maps: Sequence[AffineMap]) -> list[str]:
+    """y = x W, or y = x W + b, of each map."""
+    return [
+        f"{_tex(y)} = {x} W_{s}" + ("" if b is None else f" + b_{s}") for y, x, s, _, b, _ in maps
+    ]
 
 
-def _of_weight(x: str, X: Array, y: str, grad_y: Array) -> Line:
-    """The gradient of W in y = x W + b."""
-    return rf"{x}^\top {_d(y)}", _rows(X).T @ _rows(grad_y)
-
-
-def _of_bias(b: Array | None, y: str, grad_y: Array) -> Line:
-    """The gradient of b in y = x W + b, if there is one."""
-    return rf"\sum_{{b,i}} {_d(y)}", None if b is None else _rows(grad_y).sum(axis=0)
+def _of_maps(maps: Sequence[AffineMap]) -> dict[str, Line]:
+    """The gradients of each W, ∂W = xᵀ ∂y, and of each b, ∂b = Σ ∂y, if there is one."""
+    lines: dict[str, Line] = {}
+    for y, x, s, X, _, grad_y in maps:
+        lines[f"W_{s}"] = rf"{x}^\top {_d(y)}", _rows(X).T @ _rows(grad_y)
+    for y, _, s, _, b, grad_y in maps:
+        total = None if b is None else _rows(grad_y).sum(axis=0)
+        lines[f"b_{s}"] = rf"\sum_{{b,i}} {_d(y)}", total
+    return lines
 
 
 def _of_scale(grad_S: Array, grad_S_raw: Array) -> dict[str, Line]:
@@ -438,10 +430,3 @@ def _of_scale(grad_S: Array, grad_S_raw: Array) -> dict[str, Line]:
         "S": (_d("S_masked"), grad_S),
         "S_raw": (rf"\frac{{1}}{{\sqrt{{d_k}}}} {_d('S')}", grad_S_raw),
     }
-
-
-def _repeated_tex(symbol: str, group: int) -> str:
-    """Keys or values, once for each head of a group."""
-    if group == 1:
-        return _tex(symbol)
-    return rf"\operatorname{{repeat}}\left({_tex(symbol)}\right)"

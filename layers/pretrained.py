@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
@@ -33,11 +34,11 @@ DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # NumPy has 
 GELU_TANH = partial(mg.gelu, approximate="tanh")
 ACTIVATIONS = {"gelu": mg.gelu, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH}
 ACTIVATIONS |= {"relu": mg.relu, "silu": mg.silu}
-# Patterns of keys of config.json that change nothing a loaded model computes.
+# Patterns of keys of config.json that change nothing a loaded model computes, whatever they hold.
 NEUTRAL = """
-_name_or_path auto_map *_token_id *dropout* *pdrop* dtype id2label initializer_range label2id
+_* auto_map *_token_id *dropout* *pdrop* dtype id2label initializer_range is_*_config label2id
 max_position_embeddings max_window_layers n_ctx output_* pretraining_tp reorder_and_upcast_attn
-sliding_window summary_* task_specific_params torch_dtype transformers_version use_cache
+sliding_window summary_* task_specific_params torch_dtype transformers* unsloth_* use_cache
 """.split()
 LINEAR = re.compile(r"lm_head|self_attn\.._proj|mlp\.(gate|up|down)_proj")
 UNUSED = re.compile(r"attn\.bias|attn\.masked_bias|self_attn\.rotary_emb\.inv_freq")
@@ -66,61 +67,102 @@ NAMES = {
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> LanguageModel:
     """A language model of Hugging Face's format: GPT-2, Llama, Mistral or Qwen2.
 
+    The model is held once: each tensor is cast on its way from the file into its parameter.
+
     Returns: a LanguageModel in eval mode, with `tokenizer` (of the tokenizers library; None without
              a tokenizer.json) and `end_tokens`, after which `generate` stops.
-    Raises:  FileError for a file that is missing or damaged; ArgumentError that lists every tensor
-             that does not fit, or names what of config.json is not understood.
+    Raises:  FileError for a file that is missing or damaged, or sizes that are not the tensors';
+             ArgumentError that lists every tensor that does not fit, or names what of config.json
+             is not understood.
     """
     path = Path(folder)
-    config = Config(path / "config.json")
+    config = Config(path / "config.json", _parsed(path / "config.json", _json))
     writer, read = config.one_of("model_type", "", FAMILIES)
     config.only(architectures=[writer])
-    ends, settings = config.take("eos_token_id", ()), read(config)
+    settings, ends = read(config), config.left.pop("eos_token_id", None)
     attention_bias = settings.pop("attention_bias", False)
     config.check_all_read()
-    model = LanguageModel(**settings, rng=_no_draws(), dtype=dtype)
-    state = {}
+    arrays = _by_our_names(_tensors(path))
+    _check_sizes(config, settings, arrays)
+    model = LanguageModel(**settings, rng=_no_draws(dtype), dtype=dtype)
     for k, block in enumerate(model.decoder.blocks if attention_bias else []):
         for symbol in "QKVO":
             zeros = np.zeros(getattr(block.attention, f"W_{symbol}").shape[1], dtype)
             setattr(block.attention, f"b_{symbol}", mg.tensor(zeros, requires_grad=True))
-        state[f"decoder.blocks.{k}.attention.b_O"] = zeros  # unless the file has others
-    state |= {name: x.astype(dtype) for name, x in _by_our_names(_tensors(path)).items()}
-    tied = model.head is None and "head.W" in state  # then it must be the embedding again
-    if tied and np.array_equal(state["head.W"].T, state.get("embedding.W", ())):
-        del state["head.W"]
-    model.load_state_dict(state)
-    model.end_tokens = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
+        arrays.setdefault(f"decoder.blocks.{k}.attention.b_O", zeros)  # Qwen2 has none
+    tied = model.head is None and "head.W" in arrays  # then it must be the embedding again
+    if tied and np.array_equal(arrays["head.W"].T, arrays["embedding.W"]):
+        del arrays["head.W"]
+    leaves = dict(model.named_parameters())
+    problems = [
+        f"{name}: must be {_shape(leaves, name)}, got {_shape(arrays, name)}"
+        for name in leaves | arrays
+        if _shape(leaves, name) != _shape(arrays, name)
+    ]
+    if problems:
+        raise ArgumentError("\n  ".join([f"load_pretrained: {path} does not fit", *problems]))
+    for name, array in arrays.items():
+        leaves[name].assign_(_floats(array).astype(dtype, copy=False))
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    model.end_tokens = tuple(ends)
     model.tokenizer = _tokenizer(path / "tokenizer.json")
     return model.eval()
 
 
 def _by_our_names(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Each tensor by the path of our parameter; one that we have not, by its own name."""
-    state = dict[str, NDArray[Any]]()
+    arrays = dict[str, NDArray[Any]]()
     for name, array in tensors.items():
         block = re.match(r"(?:h|layers)\.(\d+)\.", name)
         base, _, kind = name[block.end() if block else 0 :].rpartition(".")
-        if array.dtype == np.uint16:  # a bfloat16 is the first half of a float32
-            array = (array.astype(np.uint32) << 16).view(np.float32)
         if LINEAR.fullmatch(base):  # PyTorch's Linear multiplies from the left; GPT-2 has none
             array = array.T
         ours = NAMES.get(base, "").split()
         if not ours and not UNUSED.fullmatch(f"{base}.{kind}"):
-            state[name] = array
+            arrays[name] = array
         for part, own in zip(np.split(array, len(ours) or 1, axis=-1), ours, strict=False):
             weight, _, bias = own.partition("|")
             path = weight if kind == "weight" else f"{weight.rpartition('.')[0]}.{bias or name}"
-            state[f"decoder.blocks.{block[1]}.{path}" if block else path] = part
-    return state
+            arrays[f"decoder.blocks.{block[1]}.{path}" if block else path] = part
+    return arrays
 
 
-def _no_draws() -> np.random.Generator:
-    """It draws zeros: the entries come from the files."""
+def _floats(array: NDArray[Any]) -> NDArray[Any]:
+    """The tensor's numbers: a bfloat16 is the first half of a float32."""
+    if array.dtype != np.uint16:
+        return array
+    bits = array.astype(np.uint32)
+    bits <<= 16
+    return bits.view(np.float32)
+
+
+def _shape(arrays: Mapping[str, Any], name: str) -> Any:
+    return arrays[name].shape if name in arrays else "nothing"
+
+
+def _check_sizes(config: Config, settings: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+    """Raise FileError for sizes that are not the tensors', before anything is made by them."""
+    width = settings["d_model"]
+    sizes: dict[str, Any] = {
+        "embedding.W": (settings["n_tokens"], width),
+        "decoder.blocks.0.feed_forward.W_2": (settings["d_ff"], width),
+    }
+    if "max_len" in settings:
+        sizes["position_embedding.P"] = settings["max_len"], width
+    actual: dict[str, Any] = {name: _shape(arrays, name) for name in sizes}
+    sizes["layers"] = settings["n_layers"]
+    blocks = {name.split(".")[2] for name in arrays if name.startswith("decoder.blocks.")}
+    actual["layers"] = len(blocks)
+    if sizes != actual:
+        raise config.damaged(f"it says {sizes}, but the tensors have {actual}")
+
+
+def _no_draws(dtype: DTypeLike) -> np.random.Generator:
+    """It draws zeros, which take no memory: the entries come from the files."""
 
     class NoDraws(np.random.Generator):
         def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-            return np.zeros(size)
+            return np.broadcast_to(np.zeros((), dtype), size)
 
     return NoDraws(np.random.PCG64(0))
 
@@ -128,31 +170,45 @@ def _no_draws() -> np.random.Generator:
 class Config:
     """A config.json of which every key is read, known to change nothing, or refused by name."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.left = path, _parsed(path, _json)
+    def __init__(self, path: Path, entries: dict[str, Any]) -> None:
+        self.path, self.left = path, entries
 
     def error(self, why: str) -> ArgumentError:
         return ArgumentError(f"load_pretrained: {self.path}: {why}")
 
-    def take(self, key: str, *default: Any) -> Any:
-        value = self.left.pop(key, None)  # null is as if it were missing
-        if value is not None or default:
-            return default[0] if value is None else value
-        raise self.error(f"{key} is missing")
+    def damaged(self, why: str) -> FileError:
+        return FileError(f"load_pretrained: {self.path}: {why}")
+
+    def take(self, key: str, kind: type, *default: Any) -> Any:
+        """A value of this kind; numbers are above 0. Null is as if it were missing."""
+        value = self.left.pop(key, None)
+        if value is None:
+            if not default:
+                raise self.damaged(f"{key} is missing")
+            return default[0]
+        is_kind = type(value) is kind or (kind is float and type(value) is int)
+        if not is_kind or (kind in (int, float) and not 0 < value < np.inf):
+            above = " above 0" if kind in (int, float) else ""
+            raise self.damaged(f"{key} must be {kind.__name__}{above}, got {value!r:.40}")
+        return value
 
     def one_of(self, key: str, default: str, known: dict[str, Any]) -> Any:
-        if (name := self.take(key, default)) not in known:
+        name = self.take(key, str, default)
+        if name not in known:
             raise self.error(f"{key} must be one of {', '.join(known)}, got {name!r}")
         return known[name]
 
     def only(self, **allowed: Any) -> None:
         for key, value in allowed.items():
-            if (found := self.take(key, value)) != value:
-                raise self.error(f"{key} = {found!r} is not understood, only {value!r}")
+            actual = self.left.pop(key, None)
+            if actual is not None and actual != value:
+                raise self.error(f"{key} = {actual!r} is not understood, only {value!r}")
 
     def check_all_read(self) -> None:
+        """Refuse what is left, unless it is off, missing, or known to change nothing."""
         for key, value in self.left.items():
-            if value is not None and not any(fnmatchcase(key, known) for known in NEUTRAL):
+            is_off = value is None or value is False
+            if not is_off and not any(fnmatchcase(key, known) for known in NEUTRAL):
                 raise self.error(f"{key} = {value!r:.40} is not understood, and may matter")
 
 
@@ -161,41 +217,49 @@ def _gpt2(config: Config) -> dict[str, Any]:
     config.only(add_cross_attention=False, tie_word_embeddings=True)
     keys = {"d_model": "n_embd", "n_heads": "n_head", "n_layers": "n_layer"}
     keys |= {"n_tokens": "vocab_size", "max_len": "n_positions"}
-    found = {ours: config.take(key) for ours, key in keys.items()}
-    found["d_ff"] = config.take("n_inner", 4 * found["d_model"])
-    found["activation"] = config.one_of("activation_function", "gelu_new", ACTIVATIONS)
-    return found | {"norm": partial(LayerNorm, eps=config.take("layer_norm_epsilon", 1e-5))}
+    settings = {ours: config.take(key, int) for ours, key in keys.items()}
+    settings["d_ff"] = config.take("n_inner", int, 4 * settings["d_model"])
+    settings["activation"] = config.one_of("activation_function", "gelu_new", ACTIVATIONS)
+    eps = config.take("layer_norm_epsilon", float, 1e-5)
+    return settings | {"norm": partial(LayerNorm, eps=eps)}
 
 
 def _llama(config: Config, bias: bool = False, windowed: bool = False) -> dict[str, Any]:
     keys = {"d_model": "hidden_size", "n_heads": "num_attention_heads", "d_ff": "intermediate_size"}
     keys |= {"n_tokens": "vocab_size", "n_layers": "num_hidden_layers"}
-    found = {ours: config.take(key) for ours, key in keys.items()}
-    d_k = found["d_model"] // found["n_heads"]
-    sliding = config.left.pop("sliding_window", 4096) if windowed else None  # null is none
+    settings = {ours: config.take(key, int) for ours, key in keys.items()}
+    d_k, rest = divmod(settings["d_model"], settings["n_heads"])
+    if rest:
+        raise config.damaged("num_attention_heads must divide hidden_size")
+    has_window = windowed and config.left.get("sliding_window", 0) is not None  # null is none
+    sliding = config.take("sliding_window", int, 4096) if has_window else None
     kind = "full_attention" if sliding is None else "sliding_attention"
     config.only(head_dim=d_k, mlp_bias=False, use_sliding_window=False)
-    config.only(layer_types=[kind] * found["n_layers"])
-    found["n_kv_heads"] = config.take("num_key_value_heads", found["n_heads"])
-    found["tied"] = config.take("tie_word_embeddings", False)
-    found["activation"] = config.one_of("hidden_act", "silu", ACTIVATIONS)
-    found["norm"] = partial(RMSNorm, eps=config.take("rms_norm_eps", 1e-6))
-    found["mask"] = causal if sliding is None else causal & window(sliding)
-    found |= {"position": _rotary(config, d_k), "gated": True, "use_bias": False}
-    return found | {"attention_bias": config.take("attention_bias", bias)}
+    if {*config.take("layer_types", list, [])} - {kind}:
+        raise config.error(f"layer_types are not understood, only {kind!r}")
+    settings["n_kv_heads"] = config.take("num_key_value_heads", int, settings["n_heads"])
+    settings["tied"] = config.take("tie_word_embeddings", bool, False)
+    settings["activation"] = config.one_of("hidden_act", "silu", ACTIVATIONS)
+    settings["norm"] = partial(RMSNorm, eps=config.take("rms_norm_eps", float, 1e-6))
+    settings["mask"] = causal if sliding is None else causal & window(sliding)
+    settings |= {"position": _rotary(config, d_k), "gated": True, "use_bias": False}
+    return settings | {"attention_bias": config.take("attention_bias", bool, bias)}
 
 
 def _rotary(config: Config, d_k: int) -> Rotary:
     """Base and scaling of the angles, as newer files (rope_parameters) and older ones have them."""
-    rope = {**config.take("rope_scaling", {}), **config.take("rope_parameters", {})}
-    base = float(rope.pop("rope_theta", config.take("rope_theta", 10000.0)))
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
-    if kind == "default" and not rope:
-        return Rotary(d_k, base)
+    newer, older = (config.take(k, dict, {}) for k in ("rope_parameters", "rope_scaling"))
+    rope = Config(config.path, older | newer)
+    base = float(rope.take("rope_theta", float, config.take("rope_theta", float, 10000.0)))
+    kind = rope.take("rope_type", str, rope.take("type", str, "default"))
     keys = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
-    if kind != "llama3" or {*rope} != {*keys}:
-        raise config.error(f"rope_scaling {kind!r} with {sorted(rope)}: only llama3 is understood")
-    return Rotary(d_k, frequencies=llama3_frequencies(d_k, base, *(rope[key] for key in keys)))
+    frequencies = None
+    if kind == "llama3":
+        frequencies = llama3_frequencies(d_k, base, *(rope.take(key, float) for key in keys))
+    elif kind != "default":
+        raise config.error(f"rope_scaling {kind!r} is not understood, only llama3")
+    rope.check_all_read()
+    return Rotary(d_k, base, frequencies)
 
 
 # By model_type: the class of transformers that writes it, and how its config is read.
@@ -211,33 +275,37 @@ def _tensors(folder: Path) -> dict[str, NDArray[Any]]:
     """The tensors of all files, mapped into memory, by name; without the model's own prefix."""
     index, files = folder / "model.safetensors.index.json", {"model.safetensors"}
     if index.exists():
-        files = {*_parsed(index, _json).get("weight_map", {}).values()}
-    found: dict[str, NDArray[Any]] = {}
+        files = {*_parsed(index, _weight_map).values()}
+    arrays: dict[str, NDArray[Any]] = {}
     for file in files:
-        found |= _parsed(folder / Path(file).name, _mapped)
-    return {re.sub(r"^(transformer|model)\.", "", name): array for name, array in found.items()}
+        arrays |= _parsed(folder / Path(file).name, _mapped)
+    return {re.sub(r"^(transformer|model)\.", "", name): array for name, array in arrays.items()}
 
 
 def _mapped(path: Path) -> dict[str, NDArray[Any]]:
-    whole, found = np.memmap(path, np.uint8, "r"), dict[str, NDArray[Any]]()
+    whole, arrays = np.memmap(path, np.uint8, "r"), dict[str, NDArray[Any]]()
     begin = 8 + int.from_bytes(whole[:8].tobytes(), "little")
     for name, entry in json.loads(whole[8:begin].tobytes()).items():
         if name != "__metadata__":
             first, last = entry["data_offsets"]
             raw = np.asarray(whole[begin + first : begin + last])
-            found[name] = raw.view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    return found
+            arrays[name] = raw.view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return arrays
 
 
 def _json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_bytes()))
 
 
+def _weight_map(path: Path) -> dict[str, str]:
+    return dict(_json(path)["weight_map"])
+
+
 def _parsed(path: Path, parse: Any) -> Any:
+    if not path.is_file():  # a pipe, for one, would be waited for
+        raise FileError(f"load_pretrained: no such file: {path}")
     try:
         return parse(path)
-    except FileNotFoundError as error:
-        raise FileError(f"load_pretrained: no such file: {path}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(f"load_pretrained: {path} is damaged: {error!r}") from error
 

@@ -1,6 +1,8 @@
 """Checkpoints of GPT-2, Llama, Mistral and Qwen2 against the models written down in NumPy."""
 
 import json
+import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -212,10 +214,10 @@ REFUSED = {
     "windows": (QWEN2 | {"use_sliding_window": True}, {}, "use_sliding_window = True"),
     "wider heads": (LLAMA | {"head_dim": 8}, {}, "head_dim = 8 is not understood, only 4"),
     "an activation": (LLAMA | {"hidden_act": "relu2"}, {}, "must be one of gelu, .*got 'relu2'"),
-    "missing": (GPT2, {"h.1.ln_2.bias": None}, "blocks.1.norm_2.bias: missing"),
-    "unexpected": (GPT2, {"h.1.ln_3.bias": np.ones(3)}, "h.1.ln_3.bias: unexpected"),
-    "misshapen": (GPT2, {"wpe.weight": np.ones((5, D))}, r"P: must be \(7, 16\).* got \(5, 16\)"),
-    "another output": (QWEN2, {"lm_head.weight": np.ones((V, D))}, "head.W: unexpected"),
+    "missing": (GPT2, {"h.1.ln_2.bias": None}, r"1.norm_2.bias: .*\(16,\), got nothing"),
+    "unexpected": (GPT2, {"h.1.ln_3.bias": np.ones(3)}, r"ln_3.bias: must be nothing, got"),
+    "misshapen": (GPT2, {"ln_f.bias": np.ones(5)}, r"norm.bias: must be \(16,\), got \(5,\)"),
+    "another output": (QWEN2, {"lm_head.weight": np.ones((V, D))}, "head.W: must be nothing, got"),
 }  # fmt: skip
 
 
@@ -224,6 +226,57 @@ def test_what_is_not_understood_is_refused_by_name(name, tmp_path):
     config, changed, said = REFUSED[name]
     with pytest.raises(ArgumentError, match=said):
         loading(tmp_path, config, **changed)
+
+
+WRONG = {
+    **{f"{key} of {value!r}": (LLAMA | {key: value}, f"{key} must be .*, got")
+       for key, value in {
+           "hidden_size": "8", "num_attention_heads": 0, "num_hidden_layers": 2.5,
+           "rms_norm_eps": [1], "rope_theta": "big", "rope_scaling": "linear",
+           "tie_word_embeddings": "false", "vocab_size": True, "model_type": ["llama"],
+       }.items()},
+    "a scale in words": (LLAMA | {"rope_scaling": SCALED | {"factor": "8"}}, "must be float above"),
+    "no heads of one width": (LLAMA | {"num_attention_heads": 3}, "must divide hidden_size"),
+    "too many tokens": (LLAMA | {"vocab_size": 10**12}, r"it says .*, but the tensors have"),
+    "too many layers": (GPT2 | {"n_layer": 10**9}, "'layers': 1000000000}, but .*'layers': 2}"),
+    "too wide": (GPT2 | {"n_inner": 10**12}, r"it says .*\(1000000000000, 16\)"),
+    "too long": (GPT2 | {"n_positions": 10**12}, r"it says .*\(1000000000000, 16\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_no_config_can_say_is_a_damaged_file(name, tmp_path):
+    config, message = WRONG[name]
+    with pytest.raises(FileError, match=message):
+        load_pretrained(written(tmp_path, config, drawn(GPT2 if "n_embd" in config else LLAMA)))
+
+
+def test_keys_that_change_no_number_are_passed_over(tmp_path):
+    keys = {
+        "_num_labels": 1,
+        "rope_interleaved": False,
+        "is_llama_config": True,
+        "use_mrope": False,
+    }
+    keys |= {"use_mrope": False, "unsloth_version": "2024.9", "unsloth_fixed": True}
+    keys |= {"transformers.js_config": {"a": 1}}
+    assert not loading(tmp_path, LLAMA | keys).training
+    with pytest.raises(ArgumentError, match="use_mrope = True is not understood"):
+        loading(tmp_path, LLAMA | keys | {"use_mrope": True})
+
+
+def test_a_model_is_in_memory_once_and_one_tensor_on_its_way(tmp_path):
+    config = LLAMA | {"vocab_size": 4001}
+    tensors = drawn(config) | {"lm_head.weight": np.ones((4001, D))}
+    tensors |= {"model.embed_tokens.weight": np.ones((4001, D))}
+    tensors = {name: x.astype(np.float16) for name, x in tensors.items()}
+    written(tmp_path, config, tensors)
+    tracemalloc.start()
+    model = load_pretrained(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    sizes = [4 * p.size for p in model.parameters()]
+    assert peak < sum(sizes) + 1.2 * max(sizes)
 
 
 def test_a_tied_output_that_a_file_has_too_is_the_embedding(tmp_path):
@@ -238,5 +291,7 @@ def test_a_file_that_is_damaged_or_missing_is_said_to_be(tmp_path):
         load_pretrained(tmp_path)
     for name in ("model.safetensors", "config.json"):
         (tmp_path / name).unlink()
+        if hasattr(os, "mkfifo"):  # which is not waited for
+            os.mkfifo(tmp_path / name)
         with pytest.raises(FileError, match=f"no such file: .*{name}"):
             load_pretrained(tmp_path)
