@@ -220,7 +220,8 @@ def multi_head_steps(
         r"C = \operatorname{merge}\left(O\right)",
         O=(rf"\operatorname{{split}}\left({_d('C')}\right)", grad_O),
     )
-    V_tex, K_tex, total = "V", _tex(k), ""
+    V_tex, K_tex = "V", _tex(k)
+    total = ""
     if group > 1:
         V_tex = r"\operatorname{repeat}\left(V\right)"
         K_tex = rf"\operatorname{{repeat}}\left({K_tex}\right)"
