@@ -16,7 +16,8 @@ from .engine.backward import backpropagate, seed_of
 from .engine.context import enable_grad, say
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.node import Node
-from .engine.op import Array, Gradient, as_array
+from .engine.op import Array, as_array
+from .engine.plan import Gradient
 from .engine.tensor import Operand, Tensor, mark_constant, tensor
 
 __all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache, lru_cache
 from math import gcd, prod
 from threading import Lock
@@ -15,10 +15,23 @@ import numpy as np
 from .context import current, say
 from .errors import FreedGraphError, GradientError, ShapeError
 from .node import Edge, Node, leading_to, order
-from .op import Gradient, as_array
+from .observer import Observer
+from .op import Array, DType, array_of, as_array, is_tensor
+from .plan import Gradient
 from .writes import writes
 
-__all__ = ["Retained", "add_gradients", "backpropagate", "fit", "seed_of", "sum_to"]
+__all__ = [
+    "Handle",
+    "Retained",
+    "SparseGradient",
+    "add_gradients",
+    "backpropagate",
+    "broadcast_axes",
+    "dense",
+    "fit",
+    "seed_of",
+    "sum_to",
+]
 
 ndarray = np.ndarray
 WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
@@ -42,93 +55,105 @@ def backpropagate(
         lift: see `Node.run_rules`; gradients are Tensors then.
     """
     observers = current().observers
-    total: dict[Edge, Gradient] = {}  # what has come so far to each node and leaf
-    owned: set[Edge] = set()  # those whose array was made here, and may be added to in place
-    found: dict[Edge, Gradient] = {}  # the gradients of targets that are nodes
+    sums = Sums(observed=bool(observers))
+    totals = sums.totals
     for edge, gradient in seeds:
-        add(total, owned, edge, gradient)
-
-    nodes = order(total)
-    ends: frozenset[Edge] = frozenset(targets or ())
-    useful = None  # every edge that is not on demand
-    plain = targets is None and lift is None
+        sums.add(edge, gradient)
+    nodes = order(totals)
+    ends = frozenset(targets or ())
     refuse_freed(nodes, ends)
+    useful: set[Edge] | None = None  # where gradients are wanted; None for everywhere
     if targets is not None:
         useful = leading_to(ends, nodes)
         nodes = [node for node in nodes if node in useful]
+    gradients: dict[Edge, Gradient] = {}
+    parts: Sequence[Gradient]
 
     for node in nodes:  # newest first: whatever used a node has run
-        gradient = total.pop(node, None)
+        gradient = totals.pop(node, None)
         if gradient is None:  # rules gave None
             continue
         if node.hooks:
             gradient = run_hooks(node.hooks, gradient, targets is None)
-        if targets is not None and node in ends:
-            found[node] = gradient if lift else np.array(gradient)
-        if useful is not None and useful.isdisjoint(node.edges):
-            continue  # a target itself, whose rules do not run
+        if useful is not None:
+            if node in ends:
+                gradients[node] = gradient if lift else np.array(gradient)
+            if useful.isdisjoint(node.edges):  # it leads to no other target
+                continue
         if writes.latest > node.number:
             node.check_saved()
-        start = perf_counter() if observers else 0.0
-        edges, saved = node.edges, node.saved or ()
-        if plain and node.needs == 1 and node.plan.run is not None:
-            parts: Sequence[Gradient] = node.plan.run(gradient, saved)
+        run = node.plan.run
+        if observers:
+            parts = run_observed(observers, node, gradient, useful, lift)
+        elif run is not None and useful is None and node.needs == 1:  # all parts are wanted
+            parts = run(gradient, *(node.saved or ()))
         else:
             parts = node.run_rules(gradient, useful, lift)
-        if observers:
-            seconds = perf_counter() - start
-            pairs = zip(edges, parts, strict=True)
-            parts = [part if part is None else dense(fit(part, edge, node)) for edge, part in pairs]
-            for observer in observers:
-                observer.sent(node, gradient, parts, seconds)
-        for edge, part in zip(edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
+        sums.send(node, gradient, parts)
+        if not retain:  # a loss that is kept holds its number, not what it was computed from
+            node.saved = None
+            node.edges = node.settings = ()
+
+    for leaf, gradient in totals.items():
+        if leaf.__class__ is Node:  # an output that leads to no target
+            continue
+        is_ours = leaf in sums.ours and not observers  # which may keep the array
+        if leaf.hooks:
+            gradient = run_hooks(leaf.hooks, gradient, targets is None)
+            is_ours = False
+        for observer in observers:
+            observer.arrived(leaf, gradient)
+        gradients[leaf] = gradient if is_ours or lift else np.array(gradient)
+    return gradients
+
+
+class Sums:
+    """The gradients that have come to each edge so far, added up.
+
+    The first that comes is borrowed: it may be what a rule was given, or go along other edges too.
+    The second makes a new array, which is ours, and later ones are added into that.
+
+    Attributes:
+        totals: by edge.  ours: the edges whose total nobody else holds.
+        observed: whether observers were given what is sent, and may keep it.
+    """
+
+    def __init__(self, observed: bool) -> None:
+        self.observed = observed
+        self.totals: dict[Edge, Gradient] = {}
+        self.ours: set[Edge] = set()
+
+    def send(self, node: Node, gradient: Gradient, parts: Sequence[Gradient]) -> None:
+        """Add what a node's rules made of its gradient, each part to its edge."""
+        totals = self.totals
+        for edge, part in zip(node.edges, parts):  # noqa: B905, the keyword costs 0.2 µs a node
             if part is None:
                 continue
             if getattr(part, "shape", None) != edge.shape or part.dtype is not edge.dtype:
                 part = fit(part, edge, node)
-            if edge in total or part.__class__ is not ndarray:
-                add(total, owned, edge, part)
+            if edge in totals or part.__class__ is not ndarray:
+                self.add(edge, part)
                 continue
-            total[edge] = part
-            if edge.__class__ is not Node and not observers:  # which may keep the array
-                if is_new(part, gradient, saved, parts):
-                    owned.add(edge)
-        if not retain:  # a loss that is kept holds its number, not the batch
-            node.saved = None
-            node.edges = node.settings = ()
+            totals[edge] = part
+            if edge.__class__ is not Node and not self.observed:
+                if is_new(part, gradient, node.saved or (), parts):
+                    self.ours.add(edge)
 
-    for leaf, gradient in total.items():
-        if leaf.__class__ is Node:  # an output that leads to no target
-            continue
-        if leaf.hooks:
-            gradient = run_hooks(leaf.hooks, gradient, targets is None)
-            owned.discard(leaf)
-        for observer in observers:
-            observer.arrived(leaf, gradient)
-        is_ours = lift is not None or (leaf in owned and not observers)
-        found[leaf] = gradient if is_ours else np.array(gradient)
-    return found
-
-
-def add(total: dict[Edge, Gradient], owned: set[Edge], edge: Edge, part: Gradient) -> None:
-    """Add a part: the first is borrowed, the second makes a new array, later ones go into that."""
-    before = total.get(edge)
-    if edge in owned and part.__class__ is ndarray:
-        total[edge] += part
-    elif hasattr(part.__class__, "onto"):  # zeros but for some entries: see `SparseGradient`
-        total[edge] = part.onto(before, in_place=edge in owned)
-        owned.add(edge)
-    elif before is None:
-        total[edge] = part
-    else:
-        total[edge] = before + part
-        if total[edge].__class__ is ndarray:
-            owned.add(edge)
-
-
-def dense(part: Gradient) -> Gradient:
-    """A part as an array."""
-    return part.onto(None) if hasattr(part.__class__, "onto") else part
+    def add(self, edge: Edge, part: Gradient) -> None:
+        """Add a part of the edge's shape and dtype."""
+        before = self.totals.get(edge)
+        is_ours = edge in self.ours
+        if is_ours and part.__class__ is ndarray:
+            before += part
+        elif isinstance(part, SparseGradient):
+            self.totals[edge] = part.onto(before, in_place=is_ours)
+            self.ours.add(edge)
+        elif before is None:
+            self.totals[edge] = part
+        else:
+            total = self.totals[edge] = before + part
+            if total.__class__ is ndarray:  # a sum of arrays without axes is a number
+                self.ours.add(edge)
 
 
 def is_new(
@@ -141,6 +166,47 @@ def is_new(
     if part.size <= COPIED or part.base is not None or part is gradient:
         return False
     return not any([x is part for x in saved]) and len([x for x in parts if x is part]) == 1
+
+
+class SparseGradient:
+    """What a rule may give in place of an array: zeros of a shape, but for some entries.
+
+    Gradients of many slices of one array are so added into one array: see ops/select.py.
+    """
+
+    __slots__ = ()
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> DType:
+        raise NotImplementedError
+
+    def onto(self, total: Any, in_place: bool = False) -> Array:
+        """The sum of this and `total` (None for zeros), written into `total` if `in_place`."""
+        raise NotImplementedError
+
+
+def dense(part: Gradient) -> Gradient:
+    """A part as an array."""
+    return part.onto(None) if isinstance(part, SparseGradient) else part
+
+
+def run_observed(
+    observers: Sequence[Observer],
+    node: Node,
+    gradient: Gradient,
+    useful: Container[Edge] | None,
+    lift: Callable[[Node], Sequence[Any]] | None,
+) -> Sequence[Gradient]:
+    """What a node's rules give, which each observer is told of."""
+    start = perf_counter()
+    parts = node.run_rules(gradient, useful, lift)
+    seconds = perf_counter() - start
+    pairs = zip(node.edges, parts, strict=True)
+    fitted = [part if part is None else dense(fit(part, edge, node)) for edge, part in pairs]
+    for observer in observers:
+        observer.sent(node, gradient, fitted, seconds)
+    return fitted
 
 
 def refuse_freed(nodes: list[Node], ends: frozenset[Edge]) -> None:
@@ -156,6 +222,24 @@ def refuse_freed(nodes: list[Node], ends: frozenset[Edge]) -> None:
             )
 
 
+# ---------------------------------------------------------------- hooks
+
+
+class Handle:
+    """A registered hook; `remove()` takes it off again."""
+
+    __slots__ = ("_hook", "_owner")
+
+    def __init__(self, owner: Edge, hook: Callable[[Any], Any]) -> None:
+        self._owner, self._hook = owner, hook
+        hooks = [*(owner.hooks or []), hook]
+        owner.hooks = sorted(hooks, key=lambda hook: hook.__class__ is Retained)  # that runs last
+
+    def remove(self) -> None:
+        kept = [hook for hook in self._owner.hooks or [] if hook is not self._hook]
+        self._owner.hooks = kept or None
+
+
 class Retained:
     """The hook of `retain_grad`, which runs last, and in no `mg.grad`: it adds to `.grad`."""
 
@@ -164,29 +248,30 @@ class Retained:
 
     def __call__(self, gradient: Gradient) -> None:
         if (tensor := self.tensor()) is not None:
-            add_gradients({tensor: np.array(getattr(gradient, "_data", gradient))})
+            add_gradients({tensor: np.array(array_of(gradient))})
 
 
 def run_hooks(hooks: list[Callable[[Any], Any]], gradient: Gradient, retain: bool) -> Gradient:
-    """Let each hook see the gradient, read-only, and replace it; `retain_grad` sees it last."""
+    """Let each hook see the gradient, read-only, and replace it.
+
+    Args: retain: whether the hook of `retain_grad` runs.
+    """
     for hook in hooks:
-        if hook.__class__ is Retained:
+        if hook.__class__ is Retained and not retain:
             continue
         if gradient.__class__ is ndarray:
             gradient = gradient.view()
             gradient.flags.writeable = False
         new = hook(gradient)
-        if new is not None:
-            if np.shape(new) != gradient.shape:
-                raise GradientError(
-                    f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
-                )
-            if not (hasattr(new, "__apply__") and hasattr(gradient, "__apply__")):
-                new = np.asarray(getattr(new, "_data", new))
-            gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
-    for hook in hooks:
-        if hook.__class__ is Retained and retain:
-            hook(gradient)
+        if new is None:
+            continue
+        if np.shape(new) != gradient.shape:
+            raise GradientError(
+                f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
+            )
+        if not (is_tensor(new) and is_tensor(gradient)):
+            new = np.asarray(array_of(new))
+        gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
     return gradient
 
 
@@ -212,7 +297,7 @@ def fit(part: Gradient, edge: Edge, node: Node) -> Gradient:
 
 def sum_to(x: Gradient, shape: tuple[int, ...], axes: tuple[int, ...]) -> Gradient:
     """The sum over some axes, added up in a wider dtype; over the first ones as one of rows."""
-    if hasattr(x, "__apply__"):
+    if is_tensor(x):
         x = x.sum(axis=axes)
     elif len(axes) == x.ndim - len(shape) and x.size and x.dtype.char in "fd":
         x = sum_of_rows(x.reshape((x.size // prod(shape), prod(shape))))
@@ -285,7 +370,7 @@ def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
         say("constant", array=seed)
         return seed
     seed = gradient
-    if not hasattr(gradient, "__apply__"):  # no Tensor
+    if not is_tensor(gradient):
         seed = as_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
     if seed.shape != output.shape:
         raise ShapeError(

@@ -6,17 +6,17 @@ valid order for backward, and nothing here is recursive.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Container, Iterable, Sequence
 from operator import attrgetter
 from types import CodeType
 from typing import Any, TypeAlias
 
 from .context import ScopeCall
-from .op import Arguments, DType, Gradient, Op, Plan, Rule
+from .op import DType, Op
+from .plan import Arguments, Gradient, Plan, Rule
 from .writes import Place, writes
 
-__all__ = ["ON_DEMAND", "Edge", "Handle", "Node", "order"]
+__all__ = ["ON_DEMAND", "Edge", "Node", "leading_to", "order"]
 
 ON_DEMAND = 2  # of `needs`: its gradient is computed only where `grad` names it
 
@@ -85,8 +85,8 @@ class Node:
             useful: the edges that are wanted; None for all that are not on demand.
             lift: gives what was saved as Tensors, so that the rules themselves are recorded.
         """
-        saved: Sequence[Any] = (self.saved or ()) if lift is None else lift(self)
         plan = self.plan
+        saved: Sequence[Any] = (self.saved or ()) if lift is None else lift(self)
         parts: list[Gradient] = []
         joint: Sequence[Gradient] | None = None  # what the rule gave that serves several inputs
         each = zip(self.edges, plan.names, plan.rules, plan.places, strict=True)
@@ -143,41 +143,3 @@ def leading_to(targets: frozenset[Edge], nodes: Sequence[Node]) -> set[Edge]:
         if not found.isdisjoint(node.edges):
             found.add(node)
     return found
-
-
-class Handle:
-    """A registered hook; `remove()` takes it off again."""
-
-    __slots__ = ("_hook", "_owner")
-
-    def __init__(self, owner: Edge, hook: Callable[[Any], Any]) -> None:
-        self._owner, self._hook = owner, hook
-        owner.hooks = [*(owner.hooks or []), hook]
-
-    def remove(self) -> None:
-        kept = [hook for hook in self._owner.hooks or [] if hook is not self._hook]
-        self._owner.hooks = kept or None
-
-
-# ---------------------------------------------------------------- freeing a long chain
-
-FREED_BY_RECURSION = sys.version_info[:2] == (3, 13)  # one level a node: the stack would overflow
-SPREAD = 2654435761  # a node's number times this is as random in these bits, one in 16 has none:
-SIXTEENTH = 0xF0000000  # a loop may make sixteen ops each time, so not by the number itself
-_waiting: list[list[Edge]] = []
-_emptying: list[bool] = []
-
-
-class FreedLater(list[Edge]):
-    """The edges of one node in sixteen, which are freed once the recursion has come back."""
-
-    def __del__(self) -> None:
-        _waiting.append(self[:])
-        self.clear()
-        while _waiting and not _emptying:
-            _emptying.append(True)
-            try:
-                while _waiting:
-                    _waiting.pop()
-            finally:
-                _emptying.clear()

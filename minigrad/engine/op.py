@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 import numpy as np
 from numpy.typing import NDArray
 
+from ..habits import instead_of_keywords
 from .errors import (
     DeclarationError,
     DTypeError,
@@ -32,6 +33,7 @@ from .errors import (
     ShapeError,
     kind_of,
 )
+from .plan import Arguments, Kernel, Plan, Rule, evaluated, may_name, tuple_of
 
 __all__ = [
     "Array",
@@ -39,10 +41,11 @@ __all__ = [
     "Call",
     "DType",
     "Op",
-    "Plan",
-    "Rule",
     "Shaped",
+    "array_of",
+    "as_array",
     "call",
+    "is_tensor",
     "op",
     "registry",
 ]
@@ -52,46 +55,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 Array: TypeAlias = NDArray[Any]
 DType: TypeAlias = np.dtype[Any]
 Axes: TypeAlias = int | tuple[int, ...] | None
-Arguments: TypeAlias = tuple[Any, ...]  # inputs or settings of an op: whatever it takes
-Gradient: TypeAlias = Any  # an array; in rules that run on Tensors, a Tensor
-Kernel: TypeAlias = Callable[..., Any]
 Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to it
 
 NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
 PLAIN = NUMBERS | {str, tuple, slice, np.ndarray}  # what most settings are
 NUMERIC = "biufc"  # kinds of dtypes
 EXPLAINED = (MinigradError, ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
-
-
-class Rule(NamedTuple):
-    """A backward rule: of an input, or of several at once.
-
-    function: called with the output's gradient, and with what `needs` names, in this order.
-    inputs: those that it serves; of several, it gives a tuple.
-    takes_needed: whether it is told, last, of which of them a gradient is wanted.
-    """
-
-    function: Kernel
-    needs: tuple[str, ...]
-    inputs: tuple[str, ...]
-    takes_needed: bool
-
-
-class Plan(NamedTuple):
-    """What is saved, and which rules run, where certain inputs of an op need a gradient.
-
-    names, rules: of these inputs.
-    saves: names of what is saved, each once.  places: where each rule's needs are among it.
-    take: from (*inputs, *settings, out, *auxiliary), what is saved.
-    run: from the output's gradient and this, those of the inputs; None if a rule serves several.
-    """
-
-    names: tuple[str, ...]
-    rules: tuple[Rule, ...]
-    saves: tuple[str, ...]
-    places: tuple[tuple[int, ...], ...]
-    take: Callable[[Arguments], Arguments]
-    run: Callable[[Gradient, Arguments], tuple[Gradient, ...]] | None
 
 
 class Call(NamedTuple):
@@ -136,7 +105,7 @@ class Op:
 
     Attributes: the arguments of `op`, and
         name: of the kernel.  inputs, settings: names of its parameters.
-        rules: by the name of an input.  plans: by which inputs need a gradient: see `plan`.
+        rules: by the name of an input.  plans: by which inputs need a gradient: see plan.py.
         flat: the kernel, as a function of inputs and settings one after the other.
         faster: from arrays and settings, an Op to run in place of this one, or None: see fast; it
             is asked where the first input has more than `above` entries.
@@ -183,7 +152,7 @@ class Op:
             takes_needed = len(inputs) > 1 and needs[-1:] == ["needed"]
             if takes_needed:
                 needs.pop()
-            known = self._sources(inputs, 0)
+            known = may_name(self, inputs, 0)
             is_known = {*needs} <= known.keys() and {*inputs} <= {*self.inputs}
             if first != "g" or not inputs or not is_known:
                 raise DeclarationError(
@@ -195,44 +164,6 @@ class Op:
             return function
 
         return declare
-
-    def plan(self, key: int) -> Plan:
-        """Make the plan of a key: a 1, then a bit for each input, 1 if it needs a gradient."""
-        positions = [i for i, bit in enumerate(f"{key:b}"[1:]) if bit == "1"]
-        names = tuple(map(self.input_name, positions))
-        rules: list[Rule] = []
-        saves: dict[str, str] = {}  # by name, the source that takes it from v
-        calls: list[list[str]] = []  # by rule, the names of its arguments
-        for i, name in zip(positions, names, strict=True):
-            rule = self.rules.get(self.inputs[0 if self.variadic else i])
-            if rule is None:
-                raise DeclarationError(f"op {self.name}: no backward rule for input {name!r}")
-            rules.append(rule)
-            sources = self._sources(rule.inputs, i)
-            own = {need: f"{need}{i}" for need in ("i", "others")} if self.variadic else {}
-            calls.append([own.get(need, need) for need in rule.needs])
-            saves |= {own.get(need, need): sources[need] for need in rule.needs}
-        take = eval(f"lambda v: {_tuple(saves.values())}", {"shape": np.shape})
-        places = tuple([tuple([[*saves].index(name) for name in call]) for call in calls])
-        run = None
-        if all(len(rule.inputs) == 1 for rule in rules):
-            functions = {f"rule{k}": rule.function for k, rule in enumerate(rules)}
-            given = [", ".join(["g", *(f"s[{j}]" for j in at)]) for at in places]
-            called = [f"rule{k}({arguments})" for k, arguments in enumerate(given)]
-            run = eval(f"lambda g, s: {_tuple(called)}", functions)
-        self.plans[key] = plan = Plan(names, tuple(rules), tuple(saves), places, take, run)
-        return plan
-
-    def _sources(self, own: tuple[str, ...], i: int) -> dict[str, str]:
-        """What the rule of input i may name, each with the source that takes it from `v`."""
-        every = (*self.inputs, *self.settings, "out", *self.auxiliary)
-        at = {name: f"v[{k}]" for k, name in enumerate(every)}
-        if self.variadic:  # v[0] is a list of all inputs
-            others = f"(*v[0][:{i}], None, *v[0][{i + 1}:])"
-            shapes = {f"{self.inputs[0]}_shape": "tuple(map(shape, v[0]))"}
-            return at | shapes | {"i": str(i), "others": others}
-        of = {x: f"{at[x]}.shape" if x in own else f"shape({at[x]})" for x in self.inputs}
-        return at | {f"{x}_shape": source for x, source in of.items()}
 
     def input_name(self, i: int) -> str:
         """The name of the input at position i; of any number of them, with the position."""
@@ -265,7 +196,9 @@ class Op:
         try:
             inputs, settings = self._bind(*args, **kwargs)
         except TypeError as error:
-            raise DTypeError(f"{self}: {str(error).replace('<lambda>()', self.name)}") from None
+            message = f"{self}: {str(error).removeprefix('<lambda>() ')}"
+            remedy = instead_of_keywords(self.name, kwargs, self.signature.parameters)
+            raise DTypeError(f"{message}; {remedy}" if remedy else message) from None
         for value in settings:
             if value.__class__ not in PLAIN:
                 return inputs, tuple(map(self._plain, self.settings, settings))
@@ -273,7 +206,7 @@ class Op:
 
     def _plain(self, name: str, value: Any) -> Any:
         """A setting; of a Tensor its array."""
-        if hasattr(value, "__apply__"):
+        if is_tensor(value):
             if value.requires_grad:
                 raise GradientError(f"{self}: no gradient flows into {name}; pass {name}.detach()")
             value = value.numpy()
@@ -284,16 +217,18 @@ class Op:
         """An input as an array. Raises: DTypeError for what is no array of numbers."""
         return as_array(str(self), x)
 
-    # Generated once, so that Python itself binds the arguments: ten times as quick as `signature`.
-
     @cached_property
     def _bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
-        """(inputs, settings) from the arguments of a call."""
+        """(inputs, settings) from the arguments of a call.
+
+        Python itself binds them to the parameters of a function that is written for it:
+        `signature.bind` takes 2 µs more.
+        """
         parameters = self.signature.parameters.values()
         bare = [p.replace(annotation=p.empty, default=p.empty) for p in parameters]
-        inputs = f"tuple({self.inputs[0]})" if self.variadic else _tuple(self.inputs)
+        inputs = f"tuple({self.inputs[0]})" if self.variadic else tuple_of(self.inputs)
         names = str(inspect.Signature(bare))[1:-1]
-        bind: FunctionType = eval(f"lambda {names}: ({inputs}, {_tuple(self.settings)})")
+        bind: FunctionType = evaluated(f"lambda {names}: ({inputs}, {tuple_of(self.settings)})")
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         bind.__defaults__ = tuple([x for name, x in defaults.items() if name not in by_name])
@@ -301,20 +236,27 @@ class Op:
         return bind
 
     def _flattened(self) -> Kernel:
-        """The kernel, as a function of inputs and settings one after the other."""
+        """The kernel, as a function of inputs and settings one after the other.
+
+        It is the kernel itself where that takes them so; else it is written, since passing them on
+        by a loop takes 1 µs more.
+        """
         names = (*self.inputs, *self.settings)
-        head, at = ", ".join(names), dict(zip(names, names, strict=True))
+        head, value = ", ".join(names), {name: name for name in names}
         if self.variadic:  # the settings come last
-            k = len(self.settings)
-            head, at = "*v", {name: f"v[{j - k}]" for j, name in enumerate(self.settings)}
-            at[self.inputs[0]] = f"v[:{-k or None}]"
-        passed = ", ".join(
-            "*" * (p.kind is p.VAR_POSITIONAL) + f"{x}=" * (p.kind is p.KEYWORD_ONLY) + at[x]
-            for x, p in self.signature.parameters.items()
-        )
-        if passed == head:
+            n = len(self.settings)
+            head, value = "*v", {name: f"v[{k - n}]" for k, name in enumerate(self.settings)}
+            value[self.inputs[0]] = f"v[:-{n}]" if n else "v"
+        passed = []
+        for name, parameter in self.signature.parameters.items():
+            by_name = f"{name}=" if parameter.kind is parameter.KEYWORD_ONLY else ""
+            many = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+            passed.append(many + by_name + value[name])
+        if ", ".join(passed) == head:
             return self.kernel
-        flat: Kernel = eval(f"lambda {head}: _kernel({passed})", {"_kernel": self.kernel})
+        flat: Kernel = evaluated(
+            f"lambda {head}: _kernel({', '.join(passed)})", _kernel=self.kernel
+        )
         return flat
 
     def choose(self, arrays: Sequence[Any], settings: Arguments) -> Op:
@@ -396,10 +338,6 @@ class Op:
         return f"<op {self}>"
 
 
-def _tuple(names: Iterable[str]) -> str:
-    return f"({''.join(f'{name}, ' for name in names)})"
-
-
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's parameters; `inspect.signature` takes ten times as long."""
     code = function.__code__
@@ -409,6 +347,16 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
 def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
     """Call `function` with those of `known` that its parameters name."""
     return function(*[known[name] for name in parameters_of(function)])
+
+
+def is_tensor(x: object) -> bool:
+    """Whether x is a Tensor: kernels and rules ask, whose own file may not import Tensor."""
+    return hasattr(x, "__apply__")
+
+
+def array_of(x: Any) -> Any:
+    """The array of a Tensor; anything else as it is."""
+    return getattr(x, "_data", x)
 
 
 def as_array(what: str, x: Any) -> Any:
@@ -432,7 +380,7 @@ def _refuse_others(what: str, x: Any) -> None:
     if x.__class__ in (list, tuple):
         for entry in x:
             _refuse_others(what, entry)
-    elif hasattr(x, "__apply__"):
+    elif is_tensor(x):
         raise DTypeError(f"{what}: got a list of Tensors; write mg.stack([a, b])")
     elif isinstance(x, np.ma.MaskedArray):
         raise DTypeError(f"{what}: got a masked array, whose mask would be lost; x.filled(0.0)")

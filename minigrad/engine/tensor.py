@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from .backward import Retained, add_gradients, backpropagate, seed_of
+from .backward import Handle, Retained, add_gradients, backpropagate, seed_of
 from .context import current, say
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .node import FREED_BY_RECURSION, ON_DEMAND, SIXTEENTH, SPREAD, FreedLater, Handle, Node
-from .op import EXPLAINED, NUMBERS, NUMERIC, Arguments, Array, Axes, Op, as_array
+from .node import ON_DEMAND, Edge, Node
+from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, as_array
+from .plan import Arguments, plan_of
 from .writes import OUR_PACKAGES, next_number, writes
 
 __all__ = [
@@ -149,8 +150,8 @@ class Tensor:
         observed = bool(current().observers)
         if observed:
             say("backward", output=self, seed=seed)
-            seed = np.array(getattr(seed, "_data", seed))  # an observer may keep it
-        seed = getattr(seed, "_data", seed)
+            seed = np.array(array_of(seed))  # an observer may keep it
+        seed = array_of(seed)
         found = backpropagate([(self.node or self, seed)], retain=retain_graph)
         add_gradients(found)
         if observed:
@@ -286,14 +287,14 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
             changed = observer.before(op, inputs, settings)
             inputs = inputs if changed is None else changed
         start = perf_counter()
-    arrays, edges = [], []
-    key = 1  # of the plan: then a bit for each input, 1 if it needs a gradient
+    arrays: list[Any] = []
+    edges: list[Edge] = []
+    needed, bit = 0, 1  # a bit for each input, 1 if it needs a gradient: see `plan_of`
     needs = 0
     for x in inputs:
-        key += key
         if x.__class__ is Tensor:
             if recording and x.needs:
-                key += 1
+                needed |= bit
                 needs |= x.needs
                 edges.append(x.node or x)
             x = x._data
@@ -306,6 +307,7 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
             if is_scalar:  # as Python's, one of NumPy does not widen float32
                 x = x.item()
         arrays.append(x)
+        bit += bit
 
     chosen = op if op.faster is None else op.choose(arrays, settings)
     try:
@@ -325,15 +327,14 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
     result.grad = result.hooks = result._name = None
     if edges:
         node = result.node = new(Node)
-        node.number = number = next_number()
+        node.number = next_number()
         node.op = op
         node.settings = settings
-        node.plan = plan = chosen.plans.get(key) or chosen.plan(key)
+        node.plan = plan = chosen.plans.get(needed) or plan_of(chosen, needed)
         if op.variadic:
             arrays = [arrays]
-        node.saved = plan.take((*arrays, *settings, out, *by_products))
-        later = FREED_BY_RECURSION and not number * SPREAD & SIXTEENTH
-        node.edges = FreedLater(edges) if later else edges
+        node.saved = plan.take(*arrays, *settings, out, *by_products)
+        node.edges = edges
         node.shape = out.shape
         node.dtype = out.dtype
         node.needs = needs

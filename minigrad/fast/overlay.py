@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Arguments, F, Kernel, Op, Rule
+from ..engine.op import F, Op
+from ..engine.plan import Arguments, Kernel, Rule
 from .limits import LIMITS
 
 __all__ = ["Overlay", "Overlays", "faster", "of_one_dtype", "overlays_of"]

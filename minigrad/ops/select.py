@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..engine.backward import SparseGradient
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import DType, op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
@@ -74,16 +75,16 @@ def _(g, x_shape, index):
 def put_back(g, index, shape):
     """Zeros of a shape with g added at an index."""
     if g.__class__ is np.ndarray and (g.dtype.char != "e" or is_basic(index)):
-        return SparseGradient(g, index, shape)
+        return PickedGradient(g, index, shape)
     return scatter_add(g, index, shape)
 
 
 @dataclass(eq=False, slots=True)
-class SparseGradient:
+class PickedGradient(SparseGradient):
     """Zeros of a shape, with `values` added at an index: the backward adds it onto other gradients,
     so that those of n slices cost as much as one array, not as much as n.
 
-    >>> two = SparseGradient(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
+    >>> two = PickedGradient(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2]), (3,))
     >>> two.onto(two.onto(None))
     array([6., 0., 8.])
     """

