@@ -123,6 +123,7 @@ class Op:
     analytic: bool = True
     kinks: Kernel | None = None
     saturates: tuple[str, Kernel] | None = None
+    time_axis: int | None = None
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.kernel)
@@ -426,6 +427,7 @@ def op(**declaration: Any) -> Declare:
             out: function of inputs, settings and `out` to a truth value for each entry, or for all.
         saturates: what to call entries that hardly change with the inputs, as "units dead", and a
             function of `out` and settings to a truth value for each.
+        time_axis: of the first input, where the op computes one step after the other along it.
     Raises: DeclarationError for names that are no parameters, or an op of another file's name.
 
     >>> import minigrad as mg

@@ -160,6 +160,7 @@ _GRU_BACK = {
         h=r"\bar h_0",
     ),
     flops=_cost(22),
+    time_axis=0,
     samples=_samples(3, 1, biases=2),
 )
 def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
@@ -252,6 +253,7 @@ _LSTM_BACK = {
         c=r"\bar c_0",
     ),
     flops=_cost(26),
+    time_axis=0,
     samples=_samples(4, 2),
 )
 def lstm(X, W_ih, W_hh, b, h, c, mask=None):

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 from ..engine.context import ScopeCall
-from .record import Record
+from .record import Entry, Record, unmarked
 
-__all__ = ["RunCalls", "mark_calls"]
+__all__ = ["RunCalls", "mark_calls", "set_updates_aside"]
+
+
+class RunCall(NamedTuple):
+    """A call of a run.
+
+    path: the names of what it is within, and its own, without marks.
+    numbers: one for each of these calls.
+    marked: the path with a mark of each call, also of those that are alone.
+    """
+
+    path: str
+    numbers: tuple[int, ...]
+    marked: str
 
 
 class RunCalls:
@@ -19,26 +33,27 @@ class RunCalls:
     """
 
     def __init__(self) -> None:
-        self._known: dict[ScopeCall, tuple[str, tuple[int, ...]]] = {}
+        self._known: dict[ScopeCall, RunCall] = {}
+        self._times: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._owners: dict[tuple[str, str], list[int]] = {}
         self._held: dict[int, Any] = {}  # the modules by their id, so that none comes again
         self.homes: dict[int, str] = {}
         self.buffers: set[int] = set()
 
-    def of(self, call: ScopeCall) -> tuple[str, tuple[int, ...]]:
-        """The path of a call, and a number for it and for each that it is within."""
+    def of(self, call: ScopeCall) -> RunCall:
         known = self._known.get(call)
         if known is None:
-            known = self._known[call] = ("", ()) if call.outer is None else self._new(call)
+            known = self._known[call] = self._new(call) if call.outer else RunCall("", (), "")
         return known
 
     def forget(self) -> None:
         """Forget the calls, and not whose they were: a new step begins."""
         self._known.clear()
+        self._times.clear()
 
-    def _new(self, call: ScopeCall) -> tuple[str, tuple[int, ...]]:
+    def _new(self, call: ScopeCall) -> RunCall:
         assert call.outer is not None
-        outer, numbers = self.of(call.outer)
+        outer, numbers, around = self.of(call.outer)
         module = None if call.owner is None else call.owner()
         owner = id(call.owner if module is None else module)
         namesakes = self._owners.setdefault((outer, call.name), [])
@@ -50,8 +65,10 @@ class RunCalls:
         if module is not None and owner not in self._held:
             self._held[owner] = module
             self._find_leaves(module, path)
+        self._times[numbers, name] += 1
+        marked = f"{around}/{name} ·{self._times[numbers, name]}".lstrip("/")
         new = len(self._known)
-        return path, (*numbers, *(new for _ in name.split("/")))
+        return RunCall(path, (*numbers, *(new for _ in name.split("/"))), marked)
 
     def _find_leaves(self, module: Any, path: str) -> None:
         """Note where leaves are at home: in the innermost module that holds them."""
@@ -64,21 +81,38 @@ class RunCalls:
 
 def mark_calls(record: Record) -> None:
     """Mark calls of one name within a call: pool ·1, pool ·2. One that is alone has no mark."""
-    numbers: dict[tuple[tuple[int, ...], str], dict[int, int]] = {}
-    for calls, scope in record.scopes.items():
-        for depth, name in enumerate(_names(scope)):
-            alike = numbers.setdefault((calls[:depth], name), {})
-            alike.setdefault(calls[depth], len(alike) + 1)
-    for calls, scope in record.scopes.items():
-        marked = []
-        for depth, name in enumerate(_names(scope)):
-            alike = numbers[calls[:depth], name]
-            marked.append(f"{name} ·{alike[calls[depth]]}" if len(alike) > 1 else name)
-        record.paths[calls] = "/".join(marked)
+    each = [
+        (calls, calls[:depth], name)
+        for calls, scope in record.scopes.items()
+        for depth, name in enumerate(scope.split("/") if scope else [])
+    ]
+    several = {(around, unmarked(name)) for _, around, name in each if name.endswith(" ·2")}
+    record.paths = dict.fromkeys(record.scopes, "")
+    for calls, around, name in each:
+        own = name if (around, unmarked(name)) in several else unmarked(name)
+        record.paths[calls] = f"{record.paths[calls]}/{own}".lstrip("/")
     for entry in record.entries:
-        if entry.kind != "parameter":
+        if entry.kind not in ("parameter", "buffer"):
             entry.scope = record.paths[entry.calls]
 
 
-def _names(scope: str) -> list[str]:
-    return scope.split("/") if scope else []
+def set_updates_aside(record: Record) -> None:
+    """Leave out of the steps what was computed for a buffer alone, as BatchNorm's averages are."""
+
+    def is_aside(entry: Entry) -> bool:
+        targets = {edge.target for edge in record.uses(entry)}
+        if entry.id in record.written:
+            return targets <= record.aside
+        return bool(targets) and targets <= record.aside
+
+    if not record.written:
+        return
+    for entry in reversed(record.entries):
+        if not entry.needs and is_aside(entry):
+            record.aside.add(entry.id)
+            if entry.op:
+                entry.kind = "buffer update"
+    record.forward = [i for i in record.forward if i not in record.aside]
+    record.edges = [edge for edge in record.edges if edge.target not in record.aside]
+    for edges in record._from.values():
+        edges[:] = [edge for edge in edges if edge.target not in record.aside]

@@ -30,6 +30,8 @@ FADING = 5e-3  # of the pull on the last layers
 PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer to the last
 LEAST_DEPTH = 6  # values that grow by depth
 SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturated
+MOSTLY_DEAD = 0.65  # of the units, although the loss falls
+EXTREME = 1e4  # from the last step in time to the first
 NEARLY_ALL = 0.85  # of the entries are saturated although the loss falls: other layers learn
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 
@@ -168,14 +170,16 @@ def exploding(run: Evidence) -> Found:
         yield last, first.step, f"values grow by depth, from {least:.2g} at {path} to {most:.2g}"
         return
     pulls = (
-        (run.pull(m, p) / (abs(run.start) or 1e-30), p, m.step)
+        (run.pull(m, p) / (abs(m.loss or run.start) or 1e-30), p, m.step)
         for m in run.moments
         for p in run.matrices
     )
-    for times, path, step in pulls if run.known else ():
-        if inf > times > PULL:
-            yield path, step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
-            return
+    strongest = next(((p, step, x) for x, p, step in pulls if run.known and inf > x > PULL), None)
+    if strongest is not None:
+        path, step, times = strongest
+        yield path, step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
+        return
+    yield from _through_time(run, "grows", lambda change: change > EXTREME)
 
 
 @rule(
@@ -196,18 +200,57 @@ def vanishing(run: Evidence) -> Found:
     yield from lasting((moment.step, by_depth(moment)) for moment in run.moments)
 
 
+@rule("vanishing", "fewer steps, a gated cell whose forget gate begins open, attention")
+def vanishing_through_time(run: Evidence) -> Found:
+    if not run.learned(0.5):
+        yield from _through_time(run, "vanishes", lambda change: change < 1 / EXTREME)
+
+
+def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> Found:
+    """Gradients that change from the last step in time to the first."""
+    for path in dict.fromkeys(path for m in run.moments for path in m.through_time):
+        said = list[tuple[int, Said]]()
+        for m in run.moments:
+            first, last, steps = m.through_time.get(path, (0.0, 0.0, 0))
+            text = f"∂L {verb} through time: {last:.2g} at step {steps}, {first:.2g} at step 1"
+            said.append((m.step, (path, text) if last > 0 and is_far(first / last) else None))
+        yield from lasting(said)
+
+
 @rule("dead", "a smaller learning rate, biases that begin at 0, leaky_relu or gelu")
 def dead(run: Evidence) -> Found:
-    yield from _stuck(run, "units", 0.95 if run.learned(0.7) else SHARES["units"])
+    if not _zero_weights(run):
+        yield from _stuck(run, "units", MOSTLY_DEAD if run.learned(0.7) else SHARES["units"])
+
+
+def _zero_weights(run: Evidence) -> list[str]:
+    """Matrices that are 0, and stay 0."""
+    every = [m.readings for m in run.moments]
+    return [p for p in run.matrices if every and all(p in r and r[p].value == 0 for r in every)]
+
+
+@rule("zero gradient", "weights drawn at random, as He's or Xavier's; biases may begin at 0")
+def zero_weights(run: Evidence) -> Found:
+    for path in _zero_weights(run):
+        yield path, run.moments[0].step, "its weights are 0 and stay 0: nothing tells units apart"
 
 
 @rule("zero gradient", "look at what lies between it and the loss")
 def zero_gradient(run: Evidence) -> Found:
+    if _zero_weights(run):
+        return
     for path in run.flow.parameters:
         known = run.flow.series(path, "gradient")
         zero = [step for step, x in known if x == 0]
         if len(zero) > len(known) / 2 and path not in run.flow.in_theory:
             yield path, zero[0], f"it is exactly 0 in {len(zero)} of {len(known)} steps looked at"
+
+
+@rule("not cleared", "optimizer.zero_grad() in each step, before backward()")
+def not_cleared(run: Evidence) -> Found:
+    stale = [m for m in run.moments if m.stale]
+    if len(stale) > 1 and len(stale) >= len(run.moments) - 1:
+        yield stale[0].stale[0], stale[0].step, "gradients of earlier steps are added to its own"
 
 
 # ------------------------------------------------------------------ updates, the loss, attention

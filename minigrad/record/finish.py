@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .calls import mark_calls
+from .calls import mark_calls, set_updates_aside
 from .checks import add_checks, by_derivative
 from .fold import Fold, make_fold
 from .formulas import write_formulas
@@ -32,6 +32,7 @@ def finish(record: AnyRecord) -> AnyRecord:
         record._finished = state
         record.fold = None
         mark_calls(record)
+        set_updates_aside(record)
         set_meaning(record)
         write_formulas(record)
     return record

@@ -24,6 +24,7 @@ from .record import Edge, Entry, Record, show
 
 __all__ = ["Fold", "Link", "is_within", "make_fold"]
 
+LEAST_COPIES = 3  # that are drawn once
 MOST_BEFORE = 8  # items from the beginning of a block to its first call
 
 
@@ -63,7 +64,7 @@ class Link:
     @property
     def inside(self) -> bool:
         """Whether both ends are in one block."""
-        return "" != self.source.block == self.target.block
+        return bool(self.source.block) and self.source.block == self.target.block
 
     @property
     def leaves(self) -> bool:
@@ -148,7 +149,8 @@ class Fold:
             use = edge.source, edge.target, name
             again[use] += 1
             source, target = self._copy(edge.source), self._copy(edge.target)
-            step = target.number - source.number if "" != source.block == target.block else 0
+            inside = source.block and source.block == target.block
+            step = target.number - source.number if inside else 0
             key = source.twins[0], target.twins[0], name, again[use], step
             link = found.setdefault(key, Link(source, target, step))
             link.edges.append(edge)
@@ -199,7 +201,8 @@ def _drawn(record: Record, refused: set[int] | None) -> Fold:
         while at < len(items):
             first = items[at].ops[0].id
             may = refused is not None and first not in refused and first not in made.members
-            chain = _chain(items, at, periods) if may else [items[at : at + 1]]
+            chain = _chain(items, at, periods) if may else []
+            chain = chain if len(chain) >= LEAST_COPIES else [items[at : at + 1]]
             block = _fold(made, path, chain) if len(chain) > 1 else ""
             alone = block and not _several(chain[0])
             for name, inside, _ in chain[0]:
@@ -210,7 +213,8 @@ def _drawn(record: Record, refused: set[int] | None) -> Fold:
                     made.place[inside[0].id] = block or path
             at += sum(map(len, chain))
     _place_leaves(made)
-    made.place = {e.id: made.place[made.leader(e.id)] for e in record.entries}
+    drawn = (e.id for e in record.entries if e.id not in record.aside)
+    made.place = {i: made.place[made.leader(i)] for i in drawn}
     return made
 
 
@@ -310,7 +314,8 @@ def _place_leaves(fold: Fold) -> None:
     """A leaf stands in the innermost scope around its uses, in no block unless each has one; a
     parameter also in a block of which each takes it."""
     for entry in reversed(fold.record.entries):
-        if entry.op or fold.leader(entry.id) != entry.id:
+        is_drawn = entry.id not in fold.record.aside and fold.leader(entry.id) == entry.id
+        if entry.op or not is_drawn:
             continue
         uses = {fold.place[fold.leader(edge.target)] for edge in fold.record.uses(entry)}
         uses = uses or {entry.scope}

@@ -1,10 +1,10 @@
 """What the numbers of a record mean: states of gradients, and the way of the loss.
 
-Sizes are norms. An op changes the gradient that reaches it by a gain: the norm of what it sends to
-an input over the norm of what came. The product of the gains along a path is its reach. Three edges
-have gain 1: where the gradient of a scalar is spread (a mean over n entries gives each 1/n, which
-shrinks nothing), where entries were picked, and where it reaches a parameter (whose shape says how
-many terms are summed).
+A state goes by norms: of what an op sends to an input, over that of what came. Their product along
+a path is its reach. Three quotients are 1: where the gradient of a scalar is spread (a mean over n
+entries gives each 1/n, which shrinks nothing), where entries were picked, and where it reaches a
+parameter (whose shape says how many terms are summed). What is shown goes by rms: a gain, and the
+way of the loss, which is the quotient of two sizes that are shown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def set_meaning(record: Record) -> None:
     record.zeros = [e.id for e in record.entries if e.state == "zero in theory" and not e.op]
     record.way = _way(record, via)
     for edge in record.edges:
-        edge.on_way = record.way is not None and edge in record.way.edges
+        edge.on_way = False
+    for edge in () if record.way is None else record.way.edges:
+        edge.on_way = True
     record.checks = by_hand(record)
     add_checks(record, [])
     for entry in (record.entries[i] for i in record.forward):
@@ -118,24 +120,29 @@ def _measure_reach(record: Record) -> dict[int, Edge]:
         for edge in record.uses(entry):
             if edge.contribution is entry.gradient:
                 edge._facts = entry.gradient_facts
-            edge.gain = None if edge.contribution is None else _gain(record, edge)
-            before = record.entries[edge.target].reach
-            if edge.gain is not None and before is not None and isfinite(before * edge.gain):
-                ways.append((edge.norm, edge, before * edge.gain))
+            edge.gain = None
+            if edge.facts is None:
+                continue
+            target = record.entries[edge.target]
+            came = target.gradient_rms
+            edge.gain = edge.facts.rms / came if came else 0.0
+            if target.reach is not None:
+                reach = target.reach * _of_norms(entry, edge, target)
+                if isfinite(reach):
+                    ways.append((edge.norm, edge, reach))
         if ways and entry.gradient is not None:
             norm, via[entry.id], reach = max(ways, key=lambda way: way[0])
             entry.reach = reach * (entry.norm / norm if norm else 0.0)
     return via
 
 
-def _gain(record: Record, edge: Edge) -> float:
-    source, target = record.entries[edge.source], record.entries[edge.target]
+def _of_norms(source: Entry, edge: Edge, target: Entry) -> float:
+    """The norm that a use sent over the norm that came; 1 where the shapes alone would tell."""
     spread = target.size == 1 < source.size
     picked = target.op in ("getitem", "take", "split") and source.op != ""
     if spread or picked or (not source.op and source.shape != target.shape):
         return 1.0
-    came = target.norm
-    return edge.norm / came if came else 0.0
+    return edge.norm / target.norm if target.norm else 0.0
 
 
 def _way(record: Record, via: dict[int, Edge]) -> Way | None:
@@ -148,7 +155,7 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
     for entry in reversed(record.entries):
         ahead = (edge for edge in record.uses(entry) if edge.contribution is not None)
         steps[entry.id] = 1 + max((steps[edge.target] for edge in ahead), default=0)
-    reach = {i: found for i in sorted(via) if (found := record.entries[i].reach)}
+    reach = {i: size for i in sorted(via) if (size := record.entries[i].reach)}
     reached = [record.entries[i] for i in reach]
     reached = [e for e in reached if e.state != "zero in theory"]
     leaves = [e.id for e in reached if not e.op] or [e.id for e in reached]
@@ -158,17 +165,26 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
         return None
     extremes = [pick(leaves, key=reach.__getitem__) for pick in (min, max)]
     end = max(extremes, key=lambda i: max(reach[i], 1 / reach[i]))
-    one = record.entries[end]
     edges: list[Edge] = []
+    at = end
+    while at in via:
+        edges.insert(0, via[at])
+        at = via[at].target
+    entries = [record.entries[i] for i in (*(edge.target for edge in edges), end)]
+    between = [e for e in entries if e.size > 1] or entries
+    if not between[-1].op and between[-1].shape != between[-2:][0].shape:
+        between.pop()
+    first, last = between[0], between[-1]
     factors: dict[str, list[float]] = {}
-    while one.id in via:
-        edge = via[one.id]
-        target = record.entries[edge.target]
-        factors.setdefault(target.op, []).append(edge.gain or 0.0)
-        if record.sums(one) and edge.norm:
-            factors.setdefault("sums", []).append(one.norm / edge.norm)
-        edges.insert(0, edge)
-        one = target
-    op = (min if reach[end] < 1 else max)(factors, key=lambda op: prod(factors[op]))
-    ids = (*(edge.target for edge in edges), end)
-    return Way(ids, tuple(edges), reach[end], op, len(factors[op]))
+    for edge in edges:
+        target, source = record.entries[edge.target], record.entries[edge.source]
+        if first.id >= edge.target and edge.source >= last.id:
+            factors.setdefault(target.op, []).append(edge.gain or 0.0)
+            if record.sums(source) and edge.facts is not None and edge.facts.rms:
+                added = (source.gradient_rms or 0.0) / edge.facts.rms
+                factors.setdefault("sums", []).append(added)
+    whole = (last.gradient_rms or 0.0) / (first.gradient_rms or 1.0)
+    extreme = min if whole < 1 else max
+    op = extreme(factors, key=lambda name: prod(factors[name]), default="")
+    ids = tuple(entry.id for entry in entries)
+    return Way(ids, tuple(edges), first.id, last.id, whole, op, len(factors.get(op, ())))

@@ -75,7 +75,8 @@ class Entry:
     """One value of the run: a leaf, or the result of an op.
 
     Attributes:
-        kind: "op", "parameter" (a layer or an optimizer holds it), "input" (what a layer was called
+        kind: "op", "buffer update" (of an op too), "parameter" (a layer or an optimizer holds it),
+            "buffer" (a layer holds it and does not train it), "input" (what a layer was called
             with, or a Tensor that needs no gradient), "leaf" (any other that needs one),
             "constant".
         calls: for each scope around it the number of its call; of a parameter none, which is one
@@ -201,7 +202,7 @@ class Edge:
     Attributes:
         input: the op's name for it.
         contribution: the gradient that this use sent back.
-        gain: the norm that was sent over the norm that came: see `meaning`.
+        gain: the rms that was sent over the rms that came.
         on_way: whether it is on the way of the loss.
         equation, where: of what it sends back, with symbols in its slots.
         says: what the rule does.
@@ -317,12 +318,17 @@ class Way(NamedTuple):
     """The way from the loss along which the gradient shrinks, or grows, most.
 
     entries: from the loss to where it ends.  edges: between them.
-    whole: from end to end.  op: which shrinks or grows it most, all of its steps together; "sums"
-    where gradients add.  times: how many of its steps are on the way.
+    first, last: the entries whose rms is compared: the first that is no scalar, and the last, but
+        for a parameter of another shape, since its gradient adds up examples.
+    whole: the rms at the last over that at the first.
+    op: which shrinks or grows it most, all of its steps together; "sums" where gradients add.
+    times: how many of its steps are on the way.
     """
 
     entries: tuple[int, ...]
     edges: tuple[Edge, ...]
+    first: int
+    last: int
     whole: float
     op: str
     times: int
@@ -349,10 +355,12 @@ class Record:
         forward: ops in the order they ran.  backward: in the order their rules ran, the last time.
         roots: where the last backward began.  backwards: how many ran.
         more_in_grad: leaves whose `.grad` holds more than the last backward brought.
+        written: what buffers were overwritten with.
+        aside: what was computed for these alone, and is no step.
         losses: what each backward began from, in order.
         loss: the scalar that alone was differentiated last, whatever its name; its symbol is L.
-        scopes, paths: of each call, by the numbers in `Entry.calls`, the path without marks, and
-            with them.
+        scopes, paths: of each call, by the numbers in `Entry.calls`, the path with all marks, and
+            with those that tell calls apart.
         notes: sentences that each view says.  zeros: leaves whose gradient is zero in theory.
         asked: the query through which nearly all of the loss's gradient passes.
     """
@@ -367,6 +375,8 @@ class Record:
     earlier: set[int] = field(default_factory=set)  # entries that only earlier backwards reached
     expectations: list[Expectation] = field(default_factory=list)
 
+    written: set[int] = field(default_factory=set)
+    aside: set[int] = field(default_factory=set)
     losses: list[int] = field(default_factory=list)
     scopes: dict[tuple[int, ...], str] = field(default_factory=dict)
     paths: dict[tuple[int, ...], str] = field(default_factory=dict)

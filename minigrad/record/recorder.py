@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.context import ScopeCall, current
+from ..engine.errors import FreedGraphError
 from ..engine.node import order
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor, is_marked_parameter
-from .calls import RunCalls
+from .calls import RunCall, RunCalls
 from .record import Array, Entry, Expectation, Record
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Recorder(Observer):
 
     def _entry(self, owner: Any, like: Array | Node, call: ScopeCall, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
-        scope, calls = self._scope_of(call)
-        if facts["kind"] == "parameter":
+        scope, calls, _ = self._call_of(call)
+        if facts["kind"] in ("parameter", "buffer"):
             scope, calls = self._run_calls.homes.get(id(owner), scope), ()
         entry = Entry(
             len(self.record.entries),
@@ -111,10 +112,10 @@ class Recorder(Observer):
         self.keep(owner, entry)
         return entry
 
-    def _scope_of(self, call: ScopeCall) -> tuple[str, tuple[int, ...]]:
-        scope, calls = self._run_calls.of(call)
-        self.record.scopes.setdefault(calls, scope)
-        return scope, calls
+    def _call_of(self, call: ScopeCall) -> RunCall:
+        run_call = self._run_calls.of(call)
+        self.record.scopes.setdefault(run_call.numbers, run_call.marked)
+        return run_call
 
     def keep(self, owner: Any, entry: Entry) -> None:
         self._ids[id(owner)] = entry.id
@@ -147,6 +148,8 @@ class Recorder(Observer):
         return entry.id
 
     def _kind_of(self, leaf: Tensor) -> str:
+        if id(leaf) in self._run_calls.buffers:
+            return "buffer"
         if is_marked_parameter(leaf):
             return "parameter"
         return "input" if id(leaf) in self._inputs or not leaf.requires_grad else "leaf"
@@ -216,6 +219,7 @@ class Recorder(Observer):
         if kind in ("backward", "grad"):
             self._begin_backward(self.find(facts["output"]), adds=kind == "backward")
         elif kind == "write":
+            self._note_update(facts["tensor"], facts["array"])
             self._forget(facts["tensor"])
         elif kind == "updated":
             for parameter in getattr(facts["owner"], "parameters", ()):
@@ -230,6 +234,11 @@ class Recorder(Observer):
         elif kind == "expect":
             self._expect(**facts)
 
+    def _note_update(self, tensor: Tensor, array: Array) -> None:
+        known = self._ids.get(id(array))
+        if known is not None and id(tensor) in self._run_calls.buffers:
+            self.record.written.add(known)
+
     def _forget(self, tensor: Tensor) -> None:
         """What uses the tensor from here on, where it was written to, uses another leaf."""
         self._ids.pop(id(tensor), None)
@@ -237,7 +246,7 @@ class Recorder(Observer):
 
     def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
         """A layer says which derived steps its call must equal."""
-        _, calls = self._scope_of(current().call)
+        calls = self._call_of(current().call).numbers
         entries, ids = self.record.entries, dict[str, int]()
         for entry in reversed(entries):
             if entry.op and entry.calls[: len(calls)] != calls:
@@ -277,10 +286,18 @@ def _memory(array: Array) -> Any:
 
 
 def record_graph(output: Tensor, record: Record) -> None:
-    """Record an existing graph, without values and gradients of what ops made."""
+    """Record an existing graph, without values and gradients of what ops made.
+
+    Raises: FreedGraphError after a backward, which keeps no inputs.
+    """
     recorder = Recorder(record)
     around = current().call
     for node in reversed(order([output.node] if output.node is not None else [])):
+        if node.saved is None:
+            raise FreedGraphError(
+                f"draw(output): backward() freed the graph behind {node.path}; draw before it, or "
+                "call backward(retain_graph=True)"
+            )
         around = node.call
         sources = [recorder.source(edge, around) for edge in node.edges]
         entry = recorder._entry(

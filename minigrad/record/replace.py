@@ -15,6 +15,7 @@ from ..engine.errors import ArgumentError, ShapeError
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor
 from .calls import RunCalls
+from .record import ends_with
 
 __all__ = ["replace"]
 
@@ -75,9 +76,10 @@ class replace(Observer):
         """What stands in the place of a tensor; None if it stays."""
         if _REPLACING.get():  # what it computes, and its new name, are no reason to replace again
             return None
-        scope, _ = self._calls.of((current() if tensor.node is None else tensor.node).call)
-        path = f"{scope}/{name}" if scope else name
-        self._met[path] = matches = path == self.path or path.endswith(f"/{self.path}")
+        call = self._calls.of((current() if tensor.node is None else tensor.node).call)
+        path = f"{call.path}/{name}" if call.path else name
+        matches = ends_with(f"{call.marked}/{name}", self.path)
+        self._met[path] = self._met.get(path, False) or matches
         if not matches:
             return None
         began = _REPLACING.set(True)

@@ -15,6 +15,9 @@ from .heads import Head
 __all__ = ["Finding", "Moment", "Reading", "TrainingRecord"]
 
 
+NOT_TRAINED = {"val", "valid", "validation", "eval", "test"}  # in the name of a loss
+
+
 class Reading(NamedTuple):
     """A value or a parameter in one step.
 
@@ -41,6 +44,9 @@ class Moment:
         loss: what backward began from.  guess: the loss of the best constant guess at its targets.
         readings: by path, in the order of the forward; parameters before the op that takes them.
         missing: of parameters without a gradient, why.
+        stale: parameters to whose gradient that of an earlier step was added.
+        through_time: by the path of what has steps in time, rms of its gradient at the first step
+            and at the last, and how many there are.
         heads: by the path of attention weights, figures of each head.
     """
 
@@ -49,7 +55,15 @@ class Moment:
     guess: float | None = None
     readings: dict[str, Reading] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    stale: list[str] = field(default_factory=list)
+    through_time: dict[str, tuple[float, float, int]] = field(default_factory=dict)
     heads: dict[str, list[Head | None]] = field(default_factory=dict)
+
+    @property
+    def each_head(self) -> dict[str, Head]:
+        """The figures of heads by path and number: attention/A[0]."""
+        numbered = ((path, enumerate(heads)) for path, heads in self.heads.items())
+        return {f"{path}[{h}]": head for path, heads in numbered for h, head in heads if head}
 
 
 @dataclass(frozen=True)
@@ -107,15 +121,24 @@ class TrainingRecord:
         self.baseline: TrainingRecord | None = None
 
     def series(self, path: str, figure: str) -> list[tuple[int, float]]:
-        """A figure of a path over the moments: "value", "gradient", "share" or "update"."""
-        found = ((m.step, m.readings.get(path)) for m in self.moments)
-        pairs = ((step, getattr(one, figure)) for step, one in found if one is not None)
+        """A figure of a path over the moments: "value", "gradient", "share" or "update".
+
+        Of a head, as `attention/A[0]`, its "entropy" or "sparsity", over the requests if any.
+        """
+        readings: list[tuple[int, Reading | Head | None]]
+        if figure in Head._fields:
+            moments = self.requests or self.moments
+            readings = [(m.step, m.each_head.get(path)) for m in moments]
+        else:
+            readings = [(m.step, m.readings.get(path)) for m in self.moments]
+        pairs = ((step, getattr(reading, figure)) for step, reading in readings if reading)
         return [(step, x) for step, x in pairs if x is not None]
 
     @property
     def losses(self) -> list[tuple[int, float]]:
         """The loss by step: what was logged as one, or else what backward began from."""
-        names = [name for name in self.logged if "loss" in name and "val" not in name]
+        names = [name for name in self.logged if "loss" in name]
+        names = [name for name in names if NOT_TRAINED.isdisjoint(name.split("_"))]
         if names:
             return self.logged[names[0]]
         return [(m.step, m.loss) for m in self.moments if m.loss is not None]
@@ -135,19 +158,19 @@ class TrainingRecord:
     @classmethod
     def baseline_of(cls, path: str | Path) -> Self:
         """The requests of a file that `save` wrote. Raises: ArgumentError for another file."""
-        made = cls()
+        baseline = cls()
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             for request in data["requests"]:
                 heads = {
                     path: [
                         h and Head(h["entropy"], h["sparsity"], tuple(h["distances"]))
-                        for h in found
+                        for h in heads
                     ]
-                    for path, found in request["heads"].items()
+                    for path, heads in request["heads"].items()
                 }
-                made.requests.append(Moment(request["step"], heads=heads))
+                baseline.requests.append(Moment(request["step"], heads=heads))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            said = f"{str(path)!r} is no file that flow.save wrote: {error}"
-            raise ArgumentError(f"watch(baseline=...): {said}") from None
-        return made
+            call = f"watch(baseline=...): {str(path)!r}"
+            raise ArgumentError(f"{call} is no file that flow.save wrote: {error}") from None
+        return baseline

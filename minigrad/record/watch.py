@@ -24,6 +24,7 @@ from .heads import heads
 from .record import Array, rms
 from .recorder import Recorder
 from .saturation import saturation
+from .time import over_steps, through_time
 from .training import Moment, Reading, TrainingRecord
 
 if TYPE_CHECKING:
@@ -60,6 +61,16 @@ class WatchedCall(NamedTuple):
         return dict(zip(self.op.settings, self.settings, strict=True))
 
 
+class Chains(NamedTuple):
+    """Which ops of a step are the first and the last of steps in time.
+
+    ops: how many ran in the step.  ends: path, numbers of both ops, how many steps.
+    """
+
+    ops: int
+    ends: list[tuple[str, int | None, int | None, int]]
+
+
 class _Observing(ContextChange):
     """Within, a list of observers that changes from step to step."""
 
@@ -86,6 +97,7 @@ class StepObserver(Observer):
         self._optimized: set[int] = set()  # parameters that an optimizer has
         self._observers: list[Any] = []
         self._within = _Observing(self._observers)
+        self._chains: Chains | None = None  # of calls that are steps in time, once they are known
         self._request, self._first_layer = Moment(0), ""
 
     def start(self) -> None:
@@ -113,8 +125,11 @@ class StepObserver(Observer):
         self._before: dict[str, Array] = {}  # weights before the update
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
-        first = self._looks and not self.flow.moments
-        self._recorder = Recorder() if first else None  # of which gradients are zero in theory
+        self._arrived: set[int] = set()  # leaves to which a gradient came
+        self._stale: set[int] = set()  # of these, those that held another from an earlier step
+        self._over_steps: dict[str, tuple[float, float, int]] = {}  # within ops
+        records = self._looks and self._chains is None
+        self._recorder = Recorder() if records else None
         self._observers[:] = self._others
         if self._looks:
             self._observers.append(self)
@@ -148,7 +163,7 @@ class StepObserver(Observer):
         context = current()
         if result.node is not None:
             kept = self._is_kept(context.call)
-            scope, calls = self._run_calls.of(context.call) if kept else (None, ())
+            scope, calls, _ = self._run_calls.of(context.call) if kept else (None, (), "")
             self._calls.append(WatchedCall(op, inputs, settings, result, scope, calls))
         elif not context.recording:
             self._unrecorded.update(map(id, inputs))
@@ -168,6 +183,16 @@ class StepObserver(Observer):
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
         self._sent[id(node)] = np.asarray(getattr(gradient, "_data", gradient))
+        axis = node.op.time_axis
+        if axis is not None and node.plan.names[0] == node.op.inputs[0] and parts[0] is not None:
+            sequence = np.asarray(getattr(parts[0], "_data", parts[0]))
+            self._over_steps[f"{node.path}/{node.op.inputs[0]}"] = over_steps(sequence, axis)
+
+    def arrived(self, leaf: Tensor, gradient: Any) -> None:
+        if id(leaf) in self._names and id(leaf) not in self._arrived:
+            self._arrived.add(id(leaf))
+            if leaf.grad is not None and np.any(leaf.grad):
+                self._stale.add(id(leaf))
 
     def said(self, kind: str, **facts: Any) -> None:
         if kind == "backward":
@@ -181,7 +206,7 @@ class StepObserver(Observer):
 
     def _measure(self) -> Moment:
         """Measure values and gradients, before the update."""
-        self._moment = moment = Moment(self.flow.steps, self._loss, _guess(self._calls))
+        self._moment = moment = Moment(self.flow.steps, self._loss, self._guess())
         seen: Counter[str] = Counter()
         following = [*(call.calls for call in self._calls[1:]), ()]
         for call, after in zip(self._calls, following, strict=True):
@@ -202,11 +227,51 @@ class StepObserver(Observer):
         for p in self.tensors.values():
             self._place(p, "")
             self._read_parameter(moment, p)
+        moment.stale = [self._paths[i] for i in self._stale]
         if self._recorder is not None:
             zeros, find = finish(self._recorder.record).zeros, self._recorder.find
             leaves = [p for p in self.tensors.values() if find(p) in zeros]
             self.flow.in_theory = [self._paths[id(p)] for p in leaves]
+            self._find_chains(self._recorder)
+        self._measure_time(moment)
         return moment
+
+    def _guess(self) -> float | None:
+        """The best constant guess's loss, where the loss is a cross-entropy: targets' entropy."""
+        for call in reversed(self._calls):
+            if call.op.name == "cross_entropy":
+                targets, loss = call.given["targets"], float(call.result._data.sum())
+                is_loss = self._loss is None or np.isclose(loss, self._loss)
+                if not is_loss or not isinstance(targets, np.ndarray):
+                    return None
+                if targets.dtype.kind not in "iu":
+                    return None
+                wanted = targets[targets != call.given["ignore_index"]]  # None is no class
+                counts = np.unique(wanted, return_counts=True)[1]
+                shares = counts / counts.sum()
+                return float(-(shares * np.log(shares)).sum())
+        return None
+
+    def _find_chains(self, recorder: Recorder) -> None:
+        """Which of the ops are steps in time: see `through_time`."""
+        numbers = {recorder.find(call.result): n for n, call in enumerate(self._calls)}
+        changes = [one for one in through_time(recorder.record) if len(one.entries) == 2]
+        chains = [
+            (one.path, numbers.get(one.entries[0]), numbers.get(one.entries[1]), one.steps)
+            for one in changes
+        ]
+        self._chains = Chains(len(self._calls), chains)
+
+    def _measure_time(self, moment: Moment) -> None:
+        """Measure gradients at the ends of time, where the step runs the ops that were recorded."""
+        moment.through_time = dict(self._over_steps)
+        if self._chains is None or (self._chains.ends and self._chains.ops != len(self._calls)):
+            self._chains = None  # the next step that is looked at is recorded
+            return
+        for path, *ends, steps in self._chains.ends:
+            nodes = [self._calls[n].result.node for n in ends if n is not None]
+            first, last = (rms(self._sent.get(id(node), 0.0)) for node in nodes)
+            moment.through_time[path] = first, last, steps
 
     def _place(self, p: Tensor, scope: str) -> None:
         """Give a parameter its path, which is known where it is used first."""
@@ -241,6 +306,8 @@ class StepObserver(Observer):
             self._before[path] = p._data.copy()
         elif not p.requires_grad:
             moment.missing[path] = "frozen"
+        elif id(p) in self._arrived:
+            moment.missing[path] = "its gradient was cleared before the update, by zero_grad()"
         elif any(p is x for call in self._calls for x in call.inputs):
             moment.missing[path] = "ops take it, but no gradient comes back"
         else:
@@ -281,20 +348,6 @@ class StepObserver(Observer):
         if self._request.heads:
             self.flow.requests.append(self._request)
         self._request = Moment(self._request.step + 1)
-
-
-def _guess(calls: list[WatchedCall]) -> float | None:
-    """The loss of the best constant guess: the entropy of a batch's targets."""
-    for call in reversed(calls):
-        targets = call.given.get("targets")
-        if call.op.name == "cross_entropy" and isinstance(targets, np.ndarray):
-            if targets.dtype.kind not in "iu":
-                return None
-            wanted = targets[targets != call.given["ignore_index"]]  # None is no class
-            counts = np.unique(wanted, return_counts=True)[1]
-            shares = counts / counts.sum()
-            return float(-(shares * np.log(shares)).sum())
-    return None
 
 
 def named_tensors(model: Any) -> dict[str, Tensor]:

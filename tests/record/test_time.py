@@ -1,0 +1,113 @@
+"""A gradient is measured along time: the axis that an op declares, or calls of one module."""
+
+import numpy as np
+import pytest
+
+import minigrad as mg
+from layers import GRU, LSTM, Linear, LSTMCell, Module, TransformerBlock
+from minigrad.optim import SGD
+from minigrad.record.finish import finish
+from minigrad.record.time import through_time
+
+from .models import leaf, linears, traced
+
+STEPS = 13
+
+
+class ByHand(Module):
+    """A loop over time that calls one cell."""
+
+    def __init__(self):
+        self.cell = LSTMCell(3, 5, rng=0)
+
+    def forward(self, x):
+        state = None
+        for k in range(x.shape[1]):
+            state = self.cell(x[:, k], state)
+        return mg.expand_dims(state[0], 1)
+
+
+RECURRENT = {
+    "lstm": LSTM(3, 5, rng=0),
+    "gru": GRU(3, 5, rng=0),
+    "steps": LSTM(3, 5, rng=0, method="steps"),
+    "by hand": ByHand(),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_the_first_and_the_last_step_are_those_of_the_run(name):
+    x = leaf(2, STEPS, 3, name="x")
+    t = traced(lambda: mg.sum(RECURRENT[name](x)[:, -1] ** 2.0))
+    change = through_time(t)[0]
+    assert change.steps == STEPS
+    if len(change.entries) == 2:
+        sizes = [t[i].gradient_rms for i in change.entries]
+    else:
+        sizes = [np.sqrt(np.mean(x.grad[:, k] ** 2)) for k in (0, -1)]
+    np.testing.assert_allclose([change.first, change.last], sizes)
+    assert change.first < change.last
+
+
+def test_blocks_with_weights_of_their_own_are_no_steps_in_time(rng):
+    blocks = [TransformerBlock(6, 2, rng=rng) for _ in range(3)]
+
+    def loss():
+        h = leaf(2, 5, 6)
+        for block in blocks:
+            h = block(h)
+        return mg.sum(h)
+
+    assert through_time(traced(loss)) == []
+    x, layers = leaf(2, 3), linears(rng, 3, 3, 3, 3)
+    assert through_time(traced(lambda: mg.sum(layers[2](layers[1](layers[0](x)))))) == []
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_what_vanishes_through_time_is_diagnosed_and_a_short_sequence_is_not(name, rng):
+    for steps in (50, 5):
+        model, x = RECURRENT[name], rng.normal(size=(4, steps, 3))
+        optimizer = SGD(model.parameters(), lr=1e-3)
+        with mg.watch(model, every=2) as flow:
+            for _ in range(8):
+                optimizer.zero_grad()
+                mg.mean(model(x)[:, -1] ** 2.0).backward()
+                optimizer.step()
+        found = [finding.text for finding in flow.diagnose() if finding.kind == "vanishing"]
+        assert len(found) == (steps == 50)
+        assert all("vanishes through time" in text and "at step 50" in text for text in found)
+
+
+def test_lengths_that_change_are_measured_where_they_were_recorded(rng):
+    model = ByHand()
+    with mg.watch(model, every=1) as flow:
+        for steps in (50, 50, 40, 40, 40):
+            mg.sum(model(rng.normal(size=(2, steps, 3)))).backward()
+            flow.log(loss=1.0)
+            model.zero_grad()
+    assert [next(iter(m.through_time.values()))[2] for m in flow.moments if m.through_time] == [
+        50, 50, 40, 40,
+    ]  # fmt: skip
+
+
+def test_the_way_is_the_quotient_of_two_sizes(rng):
+    layers = linears(rng, 5, 5, 5, 5, 5)
+
+    def loss():
+        h = leaf(7, 5, name="x")
+        for layer in layers:
+            h = mg.sigmoid(layer(h))
+        return mg.mean(h * h)
+
+    t = finish(traced(loss))
+    first, last = t[t.way.first], t[t.way.last]
+    np.testing.assert_allclose(t.way.whole, last.gradient_rms / first.gradient_rms)
+    for edge in t.edges:
+        came = t[edge.target].gradient_rms
+        np.testing.assert_allclose(edge.gain, edge.facts.rms / came)
+
+
+def test_a_linear_loop_without_a_state_is_no_time(rng):
+    layer = Linear(3, 3, rng=rng)
+    t = traced(lambda: sum(mg.sum(layer(leaf(2, 3, seed=k))) for k in range(5)))
+    assert through_time(t) == []
