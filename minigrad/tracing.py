@@ -140,6 +140,7 @@ class Trace(Record):
         focus: str | None = None,
         fold: bool = True,
         title: str = "",
+        direction: str = "down",
     ) -> Path:
         """Draw the graph: values flow down, gradients back up.
 
@@ -151,13 +152,15 @@ class Trace(Record):
             focus: draw only what lies in scopes of this name or path, and what touches them.
             fold: draw modules that repeat (blocks.0, blocks.1, …) once, with ×N.
             title: a line above the picture.
+            direction: where values flow, "down" or "right".
         Returns: the path.
         Raises: ArgumentError for other values, a missing directory or more than a picture takes;
             MissingDependencyError without a renderer.
         """
         from .views.picture import draw
 
-        return draw(self, path, theme=theme, depth=depth, focus=focus, fold=fold, title=title)
+        chosen = {"depth": depth, "focus": focus, "fold": fold}
+        return draw(self, path, theme=theme, title=title, direction=direction, **chosen)
 
     def html(self, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.

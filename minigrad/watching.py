@@ -59,7 +59,7 @@ class Flow(TrainingRecord):
 
     def table(self, width: int | None = None) -> str:
         """The run as text: sizes of values, gradients and updates of each row, and what is odd."""
-        from .views.flow import table
+        from .views.training import table
 
         return table(self, width)
 
@@ -69,13 +69,13 @@ class Flow(TrainingRecord):
         Args: theme: "auto" (it follows its reader's light or dark), "light" or "dark".
         Returns: the path.  Raises: ArgumentError for other values or a missing folder.
         """
-        from .views.flow import svg
+        from .views.training import svg
 
         return write(path, svg(self, theme=theme), "draw")
 
     def csv(self, path: str | Path) -> Path:
         """Write a line for each row and step: step, path, kind, value, gradient, update, share."""
-        from .views.flow import csv
+        from .views.training import csv
 
         return write(path, csv(self), "csv")
 

@@ -22,7 +22,7 @@ from ..record.record import Record
 from ..saving import write
 from ..views import derivation, page, picture, words
 from ..views.attention import Attentions
-from ..views.figures import gradient_times_attention, rollout
+from ..views.scores import gradient_times_attention, rollout
 from ..views.table import checks_table, table, verdict_lines
 from ..views.terminal import Column, grid, paint, wide
 from .sources import source_of

@@ -9,6 +9,7 @@ rollout gradient_times_attention       over heads and layers
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from textwrap import fill
@@ -24,13 +25,14 @@ from ..record.heads import by_head, entropy, sparsity
 from ..record.record import Record, rms
 from ..saving import write
 from . import words
-from .figures import evenness, gradient_times_attention, looks_at, patterns, rollout
+from .scores import evenness, gradient_times_attention, looks_at, patterns, rollout
 from .terminal import Column, cells, fitted, wide
 from .theme import END, LIGHT, svg_box, svg_page, svg_text
 
 __all__ = [
-    "Attentions", "attention_svg", "attentions", "entropy", "gradient_times_attention", "looks_at",
-    "patterns", "pooled", "read_attention", "rollout", "sparsity",
+    "Attentions", "attention_svg", "attentions", "check_texts", "entropy", "fitting",
+    "gradient_times_attention", "looks_at", "patterns", "pooled", "read_attention", "rollout",
+    "sparsity", "texts_of",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -150,11 +152,45 @@ class Attentions(list[AttentionWeights]):
 
 
 def attentions(record: Record, tokens: Any = None) -> Attentions:
-    """The attention weights of a record. Args: tokens: names of the positions.
+    """The attention weights of a record, their positions named where names are as many.
 
-    Raises: ShapeError if they are not as many as the axis that they name.
+    Args: tokens: names of the positions; or several lists, such as the queries' and the keys'.
+    Raises: ShapeError if no axis is as long as any list.
     """
-    return Attentions(attention_weights(finish(record), tokens))
+    weights = attention_weights(finish(record))
+    texts = texts_of(tokens)
+    check_texts(weights, texts, "attention(tokens)")
+    return Attentions([_named(one, texts) for one in weights])
+
+
+def texts_of(tokens: Any) -> list[list[str]]:
+    """Names of positions as lists: of one text, of each of a batch, or of queries and of keys."""
+    names = [] if tokens is None else [*tokens]
+    if not names:
+        return []
+    if np.isscalar(names[0]):
+        return [[*map(str, names)]]
+    return [[*map(str, text)] for text in names]
+
+
+def check_texts(weights: Sequence[AttentionWeights], texts: list[list[str]], call: str) -> None:
+    """Raises: ShapeError if no axis of any weights is as long as any list of names."""
+    lengths = {size for one in weights for size in one.A.shape[-2:]}
+    if texts and lengths and not lengths & {*map(len, texts)}:
+        over = ", ".join(map(str, sorted(lengths)))
+        raise ShapeError(f"{call}: attention is over {over} positions, got {len(texts[0])} tokens")
+
+
+def fitting(texts: list[list[str]], size: int) -> list[list[str]]:
+    """The lists that name so many positions; their numbers if there is none."""
+    return [text for text in texts if len(text) == size] or [[*map(str, range(size))]]
+
+
+def _named(weights: AttentionWeights, texts: list[list[str]]) -> AttentionWeights:
+    """Queries go by the first list that fits; keys by the second of a pair, where it fits."""
+    n, m = weights.A.shape[-2:]
+    keys = fitting(texts[1:], m) if len(texts) == 2 and len(texts[1]) == m else fitting(texts, m)
+    return replace(weights, queries=tuple(fitting(texts, n)[0]), keys=tuple(keys[0]))
 
 
 def read_attention(

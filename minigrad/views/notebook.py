@@ -9,9 +9,9 @@ from ..engine.errors import MissingDependencyError
 from ..record.record import Record
 from ..record.training import TrainingRecord as Flow
 from . import words
-from .flow import svg, table
 from .page import content, frame, html_of
 from .picture import dot_of, svg_of
+from .training import svg, table
 
 __all__ = ["Cell", "cell", "flow_bundle", "record_bundle"]
 

@@ -18,16 +18,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .. import saving
-from ..engine.errors import ArgumentError, ShapeError
+from ..engine.errors import ArgumentError
 from ..record.attention import AttentionWeights, attention_weights
 from ..record.finish import finish, folded, to_dict
 from ..record.formulas import symbol_of
 from ..record.record import Check, Edge, Entry, Facts, Record
 from . import words
-from .attention import figures, pooled
+from .attention import check_texts, figures, fitting, pooled, texts_of
+from .layout import Box, Layout, layout
 from .maths import mathml
 from .picture import Dot, asset, render, titled
-from .plan import Box, PicturePlan, plan
 from .theme import BINS, VARIABLES, Scale, css, repainted
 
 __all__ = ["content", "frame", "html_of", "write"]
@@ -37,8 +37,8 @@ Json: TypeAlias = dict[str, Any]
 ALARM = len(BINS)  # the bin of what is wrong
 MOST_VALUES = 20_000  # that a browser steps through
 CELLS = 1_000_000  # of all arrays together, 4 bytes each
-SIDES = {64: 48, 32: 8, 16: 3, 8: 1}  # of a matrix, and how many of an array, the finest first
 HEADS = 4096  # of attention, which keeps them
+SIDES = ((64, HEADS), (64, 48), (32, 8), (16, 3), (8, 1))  # of matrices, and how many of an array
 SAMPLED_FROM = 1 << 17  # entries, from which on an array is sampled and not pooled
 SCRIPTS = ("dom", "record", "heat", "graph", "panel", "attention", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
@@ -89,7 +89,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
         "uses": [*map(made.use, record.edges)],
         "pictures": made.pictures(),
         "checks": [*map(made.check, record.checks.results)],
-        "attention": [*map(made.attention, made.found)],
+        "attention": [*map(made.attention, made.weights)],
         "asked": record.asked,
         "named": tokens is not None,
         "arrays": made.packed(),
@@ -103,14 +103,10 @@ class _Page:
     def __init__(self, record: Record, tokens: Any) -> None:
         self.record = record
         self.scale = Scale.around(record.gradient_range)
-        self.found, self.texts = attention_weights(record), _texts(tokens)
-        lengths = {size for one in self.found for size in one.A.shape[-2:]}
-        if self.texts and self.found and not lengths & {*map(len, self.texts)}:
-            over = ", ".join(map(str, sorted(lengths)))
-            raise ShapeError(
-                f"html(tokens=...): attention is over {over} positions, "
-                f"got {len(self.texts[0])} tokens"
-            )
+        self.weights = attention_weights(record)
+        self.texts = texts_of(tokens)
+        check_texts(self.weights, self.texts, "html(tokens=...)")
+        self._numbers = {id(edge): number for number, edge in enumerate(record.edges)}
         self.maths: dict[str, str] = {}
         self._arrays: list[tuple[Array, Facts | None, bool]] = []
         self._known: dict[Any, int] = {}
@@ -151,11 +147,11 @@ class _Page:
         alone = not self.record.sums(edge.source)
         array = self.record.entries[edge.source].gradient if alone else edge.contribution
         return {
-            "told": words.sized(edge.facts.rms),
+            "told": words.sent_by([edge]),
             "bin": self._bin(edge.facts.rms),
             "sent": self.add(array, edge.facts),
             "part": part,
-            "gain": f"×{words.sized(edge.gain)}" if words.changes(edge) else "",
+            "gain": words.gained(self.record, [edge]),
         }
 
     def check(self, check: Check) -> Json:
@@ -180,69 +176,73 @@ class _Page:
 
     # ------------------------------------------------------------------ attention
 
-    def attention(self, found: AttentionWeights) -> Json:
+    def attention(self, weights: AttentionWeights) -> Json:
         """The weights and their gradient head by head, NaN where a mask forbids looking."""
-        slopes: Any = [] if found.dA is None else np.concatenate(found.dA)
+        slopes: Any = [] if weights.dA is None else np.concatenate(weights.dA)
         names = [[*map(words.one_line, text)] for text in self.texts]
-        queries, keys = (
-            [text for text in names if len(text) == size] or [[*map(str, range(size))]]
-            for size in found.A.shape[-2:]
-        )
-        A, dA = (
-            self.add(a if a is None else np.where(found.forbidden, np.nan, a), None, heads=True)
-            for a in (found.A, found.dA)
-        )
+        queries, keys = (fitting(names, size) for size in weights.A.shape[-2:])
         return {
-            "entry": found.entry,
-            "path": words.one_line(found.path),
-            "heads": found.heads,
-            "batch": len(found.A),
+            "entry": weights.entry,
+            "path": words.one_line(weights.path),
+            "heads": weights.heads,
+            "batch": len(weights.A),
             "queries": queries,
             "keys": keys,
-            "A": A,
-            "dA": dA,
+            "A": self.add_heads(weights.A, weights.forbidden),
+            "dA": self.add_heads(weights.dA, weights.forbidden),
             "norms": [words.sized(float(np.linalg.norm(m))) for m in slopes],
-            "figures": figures(found),
+            "figures": figures(weights),
         }
+
+    def add_heads(self, array: Array | None, forbidden: Array) -> int | None:
+        if array is None:
+            return None
+        return self.add(np.where(forbidden, np.nan, array), None, heads=True)
 
     # ------------------------------------------------------------------ pictures
 
     def pictures(self) -> list[Json]:
         """One picture of the whole, and one of each scope that is closed in another."""
-        pending, plans = [""], dict[str, PicturePlan]()
+        pending = [""]
+        layouts = dict[str, Layout]()
         for root in pending:
             try:
-                plans[root] = one = plan(self.record, focus=f"/{root}" if root else None)
+                chosen = layout(self.record, focus=f"/{root}" if root else None)
             except ArgumentError:  # too much for a picture: its steps are in the panel
-                said = "too many boxes for a picture"
-                plans[root] = one = PicturePlan(self.record, folded(self.record), [], [], said)
-            pending += [box.path for box in one.boxes if box.path and box.path not in pending]
-        dots = [Dot(one, head=False) for one in plans.values()]
+                note = "too many boxes for a picture"
+                chosen = Layout(self.record, folded(self.record), [], [], note)
+            layouts[root] = chosen
+            pending += [box.path for box in chosen.boxes if box.path and box.path not in pending]
+        dots = [Dot(chosen, head=False) for chosen in layouts.values()]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
         svgs = map(titled, re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots)
-        return [self._picture(*each, svg) for each, svg in zip(plans.items(), svgs, strict=True)]
+        return [self._picture(*each, svg) for each, svg in zip(layouts.items(), svgs, strict=True)]
 
-    def _picture(self, root: str, one: PicturePlan, svg: str) -> Json:
-        numbers = {id(edge): number for number, edge in enumerate(self.record.edges)}
-
-        def entries(box: Box) -> list[int]:
-            return [entry.id for entry in box.entries]
-
-        inner = {box.id: [held for _, held in box.inside] for box in one.boxes}
+    def _picture(self, root: str, chosen: Layout, svg: str) -> Json:
+        boxes = chosen.boxes
         return {
             "root": root,
-            "name": words.one_line(one.fold.name(root)) if root else "all",
-            "boxes": {box.id: entries(box) for box in one.boxes},
-            "held": {id: [i for held in some for i in entries(held)] for id, some in inner.items()},
-            "cells": {  # of each box, what its coloured cells stand for, in order
-                box.id: [entries(each) for each in (box, *inner[box.id]) if each.size]
-                for box in one.boxes
-            },
-            "closed": {box.id: box.path for box in one.boxes if box.path},
-            "lines": [[numbers[id(edge)] for edge in line.edges] for line in one.lines],
+            "name": words.one_line(chosen.fold.name(root)) if root else "all",
+            "boxes": {box.id: _entries(box) for box in boxes},
+            "held": {box.id: [i for one in box.inside for i in _entries(one.box)] for box in boxes},
+            "cells": {box.id: self._cells(box) for box in boxes},
+            "closed": {box.id: box.path for box in boxes if box.path},
+            "lines": [self._uses(line.edges) for line in chosen.lines],
             "svg": _themed(svg),
-            "note": one.note,
+            "note": chosen.note,
         }
+
+    def _cells(self, box: Box) -> list[Json]:
+        """What the coloured cells of a box stand for, in order: entries, or uses."""
+        cells = [{"entries": _entries(box)}] if box.size else []
+        for held in box.inside:
+            if any(held.sizes):
+                uses = {"uses": self._uses(held.edges)}
+                cells.append(uses if held.shared else {"entries": _entries(held.box)})
+        return cells
+
+    def _uses(self, edges: list[Edge]) -> list[int]:
+        return [self._numbers[id(edge)] for edge in edges]
 
     # ------------------------------------------------------------------ arrays
 
@@ -258,12 +258,16 @@ class _Page:
 
     def packed(self) -> list[Json]:
         """All arrays, pooled no more than the page's size asks for."""
-        for side, most in SIDES.items():
+        for side, most in SIDES:
             count = {True: HEADS, False: most}
             cells = (_cells(array.shape, side, count[heads]) for array, _, heads in self._arrays)
             if sum(cells) <= CELLS:
                 break
         return [pack(array, side, count[heads], facts) for array, facts, heads in self._arrays]
+
+
+def _entries(box: Box) -> list[int]:
+    return [entry.id for entry in box.entries]
 
 
 def _cells(shape: tuple[int, ...], side: int, most: int) -> int:
@@ -283,7 +287,12 @@ def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = Non
     """
     shape = array.shape
     rows, columns = (1, *shape)[-2:] if shape else (1, 1)
-    kept = array.reshape(prod(shape[:-2]), rows, columns)[:most]
+    kept = array.reshape(prod(shape[:-2]), rows, columns)
+    numbers = np.arange(len(kept))
+    if len(kept) > most:  # first those that are not zero
+        empty = ~kept.any(axis=(1, 2))
+        numbers = np.sort(np.argsort(empty, kind="stable")[:most])
+        kept = kept[numbers]
     pool = [-(-n // side) or 1 for n in (rows, columns)]
     large = array.size > SAMPLED_FROM
     cells = kept[:, :: pool[0], :: pool[1]] if large else pooled(kept, *pool)
@@ -298,6 +307,7 @@ def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = Non
     ends = [float(low) + 0.0, float(high) + 0.0] if low <= high else [0.0, 0.0]  # no -0
     return dict(zip(("matrices", "rows", "columns"), cells.shape, strict=True)) | {
         "shape": list(shape),
+        "kept": numbers.tolist() if len(numbers) < prod(shape[:-2]) else None,
         "ends": ends,
         "said": [words.digits(x, 3) for x in ends],
         "pool": pool,
@@ -305,13 +315,6 @@ def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = Non
         "scale": scale,
         "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
     }
-
-
-def _texts(tokens: Any) -> list[list[str]]:
-    """Names of positions: of one sequence, of each of a batch, or of the queries' and the keys'."""
-    given = [*tokens] if tokens is not None else []
-    several = given and not np.isscalar(given[0])
-    return [[*map(str, text)] for text in given] if several else [[*map(str, given)]] * bool(given)
 
 
 _SURPLUS = re.compile(r' (?:font-family|xml:space|xmlns:xlink)="[^"]*"| text-anchor="start"')

@@ -12,10 +12,11 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from importlib.resources import files
+from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from textwrap import wrap
@@ -23,10 +24,11 @@ from typing import Any
 
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 from ..record.finish import finish
-from ..record.record import Record
+from ..record.fold import is_within
+from ..record.record import Entry, Record
 from ..saving import write
 from . import words
-from .plan import Box, Connection, PicturePlan, plan
+from .layout import Box, Connection, Held, Layout, layout
 from .theme import (
     BINS,
     DARKENED,
@@ -44,33 +46,39 @@ from .theme import (
 __all__ = ["Dot", "asset", "dot_of", "draw", "render", "svg_of", "titled"]
 
 FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
-NO_GLYPH = str.maketrans(
-    {"▸": ">", "✓": "ok", "✗": "x", "⇡": "^", "‼": "!"}
-)  # that the font of PNG and PDF lacks
+NO_GLYPH = str.maketrans(  # signs that the font of PNG and PDF lacks
+    {"▸": "&gt;", "✓": "ok", "✗": "x", "⇡": "^", "‼": "!", "∂": "d", "∞": "infinity"}
+)
 INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be on the PATH)"
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
-SENTENCE, NOTE = 84, 24  # characters in a line above the picture, and of a box
+SENTENCE, LEGEND, NOTE = 84, 120, 24  # characters of a line above the picture, and in a box
 NAME_SIZE, SMALL = 11, 9  # sizes of type
 MANY_LINES = 120  # from which on they are straight
-STRIP = 48  # cells of a row of colours
-GAP = "#00000000"  # between the line of a value and that of its gradient
+STRIP, STRIP_WIDTH = 48, 150  # most cells of a row of colours, and its points
+DIRECTIONS = {"down": "TB", "right": "LR"}
 
 
 class Dot:
     """DOT text in the light theme, and the titles and the description that its SVG gets."""
 
-    def __init__(self, plan: PicturePlan, title: str = "", head: bool = True) -> None:
-        self.plan, self.record = plan, plan.record
+    def __init__(
+        self, plan: Layout, title: str = "", *, head: bool = True, direction: str = "down"
+    ) -> None:
+        self.plan = plan
+        self.record = plan.record
+        self.direction = direction
         self.scale = Scale.around(self.record.gradient_range)
         self.titles: dict[str, str] = {}
         self.name = title or "Computation graph"
-        said = [words.headline(self.record), words.summary(self.record)]
-        self.summary = " · ".join([*said, *(v.said for v in words.verdicts(self.record.checks))])
+        verdicts = [verdict.said for verdict in words.verdicts(self.record.checks)]
+        sentences = [words.headline(self.record), words.summary(self.record), *verdicts]
+        self.summary = " · ".join(sentences)
         font = f'fontname="{FONT}" fontsize={SMALL} fontcolor="{LIGHT.ink}"'
         above = f" label=<{self._head(title)}> labelloc=t labeljust=l" if head else ""
         lines = [
             "digraph trace {",
-            f'graph [{font} bgcolor="{LIGHT.paper}" pad=0.15 nodesep=0.16 ranksep=0.18{above}]',
+            f"graph [{font} rankdir={DIRECTIONS[direction]} "
+            f'bgcolor="{LIGHT.paper}" pad=0.15 nodesep=0.16 ranksep=0.18{above}]',
             f'node [{font} shape=box height=0.2 width=0.3 margin="0.05,0.02"]',
             f'edge [{font} arrowsize=0.5 arrowhead=vee color="{LIGHT.line}"]',
         ]
@@ -88,10 +96,12 @@ class Dot:
         for line in wrap(words.headline(self.record), SENTENCE):
             rows.append(_text(line, LIGHT.ink, NAME_SIZE, bold=True))
         rows += map(_small, wrap("; ".join(self.record.notes), SENTENCE))
-        for one in words.verdicts(self.record.checks):
-            said = _alarm if one.ok is False else _small
-            rows += map(said, wrap(one.signed, SENTENCE, subsequent_indent="   "))
-        rows += [self._colours() if self.record.backward else "", *self._legend()]
+        for verdict in words.verdicts(self.record.checks):
+            written = _alarm if verdict.ok is False else _small
+            rows += map(written, wrap(verdict.signed, SENTENCE, subsequent_indent="   "))
+        if self.record.backward:
+            rows.append(self._colours())
+        rows += self._legend()
         return _table(2, *([row] for row in rows), align=True)
 
     def _colours(self) -> str:
@@ -102,15 +112,18 @@ class Dot:
 
     def _legend(self) -> list[str]:
         """What lines and signs mean, of those that there are; and what all boxes share."""
-        plan, boxes = self.plan, self.plan.boxes
+        plan = self.plan
+        boxes = plan.boxes
         states = {box.state for box in boxes}
         dtypes = {entry.dtype for box in boxes for entry in box.ops}
+        held = [inner for box in boxes for inner in box.inside]
         signs = {
-            "grey dots ↓ values": True,
-            "coloured ⇡ gradients, wider is larger": self.record.backward,
-            "Σ: gradients add (agreement 1: they point one way)": any(map(self._sum, boxes)),
-            "×: gain on the way": any(map(_gains, plan.lines)),
-            "×N: alike modules, drawn once, with the gradient of each": plan.fold.times,
+            "grey ↓ values": True,
+            "coloured ⇡ gradients": self.record.backward,
+            "Σ: gradients add; agreement 1: they point one way": any(map(self._sum, boxes)),
+            "of: the part by this use, of all": any(inner.shared for inner in held),
+            "×: gain on the way": any(self._gained(line) for line in plan.lines),
+            "×N: alike modules, drawn once": plan.fold.times,
         }
         shared = {
             f"all {min(dtypes, default='')}": len(dtypes) == 1,
@@ -119,8 +132,8 @@ class Dot:
         for state in ("zero in theory", "vanishing", "exploding", "not finite"):
             shared[" ".join(words.STATES[state])] = state in states
         shared[plan.note] = bool(plan.note)
-        both = ([said for said, there in group.items() if there] for group in (signs, shared))
-        return [_small(" · ".join(said)) for said in both]
+        both = ([text for text, there in group.items() if there] for group in (signs, shared))
+        return [_small(line) for texts in both for line in _wrapped(texts, " · ", LEGEND)]
 
     # ------------------------------------------------------------------ boxes, each in its scope
 
@@ -128,7 +141,7 @@ class Dot:
         """A cluster for each scope, the inner ones in the outer."""
         inside: dict[str, list[str]] = {"": []}
         for box in self.plan.boxes:
-            for scope in (box.scope[: m.start()] for m in re.finditer("/|$", box.scope)):
+            for scope in accumulate(box.scope.split("/"), "{}/{}".format):
                 inside.setdefault(scope, [])
             inside[box.scope].append(self._box(box))
         numbers = {scope: f"c{number}" for number, scope in enumerate(inside)}
@@ -145,15 +158,31 @@ class Dot:
         return written("")
 
     def _cluster(self, scope: str, id: str) -> str:
-        fold, title = self.plan.fold, words.one_line(scope)
+        fold = self.plan.fold
         label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
         times = fold.times.get(scope, 1)
+        ops = [e for e in self.record.entries if e.op and is_within(fold.place[e.id], scope)]
+        title = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
         if times > 1:
             label = _table(1, [label + _small(f"  ×{times}", bold=True)], [self._strip(scope)])
-            title += f", {times} alike, drawn once"
+            title += f"; {times} alike, drawn once"
         self.titles[id] = title
         look = f'style="rounded,filled" fillcolor="{LIGHT.cluster}" color="{LIGHT.edge}" margin=7'
         return f'graph [label=<{label}> labeljust=l {look} id="{id}" class=scope]'
+
+    def _costs(self, ops: Iterable[Entry]) -> list[str]:
+        """What is in a scope, of copies in the first: ops, parameters, and bytes that are saved."""
+        ops = [op for op in ops if self.plan.fold.leader(op.id) == op.id]
+        uses = (edge.source for op in ops for edge in self.record.into(op))
+        taken = [self.record.entries[source] for source in dict.fromkeys(uses)]
+        held = sum(entry.size for entry in taken if entry.kind == "parameter")
+        saved = sum(op.saved_bytes for op in ops)
+        costs = [words.plural(len(ops), "op")]
+        if held:
+            costs.append(words.plural(held, "parameter"))
+        if saved:
+            costs.append(f"{words.of_bytes(saved)} saved")
+        return costs
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
@@ -163,125 +192,173 @@ class Dot:
         if not any(sizes):
             return ""
         some = sizes[:: -(-len(sizes) // STRIP)]
-        cells = [_patch(BINS[self.scale.bin(size)] if size else LIGHT.card, 6, 9) for size in some]
+        width = min(6, STRIP_WIDTH // len(some))
+        fills = [BINS[self.scale.bin(size)] if size else LIGHT.card for size in some]
+        cells = [_patch(fill, width, 9) for fill in fills]
         ends = [_small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1])]
         return _table(0, [ends[0], *cells, ends[1]])
 
     def _box(self, box: Box) -> str:
-        styles = ["filled", *["rounded"] * (box.kind == "op")]
-        styles += ["dashed"] * (box.idle or box.kind == "outside")
+        styles = ["filled"]
+        if box.kind == "op":
+            styles.append("rounded")
+        if box.idle or box.kind == "outside":
+            styles.append("dashed")
         role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
         pen = self._pen(box.size) if box.size else f'color="{LIGHT.border}"'
         if box.state in ("wrong", "not finite"):
             pen = f'color="{LIGHT.alarm}" penwidth=2.5'
         self.titles[box.id] = self._title(box)
         look = f'style="{",".join(styles)}" fillcolor="{getattr(LIGHT, role, LIGHT.card)}" {pen}'
-        look += " peripheries=2" * (box.kind == "loss")
+        if box.kind == "loss":
+            look += " peripheries=2"
         named = f'id="{box.id}" class="{box.kind} {box.state}"'
         return f"{box.id} [{named} {look} label=<{self._label(box)}>]"
 
-    def _pen(self, size: float, colour: str = "{}") -> str:
-        """The colour and width that a gradient of this size gives to an outline or a line."""
+    def _pen(self, size: float, beside: str = "") -> str:
+        """The colour and width that a gradient of this size gives to an outline or a line.
+
+        Args: beside: the colour of the line beside it, that of a value.
+        """
         bin = self.scale.bin(size)
-        own = LIGHT.lines[bin] if size > 0 else LIGHT.line
-        own = own if isfinite(size) else LIGHT.alarm
-        return f'color="{colour.format(own)}" penwidth={1 + 0.3 * bin:.1f}'
+        colour = LIGHT.lines[bin] if size > 0 else LIGHT.line
+        if not isfinite(size):
+            colour = LIGHT.alarm
+        return f'color="{beside}{colour}" penwidth={1 + 0.3 * bin:.1f}'
 
     def _label(self, box: Box) -> str:
         """One thing a line: what it is, its gradient, what is odd, and what it alone takes."""
         one, ink = box.one, LIGHT.muted if box.idle else LIGHT.ink
+        rows = []
         if box.kind == "scope":
             times = self.plan.fold.times.get(box.path, 1)
-            head = _name(f"▸ {box.label}", ink)
-            head += _small(f"  {words.plural(len(box.ops), 'op')}  ")
-            head += _small(f"×{times}", bold=True) if times > 1 else ""
+            rows.append(_name(f"▸ {box.label}", ink))
+            if times > 1:
+                rows[0] += _small(f"  ×{times}", bold=True)
+            rows += map(_small, _wrapped(self._costs(box.ops), ", ", NOTE))
+            if times > 1:
+                rows.append(self._strip(box.path))
         else:
-            made = f"  {box.made}" if one.op != box.label else ""
-            head = _name(box.label, ink) + _small(f"{made}  {words.shaped(one.shape)}  ")
-        rows = [head]
+            made = f"  {box.made}" if one.op != one.label else ""
+            value = words.value(one)
+            form = f"= {value}" if value and len(box.entries) == 1 else words.shaped(one.shape)
+            rows.append(_name(box.label, ink) + _small(f"{made}  {form}  "))
         if box.kind != "outside":
-            rows.append(self._gradient(box))
+            rows.append(self._gradient(box.state, box.told, box.size, box.kind))
+            rows.append(_small(self._sum(box)))
             rows += [_small(line) for said in box.notes for line in wrap(said, NOTE)]
             rows += [_alarm(line) for said in box.alarms for line in wrap(said, NOTE)]
-        rows += [self._held(name, inner) for name, inner in box.inside]
+        rows += map(self._held, box.inside)
         return _table(1, *([row] for row in rows))
 
-    def _held(self, name: str, box: Box) -> str:
-        """A parameter inside the box of its op: name, shape and gradient beside one another."""
-        one = box.one
-        label = name if one.kind == "constant" and not one.name else box.label
-        if one.number and one.value is not None:
-            label = f"{name} = {words.digits(float(one.value.flat[0]))}"
-        said = _name(label, LIGHT.muted if box.idle else LIGHT.ink, SMALL)
+    def _held(self, held: Held) -> str:
+        """A leaf inside the box of its op: name, shape and gradient beside one another."""
+        box, one = held.box, held.box.one
+        label = held.input if one.kind == "constant" and not one.name else box.label
+        value = words.value(one)
+        if value and len(box.entries) == 1:
+            label = f"{label} = {value}"
+        text = _name(label, LIGHT.muted if box.idle else LIGHT.ink, SMALL)
         room = "\u00a0" * (len(one.shape) // 2)  # browsers draw × wider, too
-        said += _small(f" {words.shaped(one.shape)} {room}") if one.shape else ""
-        return _table(1, [said, self._gradient(box)], look=f' BGCOLOR="{LIGHT.parameter}"')
+        if one.shape:
+            text += _small(f" {words.shaped(one.shape)} {room}")
+        size = max(held.sizes, default=0.0)
+        cells = [text, self._gradient(box.state, held.told, size, box.kind)]
+        if held.shared and size:
+            cells.append(_small(f" of {box.told}"))
+        return _table(1, cells, look=f' BGCOLOR="{LIGHT.parameter}"')
 
-    def _gradient(self, box: Box) -> str:
+    def _gradient(self, state: str, told: str, size: float, kind: str) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
-        state = box.state
-        if not box.size:
-            silent = box.kind in ("input", "constant") or not self.record.backward
+        if not size:
+            silent = kind in ("input", "constant") or not self.record.backward
             if state == "not finite":
-                return _alarm(box.told)
-            lines = [] if state == "none" and silent else wrap(box.told, NOTE)
+                return _alarm(told)
+            lines = [] if state == "none" and silent else wrap(told, NOTE)
             return "<BR/>".join(map(_small, lines))
         sign = f"{words.STATES[state][0]} " if state in ("vanishing", "exploding") else ""
-        bin = self.scale.bin(box.size)
+        bin = self.scale.bin(size)
         fill, ink = (LIGHT.alarm, LIGHT.paper) if state == "wrong" else (BINS[bin], INKS[bin])
-        room = "\u00a0" * (len(box.told) // 4)
-        text = _text(f"{sign}{box.told}{room}", ink, SMALL, bold=True)
-        cell = _table(2, [text], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
-        total = self._sum(box)
-        return _table(0, [cell, _small(f" {total}")]) if total else cell
+        room = "\u00a0" * (len(told) // 4)
+        text = _text(f"{sign}{told}{room}", ink, SMALL, bold=True)
+        return _table(2, [text], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
 
     def _sum(self, box: Box) -> str:
-        """Σ and the agreement of the gradients that add here."""
-        found = [self.record.agreement(entry) for entry in box.entries]
-        known = [one for one in found if one is not None]
-        return f"Σ {words.ranged(known)}" if known and box.kind not in ("scope", "outside") else ""
+        """That gradients add here, and how far they agree."""
+        agreements = [self.record.agreement(entry) for entry in box.entries]
+        known = [agreement for agreement in agreements if agreement is not None]
+        if not known or box.kind in ("scope", "outside"):
+            return ""
+        return f"Σ agreement {words.ranged(known)}"
 
     def _title(self, box: Box) -> str:
         """All that is known of a box, in one sentence."""
         entry = box.one
         size = f"gradient rms {box.told}" if box.size else f"gradient: {box.told}"
         if box.kind == "scope":
-            return words.one_line(f"{box.path}: {words.plural(len(box.ops), 'op')}, {size}")
+            return words.one_line(f"{box.path}: {', '.join(self._costs(box.ops))}, {size}")
         path = f"{self.plan.fold.path_of(entry.id)}/{entry.label}".lstrip("/")
-        said = [f"{path}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}"]
-        said += [f"{name}={x}" for name, x in words.settings(entry).items()]
-        said += [size, entry.why if entry.needs else "", words.sum_of(self.record, entry)]
-        said += [words.marks(entry), entry.says, entry.place]
-        return words.one_line("; ".join(filter(None, said)))
+        value = words.value(entry)
+        texts = [f"{path}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}"]
+        texts += [f"value {value}" if value else "", size, entry.why if entry.needs else ""]
+        texts += [f"{name}={x}" for name, x in words.settings(entry).items()]
+        texts += [words.sum_of(self.record, entry), words.marks(entry), entry.says, entry.place]
+        if entry.saved_bytes:
+            texts.append(f"{words.of_bytes(entry.saved_bytes)} saved")
+        for held in box.inside:
+            if held.shared:
+                whole = words.sum_of(self.record, held.box.one)
+                texts.append(f"{held.box.label}: {held.told} of {held.box.told} ({whole})")
+        return words.one_line("; ".join(filter(None, texts)))
 
     # ------------------------------------------------------------------ lines
 
     def _line(self, line: Connection, id: str) -> str:
         """A use of a value, and beside it the gradient that it sent back."""
-        sent = line.sent
-        look = f'id="{id}" class={"gradient" if sent else "forward"}'
-        if sent:
-            look += f" {self._pen(max(sent), f'{LIGHT.line}:{GAP}:{{}}')} dir=both arrowtail=normal"
-        if line.step:  # from the end of a block back to its beginning
-            look += " constraint=false tailport=e headport=e"
-        size, gains = words.ranged(sent), _gains(line)
+        size, gained = words.sent_by(line.edges), self._gained(line)
         shown = size if self._sum(line.source) or line.step else ""
         rows = [_small(f" {said} ") for said in (line.said, shown) if said]
-        rows += [_text(f" {gains} ", LIGHT.ink, SMALL, bold=True)] * bool(gains)
-        look += f" label=<{'<BR/>'.join(rows)}>" if rows else ""
+        if gained:
+            rows.append(_text(f" {gained} ", LIGHT.ink, SMALL, bold=True))
+        label = "<BR/>".join(rows)
         edge = line.edges[0]
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
-        back = f"gradient back: rms {size}" if sent else "no gradient back"
+        back = f"gradient back: rms {size}" if line.sent else "no gradient back"
         self.titles[id] = "; ".join(filter(None, [used, line.said, back, edge.says]))
-        return f"{line.source.id} -> {line.target.id} [{look}]"
+        look = f"class={'gradient' if line.sent else 'forward'}"
+        if line.sent:
+            look += f" {self._pen(max(line.sent), f'{LIGHT.line}:')}"
+        source, target = line.source.id, line.target.id
+        if line.step and source != target:
+            return self._back(source, target, look, label, id)
+        if line.sent:
+            look += " dir=both arrowtail=normal"
+        if label:
+            look += f" label=<{label}>"
+        return f'{source} -> {target} [id="{id}" {look}]'
+
+    def _back(self, source: str, target: str, look: str, label: str, id: str) -> str:
+        """A line from the end of a block back to its beginning, by way of its label outside."""
+        turn = f"t{id}"
+        self.titles[f"{id}-"] = self.titles[id]
+        arrows = "arrowhead=none" if "gradient" not in look else "arrowhead=normal"
+        return "\n".join([
+            f'{turn} [id="{turn}" class=turn shape=plaintext label=<{label}>]',
+            f'{target} -> {turn} [id="{id}" {look} dir=back arrowtail=vee]',
+            f'{turn} -> {source} [id="{id}-" {look} {arrows}]',
+        ])  # fmt: skip
+
+    def _gained(self, line: Connection) -> str:
+        return words.gained(self.record, line.edges)
 
 
 # ---------------------------------------------------------------- DOT text
 
 
-def _gains(line: Connection) -> str:
-    found = [edge.gain for edge in line.edges if words.changes(edge) and edge.gain is not None]
-    return f"×{words.ranged(found)}" if found else ""
+def _wrapped(texts: Iterable[str], between: str, width: int) -> list[str]:
+    """Lines of texts, none of which is broken."""
+    lines = wrap(between.join(text.replace(" ", "\u00a0") for text in texts), width)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _patch(colour: str, width: int, height: int) -> str:
@@ -291,7 +368,7 @@ def _patch(colour: str, width: int, height: int) -> str:
 
 def _table(padding: int, *rows: list[str], look: str = "", align: bool = False) -> str:
     """Rows of cells as an HTML-like label; rows without text are left out."""
-    left = ' ALIGN="LEFT"' * align
+    left = ' ALIGN="LEFT"' if align else ""
     body = ""
     for row in rows:
         cells = (c if c.startswith("<TD") else f"<TD{left}>{c}</TD>" for c in row)
@@ -349,9 +426,13 @@ def dot_of(
     focus: str | None = None,
     fold: bool = True,
     title: str = "",
+    direction: str = "down",
 ) -> Dot:
     """The picture as DOT text; `Trace.draw` says what the options do."""
-    return Dot(plan(finish(record), depth=depth, focus=focus, fold=fold), title)
+    if direction not in DIRECTIONS:
+        raise ArgumentError(f"draw: direction must be down or right, got {direction!r}")
+    chosen = layout(finish(record), depth=depth, focus=focus, fold=fold)
+    return Dot(chosen, title, direction=direction)
 
 
 @cache
@@ -374,7 +455,9 @@ def render(text: str, format: str) -> bytes:
     Raises: MissingDependencyError without a renderer; MinigradError if it fails.
     """
     program = renderer(format)
-    command = [program, "-Kdot", f"-T{format}", *["-Gdpi=144"] * (format == "png")]
+    command = [program, "-Kdot", f"-T{format}"]
+    if format == "png":
+        command.append("-Gdpi=144")
     done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     if done.returncode or not done.stdout:
         said = done.stderr.decode(errors="replace").strip()
@@ -391,12 +474,6 @@ def asset(name: str) -> str:
 _GROUP = re.compile(r'(<g id="([^"]+)" class="[^"]*"[^>]*>\s*)(?:<title>[^<]*</title>\s*)?')
 
 
-_BESIDE = re.compile(  # the gap, and an arrow that has its colour in place of the gradient's
-    r'<path fill="none" stroke="none"[^>]*/>\n(<path fill="none" stroke="(#\w+)"[^>]*/>\n)'
-    r'<polygon fill="none" stroke="none"'
-)
-
-
 def titled(svg: str, dot: Dot) -> str:
     """The SVG element alone, with a title for each part, and value lines as thin as can be."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg[svg.index("<svg") :], flags=re.DOTALL)
@@ -405,7 +482,6 @@ def titled(svg: str, dot: Dot) -> str:
     values = f'<path fill="none" stroke="{line}"'
     svg = svg.replace(values, f'{values} stroke-dasharray="2,2"')
     titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
-    svg = _BESIDE.sub(r'\1<polygon fill="\2" stroke="\2"', svg)
     return _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)
 
 

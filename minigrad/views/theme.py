@@ -1,8 +1,8 @@
 """The colours of every view: one scale for the sizes of gradients, and a light and a dark theme.
 
-The eight colours of the scale rise evenly in lightness from blue to yellow, as cividis does, so
-they keep their order for colour-blind readers and in a grey print. Text on each has a contrast of
-4.5 or more; lines, which are moved towards the ink where they must be, have 3 or more.
+The eight colours of the scale rise in lightness from blue to yellow, as cividis does, so they keep
+their order for colour-blind readers and in a grey print. Text on each has a contrast of 4.5 or
+more; lines, and on dark paper the colours themselves, have 3 or more.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Scale:
 class Theme(NamedTuple):
     """Every colour, by the part it plays. No two parts share one, so that an SVG can swap them."""
 
+    bins: tuple[str, ...]  # of the scale, from the smallest size to the largest
     lines: tuple[str, ...]  # the bins' colours for lines; none is a bin's own
     paper: str
     ink: str
@@ -79,30 +80,53 @@ class Theme(NamedTuple):
 
     def roles(self) -> dict[str, str]:
         """Name of each part to its colour."""
-        named = {name: colour for name, colour in self._asdict().items() if name != "lines"}
+        named = {name: x for name, x in self._asdict().items() if isinstance(x, str)}
+        named |= {f"bin{i}": colour for i, colour in enumerate(self.bins)}
         return named | {f"line{i}": colour for i, colour in enumerate(self.lines)}
 
 
-def _colours(names: str) -> list[str]:
-    return [f"#{name}" for name in names.split()]
+def _ramp(names: str) -> tuple[str, ...]:
+    return tuple(f"#{name}" for name in names.split())
 
 
-# of the scale, the same in every theme
-BINS = _colours("12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a")
 LIGHT = Theme(
-    (*_colours("12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230"),),
-    *_colours("ffffff 1c2330 586274 98a1af fdfdfe f3efe6 eaf1f8 f4ecf6 f6f7f8 8a94a4 f7f8fa"),
-    *_colours("d3d8e0 b3261e"),
+    bins=_ramp("12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a"),
+    lines=_ramp("12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230"),
+    paper="#ffffff",
+    ink="#1c2330",
+    muted="#586274",
+    line="#98a1af",
+    card="#fdfdfe",
+    parameter="#f3efe6",
+    input="#eaf1f8",
+    loss="#f4ecf6",
+    outside="#f6f7f8",
+    border="#8a94a4",
+    cluster="#f7f8fa",
+    edge="#d3d8e0",
+    alarm="#b3261e",
 )
-DARK = Theme(
-    (*_colours("59688d 496c9c 2a679a 4685a5 6ba3a3 9bbd8e d2cc6a fbe04b"),),
-    *_colours("12151b e8ebf0 a3adbc 6c7787 1d222b 2b2820 1b2836 2c2233 171a20 5d6879 181c23"),
-    *_colours("343c49 f058f8"),
+DARK = Theme(  # its first bins are lighter, for a contrast of 3 with the paper
+    bins=_ramp("5c6292 4f6c9d 3a75a1 4d8ca5 6ba3a1 9bbd8c d2cc68 fbe049"),
+    lines=_ramp("5c6293 4f6c9e 3a75a2 4d8ca6 6ba3a3 9bbd8e d2cc6a fbe04b"),
+    paper="#12151b",
+    ink="#e8ebf0",
+    muted="#a3adbc",
+    line="#6c7787",
+    card="#1d222b",
+    parameter="#2b2820",
+    input="#1b2836",
+    loss="#2c2233",
+    outside="#171a20",
+    border="#5d6879",
+    cluster="#181c23",
+    edge="#343c49",
+    alarm="#f058f8",
 )
-INKS = ["#fffffe"] * 3 + ["#000001"] * 5  # of text on the scale; no theme's own
+BINS = LIGHT.bins
+INKS = ("#fffffe",) * 3 + ("#000001",) * 5  # of text on the scale; no theme's own
 DARKENED = dict(zip(LIGHT.roles().values(), DARK.roles().values(), strict=True))
-NAMED = LIGHT.roles() | {f"bin{i}": colour for i, colour in enumerate(BINS)}
-VARIABLES = {colour: f"var(--{name})" for name, colour in NAMED.items()}
+VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.roles().items()}
 FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
 
@@ -117,7 +141,7 @@ def css() -> str:
     """CSS variables of both themes: --ink, --bin0, --on0 (text on it), --line0 and the others."""
     rules = []
     for where, theme in ((":root", LIGHT), (":root[data-theme=dark]", DARK)):
-        named = NAMED | theme.roles() | {f"on{i}": ink for i, ink in enumerate(INKS)}
+        named = theme.roles() | {f"on{i}": ink for i, ink in enumerate(INKS)}
         rules.append(f"{where}{{{''.join(f'--{name}:{c};' for name, c in named.items())}}}")
     return "".join(rules)
 

@@ -9,17 +9,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from unicodedata import category
+
+import numpy as np
 
 from ..record.record import Checks, Edge, Entry, Record, show
 
 __all__ = [
-    "STATES", "VERDICT_SIGNS", "Verdict", "changes", "counted", "digits", "gradient", "headline",
-    "label", "marks", "of_bytes", "one_line", "plural", "ranged", "remark", "settings", "shaped",
-    "sized", "sum_of", "summary", "verdicts",
+    "STATES", "VERDICT_SIGNS", "Verdict", "counted", "digits", "gain", "gained", "gradient",
+    "headline", "label", "marks", "of_bytes", "one_line", "plural", "ranged", "remark", "sent_by",
+    "settings", "shaped", "sized", "sum_of", "summary", "value", "verdicts",
 ]  # fmt: skip
 
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 VERDICT_SIGNS = {True: "✓", False: "✗", None: "–"}  # agrees, differs, not measured
 
 STATES = {  # of a gradient, the worst last: the sign beside its size, and what that means
@@ -59,7 +62,7 @@ def plural(number: int, what: str) -> str:
     >>> plural(1, "step"), plural(1200, "step")
     ('1 step', '1,200 steps')
     """
-    return f"{number:,} {what}{'s' * (number != 1)}"
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def shaped(shape: Iterable[int]) -> str:
@@ -140,13 +143,49 @@ def label(entry: Entry) -> str:
     return one_line(entry.label, 40)
 
 
+def value(entry: Entry) -> str:
+    """The value of one number, with its sign; nothing of other arrays.
+
+    >>> import minigrad as mg
+    >>> with mg.trace() as t:
+    ...     x = mg.exp(np.array(1.0)) * -1.0
+    >>> value(t["exp"]), value(t["multiply"])
+    ('2.718', '-2.718')
+    """
+    array = entry.value
+    return digits(array.item()) if _is_number(array) else ""
+
+
 def gradient(entry: Entry) -> str:
-    """The size of a gradient, or why there is none to tell: the same words in every view."""
-    if entry.state in ("zero", "zero in theory"):
-        return "zero" if entry.state == "zero" else "0 in theory"
-    if entry.state == "not finite" or entry.gradient_facts is None:
-        return "not finite" if entry.state == "not finite" else one_line(entry.why, 60)
-    return sized(entry.gradient_facts.rms)
+    """The size of a gradient, or why there is none to tell: the same words in every view.
+
+    The size is the rms; of one number it is that number, with its sign.
+    """
+    if entry.state == "zero":
+        return "zero"
+    if entry.state == "zero in theory":
+        return "0 in theory"
+    if entry.state == "not finite":
+        return "not finite"
+    if entry.gradient_rms is None:
+        return one_line(entry.why, 60)
+    return _amount(entry.gradient, entry.gradient_rms)
+
+
+def sent_by(edges: Iterable[Edge]) -> str:
+    """The sizes of what uses sent back."""
+    sent = [edge for edge in edges if edge.facts is not None]
+    if len(sent) == 1 and sent[0].facts is not None:
+        return _amount(sent[0].contribution, sent[0].facts.rms)
+    return ranged(edge.facts.rms for edge in sent if edge.facts is not None)
+
+
+def _amount(array: Array | None, rms: float) -> str:
+    return sized(array.item()) if _is_number(array) else sized(rms)
+
+
+def _is_number(array: Array | None) -> TypeGuard[Array]:
+    return array is not None and array.size == 1 and array.dtype.kind in "fiub"
 
 
 def remark(entry: Entry) -> str:
@@ -162,18 +201,32 @@ def settings(entry: Entry) -> dict[str, str]:
     return {name: one_line(show(x), 60) for name, x in given.items()}
 
 
-def changes(edge: Edge) -> bool:
-    """Whether a use on the way of the loss changes the gradient's size enough to be told."""
+def gain(record: Record, edge: Edge) -> float | None:
+    """The rms that a use sent back over the rms that came to its op, which are the numbers shown.
+
+    It is 1 where a gradient is only spread, picked or handed to a parameter: see `Edge.gain`.
+    """
+    came = record.entries[edge.target].gradient_rms
+    if edge.facts is None or edge.gain is None or edge.gain == 1 or not came:
+        return edge.gain
+    return edge.facts.rms / came
+
+
+def gained(record: Record, edges: Iterable[Edge]) -> str:
+    """How uses on the way of the loss change the gradient, where that is worth a mention."""
     least, most = NEARLY_SAME
-    return edge.on_way and edge.gain is not None and not least < edge.gain < most
+    gains = (gain(record, edge) for edge in edges if edge.on_way)
+    told = ranged(x for x in gains if x is not None and not least < x < most)
+    return f"×{told}" if told else ""
 
 
 def sum_of(record: Record, entry: Entry) -> str:
     """What Σ stands for, where gradients of several uses add."""
-    agreement, uses = record.agreement(entry), record.uses(entry)
+    agreement = record.agreement(entry)
     if agreement is None:
         return ""
-    return f"Σ of {sum(bool(use.facts) for use in uses)}, agreement {sized(agreement)}"
+    parts = [use for use in record.uses(entry) if use.facts is not None]
+    return f"Σ of {len(parts)}, agreement {sized(agreement)}"
 
 
 def marks(entry: Entry) -> str:
@@ -216,8 +269,9 @@ def _verdict(checks: Checks, kind: str) -> Verdict:
     what, verb, standard = STANDARDS[kind]
     measured = [check for check in checks.of(kind) if check.ok is not None]
     wrong = [check for check in measured if not check.ok]
-    many, said = len(wrong or measured), list[str]()
-    s = "s" * (many == 1)
+    many = len(wrong or measured)
+    s = "s" if many == 1 else ""
+    said = list[str]()
     if wrong:
         first = wrong[0]
         where = f"step {first.number} of {first.scope}" if first.number else first.path
@@ -271,7 +325,7 @@ def headline(record: Record) -> str:
         end = one_line(entries[way.entries[-1]].path, 60)
         verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
         if times >= 10:
-            steps = f", its {way.times} steps together" * (way.times > 1)
+            steps = f", its {way.times} steps together" if way.times > 1 else ""
             most = f", most in {way.op}{steps}" if way.op else ""
             size = f"{float(f'{times:.1g}'):,.0f}"
             said.append(f"the gradient {verb} {size} times on the way to {end}{most}")
@@ -287,7 +341,10 @@ def summary(record: Record) -> str:
     held = sum(entry.size for entry in record.entries if entry.kind == "parameter")
     flops, saved = (sum(getattr(e, name) or 0 for e in ops) for name in ("flops", "saved_bytes"))
     said = [plural(len(ops), "op")]
-    said += [f"{counted(held)} parameter value{'s' * (held != 1)}"] if held else []
-    said += [f"{counted(flops)} FLOPs"] if flops else []
-    said += [f"{of_bytes(saved)} saved for backward"] if saved else []
+    if held:
+        said.append(plural(held, "parameter"))
+    if flops:
+        said.append(f"{counted(flops)} FLOPs")
+    if saved:
+        said.append(f"{of_bytes(saved)} saved for backward")
     return " · ".join([*said, *record.notes])

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 from minigrad.errors import MissingDependencyError
 from minigrad.views import notebook
 from tests.views.graphs import attention
-from tests.views.test_flow import trained
+from tests.views.test_training import trained
 
 
 def test_a_run_shows_its_picture_no_wider_than_its_cell():

@@ -134,7 +134,7 @@ def test_a_record_that_no_browser_opens_is_refused(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_drawn_leaves_the_steps(monkeypatch):
-    monkeypatch.setattr("minigrad.views.plan.MOST_BOXES", 2)
+    monkeypatch.setattr("minigrad.views.layout.MOST_BOXES", 2)
     page = content(attention())
     assert page["pictures"][0]["note"] == "too many boxes for a picture"
     assert json.dumps(page, allow_nan=False)

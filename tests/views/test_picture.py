@@ -11,9 +11,9 @@ import pytest
 import minigrad as mg
 from layers import Linear, Module, Sequential
 from minigrad.errors import ArgumentError
+from minigrad.views.layout import layout
 from minigrad.views.picture import dot_of, svg_of
-from minigrad.views.plan import plan
-from minigrad.views.theme import BINS, DARK, INKS, LIGHT
+from minigrad.views.theme import DARK, INKS, LIGHT
 from tests.record import models
 from tests.views.graphs import RUNS, attention, drawn_names, language_model, mlp, two_uses
 
@@ -24,8 +24,8 @@ MODELS = [*RUNS.values(), *(partial(models.trained, number) for number in range(
 @pytest.mark.parametrize("fold", [True, False])
 def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
     record = run()
-    made = plan(record, depth=99, fold=fold)
-    inner = {one for box in made.boxes for _, one in box.inside}
+    made = layout(record, depth=99, fold=fold)
+    inner = {held.box for box in made.boxes for held in box.inside}
     assert sorted(e.id for box in {*made.boxes, *inner} for e in box.entries) == [
         *range(len(record.entries))
     ]
@@ -38,9 +38,9 @@ def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
 
 
 def test_a_parameter_is_a_line_inside_the_op_that_takes_it():
-    made = plan(mlp(), depth=9)
+    made = layout(mlp(), depth=9)
     first = next(box for box in made.boxes if "first" in box.scope and box.kind == "op")
-    assert [(name, box.label) for name, box in first.inside] == [("W", "W"), ("b", "b")]
+    assert [(held.input, held.box.label) for held in first.inside] == [("W", "W"), ("b", "b")]
     assert not any(box.kind == "parameter" for box in made.boxes)
 
 
@@ -49,7 +49,7 @@ def test_what_the_model_is_given_stays_a_box():
     W = mg.tensor(np.ones((3, 2)), requires_grad=True, name="W")
     with mg.trace() as t:
         mg.sum(x @ W).backward()
-    assert [box.label for box in plan(t).boxes] == ["x", "matmul", "sum"]
+    assert [box.label for box in layout(t).boxes] == ["x", "matmul", "sum"]
 
 
 def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
@@ -59,8 +59,8 @@ def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
         for _ in range(12):
             h = mg.tanh(h @ W)
         mg.sum(h).backward()
-    made = plan(t)
-    holding = [box for box in made.boxes if any(one.label == "W" for _, one in box.inside)]
+    made = layout(t)
+    holding = [box for box in made.boxes if any(held.box.label == "W" for held in box.inside)]
     assert [box.label for box in holding] == ["matmul"] * 12
     assert "W" not in [box.label for box in made.boxes]
 
@@ -75,7 +75,7 @@ def test_the_main_sentence_comes_first_and_the_legend_has_three_lines():
     head = re.search(r" label=<(.*?)> labelloc", dot_of(attention()).text)[1]
     rows = re.findall(r'<TR><TD ALIGN="LEFT">(.*?)</TD></TR>', head)
     assert "loss = " in rows[0]
-    assert len(rows) <= 1 + 3 + 3  # a long sentence and two verdicts may take a line more
+    assert len(rows) <= 1 + 3 + 4  # a long sentence, two verdicts and signs may take a line more
 
 
 def test_no_sentence_makes_a_box_wide():
@@ -87,17 +87,17 @@ def test_no_sentence_makes_a_box_wide():
 
 def test_a_deep_model_opens_so_that_it_can_be_read_and_depth_opens_the_rest():
     record = language_model()
-    chosen, every = plan(record), plan(record, depth=9)
+    chosen, every = layout(record), layout(record, depth=9)
     assert len(chosen.boxes) <= 26 < len(every.boxes)
     assert f"{len(chosen.boxes)} of {len(every.boxes)} boxes" in dot_of(record).text
-    assert len(plan(record, depth=1).boxes) <= 6
+    assert len(layout(record, depth=1).boxes) <= 6
 
 
 def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
     record = language_model()
     text = dot_of(record).text
     assert "×4" in text
-    made = plan(record, depth=9)
+    made = layout(record, depth=9)
     box = next(b for b in made.boxes if b.label == "A")
     sizes = sorted(entry.gradient_rms for entry in box.entries)
     assert len(sizes) == 4
@@ -126,14 +126,14 @@ def test_of_alike_modules_those_that_differ_are_counted_and_lines_say_which_they
 
 def test_where_gradients_add_stands_their_sum_with_its_agreement():
     names = dot_of(two_uses()).text
-    assert "Σ 0.50" in names  # |3 − 1| / (3 + 1)
+    assert "Σ agreement 0.50" in names  # |3 − 1| / (3 + 1)
 
 
 def test_values_and_gradients_are_lines_beside_each_other():
     record = mlp()
     svg = svg_of(dot_of(record, depth=9))
     groups = re.findall(r'<g id="[^"]*" class="edge gradient">(.*?)</g>', svg, re.DOTALL)
-    assert len(groups) == sum(line.sent != [] for line in plan(record, depth=9).lines)
+    assert len(groups) == sum(line.sent != [] for line in layout(record, depth=9).lines)
     for group in groups:
         strokes = re.findall(r'<path fill="none" stroke="(#\w+)"', group)
         assert strokes[0] == LIGHT.line
@@ -141,7 +141,7 @@ def test_values_and_gradients_are_lines_beside_each_other():
 
 
 def test_focus_shows_a_scope_and_what_touches_it():
-    made = plan(language_model(), focus="blocks.0")
+    made = layout(language_model(), focus="blocks.0")
     scopes = {box.scope for box in made.boxes if box.kind != "outside"}
     assert all("blocks.0" in scope for scope in scopes)
     assert any(box.kind == "outside" for box in made.boxes)
@@ -212,7 +212,9 @@ def contrast(one, other):
 def test_text_and_lines_can_be_read_on_their_grounds(theme):
     for colour in (theme.ink, theme.muted, theme.alarm):
         assert contrast(colour, theme.paper) >= 4.5
-    assert all(contrast(ink, colour) >= 4.5 for ink, colour in zip(INKS, BINS, strict=True))
+    assert all(contrast(ink, colour) >= 4.5 for ink, colour in zip(INKS, theme.bins, strict=True))
     assert all(contrast(line, theme.paper) >= 3 for line in theme.lines)
-    roles = [*theme.roles().values(), *BINS]
+    assert theme is LIGHT or all(contrast(colour, theme.paper) >= 3 for colour in theme.bins)
+    assert sorted(theme.bins, key=luminance) == [*theme.bins]
+    roles = theme.roles().values()
     assert len({*roles}) == len(roles)  # an SVG swaps them one by one

@@ -32,17 +32,17 @@ function drawingOf(picture) {
   holder.innerHTML = picture.svg;
   const drawing = holder.content.firstElementChild;
   drawing.setAttribute("class", "drawing");
-  const boxes = [...drawing.querySelectorAll(".node")].map((element) => {
+  const boxes = [...drawing.querySelectorAll(".node:not(.turn)")].map((element) => {
     const scope = picture.closed[element.id];
     const own = (picture.boxes[element.id] || []).map((id) => entries[id]);
-    const fills = [...element.querySelectorAll('[fill^="var(--bin"], [fill="var(--alarm)"]:not(text)')];
+    const fills = [...element.querySelectorAll('path[fill^="var(--bin"], path[fill="var(--alarm)"]')];
     const inks = [...element.querySelectorAll('text[fill="#000001"], text[fill="#fffffe"], text[fill="var(--paper)"]')];
-    const cells = picture.cells[element.id].map((ids, i) => ({
-      entries: ids.map((id) => entries[id]), ground: fills[i], text: inks[i],
+    const cells = picture.cells[element.id].map(({ entries: ids, uses }, i) => ({
+      own: uses ? uses.map((id) => edges[id]) : ids.map((id) => entries[id]), ground: fills[i], text: inks[i],
       fill: fills[i]?.getAttribute("fill"), ink: inks[i]?.getAttribute("fill"), said: inks[i]?.textContent,
     }));
-    const told = [...element.querySelectorAll("text")].filter((text) =>
-      GRADIENT_WORDS.includes(text.textContent.trim()) || text.textContent.trim().startsWith("Σ"));
+    const told = [...element.querySelectorAll('text, polygon[fill^="var(--bin"]')].filter(({ tagName, textContent }) =>
+      tagName === "polygon" || GRADIENT_WORDS.includes(textContent.trim()) || /^(Σ|of) /.test(textContent.trim()));
     element.setAttribute("role", "button");
     element.setAttribute("tabindex", -1);
     element.addEventListener("click", () => press(picture, element.id));
@@ -51,7 +51,7 @@ function drawingOf(picture) {
   const lines = [...drawing.querySelectorAll(".edge")].map((element) => {
     for (const part of element.querySelectorAll("path, polygon"))
       part.classList.add([part.getAttribute("stroke"), part.getAttribute("fill")].includes("var(--line)") ? "value-part" : "gradient-part");
-    return { element, own: picture.lines[Number(element.id.slice(1))].map((id) => edges[id]) };
+    return { element, own: picture.lines[parseInt(element.id.slice(1), 10)].map((id) => edges[id]) };
   });
   picture.made = { drawing, boxes, lines };
   return picture.made;
@@ -119,7 +119,7 @@ function light() {
   const active = node && boxIdOf(node, picture);
   drawing.dataset.phase = step.phase;
   for (const { element, own, cells, told } of boxes) {
-    element.classList.toggle("later", step.phase === "forward" && own.every((one) => one.op && one.ranAt > at));
+    element.classList.toggle("later", step.phase === "forward" && own.some((one) => one.op) && own.every((one) => !one.op || one.ranAt > at));
     element.classList.toggle("active", element.id === active);
     element.classList.toggle("marked", own.some((one) => state.marked.has(one.id)) || (picture.held[element.id] || []).some((id) => state.marked.has(id)));
     element.ariaCurrent = element.id === active ? "step" : null;
@@ -140,13 +140,14 @@ function light() {
   follow(element);
 }
 // The gradient of what is known by now: of copies, of the latest one.
-function showCell({ entries: own, ground, text, fill, ink, said }, whole, at, element, i) {
+function showCell({ own, ground, text, fill, ink, said }, whole, at, element, i) {
   if (!ground || !text) return;
   const known = own.filter((one) => isKnown(one, at));
   const is = whole || (known.length > 0 && steps[at].phase === "backward");
   for (const part of [ground, text]) part.style.visibility = is ? "" : "hidden";
   if (i === 0) element.classList.toggle("known", is);
-  const one = !whole && own.length > 1 && known.sort((a, b) => b.knownAt - a.knownAt)[0];
+  const shown = known.find((one) => one.op && one.id === steps[at].id) || known.sort((a, b) => b.knownAt - a.knownAt)[0];
+  const one = !whole && own.length > 1 && shown;
   const bin = one && one.bin !== undefined && one.bin < 8;
   ground.setAttribute("fill", bin ? `var(--bin${one.bin})` : fill);
   text.setAttribute("fill", bin ? `var(--on${one.bin})` : ink);

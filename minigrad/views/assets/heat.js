@@ -95,7 +95,8 @@ function card(index, caption, stat, told, id) {
   const all = shape.slice(0, -2).reduce((a, b) => a * b, 1);
   const reading = el("p.reading", { "aria-live": "polite" });
   const [place, which] = [el("div.cells"), el("span.which")];
-  let matrix = 0;
+  const isZero = (m) => count(rows * columns).every((k) => cellOf(array, m, 0, k) === 0);
+  let matrix = Math.max(0, count(matrices).findIndex((m) => !isZero(m)));
   const say = (i, j, x) => {
     reading.textContent = i === null ? "" : `[${indexOf(array, matrix, i, j).join(", ")}]${pool[0] * pool[1] > 1 ? " …" : ""}  ${digits(x, 4)}`;
   };
@@ -109,7 +110,7 @@ function card(index, caption, stat, told, id) {
   const pager = matrices > 1 && el("span.pager", button("‹", () => turn(-1), { "aria-label": "previous matrix" }), which, button("›", () => turn(1), { "aria-label": "next matrix" }));
   const notes = [
     pool[0] * pool[1] > 1 && `a cell is ${array.sampled ? "one" : "the largest"} of ${pool[0]}×${pool[1]} entries`,
-    matrices < all && `the first ${matrices} of ${all} matrices`,
+    matrices < all && `${matrices} of ${all} matrices, first those that are not zero`,
   ].filter(Boolean);
   const one = array.shape.reduce((a, b) => a * b, 1) === 1;
   return el(`figure.heat.${kind}`, { "data-kind": stat, "data-entry": id },

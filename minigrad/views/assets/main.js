@@ -31,13 +31,13 @@ function open(root) {
   state.inside = Boolean(entry && boxIdOf(entry, state.picture) && root);
   render();
 }
-function mark(ids) {
-  Object.assign(state, { marked: new Set(ids), markedEdges: new Set() });
+function mark(ids, edgeIds = []) {
+  Object.assign(state, { marked: new Set(ids), markedEdges: new Set(edgeIds) });
   light();
 }
 function play(on) {
   clearInterval(state.playing);
-  state.playing = on ? setInterval(() => (state.at < steps.length - 1 ? go(state.at + 1) : play(false)), 900) : null;
+  state.playing = on ? setInterval(() => (state.at < steps.length - 1 ? step1(1)() : play(false)), 900) : null;
   byId("play").textContent = on ? "⏸" : "▶";
   byId("play").setAttribute("aria-pressed", on);
 }
@@ -116,21 +116,28 @@ function otherTheme() {
 
 // ---------------------------------------------------------------- keys, finding, beginning
 
-const step1 = (by) => () => go(state.at + by);
+const stepTo = (at) => () => {
+  state.tab = "step";
+  go(at);
+};
+const step1 = (by) => () => stepTo(state.at + by)();
+const nthTab = (n) => ["", "", () => showTab(tabs[n - 1])];
 const openAtStep = () => {
   const closed = current() ? state.picture.closed[boxIdOf(current(), state.picture)] : Object.values(state.picture.closed)[0];
   if (pictures.has(closed)) open(closed);
 };
 const KEYS = {
   ArrowRight: ["→", "next step", step1(1)], ArrowLeft: ["←", "previous step", step1(-1)],
-  " ": ["space", "play or pause", () => play(!state.playing)], o: ["o", "the whole pass", () => go(0)],
-  f: ["f", "first forward step", () => go(1)], b: ["b", "first backward step", () => go(record.forward.length + 1)], End: ["End", "last step", () => go(steps.length)],
+  " ": ["space", "play or pause", () => play(!state.playing)], o: ["o", "the whole pass", stepTo(0)],
+  f: ["f", "first forward step", stepTo(1)], b: ["b", "first backward step", stepTo(record.forward.length + 1)], End: ["End", "last step", stepTo(steps.length)],
   Enter: ["Enter", "open the closed scope at this step", openAtStep], u: ["u", "out of the scope", () => state.picture.parent && open(state.picture.parent.root)],
-  1: ["1 2 3", "step, by hand, attention", () => showTab("step")], 2: ["", "", () => showTab("chapters")], 3: ["", "", () => showTab("attention")],
+  1: ["1 2 3", "the tabs, in their order", () => showTab(tabs[0])], 2: nthTab(2), 3: nthTab(3), 4: nthTab(4),
   "+": ["+ − 0", "larger, smaller, fit", () => zoom(1.2)], "-": ["", "", () => zoom(1 / 1.2)], 0: ["", "", () => { scaled = "all"; fit(); }],
   "/": ["/", "find", () => { byId("search").showModal(); find(); }], t: ["t", "light or dark", otherTheme], "?": ["?", "these keys", () => byId("help").showModal()],
 };
-const offered = { step: true, chapters: chapters.length > 0, attention: shown.attention.length > 0 };
+const offered = { attention: shown.attention.length > 0, step: true, chapters: chapters.length > 0 };
+const tabs = Object.keys(offered).filter((name) => offered[name]); // in the order in which they stand
+const TAB_TITLES = { attention: "Attention", step: "Step", chapters: "By hand" };
 function showTab(name) {
   if (!offered[name]) return;
   state.tab = name;
@@ -150,7 +157,7 @@ function find() {
   const asked = byId("query").value.trim().toLowerCase();
   const number = Number(asked);
   const found = asked && Number.isInteger(number) ? steps.slice(1).filter((step) => step.number === number) : null;
-  const hits = found ? found.map((step) => [sentence(step), () => go(step.at)])
+  const hits = found ? found.map((step) => [sentence(step), stepTo(step.at)])
     : entries.filter((entry) => `${fullName(entry)} ${entry.op}`.toLowerCase().includes(asked)).map((entry) => [`${fullName(entry)}  ${entry.op || entry.kind}`, () => choose(entry.id)]);
   byId("hits").replaceChildren(...hits.slice(0, 30).map(([text, act]) => el("li", button(text, () => { byId("search").close(); act(); }))));
 }
@@ -161,21 +168,20 @@ function begin(keep) {
   byId("verdicts").replaceChildren(...shown.verdicts.map(([said, ok]) => el(`span.${{ true: "right", false: "wrong", null: "muted" }[ok]}`, { title: said }, `${SIGNS[ok]} ${short(said, 60)}`)));
   byId("range").max = steps.length - 1;
   const badge = shown.verdicts.some(([, ok]) => ok === false) ? "✗" : "✓";
-  const tabs = [["attention", "Attention", ""], ["step", "Step", ""], ["chapters", "By hand", badge]].filter(([name]) => offered[name]);
-  byId("tabs").replaceChildren(...tabs.map(([name, text, sign]) => button([text, tick(sign && ` ${sign}`)], () => showTab(name), { "data-tab": name })));
+  byId("tabs").replaceChildren(...tabs.map((name) => button([TAB_TITLES[name], tick(name === "chapters" && ` ${badge}`)], () => showTab(name), { "data-tab": name })));
   if (shown.named && shown.attention.length) state.tab = "attention";
   byId("legend").replaceChildren(el("span", "gradient rms ", shown.scale[0]), el("span.swatches", count(8).map((i) => el(`i.bin${i}`))), el("span", shown.scale[2]),
     el("span.muted", "grey dots ↓ values, coloured ⇡ gradients"));
   byId("keys").replaceChildren(...Object.values(KEYS).filter(([sign]) => sign).flatMap(([sign, text]) => [el("dt", el("kbd", sign)), el("dd", text)]));
-  const acts = { first: () => go(0), previous: step1(-1), next: step1(1), play: () => play(!state.playing), back: KEYS.b[2], find: KEYS["/"][2], theme: otherTheme, "keys-open": KEYS["?"][2] };
+  const acts = { first: KEYS.o[2], previous: step1(-1), next: step1(1), play: () => play(!state.playing), back: KEYS.b[2], find: KEYS["/"][2], theme: otherTheme, "keys-open": KEYS["?"][2] };
   for (const [id, act] of Object.entries(acts)) byId(id).onclick = act;
-  byId("range").oninput = (event) => go(Number(event.target.value));
+  byId("range").oninput = (event) => stepTo(Number(event.target.value))();
   byId("query").oninput = find;
   document.onkeydown = pressed;
   system.onchange = () => paint();
   listenToGraph();
   fitFonts();
-  if (keep) Object.assign(state, { tab: tabs.some(([name]) => name === keep.tab) ? keep.tab : "step", inside: keep.inside, picture: pictures.get(keep.root) || state.picture });
+  if (keep) Object.assign(state, { tab: offered[keep.tab] ? keep.tab : "step", inside: keep.inside, picture: pictures.get(keep.root) || state.picture });
   if (keep) Object.assign(chosen, keep.attention);
   const [, phase, n] = /^#(forward|backward)-(\d+)$/.exec(location.hash) || [];
   const at = steps.findIndex((step) => step.phase === phase && step.number === Number(n));

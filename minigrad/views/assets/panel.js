@@ -85,9 +85,7 @@ function leafRow(entry) {
 function wholePanel() {
   const leaves = entries.filter((entry) => !entry.op && (entry.needs || entry.kind === "parameter"));
   const way = record.way && link("show the way", () => {
-    state.marked = new Set(record.way.entries);
-    state.markedEdges = new Set(record.way.edges);
-    light();
+    mark(record.way.flatMap((id) => [edges[id].source, edges[id].target]), record.way);
   });
   return [
     el("h2", shown.headline), record.way && el("p", way),

@@ -28,6 +28,7 @@ for (const entry of entries) {
   entry.knownAt = entry.gradient === undefined || entry.gradient === null ? Infinity : Math.max(start, ...sent);
   entry.ranAt = ranAt.get(entry.id) ?? 0;
 }
+for (const edge of edges) edge.knownAt = edge.told === undefined ? Infinity : backAt.get(edge.target) ?? Infinity;
 const isKnown = (entry, at) => at === 0 || entry.knownAt <= at;
 
 const shapeOf = (entry) => entry.shape.join("×") || "scalar";
@@ -63,8 +64,9 @@ function cellOf(array, matrix, row, column) {
   return array.cells[(matrix * array.rows + row) * array.columns + column] * (array.scale || 1);
 }
 // The index of a cell's first entry in the whole array.
-function indexOf({ shape, pool }, matrix, row, column) {
+function indexOf({ shape, pool, kept }, matrix, row, column) {
   const index = [row * pool[0], column * pool[1]].slice(2 - Math.min(2, shape.length));
+  matrix = kept ? kept[matrix] : matrix;
   for (const n of shape.slice(0, -2).reverse()) {
     index.unshift(matrix % n);
     matrix = Math.floor(matrix / n);

@@ -6,10 +6,13 @@ A parameter is a line inside the op that takes it; what a box looks like is said
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from math import isfinite
+from typing import NamedTuple
 
 from ..engine.errors import ArgumentError
 from ..record.finish import folded
@@ -17,7 +20,7 @@ from ..record.fold import Fold, is_within, make_fold
 from ..record.record import Edge, Entry, Record
 from . import words
 
-__all__ = ["Box", "Connection", "PicturePlan", "plan"]
+__all__ = ["Box", "Connection", "Held", "Layout", "layout"]
 
 READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
@@ -35,7 +38,7 @@ class Box:
     scope: str  # the cluster around it; of a closed scope, the one around that
     entries: list[Entry] = field(default_factory=list)
     path: str = ""  # of a closed scope
-    inside: list[tuple[str, Box]] = field(default_factory=list)  # what it alone takes, by input
+    inside: list[Held] = field(default_factory=list)  # what it alone takes
 
     @property
     def one(self) -> Entry:
@@ -73,30 +76,54 @@ class Box:
     @cached_property
     def told(self) -> str:
         """Its gradients in words."""
-        said = {words.gradient(entry): None for entry in self.entries}
-        if len(said) > 1 and self.sizes:
+        texts = {words.gradient(entry) for entry in self.entries}
+        if len(texts) > 1 and self.sizes:
             return words.ranged(self.sizes)
         return next(words.gradient(entry) for entry in self.entries if entry.state == self.state)
 
     @property
     def notes(self) -> list[str]:
         """What is particular to it: some of many that differ, units that are dead or saturated."""
-        found, states = list[str](), [entry.state for entry in self.entries]
-        if self.kind != "scope":
-            if len({*states}) > 1:
-                odd = self.state if self.state != "ok" else next(s for s in states if s != "ok")
-                what = words.STATES[odd][1].split(":")[0]
-                found.append(f"{states.count(odd)} of {len(states)} {what}")
-            found += dict.fromkeys(entry.note for entry in self.entries if entry.note)
-        return found[:2]
+        if self.kind == "scope":
+            return []
+        notes, states = list[str](), [entry.state for entry in self.entries]
+        if len({*states}) > 1:
+            odd = self.state if self.state != "ok" else next(s for s in states if s != "ok")
+            what = words.STATES[odd][1].split(":")[0]
+            notes.append(f"{states.count(odd)} of {len(states)} {what}")
+        notes += dict.fromkeys(entry.note for entry in self.entries if entry.note)
+        return notes[:2]
 
     @property
     def alarms(self) -> list[str]:
         """What is wrong with it: a rule, or a value that is not finite."""
-        wrong = [words.marks(entry) for entry in self.entries if entry.ok is False]
+        alarms = [words.marks(entry) for entry in self.entries if entry.ok is False][:1]
         facts = [entry.value_facts for entry in self.ops]
-        broken = any(one is not None and not one.finite for one in facts)
-        return [*wrong[:1], *["value NaN or ∞"] * broken]
+        if any(one is not None and not one.finite for one in facts):
+            alarms.append("value NaN or ∞")
+        return alarms
+
+
+class Held(NamedTuple):
+    """A leaf within the box of an op that takes it: as which input, and by which uses.
+
+    shared: whether it has other uses too, so that these send back a part of its gradient.
+    """
+
+    input: str
+    box: Box
+    edges: list[Edge]
+    shared: bool
+
+    @property
+    def sizes(self) -> list[float]:
+        """The sizes of its gradients; of the parts by these uses, if it is shared."""
+        sent = [edge.facts.rms for edge in self.edges if edge.facts is not None]
+        return sent if self.shared else self.box.sizes
+
+    @property
+    def told(self) -> str:
+        return words.sent_by(self.edges) if self.shared and self.sizes else self.box.told
 
 
 @dataclass(eq=False)
@@ -116,7 +143,7 @@ class Connection:
 
 
 @dataclass(eq=False)
-class PicturePlan:
+class Layout:
     """What is drawn of a record."""
 
     record: Record
@@ -126,42 +153,54 @@ class PicturePlan:
     note: str = ""  # if scopes were closed to keep it readable
 
 
-def plan(
+def layout(
     record: Record, *, depth: int | None = None, focus: str | None = None, fold: bool = True
-) -> PicturePlan:
+) -> Layout:
     """Choose the boxes and lines to draw.
 
     Args: focus: the name or the path of the scopes that are shown; from the top if it begins with
-        a stroke.
+        a stroke. What stands only in a copy of a folded block is shown unfolded.
     Raises: ArgumentError if depth is negative, focus names no scope, or there is too much to draw.
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
     folds = folded(record) if fold else make_fold(record, chains=False)
     shown = _shown(folds, focus)
-    made = every = _plan(record, folds, {*shown}, depth)
-    if depth is None:  # what is in focus stays open
-        deepest, least = max(map(_depth, shown)), max(1, min(shown.values()))
-        for level in range(deepest - 1, least - 1, -1):
-            if len(made.boxes) > READABLE:
-                made = _plan(record, folds, {*shown}, level)
-        made = made if len(made.boxes) < len(every.boxes) else every
-    if len(made.boxes) > MOST_BOXES:
+    if not shown and fold:
+        folds = make_fold(record, chains=False)
+        shown = _shown(folds, focus)
+    if not shown:
+        names = sorted({words.one_line(scope) for scope in folded(record).place.values() if scope})
         raise ArgumentError(
-            f"draw: {len(made.boxes):,} boxes are more than the {MOST_BOXES:,} of a picture: "
+            f"draw: focus={focus!r} names no scope of this trace; scopes: "
+            f"{', '.join(names) or 'none'}"
+        )
+    chosen = every = _laid_out(record, folds, {*shown}, depth)
+    if depth is None:  # what is in focus stays open
+        deepest = max(map(_depth, shown))
+        least = max(1, min(shown.values()))
+        for level in range(deepest - 1, least - 1, -1):
+            if len(chosen.boxes) > READABLE:
+                chosen = _laid_out(record, folds, {*shown}, level)
+        if len(chosen.boxes) >= len(every.boxes):
+            chosen = every
+    if len(chosen.boxes) > MOST_BOXES:
+        raise ArgumentError(
+            f"draw: {len(chosen.boxes):,} boxes are more than the {MOST_BOXES:,} of a picture: "
             "draw less with depth= or focus=, or trace a shorter part of the run"
         )
-    if made is not every:
-        made.note = f"{len(made.boxes)} of {len(every.boxes):,} boxes; depth= and focus= open more"
-    return made
-
-
-def _depth(scope: str) -> int:
-    return len(_parts(scope))
+    if chosen is not every:
+        count = f"{len(chosen.boxes)} of {len(every.boxes):,} boxes"
+        chosen.note = f"{count}; depth= and focus= open more"
+    return chosen
 
 
 def _parts(scope: str) -> list[str]:
     return scope.split("/") if scope else []
+
+
+def _depth(scope: str) -> int:
+    return len(_parts(scope))
 
 
 def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
@@ -169,55 +208,68 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     scopes = dict.fromkeys(fold.place.values(), 0)
     if focus is None:
         return scopes or {"": 0}
-    found, wanted = dict[str, int](), re.sub(CALL_NUMBER, "", focus)
+    depths = dict[str, int]()
+    wanted = re.sub(CALL_NUMBER, "", focus)
     for scope in scopes:
         around, there, _ = re.sub(CALL_NUMBER, "", f"//{scope}/").partition(f"/{wanted}/")
         if wanted and there:
-            found[scope] = _depth(f"{around}/{wanted}".strip("/"))
-    if not found:
-        known = ", ".join(sorted(words.one_line(s) for s in scopes if s)) or "none"
-        raise ArgumentError(f"draw: focus={focus!r} names no scope of this trace; scopes: {known}")
-    return found
+            depths[scope] = _depth(f"{around}/{wanted}".strip("/"))
+    return depths
 
 
-def _plan(record: Record, fold: Fold, shown: set[str], depth: int | None) -> PicturePlan:
+def _laid_out(record: Record, fold: Fold, shown: set[str], depth: int | None) -> Layout:
     """Boxes in the order of the record, and the lines between them."""
     inside = {entry.id for entry in record.entries if fold.place[entry.id] in shown}
     near = set[int]()
     for edge in record.edges:
         if (edge.source in inside) != (edge.target in inside):
             near |= {edge.source, edge.target}
-    made: dict[str, Box] = {}
-    of: dict[int, Box] = {}  # entry -> box
+    ops = _ops_within(record, fold)
+    boxes: dict[str, Box] = {}
+    box_of: dict[int, Box] = {}
     for entry in record.entries:
         if entry.id in inside or entry.id in near:
-            box = _box(record, fold, fold.leader(entry.id), depth, entry.id in inside)
-            of[entry.id] = made.setdefault(box.path or box.id, box)
-            of[entry.id].entries.append(entry)
-    lines = _lines(fold, of)
+            lead = record.entries[fold.leader(entry.id)]
+            box = Box(f"n{lead.id}", "outside", words.label(lead), "")
+            if entry.id in inside:
+                box = _box(record, fold, lead, depth, ops)
+            box_of[entry.id] = boxes.setdefault(box.path or box.id, box)
+            box_of[entry.id].entries.append(entry)
+    lines = _lines(fold, box_of)
     held = _hold(lines)
-    boxes = [box for box in made.values() if box not in held]
-    return PicturePlan(record, fold, boxes, [line for line in lines if line.source not in held])
+    lines = [line for line in lines if line.source not in held]
+    return Layout(record, fold, [box for box in boxes.values() if box not in held], lines)
 
 
-def _box(record: Record, fold: Fold, lead: int, depth: int | None, inside: bool) -> Box:
-    """The box of an entry, or of the closed scope that it is in."""
-    scope, entry = fold.place[lead], record.entries[lead]
-    if not inside:
-        return Box(f"n{lead}", "outside", words.label(entry), "")
+def _ops_within(record: Record, fold: Fold) -> Counter[str]:
+    """How many ops are drawn within each scope."""
+    counts = Counter[str]()
+    for number in record.forward:
+        if fold.leader(number) == number:
+            counts.update(accumulate(_parts(fold.place[number]), "{}/{}".format))
+    return counts
+
+
+def _box(record: Record, fold: Fold, lead: Entry, depth: int | None, ops: Counter[str]) -> Box:
+    """The box of an entry, or of the closed scope that it is in; one op stands for its scope."""
+    scope, label = fold.place[lead.id], words.label(lead)
     if depth is not None and _depth(scope) > depth:
-        path, around = ("/".join(_parts(scope)[: depth + k]) for k in (1, 0))
-        return Box(f"s{lead}", "scope", fold.name(path), around, path=path)
-    kind = "loss" if lead == record.loss else entry.kind
-    return Box(f"n{lead}", kind, words.label(entry), scope)
+        path = "/".join(_parts(scope)[: depth + 1])
+        scope = "/".join(_parts(scope)[:depth])
+        if ops[path] > 1:
+            return Box(f"s{lead.id}", "scope", fold.name(path), scope, path=path)
+        if lead.op:
+            label = f"{fold.name(path)}/{label}"
+    is_loss = lead.id in record.roots and lead.size == 1
+    return Box(f"n{lead.id}", "loss" if is_loss else lead.kind, label, scope)
 
 
-def _lines(fold: Fold, of: dict[int, Box]) -> list[Connection]:
+def _lines(fold: Fold, box_of: dict[int, Box]) -> list[Connection]:
     """Uses of values; those that folding makes one, or a closed scope takes, are one line."""
-    found: dict[Hashable, Connection] = {}
+    lines: dict[Hashable, Connection] = {}
     for link in fold.links:
         first = link.edges[0]
-        source, target = of.get(first.source), of.get(first.target)
+        source, target = box_of.get(first.source), box_of.get(first.target)
         if source is None or target is None or source.kind == target.kind == "outside":
             continue
         if source is target and not link.step:
@@ -230,53 +282,59 @@ def _lines(fold: Fold, of: dict[int, Box]) -> list[Connection]:
         elif link.step:
             said = f"to {FURTHER.get(link.step, f'{link.step:+d}')}"
         closed = source.kind == "scope" or target.kind == "scope"
-        key = (source, target, said) if closed else len(found)
-        line = found.setdefault(key, Connection(source, target, said, link.step))
+        key = (source, target, said) if closed else len(lines)
+        line = lines.setdefault(key, Connection(source, target, said, link.step))
         line.edges.extend(link.edges)
-    return [*found.values()]
+    return [*lines.values()]
 
 
 FURTHER = {1: "the next", -1: "the one before"}  # copy of a folded block
 
 
 def _hold(lines: Iterable[Connection]) -> set[Box]:
-    """Put what one op alone takes inside that op's box, but for what the model is given."""
+    """Put what one op alone takes inside that op's box, but for what the model is given.
+
+    A parameter is a line in each op that takes it.
+    """
     uses: dict[Box, list[Connection]] = {}
     takes: dict[Box, list[Connection]] = {}
     for line in lines:
         uses.setdefault(line.source, []).append(line)
         takes.setdefault(line.target, []).append(line)
-
-    def fits(line: Connection) -> bool:
-        small = line.source.kind in ("parameter", "constant", "leaf")
-        into = ("op", "loss") if line.source.kind != "parameter" else ("op", "loss", "scope")
-        said = line.said and (line.source.kind != "parameter" or line.said != "to each")
-        return small and line.target.kind in into and not said
-
-    def is_own(box: Box, target: Box) -> bool:
-        """Whether a closed scope is a call of the module that holds this parameter."""
-        return target.kind == "scope" and is_within(
-            box.one.scope, re.sub(CALL_NUMBER, "", target.path)
-        )
-
-    def many(box: Box) -> bool:
-        return box.kind == "parameter" or len(uses[box]) > MOST_USES
-
-    shared = {b for b, own in uses.items() if many(b) and all(map(fits, own))}
-    held = {*shared}
-    for target, given in takes.items():
-        small = [line for line in given if fits(line)]
-        if len(small) == len(given):  # of an op of leaves alone, what it is given stays a box
-            data = (line for line in small if _is_data(line.source) and line.source not in shared)
-            first = next(data, None)
-            small = [line for line in small if line is not first]
+    everywhere = {
+        box
+        for box, own in uses.items()
+        if (box.kind == "parameter" or len(own) > MOST_USES) and all(map(_fits_inside, own))
+    }
+    held = {*everywhere}
+    for target, taken in takes.items():
+        small = [line for line in taken if _fits_inside(line)]
+        if len(small) == len(taken):  # of an op of leaves alone, what it is given stays a box
+            data = (line for line in small if line.source not in everywhere)
+            given = next((line for line in data if _is_data(line.source)), None)
+            small = [line for line in small if line is not given]
         for line in small:
             box = line.source
-            if box in shared or (len(uses[box]) == 1 and len(line.edges) == len(box.entries)):
-                if not is_own(box, target):
-                    target.inside.append((line.edges[0].input, box))
+            alone = len(uses[box]) == 1 and len(line.edges) == len(box.entries)
+            if alone or box in everywhere:
                 held.add(box)
+                if not _is_own(box, target):
+                    target.inside.append(Held(line.edges[0].input, box, line.edges, not alone))
     return held
+
+
+def _fits_inside(line: Connection) -> bool:
+    """Whether what a line brings can stand in the box that takes it."""
+    if line.source.kind == "parameter":
+        return line.target.kind in ("op", "loss", "scope") and line.said in ("", "to each")
+    leaf = line.source.kind in ("constant", "leaf")
+    return leaf and line.target.kind in ("op", "loss") and not line.said
+
+
+def _is_own(box: Box, target: Box) -> bool:
+    """Whether a closed scope is a call of the module that holds this parameter."""
+    around = re.sub(CALL_NUMBER, "", target.path)
+    return target.kind == "scope" and is_within(box.one.scope, around)
 
 
 def _is_data(box: Box) -> bool:

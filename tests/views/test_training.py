@@ -13,7 +13,7 @@ import layers as L
 import minigrad as mg
 from minigrad.errors import ArgumentError
 from minigrad.optim import SGD
-from minigrad.views import flow as views
+from minigrad.views import training as views
 from minigrad.views.theme import LIGHT
 
 
