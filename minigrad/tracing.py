@@ -141,6 +141,7 @@ class Trace(Record):
         fold: bool = True,
         title: str = "",
         direction: str = "down",
+        color_by: str = "gradient",
     ) -> Path:
         """Draw the graph: values flow down, gradients back up.
 
@@ -153,14 +154,16 @@ class Trace(Record):
             fold: draw modules that repeat (blocks.0, blocks.1, …) once, with ×N.
             title: a line above the picture.
             direction: where values flow, "down" or "right".
+            color_by: what colours show, "gradient" or "time".
         Returns: the path.
         Raises: ArgumentError for other values, a missing directory or more than a picture takes;
             MissingDependencyError without a renderer.
         """
         from .views.picture import draw
 
-        chosen = {"depth": depth, "focus": focus, "fold": fold}
-        return draw(self, path, theme=theme, title=title, direction=direction, **chosen)
+        boxes = {"depth": depth, "focus": focus, "fold": fold}
+        look = {"theme": theme, "title": title, "direction": direction, "color_by": color_by}
+        return draw(self, path, **boxes, **look)
 
     def html(self, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.

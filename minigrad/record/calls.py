@@ -29,6 +29,7 @@ class RunCalls:
 
     Attributes:
         homes: of each leaf that a module holds, by its id, the path of that module's calls.
+        classes: of each path of a module's calls, the module's class.
         buffers: ids of the leaves that a module holds and does not train.
     """
 
@@ -38,6 +39,7 @@ class RunCalls:
         self._owners: dict[tuple[str, str], list[int]] = {}
         self._held: dict[int, Any] = {}  # the modules by their id, so that none comes again
         self.homes: dict[int, str] = {}
+        self.classes: dict[str, str] = {}
         self.buffers: set[int] = set()
 
     def of(self, call: ScopeCall) -> RunCall:
@@ -64,6 +66,7 @@ class RunCalls:
         path = f"{outer}/{name}" if outer else name
         if module is not None and owner not in self._held:
             self._held[owner] = module
+            self.classes[path] = type(module).__name__
             self._find_leaves(module, path)
         self._times[numbers, name] += 1
         marked = f"{around}/{name} ·{self._times[numbers, name]}".lstrip("/")

@@ -380,6 +380,7 @@ class Record:
     losses: list[int] = field(default_factory=list)
     scopes: dict[tuple[int, ...], str] = field(default_factory=dict)
     paths: dict[tuple[int, ...], str] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)  # of a module's calls, by their path
 
     loss: int | None = None
     notes: list[str] = field(default_factory=list)
@@ -476,7 +477,7 @@ def unmarked(path: str) -> str:
 
 
 def show(value: Any) -> str:
-    """A setting as text: arrays by their shape, a generator as rng."""
+    """A setting as text: arrays by their shape, a generator as rng, other objects by a name."""
     if isinstance(value, np.ndarray):
         return f"array {value.shape}"
     if isinstance(value, np.random.Generator):
@@ -486,4 +487,7 @@ def show(value: Any) -> str:
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
     if isinstance(value, np.generic):
         return repr(value.item())
-    return getattr(value, "__name__", None) or repr(value)
+    if hasattr(value, "__name__"):
+        return str(value.__name__)
+    text = repr(value)
+    return type(value).__name__ if " at 0x" in text else text

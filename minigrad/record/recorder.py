@@ -38,6 +38,7 @@ class Recorder(Observer):
         )  # ids of memory that leaves lie in, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
         self._run_calls = RunCalls()
+        self._run_calls.classes = self.record.classes
         self._saved: set[int] = set()  # ids of memory that ops saved
         self._settings_before: tuple[Any, ...] | None = (
             None  # settings with generators, as they were before

@@ -49,6 +49,11 @@ class Box:
         return [entry for entry in self.entries if entry.op]
 
     @property
+    def milliseconds(self) -> float:
+        """What its ops took, forward and backward."""
+        return 1000 * sum(entry.seconds + entry.backward_seconds for entry in self.entries)
+
+    @property
     def idle(self) -> bool:
         """Whether none of its entries takes part in backward."""
         return not any(entry.needs or entry.gradient is not None for entry in self.entries)

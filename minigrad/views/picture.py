@@ -25,7 +25,7 @@ from typing import Any
 from ..engine.errors import ArgumentError, MinigradError, MissingDependencyError
 from ..record.finish import finish
 from ..record.fold import is_within
-from ..record.record import Entry, Record
+from ..record.record import Entry, Record, unmarked
 from ..saving import write
 from . import words
 from .layout import Box, Connection, Held, Layout, layout
@@ -62,12 +62,21 @@ class Dot:
     """DOT text in the light theme, and the titles and the description that its SVG gets."""
 
     def __init__(
-        self, plan: Layout, title: str = "", *, head: bool = True, direction: str = "down"
+        self,
+        plan: Layout,
+        title: str = "",
+        *,
+        head: bool = True,
+        direction: str = "down",
+        color_by: str = "gradient",
     ) -> None:
         self.plan = plan
         self.record = plan.record
-        self.direction = direction
+        self.by_time = color_by == "time"
+        self.shows_gradients = bool(self.record.backward) and not self.by_time
         self.scale = Scale.around(self.record.gradient_range)
+        if self.by_time:
+            self.scale = Scale.around(box.milliseconds for box in plan.boxes)
         self.titles: dict[str, str] = {}
         self.name = title or "Computation graph"
         verdicts = [verdict.said for verdict in words.verdicts(self.record.checks)]
@@ -99,16 +108,17 @@ class Dot:
         for verdict in words.verdicts(self.record.checks):
             written = _alarm if verdict.ok is False else _small
             rows += map(written, wrap(verdict.signed, SENTENCE, subsequent_indent="   "))
-        if self.record.backward:
+        if self.by_time or self.shows_gradients:
             rows.append(self._colours())
         rows += self._legend()
         return _table(2, *([row] for row in rows), align=True)
 
     def _colours(self) -> str:
-        """What the colours of gradients mean."""
+        """What the colours mean."""
         low, _, high = map(_small, self.scale.ends)
         cells = [_patch(colour, 26, 10) for colour in BINS]
-        return _table(1, [_small("gradient rms "), low, *cells, high])
+        measure = "ms, forward and backward " if self.by_time else "gradient rms "
+        return _table(1, [_small(measure), low, *cells, high])
 
     def _legend(self) -> list[str]:
         """What lines and signs mean, of those that there are; and what all boxes share."""
@@ -119,7 +129,7 @@ class Dot:
         held = [inner for box in boxes for inner in box.inside]
         signs = {
             "grey ↓ values": True,
-            "coloured ⇡ gradients": self.record.backward,
+            "coloured ⇡ gradients": self.shows_gradients,
             "Σ: gradients add; agreement 1: they point one way": any(map(self._sum, boxes)),
             "of: the part by this use, of all": any(inner.shared for inner in held),
             "×: gain on the way": any(self._gained(line) for line in plan.lines),
@@ -164,7 +174,8 @@ class Dot:
         ops = [e for e in self.record.entries if e.op and is_within(fold.place[e.id], scope)]
         title = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
         if times > 1:
-            label = _table(1, [label + _small(f"  ×{times}", bold=True)], [self._strip(scope)])
+            strip = "" if self.by_time else self._strip(scope)
+            label = _table(1, [label + _small(f"  ×{times}", bold=True)], [strip])
             title += f"; {times} alike, drawn once"
         self.titles[id] = title
         look = f'style="rounded,filled" fillcolor="{LIGHT.cluster}" color="{LIGHT.edge}" margin=7'
@@ -205,7 +216,8 @@ class Dot:
         if box.idle or box.kind == "outside":
             styles.append("dashed")
         role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
-        pen = self._pen(box.size) if box.size else f'color="{LIGHT.border}"'
+        size = box.milliseconds if self.by_time else box.size
+        pen = self._pen(size) if size else f'color="{LIGHT.border}"'
         if box.state in ("wrong", "not finite"):
             pen = f'color="{LIGHT.alarm}" penwidth=2.5'
         self.titles[box.id] = self._title(box)
@@ -232,11 +244,12 @@ class Dot:
         rows = []
         if box.kind == "scope":
             times = self.plan.fold.times.get(box.path, 1)
-            rows.append(_name(f"▸ {box.label}", ink))
+            kind = self.record.classes.get(unmarked(box.path), "")
+            rows.append(_name(f"▸ {box.label}", ink) + _small(f"  {kind}" if kind else ""))
             if times > 1:
                 rows[0] += _small(f"  ×{times}", bold=True)
             rows += map(_small, _wrapped(self._costs(box.ops), ", ", NOTE))
-            if times > 1:
+            if times > 1 and not self.by_time:
                 rows.append(self._strip(box.path))
         else:
             made = f"  {box.made}" if one.op != one.label else ""
@@ -244,12 +257,19 @@ class Dot:
             form = f"= {value}" if value and len(box.entries) == 1 else words.shaped(one.shape)
             rows.append(_name(box.label, ink) + _small(f"{made}  {form}  "))
         if box.kind != "outside":
-            rows.append(self._gradient(box.state, box.told, box.size, box.kind))
+            rows.append(self._measure(box))
             rows.append(_small(self._sum(box)))
             rows += [_small(line) for said in box.notes for line in wrap(said, NOTE)]
             rows += [_alarm(line) for said in box.alarms for line in wrap(said, NOTE)]
         rows += map(self._held, box.inside)
         return _table(1, *([row] for row in rows))
+
+    def _measure(self, box: Box) -> str:
+        """What the box is coloured by."""
+        if not self.by_time:
+            return self._gradient(box.state, box.told, box.size, box.kind)
+        milliseconds = box.milliseconds
+        return self._cell(f"{words.sized(milliseconds)} ms", milliseconds) if milliseconds else ""
 
     def _held(self, held: Held) -> str:
         """A leaf inside the box of its op: name, shape and gradient beside one another."""
@@ -263,8 +283,10 @@ class Dot:
         if one.shape:
             text += _small(f" {words.shaped(one.shape)} {room}")
         size = max(held.sizes, default=0.0)
-        cells = [text, self._gradient(box.state, held.told, size, box.kind)]
-        if held.shared and size:
+        cells = [text]
+        if not self.by_time:
+            cells.append(self._gradient(box.state, held.told, size, box.kind))
+        if held.shared and size and not self.by_time:
             cells.append(_small(f" of {box.told}"))
         return _table(1, cells, look=f' BGCOLOR="{LIGHT.parameter}"')
 
@@ -276,18 +298,23 @@ class Dot:
                 return _alarm(told)
             lines = [] if state == "none" and silent else wrap(told, NOTE)
             return "<BR/>".join(map(_small, lines))
-        sign = f"{words.STATES[state][0]} " if state in ("vanishing", "exploding") else ""
+        if state in ("vanishing", "exploding"):
+            told = f"{words.STATES[state][0]} {told}"
+        return self._cell(told, size, wrong=state == "wrong")
+
+    def _cell(self, told: str, size: float, wrong: bool = False) -> str:
+        """A measure on the colour of its bin."""
         bin = self.scale.bin(size)
-        fill, ink = (LIGHT.alarm, LIGHT.paper) if state == "wrong" else (BINS[bin], INKS[bin])
+        fill, ink = (LIGHT.alarm, LIGHT.paper) if wrong else (BINS[bin], INKS[bin])
         room = "\u00a0" * (len(told) // 4)
-        text = _text(f"{sign}{told}{room}", ink, SMALL, bold=True)
+        text = _text(f"{told}{room}", ink, SMALL, bold=True)
         return _table(2, [text], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
 
     def _sum(self, box: Box) -> str:
         """That gradients add here, and how far they agree."""
         agreements = [self.record.agreement(entry) for entry in box.entries]
         known = [agreement for agreement in agreements if agreement is not None]
-        if not known or box.kind in ("scope", "outside"):
+        if not known or self.by_time or box.kind in ("scope", "outside"):
             return ""
         return f"Σ agreement {words.ranged(known)}"
 
@@ -316,7 +343,7 @@ class Dot:
     def _line(self, line: Connection, id: str) -> str:
         """A use of a value, and beside it the gradient that it sent back."""
         size, gained = words.sent_by(line.edges), self._gained(line)
-        shown = size if self._sum(line.source) or line.step else ""
+        shown = size if self._sum(line.source) or (line.step and not self.by_time) else ""
         rows = [_small(f" {said} ") for said in (line.said, shown) if said]
         if gained:
             rows.append(_text(f" {gained} ", LIGHT.ink, SMALL, bold=True))
@@ -325,23 +352,26 @@ class Dot:
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if line.sent else "no gradient back"
         self.titles[id] = "; ".join(filter(None, [used, line.said, back, edge.says]))
-        look = f"class={'gradient' if line.sent else 'forward'}"
-        if line.sent:
+        coloured = bool(line.sent) and not self.by_time
+        look = f"class={'gradient' if coloured else 'forward'}"
+        if coloured:
             look += f" {self._pen(max(line.sent), f'{LIGHT.line}:')}"
         source, target = line.source.id, line.target.id
         if line.step and source != target:
-            return self._back(source, target, look, label, id)
-        if line.sent:
+            return self._back(source, target, look, label, id, coloured)
+        if coloured:
             look += " dir=both arrowtail=normal"
         if label:
             look += f" label=<{label}>"
         return f'{source} -> {target} [id="{id}" {look}]'
 
-    def _back(self, source: str, target: str, look: str, label: str, id: str) -> str:
+    def _back(
+        self, source: str, target: str, look: str, label: str, id: str, coloured: bool
+    ) -> str:
         """A line from the end of a block back to its beginning, by way of its label outside."""
         turn = f"t{id}"
         self.titles[f"{id}-"] = self.titles[id]
-        arrows = "arrowhead=none" if "gradient" not in look else "arrowhead=normal"
+        arrows = "arrowhead=normal" if coloured else "arrowhead=none"
         return "\n".join([
             f'{turn} [id="{turn}" class=turn shape=plaintext label=<{label}>]',
             f'{target} -> {turn} [id="{id}" {look} dir=back arrowtail=vee]',
@@ -349,6 +379,8 @@ class Dot:
         ])  # fmt: skip
 
     def _gained(self, line: Connection) -> str:
+        if self.by_time:
+            return ""
         return words.gained(self.record, line.edges)
 
 
@@ -427,12 +459,15 @@ def dot_of(
     fold: bool = True,
     title: str = "",
     direction: str = "down",
+    color_by: str = "gradient",
 ) -> Dot:
     """The picture as DOT text; `Trace.draw` says what the options do."""
     if direction not in DIRECTIONS:
         raise ArgumentError(f"draw: direction must be down or right, got {direction!r}")
+    if color_by not in ("gradient", "time"):
+        raise ArgumentError(f"draw: color_by must be gradient or time, got {color_by!r}")
     chosen = layout(finish(record), depth=depth, focus=focus, fold=fold)
-    return Dot(chosen, title, direction=direction)
+    return Dot(chosen, title, direction=direction, color_by=color_by)
 
 
 @cache

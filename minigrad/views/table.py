@@ -17,19 +17,20 @@ __all__ = ["checks_table", "table", "verdict_lines"]
 
 FORWARD = (
     Column("#", right=True), Column("step", shrink="start"), Column("op"), Column("takes", drop=1),
-    Column("gives"), Column("FLOPs", right=True, drop=3), Column("saves", right=True, drop=2),
-    Column("rms", right=True), Column("", drop=4), Column("note"),
+    Column("gives"), Column("ms", right=True, drop=1), Column("FLOPs", right=True, drop=3),
+    Column("saves", right=True, drop=2), Column("rms", right=True), Column("low … high", drop=4),
+    Column("note"),
 )  # fmt: skip
 BACKWARD = (
     Column("#", right=True), Column("step", shrink="start"), Column("op"),
     Column("sends back to", shrink="end", drop=1), Column("shape", drop=2),
-    Column("gradient", right=True), Column("gain", right=True, drop=4),
-    Column("smallest to largest", drop=3), Column("", shrink="end"),
+    Column("ms", right=True, drop=1), Column("gradient", right=True),
+    Column("gain", right=True, drop=3), Column("low … high", drop=4), Column("", shrink="end"),
 )  # fmt: skip
 LEAVES = (
     Column("leaf", shrink="start"), Column("kind"), Column("shape", drop=2),
     Column("values", right=True, drop=1), Column("gradient", right=True),
-    Column("smallest to largest", drop=3), Column("", shrink="end"),
+    Column("low … high", drop=3), Column("", shrink="end"),
 )  # fmt: skip
 CHECKS = (
     Column("step", right=True), Column("title", drop=3),
@@ -90,19 +91,23 @@ class _Rows:
         return [
             words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
+            words.sized(1000 * entry.seconds),
             words.counted(entry.flops) if entry.flops is not None else "",
             words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
-            words.sized(facts and facts.rms), bar(facts and facts.rms, self.values),
+            words.value(entry) or words.sized(facts and facts.rms),
+            bar(facts and facts.rms, self.values),
             paint("alarm", "NaN or ∞") if broken else entry.note,
         ]  # fmt: skip
 
     def backward(self, entry: Entry) -> list[str]:
         sent = [edge for edge in self.record.into(entry) if edge.facts is not None]
         names = dict.fromkeys(words.label(self.record.entries[edge.source]) for edge in sent)
-        gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
+        on_way = (words.gain(self.record, edge) for edge in sent if edge.on_way)
+        gains = [f"▸×{words.sized(gain)}" for gain in on_way]
         told, *more = self._gradient(entry)
         head = [words.one_line(entry.path), entry.op, ", ".join(names), words.shaped(entry.shape)]
-        return [*head, told, "".join(gains[:1]), *more]
+        taken = words.sized(1000 * entry.backward_seconds)
+        return [*head, taken, told, "".join(gains[:1]), *more]
 
     def leaf(self, entry: Entry) -> list[str]:
         values = words.shaped(entry.shape), words.counted(entry.size)

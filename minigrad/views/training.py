@@ -24,10 +24,10 @@ from .theme import BINS, END, LIGHT, Scale, svg_box, svg_page, svg_text
 __all__ = ["csv", "svg", "table"]
 
 COLUMNS = (
-    Column("row", shrink="start"), Column("op", drop=3), Column("value", right=True, drop=2),
+    Column("row", shrink="start"), Column("op", drop=1), Column("value", right=True, drop=2),
     Column("gradient first", right=True), Column("last", right=True),
-    Column("smallest to largest", drop=1), Column("update", right=True),
-    Column("share", right=True, drop=4), Column("", shrink="end"),
+    Column("low … high", drop=4), Column("update", right=True),
+    Column("share", right=True, drop=3), Column("", shrink="end"),
 )  # fmt: skip
 LEFT, PLOT = 210, 640  # points: of names, of columns
 ROW = 14
@@ -42,7 +42,9 @@ def _paths(flow: Flow) -> list[str]:
 
 
 def _scale(flow: Flow) -> Scale:
-    return Scale.around(size for p in _paths(flow) for _, size in flow.series(p, "gradient"))
+    """Of the sizes of gradients; what is zero in theory sets none."""
+    told = (path for path in _paths(flow) if path not in flow.in_theory)
+    return Scale.around(size for path in told for _, size in flow.series(path, "gradient"))
 
 
 def table(flow: Flow, width: int | None = None) -> str:

@@ -80,8 +80,8 @@ def test_the_attention_of_the_word_that_the_loss_depends_on_is_printed(command, 
 
 def test_all_prints_the_tables_too(command, model):
     brief, whole = (command("explain", "model.py:points", *more) for more in ([], ["--all"]))
-    assert "smallest to largest" not in brief.out
-    assert "smallest to largest" in whole.out
+    assert "low … high" not in brief.out
+    assert "low … high" in whole.out
 
 
 @pytest.mark.parametrize("arguments", [[], ["self-attention", "--text", "a b a"]])
