@@ -161,7 +161,7 @@ class Trace(Record):
         """
         from .views.picture import draw
 
-        boxes = {"depth": depth, "focus": focus, "fold": fold}
+        boxes: dict[str, Any] = {"depth": depth, "focus": focus, "fold": fold}
         look = {"theme": theme, "title": title, "direction": direction, "color_by": color_by}
         return draw(self, path, **boxes, **look)
 

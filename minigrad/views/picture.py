@@ -51,7 +51,9 @@ NO_GLYPH = str.maketrans(  # signs that the font of PNG and PDF lacks
 )
 INSTALL = "pip install graphviz-pure (or a system Graphviz, whose `dot` must be on the PATH)"
 FONT = "Helvetica"  # the one sans-serif whose widths every renderer knows
-SENTENCE, LEGEND, NOTE = 84, 120, 24  # characters of a line above the picture, and in a box
+SENTENCE = 84  # characters of a line above the picture
+LEGEND = 120  # of a line of the legend
+NOTE = 24  # of a line in a box
 NAME_SIZE, SMALL = 11, 9  # sizes of type
 MANY_LINES = 120  # from which on they are straight
 STRIP, STRIP_WIDTH = 48, 150  # most cells of a row of colours, and its points

@@ -146,11 +146,8 @@ def label(entry: Entry) -> str:
 def value(entry: Entry) -> str:
     """The value of one number, with its sign; nothing of other arrays.
 
-    >>> import minigrad as mg
-    >>> with mg.trace() as t:
-    ...     x = mg.exp(np.array(1.0)) * -1.0
-    >>> value(t["exp"]), value(t["multiply"])
-    ('2.718', '-2.718')
+    >>> value(Entry(0, "leaf", value=np.array([-2.71828]))), value(Entry(0, "leaf"))
+    ('-2.718', '')
     """
     array = entry.value
     return digits(array.item()) if _is_number(array) else ""

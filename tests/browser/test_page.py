@@ -1,13 +1,17 @@
 """The page in a browser: what each step shows is what the record says, at every size and theme."""
 
 import re
+from base64 import b64encode
 
 import numpy as np
 import pytest
 
 import minigrad as mg
 from minigrad.views import words
+from minigrad.views.picture import dot_of
+from minigrad.views.theme import LIGHT
 from tests.views.graphs import RUNS, WORDS, attention, language_model, mlp
+from tests.views.kinds import KINDS
 
 
 @pytest.fixture
@@ -177,3 +181,26 @@ def test_the_picture_by_itself_opens_where_it_can_be_read(open_page, tmp_path):
     texts = boxes(view, "text")
     assert min(one["height"] for one in texts) >= 9
     assert 0 <= texts[0]["y"] < 100  # the main sentence
+
+
+COLOURS = """async () => {
+  const image = document.querySelector("img");
+  await image.decode();
+  const canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+  const pen = canvas.getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const data = new Uint32Array(pen.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+  return [...new Set(data)].map((x) => [x & 255, (x >> 8) & 255, (x >> 16) & 255]);
+}"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_model_is_a_png_with_the_lines_of_its_gradients(kind, open_page, tmp_path):
+    t = KINDS[kind]()
+    data = b64encode(t.draw(tmp_path / "g.png").read_bytes()).decode()
+    (tmp_path / "g.html").write_text(f'<img src="data:image/png;base64,{data}">')
+    view = open_page((tmp_path / "g.html").as_uri())
+    seen = {"#" + bytes(colour).hex() for colour in view.evaluate(COLOURS)}
+    lines = re.findall(rf'color="{LIGHT.line}:(#\w+)" penwidth', dot_of(t).text)
+    assert lines
+    assert {*lines} <= seen
