@@ -116,10 +116,10 @@ class Attention(Module):
             )
         return {symbol: vars(self)[f"kept_{symbol}"] for symbol in self.symbols}
 
-    def keep(self, **found: ArrayOrTensor | None) -> None:
+    def keep(self, **last: ArrayOrTensor | None) -> None:
         """Note what the last call made; past Module.__setattr__, which is for what a layer is."""
         for symbol in self.symbols:
-            x = found.get(symbol)
+            x = last.get(symbol)
             array = x.numpy() if isinstance(x, mg.Tensor) else x
             if symbol == "A":
                 vars(self)["attention_weights"] = array

@@ -30,11 +30,11 @@ __all__ = [
     "seed",
 ]
 
+# What layers take as rng: a generator, a seed, or None (see `seed`).
 Seed: TypeAlias = "np.random.Generator | int | None"
-"""What layers take as rng: a generator, a seed, or None (see `seed`)."""
 
+# A Module, an activation, or any other function of one Tensor.
 Function: TypeAlias = Callable[[Any], Any]
-"""A Module, an activation, or any other function of one Tensor."""
 
 
 # ---------------------------------------------------------------- how weights are drawn
@@ -64,16 +64,14 @@ def generator(rng: Seed) -> np.random.Generator:
     return np.random.default_rng(_seeds.spawn(1)[0] if rng is None and _seeds else rng)
 
 
+# The σ of a weight that n_in entries go into and n_out come out of. xavier (Glorot & Bengio 2010)
+# keeps a signal's variance about equally well forward and backward; he (He et al. 2015,
+# arXiv:1502.01852) is for relu.
 INITIALISERS: dict[str, Callable[[int, int], float]] = {
     "normal": lambda n_in, n_out: 0.02,
     "xavier": lambda n_in, n_out: sqrt(2 / (n_in + n_out)),
     "he": lambda n_in, n_out: sqrt(2 / n_in),
 }
-"""The σ of a weight that n_in entries go into and n_out come out of.
-
-xavier (Glorot & Bengio 2010) keeps a signal's variance about equally well forward and backward; he
-(He et al. 2015, arXiv:1502.01852) is for relu.
-"""
 
 
 def init_weights(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 
-from .call import ArrayOrTensor
+from .call import Array, ArrayOrTensor
 from .masks import Positions
 
 __all__ = ["KVCache"]
@@ -44,8 +43,8 @@ class KVCache:
 
     def reset(self) -> None:
         """Forget every token."""
-        self.K: NDArray[Any] | None = None
-        self.V: NDArray[Any] | None = None
+        self.K: Array | None = None
+        self.V: Array | None = None
         self.j: Positions | None = None
         self.tokens = 0
 
@@ -55,7 +54,7 @@ class KVCache:
 
     def append(
         self, K: ArrayOrTensor, V: ArrayOrTensor, j: Positions
-    ) -> tuple[NDArray[Any], NDArray[Any], Positions]:
+    ) -> tuple[Array, Array, Positions]:
         """Keep the next tokens' keys and values; returns all that are kept, and their positions."""
         if self.K is not None:
             self.check(K.shape[:-2], K.shape[-1])

@@ -19,11 +19,13 @@ from minigrad.habits import instead_of_keywords
 
 __all__ = ["LayerCall"]
 
-ArrayOrTensor: TypeAlias = mg.Tensor | NDArray[Any]
-"""An array, or a Tensor whose gradient is recorded."""
+Array: TypeAlias = NDArray[Any]
 
+# An array, or a Tensor whose gradient is recorded.
+ArrayOrTensor: TypeAlias = mg.Tensor | Array
+
+# What a function returns is of the kind that it takes.
 SameArray = TypeVar("SameArray", bound=ArrayOrTensor)
-"""What a function returns is of the kind that it takes."""
 
 
 class LayerCall:
@@ -109,7 +111,7 @@ class LayerCall:
 
     def backward(
         self, grad_output: ArrayOrTensor | ArrayLike, retain_graph: bool = False
-    ) -> NDArray[Any] | None:
+    ) -> Array | None:
         """From ∂L/∂out to ∂L/∂X, which it returns; each parameter's `.grad` is set.
 
         Returns: None where X needs no gradient, as token ids.

@@ -28,8 +28,8 @@ __all__ = [
     "roofline",
 ]
 
+# FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about.
 A100_RIDGE = 156.0
-"""FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about."""
 
 
 def count_flops(

@@ -372,8 +372,8 @@ def _T(x: Array) -> Array:
 # ---------------------------------------------------------------- written down
 
 Line: TypeAlias = tuple[str, Array | None]  # the formula of a gradient, and the gradient if any
+# Of y = x W_s + b_s: the symbols y, x and s, then x, b_s or None, and ∂y.
 AffineMap: TypeAlias = tuple[str, str, str, Array, Array | None, Array]
-"""Of y = x W_s + b_s: the symbols y, x and s, then x, b_s or None, and ∂y."""
 
 
 class StepList(list[Step]):

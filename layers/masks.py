@@ -61,8 +61,8 @@ class MaskRule:
         return MaskRule(_either, rf"{self.tex} \text{{ or }} {other.tex}", (self, other))
 
 
+# True (may attend) or floats to add, broadcastable to the scores; or a rule of positions.
 Mask: TypeAlias = mg.Tensor | ArrayLike | MaskRule
-"""True (may attend) or floats to add, broadcastable to the scores; or a rule of positions."""
 
 
 def _both(i: Positions, j: Positions, first: MaskRule, second: MaskRule) -> Any:
@@ -89,8 +89,8 @@ def _listed(i: Positions, j: Positions, n: int, table: bytes) -> Any:
     return np.frombuffer(table, np.bool_).reshape(n, n)[i, j]
 
 
+# Each query sees its own key and those before.
 causal = MaskRule(_not_later, r"j \le i")
-"""Each query sees its own key and those before."""
 
 
 def window(size: int, dilation: int = 1) -> MaskRule:
@@ -236,24 +236,25 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> ArrayOrTensor | N
     Each is a rule, an array or None. A key below position 0 is padding, which no query sees.
     Shapes: i (n,) or (B, n), j (m,) or (B, m) → broadcastable to (B, n, m) or (B, h, n, m)
     """
-    found: list[Any] = []
+    arrays: list[Any] = []
     for mask in masks:
         if isinstance(mask, MaskRule):
-            found.append(entries(mask, i, j))
+            arrays.append(entries(mask, i, j))
         elif mask is not None:
-            found.append(mask if isinstance(mask, mg.Tensor | np.ndarray) else np.asarray(mask))
+            arrays.append(mask if isinstance(mask, mg.Tensor | np.ndarray) else np.asarray(mask))
     if j.min(initial=0) < 0:
-        found.append(mg.mark_constant((j >= 0)[..., None, :]))
-    if len(found) < 2:
-        return found[0] if found else None
-    if any(mask.ndim == 4 for mask in found):
-        found = [with_head_axis(mask) for mask in found]
-    return reduce(mg.mask_add, found, mg.tensor(0.0))  # which checks each
+        arrays.append(mg.mark_constant((j >= 0)[..., None, :]))
+    if len(arrays) < 2:
+        return arrays[0] if arrays else None
+    if any(mask.ndim == 4 for mask in arrays):
+        arrays = [with_head_axis(mask) for mask in arrays]
+    return reduce(mg.mask_add, arrays, mg.tensor(0.0))  # which checks each
 
 
 def fit(mask: Any, shape: tuple[int, ...]) -> ArrayOrTensor:
-    """The mask, with an axis for heads if the scores have one. Raises: ShapeError if it has not
-    their shape.
+    """The mask, with an axis for heads if the scores have one.
+
+    Raises: ShapeError for one that does not broadcast to the scores.
     """
     if np.shape(mask) == shape[-2:]:
         return mask

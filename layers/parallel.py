@@ -37,12 +37,12 @@ from .positions import Rotary
 
 __all__ = ["Parallel", "average_gradients", "shard"]
 
+# By layer: what is split by columns; by rows; and the bias that is added after the sum.
 SPLIT: dict[type[Module], tuple[str, str, str]] = {
     MultiHeadAttention: ("W_Q b_Q W_K b_K W_V b_V", "W_O", "b_O"),
     FeedForward: ("W_1 b_1", "W_2", "b_2"),
     GatedFeedForward: ("W b V c", "W_2", "b_2"),
 }
-"""By layer: what is split by columns; by rows; and the bias that is added after the sum."""
 
 
 class Parallel(Module):
@@ -65,18 +65,18 @@ class Parallel(Module):
         X = named("X_r", dist.copy_to_ranks(X, self.ranks))  # f
         if context is not None:
             keywords["context"] = named("Y_r", dist.copy_to_ranks(context, self.ranks))
-        found = self.part(X, *masks, **keywords)
-        out_r, *weights = found if isinstance(found, tuple) else (found,)
+        result = self.part(X, *masks, **keywords)
+        out_r, *weights = result if isinstance(result, tuple) else (result,)
         out = dist.all_reduce(out_r.named("out_r"), self.ranks).named("out")  # g
         return (out, *weights) if weights else out  # the weights of this rank's heads
 
 
 def shard(model: Module, ranks: Ranks | None = None) -> Module:
-    """This rank's part of a model: attention by heads, feed-forward layers by hidden entries; all
-    else is whole on each rank.
+    """This rank's part of a model: attention by heads, feed-forward layers by hidden entries.
 
-    The model given stays as it is. It must be the same on every rank, and so must what it is
-    called with; what it then returns is. Each rank updates and saves its own part.
+    All else is whole on each rank. The model given stays as it is. It must be the same on every
+    rank, and so must what it is called with; what it then returns is. Each rank updates and saves
+    its own part.
 
     Raises: ArgumentError if the ranks cannot share heads, groups or hidden entries equally, for a
         bias of positions, or if nothing is split; RankError unless the weights are the same.
@@ -87,7 +87,8 @@ def shard(model: Module, ranks: Ranks | None = None) -> Module:
     """
     ranks = ranks or dist.world()
     ranks.agree(f"shard(model) of weights {_checksum(model):#010x}, drawn from the same seed")
-    holder = ModelHolder(deepcopy(model))
+    holder = Module()
+    holder.model = deepcopy(model)  # which may be replaced itself
     holder.zero_grad()
     split = [_replace(owner, ranks) for owner in [*holder.modules()] if type(owner) not in SPLIT]
     if not any(split):
@@ -100,26 +101,19 @@ def shard(model: Module, ranks: Ranks | None = None) -> Module:
     return holder.model
 
 
-class ModelHolder(Module):
-    """Holds a model, which may itself be replaced."""
-
-    def __init__(self, model: Module) -> None:
-        self.model = model
-
-
 def _replace(owner: Module, ranks: Ranks) -> bool:
     """Put this rank's part in the place of each layer that an attribute holds; whether any was."""
-    found = False
+    is_replaced = False
     for name, held in list(vars(owner).items()):
         if type(held) in SPLIT:
             setattr(owner, name, Parallel(_part(held, ranks), ranks))
-            found = True
+            is_replaced = True
         elif isinstance(held, list | dict):
             for key, child in list(held.items() if isinstance(held, dict) else enumerate(held)):
                 if type(child) in SPLIT:
                     held[key] = Parallel(_part(child, ranks), ranks)
-                    found = True
-    return found
+                    is_replaced = True
+    return is_replaced
 
 
 def _part(layer: Module, ranks: Ranks) -> Module:

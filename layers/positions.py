@@ -16,7 +16,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, OutOfRangeError
 
 from .basic import Seed, check_sizes, draw_affine, generator, parameter
-from .call import ArrayOrTensor
+from .call import Array, ArrayOrTensor
 from .masks import Positions, with_head_axis
 from .module import Module
 
@@ -111,7 +111,7 @@ class Position(Module):
 
     reads_queries = False  # whether what it adds depends on Q
 
-    def turns(self, i: Positions, j: Positions, dtype: Any) -> tuple[NDArray[Any], ...] | None:
+    def turns(self, i: Positions, j: Positions, dtype: Any) -> tuple[Array, ...] | None:
         """Of a rotation, cos and sin of the angles of queries at i, and of keys at j."""
         return None
 
@@ -144,10 +144,10 @@ class Rotary(Position):
     ) -> None:
         self.theta = rotary_frequencies(d, base) if frequencies is None else frequencies
 
-    def turns(self, i: Positions, j: Positions, dtype: Any) -> tuple[NDArray[Any], ...]:
+    def turns(self, i: Positions, j: Positions, dtype: Any) -> tuple[Array, ...]:
         return *self.tables(i, dtype), *self.tables(j, dtype)
 
-    def tables(self, at: Positions, dtype: Any) -> tuple[NDArray[Any], ...]:
+    def tables(self, at: Positions, dtype: Any) -> tuple[Array, ...]:
         """cos and sin of p θ, (..., d / 2)."""
         angles = at[..., None] * self.theta
         return tuple(mg.mark_constant(f(angles).astype(dtype)) for f in (np.cos, np.sin))

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, FileError, MissingDependencyError
 
+from .call import Array
 from .masks import causal, window
 from .norm import LayerNorm, RMSNorm
 from .positions import Rotary, llama3_frequencies
@@ -42,6 +43,7 @@ sliding_window summary_* task_specific_params torch_dtype transformers* unsloth_
 """.split()
 LINEAR = re.compile(r"lm_head|self_attn\.._proj|mlp\.(gate|up|down)_proj")
 UNUSED = re.compile(r"attn\.bias|attn\.masked_bias|self_attn\.rotary_emb\.inv_freq")
+# By the file's name, without .weight or .bias, our weight and our bias; three share one tensor.
 NAMES = {
     "wte": "embedding.W",
     "wpe": "position_embedding.P",
@@ -61,7 +63,6 @@ NAMES = {
     "mlp.up_proj": "feed_forward.V",
     "mlp.down_proj": "feed_forward.W_2",
 } | {f"self_attn.{s.lower()}_proj": f"attention.W_{s}|b_{s}" for s in "QKVO"}
-"""By the file's name, without .weight or .bias, our weight and our bias; three share one tensor."""
 
 
 def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float32) -> LanguageModel:
@@ -109,9 +110,9 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     return model.eval()
 
 
-def _by_our_names(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _by_our_names(tensors: dict[str, Array]) -> dict[str, Array]:
     """Each tensor by the path of our parameter; one that we have not, by its own name."""
-    arrays = dict[str, NDArray[Any]]()
+    arrays = dict[str, Array]()
     for name, array in tensors.items():
         block = re.match(r"(?:h|layers)\.(\d+)\.", name)
         base, _, kind = name[block.end() if block else 0 :].rpartition(".")
@@ -127,7 +128,7 @@ def _by_our_names(tensors: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _floats(array: NDArray[Any]) -> NDArray[Any]:
+def _floats(array: Array) -> Array:
     """The tensor's numbers: a bfloat16 is the first half of a float32."""
     if array.dtype != np.uint16:
         return array
@@ -140,7 +141,7 @@ def _shape(arrays: Mapping[str, Any], name: str) -> Any:
     return arrays[name].shape if name in arrays else "nothing"
 
 
-def _check_sizes(config: Config, settings: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+def _check_sizes(config: Config, settings: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Raise FileError for sizes that are not the tensors', before anything is made by them."""
     width = settings["d_model"]
     sizes: dict[str, Any] = {
@@ -192,11 +193,11 @@ class Config:
             raise self.damaged(f"{key} must be {kind.__name__}{above}, got {value!r:.40}")
         return value
 
-    def one_of(self, key: str, default: str, known: dict[str, Any]) -> Any:
+    def one_of(self, key: str, default: str, choices: dict[str, Any]) -> Any:
         name = self.take(key, str, default)
-        if name not in known:
-            raise self.error(f"{key} must be one of {', '.join(known)}, got {name!r}")
-        return known[name]
+        if name not in choices:
+            raise self.error(f"{key} must be one of {', '.join(choices)}, got {name!r}")
+        return choices[name]
 
     def only(self, **allowed: Any) -> None:
         for key, value in allowed.items():
@@ -208,7 +209,7 @@ class Config:
         """Refuse what is left, unless it is off, missing, or known to change nothing."""
         for key, value in self.left.items():
             is_off = value is None or value is False
-            if not is_off and not any(fnmatchcase(key, known) for known in NEUTRAL):
+            if not is_off and not any(fnmatchcase(key, pattern) for pattern in NEUTRAL):
                 raise self.error(f"{key} = {value!r:.40} is not understood, and may matter")
 
 
@@ -271,19 +272,19 @@ FAMILIES = {
 }
 
 
-def _tensors(folder: Path) -> dict[str, NDArray[Any]]:
+def _tensors(folder: Path) -> dict[str, Array]:
     """The tensors of all files, mapped into memory, by name; without the model's own prefix."""
     index, files = folder / "model.safetensors.index.json", {"model.safetensors"}
     if index.exists():
         files = {*_parsed(index, _weight_map).values()}
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Array] = {}
     for file in files:
         arrays |= _parsed(folder / Path(file).name, _mapped)
     return {re.sub(r"^(transformer|model)\.", "", name): array for name, array in arrays.items()}
 
 
-def _mapped(path: Path) -> dict[str, NDArray[Any]]:
-    whole, arrays = np.memmap(path, np.uint8, "r"), dict[str, NDArray[Any]]()
+def _mapped(path: Path) -> dict[str, Array]:
+    whole, arrays = np.memmap(path, np.uint8, "r"), dict[str, Array]()
     begin = 8 + int.from_bytes(whole[:8].tobytes(), "little")
     for name, entry in json.loads(whole[8:begin].tobytes()).items():
         if name != "__metadata__":

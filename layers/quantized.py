@@ -15,7 +15,7 @@ from .attention import Attended, MultiHeadAttention, exactly
 from .call import ArrayOrTensor
 from .module import Module
 
-__all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize", "weight_bytes"]
+__all__ = ["QuantizedWeight", "TrainedQuantizedWeight", "quantize"]
 
 
 def largest_integer(bits: int) -> int:
@@ -174,23 +174,16 @@ def quantize(
             quantized(*example, **keywords)
     for way in ways:
         way.looking = False
-    found = [(x, name) for x in quantized.modules() for name in getattr(x, "products", ())]
-    matrices = [(x, name, vars(x)[name]) for x, name in found if vars(x)[name] is not None]
+    matrices = [
+        (layer, name, vars(layer)[name])
+        for layer in quantized.modules()
+        for name in getattr(layer, "products", ())
+        if vars(layer)[name] is not None
+    ]
     if not matrices:
         raise ArgumentError(f"quantize: {type(model).__name__} multiplies by no matrix")
-    for module, name, W in matrices:
+    for layer, name, W in matrices:
         W = W.W if isinstance(W, TrainedQuantizedWeight) else W
         value = TrainedQuantizedWeight(W, bits) if train else QuantizedWeight(W.numpy(), bits)
-        setattr(module, name, value)
+        setattr(layer, name, value)
     return quantized.train(train)
-
-
-def weight_bytes(model: Module) -> int:
-    """Bytes that the arrays of a model take, buffers and quantized ones included.
-
-    >>> from layers import Linear
-    >>> weight_bytes(Linear(3, 2)), weight_bytes(quantize(Linear(3, 2)))
-    (64, 38)
-    """
-    leaves = model.named_parameters(buffers=True)
-    return sum(leaf.size * leaf.dtype.itemsize for _, leaf in leaves)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -42,22 +41,14 @@ def in_tiles(
     M = joined(i, j, *[mask for mask in masks if not (isinstance(mask, MaskRule) and in_order)])
     if M is not None:
         M = fit(M, (*Q.shape[:-1], K.shape[-2]))
-    rule = _From(reduce(and_, rules), int(i[0]), int(j[0])) if rules else None
+    rule = None
+    if rules:
+        both = reduce(and_, rules)
+        rule = MaskRule(_from_first, both.tex, (both, int(i[0]), int(j[0])))
     O = mg.tiled_attention(Q, K, V, M, rule)
     return O.named("O"), None, M
 
 
-@dataclass(frozen=True)
-class _From:
-    """A rule for queries and keys of which the first ones are at positions i and j."""
-
-    rule: MaskRule
-    i: int
-    j: int
-
-    @property
-    def tex(self) -> str:
-        return self.rule.tex
-
-    def __call__(self, i: Positions, j: Positions) -> Any:
-        return self.rule(i + self.i, j + self.j)
+def _from_first(i: Positions, j: Positions, rule: MaskRule, first_i: int, first_j: int) -> Any:
+    """A rule for queries and keys of which the first ones are at these positions."""
+    return rule(i + first_i, j + first_j)

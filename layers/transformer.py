@@ -77,8 +77,8 @@ class TransformerBlock(Module):
     ) -> None:
         self.pre_norm, rng = pre_norm, generator(rng)
         self.dtype = np.dtype(dtype)
-        made: dict[str, Any] = {"use_bias": use_bias, "rng": rng, "dtype": dtype}
-        of_attention = made | {"dropout": attention_dropout}
+        drawn: dict[str, Any] = {"use_bias": use_bias, "rng": rng, "dtype": dtype}
+        of_attention = drawn | {"dropout": attention_dropout}
         self.norm_1 = norm(d_model, dtype=dtype)
         self.attention = MultiHeadAttention(d_model, n_heads, **of_attention, **attention)
         self.norm_2 = norm(d_model, dtype=dtype)
@@ -89,8 +89,8 @@ class TransformerBlock(Module):
             )
             self.norm_3 = norm(d_model, dtype=dtype)
         if activation is not None:
-            made["activation"] = activation
-        self.feed_forward = (GatedFeedForward if gated else FeedForward)(d_model, d_ff, **made)
+            drawn["activation"] = activation
+        self.feed_forward = (GatedFeedForward if gated else FeedForward)(d_model, d_ff, **drawn)
         self.drop = Dropout(dropout, rng) if dropout else None
 
     def forward(
@@ -103,12 +103,15 @@ class TransformerBlock(Module):
         positions: ArrayLike | None = None,
         cache: BlockCache = (None, None),
     ) -> mg.Tensor:
+        if (context is None) != (self.cross_attention is None):
+            raise ArgumentError(
+                f"TransformerBlock: cross={self.cross_attention is not None} takes "
+                f"{'no' if self.cross_attention is None else 'a'} context"
+            )
         own, other = cache
         X = self.add(X, self.norm_1, self.attention, mask, positions=positions, cache=own)
         if self.cross_attention is None:
             return self.add(X, self.norm_2, self.feed_forward)
-        if context is None:
-            raise ArgumentError("TransformerBlock: with cross=True it needs a context, got None")
         X = self.add(
             X, self.norm_2, self.cross_attention, context_mask, context=context, cache=other
         )

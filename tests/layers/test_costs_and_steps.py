@@ -182,7 +182,6 @@ def test_what_is_trained_for_integers_computes_the_same_once_it_is_of_integers(r
     off = np.abs(small(X).numpy() - model(X).numpy()).max()
     assert off < {8: 0.05, 4: 1.0}[bits]
     assert off > 0
-    assert L.weight_bytes(small) < L.weight_bytes(model) / 3
     assert "attention.W_Q" in dict(model.named_parameters())
 
 

@@ -155,6 +155,7 @@ def test_the_same_seed_draws_the_same_and_a_row_ends_after_its_stop():
 
 
 MODEL = models()[0]
+X = np.ones((1, 2, D))
 test_what_cannot_be_continued_is_refused = refusals(
     (lambda: generate(MODEL, [], 3), ArgumentError, "at least one in each row"),
     (lambda: generate(MODEL, [[1], []], 3), ArgumentError, "at least one in each row"),
@@ -167,7 +168,8 @@ test_what_cannot_be_continued_is_refused = refusals(
     (lambda: list(generate(MODEL, [11], 3)), OutOfRangeError, "11"),
     (lambda: list(generate(MODEL, [1] * 39, 5)), OutOfRangeError, "positions 0 to 39, got 40"),
     (lambda: KVCache(0), ArgumentError, "window must be at least 1"),
-    (lambda: L.Decoder(1, D, H)(np.ones((1, 2, D)), None), ArgumentError, "needs a context"),
+    (lambda: L.Decoder(1, D, H)(X, None), ArgumentError, "cross=True takes a context"),
+    (lambda: L.TransformerBlock(D, H)(X, context=X), ArgumentError, "cross=False takes no context"),
 )  # fmt: skip
 
 
