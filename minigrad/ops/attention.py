@@ -17,7 +17,7 @@ from .softmax import softmax
 
 __all__ = ["tiled_attention"]
 
-MaskRule: TypeAlias = Callable[[Any, Any], Any]  # which queries at i see which keys at j
+PairRule: TypeAlias = Callable[[Any, Any], Any]  # which queries at i see which keys at j
 
 SCORES = 1 << 18  # so many are held at a time, if a block of one query has no more
 
@@ -53,7 +53,7 @@ def leading(*operands: Any) -> tuple[int, ...]:
     return np.broadcast_shapes(*(getattr(x, "shape", ())[:-2] for x in operands))
 
 
-def seen_by(rule: MaskRule, queries: slice, keys: slice) -> Array:
+def seen_by(rule: PairRule, queries: slice, keys: slice) -> Array:
     """What a rule says of these queries and keys: (queries, keys).
 
     Raises: DTypeError if these are not booleans.

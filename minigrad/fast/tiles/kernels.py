@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.op import Array
-from ...ops.attention import MaskRule, leading, misfit, tiled_attention
+from ...ops.attention import PairRule, leading, misfit, tiled_attention
 from ..limits import LIMITS
 from ..overlay import faster
 from .schedule import Tile, TileSchedule
@@ -25,7 +25,7 @@ __all__ = ["backward", "forward"]
 VANISHING = 1e-30  # a row's sum of exponentials, of which float32 may have lost some
 
 
-def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None) -> bool:
+def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None) -> bool:
     if misfit(q, k, v, mask) or np.result_type(q, k, v).char not in "fd":
         return False  # the op's own kernel says what does not fit
     scores = prod((*leading(q, k, v, mask), np.shape(q)[-2], np.shape(k)[-2]))

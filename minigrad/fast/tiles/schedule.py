@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...engine.op import Array
-from ...ops.attention import MaskRule, leading, seen_by
+from ...ops.attention import PairRule, leading, seen_by
 from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import run, slices
@@ -48,7 +48,7 @@ class TileSchedule:
     """
 
     def __init__(
-        self, q: Any, k: Any, v: Any, mask: Any, rule: MaskRule | None, known: Known | None = None
+        self, q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None, known: Known | None = None
     ) -> None:
         mask = None if mask is None else np.asarray(mask)
         if mask is not None and known is None:
@@ -156,7 +156,7 @@ def what_is_seen(mask: Array) -> tuple[Array, float]:
     return (greatest != nothing).astype(int) + is_all, float(greatest.max()) - everything
 
 
-def what_rule_says(rule: MaskRule, n: int, m: int) -> tuple[list[Array], Hidden]:
+def what_rule_says(rule: PairRule, n: int, m: int) -> tuple[list[Array], Hidden]:
     """For each block of queries, how much it sees of each block of keys; and where those are
     hidden of which it sees some.
 
@@ -170,7 +170,7 @@ def what_rule_says(rule: MaskRule, n: int, m: int) -> tuple[list[Array], Hidden]
 
 
 @lru_cache(8)
-def _asked(rule: MaskRule, n: int, m: int, _: bytes) -> tuple[list[Array], Hidden]:
+def _asked(rule: PairRule, n: int, m: int, _: bytes) -> tuple[list[Array], Hidden]:
     queries, keys = slices(n, QUERIES), slices(m, QUERIES)
 
     @lru_cache(KEPT_BLOCKS)
