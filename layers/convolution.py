@@ -112,6 +112,11 @@ class _Pool(Module):
     pool: ClassVar[Callable[..., mg.Tensor]]
 
     def __init__(self, size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
+        if np.greater_equal(padding, size).any():
+            raise ArgumentError(
+                f"{type(self).__name__}: padding must be less than size, or windows lie in it "
+                f"alone, got {padding} and {size}"
+            )
         stride = size if stride is None else stride
         self.settings: dict[str, Any] = {"size": size, "stride": stride, "padding": padding}
 

@@ -35,12 +35,15 @@ __all__ = [
 Positions: TypeAlias = NDArray[np.integer]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MaskRule:
     """Whether queries at i see keys at j: rule(i, j). `&` and `|` make one rule of two.
 
-    Args: sees: a function of i, j and the settings. Rules of equal settings are equal.
+    Args: sees: a function of i, j and the settings.  name: how it is written. Rules of equal
+        settings are equal.
 
+    >>> causal & window(2)
+    causal & window(2, 1)
     >>> (causal & window(2))(np.arange(3)[:, None], np.arange(3)).astype(int)
     array([[1, 0, 0],
            [1, 1, 0],
@@ -48,17 +51,20 @@ class MaskRule:
     """
 
     sees: Callable[..., Any]
-    tex: str
+    name: str
     settings: tuple[Any, ...] = ()
 
     def __call__(self, i: Positions, j: Positions) -> Any:
         return self.sees(i, j, *self.settings)
 
     def __and__(self, other: MaskRule) -> MaskRule:
-        return MaskRule(_both, f"{self.tex}, {other.tex}", (self, other))
+        return MaskRule(_both, f"{self} & {other}", (self, other))
 
     def __or__(self, other: MaskRule) -> MaskRule:
-        return MaskRule(_either, rf"{self.tex} \text{{ or }} {other.tex}", (self, other))
+        return MaskRule(_either, f"({self} | {other})", (self, other))
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 # True (may attend) or floats to add, broadcastable to the scores; or a rule of positions.
@@ -90,7 +96,7 @@ def _listed(i: Positions, j: Positions, n: int, table: bytes) -> Any:
 
 
 # Each query sees its own key and those before.
-causal = MaskRule(_not_later, r"j \le i")
+causal = MaskRule(_not_later, "causal")
 
 
 def window(size: int, dilation: int = 1) -> MaskRule:
@@ -102,7 +108,7 @@ def window(size: int, dilation: int = 1) -> MaskRule:
     array([0, 1, 1, 1, 0])
     """
     check_sizes("window", size=size, dilation=dilation)
-    return MaskRule(_near, rf"|i - j| \lt {size * dilation}", (size, dilation))
+    return MaskRule(_near, f"window({size}, {dilation})", (size, dilation))
 
 
 def global_tokens(*tokens: int) -> MaskRule:
@@ -115,7 +121,7 @@ def global_tokens(*tokens: int) -> MaskRule:
     """
     if not all(isinstance(at, int | np.integer) and at >= 0 for at in tokens or [-1]):
         raise ArgumentError(f"global_tokens: give positions, integers from 0, got {tokens}")
-    return MaskRule(_of_tokens, rf"i, j \in {tokens}", tokens)
+    return MaskRule(_of_tokens, f"global_tokens{tokens}", tokens)
 
 
 def random_tokens(seq_len: int, size: int, rng: Seed = None) -> MaskRule:
@@ -130,7 +136,7 @@ def random_tokens(seq_len: int, size: int, rng: Seed = None) -> MaskRule:
     check_sizes("random_tokens", seq_len=seq_len, size=size)
     order = generator(rng).random((seq_len, seq_len)).argsort(axis=-1)
     table = order.argsort(axis=-1) < size
-    return MaskRule(_listed, r"\text{at random}", (seq_len, table.tobytes()))
+    return MaskRule(_listed, f"random_tokens({seq_len}, {size})", (seq_len, table.tobytes()))
 
 
 # ---------------------------------------------------------------- as arrays

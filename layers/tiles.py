@@ -44,7 +44,7 @@ def in_tiles(
     rule = None
     if rules:
         both = reduce(and_, rules)
-        rule = MaskRule(_from_first, both.tex, (both, int(i[0]), int(j[0])))
+        rule = MaskRule(_from_first, both.name, (both, int(i[0]), int(j[0])))
     O = mg.tiled_attention(Q, K, V, M, rule)
     return O.named("O"), None, M
 

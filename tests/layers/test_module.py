@@ -192,6 +192,8 @@ test_what_is_refused = refusals(
     (lambda: L.BatchNorm(3)(np.ones((4, 5))), mg.errors.ShapeError, r"must be \(N, 3, …\), got"),
     (lambda: L.GroupNorm(2, 5), ArgumentError, "groups must divide channels, got 2 and 5"),
     (lambda: L.RMSNorm(3)(np.ones((4, 5))), mg.errors.ShapeError, r"end in \(3,\), got \(4, 5\)"),
+    *((lambda kind=kind: kind((3, 2), padding=2), ArgumentError, "padding must be less than size")
+      for kind in (L.MaxPool2d, L.AvgPool2d)),
     (lambda: L.Conv1d(3, 4, 3, groups=2), ArgumentError, "groups must divide d_in and d_out"),
     (lambda: L.GRU(3, 4)(np.ones((2, 7, 3)), mask=np.ones((2, 7))),
      mg.errors.ShapeError, "boolean"),
