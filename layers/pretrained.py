@@ -189,8 +189,9 @@ class Config:
             return default[0]
         is_kind = type(value) is kind or (kind is float and type(value) is int)
         if not is_kind or (kind in (int, float) and not 0 < value < np.inf):
-            above = " above 0" if kind in (int, float) else ""
-            raise self.damaged(f"{key} must be {kind.__name__}{above}, got {value!r:.40}")
+            raise self.damaged(
+                f"{key} must be {kind.__name__} (numbers above 0), got {value!r:.40}"
+            )
         return value
 
     def one_of(self, key: str, default: str, choices: dict[str, Any]) -> Any:

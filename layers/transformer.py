@@ -104,10 +104,7 @@ class TransformerBlock(Module):
         cache: BlockCache = (None, None),
     ) -> mg.Tensor:
         if (context is None) != (self.cross_attention is None):
-            raise ArgumentError(
-                f"TransformerBlock: cross={self.cross_attention is not None} takes "
-                f"{'no' if self.cross_attention is None else 'a'} context"
-            )
+            raise ArgumentError("TransformerBlock: a context is for cross=True, which needs one")
         own, other = cache
         X = self.add(X, self.norm_1, self.attention, mask, positions=positions, cache=own)
         if self.cross_attention is None:

@@ -168,8 +168,8 @@ test_what_cannot_be_continued_is_refused = refusals(
     (lambda: list(generate(MODEL, [11], 3)), OutOfRangeError, "11"),
     (lambda: list(generate(MODEL, [1] * 39, 5)), OutOfRangeError, "positions 0 to 39, got 40"),
     (lambda: KVCache(0), ArgumentError, "window must be at least 1"),
-    (lambda: L.Decoder(1, D, H)(X, None), ArgumentError, "cross=True takes a context"),
-    (lambda: L.TransformerBlock(D, H)(X, context=X), ArgumentError, "cross=False takes no context"),
+    (lambda: L.Decoder(1, D, H)(X, None), ArgumentError, "for cross=True, which needs one"),
+    (lambda: L.TransformerBlock(D, H)(X, context=X), ArgumentError, "a context is for cross=True"),
 )  # fmt: skip
 
 

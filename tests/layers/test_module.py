@@ -80,6 +80,20 @@ def test_an_array_is_cast_to_the_layers_dtype_and_its_gradient_made_only_on_dema
         layer.backward(np.ones((1, 2)))
 
 
+def test_forward_of_a_base_is_its_body_within_a_call_and_one_set_later_is_called(rng):
+    class Twice(Linear):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    X, layer = rng.normal(size=(5, 3)), Twice(3, 2, rng=0)
+    expected = 2 * (X @ layer.W.numpy())
+    with mg.trace() as t:
+        assert_same(layer.forward(X).numpy(), expected)
+    assert {entry.path.count("/") for entry in t if entry.op} == {1}
+    layer.forward = lambda x: x * 3
+    assert_same(layer(X).numpy(), 3 * X)
+
+
 def test_an_array_assigned_over_a_parameter_is_written_into_it():
     layer = Linear(3, 2, rng=0)
     W = layer.W

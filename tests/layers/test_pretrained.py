@@ -235,7 +235,7 @@ WRONG = {
            "rms_norm_eps": [1], "rope_theta": "big", "rope_scaling": "linear",
            "tie_word_embeddings": "false", "vocab_size": True, "model_type": ["llama"],
        }.items()},
-    "a scale in words": (LLAMA | {"rope_scaling": SCALED | {"factor": "8"}}, "must be float above"),
+    "a scale in words": (LLAMA | {"rope_scaling": SCALED | {"factor": "8"}}, "must be float"),
     "no heads of one width": (LLAMA | {"num_attention_heads": 3}, "must divide hidden_size"),
     "too many tokens": (LLAMA | {"vocab_size": 10**12}, r"it says .*, but the tensors have"),
     "too many layers": (GPT2 | {"n_layer": 10**9}, "'layers': 1000000000}, but .*'layers': 2}"),
