@@ -55,7 +55,8 @@ class Equation(NamedTuple):
 class _Derivation:
     def __init__(self, record: Record) -> None:
         self.record, self.fold = record, folded(record)
-        self.shown = [e for e in record.entries if self.fold.leader(e.id) == e.id]
+        drawn = (e for e in record.entries if e.id not in record.aside)
+        self.shown = [e for e in drawn if self.fold.leader(e.id) == e.id]
 
     def path(self, entry: Entry) -> str:
         return f"{self.fold.place[entry.id]}/{entry.label}".lstrip("/")

@@ -224,7 +224,8 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
 
 def _laid_out(record: Record, fold: Fold, shown: set[str], depth: int | None) -> Layout:
     """Boxes in the order of the record, and the lines between them."""
-    inside = {entry.id for entry in record.entries if fold.place[entry.id] in shown}
+    drawn = [entry for entry in record.entries if entry.id not in record.aside]
+    inside = {entry.id for entry in drawn if fold.place[entry.id] in shown}
     near = set[int]()
     for edge in record.edges:
         if (edge.source in inside) != (edge.target in inside):
@@ -232,7 +233,7 @@ def _laid_out(record: Record, fold: Fold, shown: set[str], depth: int | None) ->
     ops = _ops_within(record, fold)
     boxes: dict[str, Box] = {}
     box_of: dict[int, Box] = {}
-    for entry in record.entries:
+    for entry in drawn:
         if entry.id in inside or entry.id in near:
             lead = record.entries[fold.leader(entry.id)]
             box = Box(f"n{lead.id}", "outside", words.label(lead), "")

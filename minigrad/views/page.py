@@ -151,7 +151,7 @@ class _Page:
             "bin": self._bin(edge.facts.rms),
             "sent": self.add(array, edge.facts),
             "part": part,
-            "gain": words.gained(self.record, [edge]),
+            "gain": words.gained([edge]),
         }
 
     def check(self, check: Check) -> Json:

@@ -173,7 +173,8 @@ class Dot:
         fold = self.plan.fold
         label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
         times = fold.times.get(scope, 1)
-        ops = [e for e in self.record.entries if e.op and is_within(fold.place[e.id], scope)]
+        forward = [self.record.entries[number] for number in self.record.forward]
+        ops = [op for op in forward if is_within(fold.place[op.id], scope)]
         title = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
         if times > 1:
             strip = "" if self.by_time else self._strip(scope)
@@ -200,7 +201,7 @@ class Dot:
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
         fold, entries = self.plan.fold, self.record.entries
-        last = max(e.id for e in entries if e.op and scope in fold.numbers(e.id))
+        last = max(number for number in self.record.forward if scope in fold.numbers(number))
         sizes = [entries[i].gradient_rms for i in fold.twins(last)]
         if not any(sizes):
             return ""
@@ -383,7 +384,7 @@ class Dot:
     def _gained(self, line: Connection) -> str:
         if self.by_time:
             return ""
-        return words.gained(self.record, line.edges)
+        return words.gained(line.edges)
 
 
 # ---------------------------------------------------------------- DOT text

@@ -102,8 +102,7 @@ class _Rows:
     def backward(self, entry: Entry) -> list[str]:
         sent = [edge for edge in self.record.into(entry) if edge.facts is not None]
         names = dict.fromkeys(words.label(self.record.entries[edge.source]) for edge in sent)
-        on_way = (words.gain(self.record, edge) for edge in sent if edge.on_way)
-        gains = [f"▸×{words.sized(gain)}" for gain in on_way]
+        gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
         told, *more = self._gradient(entry)
         head = [words.one_line(entry.path), entry.op, ", ".join(names), words.shaped(entry.shape)]
         taken = words.sized(1000 * entry.backward_seconds)

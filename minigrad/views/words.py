@@ -17,7 +17,7 @@ import numpy as np
 from ..record.record import Checks, Edge, Entry, Record, show
 
 __all__ = [
-    "STATES", "VERDICT_SIGNS", "Verdict", "counted", "digits", "gain", "gained", "gradient",
+    "STATES", "VERDICT_SIGNS", "Verdict", "counted", "digits", "gained", "gradient",
     "headline", "label", "marks", "of_bytes", "one_line", "plural", "ranged", "remark", "sent_by",
     "settings", "shaped", "sized", "sum_of", "summary", "value", "verdicts",
 ]  # fmt: skip
@@ -198,22 +198,11 @@ def settings(entry: Entry) -> dict[str, str]:
     return {name: one_line(show(x), 60) for name, x in given.items()}
 
 
-def gain(record: Record, edge: Edge) -> float | None:
-    """The rms that a use sent back over the rms that came to its op, which are the numbers shown.
-
-    It is 1 where a gradient is only spread, picked or handed to a parameter: see `Edge.gain`.
-    """
-    came = record.entries[edge.target].gradient_rms
-    if edge.facts is None or edge.gain is None or edge.gain == 1 or not came:
-        return edge.gain
-    return edge.facts.rms / came
-
-
-def gained(record: Record, edges: Iterable[Edge]) -> str:
+def gained(edges: Iterable[Edge]) -> str:
     """How uses on the way of the loss change the gradient, where that is worth a mention."""
     least, most = NEARLY_SAME
-    gains = (gain(record, edge) for edge in edges if edge.on_way)
-    told = ranged(x for x in gains if x is not None and not least < x < most)
+    gains = (edge.gain for edge in edges if edge.on_way)
+    told = ranged(gain for gain in gains if gain is not None and not least < gain < most)
     return f"×{told}" if told else ""
 
 

@@ -1,0 +1,100 @@
+"""Every view shows every kind of model, and all of them the same figures, which are NumPy's."""
+
+import re
+
+import numpy as np
+import pytest
+
+from minigrad.views import words
+from minigrad.views.derivation import derivation
+from minigrad.views.layout import layout
+from minigrad.views.page import content
+from minigrad.views.picture import dot_of
+from minigrad.views.table import table
+from tests.views.kinds import KINDS
+
+
+def figure(array):
+    """The rms of an array, or one number with its sign, as NumPy gives it."""
+    size = array.item() if array.size == 1 else np.sqrt(np.mean(np.square(array)))
+    return words.sized(float(size))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_figure_is_numpys_in_every_view(kind):
+    t = KINDS[kind]()
+    page, text = content(t), derivation(t).replace("\\", "")
+    rows = re.sub(r"\s+", " ", table(t, 400))
+    boxes = {
+        entry.id: box
+        for box in layout(t, depth=99, fold=False).boxes
+        for box in (box, *(held.box for held in box.inside))
+        for entry in box.entries
+    }
+    told = [entry for entry in t if entry.state in ("ok", "vanishing", "exploding")]
+    for entry in told:
+        size = figure(entry.gradient)
+        assert page["entries"][entry.id]["told"] == size
+        assert boxes[entry.id].told == size
+        assert f" {size} " in rows
+        assert entry.op or f"{size} " in text or f"{size} |" in text
+    for use, edge in zip(page["uses"], t.edges, strict=True):
+        assert not use or use["told"] == figure(edge.contribution)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"direction": "right"}, {"color_by": "time"}])
+def test_every_kind_is_drawn_each_way(kind, options):
+    dot = dot_of(KINDS[kind](), **options)
+    assert ('class="gradient' in dot.text or " class=gradient" in dot.text) == (
+        "color_by" not in options
+    )
+    assert (" ms</B>" in dot.text or " ms\u00a0" in dot.text) == ("color_by" in options)
+
+
+def test_parameters_are_counted_without_buffers():
+    t = KINDS["cnn"]()
+    held = {id(e): e.size for e in t if e.kind == "parameter"}
+    assert f"{sum(held.values()):,} parameters" in words.summary(t)
+    assert not any(
+        "running" in one.label for box in layout(t, depth=9).boxes for one in box.entries
+    )
+
+
+def test_a_shared_weight_shows_the_part_of_each_use_and_the_whole():
+    t = KINDS["tied"]()
+    W = next(e for e in t if e.path.endswith("cell/W"))
+    cells = [
+        held for box in layout(t, depth=9).boxes for held in box.inside if W in held.box.entries
+    ]
+    assert [held.told for held in cells] == [figure(edge.contribution) for edge in t.uses(W)]
+    assert dot_of(t, depth=9).text.count(f" of {figure(W.gradient)}<") == 3
+
+
+def test_a_scope_of_one_op_is_never_closed_and_others_say_their_class():
+    t = KINDS["cnn"]()
+    chosen = layout(t, depth=1)
+    assert all(len(box.ops) > 1 for box in chosen.boxes if box.kind == "scope")
+    assert "pool ·1/max_pool" in [box.label for box in chosen.boxes]
+    assert "  TransformerBlock<" in dot_of(KINDS["block"](), depth=0).text.replace("&#160;", " ")
+
+
+def test_what_is_in_a_copy_of_a_folded_block_is_focused():
+    t = KINDS["twelve blocks"]()
+    boxes = layout(t, focus="blocks.3/attention").boxes
+    assert {e.op for box in boxes if box.kind != "outside" for e in box.ops} >= {"softmax"}
+    assert all("blocks.3" in box.scope for box in boxes if box.kind == "op")
+
+
+def test_cross_attention_has_both_lists_and_self_attention_its_own():
+    queries, keys = list("abcde"), list("tuvwxyz")
+    names = [
+        (one.queries, one.keys) for one in KINDS["encoder decoder"]().attention((queries, keys))
+    ]
+    assert (tuple(keys), tuple(keys)) in names
+    assert (tuple(queries), tuple(queries)) in names
+    assert (tuple(queries), tuple(keys)) in names
+
+
+def test_a_formula_holds_no_address():
+    assert "0x" not in derivation(KINDS["masked attention"]())
