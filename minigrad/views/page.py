@@ -40,7 +40,7 @@ CELLS = 1_000_000  # of all arrays together, 4 bytes each
 HEADS = 4096  # of attention, which keeps them
 SIDES = ((64, HEADS), (64, 48), (32, 8), (16, 3), (8, 1))  # of matrices, and how many of an array
 SAMPLED_FROM = 1 << 17  # entries, from which on an array is sampled and not pooled
-SCRIPTS = ("dom", "record", "heat", "graph", "panel", "attention", "main")
+SCRIPTS = ("dom", "record", "heat", "graph", "save", "panel", "attention", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
 
 

@@ -323,7 +323,7 @@ def headline(record: Record) -> str:
 
 def summary(record: Record) -> str:
     """What was computed and what it cost."""
-    ops = [entry for entry in record.entries if entry.op]
+    ops = [record.entries[number] for number in record.forward]
     held = sum(entry.size for entry in record.entries if entry.kind == "parameter")
     flops, saved = (sum(getattr(e, name) or 0 for e in ops) for name in ("flops", "saved_bytes"))
     said = [plural(len(ops), "op")]

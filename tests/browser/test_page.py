@@ -204,3 +204,106 @@ def test_every_kind_of_model_is_a_png_with_the_lines_of_its_gradients(kind, open
     lines = re.findall(rf'color="{LIGHT.line}:(#\w+)" penwidth', dot_of(t).text)
     assert lines
     assert {*lines} <= seen
+
+
+CONTROLS = "button, summary, select, input[type=range], .node, .token, .thumbnail, canvas"
+CLICK_ALL = """(controls) => {
+  const all = () => [...document.querySelectorAll(controls)];
+  const number = Math.min(all().length, 150);
+  for (let i = 0; i < number; i++) {
+    const one = all()[i];
+    if (!one || one.closest(".save")) continue;
+    const at = { bubbles: true, clientX: 5, clientY: 5, offsetX: 3, offsetY: 3 };
+    for (const kind of ["pointermove", "pointerdown", "pointerup", "pointerleave"])
+      one.dispatchEvent(new PointerEvent(kind, at));
+    if (one.matches("select, input"))
+      for (const kind of ["input", "change"]) one.dispatchEvent(new Event(kind, { bubbles: true }));
+    else one.dispatchEvent(new MouseEvent("click", at));
+    document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
+  }
+  return number;
+}"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_page_raises_on_any_control(kind, page):
+    """The fixture asks at its end whether the page complained."""
+    t = KINDS[kind]()
+    view = page(t)
+    for place in ("", f"#backward-{max(1, len(t.backward) // 2)}"):
+        view.open(place)
+        for tab in ("1", "2", "3"):
+            view.press(tab)
+            assert view.page.evaluate(CLICK_ALL, CONTROLS) > 10
+            view.press("Escape", "Enter", "u", "+", "-", "0", "t", "End", "o", "f", "b")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (400, 800)])
+def test_every_kind_opens_where_it_can_be_read(kind, width, height, page):
+    view = page(KINDS[kind](), width=width, height=height)
+    assert view.wide() <= 0
+    assert max(one["height"] for one in boxes(view, ".node text")[:9]) >= 9
+    assert view.find(".node").count() <= 45  # twenty layers of one op are drawn in full
+
+
+def test_the_way_of_the_loss_is_shown(page):
+    view = page(language_model())
+    view.find("#panel .link", has_text="show the way").click()
+    assert view.find(".node.marked").count() > 3
+
+
+def test_arrow_keys_bring_the_step_and_numbers_the_tabs_in_their_order(page):
+    view = page(attention(), tokens=WORDS)
+    names = view.find("#tabs button").all_inner_texts()
+    for key, name in enumerate(names, 1):
+        view.press(str(key))
+        assert view.text("#tabs [aria-current]") == name
+    view.press("1", "ArrowRight")
+    assert view.text("#tabs [aria-current]") == "Step"
+
+
+def test_a_closed_box_shows_the_gradient_of_its_step(page):
+    t = KINDS["twelve blocks"]()
+    view = page(t)
+    view.press("b")
+    seen = 0
+    for i in t.backward:
+        said = view.find(".node.active").text_content()
+        seen += "▸" in said
+        assert "▸" not in said or words.gradient(t[i]) in said
+        view.press("ArrowRight")
+    assert seen > 50
+
+
+def test_a_closed_scope_with_parameters_dims_until_it_ran(page):
+    view = page(KINDS["block"]())
+    view.press("f")
+    closed = view.find(".node.scope")
+    assert closed.count() == view.find(".node.scope.later").count() > 0
+
+
+def test_the_only_matrix_that_is_not_zero_is_shown(page):
+    data = np.zeros((60, 1, 3, 3))
+    data[57, 0, 1, 2] = 5.0
+    x = mg.tensor(data, requires_grad=True, name="x")
+    with mg.trace() as t:
+        mg.sum(mg.square(x)).backward()
+    view = page(t)
+    view.press("f")
+    view.find("[data-entry] canvas").first.focus()
+    view.press("ArrowDown", "ArrowRight")
+    assert "[57, 0, 1, 1]" in view.text(".heat .reading")
+
+
+@pytest.mark.parametrize("kind", ["SVG", "PNG"])
+def test_a_head_of_attention_is_saved_as_a_picture(kind, page, tmp_path):
+    view = page(attention(), tokens=WORDS)
+    with view.page.expect_download() as saving:
+        view.find(".attention-head .save .link", has_text=kind).click()
+    saving.value.save_as(tmp_path / "head")
+    data = (tmp_path / "head").read_bytes()
+    assert data.startswith(b"<svg" if kind == "SVG" else b"\x89PNG")
+    A = attention()["A"].value[0, 1, 0]
+    assert kind == "PNG" or f">{A:.2g}<".encode() in data
+    assert b"var(--" not in data

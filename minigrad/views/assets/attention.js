@@ -2,7 +2,7 @@
 
 const chosen = { layer: 0, head: 0, batch: 0, query: null };
 const LINES = 400; // of one drawing, the strongest
-const MOST_ABOVE = 4; // layers whose heads stand above the chosen one; more stand below
+const SMALL = 6; // layers from which on their heads are drawn smaller
 const WEAKEST = 0.02; // of the strongest, below which none is drawn
 
 function headOf(layer, head, batch) {
@@ -35,7 +35,7 @@ function thumbnail(one, size) {
   const pick = () => {
     Object.assign(chosen, { layer: one.layer, head: one.head });
     renderPanel();
-    if (shown.attention.length > MOST_ABOVE) byId("panel").scrollTop = 0;
+    byId("panel").querySelector(".attention-head").scrollIntoView({ block: "nearest" });
   };
   return button([maps, norm && el("span.norm", norm)], pick,
     { class: "thumbnail", title: said, "aria-label": said, "aria-pressed": String(one.layer === chosen.layer && one.head === chosen.head) });
@@ -51,7 +51,7 @@ function distinct(paths) {
 function headGrid() {
   const names = distinct(shown.attention.map((one) => one.path));
   const row = (one, layer) => el("tr", el("th", { scope: "row", title: one.path }, short(names[layer], 22)),
-    count(one.heads).map((head) => el("td", thumbnail(headOf(layer, head, chosen.batch), 40))));
+    count(one.heads).map((head) => el("td", thumbnail(headOf(layer, head, chosen.batch), shown.attention.length > SMALL ? 22 : 40))));
   return el("div.head-grid", el("table", el("tbody", shown.attention.map(row))), el("p.note", "A, beside it ∂L/∂A, below ‖∂L/∂A‖; choose one to see it large"));
 }
 
@@ -114,8 +114,9 @@ function sentenceOf({ array, matrix, sign }, names, { side, index }) {
 // A heat map with its tokens: queries down, keys across.
 function matrixOf(one, map, mark) {
   const { array, kind, range, sign } = map;
-  const size = clamp((byId("panel").clientWidth - 150) / 2, 130, 230);
-  const canvas = heatMap(array, { ...map, hatched: true, width: size, height: size, largest: 36, say: mark,
+  const panel = byId("panel").clientWidth;
+  const size = clamp(panel / one.maps.length - 90, Math.min(240, panel - 80), Math.max(240, innerHeight - 300));
+  const canvas = heatMap(array, { ...map, hatched: true, numbers: true, width: size, height: size, largest: 72, say: mark,
     label: `${sign}: ${one.queries.length} queries by ${one.keys.length} keys; arrow keys read pairs` });
   const names = [pooledNames(one.queries, one.pool[0]), pooledNames(one.keys, one.pool[1])];
   const across = el("div.across", { "aria-hidden": true });
@@ -144,9 +145,16 @@ function headCard(one) {
   const made = one.maps.map((map) => matrixOf(one, map, say));
   return el("article.attention-head",
     el("h3", `${one.path}, head ${one.head}`), el("p.muted", one.figures[one.head]),
+    el("p", saveLinks(() => drawingOfHead(one), `${one.path} head ${one.head}`), " · ", link(fillsWindow() ? "beside the graph" : "fill the window", fillWindow)),
     tokenLines(one), el("div.pair", made.map(({ figure }) => figure)), reading,
     one.pool[0] * one.pool[1] > 1 && el("p.note", `a cell is the largest of ${one.pool.join("×")} pairs`),
     one.maps.length === 1 && el("p.note", `no gradient: ${entries[one.entry].why}`));
+}
+// For a talk: the panel takes the whole window.
+const fillsWindow = () => document.body.classList.contains("filled");
+function fillWindow() {
+  document.body.classList.toggle("filled");
+  renderPanel();
 }
 function attentionPanel() {
   const all = shown.attention;
@@ -158,7 +166,7 @@ function attentionPanel() {
     el("p.note", "Queries look at keys with weights A. Where ∂L/∂A is orange more weight would raise the loss, where blue lower it.",
       given(shown.asked) && ` The loss depends on one query, “${one.queries[shown.asked] ?? shown.asked}”: its lines are shown until another is pointed at.`),
     batches > 1 && el("select", { "aria-label": "text", on: { change: (event) => { chosen.batch = Number(event.target.value); renderPanel(); } } }, count(batches).map(option)),
-    ...(all.length > MOST_ABOVE ? [headCard(one), headGrid()] : [all.length + one.heads > 2 && headGrid(), headCard(one)]),
+    all.length + one.heads > 2 && headGrid(), headCard(one),
     el("p", link("show its step", () => choose(one.entry))),
   ];
 }

@@ -166,7 +166,8 @@ function showCrumbs() {
   const note = state.picture.note && el("span.muted", state.picture.note.split(";")[0]);
   const sizes = el("span.sizes", button("−", () => zoom(1 / 1.2), { "aria-label": "Smaller" }), button("+", () => zoom(1.2), { "aria-label": "Larger" }),
     button("Fit", () => { scaled = scaled === "all" ? "whole" : "all"; fit(); }, { title: "All of it, or so that it can be read (0)" }));
-  byId("crumbs").replaceChildren(el("ol.way", items), ...[inner, note, sizes].filter(Boolean));
+  const save = saveLinks(() => drawingOf(state.picture).drawing, state.picture.root || shown.title);
+  byId("crumbs").replaceChildren(el("ol.way", items), ...[inner, note, save, sizes].filter(Boolean));
 }
 function listenToGraph() {
   let from = null;

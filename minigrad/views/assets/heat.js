@@ -18,10 +18,17 @@ function painter(kind, [low, high]) {
   const span = high - low || 1;
   return (x) => (Number.isFinite(x) ? values(clamp((x - low) / span, 0, 1)) : x === -Infinity ? colour("hole") : alarm);
 }
-/* A matrix on a canvas. options: matrix, kind, range, hatched (NaN is a mask's), width, height and largest (at most, of a
+const MOST_NUMBERS = 12; // keys whose weights stand in their cells
+const LEAST_OF_NUMBERS = 24; // pixels of such a cell
+// Of a colour as rgb(r,g,b), the ink that can be read on it.
+const inkOn = (fill) => {
+  const [r, g, b] = fill.match(/\d+/g) || [0, 0, 0];
+  return 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#000" : "#fff";
+};
+/* A matrix on a canvas. options: matrix, kind, range, hatched (NaN is a mask's), numbers (in cells, where they fit), width, height and largest (at most, of a
    cell), label, say(row, column, x): hears of the cell that is pointed at, or of null. */
 function heatMap(array, options) {
-  const { matrix = 0, kind, range = array.ends, hatched, width, height, largest = 22, label, say } = options;
+  const { matrix = 0, kind, range = array.ends, hatched, numbers, width, height, largest = 22, label, say } = options;
   const { rows, columns } = array;
   const size = clamp(Math.min(width / columns, height / rows), 1.5, largest);
   const [across, tall] = [columns, rows].map((n) => (n === 1 ? Math.max(size, 12) : size));
@@ -43,6 +50,11 @@ function heatMap(array, options) {
         pen.fillStyle = paint(x);
         const [left, top] = [Math.round(j * wide), Math.round(i * high)];
         pen.fillRect(left, top, Math.round((j + 1) * wide) - left - gap, Math.round((i + 1) * high) - top - gap);
+        if (!numbers || columns > MOST_NUMBERS || across < LEAST_OF_NUMBERS) continue;
+        pen.fillStyle = inkOn(paint(x));
+        pen.font = `${Math.min(13, across / 3.1) * scale}px sans-serif`;
+        [pen.textAlign, pen.textBaseline] = ["center", "middle"];
+        pen.fillText(digits(x, 2), left + wide / 2, top + high / 2);
       }
     if (!cell) return;
     pen.strokeStyle = colour("ink");

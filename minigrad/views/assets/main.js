@@ -63,6 +63,7 @@ const PANELS = {
 };
 function renderPanel() {
   const panel = byId("panel");
+  if (state.tab !== "attention") document.body.classList.remove("filled");
   const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
   panel.replaceChildren(...PANELS[state.tab]().flat(Infinity).filter(given));
   panel.dataset.tab = state.tab;
@@ -178,6 +179,7 @@ function begin(keep) {
   byId("range").oninput = (event) => stepTo(Number(event.target.value))();
   byId("query").oninput = find;
   document.onkeydown = pressed;
+  window.addEventListener("resize", () => state.tab === "attention" && renderPanel(), { signal: life.signal });
   system.onchange = () => paint();
   listenToGraph();
   fitFonts();
