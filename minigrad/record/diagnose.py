@@ -31,7 +31,7 @@ PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer
 LEAST_DEPTH = 6  # values that grow by depth
 SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturated
 MOSTLY_DEAD = 0.65  # of the units, although the loss falls
-EXTREME = 1e4  # from the last step in time to the first
+FAR_IN_TIME = 1e4  # from the last step in time to the first
 NEARLY_ALL = 0.85  # of the entries are saturated although the loss falls: other layers learn
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 
@@ -179,7 +179,7 @@ def exploding(run: Evidence) -> Found:
         path, step, times = strongest
         yield path, step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
         return
-    yield from _through_time(run, "grows", lambda change: change > EXTREME)
+    yield from _through_time(run, "grows", lambda change: change > FAR_IN_TIME)
 
 
 @rule(
@@ -203,7 +203,7 @@ def vanishing(run: Evidence) -> Found:
 @rule("vanishing", "fewer steps, a gated cell whose forget gate begins open, attention")
 def vanishing_through_time(run: Evidence) -> Found:
     if not run.learned(0.5):
-        yield from _through_time(run, "vanishes", lambda change: change < 1 / EXTREME)
+        yield from _through_time(run, "vanishes", lambda change: change < 1 / FAR_IN_TIME)
 
 
 def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> Found:
