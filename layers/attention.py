@@ -159,7 +159,7 @@ class SelfAttention(Attention):
     (1, 7, 5)
     """
 
-    products: ClassVar[tuple[str, ...]] = ("W_Q", "W_K", "W_V", "W_O")
+    products = ("W_Q", "W_K", "W_V", "W_O")
 
     def __init__(
         self,
@@ -234,8 +234,8 @@ class MultiHeadAttention(Attention):
     ((1, 7, 6), (1, 3, 7, 4))
     """
 
-    products: ClassVar[tuple[str, ...]] = ("W_Q", "W_K", "W_V", "W_O")
-    symbols: ClassVar[tuple[str, ...]] = (*"XQKVAOC", "mask")
+    products = ("W_Q", "W_K", "W_V", "W_O")
+    symbols = (*"XQKVAOC", "mask")
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod, sqrt
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -150,7 +150,7 @@ class Linear(Module):
     (5, 7, 2)
     """
 
-    products: ClassVar[tuple[str, ...]] = ("W",)
+    products = ("W",)
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class FeedForward(Module):
     (2, 7, 3)
     """
 
-    products: ClassVar[tuple[str, ...]] = ("W_1", "W_2")
+    products = ("W_1", "W_2")
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class GatedFeedForward(Module):
     (2, 7, 3)
     """
 
-    products: ClassVar[tuple[str, ...]] = ("W", "V", "W_2")
+    products = ("W", "V", "W_2")
 
     def __init__(
         self,

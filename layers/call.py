@@ -62,14 +62,12 @@ class LayerCall:
             cls.forward = _called_by_name(forward)  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        if args or kwargs:  # a copy is made without
-            _check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
-        layer = super().__new__(cls)
-        _set_given_array(layer, None)
-        _set_last(layer, None)
-        set_changes(layer, 0)
-        _set_scope(layer, mg.scope(cls._kind, ref(layer)))
+        _check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
+        layer: Self = _empty(cls)
         return layer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty, (type(self),), self.__getstate__()
 
     def __init__(self) -> None:
         """A layer without settings; others write their own."""
@@ -166,6 +164,16 @@ _set_given_array = LayerCall.__dict__["_given_array"].__set__  # past Module.__s
 _set_last = LayerCall.__dict__["_last"].__set__
 _set_scope = LayerCall.__dict__["_scope"].__set__
 set_changes = LayerCall.__dict__["_changes"].__set__
+
+
+def _empty(kind: type[LayerCall]) -> Any:
+    """A layer that holds nothing yet, as a copy begins."""
+    layer = object.__new__(kind)
+    _set_given_array(layer, None)
+    _set_last(layer, None)
+    set_changes(layer, 0)
+    _set_scope(layer, mg.scope(kind._kind, ref(layer)))
+    return layer
 
 
 def _called_by_name(forward: Callable[..., Any]) -> Callable[..., Any]:

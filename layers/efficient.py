@@ -6,7 +6,7 @@ With a kernel φ(q)·φ(k) in place of exp(q·k / √d) the sum over keys needs 
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -84,7 +84,7 @@ class Performer(LinearKernel):
     (1, 5, 6)
     """
 
-    buffers: ClassVar[tuple[str, ...]] = ("W",)
+    buffers = ("W",)
 
     def __init__(self, d_k: int, r: int, rng: Seed = None, dtype: DTypeLike = np.float64) -> None:
         self.W = mg.tensor(orthogonal_features(r, d_k, rng).astype(dtype))

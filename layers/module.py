@@ -32,6 +32,7 @@ class Module(LayerCall):
         training: what `train()` and `eval()` set.
         dtype: what arrays are cast to on their way in; None leaves them as they are.
         buffers: names of Tensors that are saved with the parameters, and never trained.
+        products: names of matrices that rows are multiplied by; see `quantize`.
         grad_<name>: short for `<name>.grad`.
 
     >>> class Twice(Module):
@@ -51,6 +52,7 @@ class Module(LayerCall):
 
     training: bool = True
     buffers: ClassVar[tuple[str, ...]] = ()
+    products: ClassVar[tuple[str, ...]] = ()
 
     # ---------------------------------------------------------------- attributes
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -90,7 +88,7 @@ class BatchNorm(Module):
     (array([-1.,  1.]), array([0.2]))
     """
 
-    buffers: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
+    buffers = ("running_mean", "running_var")
 
     def __init__(
         self,

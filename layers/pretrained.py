@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
@@ -95,10 +94,12 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     if tied and np.array_equal(arrays["head.W"].T, arrays["embedding.W"]):
         del arrays["head.W"]
     leaves = dict(model.named_parameters())
+    wanted = {name: leaf.shape for name, leaf in leaves.items()}
+    shapes = {name: array.shape for name, array in arrays.items()}
     problems = [
-        f"{name}: must be {_shape(leaves, name)}, got {_shape(arrays, name)}"
-        for name in leaves | arrays
-        if _shape(leaves, name) != _shape(arrays, name)
+        f"{name}: must be {wanted.get(name, 'nothing')}, got {shapes.get(name, 'nothing')}"
+        for name in wanted | shapes
+        if wanted.get(name) != shapes.get(name)
     ]
     if problems:
         raise ArgumentError("\n  ".join([f"load_pretrained: {path} does not fit", *problems]))
@@ -137,25 +138,14 @@ def _floats(array: Array) -> Array:
     return bits.view(np.float32)
 
 
-def _shape(arrays: Mapping[str, Any], name: str) -> Any:
-    return arrays[name].shape if name in arrays else "nothing"
-
-
 def _check_sizes(config: Config, settings: dict[str, Any], arrays: dict[str, Array]) -> None:
-    """Raise FileError for sizes that are not the tensors', before anything is made by them."""
-    width = settings["d_model"]
-    sizes: dict[str, Any] = {
-        "embedding.W": (settings["n_tokens"], width),
-        "decoder.blocks.0.feed_forward.W_2": (settings["d_ff"], width),
-    }
-    if "max_len" in settings:
-        sizes["position_embedding.P"] = settings["max_len"], width
-    actual: dict[str, Any] = {name: _shape(arrays, name) for name in sizes}
-    sizes["layers"] = settings["n_layers"]
-    blocks = {name.split(".")[2] for name in arrays if name.startswith("decoder.blocks.")}
-    actual["layers"] = len(blocks)
-    if sizes != actual:
-        raise config.damaged(f"it says {sizes}, but the tensors have {actual}")
+    """Raise FileError for a model that is larger than its files, before anything is made."""
+    d_model, n_layers, d_ff = (settings[name] for name in ("d_model", "n_layers", "d_ff"))
+    rows = settings["n_tokens"] + settings.get("max_len", 0)
+    least = d_model * (rows + n_layers * (2 * d_model + d_ff))  # embeddings, W_Q, W_O, the last W
+    held = sum(array.size for array in arrays.values())
+    if least > held:
+        raise config.damaged(f"its model has {least:,} numbers or more, the files hold {held:,}")
 
 
 def _no_draws(dtype: DTypeLike) -> np.random.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -57,7 +57,7 @@ class QuantizedWeight(Module):
            [ 1.   ,  0.   ]])
     """
 
-    buffers: ClassVar[tuple[str, ...]] = ("q", "s")
+    buffers = ("q", "s")
 
     def __init__(self, W: ArrayLike, bits: int = 8) -> None:
         W = np.asarray(W)
@@ -116,7 +116,7 @@ class RoundedScores(Module):
         round nothing.
     """
 
-    buffers: ClassVar[tuple[str, ...]] = ("step",)
+    buffers = ("step",)
     looking = True
 
     def __init__(self, bits: int, dtype: DTypeLike | None) -> None:
@@ -177,7 +177,7 @@ def quantize(
     matrices = [
         (layer, name, vars(layer)[name])
         for layer in quantized.modules()
-        for name in getattr(layer, "products", ())
+        for name in layer.products
         if vars(layer)[name] is not None
     ]
     if not matrices:

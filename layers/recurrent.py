@@ -146,7 +146,7 @@ class GRUCell(_Cell):
     (2, 5)
     """
 
-    gates: ClassVar[int] = 3
+    gates = 3
 
     def step(self, a: Any, *state: Any) -> States:
         (h,) = state
@@ -177,8 +177,8 @@ class LSTMCell(_Cell):
     ((2, 5), (2, 5))
     """
 
-    gates: ClassVar[int] = 4
-    states: ClassVar[int] = 2
+    gates = 4
+    states = 2
 
     def step(self, a: Any, *state: Any) -> States:
         h, c = state

@@ -189,6 +189,7 @@ test_what_is_refused = refusals(
     *((lambda kind=kind: kind(batch_first=True), DTypeError, f"^{kind.__name__}: .*leave it out")
       for kind in vars(L).values()
       if isinstance(kind, type) and issubclass(kind, Module) and kind is not Sequential),
+    (lambda: L.LSTM(), DTypeError, "LSTM: missing a required argument: 'd_in'"),
     (lambda: L.Encoder(2, 8, 2, bias=False), DTypeError, "write use_bias= for bias="),
     (lambda: L.Conv2d(1, 2, kernel_size=3), DTypeError, "Conv2d: .* write size= for kernel_size="),
     (lambda: L.LSTM(3, 4)(np.ones((2, 3)), lengths=[2]), DTypeError, "LSTM: .*argument 'lengths'"),
