@@ -12,7 +12,6 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
-from tqdm import tqdm
 
 import minigrad as mg
 from layers import LanguageModel
@@ -78,9 +77,10 @@ def main() -> None:
         return loss
 
     following = chain.from_iterable(repeat(data))  # epoch after epoch
-    bar = tqdm(range(done + 1, steps + 1), "char_gpt")
-    for t in bar:
-        bar.set_postfix(loss=step(next(following)).item(), refresh=False)
+    for t in range(done + 1, steps + 1):
+        loss = step(next(following)).item()
+        if t % 50 == 0:
+            print(f"step {t} of {steps}: loss {loss:.2f}")
         if options.run and t % 100 == 0:
             mg.save(options.run, **parts, step=t)
     print(written(model, "The import statement", 200, rng))

@@ -8,7 +8,6 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 import minigrad as mg
 from layers import (
@@ -89,11 +88,10 @@ def train(model: Module, name: str, epochs: int) -> float:
         decay.step()
         return loss
 
-    bar = tqdm(range(epochs), name)
-    for _ in bar:
+    for epoch in range(1, epochs + 1):
         for x, digit in data:
             loss = step(x, digit)
-        bar.set_postfix(loss=loss.item(), refresh=False)
+        print(f"{name}, epoch {epoch} of {epochs}: loss {loss.item():.3f}")
     with mg.no_grad():
         found = model(X_test).numpy().argmax(axis=1)
     return np.mean(found == y_test)

@@ -11,7 +11,6 @@ the model is an ordinary one again.
 import argparse
 
 import numpy as np
-from tqdm import tqdm
 
 import minigrad as mg
 from layers import Embedding, LearnedPosition, Linear, Module, MultiHeadAttention, causal
@@ -83,7 +82,7 @@ def train(model: Copier, parameters: list[mg.Tensor], shift: int, steps: int) ->
         optimizer.step()
         return loss
 
-    for _ in tqdm(range(steps), "copying" if shift == 0 else "enciphering"):
+    for _ in range(steps):
         loss = step(*sequences(64, shift, rng))
     return loss.item()
 

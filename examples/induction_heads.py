@@ -9,7 +9,6 @@ token after the last one like this. Both are found here by their attention alone
 import argparse
 
 import numpy as np
-from tqdm import tqdm
 
 import minigrad as mg
 from layers import LanguageModel, Rotary
@@ -52,10 +51,10 @@ def main() -> None:
         decay.step()
         return loss
 
-    bar = tqdm(range(n_steps), "induction heads")
-    for _ in bar:
+    for t in range(1, n_steps + 1):
         loss = step(repeated(64, rng)[0]).item()
-        bar.set_postfix(loss=loss, refresh=False)
+        if t % 50 == 0:
+            print(f"step {t} of {n_steps}: loss {loss:.3f}")
     print(f"loss of what can be known {loss:.3f} (guessing: 3.178)")
 
     tokens, period = repeated(200, np.random.default_rng(99))

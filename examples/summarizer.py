@@ -16,7 +16,6 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 import minigrad as mg
 from layers import Decoder, Embedding, Encoder, Linear, Module, Rotary, causal
@@ -114,9 +113,10 @@ def train(masking: str, seed: int, steps: int) -> Summarizer:
         decay.step()
         return loss
 
-    bar = tqdm(range(steps), f"{masking}, seed {seed}")
-    for _ in bar:
-        bar.set_postfix(loss=step(*batch(32, rng)).item(), refresh=False)
+    for t in range(1, steps + 1):
+        loss = step(*batch(32, rng)).item()
+        if t % 200 == 0:
+            print(f"{masking}, seed {seed}, step {t} of {steps}: loss {loss:.3f}")
     return model
 
 

@@ -1,10 +1,12 @@
 """Every script in examples/ runs, says something, and finds its own headline number.
 
-The pictures of README and guide are what `python examples/picture.py examples/pictures/` draws.
+The pictures of README and guide are what `python examples/picture.py examples/pictures/` draws, and
+examples/why_attention.py. The numbers of a page are what its script prints.
 """
 
 import re
 import runpy
+import sys
 from contextlib import chdir
 from pathlib import Path
 
@@ -34,6 +36,23 @@ def test_the_example_runs_and_its_assertions_hold(path, capsys, monkeypatch):
     assert "assert" in path.read_text(encoding="utf-8")
 
 
+def test_the_numbers_of_the_page_on_why_are_those_that_its_script_prints(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["why_attention.py"])
+    runpy.run_path(str(ROOT / "examples/why_attention.py"), run_name="__main__")
+    printed = capsys.readouterr().out.splitlines()
+    page = (ROOT / "examples/guide/why_attention.md").read_text("utf-8")
+    shown = "".join(re.findall(r"```text\n(.*?)```", page, re.DOTALL)).splitlines()
+    assert len(shown) > 30
+    assert [line for line in shown if line not in printed] == []
+
+
+def test_an_example_needs_what_the_first_command_of_the_readme_installs():
+    for path in (ROOT / "examples").glob("*.py"):
+        imported = re.findall(r"^(?:from|import) (\w+)", path.read_text("utf-8"), re.MULTILINE)
+        known = {"minigrad", "layers", "numpy", "graphviz", *sys.stdlib_module_names}
+        assert {*imported} <= known, path.name
+
+
 def test_each_example_has_its_line_in_the_readme_of_examples():
     text = (ROOT / "examples/README.md").read_text("utf-8")
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")}
@@ -50,6 +69,7 @@ def drawn(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     with chdir(ROOT):
         runpy.run_path("examples/picture.py")["main"](folder)
+        runpy.run_path("examples/why_attention.py")["draw_pictures"](folder)
     assert sorted(path.stem for path in folder.glob("*.svg")) == PICTURES
     return folder
 
@@ -68,7 +88,7 @@ def comparable(path):
 def test_a_kept_picture_is_what_its_command_draws(drawn, name):
     kept = ROOT / "examples/pictures" / f"{name}.svg"
     assert comparable(kept) == comparable(drawn / kept.name), (
-        "draw them anew: python examples/picture.py examples/pictures/"
+        "draw them anew: python examples/picture.py examples/pictures/, or why_attention.py"
     )
     assert kept.stat().st_size < 64_000
 

@@ -106,8 +106,12 @@ def _attention_table(record: Record, found: list[AttentionWeights], width: int) 
         for line, k in zip(lines, most, strict=True):
             line += [f"{row[k]:.2f}", "█" * round(10 * bar[k])]
     whose = "a word on average" if query is None else f'"{words.one_line(keys[query], 24)}"'
-    title = f"attention of {whose}, mean over heads, to {len(most)} of {len(keys)} words; lowers "
-    title = textwrap.fill(f"{title}the loss: −A ⊙ ∂L/∂A where positive", width)
+    title = f"attention of {whose}, mean over heads, to {len(most)} of {len(keys)} words"
+    if len(found) > 1:
+        title += "; rollout: through all layers, each of which passes on half of its input"
+    if down:
+        title += "; lowers the loss: −A ⊙ ∂L/∂A where positive"
+    title = textwrap.fill(title, width)
     return f"{paint('bold', title)}\n{grid(columns, lines, width)}"
 
 
