@@ -22,7 +22,8 @@ __all__ = [
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 THRESHOLDS = {  # from which score on a head has a pattern
-    "diagonal": 0.5, "previous token": 0.5, "next token": 0.5, "band": 0.5, "vertical stripe": 0.5,
+    "diagonal": 0.5, "previous token": 0.5, "next token": 0.5, "band": 0.5, "blocks": 0.5,
+    "vertical stripe": 0.5,
     "horizontal stripe": 0.5, "off-diagonal spike": 0.6, "lower-triangular": 1 - 1e-6,
     "diffuse": 0.95,
 }  # fmt: skip
@@ -53,6 +54,9 @@ def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, f
         previous token     the same of A_{i,i−1};   next token: of A_{i,i+1}
         band               the same of Σ_j A_ij over |i − j| ≤ 2, times 1 − the most that any one of
                            these diagonals has: itself or nearby, and no one place alone
+        blocks             the same of the keys of i's own block, times 1 − as above; a block ends
+                           where neighbours see each other less than a quarter of what each sees of
+                           itself. What blocks explain is no band
         vertical stripe    max_j mean_i A_ij, over i ≠ j
         horizontal stripe  max_i h_i (1 − mean of h over all other rows), h_i the entropy of row i
                            over the largest it could have
@@ -85,6 +89,8 @@ def _scores(A: Array, seen: Array) -> dict[str, float]:
         return 0.0 if gain is None else float(gain)
 
     lines = {k: on(away == k) for k in range(-NEAR, NEAR + 1)}
+    spread = 1 - max(lines.values())
+    blocks = on(_in_one_block(mean)) * spread
     others = np.maximum((away != 0).sum(axis=0), 1)
     columns = np.where(others > 1, np.where(away != 0, mean, 0.0).sum(axis=0) / others, 0.0)
     elsewhere = (mean.sum(axis=0) - mean) / max(len(mean) - 1, 1)
@@ -94,12 +100,22 @@ def _scores(A: Array, seen: Array) -> dict[str, float]:
     alone = even * (1 - (even.sum() - even) / max(len(even) - 1, 1))
     return {
         "diagonal": lines[0], "previous token": lines[-1], "next token": lines[1],
-        "band": on(abs(away) <= NEAR) * (1 - max(lines.values())),
+        "band": on(abs(away) <= NEAR) * spread * (1 - blocks), "blocks": blocks,
         "vertical stripe": float(columns.max()),
         "horizontal stripe": float(alone.max()) if len(even) > 1 else 0.0,
         "off-diagonal spike": float(np.where(abs(away) > 1, mean - elsewhere, 0.0).max()),
         "lower-triangular": float(below.min()) if len(mean) > 1 else 0.0,
     }  # fmt: skip
+
+
+def _in_one_block(A: Array) -> Array:
+    """Whether a key is in its query's block: one ends where neighbours hardly see each other."""
+    if A.shape[0] != A.shape[1]:
+        return np.ones(A.shape, bool)  # which says nothing
+    own, across = np.diagonal(A), np.diagonal(A, 1) + np.diagonal(A, -1)
+    ends = across < np.minimum(own[:-1], own[1:]) / 4
+    block = np.concatenate([[0], np.cumsum(ends)])
+    return np.equal.outer(block, block)
 
 
 def _away(n: int, m: int) -> Array:
