@@ -237,7 +237,7 @@ def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
 def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bool) -> list[Array]:
     """The values as one array for each leaf, of its shape."""
     given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
-    arrays = [as_array(f"{call}: {name}", getattr(v, "_data", v)) for v in given]
+    arrays = [as_array(f"{call}: {name}", v._data if isinstance(v, Tensor) else v) for v in given]
     shapes, expected = [array.shape for array in arrays], [x.shape for x in leaves]
     if shapes != expected:
         raise ShapeError(f"{call}: {name} must have shapes {expected}, got {shapes}")

@@ -19,38 +19,38 @@ import numpy as np
 __all__ = ["HABITS", "KEYWORDS", "instead", "instead_of_keywords", "markdown", "missing"]
 
 PYTORCH = """
-view, view_as, unflatten | x.reshape(3, 2)
+view, unflatten | x.reshape(3, 2)
 flatten | x.ravel()
-permute, movedim | x.transpose(1, 0)
-t, transpose_ | x.swapaxes(0, 1)
+permute | x.transpose(1, 0)
+t | x.swapaxes(0, 1)
 unsqueeze | mg.expand_dims(x, 0)
-numel, nelement | x.size
-dim, ndimension | x.ndim
+numel | x.size
+dim | x.ndim
 clone | x + 0.0
 copy | x.numpy().copy()  # a plain array, without a gradient
 detach_ | x.detach()
-float, double, half, type, type_as, to | x.astype(np.float32)
+float, double, half, type, to | x.astype(np.float32)
 float32, float64, float16, int64, set_default_dtype | mg.tensor(np.ones(3, np.float32))
 int, long, bool | x.numpy().astype(int)
 cpu, cuda, device, contiguous, pin_memory | x
 masked_fill, masked_fill_ | mg.where(x.data > 1, 0.0, x)
-mm, bmm, mv, dot, inner | x @ x.T
+mm, bmm, dot | x @ x.T
 add_, sub, mul, div, neg, pow, true_divide | x * x
 clamp | mg.clip(x, 0.0, 1.0)
-expand, expand_as | mg.broadcast_to(x, (5, 2, 3))
+expand | mg.broadcast_to(x, (5, 2, 3))
 tile | mg.concatenate([x, x], axis=0)
 gather, index_select | mg.take_along_axis(x, targets[:, None], axis=1)
-scatter, scatter_, scatter_add_, index_add, index_add_, bincount | mg.scatter_add(x, targets, (5, 3))
-sort, msort | mg.take_along_axis(x, np.argsort(x.numpy(), axis=1), axis=1)
-topk, kthvalue | mg.take_along_axis(x, np.argsort(-x.numpy(), axis=1)[:, :2], axis=1)
-chunk, unbind, tensor_split | mg.split(x, 3, axis=1)
+scatter, scatter_, scatter_add_, index_add | mg.scatter_add(x, targets, (5, 3))
+sort | mg.take_along_axis(x, np.argsort(x.numpy(), axis=1), axis=1)
+topk | mg.take_along_axis(x, np.argsort(-x.numpy(), axis=1)[:, :2], axis=1)
+chunk, unbind | mg.split(x, 3, axis=1)
 diag, diagonal | x[np.arange(2), np.arange(2)]
 tril, triu | x * np.tri(2, 3)
 cumprod | mg.exp(mg.cumsum(mg.log(x), axis=1))
 eq, ne, lt, le, gt, ge | x.numpy() > 0
 isnan, isfinite, isinf | np.isfinite(x.numpy())
 allclose, isclose, equal | np.allclose(x, x)
-floor, ceil, round, trunc, fix | np.floor(x.numpy())  # its gradient is 0
+floor, ceil, round | np.floor(x.numpy())  # its gradient is 0
 amax, amin | x.max(axis=1)
 cat, concat | mg.concatenate([x, x], axis=0)
 reciprocal, rsqrt | 1 / mg.sqrt(x)
@@ -59,12 +59,12 @@ tan, sinh, cosh | mg.sin(x) / mg.cos(x)
 logsigmoid, log_sigmoid | -mg.softplus(-x)
 one_hot | np.eye(5)[targets]
 embedding | mg.take(x, targets % 2, axis=0)
-zero_, fill, fill_, copy_, put, sub_, mul_, div_, uniform_, normal_, set_ | x.assign_(np.zeros((2, 3)))
+zero_, fill, fill_, copy_, put, sub_, mul_, div_, normal_ | x.assign_(np.zeros((2, 3)))
 grad_fn | x.node
 zero_grad | optimizer.zero_grad()
 randn, rand, random, normal, uniform, randint, randperm | mg.tensor(rng.standard_normal((2, 3)))
 arange, linspace, eye, full, empty, zeros_like, ones_like | mg.tensor(np.arange(3.0))
-from_numpy, as_tensor, asarray, array, Variable, FloatTensor | mg.tensor(np.ones(3))
+from_numpy, as_tensor, asarray, array, Variable | mg.tensor(np.ones(3))
 requires_grad_ | model.freeze()  # of one tensor: x.requires_grad = False
 Parameter, Value | mg.tensor(2.0, requires_grad=True)
 manual_seed, seed, set_seed | np.random.default_rng(0)
@@ -77,15 +77,15 @@ jacrev, jacfwd, hessian | mg.jacobian(mg.square, x.detach())
 jit | mg.compile(lambda a: mg.sum(a * a))
 mean_squared_error, MSELoss | mg.mse_loss(x, np.ones((2, 3)))
 CrossEntropyLoss, nll_loss, NLLLoss | mg.cross_entropy(x, targets)
-DataLoader, TensorDataset, Dataset | mg.data.batches(np.ones((4, 2)), batch_size=2, rng=rng)
+DataLoader, Dataset | mg.data.batches(np.ones((4, 2)), batch_size=2, rng=rng)
 Adam, AdamW, SGD, RMSprop | mg.optim.Adam(model.parameters(), lr=1e-3)
-lr_scheduler, CosineAnnealingLR, StepLR, LinearLR, LambdaLR, OneCycleLR | mg.optim.schedule.cosine(optimizer, steps=100, warmup=10)
+lr_scheduler, CosineAnnealingLR, StepLR | mg.optim.schedule.cosine(optimizer, steps=100, warmup=10)
 GradScaler, amp | mg.optim.LossScale(optimizer)
 clip_grad_norm_, clip_grad_value_ | mg.optim.clip_grad_norm(model.parameters(), 1.0)
 weight, bias, in_features, out_features | layer.W.shape, layer.b
 children, named_modules | model.modules()
 fit, predict | model(x)
-weights, get_weights, trainable_weights, variables | model.parameters()
+weights, get_weights, variables | model.parameters()
 set_weights | model.load_state_dict(model.state_dict())
 ModuleList, ModuleDict | [Linear(3, 3), Linear(3, 2)]
 ReLU, Tanh, Sigmoid, GELU, SiLU, Softmax, Activation | Sequential(Linear(3, 5), mg.relu, Linear(5, 2))
@@ -104,14 +104,13 @@ self_attention, scaled_dot_product_attention, sdpa | layers.scaled_dot_product_a
 CausalSelfAttention, causal_self_attention | layers.SelfAttention(8, 4, 4, mask=layers.causal)
 MultiHeadSelfAttention | layers.MultiHeadAttention(8, 2, mask=layers.causal)
 flash_attention, FlashAttention | mg.tiled_attention(q, q, q)  # in tiles, no n × n matrix
-Longformer, BigBird, SparseAttention | layers.MultiHeadAttention(8, 2, mask=layers.window(2) | layers.global_tokens(0))
+Longformer, BigBird | layers.MultiHeadAttention(8, 2, mask=layers.window(2) | layers.global_tokens(0))
 LinearAttention | layers.MultiHeadAttention(8, 2, attend=layers.LinearKernel())
-GQA, MQA, GroupedQueryAttention, MultiQueryAttention | layers.MultiHeadAttention(8, 2, n_kv_heads=1)
+GQA, MQA, GroupedQueryAttention | layers.MultiHeadAttention(8, 2, n_kv_heads=1)
 RoPE, RotaryEmbedding | layers.MultiHeadAttention(8, 2, position=layers.Rotary(4))
 PositionalEncoding, sinusoidal_position_encoding | layers.sinusoidal_encoding(7, 8)
 visualize_attention, plot_attention | from minigrad.views.attention import read_attention; print(read_attention(tokens, A))
 create_padding_mask | layers.padding_mask([7, 4])
-create_combined_mask | layers.combined_mask(layers.causal, np.arange(7) < [[7], [4]])
 _cache | attention.cache
 d_k, d_v | attention.W_Q.shape[1]
 """
@@ -119,12 +118,11 @@ d_k, d_v | attention.W_Q.shape[1]
 KEYWORD_ROWS = """
 dim, dims | axis
 keepdim | keepdims
-input, tensor, self, inp | x, X, logits
-other | b
-exponent | b
-target, labels, label, y_true | targets, target
-min, a_min | low
-max, a_max | high
+input, tensor | x, X, logits
+other, exponent | b
+labels, label, y_true | targets, target
+min | low
+max | high
 correction, unbiased | ddof
 size, newshape | shape
 bias | use_bias, b
@@ -132,9 +130,9 @@ kernel_size | size
 in_channels, in_features, input_size, input_dim | d_in, channels
 out_channels, out_features, output_size, output_dim, units | d_out
 hidden_size, hidden_dim | d_hidden, d_model
-embed_dim, embedding_dim, d_embed, dim_model | d_model
+embed_dim, embedding_dim | d_model
 num_heads, nhead, heads | n_heads
-num_kv_heads, num_key_value_heads | n_kv_heads
+num_kv_heads | n_kv_heads
 num_layers, depth | n_layers
 num_embeddings, vocab_size | n_tokens
 dim_feedforward, intermediate_size, d_hidden | d_ff
@@ -142,17 +140,16 @@ num_features, num_channels, normalized_shape | channels, d
 num_groups | groups
 norm_first | pre_norm
 dropout_p, rate | dropout, p
-attn_mask, attention_mask, key_padding_mask, src_mask, tgt_mask | "mask=, where True is: may attend"
+attn_mask, attention_mask, key_padding_mask | "mask=, where True is: may attend"
 is_causal, causal | "give a mask: mask=layers.causal"
 need_weights | return_weights
 key, value, memory | context
 learning_rate | lr
-weight_decay_rate, l2 | weight_decay
 device | "leave it out: all runs on the CPU"
 batch_first | "leave it out: the batch comes first"
 inplace, out | "leave it out: a result is a new tensor"
 shuffle | "give a generator: rng=np.random.default_rng(0) shuffles"
-reduction, size_average | "a loss is a mean: multiply it by the number of its terms for the sum"
+reduction | "a loss is a mean: multiply it by the number of its terms for the sum"
 cross_entropy.weight | "w = weight[targets]; loss = (w * -mg.log_softmax(logits)[np.arange(len(w)), targets]).sum() / w.sum()"
 bce_with_logits.pos_weight | "loss = mg.mean((1 - targets) * mg.softplus(x) + pos_weight * targets * mg.softplus(-x))"
 """
@@ -164,10 +161,8 @@ def _by_name(rows: str) -> dict[str, str]:
 
 
 HABITS = _by_name(PYTORCH + TEXTS.lstrip())
-"""By what is typed, what to write."""
 
 KEYWORDS = _by_name(KEYWORD_ROWS)
-"""By the keyword that is typed, those that may stand for it, or a sentence."""
 
 
 def instead(name: str, offered: Iterable[str] = ()) -> str:

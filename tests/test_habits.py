@@ -160,6 +160,23 @@ def test_a_keyword_meets_the_one_of_the_call_that_it_stands_for():
         assert habits.instead_of_keywords(call, [keyword], offered) == remedy
 
 
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        ("mg.sum(x, dim=0)", "write axis= for dim="),
+        ("x.mean(axis=0, keepdim=True)", "write keepdims= for keepdim="),
+        ("mg.squeeze(x, dim=0)", "write axis= for dim="),
+        ("mg.l1_loss(x, x, reduction='sum')", "a loss is a mean"),
+        ("mg.cross_entropy(x, targets, weight=np.ones(3))", "w = weight[targets]; loss = "),
+        ("Linear(3, 2, bias=False)", "write use_bias= for bias="),
+        ("mg.optim.lr_scheduler", "write mg.optim.schedule.cosine("),
+    ],
+)
+def test_the_error_of_a_call_says_it(call, remedy, names):
+    with pytest.raises((TypeError, AttributeError), match=re.escape(remedy)):
+        eval(call, names)
+
+
 def test_class_weights_are_two_lines_that_give_the_weighted_mean(rng):
     logits = mg.tensor(rng.normal(size=(5, 3)), requires_grad=True)
     targets, weight = np.array([0, 2, 1, 1, 0]), np.array([1.0, 2.0, 5.0])

@@ -13,7 +13,7 @@ from ..autodiff import grad_or_zeros
 from ..engine.context import enable_grad, no_grad, observe
 from ..engine.errors import DTypeError, GradcheckError, GradientError
 from ..engine.observer import Observer
-from ..engine.op import Array, Op
+from ..engine.op import Array, Op, as_array
 from ..engine.tensor import Tensor
 from .comparison import Comparison
 from .derivative import EPS, beside, differentiate, rms
@@ -58,16 +58,14 @@ def gradcheck(
     if not callable(f):
         raise DTypeError(f"gradcheck(f, inputs): f must be a function, got {type(f).__name__}")
     arguments = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    if any(isinstance(x, np.ma.MaskedArray) for x in arguments):
-        raise DTypeError("gradcheck(f, inputs): got a masked array; write x.filled(0.0)")
     places = {f"inputs[{i}]": x for i, x in enumerate(arguments)} | _trained(f)
-    values = [np.asarray(getattr(x, "_data", x)) for x in places.values()]
-    values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in values]
+    arrays = [
+        as_array("gradcheck", x._data if isinstance(x, Tensor) else x) for x in places.values()
+    ]
+    values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in arrays]
     if not any(v.dtype.kind == "f" for v in values):
         kinds = ", ".join(str(v.dtype) for v in values) or "no input"
-        raise DTypeError(
-            f"gradcheck(f, inputs): one must hold floats, got {kinds}; write 1.0 for 1"
-        )
+        raise DTypeError(f"gradcheck: an input must hold floats, got {kinds}; write 1.0 for 1")
     parameters = [*places.values()][len(arguments) :]
     before = [p._data for p in parameters]
     used = _Used()
@@ -232,19 +230,14 @@ def _checked(function: _Function, places: list[str], tolerance: float | None) ->
             if not uses:
                 raise GradientError(
                     f"gradcheck: the result does not depend on {places[i]}, so nothing was "
-                    "compared: f must compute with what it is given; gradcheck(layer, X) checks "
-                    "the parameters of a layer"
+                    "compared; of a layer's parameters, write gradcheck(layer, X)"
                 )
             zeros.append(places[i])
         entries += of_input
     kinks = tuple(entry.where for entry in entries if entry.why)
     compared = [entry for entry in entries if not entry.why]
-    none = Comparison(why="the inputs are empty")
-    if kinks:
-        none = Comparison(
-            why=f"all {len(kinks)} entries are at kinks ({kinks[0]} …), where f has no derivative; "
-            "choose other inputs"
-        )
+    why = f"all {len(kinks)} entries are at kinks ({kinks[0]} …)" if kinks else "no entries"
+    none = Comparison(why=f"{why}; choose other inputs")
     worst = max(compared, key=lambda entry: entry.difference, default=none)
     return replace(
         worst, order=function.order, entries=len(compared), kinks=kinks, zeros=tuple(zeros)

@@ -7,6 +7,10 @@ schedule    cosine, linear, step: set `optimizer.lr`
 loss_scale  LossScale: training in float16
 """
 
+from typing import NoReturn
+
+from ..engine.errors import MissingNameError
+from ..habits import missing
 from . import schedule as schedule
 from .algorithms import SGD as SGD
 from .algorithms import Adam as Adam
@@ -15,3 +19,7 @@ from .algorithms import RMSprop as RMSprop
 from .clip import clip_grad_norm as clip_grad_norm
 from .loss_scale import LossScale as LossScale
 from .optimizer import Optimizer as Optimizer
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise MissingNameError(missing("module 'minigrad.optim'", name))
