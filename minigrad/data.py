@@ -5,14 +5,14 @@ for x, y in batches(X, Y, batch_size=64, rng=rng): ...      one epoch; the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine.errors import ArgumentError, DTypeError, ShapeError
+from .engine.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .engine.op import Array
 from .engine.tensor import Tensor
 
@@ -35,7 +35,8 @@ def batches(
             list.
         rng: draws the order; without it examples come as they lie.
         drop_last: leave out the last batch where it has fewer than `batch_size`.
-    Raises: ArgumentError, DTypeError, ShapeError for what does not fit.
+    Raises: ArgumentError, DTypeError, ShapeError for what does not fit, as where there is no batch;
+        GradientError for a Tensor whose gradient would be lost.
 
     >>> X, Y = np.arange(10).reshape(5, 2), ["a", "b", "c", "d", "e"]
     >>> for x, y in batches(X, Y, batch_size=2):
@@ -49,6 +50,9 @@ def batches(
     for x in sequences:
         if isinstance(x, int | float | np.number):
             raise ArgumentError("batches(*sequences): a number among them; write batch_size=64")
+        if isinstance(x, Mapping) or not hasattr(x, "__len__"):
+            kind = type(x).__name__
+            raise DTypeError(f"batches(*sequences): a {kind} has no positions; write a list of it")
         if isinstance(x, np.ma.MaskedArray):
             raise DTypeError("batches(*sequences): an array with masked entries; write x.filled(0)")
     if not isinstance(batch_size, int | np.integer) or batch_size < 1:
@@ -58,7 +62,12 @@ def batches(
     lengths = [len(x) for x in sequences]
     if len(set(lengths)) > 1:
         raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
-    return Batches([_by_position(x) for x in sequences], batch_size, rng, drop_last)
+    if any(isinstance(x, Tensor) and x.requires_grad for x in sequences):
+        raise GradientError("batches(*sequences): no gradient comes back; write x.detach()")
+    made = Batches([_by_position(x) for x in sequences], batch_size, rng, drop_last)
+    if len(made) == 0:
+        raise ArgumentError(f"batches: {lengths[0]} examples make no batch of {batch_size}")
+    return made
 
 
 class Batches:

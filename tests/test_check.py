@@ -6,7 +6,7 @@ import pytest
 import minigrad as mg
 from layers import BatchNorm, Linear, Module, SelfAttention, Sequential
 from minigrad.check import compare
-from minigrad.errors import DTypeError, GradcheckError, GradientError
+from minigrad.errors import ArgumentError, DTypeError, GradcheckError, GradientError
 from tests.engine.declaring import declare
 
 
@@ -111,6 +111,7 @@ REFUSED = {
     "no function": (mg.square(2.0), np.ones(3), DTypeError, "f must be a function, got "),
     "integers": (mg.square, np.array([1, 2]), DTypeError, "must hold floats, got int64"),
     "no input": (lambda: mg.tensor(1.0), [], DTypeError, "hold floats, got no input"),
+    "NaN": (mg.sqrt, np.array([-1.0, 1.0]), GradientError, "f gives NaN for these inputs"),
     "masked": (mg.square, np.ma.masked_array([1.0, 2.0], [False, True]), DTypeError, "filled"),
     "an input that is ignored": (lambda a, b: b * b, [x, x], GradientError,
                                  r"does not depend on inputs\[0\], so nothing was compared"),
@@ -122,8 +123,14 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_checked_is_refused(what):
     f, inputs, kind, message = REFUSED[what]
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message), np.errstate(invalid="ignore"):
         mg.gradcheck(f, inputs)
+
+
+@pytest.mark.parametrize("order", [0, 3])
+def test_there_are_two_orders(order):
+    with pytest.raises(ArgumentError, match="order must be 1 or 2"):
+        mg.gradcheck(mg.tanh, x, order=order)
 
 
 # ---------------------------------------------------------------- of a layer

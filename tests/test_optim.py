@@ -286,8 +286,16 @@ def overflow_that_no_scale_can_mend():
     LossScale(SGD([w], lr=1.0), scale=1.0).step()
 
 
+def a_step_after_the_rate_was_set_to_nan():
+    optimizer = SGD([leaf([1.0])])
+    optimizer.lr = float("nan")
+    optimizer.step()
+
+
 test_what_is_refused = refusals(
-    (lambda: SGD([W], lr=-1), ArgumentError, "lr must be at least 0, got -1"),
+    (a_step_after_the_rate_was_set_to_nan, ArgumentError, "0 or above and finite, got nan"),
+    (lambda: SGD([W], lr=float("inf")), ArgumentError, "0 or above and finite, got inf"),
+    (lambda: SGD([W], lr=-1), ArgumentError, "lr must be 0 or above and finite, got -1"),
     (lambda: schedule.cosine(SGD([W]), steps=5, warmup=5), ArgumentError,
      "steps must exceed warmup, got 5 and 5"),
     (lambda: schedule.step(SGD([W]), every=0), ArgumentError, "every must be at least 1"),

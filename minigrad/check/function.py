@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff import grad_or_zeros
 from ..engine.context import enable_grad, no_grad, observe
-from ..engine.errors import DTypeError, GradcheckError, GradientError
+from ..engine.errors import ArgumentError, DTypeError, GradcheckError, GradientError
 from ..engine.observer import Observer
 from ..engine.op import Array, Op, as_array
 from ..engine.tensor import Tensor
@@ -66,6 +66,8 @@ def gradcheck(
     if not any(v.dtype.kind == "f" for v in values):
         kinds = ", ".join(str(v.dtype) for v in values) or "no input"
         raise DTypeError(f"gradcheck: an input must hold floats, got {kinds}; write 1.0 for 1")
+    if order not in (1, 2):
+        raise ArgumentError(f"gradcheck: order must be 1 or 2, got {order!r}")
     parameters = [*places.values()][len(arguments) :]
     before = [p._data for p in parameters]
     used = _Used()
@@ -142,6 +144,8 @@ class _Function:
                 "gradcheck: f gave two different results for the same inputs; a layer with dropout "
                 "does not after layer.eval()"
             )
+        if np.isnan(first).any():
+            raise GradientError("gradcheck: f gives NaN for these inputs; choose others")
         self.analytic = used.analytic
         rng = np.random.default_rng(seed)
         weights = rng.uniform(0.5, 1.5, first.shape) * rng.choice([-1.0, 1.0], first.shape)

@@ -104,6 +104,7 @@ class Optimizer:
                 if p.grad is not None and np.shape(p.grad) != p.shape:
                     what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient "
                     raise ShapeError(f"{type(self).__name__}.step(): {what}{np.shape(p.grad)}")
+            self.check_settings({"lr": self.lr} | self._settings())  # they may have been set since
             self.steps += 1
             place, kept = caller(), iter(self._kept)
             for group in self.groups:
@@ -136,9 +137,9 @@ class Optimizer:
             for x in value if isinstance(value, tuple | list) else [value]:
                 if not isinstance(x, int | float | np.number):
                     raise DTypeError(f"{type(self).__name__}: {name} must be a number, got {x!r}")
-                if not x >= 0:
-                    what = f"{type(self).__name__}: {name} must be at least 0, got {value!r}"
-                    raise ArgumentError(what)
+                if not 0 <= x < np.inf:
+                    rule = f"{name} must be 0 or above and finite, got {value!r}"
+                    raise ArgumentError(f"{type(self).__name__}: {rule}")
 
     # ------------------------------------------------------------------ saving and loading
 
