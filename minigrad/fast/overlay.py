@@ -37,13 +37,13 @@ class Overlay(Op):
 
             def either(g: Any, *values: Any) -> Any:
                 known = dict(zip((*needs, "needed"), values, strict=False))
-                rules = own if hasattr(g, "__apply__") else [quick]
-                named = [(*rule.needs, *["needed"] * rule.takes_needed) for rule in rules]
-                found = [
-                    rule.function(g, *[known[name] for name in names])
-                    for rule, names in zip(rules, named, strict=True)
-                ]
-                return found[0] if len(found) == 1 else tuple(found)
+                gradients = {}
+                for rule in own if hasattr(g, "__apply__") else [quick]:
+                    names = (*rule.needs, *["needed"] * rule.takes_needed)
+                    parts = rule.function(g, *[known[name] for name in names])
+                    gradients |= zip(rule.inputs, parts if len(rule.inputs) > 1 else [parts])
+                parts = tuple([gradients[name] for name in inputs])
+                return parts if len(inputs) > 1 else parts[0]
 
             rule = Rule(either, needs, inputs, len(inputs) > 1)
             self.rules |= dict.fromkeys(inputs, rule)

@@ -17,8 +17,10 @@ from ..engine.tensor import Operand
 from . import reduce
 from .dtypes import cast_back, floating, widen
 from .notation import Formula, below
+from .products import as_rows
 from .samples import each_of_x, of_shapes
 from .shape import reshape
+from .softmax import dot_kept
 
 __all__ = ["batch_norm", "layer_norm", "rms_norm"]
 
@@ -41,9 +43,60 @@ def less_what_moves(g_hat, x_hat, inverse, average):
 # ---------------------------------------------------------------- rows
 
 
+MANY = 1 << 12  # entries from which a wider dtype takes more time than a look whether it is needed
+FAR = 16  # times σ: the mean of a row farther from 0 loses digits in float32
+LEAST_INVERSE = 1e-12  # of 1 / σ: the squares of less vanish in float32
+
+
 def row_mean(x):
     """The mean of each row, kept at length 1."""
     return np.mean(x, axis=-1, keepdims=True)
+
+
+def standardized_rows(x, eps, centred=True):
+    """x̂ = (x - μ) / σ of each row, μ, and 1 / σ, with μ = 0 unless centred.
+
+    Of many float32 in their own dtype, unless a row's mean is far from 0, or its squares are not
+    float32.
+    """
+    x = floating(x)
+    if x.dtype.char == "f" and x.size > MANY and not hasattr(x, "__apply__"):
+        with np.errstate(all="ignore"):
+            x_hat, mean, inverse = standardize_rows(x, eps, centred)
+            is_fit = (np.abs(mean) * inverse < FAR) & (inverse > LEAST_INVERSE)
+        if is_fit.all():
+            return x_hat, mean, inverse
+    x_hat, mean, inverse = standardize_rows(widen(x), eps, centred)
+    return cast_back(x_hat, x), mean, inverse
+
+
+def standardize_rows(x, eps, centred):
+    """As `standardized_rows`, in the dtype of x."""
+    mean = row_mean(x) if centred else x.dtype.type(0)
+    x_hat = x - mean
+    inverse = (dot_kept(x_hat, x_hat, -1) / x.shape[-1] + eps) ** -0.5
+    x_hat *= inverse
+    return x_hat, mean, inverse
+
+
+def gradients_of_rows(g, x, weight, eps, mean, inverse, centred=True):
+    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ ⊙ x̂)) / σ with ĝ = g ⊙ weight, and ∂weight = Σ g ⊙ x̂."""
+    x = floating(x)
+    if hasattr(g, "__apply__"):  # μ and σ are to be differentiated too
+        x_hat, mean, inverse = standardized_rows(x, eps, centred)
+    else:
+        x_hat = x - mean
+        x_hat *= inverse
+        x_hat = cast_back(x_hat, x)
+    d_weight = np.einsum("ri,ri->i", as_rows(g), as_rows(x_hat))
+    d = g * inverse
+    if weight is not None:
+        d *= weight
+    x_hat *= dot_kept(d, x_hat, -1) / x.shape[-1]
+    if centred:
+        x_hat += row_mean(d)
+    d -= x_hat
+    return d, d_weight
 
 
 def check_parameters(x: Operand, axis: int, **parameters: Operand | None) -> None:
@@ -87,6 +140,7 @@ def _layer_norm_flops(x, weight, bias):
         ([2, 3, 5], None, None),
         ([0, 5], [5], [5]),
     ),
+    auxiliary=("mean", "inverse"),
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Gives each row mean 0 and variance 1, then scales and shifts it.
@@ -100,22 +154,15 @@ def layer_norm(x, weight, bias, eps=1e-5):
     array([[-1.,  1.]])
     """
     check_parameters(x, -1, weight=weight, bias=bias)
-    x_hat, _ = standardized(x, -1, eps)
+    x_hat, mean, inverse = standardized_rows(x, eps)
     y = x_hat if weight is None else x_hat * weight
-    return y if bias is None else y + bias
+    return y if bias is None else y + bias, mean, inverse
 
 
-@layer_norm.vjp("x")
-def _(g, x, weight, eps):
+@layer_norm.vjp("x", "weight")
+def _(g, x, weight, eps, mean, inverse):
     """The scaled gradient, less its mean and its part along the row, is divided by the spread."""
-    x_hat, inverse = standardized(x, -1, eps)
-    return less_what_moves(g if weight is None else g * weight, x_hat, inverse, row_mean)
-
-
-@layer_norm.vjp("weight")
-def _(g, x, eps):
-    """The gradient is multiplied by the normalised rows, and summed over them."""
-    return g * standardized(x, -1, eps)[0]  # the edge rule sums over the rows
+    return gradients_of_rows(g, x, weight, eps, mean, inverse)
 
 
 @layer_norm.vjp("bias")
@@ -140,6 +187,7 @@ _ROOT = (
     samples=of_shapes(
         ([2, 3, 5], [5]), ([2, 3, 5], [5], 0.1), ([5], [5]), ([2, 3, 5], None), ([0, 5], [5])
     ),
+    auxiliary=("inverse",),
 )
 def rms_norm(x, weight, eps=1e-5):
     """Divides each row by its root mean square, and scales it: x / r ⊙ weight, r² = mean(x²) + ε.
@@ -151,30 +199,14 @@ def rms_norm(x, weight, eps=1e-5):
     array([[1., 1.]])
     """
     check_parameters(x, -1, weight=weight)
-    x_hat, _ = rescaled(x, eps)
-    return x_hat if weight is None else x_hat * weight
+    x_hat, _, inverse = standardized_rows(x, eps, centred=False)
+    return x_hat if weight is None else x_hat * weight, inverse
 
 
-def rescaled(x, eps):
-    """x̂ = x / r of each row, and 1 / r."""
-    x = floating(x)
-    wide = widen(x)
-    inverse = (row_mean(wide * wide) + eps) ** -0.5
-    return cast_back(x * inverse, x), inverse
-
-
-@rms_norm.vjp("x")
-def _(g, x, weight, eps):
+@rms_norm.vjp("x", "weight")
+def _(g, x, weight, eps, inverse):
     """The scaled gradient, less its part along the row, is divided by the root mean square."""
-    x_hat, inverse = rescaled(x, eps)
-    g_hat = g if weight is None else g * weight
-    return inverse * (g_hat - x_hat * row_mean(g_hat * x_hat))
-
-
-@rms_norm.vjp("weight")
-def _(g, x, eps):
-    """The gradient is multiplied by the normalised rows, and summed over them."""
-    return g * rescaled(x, eps)[0]  # the edge rule sums over the rows
+    return gradients_of_rows(g, x, weight, eps, 0, inverse, centred=False)
 
 
 # ---------------------------------------------------------------- channels of (N, C, …)

@@ -69,7 +69,7 @@ def softmax(x, axis: Axes = -1):
 @softmax.vjp("x")
 def _(g, out, axis):
     """The gradient loses its average under the weights, then is multiplied by each weight."""
-    return out * (g - _dot_kept(widen_half(g), out, axis))
+    return out * (g - dot_kept(widen_half(g), out, axis))
 
 
 limits = cache(np.finfo)  # asking NumPy each time takes longer than a small softmax
@@ -88,7 +88,7 @@ def row_sum(weights, axis):
     return total if wide is None else total.astype(weights.dtype)
 
 
-def _dot_kept(a, b, axis):
+def dot_kept(a, b, axis):
     """Σ a ⊙ b along the axis, kept at length 1; of a plain array's rows in one pass."""
     is_plain = a.dtype == b.dtype and a.dtype.char in "fd" and not hasattr(a, "__apply__")
     if is_plain and axis in (-1, b.ndim - 1):

@@ -4,4 +4,4 @@ Each makes a step of training at least a twentieth faster at the sizes of `bench
 """
 
 # ruff: noqa: F401
-from . import convolution, norms, recurrent
+from . import convolution, recurrent
