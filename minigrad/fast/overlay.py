@@ -37,11 +37,13 @@ class Overlay(Op):
 
             def either(g: Any, *values: Any) -> Any:
                 known = dict(zip((*needs, "needed"), values, strict=False))
-                gradients = {}
+                gradients: dict[str, Any] = {}
                 for rule in own if hasattr(g, "__apply__") else [quick]:
                     names = (*rule.needs, *["needed"] * rule.takes_needed)
                     parts = rule.function(g, *[known[name] for name in names])
-                    gradients |= zip(rule.inputs, parts if len(rule.inputs) > 1 else [parts])
+                    gradients |= zip(
+                        rule.inputs, parts if len(rule.inputs) > 1 else [parts], strict=True
+                    )
                 parts = tuple([gradients[name] for name in inputs])
                 return parts if len(inputs) > 1 else parts[0]
 

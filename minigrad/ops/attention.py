@@ -11,7 +11,6 @@ import numpy as np
 from ..engine.errors import DTypeError, ShapeError
 from ..engine.op import Array, op
 from .masks import mask_add
-from .notation import Formula
 from .samples import of_shapes
 from .softmax import softmax
 
@@ -71,26 +70,29 @@ def _flops(q: Any, k: Any, v: Any, mask: Any) -> int:
     return int(scores * (2 * q.shape[-1] + 5 + 2 * v.shape[-1]))
 
 
-def _with_weights(formula: str) -> Formula:
-    """A formula, and what A and S̄ in it are; 1/√d_k is d."""
+def _scale(q: Any) -> str:
+    """1/√d_k, with its number."""
+    return rf"\tfrac{{1}}{{\sqrt{{{q.shape[-1]}}}}}"
 
-    def tex(q: Any) -> str:
-        d = rf"\tfrac{{1}}{{\sqrt{{{q.shape[-1]}}}}}"
-        terms = r", \quad A = \operatorname{softmax}(d\, <q> <k>^\top + <mask> + <rule>)"
-        if r"\bar S" in formula:
-            back = r"<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>)"
-            terms = rf", \quad \bar S = A \odot ({back})" + terms
-        return f"{formula}{terms}".replace(r"d\,", rf"{d}\,")
 
-    return tex
+def _weights(q: Any) -> str:
+    """What A in a formula is."""
+    scores = rf"{_scale(q)}\, <q> <k>^\top + <mask> + <rule>"
+    return rf", \quad A = \operatorname{{softmax}}({scores})"
+
+
+def _of_scores(q: Any) -> str:
+    """What S̄, the gradient of the scores, and A in a formula are."""
+    back = r"<g> <v>^\top - \operatorname{rowsum}(<g> \odot <out>)"
+    return rf", \quad \bar S = A \odot ({back}){_weights(q)}"
 
 
 @op(
-    tex=_with_weights("A <v>"),
+    tex=lambda q: rf"A <v>{_weights(q)}",
     vjp_tex={
-        "q": _with_weights(r"d\, \bar S <k>"),
-        "k": _with_weights(r"d\, \bar S^\top <q>"),
-        "v": _with_weights(r"A^\top <g>"),
+        "q": lambda q: rf"{_scale(q)}\, \bar S <k>{_of_scores(q)}",
+        "k": lambda q: rf"{_scale(q)}\, \bar S^\top <q>{_of_scores(q)}",
+        "v": lambda q: rf"A^\top <g>{_weights(q)}",
     },
     flops=_flops,
     samples=of_shapes(

@@ -123,9 +123,11 @@ def padded(x, places, fill=0.0):
 def windows(x, size, stride=1, padding=0, dilation=1):
     """Lays out all windows of a size, each as a column: (N, C, length, …) → (C, K, L, N).
 
-    Args: size: how long a window is along each axis, K entries in all. stride: from one window to
-        the next, L in all. padding: zeros on both sides, or "same". dilation: from
-        one entry of a window to the next.
+    Args:
+        size: how long a window is along each axis, K entries in all.
+        stride: from one window to the next, L in all.
+        padding: zeros on both sides, or "same".
+        dilation: from one entry of a window to the next.
     Raises: ShapeError where none fits; ArgumentError for a setting below 1.
 
     >>> windows(np.arange(4.0).reshape(1, 1, 4), 3)[0, :, :, 0]
@@ -389,14 +391,23 @@ def max_pool(x, size, stride=None, padding=0):
 
     Where a window holds NaN that is the result, and the first NaN gets the gradient.
     Args: size: of a window, along each axis behind (N, C). stride: the size unless given.
-        padding: of -inf, on both sides.
+        padding: of -inf, on both sides, smaller than a window.
     Shapes: x (N, C, length, …) → (N, C, length', …)
-    Raises: ShapeError where no window fits.  Source: as torch.nn.functional.max_pool2d.
+    Raises: ShapeError where no window fits; ArgumentError for a larger padding.
+    Source: as torch.nn.functional.max_pool2d.
 
     >>> max_pool(np.array([[[1.0, 5.0, 2.0, 3.0]]]), 2)
     array([[[5., 3.]]])
     """
+    check_padding(np.ndim(x) - 2, size, padding)
     return combined(np.maximum, entries_of(floating(x), size, stride, padding, -np.inf))
+
+
+def check_padding(n, size, padding):
+    """Raise ArgumentError if a window may lie in the padding alone, where no entry is."""
+    pairs = zip(per_axis(size, n, "size"), paddings(padding, (1,) * n, 1, 1), strict=True)
+    if any(pad >= length for length, (pad, _) in pairs):
+        raise ArgumentError(f"padding must be smaller than a window of {size}, got {padding}")
 
 
 @max_pool.vjp("x")

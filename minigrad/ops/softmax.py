@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -23,15 +24,15 @@ CALLS: list[tuple[Any, ...]] = [
 ROWS = np.array([[0.5, -800.0, 800.0], [1.0, -np.inf, 0.0], 3 * [-np.inf]])
 
 
-def by_rows(formula: str) -> Formula:
-    """A formula of rows; along other axes than the last, sums are over these."""
+def by_rows(formula: Callable[[str, str], str]) -> Formula:
+    """A formula, from how its softmax and its sum are written: of rows, or along other axes."""
 
     def tex(x: Any, axis: Axes) -> str:
         axes = axes_of(x.ndim, axis)
         if axes in ((), (x.ndim - 1,)):
-            return formula
+            return formula(r"\operatorname{softmax}", r"\operatorname{rowsum}")
         at = below(x.ndim, axes)
-        return formula.replace("softmax}", f"softmax}}{at}").replace("rowsum}", f"sum}}{at}")
+        return formula(rf"\operatorname{{softmax}}{at}", rf"\operatorname{{sum}}{at}")
 
     return tex
 
@@ -42,8 +43,8 @@ def _saturated(out, axis):
 
 
 @op(
-    tex=by_rows(r"\operatorname{softmax}(<x>)"),
-    vjp_tex={"x": by_rows(r"<out> \odot (<g> - \operatorname{rowsum}(<g> \odot <out>))")},
+    tex=by_rows(lambda softmax, _: f"{softmax}(<x>)"),
+    vjp_tex={"x": by_rows(lambda _, total: rf"<out> \odot (<g> - {total}(<g> \odot <out>))")},
     flops=each_of_x(5),
     samples=of_shapes(*CALLS, (ROWS,)),
     saturates=("rows saturated", _saturated),
@@ -99,8 +100,8 @@ def dot_kept(a, b, axis):
 
 
 @op(
-    tex=by_rows(r"\log \operatorname{softmax}(<x>)"),
-    vjp_tex={"x": by_rows(r"<g> - e^{<out>} \odot \operatorname{rowsum}(<g>)")},
+    tex=by_rows(lambda softmax, _: rf"\log {softmax}(<x>)"),
+    vjp_tex={"x": by_rows(lambda _, total: rf"<g> - e^{{<out>}} \odot {total}(<g>)")},
     flops=each_of_x(5),
     samples=of_shapes(*CALLS),
 )

@@ -33,7 +33,7 @@ def test_numba_is_imported_by_the_first_large_array_and_results_are_alike_withou
 @needs_numba
 def test_where_numba_fails_ops_run_without_it_and_say_so_once(tmp_path):
     (tmp_path / "numba.py").write_text("raise OSError('planted')")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{PROGRAM}mg.silu(x)"
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{PROGRAM}mg.softmax(x)"
     done = python("-c", program)
     assert done.stdout.startswith("False")
     assert done.stderr.count("without compiled loops, for numba fails: planted") == 1
@@ -41,15 +41,17 @@ def test_where_numba_fails_ops_run_without_it_and_say_so_once(tmp_path):
 
 
 @needs_numba
-@pytest.mark.parametrize("fault", [lambda x: x * 1.01, lambda x: x.no_such_method()])
-def test_a_loop_that_gives_other_numbers_or_fails_is_left_out_and_says_so_once(fault, monkeypatch):
+def test_a_loop_that_fails_to_compile_is_left_out_and_says_so_once(monkeypatch):
+    from minigrad.fast.loops.formulas import loop
     from minigrad.fast.loops.overlays import by_loop
 
     x = mg.tensor(np.linspace(-3, 3, 9000), requires_grad=True)
     expected = np.tanh(x.data)
     monkeypatch.setattr(mg.tanh, "faster", None)
-    by_loop(mg.tanh, lambda x: True)(lambda x: fault(np.tanh(x)))
+    by_loop(mg.tanh, lambda x: True)(loop(lambda x: x.no_such_method()))
     assert len(overlays_of(mg.tanh).every) == 1
-    with pytest.warns(RuntimeWarning, match=r"tanh\(x\) runs without its loop in float64"):
+    with pytest.warns(
+        RuntimeWarning, match=r"(?s)tanh\(x\) runs without its loop in float64.*LOOPS=0"
+    ):
         first = mg.tanh(x)
     np.testing.assert_array_equal([first.data, mg.tanh(x).data], [expected, expected])

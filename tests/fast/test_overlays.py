@@ -26,12 +26,12 @@ BOTH_DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def every_overlay(of=lambda op: True):
     """One test for each overlay whose op is wanted."""
     wanted = [overlay for overlay in OVERLAYS if of(overlay.of)]
-    ids = [f"{x.name}-{'loop' if '.loops.' in x.kernel.__module__ else 'numpy'}" for x in wanted]
+    ids = [f"{x.name}-{'loop' if '.loops.' in x.when.__module__ else 'numpy'}" for x in wanted]
     return pytest.mark.parametrize("overlay", wanted, ids=ids)
 
 
 def test_loops_are_those_of_the_table_where_numba_is_installed():
-    by_loops = {x.of for x in OVERLAYS if ".loops." in x.kernel.__module__}
+    by_loops = {x.of for x in OVERLAYS if ".loops." in x.when.__module__}
     assert by_loops == ({*HAS_LOOPS} if IS_WANTED else set())
 
 
@@ -113,13 +113,10 @@ def large(op, dtype):
     x = draw(7, 60, 50)
     return {
         "gelu": lambda: ([x], ["none"]),
-        "silu": lambda: ([x], []),
         "softmax": lambda: ([x], [-1]),
-        "layer_norm": lambda: ([x, draw(50), draw(50)], [1e-5]),
-        "rms_norm": lambda: ([x, draw(50)], [1e-5]),
         "conv1d": lambda: ([x, draw(20, 30, 3), draw(20)], [1, 1, 1, 2]),
         "conv2d": lambda: ([x.reshape(7, 5, 12, 50), draw(6, 5, 3, 3), draw(6)], [2, 1, 1, 1]),
-        "max_pool": lambda: ([draw(7, 60, 90)], [3, 2, 1]),
+        "max_pool": lambda: ([draw(7, 6, 10, 90)], [3, 2, 1]),
         "lstm": lambda: (
             [x, draw(80, 50), draw(80, 20), draw(80), draw(60, 20), draw(60, 20)],
             [np.arange(7)[:, None] < rng.integers(1, 8, 60)],
@@ -200,23 +197,6 @@ def test_special_entries_go_through_both_alike(overlay, invoke):
     with np.errstate(all="ignore"):
         out = invoke(declared, make(), settings)
         assert compare(invoke, declared, make, settings, np.ones(out.shape))
-
-
-# ---------------------------------------------------------------- norms
-
-
-@every_overlay(lambda op: op.name in ("layer_norm", "rms_norm"))
-@pytest.mark.parametrize("row", [(1e5, 1), (0, 1e30), (0, 1e-30), (5, 0)])
-def test_rows_that_are_far_from_0_huge_or_tiny_lose_no_digits(overlay, invoke, row, rng):
-    declared = overlay.of
-    mean, spread = row
-    x = (mean + spread * rng.normal(size=(60, 90))).astype(np.float32)
-    x[1:] = rng.normal(size=(59, 90))  # one row among ordinary ones
-
-    def make():
-        return [mg.tensor(x, requires_grad=True), *np.ones((len(declared.inputs) - 1, 90), "f4")]
-
-    assert compare(invoke, declared, make, [0.0 if spread else 1e-5], rng.normal(size=x.shape))
 
 
 # ---------------------------------------------------------------- convolution

@@ -86,7 +86,9 @@ def test_sums_over_many_rows_lose_no_digits(name, rng):
 
 NORMS = {
     "layer_norm": (lambda x, w: mg.layer_norm(x, w, None), (3, 96), 96),
+    "layer_norm of many": (lambda x, w: mg.layer_norm(x, w, None), (47, 96), 96),
     "rms_norm": (mg.rms_norm, (3, 96), 96),
+    "rms_norm of many": (mg.rms_norm, (47, 96), 96),
     "batch_norm": (lambda x, w: mg.batch_norm(x, w, None), (7, 11, 97), 11),
 }
 
@@ -113,6 +115,18 @@ def test_norms_are_right_at_every_scale(name, dtype, scale, rng):
     for a, b in zip(found, exact, strict=True):
         bound = tolerance * np.abs(b).max() + tiny
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=bound)
+
+
+@pytest.mark.parametrize("row", [(1e4, 1), (0, 1e30), (0, 1e-30), (5, 0)])
+@pytest.mark.parametrize("name", ["layer_norm of many", "rms_norm of many"])
+def test_among_many_rows_one_far_from_0_or_huge_or_tiny_loses_no_digits(name, row, rng):
+    call, shape, width = NORMS[name]
+    x = rng.normal(size=shape)
+    x[1] = row[0] + row[1] * x[1]
+    arrays = [a.astype(np.float32) for a in (x, rng.uniform(0.5, 1.5, width))]
+    found, exact = _in_dtype_and_float64(call, arrays, rng.normal(size=shape))
+    for a, b in zip(found, exact, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b[:1]).max())
 
 
 @pytest.mark.parametrize("number", [1.1, 1e5, 1e10])

@@ -18,14 +18,15 @@ from importlib.util import find_spec
 from os import environ
 from warnings import warn
 
-from ...ops.activations import gelu, silu
-from ...ops.norms import layer_norm, rms_norm
+from ...ops.activations import gelu
+from ...ops.convolution import max_pool
+from ...ops.recurrent import lstm
 from ...ops.softmax import softmax
 from ..overlay import overlays_of
 
 __all__ = ["HAS_LOOPS", "IS_WANTED", "load"]
 
-HAS_LOOPS = gelu, silu, softmax, layer_norm, rms_norm
+HAS_LOOPS = gelu, softmax, max_pool, lstm
 IS_WANTED = environ.get("MINIGRAD_LOOPS") != "0" and find_spec("numba") is not None
 
 

@@ -63,7 +63,9 @@ EXP = {
     types.float32: exp_of(np.float32, np.int32, 23, -87.3, 88.7, 7),
     types.float64: exp_of(np.float64, np.int64, 52, -708.3, 709.7, 13),
 }
-TERMS = {
+
+
+TAILS = {
     types.float32: polynomial([*map(np.float32, SHORT_TAIL[::-1])]),
     types.float64: polynomial([*map(np.float64, TAIL[::-1])]),
 }
@@ -73,7 +75,7 @@ def exp(x: Any) -> Any:
     """e^x"""
 
 
-def tail_terms(t: Any) -> Any:
+def tail_of(t: Any) -> Any:
     """The polynomial of Φ: see `normal_tail` in ops."""
 
 
@@ -82,12 +84,10 @@ def _(x):
     return EXP[x]
 
 
-@overload(
-    tail_terms, jit_options={"forceinline": True, "error_model": "numpy", "fastmath": RELAXED}
-)
+@overload(tail_of, jit_options={"forceinline": True})
 def _(t):
-    terms = TERMS[t]
-    return lambda t: terms(t)
+    tail = TAILS[t]
+    return lambda t: tail(t)
 
 
 @inlined
@@ -95,7 +95,7 @@ def cdf(x, density):
     """Φ(x), of x and e^(-x²/2): see `normal_cdf` in ops."""
     T = type(x)
     over = min(abs(x), T(40)) + T(4)  # beyond, Φ(-|x|) is 0
-    tail = tail_terms((over - T(8)) / over) / over * density
+    tail = tail_of((over - T(8)) / over) / over * density
     return T(1) - tail if x >= T(0) else tail
 
 
@@ -103,6 +103,12 @@ def cdf(x, density):
 def logistic(x):
     """σ(x)"""
     return type(x)(1) / (type(x)(1) + exp(-x))
+
+
+@inlined
+def tanh(x):
+    """tanh x = 2 σ(2x) - 1"""
+    return type(x)(2) * logistic(type(x)(2) * x) - type(x)(1)
 
 
 # ---------------------------------------------------------------- entries
@@ -125,49 +131,17 @@ def d_gelu(g, x, d):
         d[i] = g[i] * (cdf(x[i], density) + x[i] * density * T(GAUSS))
 
 
-@loop
-def silu(x, y):
-    """y = x σ(x)"""
-    for i in range(x.size):
-        y[i] = x[i] * logistic(x[i])
-
-
-@loop
-def d_silu(g, x, d):
-    """∂x = g σ(x) (1 + x (1 - σ(x)))"""
-    T = x.dtype.type
-    for i in range(x.size):
-        s = logistic(x[i])
-        d[i] = g[i] * s * (T(1) + x[i] * (T(1) - s))
-
-
 # ---------------------------------------------------------------- rows
 
 
-@inlined
-def largest(row, scratch):
-    """The largest entry, by halves: LLVM vectorises no maximum that may be NaN."""
-    m = row.size
-    for j in range(m):
-        scratch[j] = row[j]
-    while m > 1:
-        half = (m + 1) // 2
-        for j in range(m - half):
-            scratch[j] = max(scratch[j], scratch[half + j])
-        m = half
-    return max(scratch[0], np.finfo(row.dtype).min)  # finite in a row of nothing but -inf
-
-
 @loop
-def softmax(x, y):
-    """y_j = e^(x_j - max x) / Σ_k e^(x_k - max x); zeros in a row of nothing but -inf"""
+def softmax(x, top, y):
+    """y_j = e^(x_j - top) / Σ_k e^(x_k - top); zeros in a row of nothing but -inf"""
     T = x.dtype.type
-    scratch = np.empty_like(x[0])
     for r in range(len(x)):
-        top = largest(x[r], scratch)
         total = T(0)
         for j in range(x.shape[1]):
-            e = exp(x[r, j] - top)
+            e = exp(x[r, j] - top[r, 0])
             y[r, j] = e
             total += e
         share = T(0) if total == T(0) else T(1) / total
@@ -187,43 +161,77 @@ def d_softmax(g, y, d):
             d[r, j] = y[r, j] * (g[r, j] - average)
 
 
-@loop
-def layer_norm(x, w, b, eps, centred, y, mean, inverse):
-    """y = x̂ w + b,    x̂ = (x - μ) / σ,    σ² = mean((x - μ)²) + ε;    μ = 0 unless centred"""
-    T = x.dtype.type
-    n = x.shape[1]
-    for r in range(len(x)):
-        total = 0.0
-        for j in range(n):
-            total += x[r, j]
-        mu = total / n if centred else 0.0
-        squares = 0.0
-        for j in range(n):
-            squares += (x[r, j] - mu) * (x[r, j] - mu)
-        k = 1 / math.sqrt(squares / n + eps)
-        for j in range(n):
-            y[r, j] = T((x[r, j] - mu) * k) * w[j] + b[j]
-        mean[r] = mu
-        inverse[r] = k
+# ---------------------------------------------------------------- windows (C, height, width, N)
 
 
 @loop
-def d_layer_norm(g, x, w, mean, inverse, centred, d, dw, db):
-    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ x̂)) / σ with ĝ = g w,    ∂w = Σ g x̂,    ∂b = Σ g"""
-    T = x.dtype.type
-    n = x.shape[1]
-    for r in range(len(x)):
-        mu = mean[r]
-        k = inverse[r]
-        total = 0.0
-        along = 0.0
-        for j in range(n):
-            x_hat = T((x[r, j] - mu) * k)
-            total += g[r, j] * w[j]
-            along += g[r, j] * w[j] * x_hat
-            dw[j] += g[r, j] * x_hat
-            db[j] += g[r, j]
-        average = total / n if centred else 0.0
-        for j in range(n):
-            x_hat = (x[r, j] - mu) * k
-            d[r, j] = (g[r, j] * w[j] - average - x_hat * (along / n)) * k
+def max_pool(x, size, stride, y):
+    """y_ij = max_kl x_(is+k, jt+l), over windows of K × L at strides s and t; NaN where one is"""
+    s, t = stride
+    for c, i, j in np.ndindex(y.shape[:3]):
+        y[c, i, j] = x[c, i * s, j * t]
+        for k, l in np.ndindex(size):
+            entry = x[c, i * s + k, j * t + l]
+            for n in range(y.shape[3]):
+                top = y[c, i, j, n]
+                y[c, i, j, n] = top if (entry[n] <= top) | (top != top) else entry[n]
+
+
+@loop
+def d_max_pool(g, y, x, size, stride, d):
+    """∂x_(is+k, jt+l) = Σ g_ij [x_(is+k, jt+l) is the first that is y_ij]"""
+    s, t = stride
+    none = g.dtype.type(0)
+    left = np.empty_like(g[0, 0, 0])
+    for c, i, j in np.ndindex(y.shape[:3]):
+        left[:] = g[c, i, j]
+        top = y[c, i, j]
+        for k, l in np.ndindex(size):
+            entry = x[c, i * s + k, j * t + l]
+            total = d[c, i * s + k, j * t + l]
+            for n in range(y.shape[3]):
+                is_it = (entry[n] == top[n]) | ((entry[n] != entry[n]) & (top[n] != top[n]))
+                total[n] += left[n] if is_it else none
+                left[n] = none if is_it else left[n]
+
+
+# ---------------------------------------------------------------- gates of the LSTM
+
+
+@loop
+def lstm_step(z, c, c_new, shown, h_new):
+    """z ← i, f, n, o = σ, σ, tanh, σ of z;    c_new = f c + i n;    h_new = o tanh c_new"""
+    for k in range(len(c)):
+        for b in range(c.shape[1]):
+            i = logistic(z[0, k, b])
+            f = logistic(z[1, k, b])
+            n = tanh(z[2, k, b])
+            o = logistic(z[3, k, b])
+            c_new[k, b] = f * c[k, b] + i * n
+            shown[k, b] = tanh(c_new[k, b])
+            h_new[k, b] = o * shown[k, b]
+            z[0, k, b] = i
+            z[1, k, b] = f
+            z[2, k, b] = n
+            z[3, k, b] = o
+
+
+@loop
+def d_lstm_step(gates, c, shown, d_h, d_c, d_z):
+    """∂c_new += ∂h o (1 - tanh² c_new);    ∂z = slopes of i, f, n and o times what they meet;
+    ∂c = ∂c_new f
+    """
+    one = c.dtype.type(1)
+    for k in range(len(c)):
+        for b in range(c.shape[1]):
+            i = gates[0, k, b]
+            f = gates[1, k, b]
+            n = gates[2, k, b]
+            o = gates[3, k, b]
+            s = shown[k, b]
+            to_c = d_c[k, b] + d_h[k, b] * o * (one - s * s)
+            d_z[0, k, b] = to_c * n * i * (one - i)
+            d_z[1, k, b] = to_c * c[k, b] * f * (one - f)
+            d_z[2, k, b] = to_c * i * (one - n * n)
+            d_z[3, k, b] = d_h[k, b] * s * o * (one - o)
+            d_c[k, b] = to_c * f

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from functools import cache
+from typing import Any
 from warnings import warn
 
 import numpy as np
 
-from ...engine.plan import plan_of
-from ...ops.activations import gelu, silu
-from ...ops.norms import check_parameters, layer_norm, rms_norm
-from ...ops.softmax import softmax
+from ...engine.tensor import tensor
+from ...ops.activations import gelu
+from ...ops.convolution import check_padding, max_pool, padded, per_axis, places_of
+from ...ops.softmax import row_max, softmax
 from ..overlay import faster, of_one_dtype
+from ..overlays.recurrent import declare_lstm
 from . import formulas
 
 
@@ -19,15 +22,10 @@ def by_loop(op, when, auxiliary=()):
     """Declare an overlay for arrays of one dtype, as `faster` does; in each it is tried first."""
 
     def declare(kernel):
-        def is_ready(*given):
-            return when(*given) and works(given[0].dtype)
-
         @cache
         def works(dtype):
             try:
-                for call in op.samples(np.random.default_rng(0)):
-                    inputs, settings = op.bound(call.args, call.kwargs)
-                    try_out(overlay, when, inputs, settings, dtype)
+                Context().run(try_out, overlay, when, dtype)  # where nobody records
             except Exception as error:
                 why = f"{op} runs without its loop in {dtype}, which fails: {error}. Mend that, or "
                 remedy = "set MINIGRAD_LOOPS=0 in the environment to do without loops"
@@ -35,35 +33,22 @@ def by_loop(op, when, auxiliary=()):
                 return False
             return True
 
-        overlay = faster(op, is_ready, auxiliary)(kernel)
+        overlay = faster(op, lambda *v: when(*v) and works(v[0].dtype), auxiliary)(kernel)
         return overlay
 
     return declare
 
 
-def try_out(overlay, when, inputs, settings, dtype):
-    """Run an overlay and its rules on a sample of its op in this dtype, which compiles its loops.
-
-    Raises: AssertionError if it gives other numbers than the op; what numba raises.
-    """
-    inputs = [x.astype(dtype) if getattr(x, "dtype", None) == np.float64 else x for x in inputs]
-    if not (when(*inputs, *settings) and np.size(inputs[0])):
-        return
-    with np.errstate(all="ignore"):
-        out, *by_products = results_of(overlay, inputs, settings)
-        expected = results_of(overlay.of, inputs, settings)[0]
-        np.testing.assert_allclose(out, expected, rtol=1e-3, atol=1e-3)
-        plan = plan_of(overlay, 2 ** len(inputs) - 1)  # where all of them need a gradient
-        saved = plan.take(*inputs, *settings, out, *by_products)
-        for rule, places in zip(plan.rules, plan.places, strict=True):
-            needed = [(True,) * len(rule.inputs)] if rule.takes_needed else []
-            rule.function(out, *[saved[k] for k in places], *needed)
-
-
-def results_of(op, inputs, settings):
-    """The result, and the by-products if there are any."""
-    results = op.flat(*inputs, *settings)
-    return results if op.auxiliary else (results,)
+def try_out(overlay, when, dtype):
+    """Run an overlay and its rules on its op's samples in this dtype, which compiles its loops."""
+    for call in overlay.of.samples(np.random.default_rng(0)):
+        inputs, settings = overlay.of.bound(call.args, call.kwargs)
+        arrays: list[Any] = [None if x is None else x.astype(dtype) for x in inputs]
+        if arrays[0].size and when(*arrays, *settings):
+            tensors = [None if x is None else tensor(x, requires_grad=True) for x in arrays]
+            with np.errstate(all="ignore"):
+                out = overlay(*tensors, **dict(zip(overlay.settings, settings, strict=True)))
+                out.backward(out.numpy())
 
 
 # ---------------------------------------------------------------- entries
@@ -95,16 +80,6 @@ def _(g, x):
     return entrywise(formulas.d_gelu, g, x)
 
 
-@by_loop(silu, of_one_dtype)
-def fast_silu(x):
-    return entrywise(formulas.silu, x)
-
-
-@fast_silu.vjp("x")
-def _(g, x):
-    return entrywise(formulas.d_silu, g, x)
-
-
 # ---------------------------------------------------------------- rows
 
 
@@ -120,7 +95,7 @@ def is_of_rows(x, axis):
 @by_loop(softmax, is_of_rows)
 def fast_softmax(x, axis=-1):
     y = np.empty(x.shape, x.dtype)
-    formulas.softmax(rows_of(x), rows_of(y))
+    formulas.softmax(rows_of(x), rows_of(row_max(x, -1)), rows_of(y))
     return y
 
 
@@ -131,48 +106,46 @@ def _(g, out):
     return d
 
 
-def has_parameters(x, weight, bias, eps):
-    return weight is not None and bias is not None and of_one_dtype(x, weight, bias)
+# ---------------------------------------------------------------- windows
 
 
-def has_weight(x, weight, eps):
-    return weight is not None and of_one_dtype(x, weight)
+def windows_in(x, size, stride, padding):
+    """Where windows are; x with its padding as (C, height, width, N); their sizes and strides."""
+    places = places_of(x.shape, size, stride, padding)
+    stride = size if stride is None else stride
+    return places, padded(x, places, -np.inf), per_axis(size, 2, ""), per_axis(stride, 2, "")
 
 
-def normalized(x, weight, bias, eps, centred):
-    y = np.empty(x.shape, x.dtype)
-    mean, inverse = np.empty((2, y.size // y.shape[-1]))
-    given = np.ascontiguousarray(weight), np.ascontiguousarray(bias)
-    formulas.layer_norm(rows_of(x), *given, eps, centred, rows_of(y), mean, inverse)
-    return y, mean, inverse
+def is_of_images(x, size, stride, padding):
+    return x.ndim == 4 and of_one_dtype(x)
 
 
-def gradients(g, x, weight, mean, inverse, centred):
-    d = np.empty(x.shape, x.dtype)
-    sums = np.zeros((2, x.shape[-1]))
-    weight = np.ascontiguousarray(weight)
-    given = rows_of(g), rows_of(x), weight, mean, inverse, centred
-    formulas.d_layer_norm(*given, rows_of(d), *sums)
-    return d, *sums.astype(x.dtype)
+@by_loop(max_pool, is_of_images)
+def fast_max_pool(x, size, stride=None, padding=0):
+    check_padding(2, size, padding)
+    places, whole, size, stride = windows_in(x, size, stride, padding)
+    y = np.empty((x.shape[1], *places.out, len(x)), x.dtype)
+    formulas.max_pool(whole, size, stride, y)
+    return np.moveaxis(y, -1, 0)
 
 
-@by_loop(layer_norm, has_parameters, ("mean", "inverse"))
-def fast_layer_norm(x, weight, bias, eps=1e-5):
-    check_parameters(x, -1, weight=weight, bias=bias)
-    return normalized(x, weight, bias, eps, True)
+@fast_max_pool.vjp("x")
+def _(g, x, out, size, stride, padding):
+    places, whole, size, stride = windows_in(x, size, stride, padding)
+    g, out = [np.ascontiguousarray(np.moveaxis(v, 0, -1)) for v in (g, out)]
+    d = np.zeros((x.shape[1], *places.padded, len(x)), x.dtype)
+    formulas.d_max_pool(g, out, whole, size, stride, d)
+    return np.moveaxis(d[places.inside], -1, 0)
 
 
-@fast_layer_norm.vjp("x", "weight", "bias")
-def _(g, x, weight, mean, inverse):
-    return gradients(g, x, weight, mean, inverse, True)
+# ---------------------------------------------------------------- recurrences
 
 
-@by_loop(rms_norm, has_weight, ("mean", "inverse"))
-def fast_rms_norm(x, weight, eps=1e-5):
-    check_parameters(x, -1, weight=weight)
-    return normalized(x, weight, np.zeros_like(weight), eps, False)
+def steps_back(gates, shown, cells, d_z):
+    def step_back(t, d_h, d_c):
+        formulas.d_lstm_step(gates[t], cells[t], shown[t], d_h, d_c, d_z[t])
+
+    return step_back
 
 
-@fast_rms_norm.vjp("x", "weight")
-def _(g, x, weight, mean, inverse):
-    return gradients(g, x, weight, mean, inverse, False)[:2]
+declare_lstm(by_loop, formulas.lstm_step, steps_back)

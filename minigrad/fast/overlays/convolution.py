@@ -15,8 +15,6 @@ from ...ops.convolution import (
     check_shapes,
     conv1d,
     conv2d,
-    max_pool,
-    padded,
     paddings,
     per_axis,
     places_of,
@@ -26,13 +24,6 @@ from ..overlay import faster, of_one_dtype
 from ..threads import in_cache, run
 
 SUMS = 4  # gradients of weights, each of some blocks, so that the order of sums is fixed
-
-
-def windows_of(x, size, stride, padding):
-    """The positions of windows, and for each entry of a window a view (C, length, …, N) of all."""
-    places = places_of(x.shape, size, stride, padding)
-    whole = padded(x, places, -np.inf)
-    return places, [whole[at] for at in places.slices]
 
 
 # ---------------------------------------------------------------- convolution
@@ -122,46 +113,3 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
     run(work, range(min(SUMS, len(parts))))
     found = sums.sum(axis=0).reshape(*others, O, k, C)
     return np.moveaxis(found, (-3, -1, -2), (0, 1, 2))
-
-
-# ---------------------------------------------------------------- pooling
-
-
-@faster(max_pool, of_one_dtype)
-def fast_max_pool(x, size, stride=None, padding=0):
-    _, views = windows_of(x, size, size if stride is None else stride, padding)
-    out = np.empty(views[0].shape, x.dtype)
-
-    def work(channels):
-        own = out[channels]
-        own[...] = views[0][channels]
-        for view in views[1:]:
-            np.maximum(own, view[channels], out=own)
-
-    run(work, in_cache(len(out), len(views) * out.size))
-    return np.moveaxis(out, -1, 0)
-
-
-@fast_max_pool.vjp("x")
-def _(g, x, out, size, stride, padding):
-    """The gradient, as bits, times whether an entry is the first that equals the largest."""
-    stride = size if stride is None else stride
-    places, views = windows_of(x, size, stride, padding)
-    g, largest = np.moveaxis(g, 0, -1), np.moveaxis(out, 0, -1)
-    bits = f"i{g.itemsize}"
-    total = np.empty((x.shape[1], *places.padded, len(x)), g.dtype)
-
-    def work(channels):
-        sums, sent = total[channels], np.ascontiguousarray(g[channels]).view(bits)
-        wanted = np.ones(sent.shape, bool)  # of which windows no entry is found yet
-        sums[...] = 0
-        for is_it in (np.equal, lambda entry, _: np.isnan(entry)):  # NaN equals nothing
-            for view, at in zip(views, places.slices, strict=True):
-                is_first = is_it(view[channels], largest[channels]) & wanted
-                sums[at] += np.multiply(sent, is_first).view(g.dtype)
-                wanted ^= is_first
-            if not wanted.any():
-                return
-
-    run(work, in_cache(len(total), total.size))
-    return np.moveaxis(total[places.inside], -1, 0)
