@@ -43,7 +43,7 @@ def less_what_moves(g_hat, x_hat, inverse, average):
 # ---------------------------------------------------------------- rows
 
 
-MANY = 1 << 12  # entries from which a wider dtype takes more time than a look whether it is needed
+WIDENED = 1 << 12  # entries up to which float32 is widened unasked
 FAR = 16  # times σ: the mean of a row farther from 0 loses digits in float32
 LEAST_INVERSE = 1e-12  # of 1 / σ: the squares of less vanish in float32
 
@@ -60,7 +60,7 @@ def standardized_rows(x, eps, centred=True):
     float32.
     """
     x = floating(x)
-    if x.dtype.char == "f" and x.size > MANY and not hasattr(x, "__apply__"):
+    if x.dtype.char == "f" and x.size > WIDENED and not hasattr(x, "__apply__"):
         with np.errstate(all="ignore"):
             x_hat, mean, inverse = standardize_rows(x, eps, centred)
             is_fit = (np.abs(mean) * inverse < FAR) & (inverse > LEAST_INVERSE)
