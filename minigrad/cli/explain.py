@@ -22,6 +22,7 @@ from ..record.record import Record
 from ..saving import write
 from ..views import derivation, page, picture, words
 from ..views.attention import Attentions
+from ..views.ledger import headline_lines
 from ..views.scores import gradient_times_attention, rollout
 from ..views.table import checks_table, table, verdict_lines
 from ..views.terminal import Column, grid, paint, wide
@@ -63,6 +64,7 @@ def _report(record: Record, source: LossFunction, width: int, whole: bool) -> It
     """Paragraphs: the loss, the attention of the word that was asked for, what was checked."""
     said = [f"{source.title}: {words.headline(record)}", words.summary(record)]
     yield "\n".join(textwrap.fill(line, width) for line in said)
+    yield "\n".join(headline_lines(record))
     found = _named(record, source)
     if found:
         yield _attention_table(record, found, width)

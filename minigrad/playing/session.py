@@ -13,6 +13,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, MinigradError
 from ..record.finish import finish
 from ..views import words
+from ..views.ledger import shown_ledgers
 from ..views.page import content
 from .run import Edit, LossFunction, Run, run_loss
 
@@ -62,7 +63,7 @@ class PlaySession:
             if tokens and default == tokens[0]:
                 tokens = [arguments[name]]
         title = self.source.title + (f": {' '.join(tokens[0])}" if tokens else "")
-        shown = content(self.run.record, tokens=tokens, title=title)
+        shown = content(self.run.record, tokens=tokens, title=title, live=True)
         shown["play"] = {
             "changes": [change.said for change in self.changes],
             "arguments": [[name, _text(x)] for name, x in arguments.items()],
@@ -71,8 +72,11 @@ class PlaySession:
         return shown
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The page after a change, or why it was not made."""
+        """The page after a change, or why it was not made; or ledgers, where it asks why."""
         try:
+            if asked.get("do") == "why":
+                wanted = int(asked["entry"]), asked.get("index")
+                return {"ledgers": shown_ledgers(self.run.record, [wanted])}
             changes = self._changed(asked)
             self.run, self.changes = self._run(changes), changes
             return self.content()

@@ -54,10 +54,11 @@ class Term(NamedTuple):
 class Rerun(NamedTuple):
     """An op that ran again, and what its rules made of a Tensor in the place of the gradient.
 
-    Attributes: out: what it made.  gradient: that Tensor.  sent: by input.
+    Attributes: numbers: that it was given and made, by entry, where these are others than the
+        run's.  gradient: that Tensor.  sent: by input.
     """
 
-    out: Tensor
+    numbers: dict[int, Any]
     gradient: Tensor
     sent: dict[str, Any]
 
@@ -87,7 +88,7 @@ class Ledger:
     """One entry of a gradient, and what adds up to it.
 
     Args: key, index: of a record's entry, and of its gradient's: the largest one unless given.
-        reruns: of ops, by entry; ledgers that share them run an op again once.
+        reruns: of ops, which ledgers that share them run again once.
     Attributes:
         entry, index: whose gradient, and which entry of it.  total: that number.
         terms: all whose factor is not 0, the largest first.
@@ -103,7 +104,7 @@ class Ledger:
         record: Record,
         key: int | str,
         index: Any = None,
-        reruns: dict[int, Rerun] | None = None,
+        reruns: dict[tuple[int, bool], Rerun] | None = None,
     ) -> None:
         self.record = record
         self.entry = entry = finish(record)[key]
@@ -124,16 +125,21 @@ class Ledger:
 
     def _terms(self, edge: Edge) -> Iterator[Term]:
         made = self.record.entries[edge.target]
-        if made.id not in self.reruns:
-            self.reruns[made.id] = self._run(made, arguments(self.record, made))
-        factors = self.reruns[made.id].factors(edge.input, self.index)
+        factors = self._again(made, False).factors(edge.input, self.index)
         gradients = np.asarray(made.gradient)
-        for at in map(tuple, np.argwhere(factors).tolist()):
+        for at in map(tuple, np.argwhere(factors != 0).tolist()):
             factor, gradient = float(factors[at]), float(gradients[at])
             yield Term(factor * gradient, gradient, factor, made, at, edge.input)
 
-    def _run(self, made: Entry, inputs: dict[str, Any]) -> Rerun:
-        """Run an op on these inputs, and its rules."""
+    def _again(self, made: Entry, with_others: bool) -> Rerun:
+        """An op that ran again, on the run's numbers or on others."""
+        if (made.id, with_others) not in self.reruns:
+            numbers: dict[int, Any] = {}
+            inputs = self._inputs(made, numbers) if with_others else arguments(self.record, made)
+            self.reruns[made.id, with_others] = self._run(made, inputs, numbers)
+        return self.reruns[made.id, with_others]
+
+    def _run(self, made: Entry, inputs: dict[str, Any], numbers: dict[int, Any]) -> Rerun:
         used = [edge.input for edge in self.record.into(made) if edge.contribution is not None]
         inputs |= {name: Tensor(np.asarray(inputs[name]), needs=1) for name in used}
         settings = deepcopy(tuple(made.settings.values()))
@@ -141,7 +147,8 @@ class Ledger:
         g, node = Tensor(np.zeros(out.shape, out.dtype), needs=1), out.node
         assert node is not None
         parts = zip(node.plan.names, node.run_rules(g, None), node.edges, strict=True)
-        return Rerun(out, g, {name: fit(part, x, node) for name, part, x in parts})
+        numbers[made.id] = out.numpy()
+        return Rerun(numbers, g, {name: fit(part, x, node) for name, part, x in parts})
 
     # ------------------------------------------------------------------ what follows from it
 
@@ -187,14 +194,12 @@ class Ledger:
         made, factor = term.made, term.factor
         if factor == 1 and registry[made.op].kinks is not None:
             return f"{made.op} let it through"
-        others: dict[int, Any] = {}
         try:
-            again = self._run(made, self._other_inputs(made, others))
+            again = self._again(made, True)
         except EXPLAINED:  # a kernel need not take other numbers
             return ""
-        others[made.id] = again.out.numpy()
         other = again.factors(term.input, self.index)[term.at]
-        for number, numbers in others.items():
+        for number, numbers in again.numbers.items():
             entry = self.record.entries[number]
             for at in map(tuple, np.argwhere(numbers == other).tolist()):
                 if np.asarray(entry.value)[at] == factor:
@@ -202,7 +207,7 @@ class Ledger:
         settings = made.settings.items()
         return next((name for name, x in settings if isinstance(x, float) and x == other), "")
 
-    def _other_inputs(self, made: Entry, others: dict[int, Any]) -> dict[str, Any]:
+    def _inputs(self, made: Entry, others: dict[int, Any]) -> dict[str, Any]:
         """Other numbers in the place of what an op was given; of what was only moved there, moved.
 
         Args: others: by entry; they are added to it.
@@ -213,7 +218,7 @@ class Ledger:
             if edge.input not in inputs or np.dtype(source.dtype).kind != "f":
                 continue
             if source.op and not source.name and not source.flops:
-                moved = self._other_inputs(source, others).values()
+                moved = self._inputs(source, others).values()
                 inputs[edge.input] = registry[source.op].flat(*moved, *source.settings.values())
             else:
                 numbers = np.random.default_rng(source.id).uniform(1, 2, source.shape)

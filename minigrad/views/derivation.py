@@ -16,6 +16,7 @@ from .. import saving
 from ..record.finish import finish, folded
 from ..record.record import Edge, Entry, Record
 from . import words
+from .ledger import headline_lines
 from .maths import portable
 from .picture import asset
 
@@ -74,6 +75,8 @@ class _Derivation:
         yield _escaped(words.summary(record)) + "."
         verdicts = [f"- {_escaped(one.signed)}" for one in words.verdicts(record.checks)]
         yield from ["\n".join(verdicts)] * bool(verdicts)
+        if sums := headline_lines(record):
+            yield "\n".join(["```text", *sums, "```"])
         rows = []
         for e in self.shown:
             if not e.op and not e.number and e.copy_of is None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
-from ..record.why import Ledger, Term, indexed
+from ..record.finish import finish, json_ready
+from ..record.record import Record
+from ..record.why import Ledger, Rerun, Term, indexed
 from . import words
 
-__all__ = ["PrintedLedger", "lines", "said"]
+__all__ = ["LedgerRow", "PrintedLedger", "headline_lines", "lines", "shown_ledgers"]
 
 ROUNDING = 1e-9  # of the sizes of all terms: what is left over is no rounding beyond it
+MOST_TERMS = 3  # in a row each
+MOST_WORK = 1 << 22  # of the ledgers of a page, in entries of arrays that they go through
+OVERHEAD = 1 << 13  # of each, which takes as long as so many entries
 
 
 class PrintedLedger(Ledger):
@@ -17,38 +24,100 @@ class PrintedLedger(Ledger):
 
     def __str__(self) -> str:
         first, *others = self.way()
-        return "\n".join([*lines(first, 3), *(line for step in others for line in lines(step, 1))])
+        return "\n".join([*lines(first, MOST_TERMS), *(x for step in others for x in lines(step))])
 
     __repr__ = __str__
 
 
-def lines(ledger: Ledger, most: int) -> Iterator[str]:
-    """The entry, its largest terms, the sum of the others, and what is no term of an op."""
-    entry, record = ledger.entry, ledger.record
-    name = indexed(words.one_line(entry.path), ledger.index)
-    yield f"∂L/∂{name} = {words.digits(ledger.total)}"
+class LedgerRow(NamedTuple):
+    """A number that is added up, what it is, and, of a term, which entry it came from."""
+
+    value: float
+    said: str
+    made: int | None = None
+    at: Sequence[int] = ()
+
+
+def lines(ledger: Ledger, most: int = 1) -> Iterator[str]:
+    """An entry, rows that add up to it, and notes."""
+    yield title(ledger)
+    yield from [f"  {words.digits(row.value)} {row.said}" for row in rows(ledger, most)]
+    yield from [f"  {note}" for note in notes(ledger)]
+
+
+def title(ledger: Ledger) -> str:
+    name = indexed(words.one_line(ledger.entry.path), ledger.index)
+    return f"∂L/∂{name} = {words.digits(ledger.total)}"
+
+
+def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
+    """The largest terms, the sum of the others, and what is no term of an op."""
     for term in ledger.terms[:most]:
-        yield f"  {words.digits(term.value)} = {said(ledger, term)}"
-    if others := [term.value for term in ledger.terms[most:] if term.value]:
-        total = words.digits(sum(others))
-        yield f"  {total} by {words.plural(len(others), 'other')}"
-    if len(calls := ledger.by_call()) > 1:
-        sums = [f"{words.digits(x)} by {words.one_line(name)}" for name, x in calls.items()]
-        yield f"  in all, {', '.join(sums)}"
-    began = entry.id in record.roots
+        yield LedgerRow(term.value, _said(ledger, term), term.made.id, term.at)
+    others = [term.value for term in ledger.terms[most:] if term.value]
+    if others:
+        yield LedgerRow(sum(others), f"by {words.plural(len(others), 'other')}")
     if abs(ledger.rest) > ROUNDING * sum(abs(term.value) for term in ledger.terms):
+        began = ledger.entry.id in ledger.record.roots
         source = "where backward began" if began else "by a hook, or ops outside of the record"
-        yield f"  {words.digits(ledger.rest)} {source}"
-    if not ledger.terms and not began and entry.value is not None:
-        ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
-        yield f"  every factor is 0: {ops} of {words.digits(entry.value[ledger.index])}"
+        yield LedgerRow(ledger.rest, source)
 
 
-def said(ledger: Ledger, term: Term) -> str:
+def _said(ledger: Ledger, term: Term) -> str:
     """A term as the product that it is: which gradient, times what, by which op."""
-    factor = words.digits(term.factor)
+    factor, made = words.digits(term.factor), term.made
     if name := ledger.words(term):
         factor += f" ({words.one_line(name)})"
-    made, product = term.made, f"{words.digits(term.gradient)} · {factor}"
     place = indexed(words.one_line(made.path), term.at)
-    return f"{product} by {made.op} to {place} {words.marks(made)}".rstrip()
+    product = f"= {words.digits(term.gradient)} · {factor} by {made.op} to {place}"
+    return f"{product} {words.marks(made)}".rstrip()
+
+
+def notes(ledger: Ledger) -> Iterator[str]:
+    """The sums by call where there are several; and of a zero, what stopped it."""
+    entry, record = ledger.entry, ledger.record
+    calls = ledger.by_call()
+    if len(calls) > 1:
+        sums = [f"{words.digits(x)} by {words.one_line(name)}" for name, x in calls.items()]
+        yield f"in all, {', '.join(sums)}"
+    if not ledger.terms and entry.id not in record.roots and entry.value is not None:
+        ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
+        yield f"every factor is 0: {ops} of {words.digits(entry.value[ledger.index])}"
+
+
+def headline_lines(record: Record) -> list[str]:
+    """In three lines, the largest entry of the gradient that the headline speaks of."""
+    way = finish(record).way
+    if way is None:
+        return []
+    steps = Ledger(record, way.entries[-1]).way()
+    return [*islice((line for step in steps for line in lines(step)), 3)]
+
+
+def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dict[str, Any]:
+    """Ledgers for the page, by entry and index, and on along the largest terms.
+
+    They are left out where they would be too much work, and where other ranks would have to run.
+    Args: wanted: entries, and an index of each; unless given, the largest of each gradient.
+    """
+    sent = [e for e in record.entries if e.gradient is not None and e.gradient.size]
+    leaves, made = [e for e in sent if not e.op], [e for e in sent if e.op]
+    pending = [*wanted] or [(entry.id, None) for entry in (*leaves, *made)]
+    reruns: dict[tuple[int, bool], Rerun] = {}
+    ledgers: dict[str, Any] = {}
+    left = MOST_WORK
+    for number, index in pending:  # the loop appends to it
+        ends = [record.entries[edge.target] for edge in record.uses(number)]
+        work = OVERHEAD + sum(end.size + record.entries[number].size for end in ends)
+        is_shared = any("ranks" in end.settings for end in ends)  # all ranks would have to run
+        if f"{number} {index}" in ledgers or work > left or is_shared:
+            continue
+        left -= work
+        ledger = Ledger(record, number, index, reruns)
+        key = f"{number} {[*ledger.index]}"
+        shown = [json_ready(row) for row in rows(ledger, MOST_TERMS)]
+        ledgers[key] = {"title": title(ledger), "rows": shown, "notes": [*notes(ledger)]}
+        if index is None:
+            ledgers[str(number)] = key
+        pending += [(term.made.id, [*term.at]) for term in ledger.terms[:1]]
+    return ledgers

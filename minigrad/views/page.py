@@ -26,6 +26,7 @@ from ..record.record import Check, Edge, Entry, Facts, Record
 from . import words
 from .attention import check_texts, figures, fitting, pooled, texts_of
 from .layout import Box, Layout, layout
+from .ledger import shown_ledgers
 from .maths import mathml
 from .picture import Dot, asset, render, titled
 from .theme import BINS, VARIABLES, Scale, css, repainted
@@ -40,7 +41,7 @@ CELLS = 1_000_000  # of all arrays together, 4 bytes each
 HEADS = 4096  # of attention, which keeps them
 SIDES = ((64, HEADS), (64, 48), (32, 8), (16, 3), (8, 1))  # of matrices, and how many of an array
 SAMPLED_FROM = 1 << 17  # entries, from which on an array is sampled and not pooled
-SCRIPTS = ("dom", "record", "heat", "graph", "save", "panel", "attention", "main")
+SCRIPTS = ("dom", "record", "heat", "graph", "save", "panel", "attention", "ledger", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
 
 
@@ -71,8 +72,8 @@ def frame(height: int, **source: str) -> str:
     return f'<iframe title="computation graph" {given} style="{FRAME};height:{height}px"></iframe>'
 
 
-def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
-    """All that the page shows, ready for JSON."""
+def content(record: Record, *, tokens: Any = None, title: str = "", live: bool = False) -> Json:
+    """All that the page shows, ready for JSON. Args: live: without ledgers, which it asks for."""
     if len(record.entries) > MOST_VALUES:
         raise ArgumentError(
             f"html: this trace holds {len(record.entries):,} values, a page at most "
@@ -93,6 +94,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "") -> Json:
         "asked": record.asked,
         "named": tokens is not None,
         "arrays": made.packed(),
+        "ledgers": {} if live else shown_ledgers(record),
         "states": {state: list(pair) for state, pair in words.STATES.items()},
         "scale": made.scale.ends,
         "maths": made.maths,

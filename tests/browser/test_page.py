@@ -307,3 +307,59 @@ def test_a_head_of_attention_is_saved_as_a_picture(kind, page, tmp_path):
     A = attention()["A"].value[0, 1, 0]
     assert kind == "PNG" or f">{A:.2g}<".encode() in data
     assert b"var(--" not in data
+
+
+# ---------------------------------------------------------------- why this number
+
+
+def why(view):
+    assert view.text("#tabs [aria-current]") == "Why"
+    return view.text("#panel h2").removeprefix("Why ")
+
+
+def printed(t, key, index=None):
+    return str(t.why(key, index)).splitlines()[0]
+
+
+SIZES = [(1440, "light"), (1440, "dark"), (400, "light")]
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_a_ledger_opens_by_a_click_on_box_line_and_cell_and_leads_on(page, width, scheme):
+    t = attention()
+    view = page(t, width=width, color_scheme=scheme)
+    chip = view.find(".node", has_text="linear").filter(has_text="Q").first
+    chip.locator('[fill^="var(--bin"]').first.click(force=True)
+    assert why(view) == printed(t, "Q")
+    rows = view.find(".ledger li")
+    assert [row.inner_text().split()[0] for row in rows.all()] == [
+        line.split()[0] for line in str(t.why("Q")).splitlines()[1:5]
+    ]
+    assert view.find(".node.marked").count() > 5
+    rows.first.locator(".link").click()
+    first = t.why("Q").terms[0]
+    assert why(view) == printed(t, first.made.id, first.at)
+    view.find(".ledger-way .link").last.click()
+    assert why(view) == "∂L/∂loss = 1"
+    assert view.wide() <= 0
+    view.press("ArrowRight")
+    assert view.find(".node.marked").count() == 0
+
+
+def test_a_ledger_opens_by_a_click_on_a_line_that_goes_back(page):
+    t = attention()
+    view = page(t)
+    view.evaluate("""document.querySelector('.edge .gradient-part')
+      .dispatchEvent(new MouseEvent('click', { bubbles: true }))""")
+    assert why(view).startswith("∂L/∂")
+
+
+def test_a_cell_of_a_gradient_that_the_page_has_no_ledger_of_says_how_to_ask(page):
+    t = attention()
+    view = page(t)
+    view.press("2", "b", "ArrowRight", "ArrowRight")
+    view.find('[data-kind="sent"] canvas').first.click(position={"x": 5, "y": 5})
+    assert "holds no ledger" in view.text("#panel .note")
+    assert 't.why("' in view.text("#panel code")
+    view.find("#panel .link", has_text="its largest entry").click()
+    assert why(view).startswith("∂L/∂")

@@ -69,3 +69,16 @@ def test_an_edge_is_cut_and_a_mistake_is_told(live):
     lr.press("Enter")
     live.page.wait_for_selector(".play-status.wrong")
     assert "could not convert" in live.text(".play-status")
+
+
+def test_a_live_page_says_why_of_any_entry_that_is_clicked(live):
+    live.press("2", "b", "ArrowRight", "ArrowRight")
+    live.find('[data-kind="sent"] canvas').first.click(position={"x": 5, "y": 5})
+    live.page.wait_for_selector(".ledger li")
+    assert live.text("#tabs [aria-current]") == "Why"
+    before = live.text("#panel h2")
+    live.find("#tabs button", has_text="Step").click()
+    live.find("#tabs button", has_text="Why").click()
+    assert live.text("#panel h2") == before
+    live.find(".ledger .link").first.click()
+    assert live.text("#panel h2") != before

@@ -195,3 +195,13 @@ def test_mg_play_serves_a_function_and_refuses_what_is_none(capsys):
         mg.play(3)
     with pytest.raises(ArgumentError, match="must return its loss"):
         mg.play(lambda: mg.tensor([1.0, 2.0]))
+
+
+def test_a_page_asks_why_of_any_entry_and_the_run_stays(session):
+    run, Q = session.run, named(session.run.record, "Q")
+    ledgers = session.answer({"do": "why", "entry": Q.id, "index": [0, 1, 2]})["ledgers"]
+    shown = ledgers[f"{Q.id} [0, 1, 2]"]
+    assert sum(row["value"] for row in shown["rows"]) == pytest.approx(Q.gradient[0, 1, 2])
+    assert session.run is run
+    refused = session.answer({"do": "why", "entry": Q.id, "index": [9, 9, 9]})
+    assert "its gradient has shape" in refused["error"]

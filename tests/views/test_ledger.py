@@ -6,7 +6,12 @@ import numpy as np
 
 import minigrad as mg
 from layers import Linear
+from minigrad import distributed
+from minigrad.views import ledger
+from minigrad.views.ledger import headline_lines, shown_ledgers
 from tests.record.models import leaf, traced
+
+from .graphs import mlp
 
 
 def sums_of(text):
@@ -56,3 +61,42 @@ def test_what_is_left_over_is_said():
     x.register_hook(lambda g: g * 2)
     text = str(traced(lambda: mg.sum(x)).why("x", 1))
     assert "\n  1 by a hook, or ops outside of the record\n" in text
+
+
+# ---------------------------------------------------------------- in the page
+
+
+def test_the_page_holds_the_largest_entry_of_each_gradient_and_its_way_to_the_loss():
+    t = mlp()
+    ledgers = shown_ledgers(t)
+    for entry in t:
+        if entry.gradient is not None:
+            key = ledgers[str(entry.id)]
+            assert ledgers[key]["title"] == str(t.why(entry.id)).splitlines()[0]
+            while ledgers[key]["rows"][0]["made"] is not None:
+                row = ledgers[key]["rows"][0]
+                key = f"{row['made']} {row['at']}"
+            assert ledgers[key]["title"] == "∂L/∂loss = 1"
+
+
+def test_what_is_too_much_work_is_left_out_leaves_last(monkeypatch):
+    t = mlp()
+    whole = {key for key in shown_ledgers(t) if " " not in key}
+    monkeypatch.setattr(ledger, "MOST_WORK", 3 * ledger.OVERHEAD)
+    some = shown_ledgers(t)
+    leaves = [str(entry.id) for entry in t if not entry.op and entry.gradient is not None]
+    assert {key for key in some if " " not in key} == {*leaves[:2]} < whole
+
+
+def test_a_collective_is_not_run_again_for_a_page():
+    x = leaf(4, 3, name="x")
+    t = traced(lambda: mg.sum(distributed.all_reduce(x)))
+    assert str(t["x"].id) not in shown_ledgers(t)
+
+
+def test_the_derivation_begins_with_three_lines_on_the_headline_s_gradient(tmp_path):
+    t = mlp()
+    three = headline_lines(t)
+    assert three[0] == str(t.why(t.way.entries[-1])).splitlines()[0]
+    assert len(three) == 3
+    assert "\n".join(three) in t.derivation(tmp_path / "d.md").read_text()

@@ -60,10 +60,12 @@ const PANELS = {
   },
   chapters: chaptersPanel,
   attention: attentionPanel,
+  why: whyPanel,
 };
 function renderPanel() {
   const panel = byId("panel");
   if (state.tab !== "attention") document.body.classList.remove("filled");
+  if (state.tab !== "why") unmarkWay();
   const keep = state.tab !== "step" && panel.dataset.tab === state.tab ? panel.scrollTop : 0;
   panel.replaceChildren(...PANELS[state.tab]().flat(Infinity).filter(given));
   panel.dataset.tab = state.tab;
@@ -132,13 +134,13 @@ const KEYS = {
   " ": ["space", "play or pause", () => play(!state.playing)], o: ["o", "the whole pass", stepTo(0)],
   f: ["f", "first forward step", stepTo(1)], b: ["b", "first backward step", stepTo(record.forward.length + 1)], End: ["End", "last step", stepTo(steps.length)],
   Enter: ["Enter", "open the closed scope at this step", openAtStep], u: ["u", "out of the scope", () => state.picture.parent && open(state.picture.parent.root)],
-  1: ["1 2 3", "the tabs, in their order", () => showTab(tabs[0])], 2: nthTab(2), 3: nthTab(3), 4: nthTab(4),
+  1: ["1 2 3 4", "the tabs, in their order", () => showTab(tabs[0])], 2: nthTab(2), 3: nthTab(3), 4: nthTab(4),
   "+": ["+ − 0", "larger, smaller, fit", () => zoom(1.2)], "-": ["", "", () => zoom(1 / 1.2)], 0: ["", "", () => { scaled = "all"; fit(); }],
   "/": ["/", "find", () => { byId("search").showModal(); find(); }], t: ["t", "light or dark", otherTheme], "?": ["?", "these keys", () => byId("help").showModal()],
 };
-const offered = { attention: shown.attention.length > 0, step: true, chapters: chapters.length > 0 };
+const offered = { attention: shown.attention.length > 0, step: true, chapters: chapters.length > 0, why: record.backward.length > 0 };
 const tabs = Object.keys(offered).filter((name) => offered[name]); // in the order in which they stand
-const TAB_TITLES = { attention: "Attention", step: "Step", chapters: "By hand" };
+const TAB_TITLES = { attention: "Attention", step: "Step", chapters: "By hand", why: "Why" };
 function showTab(name) {
   if (!offered[name]) return;
   state.tab = name;
@@ -182,6 +184,7 @@ function begin(keep) {
   window.addEventListener("resize", () => state.tab === "attention" && renderPanel(), { signal: life.signal });
   system.onchange = () => paint();
   listenToGraph();
+  listenToLedgers();
   fitFonts();
   if (keep) Object.assign(state, { tab: offered[keep.tab] ? keep.tab : "step", inside: keep.inside, picture: pictures.get(keep.root) || state.picture });
   if (keep) Object.assign(chosen, keep.attention);

@@ -18,6 +18,7 @@ function live(first) {
     waiting = false;
     bar.classList.remove("busy");
     if (answer.error) return say(answer.error);
+    if (!answer.record) return answer.ledgers;
     show(answer, page.keep());
     bar.dataset.took = Math.round(performance.now() - start);
   }
@@ -33,6 +34,7 @@ function live(first) {
     document.body.prepend(...pristine.map((one) => one.cloneNode(true)));
     document.querySelector("main").before(bar);
     window.onPanel = decorate;
+    window.askWhy = ask;
     page = showPage(shown, keep);
     page.renderPanel(); // now that it can be decorated
     fillBar(shown.play);
