@@ -17,8 +17,9 @@ from .fold import Fold, make_fold
 from .formulas import write_formulas
 from .meaning import set_meaning
 from .record import Checks, Record, show
+from .time import ThroughTime, through_time
 
-__all__ = ["check", "finish", "folded", "json_ready", "to_dict"]
+__all__ = ["changes_in_time", "check", "finish", "folded", "json_ready", "to_dict"]
 
 NOT_DATA = ("made_at", "seconds", "backward_seconds")  # they differ from run to run
 
@@ -30,7 +31,7 @@ def finish(record: AnyRecord) -> AnyRecord:
     state = len(record.entries), len(record.backward), record.backwards
     if record._finished != state:
         record._finished = state
-        record.fold = None
+        record.fold = record.in_time = None
         mark_calls(record)
         set_updates_aside(record)
         set_meaning(record)
@@ -51,6 +52,13 @@ def folded(record: Record) -> Fold:
     if not isinstance(record.fold, Fold):
         record.fold = make_fold(record)
     return record.fold
+
+
+def changes_in_time(record: Record) -> list[ThroughTime]:
+    """How gradients of a finished record change through time: see `through_time`."""
+    if not isinstance(record.in_time, list):
+        record.in_time = through_time(record, folded(record))
+    return record.in_time
 
 
 def to_dict(record: Record) -> dict[str, Any]:

@@ -390,6 +390,7 @@ class Record:
     asked: int | None = None
 
     fold: object = None  # see `folded`
+    in_time: object = None  # see `changes_in_time`
     _finished: tuple[int, int, int] | None = None  # how much of it there was then
 
     _into: dict[int, list[Edge]] = field(default_factory=dict)
@@ -414,7 +415,7 @@ class Record:
         """What is copied or pickled: places as text."""
         for entry in self.entries:
             entry.made_at = entry.place
-        return {**vars(self), "fold": None}
+        return {**vars(self), "fold": None, "in_time": None}
 
     def add_edges(self, sources: dict[str, int], target: int) -> None:
         """Add the uses that an op makes of entries, by the name of the input."""

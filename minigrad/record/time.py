@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..engine.op import registry
-from .finish import folded
+from .fold import Fold
 from .record import Array, Entry, Record, rms
 
 __all__ = ["ThroughTime", "over_steps", "through_time"]
@@ -18,6 +18,7 @@ class ThroughTime(NamedTuple):
     """The size of a gradient at the first step in time and at the last, which is next to the loss.
 
     path: of what has it.  first, last: rms.  steps: how many there are.
+    change: how many times larger that of the first step is.
     entries: of calls of one module, those of the first and of the last; of an op, itself.
     """
 
@@ -25,12 +26,8 @@ class ThroughTime(NamedTuple):
     first: float
     last: float
     steps: int
+    change: float
     entries: tuple[int, ...]
-
-    @property
-    def change(self) -> float:
-        """How many times larger the gradient of the first step is."""
-        return self.first / self.last
 
 
 def over_steps(gradient: Array, axis: int) -> tuple[float, float, int]:
@@ -39,11 +36,11 @@ def over_steps(gradient: Array, axis: int) -> tuple[float, float, int]:
     return first, last, gradient.shape[axis]
 
 
-def through_time(record: Record) -> list[ThroughTime]:
+def through_time(record: Record, fold: Fold) -> list[ThroughTime]:
     """What changes through time in a finished record, the largest change first."""
-    changes = [*_of_ops(record), *_of_calls(record)]
-    changes = [one for one in changes if 0 < one.last < np.inf and 0 < one.first < np.inf]
-    return sorted(changes, key=lambda one: -abs(np.log(one.change)))
+    changes = [*_of_ops(record), *_of_calls(record, fold)]
+    changes = [each for each in changes if 0 < each.change < np.inf]
+    return sorted(changes, key=lambda each: -abs(np.log(each.change)))
 
 
 def _of_ops(record: Record) -> list[ThroughTime]:
@@ -52,17 +49,19 @@ def _of_ops(record: Record) -> list[ThroughTime]:
         axis = registry[entry.op].time_axis
         sequence = record.into(entry)[0]
         if axis is not None and sequence.contribution is not None:
-            sizes = over_steps(sequence.contribution, axis)
-            changes.append(ThroughTime(record.entries[sequence.source].path, *sizes, (entry.id,)))
+            first, last, steps = over_steps(sequence.contribution, axis)
+            path = record.entries[sequence.source].path
+            changes.append(
+                ThroughTime(path, first, last, steps, _quotient(first, last), (entry.id,))
+            )
     return changes
 
 
-def _of_calls(record: Record) -> list[ThroughTime]:
+def _of_calls(record: Record, fold: Fold) -> list[ThroughTime]:
     """Of each chain whose copies take the same parameters, what the next copy takes of the last.
 
     Of several such values the one that keeps most of its gradient is on the way of all.
     """
-    fold = folded(record)
     shared: dict[str, set[int]] = {}
     for entry in record.entries:
         if entry.learns:
@@ -82,6 +81,10 @@ def _of_calls(record: Record) -> list[ThroughTime]:
 
 
 def _change(twins: list[Entry]) -> ThroughTime:
-    first, last = twins[0], twins[-1]
-    sizes = first.gradient_rms or 0.0, last.gradient_rms or 0.0
-    return ThroughTime(first.path, *sizes, len(twins), (first.id, last.id))
+    first, last = (entry.gradient_rms or 0.0 for entry in (twins[0], twins[-1]))
+    ends = twins[0].id, twins[-1].id
+    return ThroughTime(twins[0].path, first, last, len(twins), _quotient(first, last), ends)
+
+
+def _quotient(first: float, last: float) -> float:
+    return first / last if last else 0.0

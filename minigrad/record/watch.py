@@ -19,12 +19,12 @@ from ..engine.observer import Observer
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
 from .calls import RunCalls
-from .finish import finish
+from .finish import changes_in_time, finish
 from .heads import heads
 from .record import Array, rms
 from .recorder import Recorder
 from .saturation import saturation
-from .time import over_steps, through_time
+from .time import over_steps
 from .training import Moment, Reading, TrainingRecord
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class StepObserver(Observer):
     def _find_chains(self, recorder: Recorder) -> None:
         """Which of the ops are steps in time: see `through_time`."""
         numbers = {recorder.find(call.result): n for n, call in enumerate(self._calls)}
-        changes = [one for one in through_time(recorder.record) if len(one.entries) == 2]
+        changes = [one for one in changes_in_time(recorder.record) if len(one.entries) == 2]
         chains = [
             (one.path, numbers.get(one.entries[0]), numbers.get(one.entries[1]), one.steps)
             for one in changes

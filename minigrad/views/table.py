@@ -91,7 +91,7 @@ class _Rows:
         return [
             words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
-            words.sized(1000 * entry.seconds),
+            words.lasted(entry.seconds),
             words.counted(entry.flops) if entry.flops is not None else "",
             words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
             words.value(entry) or words.sized(facts and facts.rms),
@@ -105,7 +105,7 @@ class _Rows:
         gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
         told, *more = self._gradient(entry)
         head = [words.one_line(entry.path), entry.op, ", ".join(names), words.shaped(entry.shape)]
-        taken = words.sized(1000 * entry.backward_seconds)
+        taken = words.lasted(entry.backward_seconds)
         return [*head, taken, told, "".join(gains[:1]), *more]
 
     def leaf(self, entry: Entry) -> list[str]:

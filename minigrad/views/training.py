@@ -29,6 +29,11 @@ COLUMNS = (
     Column("low … high", drop=4), Column("update", right=True),
     Column("share", right=True, drop=3), Column("", shrink="end"),
 )  # fmt: skip
+FIGURES = ("entropy", "sparsity")  # of a head
+HEADS = (
+    Column("head", shrink="start"), Column("entropy first", right=True), Column("last", right=True),
+    Column("sparsity first", right=True), Column("last", right=True),
+)  # fmt: skip
 LEFT, PLOT = 210, 640  # points: of names, of columns
 ROW = 14
 TOP, CURVE = 28, 70  # above all, and of the loss
@@ -51,7 +56,7 @@ def table(flow: Flow, width: int | None = None) -> str:
     """The run as text: sizes of values, gradients and updates of each row, and what is odd."""
     width, scale = wide(width), _scale(flow)
     if not flow.moments:
-        return "nothing was looked at yet"
+        return _requests_table(flow, width) if flow.requests else "nothing was looked at yet"
     last, rows = flow.moments[-1], []
     for path in _paths(flow):
         sizes, now = [size for _, size in flow.series(path, "gradient")], last.readings.get(path)
@@ -67,9 +72,27 @@ def table(flow: Flow, width: int | None = None) -> str:
     if losses:
         told = [f"{words.digits(loss)} at step {step}" for step, loss in (losses[0], losses[-1])]
         title += f"; loss {', '.join(told)}"
-    found = [line for one in diagnose(flow) for line in _wrapped(str(one), width)]
     parts = [fill(title, width), grid(COLUMNS, rows, width), ""]
-    return "\n".join([*parts, *(found or ["nothing odd was found"])])
+    return "\n".join([*parts, *_findings(flow, width)])
+
+
+def _requests_table(flow: Flow, width: int) -> str:
+    """The heads of a model that only answered: figures of the first request and of the last."""
+    rows = []
+    for path in flow.requests[0].each_head:
+        row = [words.one_line(path)]
+        for figure in FIGURES:
+            series = flow.series(path, figure)
+            row += [words.digits(series[0][1], 3), words.digits(series[-1][1], 3)]
+        rows.append(row)
+    ends = f"from {flow.requests[0].step} to {flow.requests[-1].step}"
+    title = f"{words.plural(len(flow.requests), 'request')} looked at, {ends}"
+    return "\n".join([fill(title, width), grid(HEADS, rows, width), "", *_findings(flow, width)])
+
+
+def _findings(flow: Flow, width: int) -> list[str]:
+    found = [line for one in diagnose(flow) for line in _wrapped(str(one), width)]
+    return found or ["nothing odd was found"]
 
 
 def _wrapped(said: str, width: int) -> list[str]:
@@ -78,13 +101,22 @@ def _wrapped(said: str, width: int) -> list[str]:
 
 
 def csv(flow: Flow) -> str:
-    """A line for each row and step, for spreadsheets and data frames."""
+    """A line for each row and step, for spreadsheets and data frames; a head of attention is one.
+
+    Kind is "request" where the model only answered, under `no_grad`.
+    """
     out = StringIO()
     writer = lines.writer(out, lineterminator="\n")
-    writer.writerow(["step", "row", "kind", "loss", *Reading._fields])
+    writer.writerow(["step", "row", "kind", "loss", *Reading._fields, *FIGURES])
+    none = [""] * len(Reading._fields)
     for moment in flow.moments:
         for path, one in moment.readings.items():
-            writer.writerow([moment.step, path, flow.kinds.get(path), moment.loss, *one])
+            writer.writerow([moment.step, path, flow.kinds.get(path), moment.loss, *one, "", ""])
+    for kind, moments in (("head", flow.moments), ("request", flow.requests)):
+        for moment in moments:
+            for path, head in moment.each_head.items():
+                figures = head.entropy, head.sparsity
+                writer.writerow([moment.step, path, kind, moment.loss, *none, *figures])
     return out.getvalue()
 
 

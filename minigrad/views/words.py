@@ -14,12 +14,14 @@ from unicodedata import category
 
 import numpy as np
 
-from ..record.record import Checks, Edge, Entry, Record, show
+from ..record.finish import changes_in_time
+from ..record.record import Checks, Edge, Entry, Record, Way, show
+from ..record.time import ThroughTime
 
 __all__ = [
     "STATES", "VERDICT_SIGNS", "Verdict", "counted", "digits", "gained", "gradient",
-    "headline", "label", "marks", "of_bytes", "one_line", "plural", "ranged", "remark", "sent_by",
-    "settings", "shaped", "sized", "sum_of", "summary", "value", "verdicts",
+    "headline", "label", "lasted", "marks", "of_bytes", "one_line", "plural", "ranged", "remark",
+    "sent_by", "settings", "shaped", "sized", "sum_of", "summary", "value", "verdicts",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -123,6 +125,15 @@ def of_bytes(number: int) -> str:
     ('0 B', '2.69 kB')
     """
     return counted(number, (" B", " kB", " MB", " GB", " TB"))
+
+
+def lasted(seconds: float) -> str:
+    """A time.
+
+    >>> lasted(1.5e-5), lasted(0.0123)
+    ('15 µs', '12 ms')
+    """
+    return f"{sized(1e3 * seconds)} ms" if seconds >= 1e-3 else f"{1e6 * seconds:.0f} µs"
 
 
 def ranged(sizes: Iterable[float]) -> str:
@@ -307,18 +318,42 @@ def headline(record: Record) -> str:
     if dead:
         more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
         said.append(f"the gradient is exactly 0 at {dead[0]}{more}")
-    if way is not None and 0 < way.whole < inf:
-        end = one_line(entries[way.entries[-1]].path, 60)
-        verb, times = ("grows", way.whole) if way.whole > 1 else ("shrinks", 1 / way.whole)
-        if times >= 10:
-            steps = f", its {way.times} steps together" if way.times > 1 else ""
-            most = f", most in {way.op}{steps}" if way.op else ""
-            size = f"{float(f'{times:.1g}'):,.0f}"
-            said.append(f"the gradient {verb} {size} times on the way to {end}{most}")
+    if (change := next(iter(changes_in_time(record)), None)) and not 0.1 < change.change < 10:
+        said.append(_in_time(change))
+    elif way is not None and 0 < way.whole < inf:
+        far = [entry for entry in entries if entry.state in ("vanishing", "exploding")]
+        if not 0.1 < way.whole < 10:
+            said.append(_on_the_way(record, way))
+        elif far:
+            verb = "vanishes" if far[-1].state == "vanishing" else "explodes"
+            said.append(f"the gradient {verb} at {one_line(far[-1].path, 60)}: {gradient(far[-1])}")
         elif not broken and not dead:
-            size = sized(way.whole)
+            end, size = one_line(entries[way.last].path, 60), sized(way.whole)
             said.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
     return " · ".join(said)
+
+
+def _on_the_way(record: Record, way: Way) -> str:
+    """By how much the gradient changes, which is the quotient of the two sizes beside it."""
+    first, last = record.entries[way.first], record.entries[way.last]
+    steps = f", its {way.times} steps together" if way.times > 1 else ""
+    sizes = f"from {sized(first.gradient_rms)} at {label(first)} to {sized(last.gradient_rms)}"
+    end = one_line(last.path, 60)
+    return f"{_changes(way.whole)} on the way to {end}, {sizes}, most in {way.op}{steps}"
+
+
+def _in_time(change: ThroughTime) -> str:
+    verb = _changes(change.change)
+    if not 1e-4 <= change.change <= 1e4:
+        verb = "the gradient vanishes" if change.change < 1 else "the gradient explodes"
+    ends = f"{sized(change.last)} at step {change.steps}, {sized(change.first)} at step 1"
+    return f"{verb} through time: {ends}, at {one_line(change.path, 60)}"
+
+
+def _changes(whole: float) -> str:
+    verb, times = ("grows", whole) if whole > 1 else ("shrinks", 1 / whole)
+    number = f"{float(f'{times:.2g}'):,.0f}" if times < 1e6 else sized(times)
+    return f"the gradient {verb} {number} times"
 
 
 def summary(record: Record) -> str:

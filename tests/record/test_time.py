@@ -6,8 +6,7 @@ import pytest
 import minigrad as mg
 from layers import GRU, LSTM, Linear, LSTMCell, Module, TransformerBlock
 from minigrad.optim import SGD
-from minigrad.record.finish import finish
-from minigrad.record.time import through_time
+from minigrad.record.finish import changes_in_time, finish
 
 from .models import leaf, linears, traced
 
@@ -39,7 +38,7 @@ RECURRENT = {
 def test_the_first_and_the_last_step_are_those_of_the_run(name):
     x = leaf(2, STEPS, 3, name="x")
     t = traced(lambda: mg.sum(RECURRENT[name](x)[:, -1] ** 2.0))
-    change = through_time(t)[0]
+    change = changes_in_time(t)[0]
     assert change.steps == STEPS
     if len(change.entries) == 2:
         sizes = [t[i].gradient_rms for i in change.entries]
@@ -58,9 +57,9 @@ def test_blocks_with_weights_of_their_own_are_no_steps_in_time(rng):
             h = block(h)
         return mg.sum(h)
 
-    assert through_time(traced(loss)) == []
+    assert changes_in_time(traced(loss)) == []
     x, layers = leaf(2, 3), linears(rng, 3, 3, 3, 3)
-    assert through_time(traced(lambda: mg.sum(layers[2](layers[1](layers[0](x)))))) == []
+    assert changes_in_time(traced(lambda: mg.sum(layers[2](layers[1](layers[0](x)))))) == []
 
 
 @pytest.mark.parametrize("name", RECURRENT)
@@ -110,4 +109,4 @@ def test_the_way_is_the_quotient_of_two_sizes(rng):
 def test_a_linear_loop_without_a_state_is_no_time(rng):
     layer = Linear(3, 3, rng=rng)
     t = traced(lambda: sum(mg.sum(layer(leaf(2, 3, seed=k))) for k in range(5)))
-    assert through_time(t) == []
+    assert changes_in_time(t) == []
