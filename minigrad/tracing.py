@@ -50,10 +50,6 @@ class Trace(Record):
     def __exit__(self, *exception: object) -> None:
         self._observing.pop().__exit__()
 
-    @property
-    def record(self) -> Self:
-        return self
-
     # ------------------------------------------------------------------ what is in it
 
     def __getitem__(self, key: int | str) -> Entry:

@@ -37,7 +37,7 @@ def derivation(record: Record) -> str:
     >>> x = mg.tensor([3.0, 4.0], requires_grad=True, name="x")
     >>> with mg.trace() as t:
     ...     mg.sum(x * x).backward()
-    >>> r"\\frac{\\partial L}{\\partial x}" in derivation(t.record)
+    >>> r"\\frac{\\partial L}{\\partial x}" in derivation(t)
     True
     """
     made = _Derivation(finish(record))

@@ -30,7 +30,7 @@ COLUMNS = (
     Column("share", right=True, drop=3), Column("", shrink="end"),
 )  # fmt: skip
 FIGURES = ("entropy", "sparsity")  # of a head
-HEADS = (
+HEAD_COLUMNS = (
     Column("head", shrink="start"), Column("entropy first", right=True), Column("last", right=True),
     Column("sparsity first", right=True), Column("last", right=True),
 )  # fmt: skip
@@ -87,7 +87,9 @@ def _requests_table(flow: Flow, width: int) -> str:
         rows.append(row)
     ends = f"from {flow.requests[0].step} to {flow.requests[-1].step}"
     title = f"{words.plural(len(flow.requests), 'request')} looked at, {ends}"
-    return "\n".join([fill(title, width), grid(HEADS, rows, width), "", *_findings(flow, width)])
+    return "\n".join(
+        [fill(title, width), grid(HEAD_COLUMNS, rows, width), "", *_findings(flow, width)]
+    )
 
 
 def _findings(flow: Flow, width: int) -> list[str]:

@@ -37,7 +37,7 @@ def fresh(*replaced, **arguments):
                 small(**arguments).backward()
         else:
             small(**arguments).backward()
-    return t.record, gradients(t.record)
+    return t, gradients(t)
 
 
 def same(session, record, expected):

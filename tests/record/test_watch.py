@@ -174,6 +174,71 @@ def test_what_does_not_last_three_looks_is_no_finding():
     assert flow.diagnose().kinds == ["dead"]
 
 
+class Wide(Module):
+    """One layer of 32 relus."""
+
+    def __init__(self, dead=0, scale=1.0):
+        self.h, self.out = Linear(8, 32, rng=0), Linear(32, 3, rng=1)
+        self.h.b.assign_(np.where(np.arange(32) < dead, -50.0, 0.0))
+        for p in self.parameters():
+            p.assign_(p.numpy() * scale)
+
+    def forward(self, x):
+        return self.out(mg.relu(self.h(x)))
+
+
+def stepped(model, clear="before", times=1.0, lr=0.1):
+    rng = np.random.default_rng(0)
+    W, optimizer = rng.normal(size=(8, 3)), SGD(model.parameters(), lr=lr)
+    with mg.watch(model, every=4) as flow:
+        for _ in range(60):
+            if clear == "before":
+                optimizer.zero_grad()
+            x = rng.normal(size=(64, 8))
+            loss = mg.cross_entropy(model(x), (x @ W).argmax(-1)) * times
+            loss.backward()
+            if clear == "between":
+                optimizer.zero_grad()
+            optimizer.step()
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("flow", "kind", "words"),
+    [
+        (lambda: stepped(Wide(dead=27), lr=0.5), "dead", "84% units dead"),
+        (lambda: stepped(Wide(scale=0.0)), "zero gradient", "its weights are 0 and stay 0"),
+        (lambda: stepped(Wide(), clear="between"), "no gradient", "cleared before the update"),
+        (lambda: stepped(Wide(), clear="never", lr=0.01), "not cleared", "of earlier steps"),
+    ],
+)
+def test_what_was_said_wrong_or_not_at_all_is_found_alone(flow, kind, words):
+    (finding,) = flow().diagnose()
+    assert finding.kind == kind
+    assert words in finding.text
+
+
+def test_a_summed_loss_is_no_problem():
+    assert stepped(Wide(), times=512.0, lr=0.1 / 512).diagnose() == []
+
+
+@pytest.mark.parametrize(("name", "counts"), [("value_loss", True), ("val_loss", False)])
+def test_a_loss_is_known_by_its_name(name, counts):
+    flow = TrainingRecord()
+    flow.logged = {name: [(0, 2.0)]}
+    assert flow.losses == ([(0, 2.0)] if counts else [])
+
+
+def test_rows_are_those_of_the_watched_model_alone():
+    G, D = Wide(), Wide()
+    with mg.watch(G, every=1) as flow:
+        mg.mean(D(mg.concatenate([G(leaf(4, 8)), leaf(4, 5)], axis=1)) * 1e3).backward()
+        flow.log(loss=1.0)
+    rows = flow.moments[0].readings
+    assert {path for path in rows if path.startswith("wide")} >= {"wide/h/W", "wide/relu"}
+    assert "wide/relu[1]" not in rows
+
+
 # ---------------------------------------------------------------- what is measured
 
 
@@ -320,6 +385,17 @@ def test_each_request_is_a_moment_with_figures_of_each_head(model, tmp_path):
     assert TrainingRecord.baseline_of(path).requests == flow.requests
     assert json.loads(path.read_text()) == flow.to_dict()
     assert [moment.step for moment in served(model, 21, every=10).requests] == [0, 10, 20]
+
+
+def test_entropy_and_sparsity_of_requests_are_in_series_table_and_csv(model, tmp_path):
+    flow = served(model, 3)
+    path = "language_model/decoder/blocks.0/attention/A[1]"
+    (_, first), *_ = flow.series(path, "entropy")
+    assert first == flow.requests[0].each_head[path].entropy
+    assert f"{first:.3g}" in flow.table(120)
+    rows = flow.csv(tmp_path / "f.csv").read_text().splitlines()
+    assert rows[0].endswith("entropy,sparsity")
+    assert len(rows) == 1 + 3 * 2 * 3  # requests, layers, heads
 
 
 def test_a_head_that_drifts_is_named_with_when_and_by_how_much(model, tmp_path):
