@@ -317,7 +317,7 @@ class Flatten(Module):
 class Sequential(Module):
     """Each layer applied to the output of the one before; activations and other functions too.
 
-    Args:   layers: in order; those given by keyword come after, under their names.
+    Args:   layers: in order.
     Raises: DTypeError for a layer that is no function.
 
     >>> mlp = Sequential(Linear(3, 5, rng=0), mg.relu, Linear(5, 2, rng=1))
@@ -325,13 +325,12 @@ class Sequential(Module):
     ((7, 2), ['layers.0.W', 'layers.0.b', 'layers.2.W', 'layers.2.b'])
     """
 
-    def __init__(self, *layers: Function, **named: Function) -> None:
-        numbered = {str(k): layer for k, layer in enumerate(layers)}
-        for name, layer in (numbered | named).items():
+    def __init__(self, *layers: Function) -> None:
+        for k, layer in enumerate(layers):
             if not callable(layer):
                 kind = type(layer).__name__
-                raise DTypeError(f"Sequential: layer {name} must be a function, got {kind}")
-        self.layers: Any = numbered | named if named else list(layers)
+                raise DTypeError(f"Sequential: layer {k} must be a function, got {kind}")
+        self.layers = list(layers)
 
     def forward(self, X: mg.Tensor) -> mg.Tensor:
         for layer in self:
@@ -339,10 +338,10 @@ class Sequential(Module):
         return X
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.layers.values() if isinstance(self.layers, dict) else self.layers)
+        return iter(self.layers)
 
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, index: int | str) -> Any:
-        return self.layers[index] if isinstance(index, str) else [*self][index]
+    def __getitem__(self, index: int) -> Any:
+        return self.layers[index]
