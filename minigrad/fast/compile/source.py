@@ -180,6 +180,12 @@ class ProgramText:
         outside = {*variables.values()}
         for call in calls.calls:
             variables[call.made] = self._called(call, variables)
+        first = calls.results[0]
+        if line.kind == "op" and isinstance(first, Sample) and first.is_number:
+            makers = [x for x in self._statements if variables[first] in x.made]
+            (statement,) = makers  # what an op gives is an array
+            statement.form = f"np.asarray({statement.form})"
+            statement.kind = ""
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:
                 continue
@@ -239,6 +245,8 @@ class ProgramText:
             form = f"{self.names.bound(fitted, 'fitted')}({form}, {{}})"
             form = f"{form}[0]" if len(wanted) == 1 else form
             given = *given, wanted
+        elif line.made[0] and not line.made[0].shape and len(line.made) == 1:
+            form = f"np.asarray({form})"  # what an op gives is an array
         unused = Variable((), np.dtype(bool), (), "unused")
         made = [self._make(v) if v else unused for v in line.made]
         self._do(form, given, made, "effect" if line.effect else "whole")

@@ -75,6 +75,7 @@ class Sample(NDArrayOperatorsMixin):
         self.shape: tuple[int, ...] = entries.shape
         self.dtype = entries.dtype
         self.strides: tuple[int, ...] = entries.strides
+        self.is_number = isinstance(entries, np.generic)
         self.bases = bases or (self,)
 
     __hash__ = object.__hash__

@@ -20,7 +20,7 @@ from numpy import ndarray
 from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
-from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
+from .arguments import Watched, Watching, laid_out, leaves_of, mapped, plain, view_of, watch
 from .bindings import FEW, PLAIN_KINDS, Binding, Bindings, owner_of
 from .lines import KnownArrays, Returned, TapeLine, Value, failing_as, shown
 
@@ -245,14 +245,18 @@ class Tape(Observer):
         if not parts:
             raise Refused("a gradient came from outside the step")
         total = parts[0]
-        for part in parts[1:]:
-            total = self._sum(total, part)
+        for i, part in enumerate(parts[1:]):
+            total = self._sum(total, part, is_first=i == 0)
         self._coming[edge] = [total]
         return total
 
-    def _sum(self, total: Value, part: Value) -> Value:
-        value = self.arrays.value(part, total.name)
-        self._line("op", np.add, total, part, made=[value], op="add")
+    def _sum(self, total: Value, part: Value, is_first: bool = True) -> Value:
+        """The first sum is a new array, which later ones are written into."""
+        value = self.arrays.value(total, total.name)
+        if is_first:
+            terms = [laid_out(x, lambda size, x=x: np.zeros(size, x.dtype)) for x in (total, part)]
+            value.strides = np.add(*terms).strides
+        self._line("op", np.add, total, part, made=[value], op="add", whole=_add_over)
         return value
 
     # ------------------------------------------------------------------ what is said
@@ -277,6 +281,8 @@ class Tape(Observer):
             self._heard_constant(leaf._data)
         elif data.dtype != leaf.dtype:
             self.computed(view_of, (data, "astype", leaf.dtype), leaf._data)
+        elif data.strides != leaf._data.strides:
+            self.computed(view_of, (data, "copy", "K"), leaf._data)
         else:
             self.arrays.know(leaf._data, self._of(data))
 
@@ -443,6 +449,11 @@ class Tape(Observer):
                 why = f"Python reads {title}, an array of {array.size:,} entries, and no op does"
                 raise Refused(why, "pass what it takes of it as an argument, or read it by ops")
             self.bindings.hold_entries(title, array)
+
+
+def _add_over(total: Any, part: Any) -> Any:
+    """A sum in the layout of its first term, as if written over it."""
+    return np.add(total, part, out=np.empty_like(total))
 
 
 def _is_fresh(made: Any, given: Any) -> bool:
