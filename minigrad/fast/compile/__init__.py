@@ -271,25 +271,27 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     """A function that does what `step` does, without running its Python each time.
 
     Python's own side effects (`print`, a progress bar, files) happen only when the step is
-    recorded: at the first call, the second, and then ever fewer. What Python reads beside the
-    names below is as it was then: a clock, `random`, `next` of an iterator. Give such things as
-    arguments.
+    recorded: at calls 1, 2, 16, 128, 1,024 and so on. What Python reads beside the names below is
+    as it was then: a clock, `random`, `next` of an iterator. Give such things as arguments.
 
-    A call with other shapes, dtypes or plain values than before, or with other plain values (small
-    lists, tuples and dicts of them included), arrays, Tensors or modules bound in the step's
-    closure, its globals or the attributes of its modules, records again; so does one that finds
-    other leaves that require or hold a gradient. Read at each call are the arrays and Tensors
-    themselves: arguments, parameters, buffers, the state and the settings of optimizers,
-    generators. What the step writes (`assign_`, `.grad`, what a layer keeps of its last call) is
-    written at each call. What it returns has no graph.
+    A compiled call gives the bits of the eager call, on the same machine, NumPy, BLAS and number of
+    threads: result, gradients, parameters, buffers, the optimizer's state, generators.
+
+    A call with other shapes, strides, dtypes or plain values than before, or with other plain
+    values (small lists, tuples and dicts of them included), arrays, Tensors or modules bound in the
+    step's closure, its globals or the attributes of its modules, records again; so does one that
+    finds other leaves that require or hold a gradient, or other entries in an array (up to 4,096)
+    that Python reads and no op. Read at each call are the arrays and Tensors themselves: arguments,
+    parameters, buffers, the state and the settings of optimizers, generators. What the step writes
+    (`assign_`, `.grad`, what a layer keeps of its last call) is written at each call. What it
+    returns has no graph.
 
     Refused, with the reason and the line in a CompileWarning and in `reasons`, is a step that takes
     numbers out of the graph, computes by NumPy with arrays (but for views and comparisons), uses
     hooks or a graph from outside, or changes what it reads (a hidden state, a counter, a KVCache).
     It then runs eagerly. So do calls within a trace, a watch or another observer.
 
-    A compiled call gives the bits of the eager call. Calls 2, 16, 128, 1,024 and so on are recorded
-    again, as the ordinary run, and must give the same lines; or the step runs eagerly from then on.
+    What is recorded again must give the same lines; else the step runs eagerly from then on.
 
     >>> import numpy as np, minigrad as mg
     >>> w = mg.tensor(np.ones(3), requires_grad=True, name="w")
