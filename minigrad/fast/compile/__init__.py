@@ -169,10 +169,9 @@ class Program:
         self._holds = [h for _, h in held]
         given = [*leaves_of(tape.args, "args"), *leaves_of(tape.kwargs, "kwargs")]
         self._arguments = {path: described(x) for path, x in given}
-        self._facts = self._facts_of(
-            dict.fromkeys(id(x) for _, x in given if isinstance(x, Tensor))
-        )
-        self._bound = self._look()
+        tensors = dict.fromkeys(id(x) for _, x in given if isinstance(x, Tensor))
+        self._state = self._read(tensors)
+        self._facts = len(tensors) + 2 * len(self._tensors)  # of the state, what is of no name
 
     # ------------------------------------------------------------------ whether it may run
 
@@ -183,28 +182,25 @@ class Program:
         """
         if [x.grad is not None for x in self._leaves] != self._holds:
             return False
-        facts = self._facts_of(tensors)
-        bound = self._look()
-        if _are_the_same(facts, self._facts) and _are_the_same(bound, self._bound):
+        state = self._read(tensors)
+        if len(state) == len(self._state) and all(map(is_, state, self._state)):
             return True
-        if [*map(frozen, facts)] != [*map(frozen, self._facts)]:
+        facts = [*map(frozen, state[: self._facts])]
+        if facts != [*map(frozen, self._state[: self._facts])]:
             return False
         if any(binding.changed() for binding in self._bindings):
             return False
-        self._facts = facts
-        self._bound = bound
+        self._state = state
         return True
 
-    def _facts_of(self, tensors: Iterable[int]) -> list[Any]:
-        """Which names Tensors among the arguments have, too; how those that it names are used."""
-        facts: list[Any] = [*map(self._named.get, tensors)]
-        for x in self._tensors:
-            facts += (x.hooks or x.needs, x._data.dtype)
-        return facts
-
-    def _look(self) -> list[Any]:
-        """What the names hold."""
-        return [thing for look in self._looks for thing in look()]
+    def _read(self, tensors: Iterable[int]) -> list[Any]:
+        """Which names Tensors among the arguments have, how the others are used; what names hold."""
+        return [
+            *map(self._named.get, tensors),
+            *[x.hooks or x.needs for x in self._tensors],
+            *[x._data.dtype for x in self._tensors],
+            *[thing for look in self._looks for thing in look()],
+        ]
 
     def news(self, before: Program) -> str:
         """In what it differs from a program that did not fit."""
@@ -251,10 +247,6 @@ class Program:
             if (first.dtype, first.tobytes()) != (x.dtype, x.tobytes()):
                 return f"call {self.calls} has another array where the first had {first!r:.60}"
         return None
-
-
-def _are_the_same(things: list[Any], before: list[Any]) -> bool:
-    return len(things) == len(before) and all(map(is_, things, before))
 
 
 def _parameters(step: Any) -> dict[str, str]:
