@@ -203,9 +203,10 @@ def run_observed(
     parts = node.run_rules(gradient, useful, lift)
     seconds = perf_counter() - start
     pairs = zip(node.edges, parts, strict=True)
-    fitted = [part if part is None else dense(fit(part, edge, node)) for edge, part in pairs]
+    fitted = [part if part is None else fit(part, edge, node) for edge, part in pairs]
+    arrays = [dense(part) for part in fitted]
     for observer in observers:
-        observer.sent(node, gradient, fitted, seconds)
+        observer.sent(node, gradient, fitted if observer.takes_sparse else arrays, seconds)
     return fitted
 
 

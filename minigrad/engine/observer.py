@@ -29,6 +29,7 @@ class Observer:
 
     Attributes:
         shows_inputs: gradients are computed also for leaves made with requires_grad="on demand".
+        takes_sparse: gradients are sent as rules gave them, a SparseGradient too; else as arrays.
 
     >>> import minigrad as mg
     >>> class Shapes(mg.Observer):
@@ -40,6 +41,7 @@ class Observer:
     """
 
     shows_inputs = True
+    takes_sparse = False
 
     # The arguments are an Op, Tensors and Nodes; they are not named here, so that no file of the
     # engine imports another in a circle.

@@ -194,7 +194,7 @@ class Program:
         return True
 
     def _read(self, tensors: Iterable[int]) -> list[Any]:
-        """Which names Tensors among the arguments have, how the others are used; what names hold."""
+        """Which names the arguments have, too; how other Tensors are used; what names hold."""
         return [
             *map(self._named.get, tensors),
             *[x.hooks or x.needs for x in self._tensors],

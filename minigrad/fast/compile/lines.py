@@ -26,6 +26,7 @@ class Value:
             array from elsewhere. A line made it if it has neither.
         is_tensor: whether a Tensor is there, whose array it is.
         fresh: whether it shares no memory with what its line was given.
+        is_sparse: whether it is a SparseGradient, in place of an array.
         key: what two recordings know it by, unless by its path or number.
     """
 
@@ -38,6 +39,7 @@ class Value:
     thing: Any = None
     is_tensor: bool = False
     fresh: bool = False
+    is_sparse: bool = False
     key: Any = None
 
     def __repr__(self) -> str:
@@ -63,7 +65,8 @@ class TapeLine:
     """One thing that the run did.
 
     Attributes:
-        kind: "op", "rule"; or of an effect: "grad", "clear", "call", "write", "keep".
+        kind: "op", "rule", "sum" (of gradients); or of an effect: "grad", "clear", "call",
+            "write", "keep".
         function: what is called.  given: with what, Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.
         op: its name.  scope: where in the model.  effect: whether it does more than compute.

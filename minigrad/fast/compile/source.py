@@ -129,7 +129,7 @@ class ProgramText:
     def _add_line(self) -> None:
         line = self._line
         given = line.given
-        if line.kind in ("op", "rule"):
+        if line.kind in ("op", "rule", "sum"):
             self._compute()
         elif line.kind == "grad":
             name = f"{self._object(given[0])}.grad"
@@ -245,7 +245,7 @@ class ProgramText:
             form = f"{self.names.bound(fitted, 'fitted')}({form}, {{}})"
             form = f"{form}[0]" if len(wanted) == 1 else form
             given = *given, wanted
-        elif line.made[0] and not line.made[0].shape and len(line.made) == 1:
+        elif line.kind == "op" and [v and v.shape for v in line.made] == [()]:
             form = f"np.asarray({form})"  # what an op gives is an array
         unused = Variable((), np.dtype(bool), (), "unused")
         made = [self._make(v) if v else unused for v in line.made]

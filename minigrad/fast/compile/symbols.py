@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ...engine.backward import dense, fit
+from ...engine.backward import fit
 from .arguments import laid_out, mapped
 
 __all__ = ["ArrayForm", "KernelCalls", "NumpyCall", "Sample", "fitted"]
@@ -295,4 +295,4 @@ def _fitted(part: Any, wanted: Any, node: Any = None) -> Any:
     if part is None or wanted is None:
         return None
     edge: Any = EdgeForm(*wanted)
-    return dense(fit(part, edge, node))
+    return fit(part, edge, node)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ...engine.backward import SparseGradient
 from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.tensor import Tensor
@@ -66,6 +68,7 @@ class Tape(Observer):
     """
 
     shows_inputs = False
+    takes_sparse = True
 
     def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
         given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
@@ -219,7 +222,10 @@ class Tape(Observer):
             if part is not None:
                 of = self._outputs.get(edge) or self._of(edge)
                 fresh = _is_fresh(part, (gradient, *node.saved, *parts[:i], *parts[i + 1 :]))
-                wanted[name] = self.arrays.value(part, f"d_{of.name}", fresh=fresh)
+                is_sparse = isinstance(part, SparseGradient)
+                form = np.empty(part.shape, part.dtype) if is_sparse else part
+                about = {"fresh": fresh and not is_sparse, "is_sparse": is_sparse}
+                wanted[name] = self.arrays.value(form, f"d_{of.name}", **about)
                 self._coming.setdefault(edge, []).append(wanted[name])
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
@@ -244,19 +250,28 @@ class Tape(Observer):
         parts = self._coming.get(edge, [])
         if not parts:
             raise Refused("a gradient came from outside the step")
-        total = parts[0]
-        for i, part in enumerate(parts[1:]):
-            total = self._sum(total, part, is_first=i == 0)
+        total = self._onto(None, parts[0]) if parts[0].is_sparse else parts[0]
+        for part in parts[1:]:
+            if part.is_sparse:
+                total = self._onto(total, part)
+            else:
+                total = self._sum(total, part, is_first=total is parts[0])
         self._coming[edge] = [total]
         return total
+
+    def _onto(self, total: Value | None, part: Value) -> Value:
+        """Add a SparseGradient, as the engine does."""
+        value = self.arrays.value(total or part, part.name, fresh=True)
+        self._line("sum", _onto, total, part, made=[value], op="add")
+        return value
 
     def _sum(self, total: Value, part: Value, is_first: bool = True) -> Value:
         """The first sum is a new array, which later ones are written into."""
         value = self.arrays.value(total, total.name)
         if is_first:
-            terms = [laid_out(x, lambda size, x=x: np.zeros(size, x.dtype)) for x in (total, part)]
+            terms = [laid_out(x, partial(np.zeros, dtype=x.dtype)) for x in (total, part)]
             value.strides = np.add(*terms).strides
-        self._line("op", np.add, total, part, made=[value], op="add", whole=_add_over)
+        self._line("sum", np.add, total, part, made=[value], op="add", whole=_add_over)
         return value
 
     # ------------------------------------------------------------------ what is said
@@ -449,6 +464,10 @@ class Tape(Observer):
                 why = f"Python reads {title}, an array of {array.size:,} entries, and no op does"
                 raise Refused(why, "pass what it takes of it as an argument, or read it by ops")
             self.bindings.hold_entries(title, array)
+
+
+def _onto(total: Any, part: SparseGradient) -> Any:
+    return part.onto(total)
 
 
 def _add_over(total: Any, part: Any) -> Any:
