@@ -187,10 +187,10 @@ def fitting(texts: list[list[str]], size: int) -> list[list[str]]:
 
 
 def _named(weights: AttentionWeights, texts: list[list[str]]) -> AttentionWeights:
-    """Queries go by the first list that fits; keys by the second of a pair, where it fits."""
+    """Queries go by the first list that fits; keys by the second, or else by the first."""
     n, m = weights.A.shape[-2:]
-    keys = fitting(texts[1:], m) if len(texts) == 2 and len(texts[1]) == m else fitting(texts, m)
-    return replace(weights, queries=tuple(fitting(texts, n)[0]), keys=tuple(keys[0]))
+    queries, keys = fitting(texts, n), fitting(texts[1::-1], m)
+    return replace(weights, queries=tuple(queries[0]), keys=tuple(keys[0]))
 
 
 def read_attention(
@@ -254,9 +254,10 @@ def _block(grid: Grid, label: int, numbers: bool) -> list[str]:
     if numbers:
         heads = (f"{words.one_line(name, NUMBER - 1):>{NUMBER}}" for name in grid.columns)
         lines.append(" " * label + "".join(heads))
+    blank = "" if numbers else " "
     for i, name in enumerate(grid.rows):
         row = "".join(_cell(grid, i, j, numbers) for j in range(grid.values.shape[1]))
-        lines.append(fitted(words.one_line(name), label, POSITION) + " " * (not numbers) + row)
+        lines.append(fitted(words.one_line(name), label, POSITION) + blank + row)
     return lines
 
 
@@ -304,7 +305,9 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     x0, y0 = left + long + 16, top + long * 0.87 + 32
     right, below = x0 + CELL * len(columns), y0 + CELL * len(rows)
     high, low = (words.sized(grid.scale), words.sized(-grid.scale)) if grid.signed else ("1", "0")
-    title = f"{grid.title}, {low} to {high}" + f", the largest of {k} × {k} entries" * (k > 1)
+    title = f"{grid.title}, {low} to {high}"
+    if k > 1:
+        title += f", the largest of {k} × {k} entries"
     parts = [svg_text(x0, top + 8, title, LIGHT.ink), svg_text(x0, top + 20, "key →")]
     parts.append(svg_text(left, y0 - 4, "query ↓"))
     for j, name in enumerate(columns):

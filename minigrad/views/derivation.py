@@ -74,7 +74,8 @@ class _Derivation:
         yield "# " + (_escaped(words.headline(record)) or "One forward pass")
         yield _escaped(words.summary(record)) + "."
         verdicts = [f"- {_escaped(one.signed)}" for one in words.verdicts(record.checks)]
-        yield from ["\n".join(verdicts)] * bool(verdicts)
+        if verdicts:
+            yield "\n".join(verdicts)
         if sums := headline_lines(record):
             yield "\n".join(["```text", *sums, "```"])
         rows = []

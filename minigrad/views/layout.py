@@ -170,10 +170,9 @@ def layout(
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
     folds = folded(record) if fold else make_fold(record, chains=False)
-    shown = _shown(folds, focus)
-    if not shown and fold:
+    if fold and not _shown(folds, focus):
         folds = make_fold(record, chains=False)
-        shown = _shown(folds, focus)
+    shown = _shown(folds, focus)
     if not shown:
         names = sorted({words.one_line(scope) for scope in folded(record).place.values() if scope})
         raise ArgumentError(

@@ -37,7 +37,7 @@ from .theme import (
     LIGHT,
     WITHIN,
     Scale,
-    checked,
+    check_options,
     drawing_id,
     followed,
     repainted,
@@ -57,7 +57,6 @@ NOTE = 24  # of a line in a box
 NAME_SIZE, SMALL = 11, 9  # sizes of type
 MANY_LINES = 120  # from which on they are straight
 STRIP, STRIP_WIDTH = 48, 150  # most cells of a row of colours, and its points
-DIRECTIONS = {"down": "TB", "right": "LR"}
 
 
 class Dot:
@@ -88,7 +87,7 @@ class Dot:
         above = f" label=<{self._head(title)}> labelloc=t labeljust=l" if head else ""
         lines = [
             "digraph trace {",
-            f"graph [{font} rankdir={DIRECTIONS[direction]} "
+            f"graph [{font} rankdir={'LR' if direction == 'right' else 'TB'} "
             f'bgcolor="{LIGHT.paper}" pad=0.15 nodesep=0.16 ranksep=0.18{above}]',
             f'node [{font} shape=box height=0.2 width=0.3 margin="0.05,0.02"]',
             f'edge [{font} arrowsize=0.5 arrowhead=vee color="{LIGHT.line}"]',
@@ -185,18 +184,9 @@ class Dot:
         return f'graph [label=<{label}> labeljust=l {look} id="{id}" class=scope]'
 
     def _costs(self, ops: Iterable[Entry]) -> list[str]:
-        """What is in a scope, of copies in the first: ops, parameters, and bytes that are saved."""
-        ops = [op for op in ops if self.plan.fold.leader(op.id) == op.id]
-        uses = (edge.source for op in ops for edge in self.record.into(op))
-        taken = [self.record.entries[source] for source in dict.fromkeys(uses)]
-        held = sum(entry.size for entry in taken if entry.kind == "parameter")
-        saved = sum(op.saved_bytes for op in ops)
-        costs = [words.plural(len(ops), "op")]
-        if held:
-            costs.append(words.plural(held, "parameter"))
-        if saved:
-            costs.append(f"{words.of_bytes(saved)} saved")
-        return costs
+        """What is in a scope, of copies in the first."""
+        fold = self.plan.fold
+        return words.costs_of(self.record, [op for op in ops if fold.leader(op.id) == op.id])
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
@@ -446,7 +436,7 @@ def draw(record: Record, path: str | Path, *, theme: str = "auto", **options: An
     if format is None:
         known = ", ".join(FORMATS)
         raise ArgumentError(f"draw: the path must end in one of {known}, got {str(path)!r}")
-    checked(theme)
+    check_options(theme=theme)
     dot = dot_of(record, **options)
     if format == "svg":
         return write(path, svg_of(dot, theme=theme, zoom=True))
@@ -465,10 +455,7 @@ def dot_of(
     color_by: str = "gradient",
 ) -> Dot:
     """The picture as DOT text; `Trace.draw` says what the options do."""
-    if direction not in DIRECTIONS:
-        raise ArgumentError(f"draw: direction must be down or right, got {direction!r}")
-    if color_by not in ("gradient", "time"):
-        raise ArgumentError(f"draw: color_by must be gradient or time, got {color_by!r}")
+    check_options(direction=direction, color_by=color_by)
     chosen = layout(finish(record), depth=depth, focus=focus, fold=fold)
     return Dot(chosen, title, direction=direction, color_by=color_by)
 

@@ -142,7 +142,9 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
     for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
         steps = [list(step) for _, step in groupby(group, key=lambda check: check.number)]
         rows = [row for step in steps for row in _step_rows(step)]
-        where = f"{words.one_line(scope) or 'layer'}{f', call {call + 1}' * bool(call)}"
+        where = words.one_line(scope) or "layer"
+        if call:
+            where += f", call {call + 1}"
         title = f"{where}: engine against hand-derived steps"
         parts += [_titled(title, width), grid(CHECKS, rows, width), ""]
     return "\n".join([*parts, *closing])

@@ -20,7 +20,7 @@ from .words import sized
 
 __all__ = [
     "BINS", "DARK", "DARKENED", "END", "FAMILY", "INKS", "LIGHT", "VARIABLES", "WITHIN", "Scale",
-    "Theme", "checked", "css", "drawing_id", "followed", "repainted", "svg_box", "svg_page",
+    "Theme", "check_options", "css", "drawing_id", "followed", "repainted", "svg_box", "svg_page",
     "svg_text",
 ]  # fmt: skip
 
@@ -130,11 +130,12 @@ VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.roles().items()}
 FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
 
-def checked(theme: str) -> str:
-    """A theme's name. Raises: ArgumentError if there is none of this name."""
-    if theme not in ("auto", "light", "dark"):  # auto follows its reader
-        raise ArgumentError(f"draw: theme must be one of auto, light, dark, got {theme!r}")
-    return theme
+def check_options(**options: str) -> None:
+    """Raises: ArgumentError if an option of a drawing has a value that is none of its own."""
+    for name, value in options.items():
+        if value not in OPTIONS[name]:
+            known = ", ".join(OPTIONS[name])
+            raise ArgumentError(f"draw: {name} must be one of {known}, got {value!r}")
 
 
 def css() -> str:
@@ -180,7 +181,8 @@ def svg_page(label: str, width: float, height: float, parts: Iterable[str], them
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {size}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" id="{id}" role="img" aria-label="{label}" '
     head += f'{box} font-size="10" font-family="{FAMILY}" style="{WITHIN}">'
-    dark = followed(id) if checked(theme) == "auto" else ""
+    check_options(theme=theme)
+    dark = followed(id) if theme == "auto" else ""
     head += f"<style>#{id} text{{white-space:pre}}{dark}</style>"
     return head + "\n" + (repainted(body, DARKENED) if theme == "dark" else body)
 
@@ -194,5 +196,10 @@ def svg_box(fill: str, x: float, y: float, width: float, height: float, more: st
     return f'<rect fill="{fill}" {place}{more}/>'
 
 
+OPTIONS = {
+    "theme": ("auto", "light", "dark"),  # auto follows its reader
+    "direction": ("down", "right"),
+    "color_by": ("gradient", "time"),
+}
 END = ' text-anchor="end"'  # of a text whose place is where it ends
 WITHIN = "max-width:100%;height:auto"  # no wider than a notebook's cell

@@ -139,7 +139,7 @@ class _HeatMap:
         few = [p for p in every if p in named or flow.kinds.get(p) == "parameter"]
         self.rows = (every if len(every) <= MOST_ROWS else few)[:MOST_ROWS]
         self.losses = [(step, loss) for step, loss in flow.losses if isfinite(loss)]
-        self.top = TOP + (CURVE + 24) * bool(self.losses)
+        self.top = TOP + CURVE + 24 if self.losses else TOP
         self.bottom = self.top + ROW * len(self.rows)
         self.column = PLOT / max(1, len(flow.moments))
 

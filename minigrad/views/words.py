@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from unicodedata import category
@@ -19,7 +19,7 @@ from ..record.record import Checks, Edge, Entry, Record, Way, show
 from ..record.time import ThroughTime
 
 __all__ = [
-    "STATES", "VERDICT_SIGNS", "Verdict", "counted", "digits", "gained", "gradient",
+    "STATES", "VERDICT_SIGNS", "Verdict", "costs_of", "counted", "digits", "gained", "gradient",
     "headline", "label", "lasted", "marks", "of_bytes", "one_line", "plural", "ranged", "remark",
     "sent_by", "settings", "shaped", "sized", "sum_of", "summary", "value", "verdicts",
 ]  # fmt: skip
@@ -359,13 +359,22 @@ def _changes(whole: float) -> str:
 def summary(record: Record) -> str:
     """What was computed and what it cost."""
     ops = [record.entries[number] for number in record.forward]
-    held = sum(entry.size for entry in record.entries if entry.kind == "parameter")
-    flops, saved = (sum(getattr(e, name) or 0 for e in ops) for name in ("flops", "saved_bytes"))
-    said = [plural(len(ops), "op")]
-    if held:
-        said.append(plural(held, "parameter"))
+    costs = costs_of(record, ops)
+    flops = sum(op.flops or 0 for op in ops)
     if flops:
-        said.append(f"{counted(flops)} FLOPs")
+        costs.append(f"{counted(flops)} FLOPs")
+    return " · ".join([*costs, *record.notes])
+
+
+def costs_of(record: Record, ops: Sequence[Entry]) -> list[str]:
+    """How many ops, their parameters, and the bytes that they save for backward."""
+    costs = [plural(len(ops), "op")]
+    taken = {edge.source for op in ops for edge in record.into(op)}
+    parameters = (entry for entry in record.entries if entry.kind == "parameter")
+    held = sum(entry.size for entry in parameters if entry.id in taken)
+    if held:
+        costs.append(plural(held, "parameter"))
+    saved = sum(op.saved_bytes for op in ops)
     if saved:
-        said.append(f"{of_bytes(saved)} saved for backward")
-    return " · ".join([*said, *record.notes])
+        costs.append(f"{of_bytes(saved)} saved")
+    return costs
