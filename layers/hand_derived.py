@@ -86,7 +86,7 @@ def self_attention_steps(
     >>> one = np.ones((1, 1))
     >>> steps = self_attention_steps(X=3 * one, W_Q=one, W_K=one, W_V=one, W_O=one, grad_output=one)
     >>> [step.title for step in steps]
-    ['output projection', 'value weighting', 'softmax', 'mask and scale', 'scores', 'projections']
+    ['output projection', 'value weighting', 'softmax', 'scale', 'scores', 'projections']
     >>> float(steps[0].gradients["W_O"][0, 0])    # one token attends to itself: O = V = 3
     3.0
     """
@@ -119,7 +119,8 @@ def self_attention_steps(
         V=(rf"A^\top {_d('O')}", grad_V),
     )
     steps.add_softmax("S" if mask is None else "S_masked", grad_S)
-    steps.add("mask and scale", MASK_AND_SCALE, **_of_scale(grad_S, grad_S_raw))
+    title = "scale" if mask is None else "mask and scale"
+    steps.add(title, *_scale(mask), **_of_scale(mask, grad_S, grad_S_raw))
     steps.add(
         "scores",
         rf"{_tex('S_raw')} = Q K^\top",
@@ -235,9 +236,9 @@ def multi_head_steps(
     steps.add_softmax("S" if mask is None else "S_masked", grad_S)
     steps.add(
         "scaling and scores",
-        MASK_AND_SCALE,
+        *_scale(mask),
         rf"{_tex('S_raw')} = {_tex(q)} {K_tex}^\top",
-        **_of_scale(grad_S, grad_S_raw),
+        **_of_scale(mask, grad_S, grad_S_raw),
         **{q: (rf"{_d('S_raw')} {K_tex}", grad_Q_rot)},
         **{k: (rf"{total}\left({_d('S_raw')}\right)^\top {_tex(q)}", grad_K_rot)},
     )
@@ -404,9 +405,6 @@ def _d(symbol: str) -> str:
     return rf"\frac{{\partial L}}{{\partial {_tex(symbol)}}}"
 
 
-MASK_AND_SCALE = rf"{_tex('S_masked')} = S + M, \quad S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}"
-
-
 def _equations(maps: Sequence[AffineMap]) -> list[str]:
     """y = x W, or y = x W + b, of each map."""
     return [
@@ -425,9 +423,13 @@ def _of_maps(maps: Sequence[AffineMap]) -> dict[str, Line]:
     return lines
 
 
-def _of_scale(grad_S: Array, grad_S_raw: Array) -> dict[str, Line]:
-    """The gradients of S in S_masked = S + M, and of S_raw in S = S_raw / √d_k."""
-    return {
-        "S": (_d("S_masked"), grad_S),
-        "S_raw": (rf"\frac{{1}}{{\sqrt{{d_k}}}} {_d('S')}", grad_S_raw),
-    }
+def _scale(mask: Array | None) -> list[str]:
+    """S_masked = S + M, where there is a mask, and S = S_raw / √d_k."""
+    scale = rf"S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}"
+    return [scale] if mask is None else [rf"{_tex('S_masked')} = S + M", scale]
+
+
+def _of_scale(mask: Array | None, grad_S: Array, grad_S_raw: Array) -> dict[str, Line]:
+    """The gradients of S in S_masked = S + M, if masked, and of S_raw in S = S_raw / √d_k."""
+    of_raw = rf"\frac{{1}}{{\sqrt{{d_k}}}} {_d('S')}", grad_S_raw
+    return {"S_raw": of_raw} if mask is None else {"S": (_d("S_masked"), grad_S), "S_raw": of_raw}

@@ -78,7 +78,7 @@ def inputs(rng, h=1, kv=1, dtype=np.float64):
 def test_one_head_has_six_steps_many_have_seven_and_rotary_positions_one_more(rng):
     one = L.self_attention_steps(**inputs(rng))
     assert [step.title for step in one] == [
-        "output projection", "value weighting", "softmax", "mask and scale", "scores",
+        "output projection", "value weighting", "softmax", "scale", "scores",
         "projections",
     ]  # fmt: skip
     many = L.multi_head_steps(n_heads=4, n_kv_heads=2, **inputs(rng, 4, 2))
@@ -93,6 +93,7 @@ def test_one_head_has_six_steps_many_have_seven_and_rotary_positions_one_more(rn
     assert one[-1].formulas["X"].count("top") == 3
     assert many[2].forward == r"O = A \operatorname{repeat}\left(V\right)"
     assert one[1].forward == "O = A V"
+    assert not any("M" in step.forward for step in (*one, *many))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
