@@ -92,7 +92,11 @@ def gradients_of_rows(g, x, weight, eps, mean, inverse, centred=True):
     d = g * inverse
     if weight is not None:
         d *= weight
-    x_hat *= dot_kept(d, x_hat, -1) / x.shape[-1]
+    along = dot_kept(d, x_hat, -1) / x.shape[-1]
+    if hasattr(g, "__apply__"):  # x_hat may be a plain array, which is not written with a Tensor
+        x_hat = x_hat * along
+    else:
+        x_hat *= along
     if centred:
         x_hat += row_mean(d)
     d -= x_hat

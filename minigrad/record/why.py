@@ -2,7 +2,7 @@
 
 A rule is linear in the gradient g of what its op made, so what it sends to one entry is Σ_k a_k g_k
 over the entries k of that. The rule itself, run on a Tensor g and sent back from that one entry,
-gives all a_k at once. A record holds what each op was given, so an op and its rules run again.
+gives all a_k at once: that is `jvp`. A record holds what each op was given, so it runs again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from ..autodiff import grad
-from ..engine.backward import fit
+from ..autodiff import jvp
 from ..engine.context import Context, ContextChange
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.op import EXPLAINED, registry
@@ -34,8 +33,7 @@ Index: TypeAlias = tuple[int, ...]
 class Term(NamedTuple):
     """One product of the sum: value = gradient · factor.
 
-    Attributes: made, at: the gradient is of this entry of what an op made.
-        input: the op's name for what it took.
+    Attributes: made, at: the gradient is of this entry of what an op made.  edge: the use.
     """
 
     value: float
@@ -43,33 +41,12 @@ class Term(NamedTuple):
     factor: float
     made: Entry
     at: Index
-    input: str
+    edge: Edge
 
     @property
     def size(self) -> tuple[float, float]:
         """What terms are ordered by: what is no number comes first."""
         return inf if isnan(self.value) else abs(self.value), abs(self.factor)
-
-
-class Rerun(NamedTuple):
-    """An op that ran again, and what its rules made of a Tensor in the place of the gradient.
-
-    Attributes: numbers: that it was given and made, by entry, where these are others than the
-        run's.  gradient: that Tensor.  sent: by input.
-    """
-
-    numbers: dict[int, Any]
-    gradient: Tensor
-    sent: dict[str, Any]
-
-    def factors(self, input: str, index: Index) -> Array:
-        """∂ sent[index] / ∂ gradient."""
-        sent = self.sent[input]
-        if not getattr(sent, "needs", 0):  # the rule gives zeros, whatever the gradient is
-            return np.zeros(self.gradient.shape)
-        seed = np.zeros(sent.shape, sent.dtype)
-        seed[index] = 1
-        return np.asarray(grad(sent, self.gradient, seed, retain_graph=True))
 
 
 def indexed(name: str, at: Index) -> str:
@@ -88,7 +65,6 @@ class Ledger:
     """One entry of a gradient, and what adds up to it.
 
     Args: key, index: of a record's entry, and of its gradient's: the largest one unless given.
-        reruns: of ops, which ledgers that share them run again once.
     Attributes:
         entry, index: whose gradient, and which entry of it.  total: that number.
         terms: all whose factor is not 0, the largest first.
@@ -97,15 +73,7 @@ class Ledger:
         an index outside of it.
     """
 
-    @_Unobserved()
-    @np.errstate(all="ignore")
-    def __init__(
-        self,
-        record: Record,
-        key: int | str,
-        index: Any = None,
-        reruns: dict[tuple[int, bool], Rerun] | None = None,
-    ) -> None:
+    def __init__(self, record: Record, key: int | str, index: Any = None) -> None:
         self.record = record
         self.entry = entry = finish(record)[key]
         g = entry.gradient
@@ -116,7 +84,6 @@ class Ledger:
         at = self.index = tuple(np.atleast_1d(index).tolist())
         if len(at) != g.ndim or any(i not in range(n) for i, n in zip(at, g.shape, strict=True)):
             raise ArgumentError(f"why({entry.path}, {index}): its gradient has shape {g.shape}")
-        self.reruns = {} if reruns is None else reruns
         uses = [edge for edge in record.uses(entry) if edge.contribution is not None]
         self.terms = [term for edge in uses for term in self._terms(edge)]
         self.terms.sort(key=attrgetter("size"), reverse=True)
@@ -125,30 +92,26 @@ class Ledger:
 
     def _terms(self, edge: Edge) -> Iterator[Term]:
         made = self.record.entries[edge.target]
-        factors = self._again(made, False).factors(edge.input, self.index)
+        _, factors = self._run(edge, arguments(self.record, made))
         gradients = np.asarray(made.gradient)
         for at in map(tuple, np.argwhere(factors != 0).tolist()):
             factor, gradient = float(factors[at]), float(gradients[at])
-            yield Term(factor * gradient, gradient, factor, made, at, edge.input)
+            yield Term(factor * gradient, gradient, factor, made, at, edge)
 
-    def _again(self, made: Entry, with_others: bool) -> Rerun:
-        """An op that ran again, on the run's numbers or on others."""
-        if (made.id, with_others) not in self.reruns:
-            numbers: dict[int, Any] = {}
-            inputs = self._inputs(made, numbers) if with_others else arguments(self.record, made)
-            self.reruns[made.id, with_others] = self._run(made, inputs, numbers)
-        return self.reruns[made.id, with_others]
-
-    def _run(self, made: Entry, inputs: dict[str, Any], numbers: dict[int, Any]) -> Rerun:
-        used = [edge.input for edge in self.record.into(made) if edge.contribution is not None]
-        inputs |= {name: Tensor(np.asarray(inputs[name]), needs=1) for name in used}
+    @_Unobserved()
+    @np.errstate(all="ignore")
+    def _run(self, edge: Edge, inputs: dict[str, Any]) -> tuple[Array, Array]:
+        """What an op makes of these inputs, and the factors by which that reaches the entry."""
+        made = self.record.entries[edge.target]
         settings = deepcopy(tuple(made.settings.values()))
-        out = Tensor.__apply__(registry[made.op], tuple(inputs.values()), settings)
-        g, node = Tensor(np.zeros(out.shape, out.dtype), needs=1), out.node
-        assert node is not None
-        parts = zip(node.plan.names, node.run_rules(g, None), node.edges, strict=True)
-        numbers[made.id] = out.numpy()
-        return Rerun(numbers, g, {name: fit(part, x, node) for name, part, x in parts})
+
+        def run(x: Tensor) -> Tensor:
+            given = tuple((inputs | {edge.input: x}).values())
+            return Tensor.__apply__(registry[made.op], given, settings)
+
+        one = np.zeros(self.entry.shape)
+        one[self.index] = 1
+        return jvp(run, inputs[edge.input], one)
 
     # ------------------------------------------------------------------ what follows from it
 
@@ -157,8 +120,7 @@ class Ledger:
         ledger = self
         yield ledger
         while ledger.terms:
-            first = ledger.terms[0]
-            ledger = type(self)(self.record, first.made.id, first.at, self.reruns)
+            ledger = type(self)(self.record, ledger.terms[0].made.id, ledger.terms[0].at)
             yield ledger
 
     def by(self, key: Callable[[Term], Any]) -> dict[Any, float]:
@@ -173,19 +135,11 @@ class Ledger:
         return self.by(attrgetter("made.path"))
 
     def along(self, axis: int) -> dict[int, float]:
-        """What came by each position along an axis of what the ops made that took the entry.
-
-        Raises: ArgumentError if there is no such axis.
-        """
-        if any(axis not in range(len(term.at)) for term in self.terms):
-            shapes = {term.made.path: term.made.shape for term in self.terms}
-            raise ArgumentError(f"along({axis}): no such axis of {shapes}")
+        """What came by each position along an axis of what the ops made that took the entry."""
         return self.by(lambda term: term.at[axis])
 
     # ------------------------------------------------------------------ what a factor is
 
-    @_Unobserved()
-    @np.errstate(all="ignore")
     def words(self, term: Term) -> str:
         """What a factor is, if it is an entry that the rule takes, whatever stands there.
 
@@ -194,12 +148,16 @@ class Ledger:
         made, factor = term.made, term.factor
         if factor == 1 and registry[made.op].kinks is not None:
             return f"{made.op} let it through"
+        others: dict[int, Array] = {}
+        known = arguments(self.record, made) | made.settings | {"out": made.value}
+        if not any(np.any(x == factor) for x in known.values()):
+            return ""
         try:
-            again = self._again(made, True)
+            others[made.id], factors = self._run(term.edge, self._inputs(made, others))
         except EXPLAINED:  # a kernel need not take other numbers
             return ""
-        other = again.factors(term.input, self.index)[term.at]
-        for number, numbers in again.numbers.items():
+        other = factors[term.at]
+        for number, numbers in others.items():
             entry = self.record.entries[number]
             for at in map(tuple, np.argwhere(numbers == other).tolist()):
                 if np.asarray(entry.value)[at] == factor:
@@ -207,7 +165,7 @@ class Ledger:
         settings = made.settings.items()
         return next((name for name, x in settings if isinstance(x, float) and x == other), "")
 
-    def _inputs(self, made: Entry, others: dict[int, Any]) -> dict[str, Any]:
+    def _inputs(self, made: Entry, others: dict[int, Array]) -> dict[str, Any]:
         """Other numbers in the place of what an op was given; of what was only moved there, moved.
 
         Args: others: by entry; they are added to it.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..record.finish import finish, json_ready
 from ..record.record import Record
-from ..record.why import Ledger, Rerun, Term, indexed
+from ..record.why import Ledger, Term, indexed
 from . import words
 
 __all__ = ["LedgerRow", "PrintedLedger", "headline_lines", "lines", "shown_ledgers"]
 
 ROUNDING = 1e-9  # of the sizes of all terms: what is left over is no rounding beyond it
 MOST_TERMS = 3  # in a row each
-MOST_WORK = 1 << 22  # of the ledgers of a page, in entries of arrays that they go through
+MOST_WORK = 1 << 21  # of the ledgers of a page, in entries of arrays that they go through
 OVERHEAD = 1 << 13  # of each, which takes as long as so many entries
 
 
@@ -39,10 +40,9 @@ class LedgerRow(NamedTuple):
 
 
 def lines(ledger: Ledger, most: int = 1) -> Iterator[str]:
-    """An entry, rows that add up to it, and notes."""
+    """An entry, and rows that add up to it."""
     yield title(ledger)
     yield from [f"  {words.digits(row.value)} {row.said}" for row in rows(ledger, most)]
-    yield from [f"  {note}" for note in notes(ledger)]
 
 
 def title(ledger: Ledger) -> str:
@@ -51,16 +51,21 @@ def title(ledger: Ledger) -> str:
 
 
 def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
-    """The largest terms, the sum of the others, and what is no term of an op."""
+    """The largest terms, the sum of the others, and what is no term; of a zero, what stopped it."""
+    entry, record = ledger.entry, ledger.record
     for term in ledger.terms[:most]:
         yield LedgerRow(term.value, _said(ledger, term), term.made.id, term.at)
     others = [term.value for term in ledger.terms[most:] if term.value]
     if others:
         yield LedgerRow(sum(others), f"by {words.plural(len(others), 'other')}")
-    if abs(ledger.rest) > ROUNDING * sum(abs(term.value) for term in ledger.terms):
-        began = ledger.entry.id in ledger.record.roots
-        source = "where backward began" if began else "by a hook, or ops outside of the record"
-        yield LedgerRow(ledger.rest, source)
+    if entry.id in record.roots:
+        yield LedgerRow(ledger.rest, "where backward began")
+    elif abs(ledger.rest) > ROUNDING * sum(abs(term.value) for term in ledger.terms):
+        yield LedgerRow(ledger.rest, "by a hook, or ops outside of the record")
+    elif not ledger.terms and entry.value is not None:
+        ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
+        number = words.digits(entry.value[ledger.index])
+        yield LedgerRow(0.0, f"as every factor is 0: {ops} of {number}")
 
 
 def _said(ledger: Ledger, term: Term) -> str:
@@ -73,24 +78,10 @@ def _said(ledger: Ledger, term: Term) -> str:
     return f"{product} {words.marks(made)}".rstrip()
 
 
-def notes(ledger: Ledger) -> Iterator[str]:
-    """The sums by call where there are several; and of a zero, what stopped it."""
-    entry, record = ledger.entry, ledger.record
-    calls = ledger.by_call()
-    if len(calls) > 1:
-        sums = [f"{words.digits(x)} by {words.one_line(name)}" for name, x in calls.items()]
-        yield f"in all, {', '.join(sums)}"
-    if not ledger.terms and entry.id not in record.roots and entry.value is not None:
-        ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
-        yield f"every factor is 0: {ops} of {words.digits(entry.value[ledger.index])}"
-
-
 def headline_lines(record: Record) -> list[str]:
     """In three lines, the largest entry of the gradient that the headline speaks of."""
     way = finish(record).way
-    if way is None:
-        return []
-    steps = Ledger(record, way.entries[-1]).way()
+    steps = Ledger(record, way.entries[-1]).way() if way else ()
     return [*islice((line for step in steps for line in lines(step)), 3)]
 
 
@@ -101,9 +92,7 @@ def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dic
     Args: wanted: entries, and an index of each; unless given, the largest of each gradient.
     """
     sent = [e for e in record.entries if e.gradient is not None and e.gradient.size]
-    leaves, made = [e for e in sent if not e.op], [e for e in sent if e.op]
-    pending = [*wanted] or [(entry.id, None) for entry in (*leaves, *made)]
-    reruns: dict[tuple[int, bool], Rerun] = {}
+    pending = [*wanted] or [(e.id, None) for e in sorted(sent, key=attrgetter("op"))]
     ledgers: dict[str, Any] = {}
     left = MOST_WORK
     for number, index in pending:  # the loop appends to it
@@ -113,10 +102,10 @@ def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dic
         if f"{number} {index}" in ledgers or work > left or is_shared:
             continue
         left -= work
-        ledger = Ledger(record, number, index, reruns)
+        ledger = Ledger(record, number, index)
         key = f"{number} {[*ledger.index]}"
         shown = [json_ready(row) for row in rows(ledger, MOST_TERMS)]
-        ledgers[key] = {"title": title(ledger), "rows": shown, "notes": [*notes(ledger)]}
+        ledgers[key] = {"title": title(ledger), "rows": shown}
         if index is None:
             ledgers[str(number)] = key
         pending += [(term.made.id, [*term.at]) for term in ledger.terms[:1]]

@@ -53,7 +53,6 @@ function whyPanel() {
     el("h2", "Why ", ledger.title),
     el("p.note", "Each row is a part of it: the gradient of an entry · a factor. They add up; a row leads to the entry that it came by."),
     el("ol.ledger", ledger.rows.map((row) => ledgerRow(row, most))),
-    ledger.notes.map((note) => el("p.note", note)),
     way.length > 0 && section("along the largest, to the loss", el("ol.ledger-way", way.map((one) => el("li", link(one.ledger.title, () => why(one.id, one.index)))))),
     largest,
   ];
