@@ -1,7 +1,7 @@
-"""`mg.watch(model)`: a summary of every N-th step of a training run; in the others nothing
-observes.
+"""`mg.watch(model)`: a summary of every N-th step of a training run.
 
-In a step that is looked at, compiled steps run eagerly. A step ends when the optimizer that moves
+A step that is looked at is recorded, and compiled steps run eagerly in it; in the others nothing
+observes. A step ends when the optimizer that moves
 the model has moved it, also within a compiled step; without one, when `flow.log(...)` is called.
 """
 
@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ..engine.context import Context, ContextChange, ScopeCall, current
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.observer import Observer
+from ..engine.op import registry
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
-from .calls import RunCalls
-from .finish import changes_in_time, finish
+from .calls import mark_calls
+from .finish import finish
+from .fold import make_fold
 from .heads import heads
-from .record import Array, rms
+from .record import Entry, rms
 from .recorder import Recorder
 from .saturation import saturation
-from .time import over_steps
+from .time import through_time
 from .training import Moment, Reading, TrainingRecord
 
 if TYPE_CHECKING:
-    from ..engine.node import Node
     from ..engine.op import Op
 
 __all__ = ["StepObserver", "Watched"]
@@ -45,32 +45,6 @@ class HasParameters(Protocol):
 Watched: TypeAlias = "HasParameters | Tensor | Sequence[Tensor] | Mapping[str, Tensor]"
 
 
-class WatchedCall(NamedTuple):
-    """An op that ran and was recorded."""
-
-    op: Any
-    inputs: Any
-    settings: tuple[Any, ...]
-    result: Tensor
-    scope: str | None  # None within a module that is not the model's
-    calls: tuple[int, ...]  # as in `Entry.calls`
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Its settings by name."""
-        return dict(zip(self.op.settings, self.settings, strict=True))
-
-
-class Chains(NamedTuple):
-    """Which ops of a step are the first and the last of steps in time.
-
-    ops: how many ran in the step.  ends: path, numbers of both ops, how many steps.
-    """
-
-    ops: int
-    ends: list[tuple[str, int | None, int | None, int]]
-
-
 class _Observing(ContextChange):
     """Within, a list of observers that changes from step to step."""
 
@@ -82,22 +56,21 @@ class _Observing(ContextChange):
         return Context(now.recording, now.call, self.observers, now)
 
 
-class StepObserver(Observer):
-    """Fills a TrainingRecord while a model trains, or answers under `no_grad`."""
+class StepObserver(Recorder):
+    """Records steps of a model that trains, of which it keeps summaries, or hears its answers."""
 
     def __init__(self, flow: TrainingRecord, model: Watched) -> None:
+        super().__init__()
         self.flow = flow
         self.tensors = named_tensors(model)
         self._names = {id(p): name for name, p in self.tensors.items()}
         self._modules = model.modules() if hasattr(model, "modules") else []
         self._own = {*map(id, self._modules)}
-        self._run_calls = RunCalls()
         self._paths: dict[int, str] = {}
         self._clock: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
         self._observers: list[Any] = []
         self._within = _Observing(self._observers)
-        self._chains: Chains | None = None  # of calls that are steps in time, once they are known
         self._request, self._first_layer = Moment(0), ""
 
     def start(self) -> None:
@@ -108,7 +81,7 @@ class StepObserver(Observer):
 
     def stop(self) -> None:
         after_step.remove(self._stepped)
-        if self._sent:
+        if self.record.backward:
             self._end()
         self._end_request()
         self._within.__exit__()
@@ -117,24 +90,15 @@ class StepObserver(Observer):
 
     def _begin(self) -> None:
         """The next step begins."""
-        self._run_calls.forget()
-        self._calls: list[WatchedCall] = []
-        self._sent: dict[int, Array] = {}
+        super().__init__()
+        self._kept: list[int] = []  # entries of the model's ops
         self._unrecorded: set[int] = set()  # what ops took under no_grad
+        self._arrived: set[int] = set()  # parameters to which a gradient came
+        self._stale: set[int] = set()  # of these, those that held another from an earlier step
         self._moment: Moment | None = None
-        self._before: dict[str, Array] = {}  # weights before the update
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
-        self._arrived: set[int] = set()  # leaves to which a gradient came
-        self._stale: set[int] = set()  # of these, those that held another from an earlier step
-        self._over_steps: dict[str, tuple[float, float, int]] = {}  # within ops
-        records = self._looks and self._chains is None
-        self._recorder = Recorder() if records else None
-        self._observers[:] = self._others
-        if self._looks:
-            self._observers.append(self)
-        if self._recorder is not None:
-            self._observers.append(self._recorder)
+        self._observers[:] = [*self._others, self] if self._looks else self._others
 
     def _stepped(self, optimizer: Any) -> None:
         """An optimizer has moved its parameters."""
@@ -146,11 +110,11 @@ class StepObserver(Observer):
 
     def logged(self) -> None:
         """Something was logged: without an optimizer, that is the end of a step."""
-        if self._clock is None and (self._sent or not self._looks):
+        if self._clock is None and (self.record.backward or not self._looks):
             self._step_ends()
 
     def _step_ends(self) -> None:
-        if self._sent:
+        if self.record.backward:
             self._end()
         self.flow.steps += 1
         self._begin()
@@ -161,13 +125,14 @@ class StepObserver(Observer):
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
         context = current()
-        if result.node is not None:
-            kept = self._is_kept(context.call)
-            scope, calls, _ = self._run_calls.of(context.call) if kept else (None, (), "")
-            self._calls.append(WatchedCall(op, inputs, settings, result, scope, calls))
-        elif not context.recording:
+        kept = self._is_kept(context.call)
+        if context.recording:
+            super().made(op, inputs, settings, result, seconds)
+            if kept and result.node is not None:
+                self._kept.append(len(self.record.entries) - 1)
+        else:
             self._unrecorded.update(map(id, inputs))
-            if self._is_kept(context.call):
+            if kept:
                 self._answered(op, result, context.scope)
 
     def _is_kept(self, call: ScopeCall | None) -> bool:
@@ -181,23 +146,22 @@ class StepObserver(Observer):
             call = call.outer
         return not (is_foreign and self._own)
 
-    def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
-        self._sent[id(node)] = np.asarray(getattr(gradient, "_data", gradient))
-        axis = node.op.time_axis
-        if axis is not None and node.plan.names[0] == node.op.inputs[0] and parts[0] is not None:
-            sequence = np.asarray(getattr(parts[0], "_data", parts[0]))
-            self._over_steps[f"{node.path}/{node.op.inputs[0]}"] = over_steps(sequence, axis)
-
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
+        super().arrived(leaf, gradient)
         if id(leaf) in self._names and id(leaf) not in self._arrived:
             self._arrived.add(id(leaf))
             if leaf.grad is not None and np.any(leaf.grad):
                 self._stale.add(id(leaf))
 
     def said(self, kind: str, **facts: Any) -> None:
+        """Several backwards of one step, and what is written in it, make no other record."""
         if kind == "backward":
             self._loss = float(facts["output"]._data.sum())
-        elif kind == "update" and self._moment is None and self._sent:
+            root = self.find(facts["output"])
+            self.record.roots += [] if root is None else [root]
+        elif kind == "input":
+            super().said(kind, **facts)
+        elif kind == "update" and self._moment is None and self.record.backward:
             owned = {id(p) for p in getattr(facts["owner"], "parameters", ())}
             if owned & self._names.keys():
                 self._measure()
@@ -207,125 +171,109 @@ class StepObserver(Observer):
     def _measure(self) -> Moment:
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, self._guess())
+        record, parameters = self.record, {self.find(p): p for p in self.tensors.values()}
         seen: Counter[str] = Counter()
-        following = [*(call.calls for call in self._calls[1:]), ()]
-        for call, after in zip(self._calls, following, strict=True):
-            if call.scope is None:
-                continue
-            own = [x for x in call.inputs if id(x) in self._names]
-            for p in own:
-                self._place(p, call.scope)
-            name = call.result.node.name if call.result.node is not None else None
-            last = bool(call.calls) and after[: len(call.calls)] != call.calls
-            bends = call.op.saturates is not None and "axis" not in call.op.settings
-            if name or last or bends or (own and not call.scope):
-                path = "/".join(filter(None, [call.scope, name or call.op.name]))
-                number = seen[path]
-                seen[path] += 1
-                if number < MOST_REPEATED:
-                    self._read(moment, f"{path}[{number}]" if number else path, call)
+        after = dict(zip(self._kept, [*self._kept[1:], None], strict=True))
+        for entry in record.entries:
+            if entry.id in parameters:
+                self._place(parameters[entry.id], entry.scope)
+            elif entry.id in after:
+                following = after[entry.id]
+                calls = () if following is None else record.entries[following].calls
+                if self._is_row(entry, calls, parameters):
+                    number = seen[entry.path]
+                    seen[entry.path] += 1
+                    if number < MOST_REPEATED:
+                        path = f"{entry.path}[{number}]" if number else entry.path
+                        self._read(moment, path, entry)
         for p in self.tensors.values():
-            self._place(p, "")
+            self._place(p, self._run_calls.homes.get(id(p), ""))
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
-        if self._recorder is not None:
-            zeros, find = finish(self._recorder.record).zeros, self._recorder.find
-            leaves = [p for p in self.tensors.values() if find(p) in zeros]
+        if self.flow.moments:
+            mark_calls(record)
+        else:
+            zeros = finish(record).zeros
+            leaves = [p for p in self.tensors.values() if self.find(p) in zeros]
             self.flow.in_theory = [self._paths[id(p)] for p in leaves]
-            self._find_chains(self._recorder)
-        self._measure_time(moment)
+        for change in through_time(record, make_fold(record)):
+            moment.through_time[change.path] = change.first, change.last, change.steps
         return moment
+
+    def _is_row(self, entry: Entry, following: tuple[int, ...], parameters: Any) -> bool:
+        """Whether it has a name, ends a call, may saturate, or takes a parameter outside of all."""
+        op, calls = registry[entry.op], entry.calls
+        if entry.name or (op.saturates is not None and "axis" not in op.settings):
+            return True
+        if calls:
+            return following[: len(calls)] != calls
+        return any(edge.source in parameters for edge in self.record.into(entry))
 
     def _guess(self) -> float | None:
         """The best constant guess's loss, where the loss is a cross-entropy: targets' entropy."""
-        for call in reversed(self._calls):
-            if call.op.name == "cross_entropy":
-                targets, loss = call.given["targets"], float(call.result._data.sum())
-                is_loss = self._loss is None or np.isclose(loss, self._loss)
-                if not is_loss or not isinstance(targets, np.ndarray):
+        for entry in reversed(self.record.entries):
+            if entry.op == "cross_entropy":
+                targets, value = entry.settings["targets"], np.sum(np.asarray(entry.value))
+                is_loss = self._loss is None or np.isclose(value, self._loss)
+                if not is_loss or getattr(targets, "dtype", np.dtype(float)).kind not in "iu":
                     return None
-                if targets.dtype.kind not in "iu":
-                    return None
-                wanted = targets[targets != call.given["ignore_index"]]  # None is no class
+                wanted = targets[targets != entry.settings["ignore_index"]]  # None is no class
                 counts = np.unique(wanted, return_counts=True)[1]
                 shares = counts / counts.sum()
                 return float(-(shares * np.log(shares)).sum())
         return None
 
-    def _find_chains(self, recorder: Recorder) -> None:
-        """Which of the ops are steps in time: see `through_time`."""
-        numbers = {recorder.find(call.result): n for n, call in enumerate(self._calls)}
-        changes = [one for one in changes_in_time(recorder.record) if len(one.entries) == 2]
-        chains = [
-            (one.path, numbers.get(one.entries[0]), numbers.get(one.entries[1]), one.steps)
-            for one in changes
-        ]
-        self._chains = Chains(len(self._calls), chains)
-
-    def _measure_time(self, moment: Moment) -> None:
-        """Measure gradients at the ends of time, where the step runs the ops that were recorded."""
-        moment.through_time = dict(self._over_steps)
-        if self._chains is None or (self._chains.ends and self._chains.ops != len(self._calls)):
-            self._chains = None  # the next step that is looked at is recorded
-            return
-        for path, *ends, steps in self._chains.ends:
-            nodes = [self._calls[n].result.node for n in ends if n is not None]
-            first, last = (rms(self._sent.get(id(node), 0.0)) for node in nodes)
-            moment.through_time[path] = first, last, steps
-
     def _place(self, p: Tensor, scope: str) -> None:
         """Give a parameter its path, which is known where it is used first."""
         if id(p) not in self._paths:
             known = self._names[id(p)]
-            scope = self._run_calls.homes.get(id(p), scope)
             path = "/".join(filter(None, [scope, p.name or known.rpartition(".")[2]]))
             self._paths[id(p)] = path = known if path in self.flow.kinds else path
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
-    def _read(self, moment: Moment, path: str, call: WatchedCall) -> None:
-        op, value = call.op, call.result._data
-        share = None
-        if op.saturates is not None:
-            found = heads(value) if "axis" in op.settings else None
-            if found is not None:
-                moment.heads[path] = found
-            if found is not None or "axis" not in op.settings:
-                counted = saturation(op.name, value, call.given)
-                if counted is not None:
-                    share, self.flow.words[path] = counted[0] / counted[1], counted[2]
-        gradient = self._sent.get(id(call.result.node))
-        self.flow.kinds.setdefault(path, op.name)
-        self.flow.shapes[path] = value.shape
-        back = None if gradient is None else rms(gradient)
+    def _read(self, moment: Moment, path: str, entry: Entry) -> None:
+        share, value = None, np.asarray(entry.value)
+        counted = saturation(entry.op, value, entry.settings)
+        if "axis" in entry.settings and counted is not None:
+            weights = heads(value)
+            if weights is None:
+                counted = None
+            else:
+                moment.heads[path] = weights
+        if counted is not None:
+            share, self.flow.words[path] = counted[0] / counted[1], counted[2]
+        self.flow.kinds.setdefault(path, entry.op)
+        self.flow.shapes[path] = entry.shape
+        back = None if entry.gradient is None else rms(entry.gradient)
         moment.readings[path] = Reading(rms(value), back, share)
 
     def _read_parameter(self, moment: Moment, p: Tensor) -> None:
         path, back = self._paths[id(p)], None
         if p.grad is not None:
             back = rms(p.grad)
-            self._before[path] = p._data.copy()
         elif not p.requires_grad:
             moment.missing[path] = "frozen"
         elif id(p) in self._arrived:
             moment.missing[path] = "its gradient was cleared before the update, by zero_grad()"
-        elif any(p is x for call in self._calls for x in call.inputs):
+        elif self.find(p) is not None:
             moment.missing[path] = "ops take it, but no gradient comes back"
+        elif id(p) in self._unrecorded:
+            moment.missing[path] = "ops take it under no_grad alone"
         else:
-            alone = id(p) in self._unrecorded
-            why = "ops take it under no_grad alone" if alone else "no op of the step takes it"
-            moment.missing[path] = why
+            moment.missing[path] = "no op of the step takes it"
         moment.readings[path] = Reading(rms(p._data), back)
 
     def _end(self) -> None:
         """The step is over: measure how far it moved the parameters, and keep its moment."""
         moment = self._moment or self._measure()
         for p in self.tensors.values():
-            path = self._paths[id(p)]
-            if path in self._before:
-                one = moment.readings[path]
-                moved = rms(p._data - self._before[path])
-                update = moved / one.value if one.value else moved
-                moment.readings[path] = one._replace(update=update)
+            path, known = self._paths[id(p)], self.find(p)
+            reading = moment.readings[path]
+            if reading.gradient is not None and known is not None:
+                before = self.record.entries[known].value
+                moved = rms(p._data - before)
+                update = moved / reading.value if reading.value else moved
+                moment.readings[path] = reading._replace(update=update)
                 if self._optimized and id(p) not in self._optimized:
                     moment.missing[path] = "the optimizer does not have it"
         self.flow.moments.append(moment)

@@ -77,16 +77,16 @@ def test_what_vanishes_through_time_is_diagnosed_and_a_short_sequence_is_not(nam
         assert all("vanishes through time" in text and "at step 50" in text for text in found)
 
 
-def test_lengths_that_change_are_measured_where_they_were_recorded(rng):
-    model = ByHand()
+def test_each_length_is_measured(rng):
+    model, lengths = ByHand(), [50, 40, 40]
     with mg.watch(model, every=1) as flow:
-        for steps in (50, 50, 40, 40, 40):
+        for steps in lengths:
             mg.sum(model(rng.normal(size=(2, steps, 3)))).backward()
             flow.log(loss=1.0)
             model.zero_grad()
-    assert [next(iter(m.through_time.values()))[2] for m in flow.moments if m.through_time] == [
-        50, 50, 40, 40,
-    ]  # fmt: skip
+    assert [[n for *_, n in m.through_time.values()] for m in flow.moments] == [
+        [steps] for steps in lengths
+    ]
 
 
 def test_the_way_is_the_quotient_of_two_sizes(rng):
