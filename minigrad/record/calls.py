@@ -74,11 +74,10 @@ class RunCalls:
         return RunCall(path, (*numbers, *(new for _ in name.split("/"))), marked)
 
     def _find_leaves(self, module: Any, path: str) -> None:
-        """Note where leaves are at home: in the innermost module that holds them."""
-        parameters = {id(leaf) for _, leaf in module.named_parameters()}
-        for _, leaf in module.named_parameters(buffers=True):
-            self.homes[id(leaf)] = path
-            if id(leaf) not in parameters:
+        """Note where the leaves of a module are at home."""
+        for name, leaf in module.own_contents():
+            self.homes.setdefault(id(leaf), path)
+            if name in module.buffers:
                 self.buffers.add(id(leaf))
 
 

@@ -13,13 +13,12 @@ import numpy as np
 
 from .calls import mark_calls, set_updates_aside
 from .checks import add_checks, by_derivative
-from .fold import Fold, make_fold
 from .formulas import write_formulas
 from .meaning import set_meaning
 from .record import Checks, Record, show
 from .time import ThroughTime, through_time
 
-__all__ = ["changes_in_time", "check", "finish", "folded", "json_ready", "to_dict"]
+__all__ = ["changes_in_time", "check", "finish", "json_ready", "to_dict"]
 
 NOT_DATA = ("made_at", "seconds", "backward_seconds")  # they differ from run to run
 
@@ -47,17 +46,10 @@ def check(record: Record, ops: bool = False) -> Checks:
     return record.checks
 
 
-def folded(record: Record) -> Fold:
-    """Where each entry of a finished record is drawn, alike modules of a chain once."""
-    if not isinstance(record.fold, Fold):
-        record.fold = make_fold(record)
-    return record.fold
-
-
 def changes_in_time(record: Record) -> list[ThroughTime]:
     """How gradients of a finished record change through time: see `through_time`."""
     if not isinstance(record.in_time, list):
-        record.in_time = through_time(record, folded(record))
+        record.in_time = through_time(record)
     return record.in_time
 
 

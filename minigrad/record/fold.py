@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from .record import Edge, Entry, Record, show
 
-__all__ = ["Fold", "Link", "is_within", "make_fold"]
+__all__ = ["LEAST_COPIES", "Fold", "Link", "folded", "is_within", "make_fold"]
 
 LEAST_COPIES = 3  # that are drawn once
 MOST_BEFORE = 8  # items from the beginning of a block to its first call
@@ -168,6 +168,13 @@ def _parts(scope: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- finding what is folded
+
+
+def folded(record: Record) -> Fold:
+    """Where each entry of a finished record is drawn, alike modules of a chain once."""
+    if not isinstance(record.fold, Fold):
+        record.fold = make_fold(record)
+    return record.fold
 
 
 def make_fold(record: Record, chains: bool = True) -> Fold:

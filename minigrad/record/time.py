@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..engine.op import registry
-from .fold import Fold
+from .fold import LEAST_COPIES, Fold, folded
 from .record import Array, Entry, Record, rms
 
 __all__ = ["ThroughTime", "over_steps", "through_time"]
@@ -36,9 +36,11 @@ def over_steps(gradient: Array, axis: int) -> tuple[float, float, int]:
     return first, last, gradient.shape[axis]
 
 
-def through_time(record: Record, fold: Fold) -> list[ThroughTime]:
+def through_time(record: Record) -> list[ThroughTime]:
     """What changes through time in a finished record, the largest change first."""
-    changes = [*_of_ops(record), *_of_calls(record, fold)]
+    changes = _of_ops(record)
+    if any(e.learns and len(record.uses(e)) >= LEAST_COPIES for e in record.entries):
+        changes += _of_calls(record, folded(record))
     changes = [each for each in changes if 0 < each.change < np.inf]
     return sorted(changes, key=lambda each: -abs(np.log(each.change)))
 

@@ -20,7 +20,6 @@ from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
 from .calls import mark_calls
 from .finish import finish
-from .fold import make_fold
 from .heads import heads
 from .record import Entry, rms
 from .recorder import Recorder
@@ -196,7 +195,7 @@ class StepObserver(Recorder):
             zeros = finish(record).zeros
             leaves = [p for p in self.tensors.values() if self.find(p) in zeros]
             self.flow.in_theory = [self._paths[id(p)] for p in leaves]
-        for change in through_time(record, make_fold(record)):
+        for change in through_time(record):
             moment.through_time[change.path] = change.first, change.last, change.steps
         return moment
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import saving
-from ..record.finish import finish, folded
+from ..record.finish import finish
+from ..record.fold import folded
 from ..record.record import Edge, Entry, Record
 from . import words
 from .ledger import headline_lines

@@ -15,8 +15,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from ..engine.errors import ArgumentError
-from ..record.finish import folded
-from ..record.fold import Fold, is_within, make_fold
+from ..record.fold import Fold, folded, is_within, make_fold
 from ..record.record import Edge, Entry, Record
 from . import words
 

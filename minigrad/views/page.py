@@ -20,7 +20,8 @@ import numpy as np
 from .. import saving
 from ..engine.errors import ArgumentError
 from ..record.attention import AttentionWeights, attention_weights
-from ..record.finish import finish, folded, to_dict
+from ..record.finish import finish, to_dict
+from ..record.fold import folded
 from ..record.formulas import symbol_of
 from ..record.record import Check, Edge, Entry, Facts, Record
 from . import words

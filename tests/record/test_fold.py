@@ -7,8 +7,7 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, Sequential, TransformerBlock
-from minigrad.record.finish import folded
-from minigrad.record.fold import make_fold
+from minigrad.record.fold import folded, make_fold
 
 from .models import KINDS, leaf, traced, trained
 

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from minigrad.record.finish import changes_in_time, finish, folded
+from minigrad.record.finish import changes_in_time, finish
+from minigrad.record.fold import folded
 from minigrad.views import words
 from tests.views.kinds import KINDS
 
