@@ -87,7 +87,15 @@ def plant(monkeypatch) -> Callable[..., None]:
     def spoil_rule(op: str, name: str, spoil: Callable[[Any], Any]) -> None:
         made = mg.registry[op]
         rule = made.rules[name]
-        wrong = rule._replace(function=lambda *arguments: spoil(rule.function(*arguments)))
+
+        def spoiled(*arguments: Any) -> Any:
+            parts = rule.function(*arguments)
+            if len(rule.inputs) == 1:
+                return spoil(parts)
+            each = zip(rule.inputs, parts, strict=True)
+            return tuple([spoil(part) if one == name else part for one, part in each])
+
+        wrong = rule._replace(function=spoiled)
         monkeypatch.setattr(made, "rules", {**made.rules, name: wrong})
         monkeypatch.setattr(made, "faster", None)  # a faster rule would not be wrong
         monkeypatch.setattr(made, "plans", {})

@@ -14,7 +14,8 @@ import os
 
 __all__ = ["keep_freed_memory"]
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
+M_TRIM_THRESHOLD = -1  # of <malloc.h>
+M_MMAP_THRESHOLD = -3
 OWN_MAPPING = 32 << 20  # bytes from which a block is a mapping of its own: the most glibc allows
 KEPT = 512 << 20  # freed bytes that may stay at the end of the heap
 

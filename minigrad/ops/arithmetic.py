@@ -29,7 +29,8 @@ __all__ = [
 def clash(first: tuple[int, ...], second: tuple[int, ...], start: int = 1) -> str | None:
     """The axis, counted from the end, at which two shapes fail to broadcast, in words."""
     for axis in range(start, min(len(first), len(second)) + 1):
-        n, m = first[-axis], second[-axis]
+        n = first[-axis]
+        m = second[-axis]
         if n != m and 1 not in (n, m):
             return f"must broadcast, but axis -{axis} has {n} and {m}"
     return None

@@ -137,7 +137,8 @@ def tiled_attention(q, k, v, mask=None, rule=None):
 
 def weights_by_blocks(q, k, v, mask, rule):
     """Some queries, as a slice, and their weights A; until all had their turn."""
-    (n, d_k), m = q.shape[-2:], k.shape[-2]
+    n, d_k = q.shape[-2:]
+    m = k.shape[-2]
     step = max(1, SCORES // max(1, m * prod(leading(q, k, v, mask))))
     for start in range(0, max(n, 1), step):
         rows = slice(start, min(start + step, n))

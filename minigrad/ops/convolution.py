@@ -78,7 +78,8 @@ def _places(shape, size, stride, padding, dilation):
     if n < 1:
         raise ShapeError(f"the input must be (N, C, length, …), got {tuple(shape)}")
     size = per_axis(size, n, "size")
-    steps, gaps = per_axis(stride, n, "stride"), per_axis(dilation, n, "dilation")
+    steps = per_axis(stride, n, "stride")
+    gaps = per_axis(dilation, n, "dilation")
     if min(size + steps + gaps) < 1:
         raise ArgumentError("size, stride and dilation must be at least 1")
     pads = paddings(padding, size, stride, dilation)
@@ -139,10 +140,13 @@ def windows(x, size, stride=1, padding=0, dilation=1):
     places = places_of(x.shape, size, stride, padding, dilation)
     N, C = x.shape[:2]
     whole = padded(x, places)
+    shape = C, len(places.slices), prod(places.out), N
+    if len(places.slices) == 1 and places.out == places.padded:  # each of one entry
+        return whole.reshape(shape)
     columns = np.empty((C, len(places.slices), *places.out, N), x.dtype)
     for k, at in enumerate(places.slices):
         columns[:, k] = whole[at]
-    return columns.reshape((C, len(places.slices), prod(places.out), N))
+    return columns.reshape(shape)
 
 
 @windows.vjp("x")
@@ -204,7 +208,8 @@ def _columns(x, size, stride, padding, dilation, groups):
 
 def convolved(n, x, weight, bias, stride, padding, dilation, groups):
     """The result over n axes."""
-    x, weight = floating(x), floating(weight)
+    x = floating(x)
+    weight = floating(weight)
     check_shapes(n, x, weight, bias, groups)
     out = places_of(x.shape, weight.shape[2:], stride, padding, dilation).out
     columns = _columns(x, weight.shape[2:], stride, padding, dilation, groups)
@@ -222,7 +227,8 @@ def check_shapes(n, x, weight, bias, groups):
             f"x must be (N, C, …) and weight (O, C / groups, …), both of {n + 2} axes, got "
             f"{x.shape} and {weight.shape}"
         )
-    O, C = len(weight), x.shape[1]
+    O = len(weight)
+    C = x.shape[1]
     if groups < 1 or C % groups or O % groups or weight.shape[1] != C // groups:
         raise ShapeError(
             f"weight must be (O, C / groups, …) with groups dividing both, got {weight.shape}, "
@@ -238,7 +244,8 @@ def _flops(weight, bias, out):
 
 
 def _samples(n: int) -> Samples:
-    x, size = [2, 4, 5, 7][: n + 2], [2, 3][:n]
+    x = [2, 4, 5, 7][: n + 2]
+    size = [2, 3][:n]
     return of_shapes(
         (x, [6, 4, *size], [6]), (x, [6, 2, *size], None, 2, 1, 2, 2),
         (x, [4, 1, *size], None, 1, "same", 1, 4), ([0, *x[1:]], [6, 4, *size], [6]),
@@ -413,7 +420,8 @@ def check_padding(n, size, padding):
 @max_pool.vjp("x")
 def _(g, x, out, size, stride, padding):
     """The gradient goes to the largest entry of each window, to the first of equal ones."""
-    x, largest = getattr(x, "_data", x), getattr(out, "_data", out)  # where it is stays the same
+    x = getattr(x, "_data", x)  # where it is stays the same
+    largest = getattr(out, "_data", out)
     g = widen_half(g)
     has_nan = np.isnan(largest).any()  # which differs from itself
     wanted = True  # windows of which it is not found yet

@@ -236,7 +236,8 @@ def normal_cdf(x):
     if x.size <= BY_ENTRY:
         found = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in x.ravel().tolist()]
         return np.array(found, x.dtype).reshape(x.shape)
-    wide, y = np.ravel(widen_half(x)), np.empty(x.size, x.dtype)
+    wide = np.ravel(widen_half(x))
+    y = np.empty(x.size, x.dtype)
     for start in range(0, x.size, BLOCK):
         part = wide[start : start + BLOCK]
         tail = normal_tail(np.minimum(np.abs(part), 40))  # beyond, Φ(-a) is 0

@@ -17,7 +17,6 @@ from ..engine.tensor import Operand
 from . import reduce
 from .dtypes import cast_back, floating, widen
 from .notation import Formula, below
-from .products import as_rows
 from .samples import each_of_x, of_shapes
 from .shape import reshape
 from .softmax import dot_kept
@@ -25,82 +24,62 @@ from .softmax import dot_kept
 __all__ = ["batch_norm", "layer_norm", "rms_norm"]
 
 
-def standardized(x, axes, eps, mean=None, var=None):
-    """x̂ = (x - μ) / σ over these axes, and 1 / σ; μ and σ² are those of x unless given."""
-    x = floating(x)
-    wide = widen(x)
-    centred = wide - (np.mean(wide, axes, keepdims=True) if mean is None else mean)
-    var = np.mean(centred * centred, axes, keepdims=True) if var is None else var
-    inverse = (var + eps) ** -0.5
-    return cast_back(centred * inverse, x), inverse
-
-
-def less_what_moves(g_hat, x_hat, inverse, average):
-    """∂L/∂x from ĝ = ∂L/∂x̂: less its mean and its part along x̂, which moves μ and σ."""
-    return inverse * (g_hat - average(g_hat) - x_hat * average(g_hat * x_hat))
-
-
-# ---------------------------------------------------------------- rows
-
-
 WIDENED = 1 << 12  # entries up to which float32 is widened unasked
-FAR = 16  # times σ: the mean of a row farther from 0 loses digits in float32
+FAR = 16  # times σ: what lies around a mean farther from 0 loses digits in float32
 LEAST_INVERSE = 1e-12  # of 1 / σ: the squares of less vanish in float32
 
 
-def row_mean(x):
-    """The mean of each row, kept at length 1."""
-    return np.mean(x, axis=-1, keepdims=True)
+def standardized(x, axes, eps, mean=None, var=None):
+    """x̂ = (x - μ) / σ over these axes, μ, and 1 / σ; μ and σ² are those of x unless given.
 
-
-def standardized_rows(x, eps, centred=True):
-    """x̂ = (x - μ) / σ of each row, μ, and 1 / σ, with μ = 0 unless centred.
-
-    Of many float32 in their own dtype, unless a row's mean is far from 0, or its squares are not
-    float32.
+    Many float32 stay in their dtype, unless a mean is far from 0, or squares have no place in it.
     """
     x = floating(x)
     if x.dtype.char == "f" and x.size > WIDENED and not hasattr(x, "__apply__"):
         with np.errstate(all="ignore"):
-            x_hat, mean, inverse = standardize_rows(x, eps, centred)
-            is_fit = (np.abs(mean) * inverse < FAR) & (inverse > LEAST_INVERSE)
+            x_hat, mu, inverse = standardize(x, axes, eps, mean, var)
+            is_fit = (np.abs(mu) * inverse < FAR) & (inverse > LEAST_INVERSE)
         if is_fit.all():
-            return x_hat, mean, inverse
-    x_hat, mean, inverse = standardize_rows(widen(x), eps, centred)
-    return cast_back(x_hat, x), mean, inverse
+            return cast_back(x_hat, x), mu, inverse
+    x_hat, mu, inverse = standardize(widen(x), axes, eps, mean, var)
+    return cast_back(x_hat, x), mu, inverse
 
 
-def standardize_rows(x, eps, centred):
-    """As `standardized_rows`, in the dtype of x."""
-    mean = row_mean(x) if centred else x.dtype.type(0)
-    x_hat = x - mean
-    inverse = (dot_kept(x_hat, x_hat, -1) / x.shape[-1] + eps) ** -0.5
+def standardize(x, axes, eps, mean, var):
+    """See `standardized`: in the dtype of x."""
+    mu = reduce.mean(x, axes, True) if mean is None else mean
+    x_hat = x - mu
+    if var is None:
+        var = dot_kept(x_hat, x_hat, axes) / reduce.count(x.shape, axes)
+    inverse = (var + eps) ** -0.5
     x_hat *= inverse
-    return x_hat, mean, inverse
+    return x_hat, mu, inverse
 
 
-def gradients_of_rows(g, x, weight, eps, mean, inverse, centred=True):
-    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ ⊙ x̂)) / σ with ĝ = g ⊙ weight, and ∂weight = Σ g ⊙ x̂."""
+def gradients(g, x, weight, axes, others, eps, mu, inverse, mean=None, var=None):
+    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ ⊙ x̂)) / σ with ĝ = g ⊙ weight, and ∂weight = Σ g ⊙ x̂ over the
+    other axes. What is subtracted moves μ and σ; where they are given, it is left out.
+    """
     x = floating(x)
-    if hasattr(g, "__apply__"):  # μ and σ are to be differentiated too
-        x_hat, mean, inverse = standardized_rows(x, eps, centred)
+    if hasattr(x, "__apply__"):  # μ and σ are to be differentiated too
+        x_hat, mu, inverse = standardized(x, axes, eps, mean, var)
     else:
-        x_hat = x - mean
+        x_hat = x - mu
         x_hat *= inverse
         x_hat = cast_back(x_hat, x)
-    d_weight = np.einsum("ri,ri->i", as_rows(g), as_rows(x_hat))
+    d_weight = dot_kept(g, x_hat, tuple(others)).reshape(-1)
     d = g * inverse
     if weight is not None:
         d *= weight
-    along = dot_kept(d, x_hat, -1) / x.shape[-1]
-    if hasattr(g, "__apply__"):  # x_hat may be a plain array, which is not written with a Tensor
-        x_hat = x_hat * along
-    else:
-        x_hat *= along
-    if centred:
-        x_hat += row_mean(d)
-    d -= x_hat
+    if var is None:
+        less = x_hat * (dot_kept(d, x_hat, axes) / reduce.count(x.shape, axes))
+        if mean is None:
+            less += reduce.mean(d, axes, True)
+        d -= less
     return d, d_weight
+
+
+# ---------------------------------------------------------------- rows
 
 
 def check_parameters(x: Operand, axis: int, **parameters: Operand | None) -> None:
@@ -144,7 +123,7 @@ def _layer_norm_flops(x, weight, bias):
         ([2, 3, 5], None, None),
         ([0, 5], [5], [5]),
     ),
-    auxiliary=("mean", "inverse"),
+    auxiliary=("mu", "inverse"),
 )
 def layer_norm(x, weight, bias, eps=1e-5):
     """Gives each row mean 0 and variance 1, then scales and shifts it.
@@ -158,15 +137,15 @@ def layer_norm(x, weight, bias, eps=1e-5):
     array([[-1.,  1.]])
     """
     check_parameters(x, -1, weight=weight, bias=bias)
-    x_hat, mean, inverse = standardized_rows(x, eps)
+    x_hat, mu, inverse = standardized(x, -1, eps)
     y = x_hat if weight is None else x_hat * weight
-    return y if bias is None else y + bias, mean, inverse
+    return y if bias is None else y + bias, mu, inverse
 
 
 @layer_norm.vjp("x", "weight")
-def _(g, x, weight, eps, mean, inverse):
+def _(g, x, weight, eps, mu, inverse):
     """The scaled gradient, less its mean and its part along the row, is divided by the spread."""
-    return gradients_of_rows(g, x, weight, eps, mean, inverse)
+    return gradients(g, x, weight, -1, range(g.ndim - 1), eps, mu, inverse)
 
 
 @layer_norm.vjp("bias")
@@ -203,14 +182,14 @@ def rms_norm(x, weight, eps=1e-5):
     array([[1., 1.]])
     """
     check_parameters(x, -1, weight=weight)
-    x_hat, _, inverse = standardized_rows(x, eps, centred=False)
+    x_hat, _, inverse = standardized(x, -1, eps, mean=0)
     return x_hat if weight is None else x_hat * weight, inverse
 
 
 @rms_norm.vjp("x", "weight")
 def _(g, x, weight, eps, inverse):
     """The scaled gradient, less its part along the row, is divided by the root mean square."""
-    return gradients_of_rows(g, x, weight, eps, 0, inverse, centred=False)
+    return gradients(g, x, weight, -1, range(g.ndim - 1), eps, 0, inverse, mean=0)
 
 
 # ---------------------------------------------------------------- channels of (N, C, …)
@@ -224,11 +203,6 @@ def statistics_axes(x):
 def by_channel(v, x):
     """(C,) as it broadcasts against (N, C, …); None stays None."""
     return v if v is None else reshape(v, (-1, *[1] * (x.ndim - 2)))
-
-
-def _channels(x, mean, var, eps):
-    """x̂ and 1 / σ of each channel."""
-    return standardized(x, statistics_axes(x), eps, by_channel(mean, x), by_channel(var, x))
 
 
 def by_channels(formula: str) -> Formula:
@@ -270,6 +244,7 @@ _IN_EVALUATION = by_channels(r"\tfrac{1}{\sigma} \hat g" + _G_HAT)
         ([2, 3, 5], [3], [3], [3], np.array([0.5, 1.0, 1.5])),
         ([2, 3, 0], [3], [3], np.zeros(3), np.ones(3)),
     ),
+    auxiliary=("mu", "inverse"),
 )
 def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     """Takes from each channel its mean, divides it by its deviation, then scales and shifts it.
@@ -286,26 +261,18 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     check_parameters(x, 1, weight=weight, bias=bias, mean=mean, var=var)
     if (mean is None) != (var is None):
         raise ArgumentError("mean and var go together: the batch's own, or both given")
-    y, _ = _channels(x, mean, var, eps)
-    y = y if weight is None else y * by_channel(weight, x)
-    return y if bias is None else y + by_channel(bias, x)
+    given = by_channel(mean, x), by_channel(var, x)
+    x_hat, mu, inverse = standardized(x, statistics_axes(x), eps, *given)
+    y = x_hat if weight is None else x_hat * by_channel(weight, x)
+    return y if bias is None else y + by_channel(bias, x), mu, inverse
 
 
-@batch_norm.vjp("x")
-def _(g, x, weight, mean, var, eps):
+@batch_norm.vjp("x", "weight")
+def _(g, x, weight, mean, var, eps, mu, inverse):
     """The scaled gradient is divided by the deviation, less what moves the batch's statistics."""
-    x_hat, inverse = _channels(x, mean, var, eps)
-    g_hat = g if weight is None else g * by_channel(weight, x)
-    if mean is not None:
-        return g_hat * inverse
     axes = statistics_axes(x)
-    return less_what_moves(g_hat, x_hat, inverse, lambda v: reduce.mean(v, axes, True))
-
-
-@batch_norm.vjp("weight")
-def _(g, x, mean, var, eps):
-    """The gradient is multiplied by the normalised channel, and summed."""
-    return reduce.sum(g * _channels(x, mean, var, eps)[0], statistics_axes(x))
+    given = by_channel(mean, x), by_channel(var, x)
+    return gradients(g, x, by_channel(weight, x), axes, axes, eps, mu, inverse, *given)
 
 
 @batch_norm.vjp("bias")

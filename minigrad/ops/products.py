@@ -34,10 +34,12 @@ def times(a, b):
 
 def _inner_axes(a: Operand, b: Operand) -> str | None:
     """The rule of matmul that two shapes break, in words."""
-    first, second = np.shape(a), np.shape(b)
+    first = np.shape(a)
+    second = np.shape(b)
     if not first or not second:
         return "both need at least one axis"
-    n, m = first[-1], second[-2] if len(second) > 1 else second[0]
+    n = first[-1]
+    m = second[-2] if len(second) > 1 else second[0]
     turned = len(first) == len(second) > 2 and second[0] == n  # what K.T is of a batch of keys
     remedy = "; .T turns round all axes, the batch too: write a @ b.mT" if turned else ""
     if n != m:
@@ -256,7 +258,8 @@ def einsum(subscripts, *operands):
         raise ArgumentError(f"subscripts {subscripts!r}: the output repeats a label")
     where = f"{','.join(terms)}->{out}"
     if len(operands) == 1:
-        x, summed = operands[0], tuple(k for k, c in enumerate(terms[0]) if c not in out)
+        x = operands[0]
+        summed = tuple(k for k, c in enumerate(terms[0]) if c not in out)
         wide = accumulation_dtype(as_array(x), summed) if summed else None
         if wide is not None:
             return np.einsum(where, x, dtype=wide).astype(x.dtype)

@@ -38,7 +38,8 @@ def check_steps(X, W_ih, W_hh, gates, mask, *states):
             "X must be (T, B, d) of at least one step and W_hh of two axes, got "
             f"{np.shape(X)} and {np.shape(W_hh)}"
         )
-    (T, B, d), H = X.shape, W_hh.shape[1]
+    T, B, d = X.shape
+    H = W_hh.shape[1]
     wanted = [("W_ih", W_ih, (gates * H, d)), ("W_hh", W_hh, (gates * H, H))]
     wanted += [("a first state", state, (B, H)) for state in states]
     wanted += [] if mask is None else [("mask", mask, (T, B))]
@@ -189,8 +190,10 @@ def gru(X, W_ih, W_hh, b_ih, b_hh, h, mask=None):
 
 def gru_gates(a, p):
     """r, z and n of a = X W_ihᵀ + b_ih and p = h W_hhᵀ + b_hh, and the third of p that is in n."""
-    (a_r, a_z, a_n), (p_r, p_z, p_n) = split(a, 3, axis=-1), split(p, 3, axis=-1)
-    r, z = sigmoid(a_r + p_r), sigmoid(a_z + p_z)
+    a_r, a_z, a_n = split(a, 3, axis=-1)
+    p_r, p_z, p_n = split(p, 3, axis=-1)
+    r = sigmoid(a_r + p_r)
+    z = sigmoid(a_z + p_z)
     return r, z, np.tanh(a_n + r * p_n), p_n
 
 
@@ -200,8 +203,10 @@ def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
     H_before = states_before(out, h)
     r, z, n, p_n = gru_gates(from_input(X, W_ih, b_ih), from_input(H_before, W_hh, b_hh))
     to_n = (1 - z) * (1 - n * n)
-    to_r, to_z = to_n * p_n * r * (1 - r), (H_before - n) * z * (1 - z)
-    to_a, to_p = np.stack([to_r, to_z, to_n], axis=2), np.stack([to_r, to_z, to_n * r], axis=2)
+    to_r = to_n * p_n * r * (1 - r)
+    to_z = (H_before - n) * z * (1 - z)
+    to_a = np.stack([to_r, to_z, to_n], axis=2)
+    to_p = np.stack([to_r, to_z, to_n * r], axis=2)
 
     def step(t, d_h):
         d_h = d_h + g[t]
@@ -278,7 +283,8 @@ def lstm(X, W_ih, W_hh, b, h, c, mask=None):
     for t, Z in enumerate(from_input(X, W_ih, b)):
         i, f, n, o = lstm_gates(Z + np.matmul(h, W_hh.T))
         c_new = f * c + i * n
-        h, c = where_valid(mask, t, o * np.tanh(c_new), h), where_valid(mask, t, c_new, c)
+        h = where_valid(mask, t, o * np.tanh(c_new), h)
+        c = where_valid(mask, t, c_new, c)
         states.append(h)
     return np.stack([*states, c])
 
@@ -292,17 +298,21 @@ def lstm_gates(z):
 @lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
 def _(g, out, X, W_ih, W_hh, b, h, c, mask):
     """The gradient goes back from the last time step to the first, by cell state and gates."""
-    H_before, T = states_before(out[:-1], h), len(X)
+    H_before = states_before(out[:-1], h)
+    T = len(X)
     i, f, n, o = lstm_gates(from_input(X, W_ih, b) + np.matmul(H_before, W_hh.T))
-    C, C_new = [c], []
+    C = [c]
+    C_new = []
     for t in range(T):
         C_new.append(f[t] * C[t] + i[t] * n[t])
         C.append(where_valid(mask, t, C_new[t], C[t]))
-    C_before, tanh_c = np.stack(C[:T]), np.tanh(np.stack(C_new))
+    C_before = np.stack(C[:T])
+    tanh_c = np.tanh(np.stack(C_new))
     to_i = n * i * (1 - i)
     to_f = C_before * f * (1 - f)
     to_n = i * (1 - n * n)  # from c
-    to_o, to_c = tanh_c * o * (1 - o), o * (1 - tanh_c * tanh_c)  # from h
+    to_o = tanh_c * o * (1 - o)  # from h
+    to_c = o * (1 - tanh_c * tanh_c)
 
     def step(t, d_h, d_c):
         d_h = d_h + g[t]
@@ -310,7 +320,8 @@ def _(g, out, X, W_ih, W_hh, b, h, c, mask):
         from_c = where_valid(mask, t, d_c, 0) + from_h * to_c[t]
         quarters = [from_c * to_i[t], from_c * to_f[t], from_c * to_n[t], from_h * to_o[t]]
         d_z = np.concatenate(quarters, axis=-1)
-        past_h, past_c = where_valid(mask, t, 0, d_h), where_valid(mask, t, 0, d_c)
+        past_h = where_valid(mask, t, 0, d_h)
+        past_c = where_valid(mask, t, 0, d_c)
         return d_z, np.matmul(d_z, W_hh) + past_h, from_c * f[t] + past_c
 
     d_Z, (d_h, d_c) = back_through(step, T, 0, g[T])

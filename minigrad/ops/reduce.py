@@ -260,7 +260,8 @@ def products_of_others(rows):
 @prod.vjp("x")
 def _(g, x, axis):
     """The gradient is multiplied by the product of all the other entries."""
-    reduced, n = axes_of(x.ndim, axis), count(x.shape, axis)
+    reduced = axes_of(x.ndim, axis)
+    n = count(x.shape, axis)
     order = (*[k for k in range(x.ndim) if k not in reduced], *reduced)
     turned = np.transpose(x, order)  # the entries of each product last
     others = products_of_others(turned.reshape((x.size // n if n else 0, n)))
@@ -315,7 +316,8 @@ def min(x, axis: Axes = None, keepdims: bool = False):
 def _(g, x, out, axis):
     """The gradient goes to the entry that was taken, and in even shares to equal ones."""
     g = widen_half(g)
-    shape, found = shape_with_ones(x.shape, axis), taken(x, out, axis)
+    shape = shape_with_ones(x.shape, axis)
+    found = taken(x, out, axis)
     ties = np.sum(found, axis=axis, dtype=g.dtype).reshape(shape)
     return masked(g.reshape(shape) / ties, found)
 

@@ -36,7 +36,8 @@ def rows_of(x, size, stride, padding, dilation, groups):
     In memory the rows of the input come first: then k of them are one matrix, which is not copied.
     """
     places = places_of(x.shape, size, stride, padding, dilation)
-    (N, C), (length, *others) = x.shape[:2], places.padded
+    N, C = x.shape[:2]
+    (length, *others) = places.padded
     whole = np.zeros((length, C, *others, N), x.dtype)
     whole.swapaxes(0, 1)[places.inside] = np.moveaxis(x, 0, -1)
     row, channel, *rest = whole.strides
@@ -73,8 +74,13 @@ def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return np.moveaxis(made.reshape(O, *places.out, len(x)), -1, 0)
 
 
-fast_conv1d = faster(conv1d, of_one_dtype)(forward)
-fast_conv2d = faster(conv2d, of_one_dtype)(forward)
+def has_windows(x, weight, bias, stride, padding, dilation, groups):
+    """Not of one entry each, which the op does not copy."""
+    return prod(weight.shape[2:]) > 1 and of_one_dtype(x, weight, bias)
+
+
+fast_conv1d = faster(conv1d, has_windows)(forward)
+fast_conv2d = faster(conv2d, has_windows)(forward)
 
 
 @fast_conv1d.vjp("x")

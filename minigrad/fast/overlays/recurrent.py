@@ -30,7 +30,8 @@ def declare_lstm(declare, step, steps_back):
     @declare(lstm, suits, ("gates", "shown", "states", "cells"))
     def fast_lstm(X, W_ih, W_hh, b, h, c, mask=None):
         check_steps(X, W_ih, W_hh, 4, mask, h, c)
-        (T, B, d), H = X.shape, W_hh.shape[1]
+        T, B, d = X.shape
+        H = W_hh.shape[1]
         W = np.column_stack([W_ih, W_hh, np.zeros(4 * H, X.dtype) if b is None else b])
         states = np.empty((T + 2, d + H + 1, B), X.dtype)
         states[:T, :d] = X.swapaxes(1, 2)
@@ -52,17 +53,20 @@ def declare_lstm(declare, step, steps_back):
 
     @fast_lstm.vjp("X", "W_ih", "W_hh", "b", "h", "c")
     def _(g, X_shape, W_ih, W_hh, b, mask, gates, shown, states, cells, needed):
-        (T, H, B), d = shown.shape, X_shape[2]
+        T, H, B = shown.shape
+        d = X_shape[2]
         d_z = np.empty(gates.shape, gates.dtype)
         d_gates = d_z.reshape(T, 4 * H, B)
         step_back = steps_back(gates, shown, cells, d_z)
         g = g.swapaxes(1, 2).astype(gates.dtype, order="C", copy=False)
-        d_h, d_c = np.zeros_like(g[T]), g[T].copy()
+        d_h = np.zeros_like(g[T])
+        d_c = g[T].copy()
         back = W_hh.T.copy()
         for t in reversed(range(T)):
             d_h += g[t]
             if mask is not None:
-                past_h, past_c = d_h * ~mask[t], d_c * ~mask[t]
+                past_h = d_h * ~mask[t]
+                past_c = d_c * ~mask[t]
                 d_h *= mask[t]
                 d_c *= mask[t]
             step_back(t, d_h, d_c)

@@ -80,10 +80,12 @@ def forward(schedule: TileSchedule) -> tuple[Array, Array]:
     log_sum = np.empty((L, n), schedule.dtype)
 
     def work(heads: slice, half: int) -> None:
-        K, V = with_column(schedule.k[heads], 1), with_column(schedule.v[heads], 1)
+        K = with_column(schedule.k[heads], 1)
+        V = with_column(schedule.v[heads], 1)
         longest = lengths(schedule.k[heads]).max(axis=1, keepdims=True, initial=0)
         for i in schedule.blocks(half):
-            rows, tiles = schedule.queries[i], schedule.tiles(heads, i)
+            rows = schedule.queries[i]
+            tiles = schedule.tiles(heads, i)
             Q = with_column(schedule.q[heads, rows] * schedule.scale, 0)
             with np.errstate(over="ignore"):
                 shift = lengths(Q) * longest + schedule.seen(heads, i)[1]  # no score is larger
@@ -133,12 +135,14 @@ def backward(schedule: TileSchedule, g: Array, out: Array, log_sum: Array) -> tu
     Each half of the blocks of queries adds to a ∂K and a ∂V of its own, so that sums are the same
     whichever thread is faster.
     """
-    g, out = schedule.over_one_axis(g), schedule.over_one_axis(out)
+    g = schedule.over_one_axis(g)
+    out = schedule.over_one_axis(out)
     dq = np.empty(schedule.q.shape, schedule.dtype)
     dk, dv = (np.zeros((2, *x.shape), x.dtype) for x in (schedule.k, schedule.v))
 
     def work(heads: slice, half: int) -> None:
-        K, V = with_column(schedule.k[heads], 1), with_column(schedule.v[heads], 1)
+        K = with_column(schedule.k[heads], 1)
+        V = with_column(schedule.v[heads], 1)
         for i in schedule.blocks(half):
             rows = schedule.queries[i]
             Q = with_column(schedule.q[heads, rows] * schedule.scale, -log_sum[heads, rows])

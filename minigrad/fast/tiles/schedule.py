@@ -57,7 +57,8 @@ class TileSchedule:
         self.lead = leading(q, k, v, mask)
         self.dtype = np.result_type(q, k, v)
         self.q, self.k, self.v = (self.over_one_axis(x) for x in (q, k, v))
-        (L, n, d_k), (m, d_v) = self.q.shape, self.v.shape[1:]
+        L, n, d_k = self.q.shape
+        m, d_v = self.v.shape[1:]
         self.scale = self.dtype.type(1 / sqrt(d_k))
         self.queries, self.keys = slices(n, QUERIES), slices(m, QUERIES)
         self.is_long = L * n * m * (d_k + d_v + EXP_WORK) >= LIMITS.threaded_work
@@ -104,7 +105,8 @@ class TileSchedule:
         """
         place = heads.start // self.alike, i
         if place not in self.known:
-            mask, most = self._mask(heads, i), 0.0
+            mask = self._mask(heads, i)
+            most = 0.0
             shown = np.full(len(self.keys), ALL) if self.said is None else self.said[0][i]
             if mask is not None:
                 by_mask, most = what_is_seen(mask)
@@ -121,7 +123,8 @@ class TileSchedule:
 
     def tiles(self, heads: slice, i: int) -> list[Tile]:
         """The keys that the i-th block of queries meets."""
-        shown, mask = self.seen(heads, i)[0], self._mask(heads, i)
+        shown = self.seen(heads, i)[0]
+        mask = self._mask(heads, i)
         found = []
         for is_open, blocks in groupby(range(len(shown)), lambda j: shown[j] > NOTHING):
             together = [*blocks] if is_open else []
@@ -131,7 +134,8 @@ class TileSchedule:
 
     def _tile(self, blocks: list[int], i: int, shown: Array, mask: Array | None) -> Tile:
         """So many blocks of keys as one tile."""
-        start, stop = self.keys[blocks[0]].start, self.keys[blocks[-1]].stop
+        start = self.keys[blocks[0]].start
+        stop = self.keys[blocks[-1]].stop
         masks = []
         for j in [j for j in blocks if shown[j] == SOME]:
             keys = self.keys[j]
@@ -171,7 +175,8 @@ def what_rule_says(rule: PairRule, n: int, m: int) -> tuple[list[Array], Hidden]
 
 @lru_cache(8)
 def _asked(rule: PairRule, n: int, m: int, _: bytes) -> tuple[list[Array], Hidden]:
-    queries, keys = slices(n, QUERIES), slices(m, QUERIES)
+    queries = slices(n, QUERIES)
+    keys = slices(m, QUERIES)
 
     @lru_cache(KEPT_BLOCKS)
     def hidden(i: int, j: int) -> Array:
