@@ -142,7 +142,7 @@ class LayerCall:
             return array
         dtype = array.dtype if self.dtype is None else self.dtype
         array = array.astype(dtype, copy=False)
-        leaf = mg.tensor(array, requires_grad="on demand", name=self._first)
+        leaf = mg.leaf_on_demand(array, self._first)
         mg.mark_parameter(leaf, held=False)
         mg.mark_input(leaf)
         return leaf

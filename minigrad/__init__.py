@@ -31,6 +31,7 @@ from .engine.tensor import Tensor as Tensor
 from .engine.tensor import clear_gradients as clear_gradients
 from .engine.tensor import expect_gradients as expect_gradients
 from .engine.tensor import is_marked_parameter as is_marked_parameter
+from .engine.tensor import leaf_on_demand as leaf_on_demand
 from .engine.tensor import mark_constant as mark_constant
 from .engine.tensor import mark_input as mark_input
 from .engine.tensor import mark_parameter as mark_parameter

@@ -12,7 +12,7 @@ from .engine.context import observe
 from .engine.errors import NonFiniteError
 from .engine.node import Node
 from .engine.observer import Observer
-from .engine.op import Array, Op
+from .engine.op import Array, Op, array_of
 from .engine.tensor import Tensor
 from .engine.writes import caller
 
@@ -49,27 +49,27 @@ class _Watch(Observer):
 
     def made(self, op: Op, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
-        given = dict(zip((*names, *op.settings), (*inputs, *settings), strict=True))
-        given = {name: getattr(value, "_data", value) for name, value in given.items()}
+        arguments = zip((*names, *op.settings), (*inputs, *settings), strict=True)
+        operands = {name: array_of(value) for name, value in arguments}
         bad = _not_finite(result._data)
-        if bad.any() and any(map(_may_mask, given.values())):
+        if bad.any() and any(map(_may_mask, operands.values())):
             bad &= ~(result._data == -np.inf)
         if bad.any():
             place = result.node.place if result.node is not None else caller()
             way = f"forward of {result.path or op.name} at {place}"
             tex, _ = op.formulas(inputs, settings, result)
-            raise _error(way, op, tex, ("the result", result._data), given)
+            raise _error(way, op, tex, ("the result", result._data), operands)
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
         op = node.op
         for name, part in zip(node.plan.names, parts, strict=True):
-            part = getattr(part, "_data", part)
+            part = array_of(part)
             if part is not None and _not_finite(part).any():
                 tex = op.vjp_tex[op.inputs[0] if op.variadic else name]
-                given = {"the incoming gradient": getattr(gradient, "_data", gradient)}
-                found = f"the gradient of {name}", part
+                operands = {"the incoming gradient": array_of(gradient)}
+                bad = f"the gradient of {name}", part
                 way = f"backward of {node.path} at {node.place}"
-                raise _error(way, op, tex if isinstance(tex, str) else "", found, given)
+                raise _error(way, op, tex if isinstance(tex, str) else "", bad, operands)
 
 
 def _not_finite(value: Any) -> Array:
@@ -86,14 +86,21 @@ def _may_mask(value: Any) -> bool:
 
 
 def _error(
-    way: str, op: Op, tex: str, found: tuple[str, Any], operands: dict[str, Any]
+    way: str, op: Op, tex: str, bad: tuple[str, Any], operands: dict[str, Any]
 ) -> NonFiniteError:
     """The error of the first value that is not finite."""
-    numbers = {k: v for k, v in operands.items() if isinstance(v, np.ndarray | float | int)}
+    numbers = {
+        name: value
+        for name, value in operands.items()
+        if isinstance(value, np.ndarray | float | int)
+    }
     carried = ", ".join(name for name, value in numbers.items() if _not_finite(value).any())
     blame = f"carried it on from {carried}" if carried else "made it from finite operands"
-    lines = [f"{way}: {op.name} {blame}", *([f"  formula: {tex}"] if tex else [])]
-    return NonFiniteError("\n".join(lines + [_line(*one) for one in (found, *numbers.items())]))
+    lines = [f"{way}: {op.name} {blame}"]
+    if tex:
+        lines.append(f"  formula: {tex}")
+    lines += [_line(name, value) for name, value in (bad, *numbers.items())]
+    return NonFiniteError("\n".join(lines))
 
 
 def _line(name: str, value: Any) -> str:

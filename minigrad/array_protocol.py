@@ -17,8 +17,8 @@ from numpy.typing import DTypeLike
 from . import habits, ops
 from .engine.context import current
 from .engine.errors import DTypeError, GradientError, MissingNameError, ShapeError
-from .engine.op import Array, Op, registry
-from .engine.tensor import Tensor, record
+from .engine.op import Array, Op, array_of, registry
+from .engine.tensor import Tensor, run_op
 
 __all__: list[str] = []
 
@@ -34,11 +34,11 @@ def _entries(value: Any) -> Any:
 
 
 def _operator(op: Op) -> Callable[[Tensor, Any], Tensor]:
-    return lambda self, other: record(op, (self, other), ())
+    return lambda self, other: run_op(op, (self, other), ())
 
 
 def _reflected(op: Op) -> Callable[[Tensor, Any], Tensor]:
-    return lambda self, other: record(op, (other, self), ())
+    return lambda self, other: run_op(op, (other, self), ())
 
 
 def _in_place(op: Op, sign: str) -> Callable[[Tensor, Any], Tensor]:
@@ -46,14 +46,14 @@ def _in_place(op: Op, sign: str) -> Callable[[Tensor, Any], Tensor]:
 
     def in_place(self: Tensor, other: Any) -> Tensor:
         if self.node is not None or not self.requires_grad:
-            return record(op, (self, other), ())
+            return run_op(op, (self, other), ())
         if current().recording:
             name = self.path or "x"
             raise GradientError(
                 f"{name} {sign}= …: {name} is a leaf that requires a gradient; write to it within "
                 f"`with mg.no_grad():`, or {name} = {name} {sign} … for a new tensor"
             )
-        new = record(op, (self, other), ())._data
+        new = run_op(op, (self, other), ())._data
         return self.assign_(new.astype(self.dtype, casting="same_kind", copy=False))
 
     return in_place
@@ -131,8 +131,8 @@ _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
 def op_like(name: str) -> Callable[..., Any] | None:
     """The op, or the function composed of ops, of a NumPy function's name."""
     name = _OTHER_NAMES.get(name, name)
-    found: Callable[..., Any] | None = getattr(ops, name, None) if name in OFFERED else None
-    return found
+    function: Callable[..., Any] | None = getattr(ops, name, None) if name in OFFERED else None
+    return function
 
 
 def not_recorded(name: str) -> DTypeError:
@@ -148,10 +148,10 @@ def _array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **kwa
     """A ufunc on a Tensor is the op of that name; a comparison gives a plain array."""
     if {"d->?", "dd->?"}.intersection(ufunc.types):
         return getattr(ufunc, method)(*map(_entries, inputs), **kwargs)
-    found = op_like(ufunc.__name__)
-    if method != "__call__" or found is None or kwargs:
+    op = op_like(ufunc.__name__)
+    if method != "__call__" or op is None or kwargs:
         raise not_recorded(ufunc.__name__)
-    return found(*inputs)
+    return op(*inputs)
 
 
 def _array_function(
@@ -163,14 +163,14 @@ def _array_function(
 ) -> Any:
     """A NumPy function on a Tensor is the op of its name: `np.sum(x, axis=0)` records `sum`."""
     if function in _FORMS:  # these do not read the entries
-        return function(*[getattr(x, "_data", x) for x in args], **kwargs)
+        return function(*map(array_of, args), **kwargs)
     if function in _COMPARISONS:
         return function(*map(_entries, args), **kwargs)
-    found = op_like(function.__name__)
-    third_is_dtype = getattr(found, "settings", ())[:2] == ("axis", "keepdims")  # or out, in NumPy
-    if found is None or (third_is_dtype and args[2:] and args[2] is not None):
+    op = op_like(function.__name__)
+    third_is_dtype = getattr(op, "settings", ())[:2] == ("axis", "keepdims")  # or out, in NumPy
+    if op is None or (third_is_dtype and args[2:] and args[2] is not None):
         raise not_recorded(function.__name__)
-    return found(*args, **kwargs)
+    return op(*args, **kwargs)
 
 
 def _array(self: Tensor, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:

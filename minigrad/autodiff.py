@@ -16,7 +16,7 @@ from .engine.backward import backpropagate, seed_of
 from .engine.context import enable_grad, say
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.node import Node
-from .engine.op import Array, as_array
+from .engine.op import Array, array_of, checked_array
 from .engine.plan import Gradient
 from .engine.tensor import Operand, Tensor, mark_constant, tensor
 
@@ -72,21 +72,21 @@ def grad(
     if create_graph:
         seed = seed if isinstance(seed, Tensor) else Tensor(seed)
     else:
-        seed = getattr(seed, "_data", seed)
+        seed = array_of(seed)
         say("grad", output=output, seed=seed)
-        seed = np.array(seed)  # it may be what is found
-    found = _backpropagated(output, seed, wanted, create_graph, retain_graph)
+        seed = np.array(seed)  # it may be the gradient of an input
+    gradients = _backpropagated(output, seed, wanted, create_graph, retain_graph)
     if not create_graph:
-        for answer in say("found", wanted=wanted, gradients=found):
-            found = answer or found
-    return found[0] if single else found
+        for answer in say("found", wanted=wanted, gradients=gradients):
+            gradients = answer or gradients
+    return gradients[0] if single else gradients
 
 
 def _backpropagated(
     output: Tensor, seed: Any, wanted: list[Tensor], create_graph: bool, retain_graph: bool
 ) -> list[Gradient]:
     targets = [x.node or x for x in wanted]
-    found = backpropagate(
+    by_target = backpropagate(
         [(output.node or output, seed)],
         retain=create_graph or retain_graph,
         targets=targets,
@@ -94,8 +94,9 @@ def _backpropagated(
     )
     gradients: list[Gradient] = []
     for x, target in zip(wanted, targets, strict=True):
-        g = found.get(target)
-        g = mark_constant(np.zeros(x.shape, x.dtype)) if g is None else g
+        g = by_target.get(target)
+        if g is None:
+            g = mark_constant(np.zeros(x.shape, x.dtype))
         if create_graph:
             gradients.append(g if isinstance(g, Tensor) else Tensor(np.asarray(g)))
         else:
@@ -115,12 +116,12 @@ def lifted(node: Node) -> list[Any]:
         return Tensor(value, edge, edge.needs) if isinstance(edge, Node) else edge
 
     several = ("others", node.op.inputs[0]) if node.op.variadic else ()  # what these names hold
-    made = []
+    tensors = []
     for name, value in zip(node.plan.saves, node.saved or (), strict=True):
         if name.rstrip("0123456789") in several:
             value = [tensor_of(node.op.input_name(i), x) for i, x in enumerate(value)]
-        made.append(tensor_of(name, value))
-    return made
+        tensors.append(tensor_of(name, value))
+    return tensors
 
 
 def grad_or_zeros(
@@ -220,8 +221,8 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
 def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:
     """Leaves that hold the inputs' values, and whether there was only one input, not a sequence."""
     single = not isinstance(inputs, list | tuple)
-    given: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
-    return [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in given], single
+    values: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
+    return [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in values], single
 
 
 def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
@@ -236,9 +237,10 @@ def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
 
 def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bool) -> list[Array]:
     """The values as one array for each leaf, of its shape."""
-    given: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
-    arrays = [as_array(f"{call}: {name}", v._data if isinstance(v, Tensor) else v) for v in given]
-    shapes, expected = [array.shape for array in arrays], [x.shape for x in leaves]
+    each: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
+    arrays = [checked_array(f"{call}: {name}", array_of(value)) for value in each]
+    shapes = [array.shape for array in arrays]
+    expected = [x.shape for x in leaves]
     if shapes != expected:
         raise ShapeError(f"{call}: {name} must have shapes {expected}, got {shapes}")
     return [array.astype(x.dtype) for array, x in zip(arrays, leaves, strict=True)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache, lru_cache
 from math import gcd, prod
-from threading import Lock
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -14,21 +13,20 @@ import numpy as np
 
 from .context import current, say
 from .errors import FreedGraphError, GradientError, ShapeError
-from .node import Edge, Node, leading_to, order
+from .node import Edge, Node, run_hooks
 from .observer import Observer
-from .op import Array, DType, array_of, as_array, is_tensor
+from .op import Array, DType, checked_array, is_tensor
 from .plan import Gradient
 from .writes import writes
 
 __all__ = [
-    "Handle",
-    "Retained",
     "SparseGradient",
-    "add_gradients",
+    "at_first_pass",
     "backpropagate",
     "broadcast_axes",
     "dense",
     "fit",
+    "order",
     "seed_of",
     "sum_to",
 ]
@@ -37,6 +35,8 @@ ndarray = np.ndarray
 WIDE = {"e": np.float32, "f": np.float64}  # in which gradients of a dtype are added up
 ROWS_AT_ONCE = 256  # rows that one product with ones adds up
 COPIED = 512  # entries up to which a copy takes less time than finding out who holds an array
+
+at_first_pass: list[Callable[[], object]] = []  # what is called once, before anything goes back
 
 
 def backpropagate(
@@ -54,6 +54,8 @@ def backpropagate(
         targets: only these edges are wanted; rules that do not lead to one are skipped.
         lift: see `Node.run_rules`; gradients are Tensors then.
     """
+    while at_first_pass:
+        at_first_pass.pop()()
     observers = current().observers
     sums = Sums(observed=bool(observers))
     totals = sums.totals
@@ -105,6 +107,46 @@ def backpropagate(
             observer.arrived(leaf, gradient)
         gradients[leaf] = gradient if is_ours or lift else np.array(gradient)
     return gradients
+
+
+def order(roots: Iterable[Edge]) -> list[Node]:
+    """Every node the roots depend on, newest first."""
+    seen = {root for root in roots if root.__class__ is Node}
+    stack = list(seen)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge.__class__ is Node and edge not in seen:
+                seen.add(edge)
+                stack.append(edge)
+    return sorted(seen, key=attrgetter("number"), reverse=True)
+
+
+def leading_to(targets: frozenset[Edge], nodes: Sequence[Node]) -> set[Edge]:
+    """The targets, and those of the nodes (newest first) from which one is reached."""
+    found = set(targets)
+    for node in reversed(nodes):
+        if not found.isdisjoint(node.edges):
+            found.add(node)
+    return found
+
+
+def refuse_freed(nodes: list[Node], ends: frozenset[Edge]) -> None:
+    """Raise FreedGraphError if a node has run before: where it led is forgotten."""
+    for node in nodes:
+        if node.saved is not None:
+            continue
+        if node in ends and ends <= {edge for x in nodes for edge in (x, *x.edges)}:
+            continue  # wanted itself, as all others are that it may have led to
+        remedy = "pass retain_graph=True to that one to go through twice"
+        if writes.latest > node.number:  # a parameter, say: what was saved no longer holds
+            remedy = "tensors were written since, so cut a state of an earlier step by .detach()"
+        raise FreedGraphError(
+            f"backward through {node.path} ({node.op.name}, made at {node.place}): what it "
+            f"saved was freed by an earlier backward; {remedy}"
+        )
+
+
+# ---------------------------------------------------------------- adding up
 
 
 class Sums:
@@ -210,72 +252,6 @@ def run_observed(
     return fitted
 
 
-def refuse_freed(nodes: list[Node], ends: frozenset[Edge]) -> None:
-    """Raise FreedGraphError if a node has run before: where it led is forgotten."""
-    for node in nodes:
-        if node.saved is None:
-            if node in ends and ends <= {edge for x in nodes for edge in (x, *x.edges)}:
-                continue  # wanted itself, as all others are that it may have led to
-            raise FreedGraphError(
-                f"backward through {node.path} ({node.op.name}, made at {node.place}): what it "
-                "saved was freed by an earlier backward; pass retain_graph=True to that one to go "
-                "through twice"
-            )
-
-
-# ---------------------------------------------------------------- hooks
-
-
-class Handle:
-    """A registered hook; `remove()` takes it off again."""
-
-    __slots__ = ("_hook", "_owner")
-
-    def __init__(self, owner: Edge, hook: Callable[[Any], Any]) -> None:
-        self._owner, self._hook = owner, hook
-        hooks = [*(owner.hooks or []), hook]
-        owner.hooks = sorted(hooks, key=lambda hook: hook.__class__ is Retained)  # that runs last
-
-    def remove(self) -> None:
-        kept = [hook for hook in self._owner.hooks or [] if hook is not self._hook]
-        self._owner.hooks = kept or None
-
-
-class Retained:
-    """The hook of `retain_grad`, which runs last, and in no `mg.grad`: it adds to `.grad`."""
-
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = weakref.ref(tensor)  # or the graph would keep the tensor alive
-
-    def __call__(self, gradient: Gradient) -> None:
-        if (tensor := self.tensor()) is not None:
-            add_gradients({tensor: np.array(array_of(gradient))})
-
-
-def run_hooks(hooks: list[Callable[[Any], Any]], gradient: Gradient, retain: bool) -> Gradient:
-    """Let each hook see the gradient, read-only, and replace it.
-
-    Args: retain: whether the hook of `retain_grad` runs.
-    """
-    for hook in hooks:
-        if hook.__class__ is Retained and not retain:
-            continue
-        if gradient.__class__ is ndarray:
-            gradient = gradient.view()
-            gradient.flags.writeable = False
-        new = hook(gradient)
-        if new is None:
-            continue
-        if np.shape(new) != gradient.shape:
-            raise GradientError(
-                f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
-            )
-        if not (is_tensor(new) and is_tensor(gradient)):
-            new = np.asarray(array_of(new))
-        gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
-    return gradient
-
-
 # ---------------------------------------------------------------- the edge rule
 
 
@@ -343,16 +319,6 @@ def _misfit(gave: str, edge: Edge, node: Node) -> GradientError:
     return GradientError(f"{text}\n  at {node.path}, {node.place}")
 
 
-_ADDING = Lock()
-
-
-def add_gradients(gradients: dict[Any, Any]) -> None:
-    """Add each gradient to its leaf's `.grad`, one thread at a time."""
-    with _ADDING:
-        for leaf, total in gradients.items():
-            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)
-
-
 def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
     """The gradient with which a backward begins at this tensor, checked; 1 unless given."""
     if not output.needs:
@@ -372,7 +338,7 @@ def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
         return seed
     seed = gradient
     if not is_tensor(gradient):
-        seed = as_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
+        seed = checked_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
     if seed.shape != output.shape:
         raise ShapeError(
             f"{call}: the gradient's shape {seed.shape} is not the output's {output.shape}"

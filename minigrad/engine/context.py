@@ -26,18 +26,20 @@ __all__ = [
     "observe",
     "say",
     "scope",
-]  # fmt: skip
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Owner: TypeAlias = "Callable[[], Any] | None"
+Owner: TypeAlias = "Callable[[], Any] | None"  # a weak reference to a module; None of a plain name
 
 
 class ScopeCall:
-    """What a scope is: one call of a module, or one `with` of a name.
+    """One call of a module, or one `with mg.scope(name)`: each time that it is entered, a new one.
 
-    Attributes: owner: a weak reference to the module; None of a name.  outer: the call around it;
-        None of the outermost, which has no name.
+    Attributes:
+        name: of the scope; of the outermost call, within which all others are, the empty string.
+        owner: a weak reference to the module that was called; None of a `with`.
+        outer: the call within which this one was entered.
     """
 
     __slots__ = ("name", "outer", "owner")
@@ -49,12 +51,12 @@ class ScopeCall:
 
     @property
     def path(self) -> str:
-        """The names from the outermost in, as in `encoder/attn`."""
-        outer = self.outer
-        return self.name if outer is None or outer.outer is None else f"{outer.path}/{self.name}"
+        """The names of the calls from outside in, as in `encoder/attn`."""
+        around = "" if self.outer is None else self.outer.path
+        return f"{around}/{self.name}" if around else self.name
 
 
-_TOP = ScopeCall("")
+_OUTERMOST_CALL = ScopeCall("")
 
 
 class Context:
@@ -65,12 +67,14 @@ class Context:
     def __init__(
         self,
         recording: bool = True,
-        call: ScopeCall = _TOP,
+        call: ScopeCall = _OUTERMOST_CALL,
         observers: Sequence[Observer] = (),
         outer: Context | None = None,
     ) -> None:
-        self.recording, self.call = recording, call
-        self.observers, self.outer = observers, outer
+        self.recording = recording
+        self.call = call
+        self.observers = observers
+        self.outer = outer
 
     @property
     def scope(self) -> str:
@@ -163,7 +167,8 @@ class scope(ContextChange):
     def __init__(self, name: str, owner: Owner = None) -> None:
         if not isinstance(name, str) or not name:
             raise ArgumentError(f"scope(name): a name is a non-empty string, got {name!r}")
-        self.name, self.owner = name, owner
+        self.name = name
+        self.owner = owner
 
     def changed(self, now: Context) -> Context:
         call = ScopeCall(self.name, self.owner, now.call)

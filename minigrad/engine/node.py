@@ -1,22 +1,30 @@
-"""Node: one op that ran and was recorded; and the order of nodes for a walk back.
-
-A node's number is larger than those of everything it was computed from. So descending numbers are a
-valid order for backward, and nothing here is recursive.
-"""
+"""Node: one op that ran and was recorded: where gradients go from it, and hooks that see them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from operator import attrgetter
+import weakref
+from collections.abc import Callable, Container, Sequence
+from threading import Lock
 from types import CodeType
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from .context import ScopeCall
-from .op import DType, Op
+from .errors import GradientError
+from .op import DType, Op, array_of, is_tensor
 from .plan import Arguments, Gradient, Plan, Rule
 from .writes import Place, writes
 
-__all__ = ["ON_DEMAND", "Edge", "Node", "leading_to", "order"]
+__all__ = [
+    "ON_DEMAND",
+    "Edge",
+    "Handle",
+    "Node",
+    "Retained",
+    "add_gradients",
+    "run_hooks",
+]
 
 ON_DEMAND = 2  # of `needs`: its gradient is computed only where `grad` names it
 
@@ -24,16 +32,17 @@ Edge: TypeAlias = Any  # what an input was: the Node that made it, or the leaf T
 
 
 class Node:
-    """One op that ran, and what its backward needs. `record` fills it in.
+    """One op that ran, and what its backward needs. `run_op` fills it in.
 
     Attributes:
         edges: for each input that needs a gradient, the Node that made it, or the leaf that it is.
         op, settings: what ran.  plan: see `Plan`; that of a faster op, if one ran.
         saved: what the plan's rules need; None once backward has used it.
         shape, dtype: of the result.
-        number: in the order of creation.
+        number: in the order of creation: larger than those of all that it was computed from.
         needs: 1; 2 where only inputs on demand need a gradient; 3 where some of both do.
-        call, name: the scope in which it was made, and its name.  code, offset: where it was made.
+        call, name: the scope in which it was made, and its name.
+        code, offset: where it was made: see `Place`.
         hooks: functions of the result's gradient.
     """
 
@@ -124,22 +133,64 @@ def is_wanted(edge: Edge, useful: Container[Edge] | None) -> bool:
     return edge.needs != ON_DEMAND if useful is None else edge in useful
 
 
-def order(roots: Iterable[Edge]) -> list[Node]:
-    """Every node the roots depend on, newest first."""
-    seen = {root for root in roots if root.__class__ is Node}
-    stack = list(seen)
-    while stack:
-        for edge in stack.pop().edges:
-            if edge.__class__ is Node and edge not in seen:
-                seen.add(edge)
-                stack.append(edge)
-    return sorted(seen, key=attrgetter("number"), reverse=True)
+# ---------------------------------------------------------------- hooks
 
 
-def leading_to(targets: frozenset[Edge], nodes: Sequence[Node]) -> set[Edge]:
-    """The targets, and those of the nodes (newest first) from which one is reached."""
-    found = set(targets)
-    for node in reversed(nodes):
-        if not found.isdisjoint(node.edges):
-            found.add(node)
-    return found
+class Handle:
+    """A registered hook; `remove()` takes it off again."""
+
+    __slots__ = ("_hook", "_owner")
+
+    def __init__(self, owner: Edge, hook: Callable[[Any], Any]) -> None:
+        self._owner, self._hook = owner, hook
+        hooks = [*(owner.hooks or []), hook]
+        owner.hooks = sorted(hooks, key=lambda hook: hook.__class__ is Retained)  # that runs last
+
+    def remove(self) -> None:
+        kept = [hook for hook in self._owner.hooks or [] if hook is not self._hook]
+        self._owner.hooks = kept or None
+
+
+class Retained:
+    """The hook of `retain_grad`, which runs last, and in no `mg.grad`: it adds to `.grad`."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = weakref.ref(tensor)  # or the graph would keep the tensor alive
+
+    def __call__(self, gradient: Gradient) -> None:
+        if (tensor := self.tensor()) is not None:
+            add_gradients({tensor: np.array(array_of(gradient))})
+
+
+def run_hooks(hooks: list[Callable[[Any], Any]], gradient: Gradient, retain: bool) -> Gradient:
+    """Let each hook see the gradient, read-only, and replace it.
+
+    Args: retain: whether the hook of `retain_grad` runs.
+    """
+    for hook in hooks:
+        if hook.__class__ is Retained and not retain:
+            continue
+        if gradient.__class__ is np.ndarray:
+            gradient = gradient.view()
+            gradient.flags.writeable = False
+        new = hook(gradient)
+        if new is None:
+            continue
+        if np.shape(new) != gradient.shape:
+            raise GradientError(
+                f"hook: replaced a gradient {gradient.shape} by one of shape {np.shape(new)}"
+            )
+        if not (is_tensor(new) and is_tensor(gradient)):
+            new = np.asarray(array_of(new))
+        gradient = new if new.dtype == gradient.dtype else new.astype(gradient.dtype)
+    return gradient
+
+
+_ADDING = Lock()
+
+
+def add_gradients(gradients: dict[Any, Any]) -> None:
+    """Add each gradient to its leaf's `.grad`, one thread at a time."""
+    with _ADDING:
+        for leaf, total in gradients.items():
+            leaf.grad = total if leaf.grad is None else np.asarray(leaf.grad + total)

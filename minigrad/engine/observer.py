@@ -28,7 +28,7 @@ class Observer:
     """Override what you want to be told; each method may be left out.
 
     Attributes:
-        shows_inputs: gradients are computed also for leaves made with requires_grad="on demand".
+        shows_inputs: gradients are computed also for leaves made by `leaf_on_demand`.
         takes_sparse: gradients are sent as rules gave them, a SparseGradient too; else as arrays.
 
     >>> import minigrad as mg

@@ -43,8 +43,8 @@ __all__ = [
     "Op",
     "Shaped",
     "array_of",
-    "as_array",
     "call",
+    "checked_array",
     "is_tensor",
     "op",
     "registry",
@@ -216,7 +216,7 @@ class Op:
 
     def array(self, x: Any) -> Any:
         """An input as an array. Raises: DTypeError for what is no array of numbers."""
-        return as_array(str(self), x)
+        return checked_array(str(self), x)
 
     @cached_property
     def _bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
@@ -357,10 +357,10 @@ def is_tensor(x: object) -> bool:
 
 def array_of(x: Any) -> Any:
     """The array of a Tensor; anything else as it is."""
-    return getattr(x, "_data", x)
+    return x._data if is_tensor(x) else x
 
 
-def as_array(what: str, x: Any) -> Any:
+def checked_array(what: str, x: Any) -> Any:
     """An argument as an array of numbers.
 
     Raises: DTypeError for a list of Tensors, an array of another library, a masked array, and

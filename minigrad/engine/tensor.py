@@ -1,4 +1,4 @@
-"""Tensor: an array that remembers how it was computed; and `record`, by which an op runs on it.
+"""Tensor: an array that remembers how it was computed; and `run_op`, by which an op runs on it.
 
 Operators, methods that are ops, and what else Python and NumPy need of an array are attached by
 minigrad/array_protocol.py.
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from .backward import Handle, Retained, add_gradients, backpropagate, seed_of
+from .backward import backpropagate, seed_of
 from .context import current, say
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .node import ON_DEMAND, Edge, Node
-from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, as_array
+from .node import ON_DEMAND, Edge, Handle, Node, Retained, add_gradients
+from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, checked_array
 from .plan import Arguments, plan_of
 from .writes import OUR_PACKAGES, next_number, writes
 
 __all__ = [
     "Operand", "SameArray", "Tensor", "TensorOrArray", "clear_gradients", "expect_gradients",
-    "is_marked_parameter", "mark_constant", "mark_input", "mark_parameter", "ones", "record",
-    "tensor", "zeros",
+    "is_marked_parameter", "leaf_on_demand", "mark_constant", "mark_input", "mark_parameter",
+    "ones", "run_op", "tensor", "zeros",
 ]  # fmt: skip
 
 Operand: TypeAlias = "Tensor | ArrayLike"  # what an op takes
@@ -58,6 +58,9 @@ class Tensor:
     undivided: str  # of what a layer gave in place of two: the layer's argument that gives two
 
     def __init__(self, data: Array, node: Node | None = None, needs: int = 0) -> None:
+        if data.__class__ is not ndarray:
+            kind = type(data).__name__
+            raise DTypeError(f"Tensor(data): data is an array, got {kind}; write mg.tensor(data)")
         self._data = data
         self.node = node
         self.needs = needs
@@ -216,7 +219,7 @@ class Tensor:
             a computed tensor.
         """
         what = f"assign_(array): {self.path or 'the tensor'}"
-        fresh = array._data if isinstance(array, Tensor) else as_array("assign_(array)", array)
+        fresh = checked_array("assign_(array)", array_of(array))
         if self.node is not None:
             by = self.node.op.name
             raise GradientError(f"{what} was computed by {by}; only leaves are written")
@@ -278,8 +281,8 @@ class Tensor:
 # ---------------------------------------------------------------- an op runs on Tensors
 
 
-def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
-    """Run an op whose inputs are Tensors, arrays or numbers, and record a Node if need be."""
+def run_op(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
+    """Run an op on Tensors, arrays and numbers; make a Node if one of them needs a gradient."""
     around = current()
     observers, recording = around.observers, around.recording
     if observers:
@@ -353,7 +356,7 @@ def record(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
     return result
 
 
-Tensor.__apply__ = staticmethod(record)
+Tensor.__apply__ = staticmethod(run_op)
 
 
 # ---------------------------------------------------------------- where gradients begin and end
@@ -361,7 +364,7 @@ Tensor.__apply__ = staticmethod(record)
 
 def tensor(
     data: Operand,
-    requires_grad: bool | str = False,
+    requires_grad: bool = False,
     name: str | None = None,
     dtype: DTypeLike | None = None,
 ) -> Tensor:
@@ -370,7 +373,6 @@ def tensor(
     Arrays keep their dtype; Python numbers and lists become float64.
 
     Args:
-        requires_grad: "on demand" computes its gradient only where `grad` asks for it.
         dtype: what to cast the entries to.
     Raises: DTypeError for what is no array of numbers, and if a gradient is asked of anything but
         real floating entries.
@@ -381,31 +383,42 @@ def tensor(
     >>> mg.tensor(np.float32([1, 2]), requires_grad=True, name="w")
     tensor([1., 2.], dtype=float32, name='w', requires_grad=True)
     """
-    given: Any = data._data if isinstance(data, Tensor) else data
-    array = np.array(as_array("tensor(data)", given))
-    if not hasattr(given, "dtype") and array.dtype.kind != "c":
+    entries = array_of(data)
+    array = np.array(checked_array("tensor(data)", entries))
+    if not hasattr(entries, "dtype") and array.dtype.kind != "c":
         array = array.astype(np.float64)
     if dtype is not None:
         try:
             array = array.astype(dtype, copy=False)
         except TypeError as error:
             raise DTypeError(f"tensor(data): {error}") from None
-        as_array("tensor(data)", array)  # raises
-    made = Tensor(array)
-    on_demand = isinstance(requires_grad, str) and requires_grad == "on demand"
-    if not on_demand and not isinstance(requires_grad, int | np.bool_):
-        raise ArgumentError(
-            f"tensor(data): requires_grad is True, False or 'on demand', got {requires_grad!r}"
-        )
-    made.requires_grad = bool(requires_grad)
-    observers = current().observers
-    if on_demand and not any(x.shows_inputs for x in observers):
-        made.needs = ON_DEMAND
+        checked_array("tensor(data)", array)  # raises
+    leaf = Tensor(array)
+    if not isinstance(requires_grad, int | np.bool_):
+        raise ArgumentError(f"tensor(data): requires_grad is True or False, got {requires_grad!r}")
+    leaf.requires_grad = bool(requires_grad)
     if name is not None:
-        made.named(name)
-    if observers:
-        say("leaf", leaf=made, data=given)
-    return made
+        leaf.named(name)
+    if current().observers:
+        say("leaf", leaf=leaf, data=entries)
+    return leaf
+
+
+def leaf_on_demand(data: Array, name: str) -> Tensor:
+    """A leaf whose gradient is computed where `grad` asks for it, or an observer shows it.
+
+    So a layer that is called on an array can say ∂L/∂X, and a training step does not pay for it.
+
+    >>> import minigrad as mg
+    >>> X = mg.leaf_on_demand(np.ones(3), "X")
+    >>> (loss := (X * X).sum()).backward(retain_graph=True)
+    >>> X.grad, mg.grad(loss, X)
+    (None, array([2., 2., 2.]))
+    """
+    leaf = tensor(data, requires_grad=True, name=name)
+    if not any(observer.shows_inputs for observer in current().observers):
+        leaf.needs = ON_DEMAND
+    return leaf
 
 
 def zeros(*shape: int | Sequence[int], **options: Any) -> Tensor:

@@ -3,8 +3,9 @@
 What a step frees would go back to the system, and for the next step each page would be mapped and
 cleared anew: an array of a megabyte then takes ten times as long to write. glibc has two settings
 for it (`man mallopt`): from which size on a block is a mapping of its own, and how much freed
-memory may stay at the heap's end. They are set when minigrad/fast is imported, where the C library
-is glibc; `MINIGRAD_MALLOPT=0` in the environment leaves them as they are.
+memory may stay at the heap's end. They hold for the whole process, so they are set at the first
+backward pass and not by `import minigrad`, where the C library is glibc; `MINIGRAD_MALLOPT=0` in
+the environment leaves them as they are.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.backward import order
 from ..engine.context import ScopeCall, current
 from ..engine.errors import FreedGraphError
-from ..engine.node import order
 from ..engine.observer import Observer
 from ..engine.tensor import Tensor, is_marked_parameter
 from .calls import RunCall, RunCalls

@@ -135,7 +135,7 @@ def test_what_grad_gives_shares_no_memory_with_the_seed_or_each_other(x, made):
 
 
 def test_a_gradient_on_demand_is_left_out_of_backward_and_given_by_grad():
-    x = mg.tensor([2.0], requires_grad="on demand")
+    x = mg.leaf_on_demand(np.array([2.0]), "x")
     w = mg.tensor([3.0], requires_grad=True)
     y = (x * x * w).sum()
     y.backward(retain_graph=True)
