@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from math import gcd, prod
 from operator import attrgetter
@@ -14,7 +14,6 @@ import numpy as np
 from .context import current, say
 from .errors import FreedGraphError, GradientError, ShapeError
 from .node import Edge, Node, run_hooks
-from .observer import Observer
 from .op import Array, DType, checked_array, is_tensor
 from .plan import Gradient
 from .writes import writes
@@ -23,12 +22,10 @@ __all__ = [
     "SparseGradient",
     "at_first_pass",
     "backpropagate",
-    "broadcast_axes",
     "dense",
     "fit",
     "order",
     "seed_of",
-    "sum_to",
 ]
 
 ndarray = np.ndarray
@@ -85,12 +82,18 @@ def backpropagate(
         if writes.latest > node.number:
             node.check_saved()
         run = node.plan.run
-        if observers:
-            parts = run_observed(observers, node, gradient, useful, lift)
-        elif run is not None and useful is None and node.needs == 1:  # all parts are wanted
+        start = perf_counter() if observers else 0.0
+        if useful is not None or node.needs != 1 or run is None:
+            parts = node.run_rules(gradient, useful, lift(node) if lift else None)
+        else:  # the same, where all parts are wanted, in less time
             parts = run(gradient, *(node.saved or ()))
-        else:
-            parts = node.run_rules(gradient, useful, lift)
+        if observers:
+            seconds = perf_counter() - start
+            pairs = zip(node.edges, parts, strict=True)
+            parts = [part if part is None else fit(part, edge, node) for edge, part in pairs]
+            arrays = [dense(part) for part in parts]
+            for observer in observers:
+                observer.sent(node, gradient, parts if observer.takes_sparse else arrays, seconds)
         sums.send(node, gradient, parts)
         if not retain:  # a loss that is kept holds its number, not what it was computed from
             node.saved = None
@@ -231,25 +234,6 @@ class SparseGradient:
 def dense(part: Gradient) -> Gradient:
     """A part as an array."""
     return part.onto(None) if isinstance(part, SparseGradient) else part
-
-
-def run_observed(
-    observers: Sequence[Observer],
-    node: Node,
-    gradient: Gradient,
-    useful: Container[Edge] | None,
-    lift: Callable[[Node], Sequence[Any]] | None,
-) -> Sequence[Gradient]:
-    """What a node's rules give, which each observer is told of."""
-    start = perf_counter()
-    parts = node.run_rules(gradient, useful, lift)
-    seconds = perf_counter() - start
-    pairs = zip(node.edges, parts, strict=True)
-    fitted = [part if part is None else fit(part, edge, node) for edge, part in pairs]
-    arrays = [dense(part) for part in fitted]
-    for observer in observers:
-        observer.sent(node, gradient, fitted if observer.takes_sparse else arrays, seconds)
-    return fitted
 
 
 # ---------------------------------------------------------------- the edge rule

@@ -7,10 +7,10 @@ never disturb each other, and an op pays one look-up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
 from contextvars import ContextVar
-from functools import wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 from .errors import ArgumentError
 from .observer import Observer
@@ -28,8 +28,7 @@ __all__ = [
     "scope",
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 Owner: TypeAlias = "Callable[[], Any] | None"  # a weak reference to a module; None of a plain name
 
 
@@ -86,7 +85,7 @@ _CURRENT: ContextVar[Context] = ContextVar("minigrad.context", default=_OUTERMOS
 current = _CURRENT.get
 
 
-class ContextChange:
+class ContextChange(ContextDecorator):
     """A `with` block or decorator, within which some fields of the context are others.
 
     It keeps no state, so one object may be entered many times, nested and by several threads.
@@ -105,7 +104,7 @@ class ContextChange:
     def __exit__(self, *exception: object) -> None:
         _CURRENT.set(current().outer or _OUTERMOST)
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    def __call__(self, function: F) -> F:
         if any(is_later(function) for is_later in _RUN_LATER):
             raise ArgumentError(
                 f"{type(self).__name__}() cannot decorate {function.__name__}: the body of a "
@@ -113,12 +112,7 @@ class ContextChange:
                 "that it calls"
             )
 
-        @wraps(function)
-        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self:
-                return function(*args, **kwargs)
-
-        return inside
+        return super().__call__(function)
 
 
 _RUN_LATER = (isgeneratorfunction, isasyncgenfunction, iscoroutinefunction)

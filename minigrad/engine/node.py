@@ -13,18 +13,10 @@ import numpy as np
 from .context import ScopeCall
 from .errors import GradientError
 from .op import DType, Op, array_of, is_tensor
-from .plan import Arguments, Gradient, Plan, Rule
+from .plan import Arguments, Gradient, Plan
 from .writes import Place, writes
 
-__all__ = [
-    "ON_DEMAND",
-    "Edge",
-    "Handle",
-    "Node",
-    "Retained",
-    "add_gradients",
-    "run_hooks",
-]
+__all__ = ["Edge", "Node"]
 
 ON_DEMAND = 2  # of `needs`: its gradient is computed only where `grad` names it
 
@@ -85,39 +77,37 @@ class Node:
         self,
         g: Gradient,
         useful: Container[Edge] | None,
-        lift: Callable[[Node], Sequence[Any]] | None = None,
+        saved: Sequence[Any] | None = None,
     ) -> list[Gradient]:
         """What the node sends along each of its edges, None along those that are not wanted.
 
         Args:
             g: the gradient of the result.
             useful: the edges that are wanted; None for all that are not on demand.
-            lift: gives what was saved as Tensors, so that the rules themselves are recorded.
+            saved: what was saved, as Tensors, so that the rules themselves are recorded.
         """
         plan = self.plan
-        saved: Sequence[Any] = (self.saved or ()) if lift is None else lift(self)
+        saved = saved or self.saved or ()
+        if useful is None:
+            wanted = [edge.needs != ON_DEMAND for edge in self.edges]
+        else:
+            wanted = [edge in useful for edge in self.edges]
+        names = {name for name, is_wanted in zip(plan.names, wanted, strict=True) if is_wanted}
         parts: list[Gradient] = []
         joint: Sequence[Gradient] | None = None  # what the rule gave that serves several inputs
-        each = zip(self.edges, plan.names, plan.rules, plan.places, strict=True)
-        for edge, name, rule, at in each:
-            if not is_wanted(edge, useful):
+        for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
+            arguments = [saved[k] for k in places]
+            if name not in names:
                 parts.append(None)
             elif len(rule.inputs) == 1:
-                parts.append(rule.function(g, *[saved[k] for k in at]))
+                parts.append(rule.function(g, *arguments))
             else:
+                if rule.takes_needed:
+                    arguments.append(tuple([x in names for x in rule.inputs]))
                 if joint is None:
-                    told = self._needed(rule, useful)
-                    joint = rule.function(g, *[saved[k] for k in at], *told)
+                    joint = rule.function(g, *arguments)
                 parts.append(joint[rule.inputs.index(name)])
         return parts
-
-    def _needed(self, rule: Rule, useful: Container[Edge] | None) -> tuple[Any, ...]:
-        """What tells a rule for several inputs which of them are wanted, if it asks."""
-        if not rule.takes_needed:
-            return ()
-        by_name = zip(self.plan.names, self.edges, strict=True)
-        wanted = [n for n, e in by_name if is_wanted(e, useful)]
-        return (tuple([name in wanted for name in rule.inputs]),)
 
     def check_saved(self) -> None:
         """Raise OverwrittenError if an array that was saved has been written since."""
@@ -126,11 +116,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.number} {self.path} {self.shape} {self.place}>"
-
-
-def is_wanted(edge: Edge, useful: Container[Edge] | None) -> bool:
-    """Whether a gradient is to go along an edge: see `Node.run_rules`."""
-    return edge.needs != ON_DEMAND if useful is None else edge in useful
 
 
 # ---------------------------------------------------------------- hooks

@@ -30,17 +30,7 @@ import numpy as np
 
 from .errors import DeclarationError
 
-__all__ = [
-    "Arguments",
-    "Gradient",
-    "Kernel",
-    "Plan",
-    "Rule",
-    "evaluated",
-    "may_name",
-    "plan_of",
-    "tuple_of",
-]
+__all__ = ["Arguments", "Gradient", "Kernel", "Plan", "Rule", "plan_of"]
 
 Arguments: TypeAlias = tuple[Any, ...]  # inputs or settings of an op: whatever it takes
 Gradient: TypeAlias = Any  # an array; in rules that run on Tensors, a Tensor

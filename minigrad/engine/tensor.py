@@ -1,12 +1,10 @@
 """Tensor: an array that remembers how it was computed; and `run_op`, by which an op runs on it.
 
-Operators, methods that are ops, and what else Python and NumPy need of an array are attached by
-minigrad/array_protocol.py.
+What Python and NumPy need of an array, minigrad/array_protocol.py attaches.
 """
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -18,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .backward import backpropagate, seed_of
 from .context import current, say
-from .errors import ArgumentError, DTypeError, GradientError, ShapeError
+from .errors import ArgumentError, DTypeError, GradientError, ShapeError, kind_of
 from .node import ON_DEMAND, Edge, Handle, Node, Retained, add_gradients
 from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, checked_array
 from .plan import Arguments, plan_of
@@ -341,7 +339,7 @@ def run_op(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         node.shape = out.shape
         node.dtype = out.dtype
         node.needs = needs
-        frame = _getframe(2)  # whoever called the op
+        frame = _getframe(2)  # whoever called the op: as in `caller`, without its call
         while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
             frame = frame.f_back
         node.call = around.call
@@ -408,12 +406,6 @@ def leaf_on_demand(data: Array, name: str) -> Tensor:
     """A leaf whose gradient is computed where `grad` asks for it, or an observer shows it.
 
     So a layer that is called on an array can say ∂L/∂X, and a training step does not pay for it.
-
-    >>> import minigrad as mg
-    >>> X = mg.leaf_on_demand(np.ones(3), "X")
-    >>> (loss := (X * X).sum()).backward(retain_graph=True)
-    >>> X.grad, mg.grad(loss, X)
-    (None, array([2., 2., 2.]))
     """
     leaf = tensor(data, requires_grad=True, name=name)
     if not any(observer.shows_inputs for observer in current().observers):
@@ -428,7 +420,7 @@ def zeros(*shape: int | Sequence[int], **options: Any) -> Tensor:
     >>> mg.zeros((2, 3)).shape, mg.zeros(2, 3).shape
     ((2, 3), (2, 3))
     """
-    return tensor(mark_constant(np.zeros(_shape_of("zeros", shape))), **options)
+    return _filled(np.zeros, shape, options)
 
 
 def ones(*shape: int | Sequence[int], **options: Any) -> Tensor:
@@ -438,22 +430,19 @@ def ones(*shape: int | Sequence[int], **options: Any) -> Tensor:
     >>> mg.ones(3, requires_grad=True)
     tensor([1., 1., 1.], requires_grad=True)
     """
-    return tensor(mark_constant(np.ones(_shape_of("ones", shape))), **options)
+    return _filled(np.ones, shape, options)
 
 
-def _shape_of(call: str, sizes: tuple[Any, ...]) -> tuple[int, ...]:
-    """A shape given as one tuple, or as several integers."""
+def _filled(fill: Callable[..., Array], shape: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
+    """A leaf whose shape is given as one tuple, or as several integers."""
     try:
-        one = len(sizes) == 1 and not isinstance(sizes[0], int | np.integer)
-        shape = tuple([operator.index(n) for n in (sizes[0] if one else sizes)])
-    except TypeError:
-        raise DTypeError(
-            f"{call}(shape): a shape is integers, as in (2, 3), got {sizes!r}; a dtype goes by "
-            "keyword: dtype=np.float32"
+        array = fill(shape[0] if len(shape) == 1 else shape)
+    except (TypeError, ValueError) as error:
+        raise kind_of(error)(
+            f"{fill.__name__}(shape): a shape is integers, as in (2, 3), and a dtype goes by "
+            f"keyword: dtype=np.float32; got {shape}: {error}"
         ) from None
-    if min(shape, default=0) < 0:
-        raise ShapeError(f"{call}(shape): sizes must be at least 0, got {shape}")
-    return shape
+    return tensor(mark_constant(array), **options)
 
 
 # ---------------------------------------------------------------- what layers say of tensors

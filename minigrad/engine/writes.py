@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
 from itertools import count
 from types import CodeType
@@ -20,7 +20,7 @@ import numpy as np
 from .errors import OverwrittenError
 from .op import Array
 
-__all__ = ["OUR_PACKAGES", "Place", "caller", "next_number", "writes"]
+__all__ = ["Place", "caller", "owner_of", "view_key", "writes"]
 
 next_number = count().__next__
 OUR_PACKAGES = {"minigrad"} | {
@@ -57,11 +57,25 @@ def _lines(code: CodeType) -> list[int | None]:
 
 
 def caller() -> Place:
-    """Where the engine was called from."""
+    """Where the engine was called from: the innermost frame that is not of our packages."""
     frame = sys._getframe(1)
     while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
         frame = frame.f_back
     return Place(frame.f_code, frame.f_lasti)
+
+
+def owner_of(array: Array) -> Array:
+    """The array whose memory this one shows."""
+    base = array.base
+    while base is not None:
+        array = base if isinstance(base, np.ndarray) else array
+        base = getattr(base, "base", None)  # of what as_strided puts between two arrays, too
+    return array
+
+
+def view_key(array: Array) -> Hashable:
+    """Equal for two arrays that show the same entries of the same memory in the same way."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 class _Writes:
@@ -71,18 +85,9 @@ class _Writes:
         self.latest = -1
         self._by_owner: dict[int, tuple[weakref.ref[Array], int, Place]] = {}
 
-    @staticmethod
-    def owner(array: Array) -> Array:
-        """The array whose memory it is."""
-        base = array.base
-        while base is not None:
-            array = base if isinstance(base, np.ndarray) else array
-            base = getattr(base, "base", None)  # of what as_strided puts between two arrays, too
-        return array
-
     def note(self, array: Array, place: Place | None = None) -> None:
         """An array was written, at this place: where the engine was called from, unless given."""
-        owner = self.owner(array)
+        owner = owner_of(array)
         key = id(owner)
         gone = weakref.ref(owner, lambda _: self._by_owner.pop(key, None))
         self.latest = next_number()
@@ -96,7 +101,7 @@ class _Writes:
             for array in value if isinstance(value, tuple | list) else (value,):
                 if not isinstance(array, np.ndarray):
                     continue
-                _, written, place = self._by_owner.get(id(self.owner(array)), (None, -1, None))
+                _, written, place = self._by_owner.get(id(owner_of(array)), (None, -1, None))
                 if written > number:
                     raise OverwrittenError(
                         f"backward of {path}: {name} {array.shape} was overwritten after it was "
