@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, TypeAlias
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError
-from .engine.op import Array
+from .engine.op import Array, is_tensor
 from .optim import Optimizer
 
 __all__ = ["load", "save"]
@@ -195,7 +195,7 @@ def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> Pl
         return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_arrays(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
-    value = value.numpy() if hasattr(value, "__apply__") else value  # a Tensor in someone's state
+    value = value.numpy() if is_tensor(value) else value  # a Tensor in someone's state
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise ArgumentError(

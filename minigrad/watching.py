@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from .engine.errors import ArgumentError
+from .engine.op import array_of
 from .engine.tensor import Tensor
 from .record.diagnose import diagnose
 from .record.training import Findings, TrainingRecord
@@ -153,7 +154,7 @@ class watch:
 
 
 def _one(name: str, value: object) -> float:
-    array = np.asarray(value._data if isinstance(value, Tensor) else value)
+    array = np.asarray(array_of(value))
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ArgumentError(f"log({name}=...): must be one number, got {value!r:.60}")
     return float(array.reshape(()))

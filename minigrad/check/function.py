@@ -13,7 +13,7 @@ from ..autodiff import grad_or_zeros
 from ..engine.context import enable_grad, no_grad, observe
 from ..engine.errors import ArgumentError, DTypeError, GradcheckError, GradientError
 from ..engine.observer import Observer
-from ..engine.op import Array, Op, as_array
+from ..engine.op import Array, Op, array_of, checked_array
 from ..engine.tensor import Tensor
 from .comparison import Comparison
 from .derivative import EPS, beside, differentiate, rms
@@ -59,9 +59,7 @@ def gradcheck(
         raise DTypeError(f"gradcheck(f, inputs): f must be a function, got {type(f).__name__}")
     arguments = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     places = {f"inputs[{i}]": x for i, x in enumerate(arguments)} | _trained(f)
-    arrays = [
-        as_array("gradcheck", x._data if isinstance(x, Tensor) else x) for x in places.values()
-    ]
+    arrays = [checked_array("gradcheck", array_of(x)) for x in places.values()]
     values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in arrays]
     if not any(v.dtype.kind == "f" for v in values):
         kinds = ", ".join(str(v.dtype) for v in values) or "no input"
@@ -103,7 +101,7 @@ class _Used(Observer):
         self.written: dict[int, tuple[Tensor, Array]] = {}
 
     def made(self, op: Op, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
-        plain = [getattr(x, "_data", x) for x in inputs]
+        plain = [array_of(x) for x in inputs]
         if not op.analytic or at_kinks(op, plain, settings, result._data) is not None:
             self.analytic = False
 

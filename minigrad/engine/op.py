@@ -198,8 +198,8 @@ class Op:
             inputs, settings = self._bind(*args, **kwargs)
         except TypeError as error:
             message = f"{self}: {str(error).removeprefix('<lambda>() ')}"
-            remedy = instead_of_keywords(self.name, kwargs, self.signature.parameters)
-            raise DTypeError(f"{message}; {remedy}" if remedy else message) from None
+            remedy = keyword_remedy(self.name, kwargs, self.signature.parameters)
+            raise DTypeError(message + remedy) from None
         for value in settings:
             if value.__class__ not in PLAIN:
                 return inputs, tuple(map(self._plain, self.settings, settings))
@@ -343,6 +343,12 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's parameters; `inspect.signature` takes ten times as long."""
     code = function.__code__
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def keyword_remedy(call: str, keywords: Iterable[str], parameters: Iterable[str]) -> str:
+    """What to write for a keyword that a call does not take, to end an error with, or nothing."""
+    remedy = instead_of_keywords(call, keywords, parameters)
+    return f"; {remedy}" if remedy else ""
 
 
 def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
 from types import CodeType
@@ -73,7 +73,7 @@ def owner_of(array: Array) -> Array:
     return array
 
 
-def view_key(array: Array) -> Hashable:
+def view_key(array: Array) -> tuple[Any, ...]:
     """Equal for two arrays that show the same entries of the same memory in the same way."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
@@ -105,7 +105,8 @@ class _Writes:
                 if written > number:
                     raise OverwrittenError(
                         f"backward of {path}: {name} {array.shape} was overwritten after it was "
-                        f"saved\n  saved by {op} at {made}\n  overwritten at {place}"
+                        f"saved\n  saved by {op} at {made}\n  overwritten at {place}\n"
+                        "  run forward again; what an earlier step left goes in by .detach()"
                     )
 
 

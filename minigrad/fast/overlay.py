@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import F, Op
+from ..engine.op import F, Op, is_tensor
 from ..engine.plan import Arguments, Kernel, Rule
 from .limits import LIMITS
 
@@ -38,7 +38,7 @@ class Overlay(Op):
             def either(g: Any, *values: Any) -> Any:
                 known = dict(zip((*needs, "needed"), values, strict=False))
                 gradients: dict[str, Any] = {}
-                for rule in own if hasattr(g, "__apply__") else [quick]:
+                for rule in own if is_tensor(g) else [quick]:
                     names = (*rule.needs, *["needed"] * rule.takes_needed)
                     parts = rule.function(g, *[known[name] for name in names])
                     gradients |= zip(

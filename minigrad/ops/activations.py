@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import op
+from ..engine.op import is_tensor, op
 from .dtypes import as_array, cast_back, floating, masked
 from .functions import WIDE_INPUTS, at_zero, elementwise, normal_cdf, normal_pdf
 from .samples import of_shapes
@@ -193,7 +193,7 @@ def gelu(x, approximate="none"):
 @gelu.vjp("x")
 def _(g, x, approximate, cdf):
     """The gradient is multiplied by that share plus the entry times the share's slope."""
-    if hasattr(g, "__apply__"):  # which is to be differentiated too
+    if is_tensor(g):  # which is to be differentiated too
         cdf = normal_cdf(x) if approximate == "none" else tanh_cdf(x)
     if approximate == "none":
         return g * (cdf + x * normal_pdf(x))

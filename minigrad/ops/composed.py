@@ -7,8 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from ..engine.errors import kind_of
-from ..engine.op import EXPLAINED, parameters_of
-from ..habits import instead_of_keywords
+from ..engine.op import EXPLAINED, keyword_remedy, parameters_of
 
 __all__ = ["composed"]
 
@@ -18,16 +17,16 @@ R = TypeVar("R")
 
 def composed(function: Callable[P, R]) -> Callable[P, R]:
     """Raise what fails in a function as an error of ours that begins with the call."""
-    parameters = parameters_of(function)
-    call = f"{function.__name__}({', '.join(parameters)})"
+    name, parameters = function.__name__, parameters_of(function)
+    call = f"{name}({', '.join(parameters)})"
 
     @wraps(function)
     def named(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except EXPLAINED as error:
-            remedy = instead_of_keywords(function.__name__, kwargs, parameters)
-            message = f"{call}: {error}; {remedy}" if remedy else f"{call}: {error}"
-            raise kind_of(error)(message) from error
+            message = str(error).removeprefix(f"{name}() ")
+            remedy = keyword_remedy(name, kwargs, parameters)
+            raise kind_of(error)(f"{call}: {message}{remedy}") from error
 
     return named

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import op
+from ..engine.op import array_of, is_tensor, op
 from .dtypes import as_array, cast_back, floating, masked, widen_half
 from .norms import statistics_axes
 from .notation import Formula, below
@@ -353,7 +353,7 @@ def add_entries(parts, x_shape, size, stride, padding):
     """Adds up one array for each entry of a window, where these entries lie in all windows."""
     places = places_of(x_shape, size, stride, padding)
     shape = (*x_shape[:2], *places.padded)
-    if hasattr(parts[0], "__apply__"):  # which is to be differentiated too
+    if is_tensor(parts[0]):  # which is to be differentiated too
         pairs = zip(parts, places.slices, strict=True)
         total = sum([scatter_add(part, (slice(None), *at), shape) for part, at in pairs])
     else:
@@ -420,8 +420,8 @@ def check_padding(n, size, padding):
 @max_pool.vjp("x")
 def _(g, x, out, size, stride, padding):
     """The gradient goes to the largest entry of each window, to the first of equal ones."""
-    x = getattr(x, "_data", x)  # where it is stays the same
-    largest = getattr(out, "_data", out)
+    x = array_of(x)  # where it is stays the same
+    largest = array_of(out)
     g = widen_half(g)
     has_nan = np.isnan(largest).any()  # which differs from itself
     wanted = True  # windows of which it is not found yet

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.op import is_tensor
+
 __all__ = [
     "accumulation_dtype",
     "as_array",
@@ -76,6 +78,6 @@ def masked(x: Any, mask: Any) -> Any:
     array([1., 0., 0.])
     """
     bits = _BITS.get(x.dtype) if x.size > 256 else None  # of fewer, np.where takes less time
-    if bits is None or hasattr(x, "__apply__"):
+    if bits is None or is_tensor(x):
         return np.where(mask != 0, x, 0)
     return np.multiply(x.view(bits), mask != 0).view(x.dtype)

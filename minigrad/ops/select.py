@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..engine.backward import SparseGradient
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import DType, op
+from ..engine.op import DType, is_tensor, op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
 from .composed import composed
 from .dtypes import as_array, cast_back, masked, widen_half
@@ -286,7 +286,7 @@ def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0)
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    whole: Any = x if hasattr(x, "__apply__") else getitem.array(x)
+    whole: Any = x if is_tensor(x) else getitem.array(x)
     (axis,) = axes_within(axis, whole.ndim)
     length = whole.shape[axis]
     given: Any = indices_or_sections

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Axes, op
+from ..engine.op import Axes, is_tensor, op
 from .dtypes import accumulation_dtype, cast_back, floating, widen_half
 from .notation import Formula, axes_of, below
 from .reduce import reduction, shape_with_ones, sum
@@ -91,7 +91,7 @@ def row_sum(weights, axis):
 
 def dot_kept(a, b, axis):
     """Σ a ⊙ b along the axis, kept at length 1; of a plain array's rows in one pass."""
-    is_plain = a.dtype == b.dtype and a.dtype.char in "fd" and not hasattr(a, "__apply__")
+    is_plain = a.dtype == b.dtype and a.dtype.char in "fd" and not is_tensor(a)
     if is_plain and axis in (-1, b.ndim - 1):
         return np.vecdot(a, b)[..., None]
     if accumulation_dtype(a * b, axis) is None:

@@ -18,6 +18,7 @@ import minigrad as mg
 from ..engine.context import observe
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.observer import Observer
+from ..engine.op import array_of
 from ..engine.tensor import Tensor
 from ..record.record import Entry, Record
 from ..record.recorder import Recorder
@@ -103,7 +104,7 @@ class Edits(Observer):
                 self._instead[id(leaf)] = leaf, _changed_leaf(self._now(leaf), edit)
         given = {name: self._now(x) for name, x in given.items()}
         for edit in (edit for edit in edits if edit.cut):
-            given[edit.of] = np.zeros_like(getattr(given[edit.of], "_data", given[edit.of]))
+            given[edit.of] = np.zeros_like(array_of(given[edit.of]))
         return tuple(given.values()) if edits or self._instead else None
 
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> Any:
@@ -140,7 +141,7 @@ def _with_entry(tensor: Tensor, edit: Edit) -> Tensor:
 
 def _changed_leaf(leaf: Any, edit: Edit) -> Any:
     """A leaf or an array with another value; it keeps its name, and whether it wants a gradient."""
-    array = np.array(getattr(leaf, "_data", leaf), order="C")
+    array = np.array(array_of(leaf), order="C")
     array.reshape(-1)[edit.part] = np.ravel(edit.value)
     if not isinstance(leaf, Tensor):
         return array

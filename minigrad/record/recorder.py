@@ -13,7 +13,9 @@ from ..engine.backward import order
 from ..engine.context import ScopeCall, current
 from ..engine.errors import FreedGraphError
 from ..engine.observer import Observer
+from ..engine.op import array_of
 from ..engine.tensor import Tensor, is_marked_parameter
+from ..engine.writes import owner_of
 from .calls import RunCall, RunCalls
 from .record import Array, Entry, Expectation, Record
 
@@ -91,7 +93,7 @@ class Recorder(Observer):
 
     def _unshared(self, out: Array) -> Array:
         """A copy of what lies in the memory of a leaf, which may be written to."""
-        if out.base is None or id(_memory(out)) not in self._leaf_memory:
+        if out.base is None or id(owner_of(out)) not in self._leaf_memory:
             return out
         self._held.append(out)
         return out.copy("K")
@@ -140,8 +142,8 @@ class Recorder(Observer):
             facts = {"kind": "constant", "why": "constant", "copy_of": origin}
         if facts["kind"] != "constant":
             facts["name"] = owner.name or ""
-        self._leaf_memory.add(id(_memory(array)))
-        self._held.append(_memory(array))
+        self._leaf_memory.add(id(owner_of(array)))
+        self._held.append(owner_of(array))
         facts["value"] = array.copy("K")  # it may be written to later
         entry = self._entry(owner, array, call, **facts)
         if is_tensor:
@@ -172,7 +174,7 @@ class Recorder(Observer):
     def _note_saved(self, entry: Entry, node: Node) -> None:
         """Count the bytes that an op saved, and no op before it."""
         for x in node.saved or ():
-            if x.__class__ is np.ndarray and id(memory := _memory(x)) not in self._saved:
+            if x.__class__ is np.ndarray and id(memory := owner_of(x)) not in self._saved:
                 self._saved.add(id(memory))
                 self._held.append(memory)
                 entry.saved_bytes += x.nbytes
@@ -258,7 +260,7 @@ class Recorder(Observer):
         for symbol, x in symbols.items():
             known = ids.get(x) if isinstance(x, str) else self.find(x)
             if known is None:
-                values[symbol] = getattr(x, "_data", x)
+                values[symbol] = array_of(x)
             else:
                 ids[symbol] = known
                 values[symbol] = entries[known].value
@@ -276,14 +278,7 @@ class Recorder(Observer):
 
 
 def _as_array(x: Any) -> Array:
-    return x if x.__class__ is np.ndarray else np.asarray(getattr(x, "_data", x))
-
-
-def _memory(array: Array) -> Any:
-    """The array that owns the memory of this one."""
-    while (base := array.base) is not None and isinstance(base, np.ndarray):
-        array = base
-    return array
+    return x if x.__class__ is np.ndarray else np.asarray(array_of(x))
 
 
 def record_graph(output: Tensor, record: Record) -> None:

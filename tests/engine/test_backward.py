@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import FreedGraphError, GradientError
+from minigrad.errors import DTypeError, FreedGraphError, GradientError, OverwrittenError
 from tests.compare import refusals
 from tests.engine.declaring import declare
 
@@ -52,6 +52,17 @@ def test_a_second_backward_names_the_op_by_path_file_and_line(x):
     assert "backward through head/loss (sum, made at " in text
     assert f"test_backward.py:{loss.node.place.line})" in text
     assert "pass retain_graph=True" in text
+
+
+def test_a_state_that_is_carried_over_an_update_is_to_be_detached(x):
+    """retain_graph would only lead to arrays that were overwritten, whose error says the same."""
+    w = mg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for retain, error in ((False, FreedGraphError), (True, OverwrittenError)):
+        state = mg.tanh(x * w)
+        state.sum().backward(retain_graph=retain)
+        w.assign_(w.data * 0.5)
+        with pytest.raises(error, match=r"\.detach\(\)"):
+            (state * w).sum().backward()
 
 
 def test_a_retained_graph_runs_again_and_adds_to_leaves_only(x):
@@ -195,4 +206,7 @@ test_what_is_refused = refusals(
        r"grad\(output, inputs\): inputs\[1\] is no tensor that requires")
       for other in (mg.tensor([1.0]), 1.0)),
     (lambda: mg.grad((X * 2).sum(), 1.0), GradientError, r"inputs\[0\] is no tensor"),
+    (lambda: mg.Tensor([1.0, 2.0]), DTypeError, r"got list; write mg\.tensor\(data\)"),
+    (lambda: mg.sum(X, dim=0), DTypeError, "keyword argument 'dim'; write axis= for dim="),
+    (lambda: mg.split(X, 3, dim=0), DTypeError, r"^split\(.*'dim'; write axis= for dim="),
 )  # fmt: skip

@@ -38,6 +38,7 @@ def test_a_saved_array_that_was_overwritten_is_an_error_that_names_both_places(w
         "backward of layer/multiply: b (2, 3) was overwritten after it was saved",
         f"  saved by multiply at {os.path.relpath(__file__)}:{saved}",
         f"  overwritten at {os.path.relpath(__file__)}:{written}",
+        "  run forward again; what an earlier step left goes in by .detach()",
     ]
     assert w.grad is None
 

@@ -18,6 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from ...engine.tensor import Tensor
+from ...engine.writes import owner_of
 
 __all__ = ["PLAIN_KINDS", "Binding", "Bindings", "frozen", "owner_of"]
 
@@ -35,13 +36,6 @@ def frozen(x: Any) -> Any:
     if isinstance(x, PLAIN_KINDS):
         return x.__class__, repr(x) if x != x or x.__class__ is slice else x
     return (tuple, *map(frozen, x)) if x.__class__ is tuple else id(x)
-
-
-def owner_of(array: Any) -> Any:
-    """The array that owns the memory."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 class Binding:

@@ -11,7 +11,8 @@ from typing import Any
 from numpy import ndarray
 
 from ...engine.op import EXPLAINED
-from .bindings import PLAIN_KINDS, frozen, owner_of
+from ...engine.writes import owner_of, view_key
+from .bindings import PLAIN_KINDS, frozen
 
 __all__ = ["KnownArrays", "Returned", "TapeLine", "Value", "failing_as", "shown", "signed"]
 
@@ -163,4 +164,4 @@ def shown(x: Any) -> tuple[Any, ...]:
     """Which entries an array shows; of a number of NumPy's, which object it is."""
     if not isinstance(x, ndarray):
         return ("number", id(x))
-    return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
+    return view_key(x)

@@ -21,9 +21,11 @@ from numpy import ndarray
 from ...engine.backward import SparseGradient
 from ...engine.context import current
 from ...engine.observer import Observer
+from ...engine.op import array_of
 from ...engine.tensor import Tensor
+from ...engine.writes import owner_of
 from .arguments import Watched, Watching, laid_out, leaves_of, mapped, plain, view_of, watch
-from .bindings import FEW, PLAIN_KINDS, Binding, Bindings, owner_of
+from .bindings import FEW, PLAIN_KINDS, Binding, Bindings
 from .lines import KnownArrays, Returned, TapeLine, Value, failing_as, shown
 
 __all__ = ["Refused", "Tape"]
@@ -291,7 +293,7 @@ class Tape(Observer):
 
     @heard
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
-        data = data._data if isinstance(data, Tensor) else data
+        data = array_of(data)
         if not isinstance(data, ndarray):
             self._heard_constant(leaf._data)
         elif data.dtype != leaf.dtype:
