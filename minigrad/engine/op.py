@@ -47,7 +47,9 @@ __all__ = [
     "checked_array",
     "is_tensor",
     "op",
+    "owner_of",
     "registry",
+    "view_key",
 ]
 
 P = ParamSpec("P")
@@ -364,6 +366,20 @@ def is_tensor(x: object) -> bool:
 def array_of(x: Any) -> Any:
     """The array of a Tensor; anything else as it is."""
     return x._data if is_tensor(x) else x
+
+
+def owner_of(array: Array) -> Array:
+    """The array whose memory this one shows."""
+    base = array.base
+    while base is not None:
+        array = base if isinstance(base, np.ndarray) else array
+        base = getattr(base, "base", None)  # of what as_strided puts between two arrays, too
+    return array
+
+
+def view_key(array: Array) -> tuple[Any, ...]:
+    """Equal for two arrays that show the same entries of the same memory in the same way."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 def checked_array(what: str, x: Any) -> Any:

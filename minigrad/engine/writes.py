@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from .errors import OverwrittenError
-from .op import Array
+from .op import Array, owner_of
 
-__all__ = ["Place", "caller", "owner_of", "view_key", "writes"]
+__all__ = ["Place", "caller", "writes"]
 
 next_number = count().__next__
 OUR_PACKAGES = {"minigrad"} | {
@@ -62,20 +62,6 @@ def caller() -> Place:
     while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
         frame = frame.f_back
     return Place(frame.f_code, frame.f_lasti)
-
-
-def owner_of(array: Array) -> Array:
-    """The array whose memory this one shows."""
-    base = array.base
-    while base is not None:
-        array = base if isinstance(base, np.ndarray) else array
-        base = getattr(base, "base", None)  # of what as_strided puts between two arrays, too
-    return array
-
-
-def view_key(array: Array) -> tuple[Any, ...]:
-    """Equal for two arrays that show the same entries of the same memory in the same way."""
-    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 class _Writes:

@@ -13,9 +13,8 @@ from ..engine.backward import order
 from ..engine.context import ScopeCall, current
 from ..engine.errors import FreedGraphError
 from ..engine.observer import Observer
-from ..engine.op import array_of
+from ..engine.op import array_of, owner_of
 from ..engine.tensor import Tensor, is_marked_parameter
-from ..engine.writes import owner_of
 from .calls import RunCall, RunCalls
 from .record import Array, Entry, Expectation, Record
 

@@ -17,8 +17,8 @@ from zlib import crc32
 
 import numpy as np
 
+from ...engine.op import owner_of
 from ...engine.tensor import Tensor
-from ...engine.writes import owner_of
 
 __all__ = ["PLAIN_KINDS", "Binding", "Bindings", "frozen", "owner_of"]
 

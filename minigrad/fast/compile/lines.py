@@ -10,8 +10,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from ...engine.op import EXPLAINED
-from ...engine.writes import owner_of, view_key
+from ...engine.op import EXPLAINED, owner_of, view_key
 from .bindings import PLAIN_KINDS, frozen
 
 __all__ = ["KnownArrays", "Returned", "TapeLine", "Value", "failing_as", "shown", "signed"]

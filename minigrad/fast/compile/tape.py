@@ -21,9 +21,8 @@ from numpy import ndarray
 from ...engine.backward import SparseGradient
 from ...engine.context import current
 from ...engine.observer import Observer
-from ...engine.op import array_of
+from ...engine.op import array_of, owner_of
 from ...engine.tensor import Tensor
-from ...engine.writes import owner_of
 from .arguments import Watched, Watching, laid_out, leaves_of, mapped, plain, view_of, watch
 from .bindings import FEW, PLAIN_KINDS, Binding, Bindings
 from .lines import KnownArrays, Returned, TapeLine, Value, failing_as, shown
