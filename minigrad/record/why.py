@@ -173,7 +173,7 @@ class Ledger:
         inputs = arguments(self.record, made)
         for edge in self.record.into(made):
             source = self.record.entries[edge.source]
-            if edge.input not in inputs or np.dtype(source.dtype).kind != "f":
+            if edge.input not in inputs or "float" not in source.dtype:
                 continue
             if source.op and not source.name and not source.flops:
                 moved = self._inputs(source, others).values()

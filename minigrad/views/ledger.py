@@ -16,8 +16,11 @@ __all__ = ["LedgerRow", "PrintedLedger", "headline_lines", "lines", "shown_ledge
 
 ROUNDING = 1e-9  # of the sizes of all terms: what is left over is no rounding beyond it
 MOST_TERMS = 3  # in a row each
-MOST_WORK = 1 << 21  # of the ledgers of a page, in entries of arrays that they go through
-OVERHEAD = 1 << 13  # of each, which takes as long as so many entries
+# Work is counted in entries of what ops made. A page's ledgers may take a part of what all would,
+# about three times as long as the backward, or this much, if that is more.
+SHARE_OF_ALL = 9  # so many times less
+LEAST_WORK = 1 << 20
+OVERHEAD = 1 << 12  # of each, which takes as long as so many entries
 
 
 class PrintedLedger(Ledger):
@@ -91,17 +94,20 @@ def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dic
     They are left out where they would be too much work, and where other ranks would have to run.
     Args: wanted: entries, and an index of each; unless given, the largest of each gradient.
     """
+
+    def work(number: int) -> int:
+        return OVERHEAD + sum(record.entries[use.target].size for use in record.uses(number))
+
     sent = [e for e in record.entries if e.gradient is not None and e.gradient.size]
     pending = [*wanted] or [(e.id, None) for e in sorted(sent, key=attrgetter("op"))]
     ledgers: dict[str, Any] = {}
-    left = MOST_WORK
+    left = max(LEAST_WORK, sum(work(entry.id) for entry in sent) // SHARE_OF_ALL)
     for number, index in pending:  # the loop appends to it
-        ends = [record.entries[edge.target] for edge in record.uses(number)]
-        work = OVERHEAD + sum(end.size + record.entries[number].size for end in ends)
+        ends = [record.entries[use.target] for use in record.uses(number)]
         is_shared = any("ranks" in end.settings for end in ends)  # all ranks would have to run
-        if f"{number} {index}" in ledgers or work > left or is_shared:
+        if f"{number} {index}" in ledgers or work(number) > left or is_shared:
             continue
-        left -= work
+        left -= work(number)
         ledger = Ledger(record, number, index)
         key = f"{number} {[*ledger.index]}"
         shown = [json_ready(row) for row in rows(ledger, MOST_TERMS)]
