@@ -29,10 +29,7 @@ FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
 FADING = 5e-3  # of the pull on the last layers
 PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer to the last
 LEAST_DEPTH = 6  # values that grow by depth
-SHARES = {"units": 0.5, "entries": 0.7, "rows": 0.9}  # that are dead or saturated
-MOSTLY_DEAD = 0.65  # of the units, although the loss falls
 FAR_IN_TIME = 1e4  # from the last step in time to the first
-NEARLY_ALL = 0.85  # of the entries are saturated although the loss falls: other layers learn
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 
 
@@ -50,6 +47,7 @@ class Evidence:
         known = [(step, x) for step, x in flow.losses if step < before]
         self.steps, self.loss = [s for s, _ in known], np.array([x for _, x in known], float)
         self.known = flow.steps >= LEAST_STEPS and len(known) >= 4
+        self.of_known_loss = self.moments if self.known else []
         loss = self.loss if self.known else np.ones(1)
         width = max(1, min(8, len(loss) // 5))
         self.start = min(float(np.median(loss[:width])), float(loss[0]))
@@ -146,10 +144,10 @@ def _stuck(run: Evidence, what: str, limit: float) -> Found:
 @rule("saturated", "smaller weights or inputs before it, a norm, scores divided by √d_k")
 def saturated(run: Evidence) -> Found:
     if run.learned(0.5):
-        yield from _stuck(run, "entries", NEARLY_ALL)
-        return
-    yield from _stuck(run, "entries", SHARES["entries"])
-    yield from _stuck(run, "rows", SHARES["rows"])
+        yield from _stuck(run, "entries", 0.85)  # nearly all of them; other layers learn
+    else:
+        yield from _stuck(run, "entries", 0.7)
+        yield from _stuck(run, "rows", 0.9)
 
 
 @rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")
@@ -169,16 +167,12 @@ def exploding(run: Evidence) -> Found:
         (least, path), (most, last) = values[0], values[end]
         yield last, first.step, f"values grow by depth, from {least:.2g} at {path} to {most:.2g}"
         return
-    pulls = (
-        (run.pull(m, p) / (abs(m.loss or run.start) or 1e-30), p, m.step)
-        for m in run.moments
-        for p in run.matrices
-    )
-    strongest = next(((p, step, x) for x, p, step in pulls if run.known and inf > x > PULL), None)
-    if strongest is not None:
-        path, step, times = strongest
-        yield path, step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
-        return
+    for moment in run.of_known_loss:
+        loss = abs(moment.loss or run.start) or 1e-30
+        for path in run.matrices:
+            if PULL < (times := run.pull(moment, path) / loss) < inf:
+                yield path, moment.step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
+                return
     yield from _through_time(run, "grows", lambda change: change > FAR_IN_TIME)
 
 
@@ -220,7 +214,7 @@ def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> 
 @rule("dead", "a smaller learning rate, biases that begin at 0, leaky_relu or gelu")
 def dead(run: Evidence) -> Found:
     if not _zero_weights(run):
-        yield from _stuck(run, "units", MOSTLY_DEAD if run.learned(0.7) else SHARES["units"])
+        yield from _stuck(run, "units", 0.65 if run.learned(0.7) else 0.5)
 
 
 def _zero_weights(run: Evidence) -> list[str]:
@@ -287,31 +281,30 @@ def diverging(run: Evidence) -> Found:
 @rule("drift", "compare the requests, then the weights, with those of the baseline")
 def drift(run: Evidence) -> Found:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
-    usual = [] if run.flow.baseline is None else run.flow.baseline.requests
-    for path, heads in usual[0].heads.items() if usual else ():
-        for head in range(len(heads)):
-            before, now = (_of_head(some, path, head) for some in (usual, run.flow.requests))
-            yield from lasting(_drifts(f"{path}[{head}]", before, now) if before else ())
+    if run.flow.baseline is not None:
+        usual, now = run.flow.baseline.requests, run.flow.requests
+        for path in usual[0].each_head:
+            yield from lasting(_drifts(path, _of_head(usual, path), _of_head(now, path)))
 
 
-def _of_head(requests: list[Moment], path: str, head: int) -> list[tuple[int, Array]]:
+def _of_head(requests: list[Moment], path: str) -> list[tuple[int, Array]]:
     """By step, a head's entropy, its sparsity, and its shares of each distance."""
-    known = ((m.step, m.heads[path][head]) for m in requests if path in m.heads)
-    return [(n, np.array([x.entropy, x.sparsity, *x.distances])) for n, x in known if x is not None]
+    known = ((m.step, m.each_head.get(path)) for m in requests)
+    return [(n, np.array([x.entropy, x.sparsity, *x.distances])) for n, x in known if x]
 
 
 def _drifts(
-    name: str, before: list[tuple[int, Array]], now: list[tuple[int, Array]]
+    path: str, before: list[tuple[int, Array]], now: list[tuple[int, Array]]
 ) -> Iterator[tuple[int, Said]]:
     """In each request, how far a head is from the baseline, if it is farther than usual."""
     usual = np.mean([figures for _, figures in before], axis=0)
     most = max(divergence(figures[2:], usual[2:]) for _, figures in before)
     for step, figures in now:
         moved = divergence(figures[2:], usual[2:])
-        text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon, over distances) from the "
-        text += f"baseline, which itself moves by at most {most:.2f}; entropy {usual[0]:.2f} → "
-        text += f"{figures[0]:.2f}, sparsity {usual[1]:.0%} → {figures[1]:.0%}"
-        yield step, (name, text) if moved > max(MOVED, MOVED_BY * most) else None
+        text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon) from the baseline, which "
+        text += f"moves by at most {most:.2f}; entropy {usual[0]:.2f} → {figures[0]:.2f}, "
+        text += f"sparsity {usual[1]:.0%} → {figures[1]:.0%}"
+        yield step, (path, text) if moved > max(MOVED, MOVED_BY * most) else None
 
 
 # ------------------------------------------------------------------ where nothing else was found

@@ -201,7 +201,7 @@ def make_fold(record: Record, chains: bool = True) -> Fold:
 def _drawn(record: Record, refused: set[int] | None) -> Fold:
     """Args: refused: ops that begin no chain; None for all."""
     made = Fold(record)
-    pending = [("", 0, [record.entries[i] for i in record.forward])]
+    pending = [("", 0, record.ops)]
     for path, depth, ops in pending:  # the loop appends to it
         items, at = _items(record, ops, depth), 0
         periods = _periods(items)

@@ -53,7 +53,7 @@ def first_sentence(function: Callable[..., Any]) -> str:
 
 def write_formulas(record: Record) -> None:
     """Set the formulas of a record's entries and edges, with symbols in their slots."""
-    ops = [record.entries[i] for i in record.forward]
+    ops = record.ops
     for entry in ops:
         _declare(record, entry)
     _name(record)

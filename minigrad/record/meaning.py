@@ -41,7 +41,7 @@ def set_meaning(record: Record) -> None:
         edge.on_way = True
     record.checks = by_hand(record)
     add_checks(record, [])
-    for entry in (record.entries[i] for i in record.forward):
+    for entry in record.ops:
         if entry.value is not None:
             number, of, words = saturation(entry.op, entry.value, entry.settings) or (0, 0, "")
             entry.note = f"{number:,} of {of:,} {words}" if number else ""
@@ -96,7 +96,7 @@ def _notes(record: Record) -> Iterator[str]:
 
 def _first_broken(record: Record) -> str:
     """The op that first made NaN or infinity, forward or else backward."""
-    for entry in (record.entries[i] for i in record.forward):
+    for entry in record.ops:
         facts = entry.value_facts
         if facts is not None and not facts.finite:
             return f"{entry.op} made it first, at {entry.path}"

@@ -398,6 +398,11 @@ class Record:
 
     # ------------------------------------------------------------------ entries and edges
 
+    @property
+    def ops(self) -> list[Entry]:
+        """The results of ops that are steps, in order."""
+        return [self.entries[i] for i in self.forward]
+
     def __getitem__(self, key: int | str) -> Entry:
         """An entry by its number, or the last one of a name, a path or the end of a path.
 

@@ -34,16 +34,12 @@ class Recorder(Observer):
         self.record = Record() if record is None else record
         self._ids: dict[int, int] = {}  # of a Node, a leaf, or a plain array: its entry
         self._held: list[Any] = []  # these, so that no id comes again
-        self._leaf_memory: set[int] = (
-            set()
-        )  # ids of memory that leaves lie in, which may be written to
+        self._leaf_memory = set[int]()  # ids of memory of leaves, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
         self._run_calls = RunCalls()
         self._run_calls.classes = self.record.classes
         self._saved: set[int] = set()  # ids of memory that ops saved
-        self._settings_before: tuple[Any, ...] | None = (
-            None  # settings with generators, as they were before
-        )
+        self._settings_before: tuple[Any, ...] | None = None  # as they were, with generators
         self._adds = False  # whether the backward that runs adds to `.grad`
 
     # ------------------------------------------------------------------ forward
@@ -88,7 +84,11 @@ class Recorder(Observer):
         self.record.add_edges(sources, entry.id)
         if node is not None:
             entry.made_at = node.place
-            self._note_saved(entry, node)
+            for x in node.saved or ():  # and no op before it did
+                if x.__class__ is np.ndarray and id(memory := owner_of(x)) not in self._saved:
+                    self._saved.add(id(memory))
+                    self._held.append(memory)
+                    entry.saved_bytes += x.nbytes
 
     def _unshared(self, out: Array) -> Array:
         """A copy of what lies in the memory of a leaf, which may be written to."""
@@ -170,14 +170,6 @@ class Recorder(Observer):
                 return self._ids[id(memory)]
         return None
 
-    def _note_saved(self, entry: Entry, node: Node) -> None:
-        """Count the bytes that an op saved, and no op before it."""
-        for x in node.saved or ():
-            if x.__class__ is np.ndarray and id(memory := owner_of(x)) not in self._saved:
-                self._saved.add(id(memory))
-                self._held.append(memory)
-                entry.saved_bytes += x.nbytes
-
     # ------------------------------------------------------------------ backward
 
     def _begin_backward(self, root: int | None, adds: bool) -> None:
@@ -221,7 +213,9 @@ class Recorder(Observer):
         if kind in ("backward", "grad"):
             self._begin_backward(self.find(facts["output"]), adds=kind == "backward")
         elif kind == "write":
-            self._note_update(facts["tensor"], facts["array"])
+            written = self._ids.get(id(facts["array"]))
+            if written is not None and id(facts["tensor"]) in self._run_calls.buffers:
+                self.record.written.add(written)
             self._forget(facts["tensor"])
         elif kind == "updated":
             for parameter in getattr(facts["owner"], "parameters", ()):
@@ -235,11 +229,6 @@ class Recorder(Observer):
                 self.record.entries[known].kind = "input"
         elif kind == "expect":
             self._expect(**facts)
-
-    def _note_update(self, tensor: Tensor, array: Array) -> None:
-        known = self._ids.get(id(array))
-        if known is not None and id(tensor) in self._run_calls.buffers:
-            self.record.written.add(known)
 
     def _forget(self, tensor: Tensor) -> None:
         """What uses the tensor from here on, where it was written to, uses another leaf."""

@@ -172,8 +172,7 @@ class Dot:
         fold = self.plan.fold
         label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
         times = fold.times.get(scope, 1)
-        forward = [self.record.entries[number] for number in self.record.forward]
-        ops = [op for op in forward if is_within(fold.place[op.id], scope)]
+        ops = [op for op in self.record.ops if is_within(fold.place[op.id], scope)]
         title = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
         if times > 1:
             strip = "" if self.by_time else self._strip(scope)

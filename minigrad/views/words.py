@@ -358,7 +358,7 @@ def _changes(whole: float) -> str:
 
 def summary(record: Record) -> str:
     """What was computed and what it cost."""
-    ops = [record.entries[number] for number in record.forward]
+    ops = record.ops
     costs = costs_of(record, ops)
     flops = sum(op.flops or 0 for op in ops)
     if flops:
