@@ -199,9 +199,9 @@ class Trace(Record):
         if not forward and not self.entries:
             return "Trace: nothing recorded yet; run the model within `with mg.trace() as t:`"
         leaves = len(self.entries) - forward
-        back = f"{backward or 'no'} step{'s' * (backward > 1)} backward"
+        back = f"{backward or 'no'} {'steps' if backward > 1 else 'step'} backward"
         return (
-            f"Trace: {forward} step{'s' * (forward != 1)} forward, {back}, "
+            f"Trace: {forward} {'step' if forward == 1 else 'steps'} forward, {back}, "
             f"{leaves} {'leaf' if leaves == 1 else 'leaves'}\n"
             't.table() lists them, t.check() holds them against formulas, t.draw("g.svg") and '
             't.html("g.html") show them'

@@ -30,9 +30,9 @@ class Flow(TrainingRecord):
     def __repr__(self) -> str:
         names = f", logged: {', '.join(self.logged)}" if self.logged else ""
         requests = f", {len(self.requests)} requests" if self.requests else ""
+        steps = f"{self.steps} {'step' if self.steps == 1 else 'steps'}"
         return (
-            f"Flow: {self.steps} step{'s' * (self.steps != 1)}, {len(self.moments)} looked at"
-            f"{requests}{names}\n"
+            f"Flow: {steps}, {len(self.moments)} looked at{requests}{names}\n"
             'flow.table() lists them, flow.draw("f.svg") shows them, flow.diagnose() finds faults'
         )
 

@@ -86,7 +86,7 @@ def mark_calls(record: Record) -> None:
     each = [
         (calls, calls[:depth], name)
         for calls, scope in record.scopes.items()
-        for depth, name in enumerate(scope.split("/") if scope else [])
+        for depth, name in enumerate(filter(None, scope.split("/")))
     ]
     several = {(around, unmarked(name)) for _, around, name in each if name.endswith(" ·2")}
     record.paths = dict.fromkeys(record.scopes, "")

@@ -97,7 +97,9 @@ def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -
 def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
     """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
     total, known = None, call.symbols.get(symbol)
-    for edge in record.uses(known) if known is not None else ():
+    if known is None:
+        return None
+    for edge in record.uses(known):
         inside = record.entries[edge.target].calls[: len(call.calls)] == call.calls
         if inside and edge.contribution is not None:
             total = edge.contribution if total is None else total + edge.contribution

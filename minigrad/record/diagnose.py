@@ -19,8 +19,8 @@ from .training import Finding, Findings, Moment, TrainingRecord
 
 __all__ = ["diagnose"]
 
-Said: TypeAlias = "tuple[str, str] | None"  # where, and what was measured
-Found: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
+PlaceOrNone: TypeAlias = "tuple[str, str] | None"  # where, and what was measured
+Places: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
 
 MOVES = "a step moves weights by {:.1g} of their size, where 1e-3 is usual"
 LEAST_STEPS = 20  # a loss of fewer steps says nothing
@@ -55,7 +55,7 @@ class Evidence:
         guesses = [m.guess for m in self.moments if m.guess]
         self.guess = float(np.mean(guesses)) if guesses else None
         moved = [m.readings[p] for m in flow.moments for p in self.matrices if p not in m.missing]
-        ratios = [one.update for one in moved if one.update is not None]
+        ratios = [reading.update for reading in moved if reading.update is not None]
         self.ratio = float(np.median(ratios or [1e-3]))
 
     def learned(self, share: float) -> bool:
@@ -64,12 +64,12 @@ class Evidence:
 
     def pull(self, moment: Moment, path: str) -> float:
         """‖W‖ ‖∂L/∂W‖."""
-        one = moment.readings.get(path)
-        size = 0.0 if one is None else one.value * (one.gradient or 0.0)
+        reading = moment.readings.get(path)
+        size = 0.0 if reading is None else reading.value * (reading.gradient or 0.0)
         return size * prod(self.flow.shapes[path])
 
 
-Rule: TypeAlias = Callable[[Evidence], Found]
+Rule: TypeAlias = Callable[[Evidence], Places]
 RULES: list[tuple[str, str, Rule, bool]] = []  # kind, what to try, how it is found, otherwise
 
 
@@ -85,25 +85,27 @@ def rule(kind: str, remedy: str, otherwise: bool = False) -> Callable[[Rule], Ru
 
 def diagnose(flow: TrainingRecord) -> Findings:
     """What a run shows, what began first before the rest; of a healthy run nothing."""
-    run, found = Evidence(flow), Findings()
+    run, findings = Evidence(flow), Findings()
     for kind, remedy, find, otherwise in RULES:
-        places = [*find(run)] if not (otherwise and found) else []
-        for path, step, text in sorted(places, key=lambda one: one[1])[:1]:
+        if otherwise and findings:
+            break
+        places = [*find(run)]
+        for path, step, text in sorted(places, key=lambda place: place[1])[:1]:
             others = ", ".join(other for other, *_ in places if other != path)
             others = others if len(others) < 120 else f"{others[:119]}…"
             more = f"; and {len(places) - 1} more: {others}" if others else ""
-            found.append(Finding(kind, path, step, text + more, remedy))
-    found.sort(key=lambda one: one.first)  # of one step, in the order of the rules
-    return found
+            findings.append(Finding(kind, path, step, text + more, remedy))
+    findings.sort(key=lambda finding: finding.first)  # of one step, in the order of the rules
+    return findings
 
 
-def lasting(said: Iterable[tuple[int, Said]]) -> Found:
+def lasting(looks: Iterable[tuple[int, PlaceOrNone]]) -> Places:
     """What began to hold three times in a row, and in which step; of fewer steps, in all."""
-    found = [*said]
-    need = min(3, len(found))
-    for i, (step, one) in enumerate(found[: len(found) - need + 1]):
-        if one is not None and all(later for _, later in found[i : i + need]):
-            yield one[0], step, one[1]
+    each = [*looks]
+    need = min(3, len(each))
+    for i, (step, place) in enumerate(each[: len(each) - need + 1]):
+        if place is not None and all(later for _, later in each[i : i + need]):
+            yield place[0], step, place[1]
             return
 
 
@@ -111,7 +113,7 @@ def lasting(said: Iterable[tuple[int, Said]]) -> Found:
 
 
 @rule("no gradient", "use it, give it to the optimizer, or look for detach(), numpy() or no_grad()")
-def no_gradient(run: Evidence) -> Found:
+def no_gradient(run: Evidence) -> Places:
     for path in run.flow.parameters:
         why = [m.missing.get(path, "") for m in run.moments]
         if why and all(why) and why[0] != "frozen":
@@ -119,15 +121,15 @@ def no_gradient(run: Evidence) -> Found:
 
 
 @rule("not finite", "mg.anomaly() around that step names the op; a smaller learning rate")
-def not_finite(run: Evidence) -> Found:
+def not_finite(run: Evidence) -> Places:
     if run.broken is not None:
         readings = next((m.readings for m in run.flow.moments if m.step == run.broken), {})
-        paths = [path for path, one in readings.items() if not isfinite(one.value)]
-        paths += [path for path, one in reversed(readings.items()) if not one.finite]
+        paths = [path for path, reading in readings.items() if not isfinite(reading.value)]
+        paths += [path for path, reading in reversed(readings.items()) if not reading.finite]
         yield "".join(paths[:1]), run.broken, "the first value that is not finite"
 
 
-def _stuck(run: Evidence, what: str, limit: float) -> Found:
+def _stuck(run: Evidence, what: str, limit: float) -> Places:
     """Paths of which this share is dead or saturated, and since when."""
     for path, words in run.flow.words.items():
         shape = run.flow.shapes[path]
@@ -142,7 +144,7 @@ def _stuck(run: Evidence, what: str, limit: float) -> Found:
 
 
 @rule("saturated", "smaller weights or inputs before it, a norm, scores divided by √d_k")
-def saturated(run: Evidence) -> Found:
+def saturated(run: Evidence) -> Places:
     if run.learned(0.5):
         yield from _stuck(run, "entries", 0.85)  # nearly all of them; other layers learn
     else:
@@ -151,14 +153,14 @@ def saturated(run: Evidence) -> Found:
 
 
 @rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")
-def exploding(run: Evidence) -> Found:
+def exploding(run: Evidence) -> Places:
     if run.learned(0.5) or not run.moments:
         return
     first = run.moments[0]
     values = [
-        (one.value, path)
-        for path, one in first.readings.items()
-        if run.flow.kinds[path] != "parameter" and path not in run.flow.words and one.value > 0
+        (reading.value, path)
+        for path, reading in first.readings.items()
+        if run.flow.kinds[path] != "parameter" and path not in run.flow.words and reading.value > 0
     ]
     logs = np.log([x for x, _ in values] or [1.0])
     end = int(logs.argmax())
@@ -180,39 +182,39 @@ def exploding(run: Evidence) -> Found:
     "vanishing",
     "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights",
 )
-def vanishing(run: Evidence) -> Found:
-    def by_depth(moment: Moment) -> Said:
+def vanishing(run: Evidence) -> Places:
+    def by_depth(moment: Moment) -> PlaceOrNone:
         """The strongest pull on the first quarter of the weights, far below that on the last."""
         pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < inf]
         if len(pulls) < 3:
             return None
         quarter = max(1, len(pulls) // 4)
         (first, path), (last, end) = max(pulls[:quarter]), max(pulls[-quarter:])
-        said = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
-        return (path, said) if first < FADING * last else None
+        text = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
+        return (path, text) if first < FADING * last else None
 
     yield from lasting((moment.step, by_depth(moment)) for moment in run.moments)
 
 
 @rule("vanishing", "fewer steps, a gated cell whose forget gate begins open, attention")
-def vanishing_through_time(run: Evidence) -> Found:
+def vanishing_through_time(run: Evidence) -> Places:
     if not run.learned(0.5):
         yield from _through_time(run, "vanishes", lambda change: change < 1 / FAR_IN_TIME)
 
 
-def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> Found:
+def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> Places:
     """Gradients that change from the last step in time to the first."""
     for path in dict.fromkeys(path for m in run.moments for path in m.through_time):
-        said = list[tuple[int, Said]]()
+        looks = list[tuple[int, PlaceOrNone]]()
         for m in run.moments:
             first, last, steps = m.through_time.get(path, (0.0, 0.0, 0))
             text = f"∂L {verb} through time: {last:.2g} at step {steps}, {first:.2g} at step 1"
-            said.append((m.step, (path, text) if last > 0 and is_far(first / last) else None))
-        yield from lasting(said)
+            looks.append((m.step, (path, text) if last > 0 and is_far(first / last) else None))
+        yield from lasting(looks)
 
 
 @rule("dead", "a smaller learning rate, biases that begin at 0, leaky_relu or gelu")
-def dead(run: Evidence) -> Found:
+def dead(run: Evidence) -> Places:
     if not _zero_weights(run):
         yield from _stuck(run, "units", 0.65 if run.learned(0.7) else 0.5)
 
@@ -224,13 +226,13 @@ def _zero_weights(run: Evidence) -> list[str]:
 
 
 @rule("zero gradient", "weights drawn at random, as He's or Xavier's; biases may begin at 0")
-def zero_weights(run: Evidence) -> Found:
+def zero_weights(run: Evidence) -> Places:
     for path in _zero_weights(run):
         yield path, run.moments[0].step, "its weights are 0 and stay 0: nothing tells units apart"
 
 
 @rule("zero gradient", "look at what lies between it and the loss")
-def zero_gradient(run: Evidence) -> Found:
+def zero_gradient(run: Evidence) -> Places:
     if _zero_weights(run):
         return
     for path in run.flow.parameters:
@@ -241,7 +243,7 @@ def zero_gradient(run: Evidence) -> Found:
 
 
 @rule("not cleared", "optimizer.zero_grad() in each step, before backward()")
-def not_cleared(run: Evidence) -> Found:
+def not_cleared(run: Evidence) -> Places:
     stale = [m for m in run.moments if m.stale]
     if len(stale) > 1 and len(stale) >= len(run.moments) - 1:
         yield stale[0].stale[0], stale[0].step, "gradients of earlier steps are added to its own"
@@ -253,7 +255,7 @@ def not_cleared(run: Evidence) -> Found:
 @rule(
     "update ratio", "a learning rate nearer to it; look at weight_decay, clipping and the schedule"
 )
-def update_ratio(run: Evidence) -> Found:
+def update_ratio(run: Evidence) -> Places:
     if not run.learned(0.5) and run.ratio > FAST and len(run.moments) > 1:
         yield "", run.moments[0].step, MOVES.format(run.ratio)
 
@@ -263,7 +265,7 @@ def update_ratio(run: Evidence) -> Found:
     "a smaller learning rate (a third), clip_grad_norm, a larger batch, a warm-up; "
     "is the loss minimised, not maximised?",
 )
-def diverging(run: Evidence) -> Found:
+def diverging(run: Evidence) -> Places:
     """The loss is above where it began; or it swings by more than batches differ."""
     if not run.known or len(run.loss) < LEAST_STEPS:
         return
@@ -279,7 +281,7 @@ def diverging(run: Evidence) -> Found:
 
 
 @rule("drift", "compare the requests, then the weights, with those of the baseline")
-def drift(run: Evidence) -> Found:
+def drift(run: Evidence) -> Places:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
     if run.flow.baseline is not None:
         usual, now = run.flow.baseline.requests, run.flow.requests
@@ -295,7 +297,7 @@ def _of_head(requests: list[Moment], path: str) -> list[tuple[int, Array]]:
 
 def _drifts(
     path: str, before: list[tuple[int, Array]], now: list[tuple[int, Array]]
-) -> Iterator[tuple[int, Said]]:
+) -> Iterator[tuple[int, PlaceOrNone]]:
     """In each request, how far a head is from the baseline, if it is farther than usual."""
     usual = np.mean([figures for _, figures in before], axis=0)
     most = max(divergence(figures[2:], usual[2:]) for _, figures in before)
@@ -315,7 +317,7 @@ def _drifts(
     "a learning rate nearer to it; look at weight_decay, clipping and the schedule",
     otherwise=True,
 )
-def slow(run: Evidence) -> Found:
+def slow(run: Evidence) -> Places:
     if run.known and not run.learned(0.5) and run.ratio < SLOW:
         yield "", run.moments[0].step, MOVES.format(run.ratio)
 
@@ -325,7 +327,7 @@ def slow(run: Evidence) -> Found:
     "can it learn one batch by heart? look at labels, scale of inputs, learning rate",
     otherwise=True,
 )
-def plateau(run: Evidence) -> Found:
+def plateau(run: Evidence) -> Places:
     """The loss ends where it began, or where the best constant guess is."""
     quarter = len(run.loss) // 4
     if run.known and run.guess and len(run.loss) >= STEPS_TO_LEARN:

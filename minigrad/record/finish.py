@@ -1,6 +1,6 @@
 """What is done once to a record: calls are marked, numbers get a meaning, formulas are written.
 
-A record is finished again where more ran after it was. What is finished can be given as plain data.
+A record is finished again where more ran after it was. Finished, it can be given as plain data.
 """
 
 from __future__ import annotations

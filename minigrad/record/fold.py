@@ -81,9 +81,12 @@ class Link:
         """Whether what it says stands for its edges, in their order, and for no others."""
         sources, targets = (range(len(end.twins)) for end in (self.source, self.target))
         if self.inside or (self.leaves and self.enters):
-            said = [(k, k + self.step) for k in sources if k + self.step in targets]
-            return said == self.numbers and len(sources) == len(targets)
-        sources, targets = sources[-(not self.leaves) :], targets[: None if self.enters else 1]
+            pairs = [(k, k + self.step) for k in sources if k + self.step in targets]
+            return pairs == self.numbers and len(sources) == len(targets)
+        if not self.leaves:
+            sources = sources[-1:]
+        if not self.enters:
+            targets = targets[:1]
         return self.numbers == [(k, n) for n in targets for k in sources]
 
     @property
@@ -142,7 +145,7 @@ class Fold:
     @cached_property
     def links(self) -> list[Link]:
         """All edges of the run, those together that one line stands for."""
-        found: dict[Hashable, Link] = {}
+        links: dict[Hashable, Link] = {}
         again: Counter[Hashable] = Counter()
         for edge in self.record.edges:
             name = edge.input.rstrip("0123456789")
@@ -152,10 +155,10 @@ class Fold:
             inside = source.block and source.block == target.block
             step = target.number - source.number if inside else 0
             key = source.twins[0], target.twins[0], name, again[use], step
-            link = found.setdefault(key, Link(source, target, step))
+            link = links.setdefault(key, Link(source, target, step))
             link.edges.append(edge)
             link.numbers.append((source.number, target.number))
-        return [*found.values()]
+        return [*links.values()]
 
 
 def is_within(scope: str, outer: str) -> bool:
@@ -185,44 +188,44 @@ def make_fold(record: Record, chains: bool = True) -> Fold:
     """
     refused = set[int]()
     while True:
-        made = _drawn(record, refused if chains else None)
-        broken = [link for link in made.links if not link.is_whole]
+        fold = _drawn(record, refused if chains else None)
+        broken = [link for link in fold.links if not link.is_whole]
         ends = {end.block for link in broken for end in (link.source, link.target)}
-        chained = {link.target.block for link in made.links if link.is_chain}
-        wrong = [block for block in made.copies if block in ends or block not in chained]
+        chained = {link.target.block for link in fold.links if link.is_chain}
+        wrong = [block for block in fold.copies if block in ends or block not in chained]
         for block in wrong:
-            inside = (i for i in record.forward if block in made.numbers(i))
-            first, _, *rest = made.twins(next(inside))
+            inside = (i for i in record.forward if block in fold.numbers(i))
+            first, _, *rest = fold.twins(next(inside))
             refused |= {first, *rest}
         if not wrong:
-            return made
+            return fold
 
 
 def _drawn(record: Record, refused: set[int] | None) -> Fold:
     """Args: refused: ops that begin no chain; None for all."""
-    made = Fold(record)
+    fold = Fold(record)
     pending = [("", 0, record.ops)]
     for path, depth, ops in pending:  # the loop appends to it
         items, at = _items(record, ops, depth), 0
         periods = _periods(items)
         while at < len(items):
             first = items[at].ops[0].id
-            may = refused is not None and first not in refused and first not in made.members
+            may = refused is not None and first not in refused and first not in fold.members
             chain = _chain(items, at, periods) if may else []
             chain = chain if len(chain) >= LEAST_COPIES else [items[at : at + 1]]
-            block = _fold(made, path, chain) if len(chain) > 1 else ""
+            block = _fold(fold, path, chain) if len(chain) > 1 else ""
             alone = block and not _several(chain[0])
             for name, inside, _ in chain[0]:
                 if name:
-                    inner = block if alone else _free(made, block or path, name)
+                    inner = block if alone else _free(fold, block or path, name)
                     pending.append((inner, depth + 1, inside))
                 else:
-                    made.place[inside[0].id] = block or path
+                    fold.place[inside[0].id] = block or path
             at += sum(map(len, chain))
-    _place_leaves(made)
+    _place_leaves(fold)
     drawn = (e.id for e in record.entries if e.id not in record.aside)
-    made.place = {i: made.place[made.leader(i)] for i in drawn}
-    return made
+    fold.place = {i: fold.place[fold.leader(i)] for i in drawn}
+    return fold
 
 
 def _items(record: Record, ops: list[Entry], depth: int) -> list[Item]:
@@ -251,13 +254,13 @@ def _stem(name: str) -> str:
 
 def _periods(items: list[Item]) -> dict[int, int]:
     """For each call, how many items further the next one that is alike is; 0 if there is none."""
-    found: dict[int, int] = {}
+    periods: dict[int, int] = {}
     later = dict[Hashable, int]()
     for at in range(len(items) - 1, -1, -1):
         if items[at].name:
-            found[at] = later.get(items[at].alike, at) - at
+            periods[at] = later.get(items[at].alike, at) - at
             later[items[at].alike] = at
-    return found
+    return periods
 
 
 def _chain(items: list[Item], at: int, periods: dict[int, int]) -> list[list[Item]]:
@@ -290,10 +293,10 @@ def _fold(fold: Fold, path: str, chain: list[list[Item]]) -> str:
         names = [f"step[{n}]" for n in range(len(chain))]
     block = _free(fold, path, names[0])
     fold.copies[block] = names
-    ops = [[op for item in one for op in item.ops] for one in chain]
+    ops = [[op for item in each for op in item.ops] for each in chain]
     twins: list[tuple[Entry, ...]] = [*zip(*ops, strict=True)]
-    own = [{op.id for op in one} for one in ops]
-    for edges in zip(*([e for op in one for e in record.into(op)] for one in ops), strict=True):
+    own = [{op.id for op in each} for each in ops]
+    for edges in zip(*([e for op in each for e in record.into(op)] for each in ops), strict=True):
         leaves = tuple(record.entries[edge.source] for edge in edges)
         kinds = {(e.op, e.kind, _stem(e.name), e.shape, e.dtype) for e in leaves}
         alone = (own[n] >= {use.target for use in record.uses(e)} for n, e in enumerate(leaves))

@@ -107,11 +107,11 @@ def symbol_of(name: str) -> str:
     """
     if name.endswith("_hat") and len(name) == 5:
         return rf"\hat {name[0]}"
-    found = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
-    if not found or len(name) > WORD + 6 or len(found[1]) > WORD:
+    parts = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
+    if not parts or len(name) > WORD + 6 or len(parts[1]) > WORD:
         return _quoted(name)
-    word, digits, rest = found.groups()
-    below = ",".join(map(_word, [digits] * bool(digits) + rest.split("_")[1:]))
+    word, digits, rest = parts.groups()
+    below = ",".join(map(_word, filter(None, [digits, *rest.split("_")])))
     return _word(word) + (_script("_", below) if below else "")
 
 
@@ -138,8 +138,8 @@ def _plain_text(name: str) -> str:
 
 def _name(record: Record) -> None:
     """Give each entry a symbol, no two alike, and its gradient's."""
-    found = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
-    taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in found.values())}
+    symbols = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
+    taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in symbols.values())}
     groups: dict[tuple[str, ...], list[int]] = {}
     for entry in record.entries:
         if not entry.name and entry.id != record.loss and not _is_transpose(record, entry):
@@ -148,13 +148,13 @@ def _name(record: Record) -> None:
         base = next((c for c in choices if c not in taken), r"\mathrm{tmp}")
         taken.add(base)
         for k, i in enumerate(ids, 1):
-            found[i] = base + (_script("_", str(k)) if len(ids) > 1 else "")
-    found = _distinct(record, found)
+            symbols[i] = base + (_script("_", str(k)) if len(ids) > 1 else "")
+    symbols = _distinct(record, symbols)
     for entry in record.entries:
         is_number = entry.kind == "constant" and entry.size == 1 and entry.value is not None
         entry.number = number(entry.value.item()) if is_number and entry.value is not None else ""
-        entry.symbol = found.get(entry.id, "L")
-        if entry.id not in found and entry.id != record.loss:  # what it is of comes before it
+        entry.symbol = symbols.get(entry.id, "L")
+        if entry.id not in symbols and entry.id != record.loss:  # what it is of comes before it
             source = record.entries[record.into(entry)[0].source]
             entry.symbol = _before_script(source.symbol, "^") + r"^\top"
         entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
@@ -183,18 +183,19 @@ def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
     return tuple(BY_INPUT.get(part, (_word(_plain_text(part)),)))
 
 
-def _distinct(record: Record, found: dict[int, str]) -> dict[int, str]:
+def _distinct(record: Record, symbols: dict[int, str]) -> dict[int, str]:
     """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
     alike: dict[str, list[int]] = {}
-    for i, symbol in sorted(found.items()):
+    for i, symbol in sorted(symbols.items()):
         alike.setdefault(symbol, []).append(i)
     for symbol, ids in alike.items():
         marks = [(re.findall(r"\d+", record.entries[i].scope) or [""])[-1] for i in ids]
         if "" in marks or len({*marks}) < len(ids) or symbol == "L":  # L alone is the loss
             marks = [str(n) for n in range(1 + (symbol == "L"), len(ids) + 2)]
-        for i, mark in zip(ids, marks, strict=False) if len(ids) > 1 or symbol == "L" else ():
-            found[i] = rf"{symbol}^{{({mark})}}"
-    return found
+        if len(ids) > 1 or symbol == "L":
+            for i, mark in zip(ids, marks, strict=False):
+                symbols[i] = rf"{symbol}^{{({mark})}}"
+    return symbols
 
 
 # ---------------------------------------------------------------- filling
@@ -261,9 +262,9 @@ def _is_end(before: str, after: str) -> bool:
 
 def _is_sum(value: str) -> bool:
     """Whether a value has a sign outside of all brackets."""
-    bare = value
-    while bare != (bare := re.sub(r"\{[^{}]*\}|\([^()]*\)|\[[^\[\]]*\]", "", bare)):
-        pass
+    bare, changes = value, 1
+    while changes:
+        bare, changes = re.subn(r"\{[^{}]*\}|\([^()]*\)|\[[^\[\]]*\]", "", bare)
     return bool(re.search(r"[-+=]|\\[lg][et]\b", bare))
 
 
@@ -328,12 +329,14 @@ def _positive(x: float) -> str:
     if x == int(x) and x < 1e6:
         return str(int(x))
     roots = ((r"\tfrac{{1}}{{{}}}", 1 / x, 1), (r"\tfrac{{1}}{{\sqrt{{{}}}}}", 1 / x / x, 2))
-    for tex, n, power in roots if 1e-5 < x < 1 and len(repr(x)) > 7 else ():
-        if 1 < round(n) < 1e5 and abs(x - round(n) ** (-1 / power)) < 4e-16:
+    for tex, n, power in roots:
+        is_long = 1e-5 < x < 1 and len(repr(x)) > 7
+        if is_long and 1 < round(n) < 1e5 and abs(x - round(n) ** (-1 / power)) < 4e-16:
             return tex.format(round(n))
     short = f"{x:.6g}"
     digits, _, power_of_ten = short.partition("e")
-    digits += r"\ldots" * (float(short) != x)
+    if float(short) != x:
+        digits += r"\ldots"
     if not power_of_ten:
         return digits
     ten = f"10^{{{int(power_of_ten)}}}"

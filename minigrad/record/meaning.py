@@ -37,8 +37,9 @@ def set_meaning(record: Record) -> None:
     record.way = _way(record, via)
     for edge in record.edges:
         edge.on_way = False
-    for edge in () if record.way is None else record.way.edges:
-        edge.on_way = True
+    if record.way is not None:
+        for edge in record.way.edges:
+            edge.on_way = True
     record.checks = by_hand(record)
     add_checks(record, [])
     for entry in record.ops:
