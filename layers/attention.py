@@ -16,7 +16,7 @@ from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
 from .cache import KVCache
 from .call import ArrayOrTensor, SameArray, array_or_tensor, named
 from .hand_derived import multi_head_steps, self_attention_steps
-from .masks import Mask, MaskRule, Positions, check_square, entries, fit, joined
+from .masks import Mask, MaskRule, Positions, check_square, entries, fit, joined, rules_apart
 from .module import Module
 from .positions import Position
 
@@ -315,7 +315,7 @@ class MultiHeadAttention(Attention):
         self.keep(X=X, Q=Q, K=K, V=V, A=A, O=O, C=C, mask=M)
         if mg.listening():
             position, drop = self.position, self.drop
-            rules = [entries(mask, i, j) for mask in masks if isinstance(mask, MaskRule)]
+            rules = [entries(rule, i, j) for rule in rules_apart(masks)[0]]
             self.expect(
                 multi_head_steps,
                 self.attend,
@@ -399,8 +399,7 @@ def check_input(layer: Attention, X: ArrayOrTensor, mask: Mask | None) -> int:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:
         raise ShapeError(f"{call}(X): X must be (B, n, {width}) or (n, {width}), got {shape}")
-    if mask is not None and shape[0] == shape[1]:
-        check_square(call, mask, shape[:-2], shape[-2])
+    check_square(call, mask, shape[:-2], shape[-2])
     return shape[-2]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from minigrad.errors import DTypeError, GradientError, ShapeError
 
 from .call import Array, ArrayOrTensor
 from .masks import Positions
@@ -20,8 +20,6 @@ class KVCache:
 
     Attending to m keys reads them all, so that appending by a copy costs no more than that.
 
-    Args:       window: how many of the last tokens are kept; the layer's mask must not look
-                further. None keeps all.
     Attributes: K, V: (B, h_kv, m, d_k), None at first; j: their positions, (m,) or (B, m).
     Raises:     GradientError for keys that need a gradient: decode within `mg.no_grad()`;
                 ShapeError for those of another batch or layer.
@@ -35,10 +33,7 @@ class KVCache:
     (True, 5)
     """
 
-    def __init__(self, window: int | None = None) -> None:
-        if window is not None and window < 1:
-            raise ArgumentError(f"KVCache: window must be at least 1, got {window}")
-        self.window = window
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
@@ -46,31 +41,27 @@ class KVCache:
         self.K: Array | None = None
         self.V: Array | None = None
         self.j: Positions | None = None
-        self.tokens = 0
 
     def __len__(self) -> int:
         """How many tokens there were."""
-        return self.tokens
+        return 0 if self.K is None else self.K.shape[-2]
 
     def append(
         self, K: ArrayOrTensor, V: ArrayOrTensor, j: Positions
     ) -> tuple[Array, Array, Positions]:
         """Keep the next tokens' keys and values; returns all that are kept, and their positions."""
-        if self.K is not None:
+        if any(isinstance(x, mg.Tensor) and x.requires_grad for x in (K, V)):
+            raise GradientError("KVCache: what is kept is constant; decode within mg.no_grad()")
+        K, V = (x.numpy() if isinstance(x, mg.Tensor) else x for x in (K, V))
+        if self.K is not None and self.V is not None and self.j is not None:
             self.check(K.shape[:-2], K.shape[-1])
             if K.dtype != self.K.dtype:
                 raise DTypeError(f"KVCache: it holds {self.K.dtype}, got {K.dtype}; reset() it")
-        if any(isinstance(x, mg.Tensor) and x.requires_grad for x in (K, V)):
-            raise GradientError("KVCache: what is kept is constant; decode within mg.no_grad()")
-        self.tokens += K.shape[-2]
-        K, V = (x.numpy() if isinstance(x, mg.Tensor) else x for x in (K, V))
-        if self.K is not None and self.V is not None and self.j is not None:
             K = np.concatenate((self.K, K), axis=-2)
             V = np.concatenate((self.V, V), axis=-2)
             j = np.concatenate((self.j, j), axis=-1)
-        last = slice(-self.window if self.window else None, None)
-        self.K, self.V = K[..., last, :], V[..., last, :]
-        self.j = j[..., last]
+        self.K, self.V = K, V
+        self.j = j
         return K, V, j
 
     def kept(self, batch: tuple[int, ...], heads: int) -> tuple[Any, Any]:

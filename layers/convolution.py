@@ -13,21 +13,11 @@ import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
 from .basic import Seed, check_sizes, generator, init_weights, parameter
-from .call import ArrayOrTensor
 from .module import Module
 
 __all__ = ["AvgPool2d", "Conv1d", "Conv2d", "MaxPool2d"]
 
 Lengths: TypeAlias = int | tuple[int, ...]  # the same along every axis, or one each
-
-
-def check_image(layer: Module, x: ArrayOrTensor, axes: int, channels: int | None = None) -> None:
-    """Raise ShapeError unless x has so many axes behind (N, C), and so many channels if given."""
-    if x.ndim != axes + 2 or channels not in (None, x.shape[1]):
-        lengths = "height, width" if axes == 2 else "length"
-        raise ShapeError(
-            f"{type(layer).__name__}: x must be (N, {channels or 'C'}, {lengths}), got {x.shape}"
-        )
 
 
 class _Convolution(Module):
@@ -60,7 +50,7 @@ class _Convolution(Module):
             raise ArgumentError(
                 f"{call}: groups must divide d_in and d_out, got {groups}, {d_in} and {d_out}"
             )
-        self.d_in, self.dtype = d_in, np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
         self.settings: dict[str, Any] = {
             "stride": stride, "padding": padding, "dilation": dilation, "groups": groups
         }  # fmt: skip
@@ -70,7 +60,6 @@ class _Convolution(Module):
         self.bias = parameter(np.zeros(d_out), dtype) if use_bias else None
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_image(self, x, self.axes, self.d_in)
         return type(self).convolve(x, self.weight, self.bias, **self.settings)
 
 
@@ -112,16 +101,12 @@ class _Pool(Module):
     pool: ClassVar[Callable[..., mg.Tensor]]
 
     def __init__(self, size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
-        if np.greater_equal(padding, size).any():
-            raise ArgumentError(
-                f"{type(self).__name__}: padding must be less than size, or windows lie in it "
-                f"alone, got {padding} and {size}"
-            )
-        stride = size if stride is None else stride
         self.settings: dict[str, Any] = {"size": size, "stride": stride, "padding": padding}
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_image(self, x, axes=2)
+        if x.ndim != 4:
+            kind = type(self).__name__
+            raise ShapeError(f"{kind}: x must be (N, C, height, width), got {x.shape}")
         return type(self).pool(x, **self.settings)
 
 

@@ -17,7 +17,6 @@ from minigrad.errors import ArgumentError, DTypeError
 from .basic import check_sizes
 
 __all__ = [
-    "A100_RIDGE",
     "Traffic",
     "arithmetic_intensity",
     "count_flops",
@@ -27,9 +26,6 @@ __all__ = [
     "memory_by_array",
     "roofline",
 ]
-
-# FLOPs per byte at which an A100 turns from memory-bound to compute-bound, about.
-A100_RIDGE = 156.0
 
 
 def count_flops(
@@ -58,8 +54,10 @@ def count_flops(
     >>> count_flops(batch_size=1, seq_len=10, d_model=64, n_heads=8) == count_flops(1, 10, 64, 8)
     True
     """
-    settings = {"n_heads": n_heads, "project_out": project_out}
-    return sum(flops_by_step(batch_size, seq_len, d_model, d_k, d_v, **settings).values())  # type: ignore[arg-type]
+    steps = flops_by_step(
+        batch_size, seq_len, d_model, d_k, d_v, n_heads=n_heads, project_out=project_out
+    )
+    return sum(steps.values())
 
 
 def flops_by_step(
@@ -220,11 +218,11 @@ def arithmetic_intensity(
     return n * (widths + 5) / (_itemsize(call, dtype) * (widths + n))
 
 
-def roofline(
-    intensity: float, ridge: float = A100_RIDGE
-) -> Literal["memory-bound", "compute-bound"]:
+def roofline(intensity: float, ridge: float = 156.0) -> Literal["memory-bound", "compute-bound"]:
     """Which resource limits a kernel: bandwidth below the ridge, arithmetic from it on.
 
+    Args:    ridge: FLOPs per byte at which a machine turns from the one to the other; unless given,
+             about that of an A100.
     Source:  Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785.
 
     >>> roofline(arithmetic_intensity(4096, 64), ridge=156)

@@ -17,7 +17,7 @@ from minigrad.errors import ArgumentError, ShapeError
 from .attention import Attended, attend
 from .basic import Seed, check_sizes, generator, parameter
 from .call import ArrayOrTensor
-from .masks import Mask, MaskRule, Positions, causal, fit, joined
+from .masks import Mask, Positions, causal, fit, joined, rules_apart
 from .module import Module
 
 __all__ = ["LinearKernel", "Linformer", "Performer", "linear_attention", "orthogonal_features"]
@@ -140,7 +140,7 @@ def _parted(
 ) -> tuple[bool, Any]:
     """Whether a rule is `causal`; and e^M of each key by the arrays, (B, 1, m, 1), or None."""
     call = type(how).__name__
-    rules = [mask for mask in masks if isinstance(mask, MaskRule)]
+    rules, others = rules_apart(masks)
     if drop is not None or any(rule != causal for rule in rules):
         raise ArgumentError(
             f"{call}: keys are summed once for all queries, so a rule can only be `causal`, and "
@@ -148,7 +148,7 @@ def _parted(
         )
     if rules and (len(j) != len(i) or (np.asarray(i) != j).any()):
         raise ArgumentError(f"{call}: causal sums are over X itself, without a cache or context")
-    M = joined(i, j, *[mask for mask in masks if not isinstance(mask, MaskRule)])
+    M = joined(i, j, *others)
     if M is None:
         return bool(rules), None
     M = fit(M, (*K.shape[:-2], 1, K.shape[-2]))

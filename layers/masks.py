@@ -7,7 +7,7 @@ the same rule serves whole sequences, steps after a cache, and attention in tile
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
@@ -234,6 +234,12 @@ def _added(call: str, seen: NDArray[np.bool_], dtype: DTypeLike) -> NDArray[np.f
 
 
 # ---------------------------------------------------------------- for layers
+
+
+def rules_apart(masks: Sequence[Mask | None]) -> tuple[list[MaskRule], list[Mask | None]]:
+    """The rules of positions among these masks, and all others."""
+    rules = [mask for mask in masks if isinstance(mask, MaskRule)]
+    return rules, [mask for mask in masks if not isinstance(mask, MaskRule)]
 
 
 def joined(i: Positions, j: Positions, *masks: Mask | None) -> ArrayOrTensor | None:

@@ -137,10 +137,8 @@ class Module(LayerCall):
         seen: set[int] = set()
         for path, module in self.named_modules():
             for name, leaf in module.own_contents():
-                is_buffer = name in module.buffers
-                if isinstance(leaf, Module) or id(leaf) in seen or is_buffer > buffers:
-                    continue
-                if is_buffer or _is_parameter(leaf):
+                is_kept = buffers if name in module.buffers else _is_parameter(leaf)
+                if isinstance(leaf, mg.Tensor) and is_kept and id(leaf) not in seen:
                     seen.add(id(leaf))
                     mg.mark_parameter(leaf)  # so that it stays one when it is frozen
                     yield f"{path}.{name}".strip("."), leaf

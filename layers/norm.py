@@ -14,12 +14,6 @@ from .module import Module
 __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 
-def check_last(layer: Module, x: mg.Tensor, d: int) -> None:
-    """Raise ShapeError unless x's last axis is of this length."""
-    if x.shape[-1:] != (d,):
-        raise ShapeError(f"{type(layer).__name__}(x): x must end in ({d},), got {x.shape}")
-
-
 class LayerNorm(Module):
     """Each token less its mean, over its standard deviation, then scaled and shifted.
 
@@ -36,12 +30,10 @@ class LayerNorm(Module):
 
     def __init__(self, d: int, eps: float = 1e-5, dtype: DTypeLike = np.float64) -> None:
         check_sizes("LayerNorm", d=d)
-        self.d, self.dtype = d, np.dtype(dtype)
-        self.eps = eps
+        self.eps, self.dtype = eps, np.dtype(dtype)
         self.weight, self.bias = parameter(np.ones(d), dtype), parameter(np.zeros(d), dtype)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_last(self, x, self.d)
         return mg.layer_norm(x, self.weight, self.bias, eps=self.eps).named("X_norm")
 
 
@@ -61,12 +53,10 @@ class RMSNorm(Module):
 
     def __init__(self, d: int, eps: float = 1e-5, dtype: DTypeLike = np.float64) -> None:
         check_sizes("RMSNorm", d=d)
-        self.d, self.dtype = d, np.dtype(dtype)
-        self.eps = eps
+        self.eps, self.dtype = eps, np.dtype(dtype)
         self.weight = parameter(np.ones(d), dtype)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        check_last(self, x, self.d)
         return mg.rms_norm(x, self.weight, eps=self.eps).named("X_norm")
 
 
@@ -99,7 +89,6 @@ class BatchNorm(Module):
         momentum: float = 0.1,
     ) -> None:
         check_sizes("BatchNorm", channels=channels)
-        self.channels = channels
         self.eps, self.momentum = eps, momentum
         self.dtype = np.dtype(dtype)
         self.weight = parameter(np.ones(channels), dtype)
@@ -108,19 +97,18 @@ class BatchNorm(Module):
         self.running_var = mg.tensor(np.ones(channels, dtype))
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
-        if x.ndim < 2 or x.shape[1] != self.channels:
-            raise ShapeError(f"BatchNorm: x must be (N, {self.channels}, …), got {x.shape}")
         if not self.training:
             kept = self.running_mean, self.running_var
             return mg.batch_norm(x, self.weight, self.bias, *kept, eps=self.eps)
-        if x.size < 2 * self.channels:
+        if x.size < 2 * self.weight.size:
             raise ShapeError(f"BatchNorm: a variance needs two values a channel, got {x.shape}")
+        out = mg.batch_norm(x, self.weight, self.bias, eps=self.eps)
         axes = (0, *range(2, x.ndim))
         with mg.no_grad():
             of_batch = mg.mean(x, axis=axes), mg.var(x, axis=axes, ddof=1)
             for running, now in zip((self.running_mean, self.running_var), of_batch, strict=True):
                 running.assign_(running * (1 - self.momentum) + now * self.momentum)
-        return mg.batch_norm(x, self.weight, self.bias, eps=self.eps)
+        return out
 
 
 class GroupNorm(Module):

@@ -12,6 +12,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 
 from .attention import Attended, MultiHeadAttention, exactly
+from .basic import linear
 from .call import ArrayOrTensor
 from .module import Module
 
@@ -78,8 +79,7 @@ class QuantizedWeight(Module):
     def product(self, x: ArrayOrTensor, b: ArrayOrTensor | None) -> Any:
         """x̃ (q s) + b, with each row of x rounded to as many bits."""
         W = mg.multiply(self.q, self.s)
-        x = rounded(x, -1, self.bits)
-        return mg.matmul(x, W) if b is None else mg.linear(x, W, b)
+        return linear(rounded(x, -1, self.bits), W, b)
 
 
 class TrainedQuantizedWeight(Module):
@@ -105,8 +105,7 @@ class TrainedQuantizedWeight(Module):
     def product(self, x: ArrayOrTensor, b: ArrayOrTensor | None) -> Any:
         """x̃ W̃ + b."""
         W = rounded(self.W, 0, self.bits).named("W_rounded")
-        x = rounded(x, -1, self.bits).named("x_rounded")
-        return mg.matmul(x, W) if b is None else mg.linear(x, W, b)
+        return linear(rounded(x, -1, self.bits).named("x_rounded"), W, b)
 
 
 class RoundedScores(Module):
@@ -164,16 +163,8 @@ def quantize(
     (True, [tensor([0., 0.], name='b', requires_grad=True)])
     """
     quantized = deepcopy(model).eval()
-    ways = []
-    for layer in quantized.modules() if scores else ():
-        if isinstance(layer, MultiHeadAttention) and layer.attend is exactly:
-            layer.attend = RoundedScores(bits, layer.dtype)
-            ways.append(layer.attend)
-    if ways:
-        with mg.no_grad():
-            quantized(*example, **keywords)
-    for way in ways:
-        way.looking = False
+    if scores:
+        _round_scores(quantized, bits, example, keywords)
     matrices = [
         (layer, name, vars(layer)[name])
         for layer in quantized.modules()
@@ -187,3 +178,20 @@ def quantize(
         value = TrainedQuantizedWeight(W, bits) if train else QuantizedWeight(W.numpy(), bits)
         setattr(layer, name, value)
     return quantized.train(train)
+
+
+def _round_scores(
+    model: Module, bits: int, example: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    """Round the scores of each exact attention in the range that it has in this call."""
+    ways = []
+    for layer in model.modules():
+        if isinstance(layer, MultiHeadAttention) and layer.attend is exactly:
+            layer.attend = RoundedScores(bits, layer.dtype)
+            ways.append(layer.attend)
+    if not ways:  # they were trained for it
+        return
+    with mg.no_grad():
+        model(*example, **keywords)
+    for way in ways:
+        way.looking = False

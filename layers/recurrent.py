@@ -238,11 +238,11 @@ class _Recurrent(Module):
         mask: ArrayOrTensor | None = None,
         return_state: bool = False,
     ) -> Any:
+        mask = None if mask is None else array_or_tensor(mask)
         check_sequences(self, X, mask)
         unbatched = X.ndim == 2
         X = mg.expand_dims(X, 1) if unbatched else mg.swapaxes(X, 0, 1)  # (T, B, d_in)
         if mask is not None:
-            mask = array_or_tensor(mask)
             mask = mask[:, None] if unbatched else np.swapaxes(mask, 0, 1)  # (T, B)
         firsts = self.firsts(X.shape[1], state)
         last: list[States] = []
@@ -287,12 +287,9 @@ def check_sequences(layer: _Recurrent, X: ArrayOrTensor, mask: ArrayOrTensor | N
     call, d_in = type(layer).__name__, layer.d_in
     if X.ndim not in (2, 3) or X.shape[-1] != d_in:
         raise ShapeError(f"{call}(X): X must be (B, T, {d_in}) or (T, {d_in}), got {X.shape}")
-    if mask is not None and (
-        np.shape(mask) != X.shape[:-1] or array_or_tensor(mask).dtype != np.bool_
-    ):
+    if mask is not None and (mask.shape != X.shape[:-1] or mask.dtype != np.bool_):
         raise ShapeError(
-            f"{call}: mask must be booleans {X.shape[:-1]}, got {array_or_tensor(mask).dtype} "
-            f"{np.shape(mask)}"
+            f"{call}: mask must be booleans {X.shape[:-1]}, got {mask.dtype} {mask.shape}"
         )
 
 

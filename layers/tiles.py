@@ -11,7 +11,7 @@ import numpy as np
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .masks import Mask, MaskRule, Positions, fit, joined
+from .masks import Mask, MaskRule, Positions, fit, joined, rules_apart
 
 __all__ = ["in_tiles"]
 
@@ -36,15 +36,15 @@ def in_tiles(
     """
     if drop is not None:
         raise ArgumentError("in_tiles: dropout needs the weights, which tiles never hold")
-    in_order = all(at.ndim == 1 and (np.diff(at) == 1).all() for at in (i, j))
-    rules = [mask for mask in masks if isinstance(mask, MaskRule) and in_order]
-    M = joined(i, j, *[mask for mask in masks if not (isinstance(mask, MaskRule) and in_order)])
-    if M is not None:
-        M = fit(M, (*Q.shape[:-1], K.shape[-2]))
     rule = None
-    if rules:
+    rules, others = rules_apart(masks)
+    if rules and all(at.ndim == 1 and (np.diff(at) == 1).all() for at in (i, j)):
         both = reduce(and_, rules)
         rule = MaskRule(_from_first, both.name, (both, int(i[0]), int(j[0])))
+        masks = tuple(others)
+    M = joined(i, j, *masks)
+    if M is not None:
+        M = fit(M, (*Q.shape[:-1], K.shape[-2]))
     O = mg.tiled_attention(Q, K, V, M, rule)
     return O.named("O"), None, M
 

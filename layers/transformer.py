@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -126,6 +126,8 @@ class TransformerBlock(Module):
 class _Stack(Module):
     """What Encoder and Decoder share: blocks, one after the other, and a last norm."""
 
+    of_blocks: ClassVar[dict[str, Any]] = {}  # keywords of each block, unless given
+
     def __init__(
         self,
         n_layers: int,
@@ -139,7 +141,7 @@ class _Stack(Module):
     ) -> None:
         check_sizes(type(self).__name__, n_layers=n_layers)
         self.dtype = np.dtype(block.get("dtype", np.float64))
-        block["rng"] = generator(rng)
+        block = {**self.of_blocks, **block, "rng": generator(rng)}
         self.blocks = [TransformerBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
         self.norm = final_norm
         if final_norm is None and block.get("pre_norm", True):
@@ -194,11 +196,7 @@ class Decoder(_Stack):
     (1, 7, 6)
     """
 
-    def __init__(
-        self, n_layers: int, d_model: int, n_heads: int, d_ff: int | None = None, **block: Any
-    ) -> None:
-        block = {"mask": causal, **block, "cross": True}
-        super().__init__(n_layers, d_model, n_heads, d_ff, **block)
+    of_blocks: ClassVar[dict[str, Any]] = {"mask": causal, "cross": True}
 
     def forward(
         self,

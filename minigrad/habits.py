@@ -113,6 +113,7 @@ visualize_attention, plot_attention | from minigrad.views.attention import read_
 create_padding_mask | layers.padding_mask([7, 4])
 _cache | attention.cache
 d_k, d_v | attention.W_Q.shape[1]
+use_bias | attention.b_Q is not None
 """
 
 KEYWORD_ROWS = """

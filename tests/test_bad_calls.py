@@ -66,8 +66,8 @@ SHAPES = [
     ("(leaf(3) * 1.0).backward(ones(2))", "backward", "(2,)", "(3,)"),
     ("float(X)", "item()", "one entry", "got shape (2, 3, 5)"),
     ("layers.Linear(3, 2, rng=0)(ones(5, 7))", "3", "(5, 7)"),
-    ("layers.LayerNorm(7)(ones(2, 3, 5))", "LayerNorm", "7", "(2, 3, 5)"),
-    ("layers.Conv2d(3, 4, 3, rng=0)(ones(2, 5, 7, 7))", "3", "got (2, 5, 7, 7)"),
+    ("layers.LayerNorm(7)(ones(2, 3, 5))", "layer_norm", "got (7,)", "(2, 3, 5)"),
+    ("layers.Conv2d(3, 4, 3, rng=0)(ones(2, 5, 7, 7))", "C = 5", "(2, 5, 7, 7)"),
     ("layers.LSTM(2, 3, rng=0)(ones(1, 4, 5))", "LSTM", "(B, T, 2)", "got (1, 4, 5)"),
     ("batches(ones(3, 2), ones(5), batch_size=2)", "batches(", "one length", "[3, 5]"),
 ]  # fmt: skip

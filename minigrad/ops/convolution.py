@@ -453,6 +453,7 @@ def avg_pool(x, size, stride=None, padding=0):
     >>> avg_pool(np.array([[[1.0, 5.0, 2.0, 3.0]]]), 2)
     array([[[3. , 2.5]]])
     """
+    check_padding(np.ndim(x) - 2, size, padding)
     x = floating(x)
     entries = entries_of(widen_half(x), size, stride, padding)
     return cast_back(combined(np.add, entries) / len(entries), x)

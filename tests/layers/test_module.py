@@ -204,11 +204,13 @@ test_what_is_refused = refusals(
     (lambda: L.Embedding(5, 2)([0.5]), DTypeError, "tokens must be integers"),
     (lambda: L.Dropout(1.5), ArgumentError, r"p must lie in \[0, 1\], got 1.5"),
     (lambda: L.BatchNorm(3)(np.ones((1, 3))), mg.errors.ShapeError, "two values a channel"),
-    (lambda: L.BatchNorm(3)(np.ones((4, 5))), mg.errors.ShapeError, r"must be \(N, 3, …\), got"),
+    (lambda: L.GroupNorm(3, 6)(np.ones((4, 1))), mg.errors.ShapeError, r"be \(N, 6, …\), got"),
     (lambda: L.GroupNorm(2, 5), ArgumentError, "groups must divide channels, got 2 and 5"),
-    (lambda: L.RMSNorm(3)(np.ones((4, 5))), mg.errors.ShapeError, r"end in \(3,\), got \(4, 5\)"),
-    *((lambda kind=kind: kind((3, 2), padding=2), ArgumentError, "padding must be less than size")
-      for kind in (L.MaxPool2d, L.AvgPool2d)),
+    *((lambda kind=kind: kind(3)(np.ones((7, 1))), mg.errors.ShapeError, r"\(1,\), got \(3,\)")
+      for kind in (L.LayerNorm, L.RMSNorm, L.BatchNorm)),
+    *((lambda kind=kind: kind((3, 2), padding=2)(np.ones((1, 2, 5, 5))), ArgumentError,
+       "padding must be smaller than") for kind in (L.MaxPool2d, L.AvgPool2d)),
+    (lambda: L.MaxPool2d(2)(np.ones((2, 5, 5))), mg.errors.ShapeError, r"\(N, C, height, width\)"),
     (lambda: L.Conv1d(3, 4, 3, groups=2), ArgumentError, "groups must divide d_in and d_out"),
     (lambda: L.GRU(3, 4)(np.ones((2, 7, 3)), mask=np.ones((2, 7))),
      mg.errors.ShapeError, "boolean"),

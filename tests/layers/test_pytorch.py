@@ -35,11 +35,6 @@ def attended(module, x):
     return module(x, x, x, need_weights=False)[0]
 
 
-def causally(module, x):
-    hidden = ~torch.ones(5, 5, dtype=torch.bool).tril()
-    return module(x, x, x, need_weights=False, attn_mask=hidden)[0]
-
-
 def first(module, x):
     return module(x)[0]
 
@@ -60,8 +55,6 @@ PAIRS = {
     "avg pool": (L.AvgPool2d(3, 2), nn.AvgPool2d(3, 2), IMAGE, None),
     "attention": (L.MultiHeadAttention(6, 2, use_bias=True),
                   nn.MultiheadAttention(6, 2, batch_first=True), SEQUENCE, attended),
-    "causal attention": (L.MultiHeadAttention(6, 2, use_bias=True, mask=L.causal),
-                         nn.MultiheadAttention(6, 2, batch_first=True), SEQUENCE, causally),
     **{
         f"{kind} {layers} {both} {method}": (
             getattr(L, kind)(6, 4, layers, both, method=method),
