@@ -84,8 +84,8 @@ class Ledger:
         at = self.index = tuple(np.atleast_1d(index).tolist())
         if len(at) != g.ndim or any(i not in range(n) for i, n in zip(at, g.shape, strict=True)):
             raise ArgumentError(f"why({entry.path}, {index}): its gradient has shape {g.shape}")
-        uses = [edge for edge in record.uses(entry) if edge.contribution is not None]
-        self.terms = [term for edge in uses for term in self._terms(edge)]
+        edges = [edge for edge in record.uses(entry) if edge.contribution is not None]
+        self.terms = [term for edge in edges for term in self._terms(edge)]
         self.terms.sort(key=attrgetter("size"), reverse=True)
         self.total = float(g[at])
         self.rest = self.total - sum(term.value for term in self.terms)
@@ -180,5 +180,5 @@ class Ledger:
                 inputs[edge.input] = registry[source.op].flat(*moved, *source.settings.values())
             else:
                 numbers = np.random.default_rng(source.id).uniform(1, 2, source.shape)
-                inputs[edge.input] = others.setdefault(source.id, numbers)
+                inputs[edge.input] = others[source.id] = numbers
         return inputs

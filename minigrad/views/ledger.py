@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -27,8 +26,8 @@ class PrintedLedger(Ledger):
     """A ledger; print it for lines that add up, followed to the loss. Attributes: see `Ledger`."""
 
     def __str__(self) -> str:
-        first, *others = self.way()
-        return "\n".join([*lines(first, MOST_TERMS), *(x for step in others for x in lines(step))])
+        steps = enumerate(self.way())
+        return "\n".join(line for i, step in steps for line in lines(step, 1 if i else MOST_TERMS))
 
     __repr__ = __str__
 
@@ -42,7 +41,7 @@ class LedgerRow(NamedTuple):
     at: Sequence[int] = ()
 
 
-def lines(ledger: Ledger, most: int = 1) -> Iterator[str]:
+def lines(ledger: Ledger, most: int) -> Iterator[str]:
     """An entry, and rows that add up to it."""
     yield title(ledger)
     yield from [f"  {words.digits(row.value)} {row.said}" for row in rows(ledger, most)]
@@ -84,8 +83,7 @@ def _said(ledger: Ledger, term: Term) -> str:
 def headline_lines(record: Record) -> list[str]:
     """In three lines, the largest entry of the gradient that the headline speaks of."""
     way = finish(record).way
-    steps = Ledger(record, way.entries[-1]).way() if way else ()
-    return [*islice((line for step in steps for line in lines(step)), 3)]
+    return str(PrintedLedger(record, way.entries[-1])).splitlines()[:3] if way else []
 
 
 def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dict[str, Any]:
