@@ -75,7 +75,7 @@ def test_what_is_wrong_is_said_first(plant):
 
 
 def test_what_was_not_checked_is_counted_and_what_was_is_not():
-    said = [verdict.said for verdict in words.verdicts(mlp().checks)]
+    said = [verdict.said for verdict in words.verdicts(finish(mlp.__wrapped__()).checks)]
     assert said == ["4 backward steps not checked numerically: t.check(ops=True) does"]
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     with mg.trace() as t:
