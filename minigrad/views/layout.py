@@ -212,11 +212,12 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     if focus is None:
         return scopes or {"": 0}
     depths = dict[str, int]()
-    wanted = re.sub(CALL_NUMBER, "", focus)
+    is_marked = re.search(CALL_NUMBER, focus) is not None
     for scope in scopes:
-        around, there, _ = re.sub(CALL_NUMBER, "", f"//{scope}/").partition(f"/{wanted}/")
-        if wanted and there:
-            depths[scope] = _depth(f"{around}/{wanted}".strip("/"))
+        path = scope if is_marked else re.sub(CALL_NUMBER, "", scope)
+        around, there, _ = f"//{path}/".partition(f"/{focus}/")
+        if focus and there:
+            depths[scope] = _depth(f"{around}/{focus}".strip("/"))
     return depths
 
 

@@ -5,6 +5,10 @@ import pytest
 
 import minigrad as mg
 from layers import BatchNorm, Linear, Sequential
+from minigrad.errors import ArgumentError
+from minigrad.record.finish import finish
+from minigrad.views.layout import layout
+from tests.views.kinds import KINDS
 
 from .models import Net, leaf, traced
 
@@ -33,6 +37,18 @@ def test_an_entry_is_found_by_its_call():
     assert t["cell/linear"] is linears[2]  # the last of all
     with pytest.raises(KeyError, match=r"no entry named 'cell ·4/linear'; names: .*net/cell/W"):
         t["cell ·4/linear"]
+
+
+def test_the_focus_of_a_picture_is_one_call_or_all():
+    t = finish(KINDS["cnn"]())
+
+    def pools(focus):
+        return [box.one.path for box in layout(t, focus=focus).boxes if box.one.op == "max_pool"]
+
+    assert pools("pool ·2") == ["cnn/pool ·2/max_pool"]
+    assert pools("pool") == ["cnn/pool ·1/max_pool", "cnn/pool ·2/max_pool"]
+    with pytest.raises(ArgumentError, match=r"names no scope .*cnn/pool ·1, cnn/pool ·2"):
+        layout(t, focus="pool ·3")
 
 
 def test_two_objects_of_one_class_have_two_paths():
