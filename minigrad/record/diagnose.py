@@ -27,8 +27,7 @@ LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
 FADING = 5e-3  # of the pull on the last layers
-PULL, GROWN = 300.0, 50.0  # the pull over the loss; values from the first layer to the last
-LEAST_DEPTH = 6  # values that grow by depth
+PULL = 300.0  # over the loss
 FAR_IN_TIME = 1e4  # from the last step in time to the first
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
 
@@ -155,19 +154,6 @@ def saturated(run: Evidence) -> Places:
 @rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")
 def exploding(run: Evidence) -> Places:
     if run.learned(0.5) or not run.moments:
-        return
-    first = run.moments[0]
-    values = [
-        (reading.value, path)
-        for path, reading in first.readings.items()
-        if run.flow.kinds[path] != "parameter" and path not in run.flow.words and reading.value > 0
-    ]
-    logs = np.log([x for x, _ in values] or [1.0])
-    end = int(logs.argmax())
-    rises = end >= LEAST_DEPTH - 1 and np.mean(np.diff(logs[: end + 1]) > 0) >= 0.65
-    if rises and logs[end] - logs[0] > np.log(GROWN):
-        (least, path), (most, last) = values[0], values[end]
-        yield last, first.step, f"values grow by depth, from {least:.2g} at {path} to {most:.2g}"
         return
     for moment in run.of_known_loss:
         loss = abs(moment.loss or run.start) or 1e-30

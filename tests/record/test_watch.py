@@ -127,7 +127,6 @@ HEALTHY = [
     {"every": 10, "steps": 120},
     {"f": mg.leaky_relu},
     {"trained": without_the_first},
-    {"f": lambda x: x * 1.0, "depth": 6, "gain": 2.0, "steps": 100},  # values grow, and it learns
 ]
 
 
