@@ -296,7 +296,7 @@ def test_all_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
         mg.load(path, layer=other, **wrong)
     text = str(error.value)
     assert text.startswith(f"load: nothing was loaded from {path}\n")
-    listed = ["counter: no such count", "data: not in the file", "kind: Adam in the state"]
+    listed = ["counter: no such count", "data: not in the file", "Adam in the state"]
     listed += ["model: generators: [] here, ['rng']", "rng: state must be for a MT19937"]
     for said in listed:
         assert said in text

@@ -7,24 +7,13 @@ rounding.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
-from ..engine.errors import ArgumentError
 from ..engine.op import Array
 from .optimizer import Optimizer, ParametersOrGroups
 
 __all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
-
-
-def _decayed(settings: SimpleNamespace, w: Array, g: Array, scratch: Array) -> Array:
-    """g + λ w, in scratch; g itself without a weight decay λ."""
-    if not settings.weight_decay:
-        return g
-    np.multiply(w, settings.weight_decay, scratch)
-    scratch += g
-    return scratch
 
 
 class SGD(Optimizer):
@@ -56,7 +45,7 @@ class SGD(Optimizer):
     def update(
         self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
     ) -> None:
-        g = _decayed(settings, w, g, scratch)
+        g = self.decayed(settings, w, g, scratch)
         for v in state:
             v *= settings.momentum
             v += g
@@ -88,11 +77,6 @@ class RMSprop(Optimizer):
     ) -> None:
         super().__init__(parameters, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
 
-    def check_settings(self, settings: dict[str, Any]) -> None:
-        super().check_settings(settings)
-        if not settings.get("alpha", 0) < 1:
-            raise ArgumentError(f"RMSprop: alpha must lie in [0, 1), got {settings['alpha']}")
-
     def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         return ("square",)
 
@@ -109,8 +93,8 @@ class RMSprop(Optimizer):
 class Adam(Optimizer):
     """Adam: m ← β₁ m + (1-β₁) g, v ← β₂ v + (1-β₂) g², w ← w - lr · m̂ / (√v̂ + ε).
 
-    The hats are corrected for bias: m̂ = m / (1-β₁ᵗ), v̂ = v / (1-β₂ᵗ). weight_decay adds λ w to the
-    gradient.  Raises: as `Optimizer`; ArgumentError unless both β lie in [0, 1).
+    The hats are corrected for bias: m̂ = m / (1-β₁ᵗ), v̂ = v / (1-β₂ᵗ).
+    weight_decay adds λ w to the gradient.
     Source: Kingma & Ba 2015, arXiv:1412.6980.
 
     >>> import minigrad as mg
@@ -131,12 +115,6 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def check_settings(self, settings: dict[str, Any]) -> None:
-        super().check_settings(settings)
-        betas = settings.get("betas", (0, 0))
-        if len(betas) != 2 or not all(beta < 1 for beta in betas):
-            raise ArgumentError(f"{type(self).__name__}: betas must lie in [0, 1), got {betas}")
-
     def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         return ("mean", "square")
 
@@ -145,7 +123,7 @@ class Adam(Optimizer):
     ) -> None:
         m, v = state
         b1, b2 = settings.betas
-        g = self.decay(settings, w, g, scratch)
+        g = self.decayed(settings, w, g, scratch)
         m *= b1  # m without its factor 1-β₁, which comes last
         m += g
         v *= b2
@@ -156,10 +134,6 @@ class Adam(Optimizer):
         np.divide(m, scratch, scratch)
         scratch *= settings.lr * correction * (1 - b1) / (1 - b1**t)
         w -= scratch
-
-    def decay(self, settings: SimpleNamespace, w: Array, g: Array, scratch: Array) -> Array:
-        """The gradient with the weight decay in it."""
-        return _decayed(settings, w, g, scratch)
 
 
 class AdamW(Adam):
@@ -185,6 +159,6 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay)
 
-    def decay(self, settings: SimpleNamespace, w: Array, g: Array, scratch: Array) -> Array:
+    def decayed(self, settings: SimpleNamespace, w: Array, g: Array, scratch: Array) -> Array:
         w *= 1 - settings.lr * settings.weight_decay
         return g

@@ -47,22 +47,24 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     >>> clip_grad_norm([w], max_norm=5.0).item(), w.grad.tolist()
     (10.0, [3.0, 4.0])
     """
-    found = checked_parameters("clip_grad_norm(parameters, max_norm)", parameters)
-    refuse_parts("clip_grad_norm(parameters, max_norm)", found, "the norm is that of the whole")
+    call = "clip_grad_norm(parameters, max_norm)"
+    clipped = checked_parameters(call, parameters)
+    refuse_parts(call, clipped, "the norm is that of the whole")
     if not max_norm > 0:
-        raise ArgumentError(f"clip_grad_norm: max_norm must be above 0, got {max_norm}")
-    return _clip(found, max_norm)
+        raise ArgumentError(f"{call}: max_norm must be above 0, got {max_norm}")
+    return _clip(clipped, max_norm)
 
 
 def _clip(parameters: list[Tensor], max_norm: float) -> Tensor:
     with update(None, partial(_clip, parameters, max_norm)) as result:
         norm = _norm([np.asarray(p.grad) for p in parameters if p.grad is not None])
-        result.append(found := Tensor(np.array(norm)))
+        measured = Tensor(np.array(norm))
+        result.append(measured)
         if max_norm < norm < np.inf:
             for p in parameters:
                 if p.grad is not None:
                     p.grad = np.asarray(p.grad * (float(max_norm) / norm))
-    return found
+    return measured
 
 
 def _norm(gradients: list[Array]) -> float:

@@ -28,9 +28,8 @@ class LossScale:
         largest: s never grows beyond it; float16 itself ends at 65,504.
     Attributes:
         scale: s now.  skipped: how many steps were skipped.
-    Raises: ArgumentError unless 1 ≤ scale ≤ largest, and for a rank's part of a model, of which
-        each rank would skip other steps; GradientError for an overflow at s = 1, which
-        no smaller scale can mend.
+    Raises: ArgumentError unless 1 ≤ scale ≤ largest, and for a rank's part of a model;
+        GradientError for an overflow at s = 1, which no smaller scale can mend.
     Source: Micikevicius et al. 2018, arXiv:1710.03740.
 
     >>> import minigrad as mg
@@ -53,14 +52,11 @@ class LossScale:
     ) -> None:
         if not 1 <= scale <= largest or interval < 1:
             raise ArgumentError(
-                "LossScale: 1 <= scale <= largest and interval >= 1 must hold, "
-                f"got scale={scale}, largest={largest}, interval={interval}"
+                "LossScale: 1 <= scale <= largest and interval >= 1 must hold, got "
+                f"{scale=}, {largest=}, {interval=}"
             )
-        refuse_parts(
-            "LossScale(optimizer)",
-            optimizer.parameters,
-            "another rank might take the step that this one skips; train it in float32",
-        )
+        why = "another rank might take the step that this one skips; train it in float32"
+        refuse_parts("LossScale(optimizer)", optimizer.parameters, why)
         self.optimizer = optimizer
         self.interval = interval
         self.largest = largest
@@ -68,10 +64,6 @@ class LossScale:
         self._unscaled = False
         self._seed = Tensor(np.array(scale, np.float32))
         self.scale = scale
-
-    def __repr__(self) -> str:
-        steps = self.optimizer.steps
-        return f"LossScale(scale={self.scale:g}): {steps} steps taken, {self.skipped} skipped"
 
     def backward(self, loss: Tensor) -> None:
         """Add s · ∂loss/∂leaf to `.grad` of every leaf; call it once for each part of a batch."""
@@ -107,12 +99,12 @@ class LossScale:
                     self._set(min(self.scale * 2, self.largest))
             elif self.scale == 1:
                 raise GradientError(
-                    "LossScale.step(): a gradient is not finite, and the scale is 1 already; the "
-                    "run itself overflows: lower the learning rate, or look for it within "
-                    "mg.anomaly()"
+                    "LossScale.step(): a gradient is not finite at scale 1: lower the learning "
+                    "rate, or look for the op within mg.anomaly()"
                 )
             else:
-                self.skipped, self._good = self.skipped + 1, 0
+                self.skipped += 1
+                self._good = 0
                 self._set(max(self.scale / 2, 1.0))
 
     def _set(self, scale: float) -> None:
@@ -125,5 +117,6 @@ class LossScale:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
-        self._good, self.skipped = state["good"], state["skipped"]
+        self._good = state["good"]
+        self.skipped = state["skipped"]
         self._set(state["scale"])

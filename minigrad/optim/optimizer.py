@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ __all__ = ["Group", "Optimizer", "after_step"]
 Settings: TypeAlias = dict[str, Any]  # numbers, and pairs of them
 ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
+LIMITS = {"alpha": 1, "betas": 1}  # other settings may be any number from 0 on
 ENTRIES_PER_PART = 1 << 17  # are updated at once, so that they stay in cache from pass to pass
 
 
@@ -49,12 +51,11 @@ after_step: list[Callable[[Optimizer], None]] = []
 class Optimizer:
     """What all optimizers share: parameters, settings, what is kept for each, and the step.
 
-    A subclass writes `update`, `state_names` if it keeps arrays for each parameter, and
-    `check_settings` if some of its settings have a range of their own.
+    A subclass writes `update`, and `state_names` if it keeps arrays for each parameter.
 
     Args:
-        parameters: Tensors, or groups of them: dicts with "parameters" and any of the settings. A
-            group's "lr" stays in proportion to the optimizer's when that changes.
+        parameters: Tensors, or groups of them: dicts with "parameters" and any of the settings.
+            A group's "lr" stays in proportion to the optimizer's when that changes.
         lr: the learning rate; set the attribute to change it.
         settings: become attributes, which may be set as well.
     Attributes:
@@ -72,13 +73,15 @@ class Optimizer:
     """
 
     def __init__(self, parameters: ParametersOrGroups, lr: float, **settings: Any) -> None:
-        self.check_settings({"lr": lr} | settings)
-        self.lr, self.steps = lr, 0
+        self._check({"lr": lr} | settings)
+        self.lr = lr
+        self.steps = 0
         vars(self).update(settings)
         self._names = tuple(settings)
-        given: Any = list(parameters) if isinstance(parameters, Iterator) else parameters
-        grouped = isinstance(given, list | tuple) and any(isinstance(x, Mapping) for x in given)
-        self.groups = [self._group(x) for x in (given if grouped else [{"parameters": given}])]
+        groups: Any = list(parameters) if isinstance(parameters, Iterator) else parameters
+        if not isinstance(groups, list | tuple) or not any(isinstance(x, Mapping) for x in groups):
+            groups = [{"parameters": groups}]
+        self.groups = [self._group(group) for group in groups]
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
         self._kept: list[dict[str, Any]] = [{"count": 0} for _ in every]
@@ -86,9 +89,9 @@ class Optimizer:
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value}" for name, value in self._settings().items())
-        n, numbers = len(self.parameters), sum(p.size for p in self.parameters)
-        of = f"{n} parameter{'s' * (n > 1)} of {numbers:,} numbers"
-        return f"{type(self).__name__}(lr={self.lr}{settings}): {of}, {self.steps} steps taken"
+        numbers = sum(p.size for p in self.parameters)
+        done = f"{self.steps} steps of {numbers:,} numbers"
+        return f"{type(self).__name__}(lr={self.lr}{settings}): {done}"
 
     def zero_grad(self) -> None:
         """Forget every gradient."""
@@ -104,9 +107,10 @@ class Optimizer:
                 if p.grad is not None and np.shape(p.grad) != p.shape:
                     what = f"{p.name or 'a parameter'} has shape {p.shape}, its gradient "
                     raise ShapeError(f"{type(self).__name__}.step(): {what}{np.shape(p.grad)}")
-            self.check_settings({"lr": self.lr} | self._settings())  # they may have been set since
+            self._check({"lr": self.lr} | self._settings())  # they may have been set since
             self.steps += 1
-            place, kept = caller(), iter(self._kept)
+            place = caller()
+            kept = iter(self._kept)
             for group in self.groups:
                 settings = SimpleNamespace(**self._settings() | group.settings)
                 settings.lr = self.lr * group.lr_scale
@@ -114,8 +118,8 @@ class Optimizer:
                     if p.grad is not None:
                         self._move(p, own, settings)
                         writes.note(p._data, place)
-        for told in after_step:
-            told(self)
+        for listener in after_step:
+            listener(self)
 
     def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
         """Names of the arrays that are kept for each parameter; they begin as zeros."""
@@ -131,15 +135,13 @@ class Optimizer:
         """
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def check_settings(self, settings: Settings) -> None:
-        """Raise for a setting out of range, of the optimizer or of a group."""
-        for name, value in settings.items():
-            for x in value if isinstance(value, tuple | list) else [value]:
-                if not isinstance(x, int | float | np.number):
-                    raise DTypeError(f"{type(self).__name__}: {name} must be a number, got {x!r}")
-                if not 0 <= x < np.inf:
-                    rule = f"{name} must be 0 or above and finite, got {value!r}"
-                    raise ArgumentError(f"{type(self).__name__}: {rule}")
+    def decayed(self, settings: SimpleNamespace, w: Array, g: Array, scratch: Array) -> Array:
+        """g + λ w, in scratch; g itself without a weight decay λ."""
+        if not settings.weight_decay:
+            return g
+        np.multiply(w, settings.weight_decay, scratch)
+        scratch += g
+        return scratch
 
     # ------------------------------------------------------------------ saving and loading
 
@@ -155,8 +157,7 @@ class Optimizer:
                 for group in self.groups
             ],
             "parameters": [
-                {"name": p.name, "shape": list(p.shape)}
-                | {"kept": {name: np.copy(x) if name != "count" else x for name, x in own.items()}}
+                {"name": p.name, "shape": list(p.shape), "kept": deepcopy(own)}
                 for p, own in zip(self.parameters, self._kept, strict=True)
             ],
         }
@@ -173,23 +174,17 @@ class Optimizer:
         for key, value in state["settings"].items():
             setattr(self, key, tuple(value) if isinstance(value, list) else value)
         for group, saved in zip(self.groups, state["groups"], strict=True):
-            group.lr_scale, group.settings = saved["lr_scale"], dict(saved["settings"])
-        self._kept = [
-            {name: np.array(x) if name != "count" else x for name, x in record["kept"].items()}
-            for record in state["parameters"]
-        ]
+            group.lr_scale = saved["lr_scale"]
+            group.settings = dict(saved["settings"])
+        self._kept = [deepcopy(record["kept"]) for record in state["parameters"]]
 
     def _misfits(self, state: dict[str, Any]) -> Iterator[str]:
         """Why a state cannot be loaded here: a line for each reason."""
-        if not {"kind", "lr", "steps", "settings", "groups", "parameters"} <= set(state):
-            yield "this is no state of an optimizer"
-            return
-        if state["kind"] != type(self).__name__:
-            yield f"kind: {state['kind']} in the state"
-        records = state["parameters"]
+        records = state.get("parameters", ())
         for what, here, there in (
+            ("kind", type(self).__name__, state.get("kind")),
             ("parameters", len(self.parameters), len(records)),
-            ("groups", len(self.groups), len(state["groups"])),
+            ("groups", len(self.groups), len(state.get("groups", ()))),
         ):
             if here != there:
                 yield f"{what}: {here} here, {there} in the state"
@@ -204,17 +199,28 @@ class Optimizer:
 
     # ------------------------------------------------------------------ private
 
-    def _group(self, given: Mapping[str, Any]) -> Group:
+    def _check(self, settings: Settings) -> None:
+        """Raise for a setting out of range, of the optimizer or of a group."""
+        name = type(self).__name__
+        for key, value in settings.items():
+            for x in value if isinstance(value, tuple | list) else [value]:
+                if not isinstance(x, int | float | np.number):
+                    raise DTypeError(f"{name}: {key} must be a number, got {x!r}")
+                if not 0 <= x < LIMITS.get(key, np.inf):
+                    limit = LIMITS.get(key, "infinity")
+                    raise ArgumentError(f"{name}: {key} must lie in [0, {limit}), got {value!r}")
+
+    def _group(self, group: Mapping[str, Any]) -> Group:
         """A group as the caller wrote it."""
-        settings, name = dict(given), type(self).__name__
-        if "parameters" not in settings:
-            raise ArgumentError(f'{name}: a group is a dict with "parameters", got {list(given)}')
+        name = type(self).__name__
+        known = ["parameters", "lr", *self._names]
+        if "parameters" not in group or not set(group) <= set(known):
+            raise ArgumentError(
+                f"{name}: a group is a dict of {', '.join(known)}, got {', '.join(group)}"
+            )
+        settings = dict(group)
         parameters = checked_parameters(f"{name}(parameters)", settings.pop("parameters"))
-        unknown = [key for key in settings if key not in ("lr", *self._names)]
-        if unknown:
-            known = ", ".join(["lr", *self._names])
-            raise ArgumentError(f"{name}: a group has no setting {unknown[0]!r}; it has {known}")
-        self.check_settings(settings)
+        self._check(settings)
         lr = settings.pop("lr", self.lr)
         if lr != self.lr and not self.lr:
             raise ArgumentError(f"{name}: a group's lr is kept in proportion to lr, which is 0")
@@ -224,8 +230,9 @@ class Optimizer:
         return {name: getattr(self, name) for name in self._names}
 
     def _move(self, p: Tensor, kept: dict[str, Any], settings: SimpleNamespace) -> None:
-        """Move one parameter. Of float16, arrays and a copy of the weights are kept in float32:
-        squares would soon be 0 or infinite, and a small step added to float16 would be lost.
+        """Move one parameter. Of float16, arrays and a copy of the weights are kept in float32.
+
+        Squares would soon be 0 or infinite, and a small step added to float16 would be lost.
         """
         w = p._data
         dtype = _wide(w.dtype)
@@ -294,31 +301,28 @@ def checked_parameters(call: str, parameters: object) -> list[Tensor]:
         twice, or if one needs no gradient.
     """
     if isinstance(parameters, Tensor | Mapping) or not isinstance(parameters, Iterable):
-        hint = "[w]" if isinstance(parameters, Tensor) else "model.parameters()"
-        if isinstance(parameters, Mapping):
-            hint = "[{...}]" if "parameters" in parameters else "parameters.values()"
         kind = type(parameters).__name__
         raise DTypeError(
-            f"{call}: parameters must be a list of Tensors, got a {kind}; write {hint}"
+            f"{call}: parameters must be a list of Tensors, as model.parameters(), got a {kind}"
         )
-    found = list(parameters)
-    if not found:
+    checked = list(parameters)
+    if not checked:
         raise ArgumentError(f"{call}: got no parameters")
     first: dict[int, int] = {}
-    for i, p in enumerate(found):
+    for i, p in enumerate(checked):
         if not isinstance(p, Tensor) or not p.is_leaf:
-            what = " ".join(repr(p).split())
-            hint = "; write model.parameters()" if hasattr(p, "parameters") else ""
-            raise DTypeError(f"{call}: each must be a leaf Tensor, got {what:.80}{hint}")
-        said = f"parameter {i}{f' ({p.name})' if p.name else ''} of shape {p.shape}"
+            raise DTypeError(
+                f"{call}: each must be a leaf Tensor, as of model.parameters(), got {p!r:.80}"
+            )
+        parameter = f"parameter {i} ({p.name or 'unnamed'}) of shape {p.shape}"
         if not p.requires_grad:
             raise ArgumentError(
-                f"{call}: {said} needs no gradient and would never move; leave it out: "
-                "[p for p in parameters if p.requires_grad]; or train it: p.requires_grad = True"
+                f"{call}: {parameter} needs no gradient and would never move; leave it out, or "
+                "write p.requires_grad = True"
             )
         if first.setdefault(id(p), i) != i:
             raise ArgumentError(
-                f"{call}: {said} is parameter {first[id(p)]} too; it would move twice a step"
+                f"{call}: {parameter} is parameter {first[id(p)]} too; it would move twice a step"
             )
         mark_parameter(p)
-    return found
+    return checked
