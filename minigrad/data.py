@@ -16,25 +16,26 @@ from .engine.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from .engine.op import Array
 from .engine.tensor import Tensor
 
-__all__ = ["Batches", "batches"]
+__all__ = ["batches"]
 
 Examples: TypeAlias = "Tensor | Array | Sequence[Any]"
 
 
-def batches(
-    *sequences: Examples,
-    batch_size: int,
-    rng: np.random.Generator | None = None,
-    drop_last: bool = False,
-) -> Batches:
+class batches:
     """Examples in batches, in a new order in each epoch.
 
+    Each `for` over it is one epoch; `len` counts its batches. The state can be saved in the middle
+    of an epoch: after loading, the next `for` runs the rest of it.
+
     Args:
-        sequences: arrays, or sequences of anything, all of one length. One gives single batches,
-            several give tuples. Numbers and arrays of one shape are stacked; other things stay in a
-            list.
+        sequences: arrays, or sequences of anything, all of one length.
+            One gives single batches, several give tuples.
+            Numbers and arrays of one shape are stacked; other things stay in a list.
         rng: draws the order; without it examples come as they lie.
         drop_last: leave out the last batch where it has fewer than `batch_size`.
+    Attributes:
+        epoch: how many epochs were finished.
+        position: how many examples of the present one were handed out.
     Raises: ArgumentError, DTypeError, ShapeError for what does not fit, as where there is no batch;
         GradientError for a Tensor whose gradient would be lost.
 
@@ -45,75 +46,70 @@ def batches(
     [[4, 5], [6, 7]] ['c', 'd']
     [[8, 9]] ['e']
     """
-    if not sequences:
-        raise ArgumentError("batches(*sequences): got none")
-    for x in sequences:
-        if isinstance(x, int | float | np.number):
-            raise ArgumentError("batches(*sequences): a number among them; write batch_size=64")
-        if isinstance(x, Mapping) or not hasattr(x, "__len__"):
-            kind = type(x).__name__
-            raise DTypeError(f"batches(*sequences): a {kind} has no positions; write a list of it")
-        if isinstance(x, np.ma.MaskedArray):
-            raise DTypeError("batches(*sequences): an array with masked entries; write x.filled(0)")
-    if not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ArgumentError(f"batches: batch_size must be an integer from 1 on, got {batch_size!r}")
-    if rng is not None and not isinstance(rng, np.random.Generator):
-        raise DTypeError(f"batches: rng must be a Generator, got {rng!r}; np.random.default_rng(0)")
-    lengths = [len(x) for x in sequences]
-    if len(set(lengths)) > 1:
-        raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
-    if any(isinstance(x, Tensor) and x.requires_grad for x in sequences):
-        raise GradientError("batches(*sequences): no gradient comes back; write x.detach()")
-    made = Batches([_by_position(x) for x in sequences], batch_size, rng, drop_last)
-    if len(made) == 0:
-        raise ArgumentError(f"batches: {lengths[0]} examples make no batch of {batch_size}")
-    return made
-
-
-class Batches:
-    """What `batches` gives. Each `for` over it is one epoch; `len` counts its batches.
-
-    Its state can be saved in the middle of an epoch: after loading, the next `for` runs the rest of
-    that epoch.
-
-    Attributes:
-        epoch: how many epochs were finished.
-        position: how many examples of the present one were handed out.
-    """
 
     def __init__(
         self,
-        sequences: list[Examples],
+        *sequences: Examples,
         batch_size: int,
-        rng: np.random.Generator | None,
-        drop_last: bool,
+        rng: np.random.Generator | None = None,
+        drop_last: bool = False,
     ) -> None:
-        self.sequences, self.batch_size = sequences, batch_size
-        self.rng, self.drop_last = rng, drop_last
-        self.size = len(sequences[0])
-        self.epoch = self.position = 0
+        for x in sequences:
+            if isinstance(x, Mapping) or not hasattr(x, "__len__"):
+                kind = type(x).__name__
+                raise DTypeError(f"batches: a {kind} has no positions; write a list of it")
+            if isinstance(x, np.ma.MaskedArray):
+                raise DTypeError("batches: an array with masked entries; write x.filled(0)")
+            if isinstance(x, Tensor) and x.requires_grad:
+                raise GradientError("batches: no gradient comes back; write x.detach()")
+        lengths = [len(x) for x in sequences]
+        if len(set(lengths)) != 1:
+            raise ShapeError(f"batches(*sequences): all must be of one length, got {lengths}")
+        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
+            raise ArgumentError(
+                f"batches: batch_size must be an integer from 1 on, got {batch_size}"
+            )
+        if rng is not None and not isinstance(rng, np.random.Generator):
+            raise DTypeError(
+                f"batches: rng must be a Generator, got {rng}; np.random.default_rng(0)"
+            )
+        self.sequences = [_by_position(x) for x in sequences]
+        self.batch_size = batch_size
+        self.rng = rng
+        self.drop_last = drop_last
+        self.size = lengths[0]
+        if len(self) == 0:
+            raise ArgumentError(f"batches: {self.size} examples make no batch of {batch_size}")
+        self.epoch = 0
+        self.position = 0
         self._order: NDArray[np.intp] | None = None  # of the present epoch
         self._resumed = False
 
     def __len__(self) -> int:
-        whole, rest = divmod(self.size, self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+        if self.drop_last:
+            return self.size // self.batch_size
+        return -(-self.size // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        resumed, self._resumed = self._resumed, False
-        order = self._order if resumed else None
-        position = self.position if resumed else 0
+        order = None
+        position = 0
+        if self._resumed:
+            order = self._order
+            position = self.position
+            self._resumed = False
         if order is None:
             order = np.arange(self.size) if self.rng is None else self.rng.permutation(self.size)
         end = len(self) * self.batch_size if self.drop_last else self.size
         while position < end:
             chosen = order[position : position + self.batch_size]
             position += len(chosen)
-            self._order, self.position = order, position  # of the loop that went on last
-            found = tuple(_taken(sequence, chosen) for sequence in self.sequences)
-            yield found[0] if len(found) == 1 else found
+            self._order = order  # of the loop that went on last
+            self.position = position
+            batch = tuple(_taken(sequence, chosen) for sequence in self.sequences)
+            yield batch[0] if len(batch) == 1 else batch
         self.epoch += 1
-        self.position, self._order = 0, None
+        self.position = 0
+        self._order = None
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, position, the order of the present epoch, and the generator's state."""
@@ -121,7 +117,7 @@ class Batches:
             "size": self.size,
             "epoch": self.epoch,
             "position": self.position,
-            "order": None if self._order is None else self._order.copy(),
+            "order": deepcopy(self._order),
             "rng": None if self.rng is None else deepcopy(self.rng.bit_generator.state),
         }
 
@@ -130,17 +126,16 @@ class Batches:
 
         Raises: ArgumentError for data of another length, or where only one of the two shuffles.
         """
-        if state["size"] != self.size:
+        if state["size"] != self.size or (state["rng"] is None) != (self.rng is None):
             raise ArgumentError(
-                f"load_state_dict(state): batches of {self.size} examples, the state of "
-                f"{state['size']}"
+                f"load_state_dict(state): {self.size} examples and rng={self.rng} here, "
+                f"{state['size']} and {state['rng']} in the state"
             )
-        if (state["rng"] is None) != (self.rng is None):
-            raise ArgumentError("load_state_dict(state): only one of batches and state has an rng")
         if self.rng is not None:
             self.rng.bit_generator.state = state["rng"]
-        self.epoch, self.position = state["epoch"], state["position"]
-        self._order = None if state["order"] is None else np.array(state["order"])
+        self.epoch = state["epoch"]
+        self.position = state["position"]
+        self._order = deepcopy(state["order"])
         self._resumed = self._order is not None
 
 
@@ -154,9 +149,9 @@ def _by_position(examples: Examples) -> Examples:
 def _taken(examples: Examples, chosen: NDArray[np.intp]) -> Array | list[object]:
     if isinstance(examples, np.ndarray):
         return examples[chosen]
-    found = [examples[int(i)] for i in chosen]
+    items = [examples[int(i)] for i in chosen]
     try:
-        array = np.asarray(found)
+        array = np.asarray(items)
     except ValueError:  # of different shapes
-        return found
-    return array if array.dtype.kind in "biufc" else found
+        return items
+    return array if array.dtype.kind in "biufc" else items

@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.data import batches
-from minigrad.errors import ArgumentError, DTypeError, GradientError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from tests.compare import refusals
 
 X = np.arange(22).reshape(11, 2)
@@ -102,17 +102,15 @@ test_what_is_refused = refusals(
     (lambda: batches(X, batch_size=0),
      ArgumentError, "batch_size must be an integer from 1 on, got 0"),
     (lambda: batches(X, batch_size=2, rng=0), DTypeError, r"rng must be a Generator, got 0"),
-    (lambda: batches(X, 64, batch_size=2),
-     ArgumentError, "a number among them; write batch_size=64"),
+    (lambda: batches(X, 64, batch_size=2), DTypeError, "an? int has no positions"),
     (lambda: batches(np.ma.masked_equal(X, 3), batch_size=2), DTypeError, r"write x\.filled"),
-    (lambda: batches(batch_size=2), ArgumentError, "got none"),
+    (lambda: batches(batch_size=2), ShapeError, r"one length, got \[\]"),
     (lambda: batches(X, batch_size=12, drop_last=True), ArgumentError, "11 examples make no batch"),
-    (lambda: batches(X[:0], batch_size=2), ArgumentError, "0 examples make no batch of 2"),
     (lambda: batches({"x": X}, batch_size=2), DTypeError, "a dict has no positions"),
     (lambda: batches(iter(X), batch_size=2), DTypeError, "has no positions; write a list"),
     (lambda: batches(mg.tensor(1.0 * X, requires_grad=True), batch_size=2),
      GradientError, "detach"),
-    (lambda: load_state_of(X[:5]), ArgumentError, "batches of 11 examples, the state of 5"),
+    (lambda: load_state_of(X[:5]), ArgumentError, "11 examples and .*, 5 and"),
     (lambda: load_state_of(X, rng=np.random.default_rng(0)),
-     ArgumentError, "only one of batches and state has an rng"),
+     ArgumentError, "11 examples and rng=None here, 11 and {.*} in the state"),
 )  # fmt: skip
