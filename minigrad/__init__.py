@@ -10,39 +10,37 @@ array([2., 4.])
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from . import array_protocol as array_protocol
-from . import errors as errors
-from . import habits as _habits
+from . import array_protocol as array_protocol, errors as errors, habits as _habits
 from .anomaly import *
 from .autodiff import *
-from .engine.context import enable_grad as enable_grad
-from .engine.context import listening as listening
-from .engine.context import no_grad as no_grad
-from .engine.context import observe as observe
-from .engine.context import say as say
-from .engine.context import scope as scope
+from .engine.context import (
+    enable_grad as enable_grad,
+    listening as listening,
+    no_grad as no_grad,
+    observe as observe,
+    say as say,
+    scope as scope,
+)
 from .engine.errors import CompileWarning as CompileWarning
 from .engine.observer import Observer as Observer
-from .engine.op import Op as Op
-from .engine.op import call as call
-from .engine.op import op as op
-from .engine.op import registry as registry
-from .engine.tensor import Tensor as Tensor
-from .engine.tensor import clear_gradients as clear_gradients
-from .engine.tensor import expect_gradients as expect_gradients
-from .engine.tensor import is_marked_parameter as is_marked_parameter
-from .engine.tensor import leaf_on_demand as leaf_on_demand
-from .engine.tensor import mark_constant as mark_constant
-from .engine.tensor import mark_input as mark_input
-from .engine.tensor import mark_parameter as mark_parameter
-from .engine.tensor import ones as ones
-from .engine.tensor import tensor as tensor
-from .engine.tensor import zeros as zeros
+from .engine.op import Op as Op, call as call, op as op, registry as registry
+from .engine.tensor import (
+    Tensor as Tensor,
+    clear_gradients as clear_gradients,
+    expect_gradients as expect_gradients,
+    is_marked_parameter as is_marked_parameter,
+    leaf_on_demand as leaf_on_demand,
+    mark_constant as mark_constant,
+    mark_input as mark_input,
+    mark_parameter as mark_parameter,
+    ones as ones,
+    tensor as tensor,
+    zeros as zeros,
+)
 from .ops import *
 
 if TYPE_CHECKING:
-    from . import data as data
-    from . import optim as optim
+    from . import data as data, optim as optim
     from .check import *
     from .fast.compile import compile as compile
     from .playing import *
@@ -67,8 +65,8 @@ def __getattr__(name: str) -> Any:
         return _import_module(f"minigrad.{name}")
     if name not in _LATER:
         raise errors.MissingNameError(_habits.missing("module 'minigrad'", name, _names))
-    found = globals()[name] = getattr(_import_module(f"minigrad.{_LATER[name]}"), name)
-    return found
+    value = globals()[name] = getattr(_import_module(f"minigrad.{_LATER[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

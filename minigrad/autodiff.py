@@ -53,16 +53,14 @@ def grad(
     12.0
     """
     if not isinstance(output, Tensor):
-        what = (
-            "a function; write mg.grad(f(x), x), or mg.vjp(f, x)"
-            if callable(output)
-            else type(output).__name__
+        raise DTypeError(
+            "grad(output, inputs): the output must be a Tensor, got a "
+            f"{type(output).__name__}; of a function write mg.vjp(f, x)"
         )
-        raise DTypeError(f"grad(output, inputs): the output must be a Tensor, got {what}")
     single = isinstance(inputs, Tensor) or not isinstance(inputs, Iterable)
     wanted: list[Any] = [inputs] if single else list(inputs)
     if not wanted:
-        raise GradientError("grad(output, inputs): no input is given to differentiate by")
+        raise GradientError("grad(output, inputs): there is no input to differentiate by")
     for i, x in enumerate(wanted):
         if not isinstance(x, Tensor) or not x.requires_grad:
             raise GradientError(
@@ -152,8 +150,7 @@ def vjp(
     >>> g
     array([ 2., 40.])
     """
-    leaves, single = _fresh(inputs)
-    output = _call("vjp", f, leaves)
+    leaves, single, output = _call("vjp", f, inputs)
     gradients = grad_or_zeros(output, leaves, grad_output)
     return output.numpy(), gradients[0] if single else gradients
 
@@ -169,14 +166,10 @@ def jvp(f: Callable[..., Tensor], inputs: Inputs, tangents: Inputs) -> tuple[Arr
     >>> t
     array([ 2., 40.])
     """
-    leaves, single = _fresh(inputs)
+    leaves, single, output = _call("jvp", f, inputs)
     along = _like("jvp", "tangents", tangents, leaves, single)
-    output = _call("jvp", f, leaves)
-    with enable_grad():
-        u = tensor(np.zeros(output.shape, output.dtype), requires_grad=True)
-        pulled = grad_or_zeros(output, leaves, u, create_graph=True)
-        linear = sum((g * v).sum() for g, v in zip(pulled, along, strict=True))
-    return output.numpy(), grad_or_zeros(linear, [u])[0]
+    u = tensor(np.zeros(output.shape, output.dtype), requires_grad=True)
+    return output.numpy(), grad_or_zeros(slope(output, leaves, along, u), [u])[0]
 
 
 def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Array, Gradients]:
@@ -187,13 +180,9 @@ def hvp(f: Callable[..., Tensor], inputs: Inputs, vectors: Inputs) -> tuple[Arra
     >>> h
     array([ 6., 12.])
     """
-    leaves, single = _fresh(inputs)
+    leaves, single, output = _call("hvp", f, inputs)
     along = _like("hvp", "vectors", vectors, leaves, single)
-    output = _call("hvp", f, leaves)
-    with enable_grad():
-        first = grad_or_zeros(output, leaves, create_graph=True)
-        slope = sum((g * v).sum() for g, v in zip(first, along, strict=True))
-    products = grad_or_zeros(slope, leaves)
+    products = grad_or_zeros(slope(output, leaves, along), leaves)
     return output.numpy(), products[0] if single else products
 
 
@@ -205,8 +194,7 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
     array([[0., 2.],
            [2., 0.]])
     """
-    leaves, single = _fresh(inputs)
-    output = _call("jacobian", f, leaves)
+    leaves, single, output = _call("jacobian", f, inputs)
     rows = [np.zeros((output.size, *x.shape), x.dtype) for x in leaves]
     for i in range(output.size if output.requires_grad else 0):
         seed = np.zeros(output.size, output.dtype)
@@ -218,27 +206,34 @@ def jacobian(f: Callable[..., Tensor], inputs: Inputs) -> Gradients:
     return whole[0] if single else whole
 
 
-def _fresh(inputs: Inputs) -> tuple[list[Tensor], bool]:
-    """Leaves that hold the inputs' values, and whether there was only one input, not a sequence."""
-    single = not isinstance(inputs, list | tuple)
-    values: list[Any] = [inputs] if single else list(inputs)  # type: ignore[arg-type]
-    return [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in values], single
+def slope(
+    output: Tensor, leaves: list[Tensor], along: Sequence[Array], u: Operand | None = None
+) -> Any:
+    """The derivative of ⟨u, output⟩ along these vectors, one for each leaf, in the graph."""
+    with enable_grad():
+        gradients = grad_or_zeros(output, leaves, u, create_graph=True)
+        return sum((g * v).sum() for g, v in zip(gradients, along, strict=True))
 
 
-def _call(call: str, f: Callable[..., Tensor], leaves: list[Tensor]) -> Tensor:
+def _call(call: str, f: Callable[..., Tensor], inputs: Inputs) -> tuple[list[Tensor], bool, Tensor]:
+    """Leaves that hold the inputs, whether there was one, no sequence, and f of them."""
     if not callable(f):
         raise DTypeError(f"{call}(f, inputs): f must be a function, got {type(f).__name__}")
+    single = not isinstance(inputs, list | tuple)
+    values: Any = [inputs] if single else inputs
+    leaves = [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in values]
     with enable_grad():
         output = f(*leaves)
     if not isinstance(output, Tensor):
         raise GradientError(f"{call}: f must return a Tensor, got {type(output).__name__}")
-    return output
+    return leaves, single, output
 
 
-def _like(call: str, name: str, values: Inputs, leaves: list[Tensor], single: bool) -> list[Array]:
-    """The values as one array for each leaf, of its shape."""
-    each: list[Any] = [values] if single else list(values)  # type: ignore[arg-type]
-    arrays = [checked_array(f"{call}: {name}", array_of(value)) for value in each]
+def _like(call: str, name: str, vectors: Any, leaves: list[Tensor], single: bool) -> list[Array]:
+    """The vectors as one array for each leaf, of its shape."""
+    if single:
+        vectors = [vectors]
+    arrays = [checked_array(f"{call}: {name}", array_of(vector)) for vector in vectors]
     shapes = [array.shape for array in arrays]
     expected = [x.shape for x in leaves]
     if shapes != expected:

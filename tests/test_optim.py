@@ -6,7 +6,6 @@ import pytest
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, OverwrittenError, ShapeError
 from minigrad.optim import SGD, Adam, AdamW, LossScale, RMSprop, clip_grad_norm, schedule
-from minigrad.optim import optimizer as optim
 from tests.compare import assert_same, refusals
 
 CASES = [
@@ -96,7 +95,7 @@ def test_a_parameter_moved_in_parts_moves_as_a_whole_one_does(
     """Parts of 4 entries of 35 that lie in order; of others, the whole at once."""
     start, gradients, ends = rng.normal(size=(5, 7)), rng.normal(size=(3, 5, 7)), []
     for part in (4, 1 << 17):
-        monkeypatch.setattr(optim, "ENTRIES_PER_PART", part)
+        monkeypatch.setattr("minigrad.optim.optimizer.ENTRIES_PER_PART", part)
         w = leaf(np.asarray(start, order=order))
         moved(kind([w], lr=0.1, **settings), gradients)
         ends.append(w.data)

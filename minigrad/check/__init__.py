@@ -9,11 +9,9 @@ function    gradcheck: a whole function, or a layer, along each entry of its inp
 rules       check_rules: one call of an op, in a random direction
 """
 
-from .comparison import Comparison as Comparison
-from .comparison import compare as compare
+from .comparison import Comparison as Comparison, compare as compare
 from .derivative import VAGUE as VAGUE
 from .function import gradcheck as gradcheck
-from .rules import check_rules as check_rules
-from .rules import kernel_of as kernel_of
+from .rules import check_rules as check_rules, kernel_of as kernel_of
 
 __all__ = ["gradcheck"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autodiff import grad_or_zeros
+from ..autodiff import grad_or_zeros, slope
 from ..engine.context import enable_grad, no_grad, observe
 from ..engine.errors import ArgumentError, DTypeError, GradcheckError, GradientError
 from ..engine.observer import Observer
@@ -184,10 +184,10 @@ class _Function:
         with enable_grad():
             leaves, output = self.run(self.values)
             reached = _leaves_of(output)
-            gradients = grad_or_zeros(output, leaves, self.u, create_graph=self.order == 2)
             if self.order == 2:
-                total = sum((g * v).sum() for g, v in zip(gradients, self.v, strict=True))
-                gradients = grad_or_zeros(total, leaves)
+                gradients = grad_or_zeros(slope(output, leaves, self.v, self.u), leaves)
+            else:
+                gradients = grad_or_zeros(output, leaves, self.u)
             return gradients, [id(leaf) in reached for leaf in leaves]
 
 

@@ -8,9 +8,7 @@ from os import environ
 
 if environ.get("MINIGRAD_FAST") != "0":
     from ..engine.backward import at_first_pass
-    from . import loops as loops
-    from . import overlays as overlays
-    from . import tiles as tiles
+    from . import loops as loops, overlays as overlays, tiles as tiles
     from .memory import keep_freed_memory
 
     at_first_pass.append(keep_freed_memory)

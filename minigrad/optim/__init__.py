@@ -12,10 +12,7 @@ from typing import NoReturn
 from ..engine.errors import MissingNameError
 from ..habits import missing
 from . import schedule as schedule
-from .algorithms import SGD as SGD
-from .algorithms import Adam as Adam
-from .algorithms import AdamW as AdamW
-from .algorithms import RMSprop as RMSprop
+from .algorithms import SGD as SGD, Adam as Adam, AdamW as AdamW, RMSprop as RMSprop
 from .clip import clip_grad_norm as clip_grad_norm
 from .loss_scale import LossScale as LossScale
 from .optimizer import Optimizer as Optimizer

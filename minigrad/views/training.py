@@ -15,8 +15,7 @@ from math import isfinite, log10
 from textwrap import fill, wrap
 
 from ..record.diagnose import diagnose
-from ..record.training import Reading
-from ..record.training import TrainingRecord as Flow
+from ..record.training import Reading, TrainingRecord as Flow
 from . import words
 from .terminal import Column, bar, fitted, grid, wide
 from .theme import BINS, END, LIGHT, Scale, svg_box, svg_page, svg_text
