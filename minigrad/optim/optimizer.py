@@ -26,7 +26,7 @@ __all__ = ["Group", "Optimizer", "after_step"]
 Settings: TypeAlias = dict[str, Any]  # numbers, and pairs of them
 ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
-LIMITS = {"alpha": 1, "betas": 1}  # other settings may be any number from 0 on
+SETTINGS_BELOW = {"alpha": 1, "betas": 1}  # other settings may be any number from 0 on
 ENTRIES_PER_PART = 1 << 17  # are updated at once, so that they stay in cache from pass to pass
 
 
@@ -206,8 +206,8 @@ class Optimizer:
             for x in value if isinstance(value, tuple | list) else [value]:
                 if not isinstance(x, int | float | np.number):
                     raise DTypeError(f"{name}: {key} must be a number, got {x!r}")
-                if not 0 <= x < LIMITS.get(key, np.inf):
-                    limit = LIMITS.get(key, "infinity")
+                if not 0 <= x < SETTINGS_BELOW.get(key, np.inf):
+                    limit = SETTINGS_BELOW.get(key, "infinity")
                     raise ArgumentError(f"{name}: {key} must lie in [0, {limit}), got {value!r}")
 
     def _group(self, group: Mapping[str, Any]) -> Group:
