@@ -55,7 +55,7 @@ def changes_in_time(record: Record) -> list[ThroughTime]:
 
 def to_dict(record: Record) -> dict[str, Any]:
     """All of a finished record but arrays and times; the same for the same program."""
-    names = "forward backward roots backwards more_in_grad loss notes zeros asked".split()
+    names = "forward backward roots losses backwards more_in_grad loss notes zeros asked".split()
     at = {id(edge): i for i, edge in enumerate(record.edges)}
     way = None if record.way is None else [at[id(edge)] for edge in record.way.edges]
     entries = [
