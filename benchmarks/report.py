@@ -21,7 +21,6 @@ class Report:
     columns: Sequence[str]
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    disturbed: str = ""  # why there is no table for a README
 
     def text(self) -> str:
         """Columns aligned: the first to the left, numbers to the right.
@@ -54,8 +53,6 @@ class Report:
         |---|---:|
         | tiny | 0.02 |
         """
-        if self.disturbed:
-            return self.disturbed
         rule = "|" + "|".join(["---", *["---:"] * (len(self.columns) - 1)]) + "|"
         rows = ["| " + " | ".join(row) + " |" for row in [list(self.columns), *self.rows]]
         return "\n".join([f"**{self.title}**", "", rows[0], rule, *rows[1:], *self._noted(str)])
