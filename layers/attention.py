@@ -254,8 +254,8 @@ class MultiHeadAttention(Attention):
     ) -> None:
         h, h_kv = n_heads, n_heads if n_kv_heads is None else n_kv_heads
         self.d_context = d_model if d_context is None else d_context
-        sizes = {"d_model": d_model, "n_heads": h, "n_kv_heads": h_kv}
-        check_sizes("MultiHeadAttention", **sizes, d_context=self.d_context)
+        check_sizes("MultiHeadAttention", d_model=d_model, d_context=self.d_context)
+        check_sizes("MultiHeadAttention", n_heads=h, n_kv_heads=h_kv)
         if d_model % h or h % h_kv:
             raise ArgumentError(
                 "MultiHeadAttention: n_heads must divide d_model, and n_kv_heads n_heads, got "
@@ -407,7 +407,7 @@ def check_context(
     layer: MultiHeadAttention, context: ArrayOrTensor, X: ArrayOrTensor
 ) -> ArrayOrTensor:
     """The context, of the layer's dtype. Raises: ShapeError if it does not fit to X."""
-    Y = context if isinstance(context, mg.Tensor) else np.asanyarray(context, layer.dtype)
+    Y: ArrayOrTensor = array_or_tensor(context, layer.dtype)
     if Y.ndim != X.ndim or Y.shape[-1] != layer.d_context or Y.shape[:-2] != X.shape[:-2]:
         lead = ", ".join([*map(str, X.shape[:-2]), "m"])
         raise ShapeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from math import prod, sqrt
 from typing import Any, TypeAlias
@@ -82,22 +82,16 @@ def init_weights(
     rng: Seed = None,
     dtype: DTypeLike = np.float64,
 ) -> mg.Tensor:
-    """A parameter drawn N(0, σ²) with the σ of this name, or, as `he_uniform`, evenly with that σ.
+    """A parameter drawn N(0, σ²) with the σ of this name.
 
     Raises:  ArgumentError for a name that is none of INITIALISERS.
 
     >>> init_weights("xavier", (2, 3), n_in=2, n_out=3, rng=0).shape
     (2, 3)
     """
-    name, _, form = how.partition("_")
-    if name not in INITIALISERS or form not in ("", "normal", "uniform"):
-        raise ArgumentError(
-            f"init_weights: must be one of {', '.join(INITIALISERS)}, alone or with _uniform, "
-            f"got {how!r}"
-        )
-    sigma = INITIALISERS[name](n_in, n_out)
-    if form == "uniform":
-        return parameter(generator(rng).uniform(-1, 1, shape) * sqrt(3) * sigma, dtype)
+    if how not in INITIALISERS:
+        raise ArgumentError(f"init_weights: must be one of {', '.join(INITIALISERS)}, got {how!r}")
+    sigma = INITIALISERS[how](n_in, n_out)
     return parameter(generator(rng).normal(0.0, sigma, shape), dtype)
 
 
@@ -333,12 +327,9 @@ class Sequential(Module):
         self.layers = list(layers)
 
     def forward(self, X: mg.Tensor) -> mg.Tensor:
-        for layer in self:
+        for layer in self.layers:
             X = layer(X)
         return X
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.layers)
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -81,13 +81,11 @@ class LayerCall:
                 if value.node is None and (value.needs or mg.listening()):
                     mg.mark_parameter(value, held=False)  # data, unless a layer holds it
                     mg.mark_input(value)
-            elif value.__class__ is not np.ndarray or value.dtype.kind not in "biuf":
+            else:
                 self._refuse_foreign(value)
-        is_array = bool(args) and not isinstance(args[0], mg.Tensor)
+        is_array = bool(args) and (isinstance(args[0], np.ndarray) or is_numbers(args[0]))
         if is_array:
-            X = self._received(args[0])
-            is_array = isinstance(X, mg.Tensor | np.ndarray)
-            args = (X, *args[1:])
+            args = (self._received(np.asarray(args[0])), *args[1:])
         outer = self._given_array
         _set_given_array(self, is_array)
         _set_last(self, None)
@@ -129,19 +127,16 @@ class LayerCall:
             p.grad = gradient
         return gradients[0] if inputs else None
 
-    def _received(self, X: Any) -> Any:
-        """An array of numbers as a leaf, or token ids as an array; anything else as it is."""
-        array = X if isinstance(X, np.ndarray) else np.asarray(X) if is_numbers(X) else None
-        if array is None:
-            return X
-        if self.dtype is not None and array.dtype.kind not in "biuf":
+    def _received(self, array: Array) -> ArrayOrTensor:
+        """An array as a leaf; token ids, of a layer without a dtype, as they are."""
+        if self.dtype is None and array.dtype.kind != "f":
+            return array
+        if array.dtype.kind not in "biuf":
             raise DTypeError(
                 f"{type(self).__name__}: {self._first} must be real numbers, got {array.dtype}"
             )
-        if self.dtype is None and array.dtype.kind != "f":
-            return array
-        dtype = array.dtype if self.dtype is None else self.dtype
-        array = array.astype(dtype, copy=False)
+        if self.dtype is not None:
+            array = array.astype(self.dtype, copy=False)
         leaf = mg.leaf_on_demand(array, self._first)
         mg.mark_parameter(leaf, held=False)
         mg.mark_input(leaf)
@@ -197,7 +192,8 @@ def _check_arguments(
         takes.bind(*args, **kwargs)
     except TypeError as error:
         remedy = instead_of_keywords(call, kwargs, takes.parameters)
-        raise DTypeError(f"{call}: {error}; {remedy}".removesuffix("; ")) from None
+        message = f"{call}: {error}"
+        raise DTypeError(f"{message}; {remedy}" if remedy else message) from None
 
 
 def is_numbers(X: Any) -> bool:

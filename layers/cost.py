@@ -36,15 +36,14 @@ def count_flops(
     d_v: int | None = None,
     *,
     n_heads: int | None = None,
-    project_out: bool = True,
 ) -> int:
     """Floating-point operations of one forward pass of attention; the sum of `flops_by_step`.
 
         one head:    2 B n d_model (2 d_k + 2 d_v) + 2 B n² (d_k + d_v) + 5 B n²
         h heads:     8 B n d_model² + 4 B n² d_model + 5 B h n²        (d_k = d_v = d_model / h)
 
-    Call it with d_k and d_v for one head, or with n_heads: a lone fourth positional is n_heads.
-    project_out=False leaves out the product with W_O.
+    Call it with d_k and d_v for one head, or with n_heads: a lone fourth positional is n_heads. The
+    product with W_O is among them.
 
     Raises:  ArgumentError for any other mixture, a size that is no integer of at least 1, or
              n_heads that does not divide d_model.
@@ -54,10 +53,7 @@ def count_flops(
     >>> count_flops(batch_size=1, seq_len=10, d_model=64, n_heads=8) == count_flops(1, 10, 64, 8)
     True
     """
-    steps = flops_by_step(
-        batch_size, seq_len, d_model, d_k, d_v, n_heads=n_heads, project_out=project_out
-    )
-    return sum(steps.values())
+    return sum(flops_by_step(batch_size, seq_len, d_model, d_k, d_v, n_heads=n_heads).values())
 
 
 def flops_by_step(
@@ -68,7 +64,6 @@ def flops_by_step(
     d_v: int | None = None,
     *,
     n_heads: int | None = None,
-    project_out: bool = True,
 ) -> dict[str, int]:
     """The operations of `count_flops`, step by step; it takes the same arguments.
 
@@ -83,13 +78,13 @@ def flops_by_step(
     check_sizes("count_flops", batch_size=batch_size, seq_len=seq_len, d_model=d_model)
     B, n = int(batch_size), int(seq_len)
     d_model = int(d_model)
-    steps = {
+    return {
         "projections": 2 * B * n * d_model * h * (2 * d_k + d_v),
         "scores": 2 * B * h * n * n * d_k,
         "softmax": 5 * B * h * n * n,
         "values": 2 * B * h * n * n * d_v,
+        "output": 2 * B * n * h * d_v * d_model,
     }
-    return steps | ({"output": 2 * B * n * h * d_v * d_model} if project_out else {})
 
 
 def count_memory_bytes(

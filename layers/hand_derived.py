@@ -118,7 +118,7 @@ def self_attention_steps(
         A=(rf"{_d('O')} V^\top", grad_A),
         V=(rf"A^\top {_d('O')}", grad_V),
     )
-    steps.add_softmax("S" if mask is None else "S_masked", grad_S)
+    steps.add_softmax(mask, grad_S)
     title = "scale" if mask is None else "mask and scale"
     steps.add(title, *_scale(mask), **_of_scale(mask, grad_S, grad_S_raw))
     steps.add(
@@ -188,7 +188,8 @@ def multi_head_steps(
         cos_i, sin_i, cos_j, sin_j = turns
         Q, K = _turn(Q, cos_i, sin_i), _turn(K, cos_j, sin_j)
         q, k = "Q_rot", "K_rot"
-    K_all, V_all = _repeat(K, group), _repeat(V, group)  # (B, h, m, d)
+    K_all = np.repeat(K, group, axis=-3)  # (B, h, m, d): each for every head of its group, in order
+    V_all = np.repeat(V, group, axis=-3)
     scale = 1 / sqrt(Q.shape[-1])
     S = scale * Q @ _T(K_all)  # (B, h, n, m)
     for M in (mask, *(rules or [])):
@@ -233,7 +234,7 @@ def multi_head_steps(
         A=(rf"{_d('O')} {V_tex}^\top", grad_A),
         V=(rf"{total}A^\top {_d('O')}", grad_V),
     )
-    steps.add_softmax("S" if mask is None else "S_masked", grad_S)
+    steps.add_softmax(mask, grad_S)
     steps.add(
         "scaling and scores",
         *_scale(mask),
@@ -350,15 +351,9 @@ def _merge_heads(x: Array) -> Array:
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
-def _repeat(x: Array, group: int) -> Array:
-    """Each key-value head once for every query head of its group, in order."""
-    return x if group == 1 else np.repeat(x, group, axis=-3)
-
-
 def _sum_group(g: Array, group: int) -> Array:
-    """The transpose of `_repeat`: a shared head's gradient is the sum over its group."""
-    shape = (*g.shape[:-3], -1, group, *g.shape[-2:])
-    return g if group == 1 else g.reshape(shape).sum(axis=-3)
+    """The gradient of a head that serves a group is the sum over the group."""
+    return g.reshape(*g.shape[:-3], -1, group, *g.shape[-2:]).sum(axis=-3)
 
 
 def _rows(x: Array) -> Array:
@@ -372,7 +367,7 @@ def _T(x: Array) -> Array:
 
 # ---------------------------------------------------------------- written down
 
-Line: TypeAlias = tuple[str, Array | None]  # the formula of a gradient, and the gradient if any
+Line: TypeAlias = tuple[str, Array]  # the formula of a gradient, and the gradient
 # Of y = x W_s + b_s: the symbols y, x and s, then x, b_s or None, and ∂y.
 AffineMap: TypeAlias = tuple[str, str, str, Array, Array | None, Array]
 
@@ -382,13 +377,14 @@ class StepList(list[Step]):
 
     def add(self, title: str, *forward: str, **lines: Line) -> None:
         """One more: its equations, and of each symbol the formula of its gradient, and that."""
-        formulas = {symbol: tex for symbol, (tex, g) in lines.items() if g is not None}
-        gradients = {symbol: np.array(g) for symbol, (_, g) in lines.items() if g is not None}
+        formulas = {symbol: tex for symbol, (tex, _) in lines.items()}
+        gradients = {symbol: np.array(gradient) for symbol, (_, gradient) in lines.items()}
         equations = r", \quad ".join(forward)
         self.append(Step(len(self) + 1, title, equations, formulas, gradients))
 
-    def add_softmax(self, S: str, grad_S: Array) -> None:
-        """The step of A = softmax(S)."""
+    def add_softmax(self, mask: Array | None, grad_S: Array) -> None:
+        """The step of A = softmax(S), or of S_masked where there is a mask."""
+        S = "S" if mask is None else "S_masked"
         rowsum = rf"\operatorname{{rowsum}}\left({_d('A')} \odot A\right)"
         of_S = rf"A \odot \left({_d('A')} - {rowsum}\right)", grad_S
         self.add("softmax", rf"A = \operatorname{{softmax}}\left({_tex(S)}\right)", **{S: of_S})
@@ -418,8 +414,8 @@ def _of_maps(maps: Sequence[AffineMap]) -> dict[str, Line]:
     for y, x, s, X, _, grad_y in maps:
         lines[f"W_{s}"] = rf"{x}^\top {_d(y)}", _rows(X).T @ _rows(grad_y)
     for y, _, s, _, b, grad_y in maps:
-        total = None if b is None else _rows(grad_y).sum(axis=0)
-        lines[f"b_{s}"] = rf"\sum_{{b,i}} {_d(y)}", total
+        if b is not None:
+            lines[f"b_{s}"] = rf"\sum_{{b,i}} {_d(y)}", _rows(grad_y).sum(axis=0)
     return lines
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_, or_
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -58,10 +59,10 @@ class MaskRule:
         return self.sees(i, j, *self.settings)
 
     def __and__(self, other: MaskRule) -> MaskRule:
-        return MaskRule(_both, f"{self} & {other}", (self, other))
+        return MaskRule(_by_both, f"{self} & {other}", (and_, self, other))
 
     def __or__(self, other: MaskRule) -> MaskRule:
-        return MaskRule(_either, f"({self} | {other})", (self, other))
+        return MaskRule(_by_both, f"({self} | {other})", (or_, self, other))
 
     def __repr__(self) -> str:
         return self.name
@@ -71,12 +72,10 @@ class MaskRule:
 Mask: TypeAlias = mg.Tensor | ArrayLike | MaskRule
 
 
-def _both(i: Positions, j: Positions, first: MaskRule, second: MaskRule) -> Any:
-    return first(i, j) & second(i, j)
-
-
-def _either(i: Positions, j: Positions, first: MaskRule, second: MaskRule) -> Any:
-    return first(i, j) | second(i, j)
+def _by_both(
+    i: Positions, j: Positions, join: Callable[..., Any], first: MaskRule, second: MaskRule
+) -> Any:
+    return join(first(i, j), second(i, j))
 
 
 def _not_later(i: Positions, j: Positions) -> Any:
@@ -119,7 +118,7 @@ def global_tokens(*tokens: int) -> MaskRule:
     >>> global_tokens(0)(2, np.arange(3))
     array([ True, False, False])
     """
-    if not all(isinstance(at, int | np.integer) and at >= 0 for at in tokens or [-1]):
+    if not tokens or not all(isinstance(at, int | np.integer) and at >= 0 for at in tokens):
         raise ArgumentError(f"global_tokens: give positions, integers from 0, got {tokens}")
     return MaskRule(_of_tokens, f"global_tokens{tokens}", tokens)
 
@@ -253,7 +252,7 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> ArrayOrTensor | N
         if isinstance(mask, MaskRule):
             arrays.append(entries(mask, i, j))
         elif mask is not None:
-            arrays.append(mask if isinstance(mask, mg.Tensor | np.ndarray) else np.asarray(mask))
+            arrays.append(array_or_tensor(mask))
     if j.min(initial=0) < 0:
         arrays.append(mg.mark_constant((j >= 0)[..., None, :]))
     if len(arrays) < 2:
@@ -290,10 +289,12 @@ def check_square(call: str, mask: Mask | None, batch: tuple[int, ...], n: int) -
     """
     if batch != (n,) or n < 2 or isinstance(mask, MaskRule | None) or np.shape(mask) != (n, n):
         return
-    entries = np.asanyarray(mask)
-    if not (entries if entries.dtype == np.bool_ else entries > -1e4).diagonal().all():
+    table = np.asanyarray(mask)
+    if table.dtype != np.bool_:
+        table = table > -1e4
+    if not table.diagonal().all():
         raise ShapeError(
-            f"{call}: mask {entries.shape} may be one of padding, (B, n), or of queries "
+            f"{call}: mask {table.shape} may be one of padding, (B, n), or of queries "
             f"and keys, (n, n), for there are {n} sequences of {n} tokens and some token does not "
             "see itself; write padding_mask(mask) for the first, mask[None] for the second"
         )

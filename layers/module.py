@@ -67,14 +67,14 @@ class Module(LayerCall):
         if is_buffer and isinstance(value, mg.Tensor):
             value = value if value.is_leaf else value.detach()
         elif is_buffer or _is_parameter(before):
-            learns = isinstance(value, mg.Tensor) and value.is_leaf and value.requires_grad
-            if isinstance(value, mg.Tensor) and before.requires_grad and not learns:
-                raise GradientError(
-                    f"{type(self).__name__}.{name}: a Tensor that is computed, or needs no "
-                    "gradient, cannot take a trained parameter's place; write "
-                    f"layer.{name}.assign_(array), or layer.freeze({name!r})"
-                )
-            if isinstance(value, np.ndarray) or is_numbers(value):
+            if isinstance(value, mg.Tensor):
+                if before.requires_grad and not (value.is_leaf and value.requires_grad):
+                    raise GradientError(
+                        f"{type(self).__name__}.{name}: a Tensor that is computed, or needs no "
+                        "gradient, cannot take a trained parameter's place; write "
+                        f"layer.{name}.assign_(array), or layer.freeze({name!r})"
+                    )
+            elif isinstance(value, np.ndarray) or is_numbers(value):
                 before.assign_(np.asarray(value).astype(before.dtype, casting="same_kind"))
                 return
         if isinstance(value, set | frozenset | deque) and any(isinstance(x, Module) for x in value):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, OutOfRangeError
+from minigrad.errors import ArgumentError
 
 from .basic import Seed, check_sizes, draw_affine, generator, parameter
 from .call import Array, ArrayOrTensor
@@ -66,13 +66,13 @@ class SinusoidalPosition(Module):
     (1, 7, 4)
     """
 
-    def __init__(self, d_model: int, base: float = 10000.0) -> None:
+    def __init__(self, d_model: int) -> None:
         _check_even("SinusoidalPosition", d_model)
-        self.d_model, self.base = d_model, base
+        self.d_model = d_model
 
     def forward(self, X: mg.Tensor, positions: ArrayLike | None = None) -> mg.Tensor:
         at = np.arange(X.shape[-2]) if positions is None else positions
-        PE = mg.mark_constant(sinusoidal_encoding(at, self.d_model, self.base).astype(X.dtype))
+        PE = mg.mark_constant(sinusoidal_encoding(at, self.d_model).astype(X.dtype))
         return mg.add(X, mg.tensor(PE, name="PE")).named("X")
 
 
@@ -90,17 +90,13 @@ class LearnedPosition(Module):
         self, max_len: int, d_model: int, rng: Seed = None, dtype: DTypeLike = np.float64
     ) -> None:
         check_sizes("LearnedPosition", max_len=max_len, d_model=d_model)
-        self.dtype, self.max_len = np.dtype(dtype), max_len
+        self.dtype = np.dtype(dtype)
         self.P = parameter(generator(rng).normal(0.0, 0.02, (max_len, d_model)), dtype)
 
     def forward(self, X: mg.Tensor, positions: ArrayLike | None = None) -> mg.Tensor:
         at = np.arange(X.shape[-2]) if positions is None else np.maximum(positions, 0)
-        mg.mark_constant(at)
-        if at.max(initial=0) >= self.max_len:
-            raise OutOfRangeError(
-                f"LearnedPosition: it has positions 0 to {self.max_len - 1}, got {at.max()}"
-            )
-        return mg.add(X, mg.take(self.P, at, axis=0)).named("X")
+        rows = mg.take(self.P, mg.mark_constant(at), axis=0, negative=False)
+        return mg.add(X, rows).named("X")
 
 
 # ---------------------------------------------------------------- within attention
@@ -278,7 +274,8 @@ def t5_bucket(
     ratio = np.log(np.maximum(far, 1).astype(np.float32) / np.float32(exact))  # as T5 rounds it
     steps = ratio / np.float32(log(max_distance / exact)) * np.float32(half - exact)
     shared = np.minimum(exact + steps.astype(int), half - 1)
-    return np.where(far < exact, far, shared) + half * (to > 0) * bidirectional
+    bucket = np.where(far < exact, far, shared)
+    return np.where(to > 0, half + bucket, bucket) if bidirectional else bucket
 
 
 class RelativePosition(Position):
@@ -330,7 +327,8 @@ class TransformerXLPosition(Position):
         dtype: DTypeLike = np.float64,
     ) -> None:
         self.W_R, _ = draw_affine(generator(rng), False, dtype, d_model, n_heads * d_k)
-        self.u, self.v = (parameter(np.zeros((n_heads, 1, d_k)), dtype) for _ in "uv")
+        self.u = parameter(np.zeros((n_heads, 1, d_k)), dtype)
+        self.v = parameter(np.zeros((n_heads, 1, d_k)), dtype)
 
     def bias(self, Q: mg.Tensor, K: ArrayOrTensor, i: Positions, j: Positions) -> mg.Tensor:
         delta = -distances(i, j)  # (1, 1, n, m) or (B, 1, n, m)

@@ -85,11 +85,8 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
     arrays = _by_our_names(_tensors(path))
     _check_sizes(config, settings, arrays)
     model = LanguageModel(**settings, rng=_no_draws(dtype), dtype=dtype)
-    for k, block in enumerate(model.decoder.blocks if attention_bias else []):
-        for symbol in "QKVO":
-            zeros = np.zeros(getattr(block.attention, f"W_{symbol}").shape[1], dtype)
-            setattr(block.attention, f"b_{symbol}", mg.tensor(zeros, requires_grad=True))
-        arrays.setdefault(f"decoder.blocks.{k}.attention.b_O", zeros)  # Qwen2 has none
+    if attention_bias:
+        _add_biases(model, arrays, dtype)
     tied = model.head is None and "head.W" in arrays  # then it must be the embedding again
     if tied and np.array_equal(arrays["head.W"].T, arrays["embedding.W"]):
         del arrays["head.W"]
@@ -105,10 +102,20 @@ def load_pretrained(folder: str | os.PathLike[str], dtype: DTypeLike = np.float3
         raise ArgumentError("\n  ".join([f"load_pretrained: {path} does not fit", *problems]))
     for name, array in arrays.items():
         leaves[name].assign_(_floats(array).astype(dtype, copy=False))
-    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    model.end_tokens = tuple(ends)
+    if ends is None:
+        ends = []
+    model.end_tokens = tuple(ends) if isinstance(ends, list) else (ends,)
     model.tokenizer = _tokenizer(path / "tokenizer.json")
     return model.eval()
+
+
+def _add_biases(model: LanguageModel, arrays: dict[str, Array], dtype: DTypeLike) -> None:
+    """Give each attention its biases. Where the files have no b_O, as Qwen2's, it is 0."""
+    for k, block in enumerate(model.decoder.blocks):
+        for symbol in "QKVO":
+            zeros = np.zeros(getattr(block.attention, f"W_{symbol}").shape[1], dtype)
+            setattr(block.attention, f"b_{symbol}", mg.tensor(zeros, requires_grad=True))
+        arrays.setdefault(f"decoder.blocks.{k}.attention.b_O", zeros)
 
 
 def _by_our_names(tensors: dict[str, Array]) -> dict[str, Array]:
@@ -267,7 +274,7 @@ def _tensors(folder: Path) -> dict[str, Array]:
     """The tensors of all files, mapped into memory, by name; without the model's own prefix."""
     index, files = folder / "model.safetensors.index.json", {"model.safetensors"}
     if index.exists():
-        files = {*_parsed(index, _weight_map).values()}
+        files = {*_parsed(index, lambda path: dict(_json(path)["weight_map"])).values()}
     arrays: dict[str, Array] = {}
     for file in files:
         arrays |= _parsed(folder / Path(file).name, _mapped)
@@ -287,10 +294,6 @@ def _mapped(path: Path) -> dict[str, Array]:
 
 def _json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_bytes()))
-
-
-def _weight_map(path: Path) -> dict[str, str]:
-    return dict(_json(path)["weight_map"])
 
 
 def _parsed(path: Path, parse: Any) -> Any:

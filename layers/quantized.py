@@ -62,9 +62,10 @@ class QuantizedWeight(Module):
 
     def __init__(self, W: ArrayLike, bits: int = 8) -> None:
         W = np.asarray(W)
-        W = W if W.dtype.kind == "f" else W.astype(np.float64)
-        if W.ndim != 2 or not np.isfinite(W).all():
-            raise ArgumentError(f"QuantizedWeight: W must be a finite matrix, got {W.shape}")
+        if W.ndim != 2 or W.dtype.kind != "f" or not np.isfinite(W).all():
+            raise ArgumentError(
+                f"QuantizedWeight: W must be a finite matrix of floats, got {W.dtype} {W.shape}"
+            )
         wide = W.astype(np.promote_types(W.dtype, np.float32))  # float16 has too few digits for s
         s = np.abs(wide).max(axis=0, keepdims=True, initial=0) / largest_integer(bits)
         s = np.where(s == 0, 1, s)

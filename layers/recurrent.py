@@ -222,7 +222,7 @@ class _Recurrent(Module):
             raise ArgumentError(f'{call}: method must be "fused" or "steps", got {method!r}')
         rng, self.method = generator(rng), method
         self.dtype = np.dtype(dtype)
-        self.d_in, self.directions = d_in, 1 + bool(bidirectional)
+        self.d_in, self.directions = d_in, 2 if bidirectional else 1
         widths = [d_in] + [self.directions * d_hidden] * (n_layers - 1)
         self.cells = [
             self.cell(width, d_hidden, use_bias, rng, dtype)
@@ -272,7 +272,7 @@ class _Recurrent(Module):
             return [cell.first(batch) for cell in self.cells]
         states = state if isinstance(state, tuple) else (state,)
         parts = [array_or_tensor(x, self.dtype) for x in states]
-        if any(part.ndim != 3 or part.shape[0] != len(self.cells) for part in parts):
+        if any(part.shape[:1] != (len(self.cells),) for part in parts):
             raise ShapeError(
                 f"{type(self).__name__}: state must be ({len(self.cells)}, B, d_hidden), got "
                 f"{[part.shape for part in parts]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -329,13 +330,14 @@ def generate(
     if not hasattr(getattr(model, "decoder", None), "new_cache"):
         raise ArgumentError(f"generate: {type(model).__name__} has no decoder that takes a cache")
     ends: Any = getattr(model, "end_tokens", ()) if stop is None else stop
-    how = temperature, top_k, top_p, generator(rng)
-    steps = _continued(model, rows, max_new, how, ends)
+    settings: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    draw = partial(_drawn, **settings, rng=generator(rng))
+    steps = _continued(model, rows, max_new, draw, ends)
     return (int(token[0]) for token in steps) if is_one_row else steps
 
 
 def _continued(
-    model: Module, rows: list[NDArray[Any]], max_new: int, how: tuple[Any, ...], stop: Any
+    model: Module, rows: list[NDArray[Any]], max_new: int, draw: Function, stop: Any
 ) -> Iterator[NDArray[np.integer]]:
     n = max(map(len, rows))
     read = np.stack([np.pad(row, (n - len(row), 0)) for row in rows])  # (B, n)
@@ -345,7 +347,7 @@ def _continued(
     for _ in range(max_new):
         with mg.no_grad():
             logits = model(read, positions=at, cache=cache).numpy()[:, -1]
-        token = np.where(running, _drawn(logits, *how), -1)
+        token = np.where(running, draw(logits), -1)
         yield token
         running &= ~np.isin(token, stop)
         if not running.any():

@@ -164,7 +164,7 @@ test_what_cannot_be_continued_is_refused = refusals(
     (lambda: generate(MODEL, [1], 3, top_p=1.5), ArgumentError, r"top_p in \(0, 1\], got 1.0 and"),
     (lambda: generate(L.Encoder(1, D, H), [1], 3), ArgumentError, "Encoder has no decoder"),
     (lambda: list(generate(MODEL, [11], 3)), OutOfRangeError, "11"),
-    (lambda: list(generate(MODEL, [1] * 39, 5)), OutOfRangeError, "positions 0 to 39, got 40"),
+    (lambda: list(generate(MODEL, [1] * 39, 5)), OutOfRangeError, r"\[0, 40\), got 40"),
     (lambda: L.Decoder(1, D, H)(X, None), ArgumentError, "for cross=True, which needs one"),
     (lambda: L.TransformerBlock(D, H)(X, context=X), ArgumentError, "a context is for cross=True"),
 )  # fmt: skip

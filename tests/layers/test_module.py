@@ -167,10 +167,9 @@ def test_the_mode_reaches_every_layer_and_averages_move_in_training_alone(rng):
 
 
 def test_initialisers_draw_by_their_variance():
-    for how, sigma in (("normal", 0.02), ("xavier_uniform", (2 / 700) ** 0.5), ("he", 0.1)):
+    for how, sigma in (("normal", 0.02), ("xavier", (2 / 700) ** 0.5), ("he", 0.1)):
         W = L.init_weights(how, (200, 500), 200, 500, rng=0).numpy()
         assert abs(W.std() / sigma - 1) < 0.02
-        assert abs(W).max() < 1.8 * sigma or "uniform" not in how
     with pytest.raises(ArgumentError, match="one of normal, xavier, he"):
         L.init_weights("orthogonal", (2, 2), 2, 2)
 
