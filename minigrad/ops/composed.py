@@ -17,7 +17,8 @@ R = TypeVar("R")
 
 def composed(function: Callable[P, R]) -> Callable[P, R]:
     """Raise what fails in a function as an error of ours that begins with the call."""
-    name, parameters = function.__name__, parameters_of(function)
+    name = function.__name__
+    parameters = parameters_of(function)
     call = f"{name}({', '.join(parameters)})"
 
     @wraps(function)

@@ -32,7 +32,8 @@ def averaged(terms):
 
 def check_alike(x, target):
     """Both as arrays of floats. Raises: ShapeError unless they are of one shape."""
-    x, target = floating(x), floating(target)
+    x = floating(x)
+    target = floating(target)
     if x.shape != target.shape:
         raise ShapeError(f"both must have one shape, got {x.shape} and {target.shape}")
     return x, target
@@ -151,11 +152,13 @@ def wanted(logits, targets, ignore_index, label_smoothing):
     Booleans, where p is 1 at one class of each row that counts; zeros in a row that is ignored.
     Raises: ShapeError, DTypeError, OutOfRangeError or ArgumentError where the targets do not fit.
     """
-    targets, classes = as_array(targets), logits.shape[-1]
+    targets = as_array(targets)
+    classes = logits.shape[-1]
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must lie in [0, 1], got {label_smoothing}")
     if targets.shape == logits.shape and targets.dtype.kind == "f":
-        p, counted = targets.astype(logits.dtype, copy=False), np.ones((*targets.shape[:-1], 1))
+        p = targets.astype(logits.dtype, copy=False)
+        counted = np.ones((*targets.shape[:-1], 1))
     else:
         counted = check_classes(logits, targets, ignore_index)[..., None]
         p = np.arange(classes) == targets[..., None]
@@ -182,7 +185,8 @@ def check_classes(logits, targets, ignore_index):
         ours = "np.unique(targets, return_inverse=True)[1]" if is_text else "targets.astype(int)"
         raise DTypeError(f"targets must be integers, got {targets.dtype}; write {ours}")
     counted = np.ones(targets.shape, bool) if ignore_index is None else targets != ignore_index
-    seen, classes = targets[counted], logits.shape[-1]
+    seen = targets[counted]
+    classes = logits.shape[-1]
     if seen.size and (seen.min() < 0 or seen.max() >= classes):
         worst = seen.min() if seen.min() < 0 else seen.max()
         raise OutOfRangeError(f"targets must lie in [0, {classes}), got {worst}")

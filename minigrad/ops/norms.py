@@ -37,23 +37,22 @@ def standardized(x, axes, eps, mean=None, var=None):
     x = floating(x)
     if x.dtype.char == "f" and x.size > WIDENED and not hasattr(x, "__apply__"):
         with np.errstate(all="ignore"):
-            x_hat, mu, inverse = standardize(x, axes, eps, mean, var)
+            x_hat, mu, inverse = standardize(x, x, axes, eps, mean, var)
             is_fit = (np.abs(mu) * inverse < FAR) & (inverse > LEAST_INVERSE)
         if is_fit.all():
-            return cast_back(x_hat, x), mu, inverse
-    x_hat, mu, inverse = standardize(widen(x), axes, eps, mean, var)
-    return cast_back(x_hat, x), mu, inverse
+            return x_hat, mu, inverse
+    return standardize(widen(x), x, axes, eps, mean, var)
 
 
-def standardize(x, axes, eps, mean, var):
-    """See `standardized`: in the dtype of x."""
+def standardize(x, narrow, axes, eps, mean, var):
+    """See `standardized`: in the dtype of x, and then x̂ in the narrow one's."""
     mu = reduce.mean(x, axes, True) if mean is None else mean
     x_hat = x - mu
     if var is None:
         var = dot_kept(x_hat, x_hat, axes) / reduce.count(x.shape, axes)
     inverse = (var + eps) ** -0.5
     x_hat *= inverse
-    return x_hat, mu, inverse
+    return cast_back(x_hat, narrow), mu, inverse
 
 
 def gradients(g, x, weight, axes, others, eps, mu, inverse, mean=None, var=None):
