@@ -252,14 +252,8 @@ def test_what_no_config_can_say_is_a_damaged_file(name, tmp_path):
 
 
 def test_keys_that_change_no_number_are_passed_over(tmp_path):
-    keys = {
-        "_num_labels": 1,
-        "rope_interleaved": False,
-        "is_llama_config": True,
-        "use_mrope": False,
-    }
-    keys |= {"use_mrope": False, "unsloth_version": "2024.9", "unsloth_fixed": True}
-    keys |= {"transformers.js_config": {"a": 1}}
+    keys = {"_num_labels": 1, "rope_interleaved": False, "is_llama_config": True}
+    keys |= {"use_mrope": False, "unsloth_version": "2024.9", "transformers.js_config": {"a": 1}}
     assert not loading(tmp_path, LLAMA | keys).training
     with pytest.raises(ArgumentError, match="use_mrope = True is not understood"):
         loading(tmp_path, LLAMA | keys | {"use_mrope": True})
