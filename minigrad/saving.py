@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, TypeAlias
 import numpy as np
 
 from .engine.errors import ArgumentError, FileError
-from .engine.op import Array, is_tensor
+from .engine.op import Array, array_of
 from .optim import Optimizer
 
 __all__ = ["load", "save"]
@@ -66,9 +66,9 @@ def save(
     ...     print(load(path, model=Linear(3, 2))["step"])
     7
     """
-    given = {name: part for name, part in parts.items() if part is not None}
-    paths = _paths(given)
-    states = {name: _state_of(part, paths, "save") for name, part in given.items()}
+    kept = {name: part for name, part in parts.items() if part is not None}
+    paths = _paths(kept)
+    states = {name: _state_of(part, paths, "save") for name, part in kept.items()}
     arrays: dict[str, Array] = {}
     about = {
         "minigrad": FILE_VERSION,
@@ -106,8 +106,7 @@ def load(path: str | os.PathLike[str], **parts: Part | None) -> dict[str, Any]:
         for name, part in wanted.items():
             with suppress(Exception):  # listed above
                 _restore(part, before[name], paths)
-        lines = [f"load: nothing was loaded from {path}", *sorted(wrong)]
-        raise ArgumentError("\n  ".join(lines))
+        raise ArgumentError("\n  ".join([f"load: nothing was loaded from {path}", *sorted(wrong)]))
     rest = {name: state for name, state in states.items() if name not in wanted}
     return {"step": about["step"], "note": about["note"]} | rest
 
@@ -130,8 +129,8 @@ def _state_of(part: Part, paths: Mapping[int, str], call: str) -> dict[str, Any]
         return dict(deepcopy(part.bit_generator.state))
     if not hasattr(part, "state_dict"):
         raise ArgumentError(
-            f"{call}: a {type(part).__name__} has no state_dict, so it cannot be kept; give the "
-            "model itself, and plain values as step= or note="
+            f"{call}: a {type(part).__name__} has no state_dict; give the model itself, and plain "
+            "values as step= or note="
         )
     state = {"state": part.state_dict()}
     if isinstance(part, Optimizer):
@@ -145,7 +144,8 @@ def _restore(part: Part, state: dict[str, Any], paths: Mapping[int, str]) -> Non
     if isinstance(part, np.random.Generator):
         part.bit_generator.state = state
         return
-    generators, saved = _generators(part), state.get("generators", {})
+    generators = _generators(part)
+    saved = state.get("generators", {})
     if set(generators) != set(saved):
         raise ArgumentError(f"generators: {sorted(generators)} here, {sorted(saved)} in the file")
     own = state["state"]
@@ -174,13 +174,12 @@ def _in_order(
 
 def _generators(part: Part) -> dict[str, np.random.Generator]:
     """The generators that a model's layers draw from, by path; of a shared one, its first path."""
-    found: dict[str, np.random.Generator] = {}
+    by_id: dict[int, tuple[str, np.random.Generator]] = {}
     for path, module in getattr(part, "named_modules", dict)():
         for name, value in vars(module).items():
-            known = any(value is generator for generator in found.values())
-            if isinstance(value, np.random.Generator) and not known:
-                found[f"{path}.{name}" if path else name] = value
-    return found
+            if isinstance(value, np.random.Generator):
+                by_id.setdefault(id(value), (f"{path}.{name}".lstrip("."), value))
+    return dict(by_id.values())
 
 
 def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> PlainData:
@@ -189,27 +188,24 @@ def _without_arrays(value: PlainData, path: str, arrays: dict[str, Array]) -> Pl
     if isinstance(value, Mapping):
         if len({*map(str, value)}) < len(value) or ARRAY_KEY in value:
             raise ArgumentError(
-                f"save: keys of {name} are kept as text, of which {[*value]} has some twice, or "
-                f"{ARRAY_KEY!r}, which stands for an array"
+                f"save: keys of {name} are kept as text, each once and none {ARRAY_KEY!r}, got "
+                f"{[*value]}"
             )
         return {str(k): _without_arrays(v, f"{path}/{k}", arrays) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_arrays(v, f"{path}/{i}", arrays) for i, v in enumerate(value)]
-    value = value.numpy() if is_tensor(value) else value  # a Tensor in someone's state
-    if isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            raise ArgumentError(
-                f"save: {name} is an array of Python objects, which would have to be pickled; "
-                "keep numbers, text, or lists of them"
-            )
-        name += f"~{len(arrays)}" if name in arrays else ""  # a key may have a slash in it
+    value = array_of(value)  # of a Tensor in someone's state
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        if name in arrays:  # a key may have a slash in it
+            name += f"~{len(arrays)}"
         arrays[name] = np.asarray(value, order="C")
         return {ARRAY_KEY: name}
-    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is not None and not isinstance(value, str | int | float):
         raise ArgumentError(
-            f"save: {name} is a {type(value).__name__}, which a file cannot keep; write numbers, "
-            "text, arrays, or lists and dicts of them"
+            f"save: {name}: a file keeps numbers, text, arrays of them, lists and dicts, not "
+            f"{value!r:.80}"
         )
     return value
 
@@ -220,19 +216,15 @@ def _read(path: Path) -> dict[str, Any]:
     def with_array(entry: dict[str, Any]) -> Any:
         return arrays[entry[ARRAY_KEY]] if ARRAY_KEY in entry else entry
 
+    if not path.is_file():  # a pipe would be waited for
+        raise FileError(f"load: no such file: {path}")
     try:
-        if not path.is_file() and path.exists():  # a pipe would be waited for
-            raise FileError(f"load: {path} is no regular file")
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         about: dict[str, Any] = json.loads(arrays.pop(JSON_NAME).tobytes(), object_hook=with_array)
         version, *_ = (about[name] for name in ("minigrad", "step", "note", "parts"))
-    except FileNotFoundError as error:
-        raise FileError(f"load: no such file: {path}") from error
-    except FileError:
-        raise
     except Exception as error:  # of zip, zlib, NumPy or JSON: each means a damaged file
-        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        why = repr(error)
         if "pickle" in why:  # in place of NumPy's advice to unpickle
             why = "Python objects are never unpickled, as that could run any program"
         raise FileError(f"load: {path} is damaged, or no file of minigrad: {why}") from error
@@ -252,20 +244,13 @@ def target_of(path: str | os.PathLike[str], call: str) -> Path:
     """
     try:
         target = Path(os.path.realpath(path))
-        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
-    except PermissionError as error:
-        raise ArgumentError(f"{call}: {str(path)!r}: {error.strerror}") from None
-    except (OSError, ValueError):  # too long, a NUL
-        name = Path(path).name
-        shown = name if len(name) <= 60 else name[:60] + "…"
-        raise ArgumentError(f"{call}: no file can be named {shown!r}") from None
-    if stat.S_ISDIR(mode):
-        raise ArgumentError(f"{call}: {str(path)!r} is a folder; name a file in it")
-    if not stat.S_ISREG(mode):
-        raise ArgumentError(f"{call}: {str(path)!r} is a device or a pipe; name a file")
+        is_other = target.exists() and not target.is_file()
+    except (OSError, ValueError) as error:  # too long, a NUL, no permission
+        raise ArgumentError(f"{call}: no file can be {str(path)!r:.80}: {error!r:.80}") from None
+    if is_other:
+        raise ArgumentError(f"{call}: {str(path)!r} is a folder, device or pipe; name a file")
     if not target.parent.is_dir():
-        folder = str(Path(path).parent)
-        raise ArgumentError(f"{call}: there is no folder {folder!r} to write {target.name!r} into")
+        raise ArgumentError(f"{call}: there is no folder {str(Path(path).parent)!r}")
     return target
 
 
