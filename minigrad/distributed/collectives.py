@@ -37,9 +37,12 @@ def _group(ranks: Ranks | None) -> Ranks:
 
 def _agreed(name: str, x: Array, ranks: Ranks | None, **settings: object) -> tuple[Ranks, Array]:
     """The group, once all of it makes this collective, and x in C order."""
-    group, x = _group(ranks), np.asarray(x, order="C")
+    group = _group(ranks)
+    x = np.asarray(x, order="C")
     more = "".join(f", {name}={value}" for name, value in settings.items())
     group.agree(f"{name}(x{more}) of x {x.shape} {x.dtype}")
+    if settings.get("root", 0) not in range(group.size):
+        raise OutOfRangeError(f"root must lie in [0, {group.size}), got {settings['root']}")
     return group, x
 
 
@@ -48,11 +51,6 @@ def _parts(x: Array, p: int, axis: int) -> Array:
     if x.shape[axis] % p:
         raise ShapeError(f"{p} ranks cannot share axis {axis} of length {x.shape[axis]} equally")
     return np.stack(np.split(x, p, axis))
-
-
-def _check_root(root: int, ranks: Ranks) -> None:
-    if not 0 <= root < ranks.size:
-        raise OutOfRangeError(f"root must lie in [0, {ranks.size}), got {root}")
 
 
 def _adds(x: Shaped, ranks: Ranks | None) -> float:
@@ -210,7 +208,6 @@ def broadcast(x, ranks=None, root=0):
     array([1., 1., 1.])
     """
     group, x = _agreed("broadcast", x, ranks, root=root)
-    _check_root(root, group)
     return group.broadcast(x, root)
 
 
@@ -233,7 +230,6 @@ def reduce(x, ranks=None, root=0):
     array([1., 1., 1.])
     """
     group, x = _agreed("reduce", x, ranks, root=root)
-    _check_root(root, group)
     total = group.all_reduce(x)
     return total if group.rank == root else np.zeros_like(total)
 

@@ -32,23 +32,21 @@ class Ranks:
 
     def __init__(self, comm: Intracomm | None = None) -> None:
         self.comm: Any = comm
-        self.rank, self.size = (0, 1) if comm is None else (comm.rank, comm.size)
+        self.rank = 0 if comm is None else comm.rank
+        self.size = 1 if comm is None else comm.size
 
     def agree(self, text: str) -> None:
         """Return once every rank is about to do this. Raises: RankError on all, unless they are."""
         if self.size > 1:
-            own, found = np.array([zlib.crc32(text.encode())]), np.empty(self.size, np.int64)
-            self.comm.Allgather(own, found)
-            if (found != own).any():
-                lines = [f"rank {rank}: {other}" for rank, other in enumerate(self._texts(text))]
+            own = np.array([zlib.crc32(text.encode())])
+            every = np.empty(self.size, np.int64)
+            self.comm.Allgather(own, every)
+            if (every != own).any():
+                texts = enumerate(self.comm.allgather(text))
                 raise RankError(
-                    "every rank must make the same collectives in the same order, backward too\n  "
-                    + "\n  ".join(lines)
+                    "every rank must make the same collectives in the same order, backward too"
+                    + "".join(f"\n  rank {rank}: {text}" for rank, text in texts)
                 )
-
-    def _texts(self, text: str) -> list[str]:
-        found: list[str] = self.comm.allgather(text)
-        return found
 
     def split(self, color: int) -> Ranks:
         """The group of those ranks that give this color, in the same order."""
@@ -115,9 +113,8 @@ def world() -> Ranks:
         ) from error
     if started > 1 and MPI.COMM_WORLD.size == 1:
         raise RankError(
-            f"mpiexec started {started} processes, but each sees one rank: this mpiexec belongs to "
-            f"another MPI than mpi4py, which has {MPI.Get_library_version().splitlines()[0]!r}; "
-            "run the mpiexec beside this Python"
+            f"mpiexec started {started} processes, but each sees one rank: it belongs to another "
+            "MPI than mpi4py; run the mpiexec beside this Python"
         )
     if MPI.COMM_WORLD.size == 1:
         return Ranks()
@@ -129,8 +126,8 @@ def _end_all_on_error(comm: Intracomm) -> None:
     """An error that nothing catches on this rank ends all, which would wait for it for ever."""
 
     def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        said = f"rank {comm.rank} of {comm.size} ends all ranks:\n"
-        sys.stderr.write(said + "".join(format_exception(kind, error, trace)))
+        sys.stderr.write(f"rank {comm.rank} of {comm.size} ends all ranks:\n")
+        sys.stderr.write("".join(format_exception(kind, error, trace)))
         sys.stderr.flush()
         sleep(0.2)  # what was printed may still be on its way to mpiexec
         comm.Abort(1)
