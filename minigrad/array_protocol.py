@@ -64,10 +64,6 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Tensor, object]
     return lambda self, other: compare(self.read(), _entries(other))
 
 
-def _of_one(convert: Callable[[float], Any]) -> Callable[[Tensor], Any]:
-    return lambda self: convert(self.item())
-
-
 def _iter(self: Tensor) -> Iterator[Tensor]:
     if self.ndim == 0:
         raise ShapeError("iteration over a 0-d tensor")
@@ -214,12 +210,12 @@ _ATTRIBUTES: dict[str, Any] = {name: getattr(ops, name) for name in _METHODS.spl
     "__array_function__": _array_function,
     "__array_ufunc__": _array_ufunc,
     "__bool__": lambda self: bool(self.read()),
-    "__float__": _of_one(float),
+    "__float__": lambda self: float(self.item()),
     "__format__": _format,
     "__getitem__": ops.getitem,
     "__hash__": object.__hash__,
     "__index__": lambda self: self.read().__index__(),
-    "__int__": _of_one(int),
+    "__int__": lambda self: int(self.item()),
     "__iter__": _iter,
     "__len__": lambda self: len(self._data),
     "__neg__": ops.negative,

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-__all__ = ["HABITS", "KEYWORDS", "instead", "instead_of_keywords", "markdown", "missing"]
+__all__ = ["HABITS", "KEYWORDS", "instead", "instead_of_keywords", "missing"]
 
 PYTORCH = """
 view, unflatten | x.reshape(3, 2)
@@ -216,14 +216,3 @@ def instead_of_keywords(call: str, keywords: Iterable[str], offered: Iterable[st
         names = names or get_close_matches(keyword, offered, n=1, cutoff=0.6)
         return f"write {names[0]}= for {keyword}=" if names else ""
     return ""
-
-
-def markdown(rows: str) -> str:
-    """A table's rows, as PYTORCH, TEXTS or KEYWORD_ROWS, as the guide shows them."""
-    lines = ["| habit | minigrad |", "|---|---|"]
-    for row in rows.strip().splitlines():
-        names, ours = row.split(" | ", 1)
-        shown = ours.strip('"') if ours[0] == '"' else f"`{ours}`"
-        escaped = shown.replace("|", r"\|")
-        lines.append(f"| `{names.replace(', ', '`, `')}` | {escaped} |")
-    return "\n".join(lines) + "\n"

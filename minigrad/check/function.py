@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff import grad_or_zeros, slope
-from ..engine.context import enable_grad, no_grad, observe
+from ..engine.context import enable_grad, observe
 from ..engine.errors import ArgumentError, DTypeError, GradcheckError, GradientError
 from ..engine.observer import Observer
 from ..engine.op import Array, Op, array_of, checked_array
@@ -58,7 +58,9 @@ def gradcheck(
     if not callable(f):
         raise DTypeError(f"gradcheck(f, inputs): f must be a function, got {type(f).__name__}")
     arguments = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
-    places = {f"inputs[{i}]": x for i, x in enumerate(arguments)} | _trained(f)
+    places = {f"inputs[{i}]": x for i, x in enumerate(arguments)}
+    if hasattr(f, "named_parameters"):
+        places |= {path: p for path, p in f.named_parameters() if p.requires_grad}
     arrays = [checked_array("gradcheck", array_of(x)) for x in places.values()]
     values = [v.astype(np.float64) if v.dtype.kind == "f" else v for v in arrays]
     if not any(v.dtype.kind == "f" for v in values):
@@ -83,30 +85,19 @@ def gradcheck(
     return report
 
 
-def _trained(f: Any) -> dict[str, Tensor]:
-    """The parameters of a layer that are trained, by path; of a function, none."""
-    if not hasattr(f, "named_parameters"):
-        return {}
-    return {path: p for path, p in f.named_parameters() if p.requires_grad}
-
-
 class _Used(Observer):
-    """What f does: whether all of it is analytic, whether it differentiates, what it writes."""
+    """What f does: whether all of it is analytic, and what it writes."""
 
     shows_inputs = False
 
     def __init__(self) -> None:
         self.analytic = True
-        self.differentiates = False
         self.written: dict[int, tuple[Tensor, Array]] = {}
 
     def made(self, op: Op, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         plain = [array_of(x) for x in inputs]
         if not op.analytic or at_kinks(op, plain, settings, result._data) is not None:
             self.analytic = False
-
-    def sent(self, node: Any, gradient: Any, parts: list[Any], seconds: float) -> None:
-        self.differentiates = True
 
     def said(self, kind: str, **facts: Any) -> None:
         if kind == "leaf" and facts["leaf"].needs == 1:  # of f's own, which takes no complex number
@@ -134,9 +125,9 @@ class _Function:
         self.parameters = parameters
         self.free = [i for i, v in enumerate(values) if v.dtype.kind == "f"]
         self.order = 1
-        self.recording: type[enable_grad] | type[no_grad] = enable_grad
         with observe(used):
-            first, again = (self(values) for _ in range(2))
+            first = self(values)
+            again = self(values)
         if not np.array_equal(first, again, equal_nan=True):
             raise GradientError(
                 "gradcheck: f gave two different results for the same inputs; a layer with dropout "
@@ -152,15 +143,13 @@ class _Function:
         self.noise = EPS * float(np.abs(first[self.u != 0] * self.u[self.u != 0]).sum()) / size
         self.v = [rng.uniform(0.5, 1.5, values[i].shape) for i in self.free]
         self.order = order
-        if order == 1 and not used.differentiates:
-            self.recording = no_grad
         self.cotangent = self.u if order == 1 else np.concatenate([x.ravel() for x in self.v])
 
     def __call__(self, values: list[Any]) -> Array:
         """f, or its gradient, at values of which one may be complex; then all floats are."""
         if any(np.iscomplexobj(v) for v in values):
             values = [v.astype(complex) if v.dtype.kind == "f" else v for v in values]
-        with self.recording():
+        with enable_grad():
             leaves, output = self.run(values)
             if self.order == 2:
                 gradients = grad_or_zeros(output, leaves, self.u)

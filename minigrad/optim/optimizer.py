@@ -5,7 +5,7 @@ Parameters are overwritten in place; those without a gradient are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -85,7 +85,6 @@ class Optimizer:
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
         self._kept: list[dict[str, Any]] = [{"count": 0} for _ in every]
-        self._scratch: dict[tuple[Any, ...], Array] = {}  # of small parameters, by shape and dtype
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value}" for name, value in self._settings().items())
@@ -249,27 +248,20 @@ class Optimizer:
                 kept[name] = kept[name].astype(dtype)
         kept["count"] += 1
         arrays = [w, np.asarray(p.grad, dtype), *(kept[name] for name in names)]
-        for scratch, *part in self._parts(arrays):
-            self.update(settings, kept["count"], scratch, *part)
+        for part in _parts(arrays):
+            self.update(settings, kept["count"], np.empty_like(part[0]), *part)
         if w is not p._data:
             p._data[...] = w
 
-    def _parts(self, arrays: Sequence[Array]) -> Iterator[Sequence[Array]]:
-        """A scratch array and the arrays; of large ones, views of one part after another."""
-        w = arrays[0]
-        if w.size <= ENTRIES_PER_PART:
-            key = w.shape, w.dtype
-            if key not in self._scratch:
-                self._scratch[key] = np.empty_like(w, order="C")
-            yield self._scratch[key], *arrays
-        elif not all(x.flags.c_contiguous for x in arrays):
-            yield np.empty_like(w), *arrays
-        else:
-            scratch = np.empty(ENTRIES_PER_PART, w.dtype)
-            flat = [x.reshape(-1) for x in arrays]
-            for i in range(0, w.size, ENTRIES_PER_PART):
-                part = [x[i : i + ENTRIES_PER_PART] for x in flat]
-                yield scratch[: len(part[0])], *part
+
+def _parts(arrays: list[Array]) -> list[list[Array]]:
+    """The arrays; of large ones, views of one part after another."""
+    size = arrays[0].size
+    if size <= ENTRIES_PER_PART or not all(x.flags.c_contiguous for x in arrays):
+        return [arrays]
+    flat = [x.reshape(-1) for x in arrays]
+    starts = range(0, size, ENTRIES_PER_PART)
+    return [[x[i : i + ENTRIES_PER_PART] for x in flat] for i in starts]
 
 
 @cache
