@@ -52,10 +52,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LATER = {  # imported at first use: by name, the module that has it
-    **dict.fromkeys(("Trace", "draw", "trace"), "tracing"),
-    **dict.fromkeys(("load", "save"), "saving"),
-    "gradcheck": "check", "play": "playing", "replace": "record.replace", "watch": "watching",
-    "compile": "fast.compile",
+    "Trace": "tracing", "compile": "fast.compile", "draw": "tracing", "gradcheck": "check",
+    "load": "saving", "play": "playing", "replace": "record.replace", "save": "saving",
+    "trace": "tracing", "watch": "watching",
 }  # fmt: skip
 _MODULES = ("check", "data", "layers", "optim")
 

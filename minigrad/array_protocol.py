@@ -127,8 +127,7 @@ _OTHER_NAMES = {"absolute": "abs", "amax": "max", "amin": "min"}
 def op_like(name: str) -> Callable[..., Any] | None:
     """The op, or the function composed of ops, of a NumPy function's name."""
     name = _OTHER_NAMES.get(name, name)
-    function: Callable[..., Any] | None = getattr(ops, name, None) if name in OFFERED else None
-    return function
+    return getattr(ops, name, None) if name in OFFERED else None
 
 
 def not_recorded(name: str) -> DTypeError:
@@ -188,11 +187,14 @@ def _spread(method: Op) -> Callable[..., Tensor]:
     return lambda self, *sizes: method(self, sizes[0] if len(sizes) == 1 else sizes or None)
 
 
-for _name, _sign in {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**", "matmul": "@"
-}.items():  # fmt: skip
-    _python = {"subtract": "sub", "multiply": "mul", "divide": "truediv", "power": "pow"}
-    _dunder = _python.get(_name, _name)
+for _name, _dunder, _sign in (
+    ("add", "add", "+"),
+    ("subtract", "sub", "-"),
+    ("multiply", "mul", "*"),
+    ("divide", "truediv", "/"),
+    ("power", "pow", "**"),
+    ("matmul", "matmul", "@"),
+):
     setattr(Tensor, f"__{_dunder}__", _operator(registry[_name]))
     setattr(Tensor, f"__r{_dunder}__", _reflected(registry[_name]))
     setattr(Tensor, f"__i{_dunder}__", _in_place(registry[_name], _sign))

@@ -130,8 +130,7 @@ def grad_or_zeros(
 ) -> list[Gradient]:
     """`grad`, or zeros where the output depends on none of the inputs."""
     if isinstance(output, Tensor) and output.requires_grad:
-        gradients: list[Gradient] = grad(output, inputs, grad_output, create_graph)
-        return gradients
+        return grad(output, inputs, grad_output, create_graph)
     return [np.zeros(x.shape, x.dtype) for x in inputs]
 
 

@@ -22,8 +22,7 @@ OURS = Path(__file__).resolve().parents[1] / "layers" / "__init__.py"
 
 
 def _package() -> ModuleType:
-    loaded = sys.modules.get("layers")
-    spec = find_spec("layers") if loaded is None else loaded.__spec__
+    spec = find_spec("layers")
     if spec is not None and spec.origin and Path(spec.origin).resolve() == OURS:
         for path in OURS.parent.glob("[a-z]*.py"):  # each module once, under both names
             sys.modules[f"{__name__}.{path.stem}"] = import_module(f"layers.{path.stem}")

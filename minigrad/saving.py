@@ -166,8 +166,8 @@ def _in_order(
     if None in saved or None in here or not saved:
         return state
     if set(saved) != set(here):
-        only_here, only_there = sorted({*here} - {*saved}), sorted({*saved} - {*here})  # type: ignore[type-var]
-        raise ArgumentError(f"parameters: only here {only_here}, only in the file {only_there}")
+        names = sorted({*saved} ^ {*here})  # type: ignore[type-var]
+        raise ArgumentError(f"parameters: only here, or only in the file: {names}")
     records = dict(zip(saved, state["parameters"], strict=True))
     return state | {"parameters": [records[path] for path in here]}
 

@@ -156,7 +156,7 @@ def test_an_optimizer_of_other_parameters_or_alone_in_another_order_is_refused(t
     steps(model, optimizer, 1)
     path = mg.save(tmp_path / "run.npz", model=model, optimizer=optimizer)
     part = Adam(model.a.parameters())
-    with pytest.raises(ArgumentError, match=r"only in the file \['model.b.W', 'model.b.b'\]"):
+    with pytest.raises(ArgumentError, match=r"only in the file: \['model.b.W', 'model.b.b'\]"):
         mg.load(path, model=model, optimizer=part)
     other = Adam([model.a.b, model.a.W, model.b.W, model.b.b])
     with pytest.raises(ArgumentError, match="parameter 0: b here, W in the state; save and load"):

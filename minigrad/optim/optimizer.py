@@ -88,9 +88,7 @@ class Optimizer:
 
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value}" for name, value in self._settings().items())
-        numbers = sum(p.size for p in self.parameters)
-        done = f"{self.steps} steps of {numbers:,} numbers"
-        return f"{type(self).__name__}(lr={self.lr}{settings}): {done}"
+        return f"{type(self).__name__}(lr={self.lr}{settings}): {self.steps} steps taken"
 
     def zero_grad(self) -> None:
         """Forget every gradient."""
