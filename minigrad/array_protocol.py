@@ -76,11 +76,6 @@ def _iter(self: Tensor) -> Iterator[Tensor]:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    if spec and self.size != 1:
-        raise ShapeError(
-            f"format(x, {spec!r}): only one number has a format, got shape {self.shape}; write "
-            f"np.array2string(x.numpy(), precision=3)"
-        )
     return format(self.item(), spec) if spec else str(self)
 
 

@@ -45,14 +45,13 @@ class Comparison:
         return self.ok
 
     def __str__(self) -> str:
-        by = f"order {self.order} by {self.method}" if self.method else f"order {self.order}"
         if self.why:
-            return f"{by}: nothing was compared: {self.why}"
+            return f"order {self.order}: nothing was compared: {self.why}"
         verdict = "agrees" if self.ok else "DISAGREES"
         kinks = f", {len(self.kinks)} at kinks left out ({self.kinks[0]} …)" if self.kinks else ""
         zeros = f"; 0 throughout: {', '.join(self.zeros)}" if self.zeros else ""
         return (
-            f"{by}: {verdict}; worst of {self.entries} "
+            f"order {self.order} by {self.method}: {verdict}; worst of {self.entries} "
             f"entries{kinks}: {self.where}, engine {self.measured:.15g}, numeric "
             f"{self.expected:.15g}, relative error {self.difference:.1e} "
             f"(tolerance {self.tolerance:.0e}){zeros}"
