@@ -109,5 +109,5 @@ def leaf(rng, shape, name):
     return mg.tensor(rng.normal(size=shape), requires_grad=True, name=name)
 
 
-def call(layer, X, context=None, **given):
-    return layer(X, **given) if context is None else layer(X, context=context, **given)
+def call(layer, X, context=None, **keywords):
+    return layer(X, **keywords) if context is None else layer(X, context=context, **keywords)

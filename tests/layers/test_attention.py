@@ -143,10 +143,10 @@ def test_every_gradient_of_every_step_equals_the_one_derived_by_hand(rng, positi
     layer = random(rng, MultiHeadAttention(D, H, kv, True, **settings))
     at = np.arange(N) + np.array([[0], [2]])
     Y = mg.tensor(rng.normal(size=(B, 4, D)), requires_grad=True)
-    for given in ({"mask": L.padding_mask([4, N], N)}, {"positions": at}, {"context": Y}):
+    for keywords in ({"mask": L.padding_mask([4, N], N)}, {"positions": at}, {"context": Y}):
         X = mg.tensor(rng.normal(size=(B, N, D)), requires_grad=True, name="X")
         with mg.trace() as t:
-            out = layer(X, **given)
+            out = layer(X, **keywords)
             (out**3).mean().backward()
         checks = t.check()
         assert checks.ok
@@ -154,7 +154,7 @@ def test_every_gradient_of_every_step_equals_the_one_derived_by_hand(rng, positi
         symbols = {check.symbol for check in checks.measured}
         assert symbols >= {"X", "Q", "K", "V", "W_Q", "W_K", "W_V", "W_O", "b_Q", "b_O", "O", "C"}
         assert ("A" in symbols) == (how is None)
-        assert ("context" in given) == ("context" in symbols)
+        assert ("context" in keywords) == ("context" in symbols)
         assert max(check.difference for check in checks.measured) < 1e-12
 
 

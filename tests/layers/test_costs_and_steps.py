@@ -22,8 +22,8 @@ def test_flops_and_bytes_are_those_of_the_products_and_of_the_arrays():
     shapes = {"Q": (B, n, 3), "K": (B, n, 3), "V": (B, n, 7), "attention matrix": (B, n, n),
               "output": (B, n, 7)}  # fmt: skip
     for dtype in ("float16", "float32", np.float64):
-        found = memory_by_array(B, n, d_k=3, d_v=7, dtype=dtype)
-        assert found == {name: np.empty(shape, dtype).nbytes for name, shape in shapes.items()}
+        sizes = memory_by_array(B, n, d_k=3, d_v=7, dtype=dtype)
+        assert sizes == {name: np.empty(shape, dtype).nbytes for name, shape in shapes.items()}
     elements = 4 * B * n * d_model + B * h * n * n
     assert count_memory_bytes(B, n, d_model=d_model, n_heads=h) == 4 * elements
 

@@ -20,11 +20,11 @@ POSITIONS = {
 }
 
 
-def in_pieces(layer, cache, X, sizes, **given):
+def in_pieces(layer, cache, X, sizes, **keywords):
     out, start = [], 0
     with mg.no_grad():
         for size in sizes:
-            at = given["positions"][:, start : start + size] if given else None
+            at = keywords["positions"][:, start : start + size] if keywords else None
             out.append(layer(X[:, start : start + size], positions=at, cache=cache).numpy())
             start += size
     return np.concatenate(out, axis=1)
@@ -77,10 +77,10 @@ def test_a_decoder_with_caches_of_tokens_and_context_is_the_whole(rng):
     with mg.no_grad():
         steps = [decoder(X[:, t : t + 1], Y, cache=cache).numpy() for t in range(N)]
     assert_same(np.concatenate(steps, axis=1), decoder(X, Y).numpy())
-    given = L.padding_mask([5, N], N), L.padding_mask([2, 4], 4)
-    hidden = decoder(X, Y, *given).numpy()
+    masks = L.padding_mask([5, N], N), L.padding_mask([2, 4], 4)
+    hidden = decoder(X, Y, *masks).numpy()
     X[0, 5:], Y[0, 2:] = 9.0, 9.0
-    assert_same(decoder(X, Y, *given).numpy()[:, :5], hidden[:, :5])
+    assert_same(decoder(X, Y, *masks).numpy()[:, :5], hidden[:, :5])
 
 
 def test_a_cache_of_another_dtype_is_refused_until_it_is_reset():
@@ -114,9 +114,9 @@ def slowly(model, row, count):
 @pytest.mark.parametrize("model", models())
 def test_the_likeliest_tokens_are_those_of_the_whole_sequence_also_side_by_side(model):
     rows = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
-    found = np.stack(list(generate(model, rows, 8)), axis=1)
-    assert found.tolist() == [slowly(model, row, 8) for row in rows]
-    assert list(generate(model, rows[1], 8)) == found[1].tolist()
+    continued = np.stack(list(generate(model, rows, 8)), axis=1)
+    assert continued.tolist() == [slowly(model, row, 8) for row in rows]
+    assert list(generate(model, rows[1], 8)) == continued[1].tolist()
     tokens, cache = np.array([rows[0]]), model.decoder.new_cache()
     with mg.no_grad():
         steps = [model(tokens[:, t : t + 1], cache=cache).numpy() for t in range(5)]
@@ -143,12 +143,12 @@ def test_the_same_seed_draws_the_same_and_a_row_ends_after_its_stop():
     model = models()[0]
     runs = [list(generate(model, [3, 1], 6, rng=5, **how)) for how in ({"temperature": 1.0}, {})]
     assert runs[0] == runs[1] != list(generate(model, [3, 1], 6, rng=5, temperature=0.0))
-    found = np.stack(list(generate(model, [[3, 1, 4], [9, 2]], 9, temperature=2.0, rng=1)), axis=1)
-    stop = found[0, 2]
+    whole = np.stack(list(generate(model, [[3, 1, 4], [9, 2]], 9, temperature=2.0, rng=1)), axis=1)
+    stop = whole[0, 2]
     settings = {"temperature": 2.0, "rng": 1, "stop": [stop]}
     ended = np.stack(list(generate(model, [[3, 1, 4], [9, 2]], 9, **settings)), axis=1)
-    end = int(np.argmax(found[0] == stop))
-    assert ended[0, : end + 1].tolist() == found[0, : end + 1].tolist()
+    end = int(np.argmax(whole[0] == stop))
+    assert ended[0, : end + 1].tolist() == whole[0, : end + 1].tolist()
     assert (ended[0, end + 1 :] == -1).all()
 
 

@@ -38,8 +38,8 @@ def test_each_example_of_a_batch_is_computed_by_itself(rng, name):
     layer, *inputs = drawn(rng, name, b=3)
     whole = call(layer, *inputs).numpy()
     for k in range(3):
-        one = call(layer, *(x[k : k + 1] for x in inputs)).numpy()
-        np.testing.assert_allclose(one, whole[k : k + 1], rtol=1e-10, atol=1e-10)
+        alone = call(layer, *(x[k : k + 1] for x in inputs)).numpy()
+        np.testing.assert_allclose(alone, whole[k : k + 1], rtol=1e-10, atol=1e-10)
 
 
 NEED_A_BATCH = "linear attention", "performer", "linformer", "conv", "cnn", "group norm", "batch"
@@ -58,8 +58,8 @@ def test_float32_stays_float32_and_differs_by_rounding(rng, name):
     layer, *inputs = drawn(rng, name)
     expected = call(layer, *inputs).numpy()
     narrow = deepcopy(layer).to(np.float32)
-    given = [x.numpy().astype("f4") if isinstance(x, mg.Tensor) else x for x in inputs]
-    out = call(narrow, *given)
+    narrowed = [x.numpy().astype("f4") if isinstance(x, mg.Tensor) else x for x in inputs]
+    out = call(narrow, *narrowed)
     assert out.dtype == np.float32
     np.testing.assert_allclose(out.numpy(), expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max())
     narrow.backward(np.ones(out.shape, np.float32))
@@ -133,13 +133,13 @@ def test_a_compiled_step_is_the_eager_one_and_keeps_the_same_weights_of_attentio
         (out * out).sum().backward()
         return out
 
-    compiled, found = mg.compile(step), []
+    compiled, results = mg.compile(step), []
     for run in (compiled, compiled, compiled, step):
         out = run(*inputs).numpy()
         kept = getattr(layer, "attention_weights", None)
-        found.append([out, *(p.grad.copy() for p in layer.parameters()), kept])
+        results.append([out, *(p.grad.copy() for p in layer.parameters()), kept])
     assert compiled.reasons == []
-    for one in found[:-1]:
-        for mine, eager in zip(one, found[-1], strict=True):
+    for compiled_result in results[:-1]:
+        for mine, eager in zip(compiled_result, results[-1], strict=True):
             if eager is not None:
                 np.testing.assert_allclose(mine, eager, rtol=1e-9, atol=1e-9)

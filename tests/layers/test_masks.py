@@ -61,15 +61,15 @@ def test_arrays_say_where_0_and_where_minus_infinity_is_added():
 def test_joined_is_what_all_let_see_and_the_sum_of_what_they_add(rng, boolean, others):
     mask = rng.random((2, 7, 7)) < 0.7
     added = rng.normal(size=(1, 3, 7, 7))
-    given = mask if boolean else np.where(mask, 0.25, -np.inf)
-    M = joined(I, I - 1, given, None, *others, added)
+    first = mask if boolean else np.where(mask, 0.25, -np.inf)
+    M = joined(I, I - 1, first, None, *others, added)
     seen = np.where(mask, 0.0 if boolean else 0.25, -np.inf) + np.where(I > 0, 0.0, -np.inf)
     for other in others:
         table = other(I[:, None], I - 1) if isinstance(other, L.MaskRule) else other == 0
         seen = seen + np.where(table, 0.0, -np.inf)
     assert_same(M.numpy(), seen[:, None] + added)
     assert joined(I, I, None) is None
-    assert joined(I, I, given) is given
+    assert joined(I, I, first) is first
 
 
 def test_a_mask_that_is_learned_gets_its_gradient(rng):

@@ -13,9 +13,9 @@ from tests.compare import assert_same, refusals
 D, H, N = 12, 3, 7
 
 
-def scores(layer, X, **given):
+def scores(layer, X, **keywords):
     with mg.trace() as t:
-        layer(X, **given)
+        layer(X, **keywords)
     return t["S_masked" if layer.position.bias.__func__ is not L.Position.bias else "S"].value
 
 

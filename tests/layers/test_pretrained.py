@@ -112,12 +112,12 @@ def frequencies(config):
     theta = [config["rope_theta"] ** (-2 * k / DK) for k in range(DK // 2)]
     if scaling := config.get("rope_scaling"):
         length = scaling["original_max_position_embeddings"]
-        for k, one in enumerate(theta):
-            turns = length * one / (2 * np.pi)
+        for k, rate in enumerate(theta):
+            turns = length * rate / (2 * np.pi)
             if turns < 1:
-                theta[k] = one / 8
+                theta[k] = rate / 8
             elif turns <= 4:
-                theta[k] = (1 - (turns - 1) / 3) * one / 8 + (turns - 1) / 3 * one
+                theta[k] = (1 - (turns - 1) / 3) * rate / 8 + (turns - 1) / 3 * rate
     return np.array(theta)
 
 
@@ -181,15 +181,15 @@ def test_bfloat16_is_read_from_several_files_as_the_first_half_of_float32(tmp_pa
         serialize_file({name: spec}, tmp_path / index[name], metadata=None)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    found = load_pretrained(tmp_path).decoder.blocks[1].attention.W_K.numpy()
+    W_K = load_pretrained(tmp_path).decoder.blocks[1].attention.W_K.numpy()
     exact = tensors["model.layers.1.self_attn.k_proj.weight"].T
-    np.testing.assert_array_equal(found.view(np.uint32), exact.view(np.uint32) >> 16 << 16)
+    np.testing.assert_array_equal(W_K.view(np.uint32), exact.view(np.uint32) >> 16 << 16)
 
 
 def test_the_tokenizer_comes_with_the_model(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 3, "dog": 1, "?": 0}, "?"))
-    made.save(str(written(tmp_path, GPT2, drawn(GPT2)) / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 3, "dog": 1, "?": 0}, "?"))
+    tokenizer.save(str(written(tmp_path, GPT2, drawn(GPT2)) / "tokenizer.json"))
     assert load_pretrained(tmp_path).tokenizer.encode("dog").ids == [1]
     (tmp_path / "tokenizer.json").unlink()
     assert load_pretrained(tmp_path).tokenizer is None
@@ -223,8 +223,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_understood_is_refused_by_name(name, tmp_path):
-    config, changed, said = REFUSED[name]
-    with pytest.raises(ArgumentError, match=said):
+    config, changed, message = REFUSED[name]
+    with pytest.raises(ArgumentError, match=message):
         loading(tmp_path, config, **changed)
 
 
