@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from .. import saving
 from ..record.finish import finish
-from ..record.fold import folded
+from ..record.fold import folded, is_within
 from ..record.record import Edge, Entry, Record
 from . import words
 from .ledger import headline_lines
@@ -41,17 +40,9 @@ def derivation(record: Record) -> str:
     >>> r"\\frac{\\partial L}{\\partial x}" in derivation(t)
     True
     """
-    made = _Derivation(finish(record))
-    body = [*made.forward(), *made.alike(), *made.backward()]
-    return "\n\n".join([*made.opening(), *_notation("\n".join(body)), *body]) + "\n"
-
-
-class Equation(NamedTuple):
-    """An equation, and the space that its left side is in."""
-
-    left: str
-    right: str
-    space: str = ""
+    written = _Derivation(finish(record))
+    body = [*written.forward(), *written.alike(), *written.backward()]
+    return "\n\n".join([*written.opening(), *_notation("\n".join(body)), *body]) + "\n"
 
 
 class _Derivation:
@@ -74,18 +65,17 @@ class _Derivation:
         record = self.record
         yield "# " + (_escaped(words.headline(record)) or "One forward pass")
         yield _escaped(words.summary(record)) + "."
-        verdicts = [f"- {_escaped(one.signed)}" for one in words.verdicts(record.checks)]
-        if verdicts:
-            yield "\n".join(verdicts)
+        if verdicts := words.verdicts(record.checks):
+            yield "\n".join(f"- {_escaped(verdict.signed)}" for verdict in verdicts)
         if sums := headline_lines(record):
             yield "\n".join(["```text", *sums, "```"])
         rows = []
         for e in self.shown:
             if not e.op and not e.number and e.copy_of is None:
-                row = [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
-                told = [words.gradient(e), words.marks(e), words.remark(e)]
                 asked = record.backward and (e.needs or e.kind == "parameter")
-                rows.append([*row, _escaped(" ".join(filter(None, told))) if asked else ""])
+                told = [words.gradient(e), words.marks(e), words.remark(e)] if asked else []
+                row = [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
+                rows.append([*row, _escaped(" ".join(filter(None, told)))])
         heads = ["symbol", "name", "kind", "shape", "rms of its gradient"]
         yield from _table("## What is given", heads, rows)
 
@@ -94,16 +84,15 @@ class _Derivation:
     def forward(self) -> Iterator[str]:
         yield "## Forward"
         for scope, group in self.steps(self.record.forward):
-            told = [e for e in group if e.equation and e.equation != e.symbol]
-            if told:
+            ops = [e for e in group if e.equation and e.equation != e.symbol]
+            if ops:
                 yield self._chapter(scope)
-                yield _aligned([Equation(e.symbol, e.equation, _space(e)) for e in told])
-                yield from _where(told)
+                yield from _aligned([_equation(e.symbol, e.equation, e) for e in ops], ops)
 
     def _chapter(self, scope: str) -> str:
         """The heading of a module, and how many are alike."""
         times = self.fold.times.items()
-        names = [f"{self.fold.name(b)}, ×{n}" for b, n in times if f"{scope}/".startswith(f"{b}/")]
+        names = [f"{self.fold.name(block)}, ×{n}" for block, n in times if is_within(scope, block)]
         alike = f" ({_escaped('; '.join(names))}: written out for the first)" if names else ""
         return f"### {_code(scope)}{alike}" if scope else "### top level"
 
@@ -116,11 +105,7 @@ class _Derivation:
             rows = []
             for entry in self.shown:
                 if block in fold.numbers(entry.id) and not entry.number:
-                    cells = [""] * len(names)
-                    for twin in (entries[i] for i in fold.twins(entry.id)):
-                        told = words.gradient(twin) if twin.gradient is not None else ""
-                        cells[fold.numbers(twin.id)[block]] += f"{_inline(twin.symbol)} {told} "
-                    rows.append([cell.strip() for cell in cells])
+                    rows.append([_measured(entries[i]) for i in fold.twins(entry.id)])
             title = f"### {_code(fold.name(block))}: {len(names)} times the same steps\n\n"
             title += "Written out is the first. What stands in each, with the rms of its gradient:"
             yield from _table(title, [*map(_code, names)], rows)
@@ -134,55 +119,69 @@ class _Derivation:
         yield "## Backward"
         if record.loss is not None:
             yield "It begins at the loss:"
-            yield _aligned([Equation(record.entries[record.loss].slope, "1", r"\mathbb{R}")])
+            loss = record.entries[record.loss]
+            yield from _aligned([_equation(loss.slope, "1", loss)])
         else:
-            given = ", ".join(_inline(record.entries[i].slope) for i in record.roots)
-            yield f"It begins with what `backward` was given: {given}."
-        last = {
-            edge.source: edge
-            for _, group in self.steps(record.backward)
-            for entry in group
-            for edge in record.into(entry)
-            if edge.equation
-        }
-        for scope, group in self.steps(record.backward):
+            slopes = ", ".join(_inline(record.entries[i].slope) for i in record.roots)
+            yield f"It begins with what `backward` was given: {slopes}."
+        groups = [(scope, [*group]) for scope, group in self.steps(record.backward)]
+        sent = [edge for _, group in groups for e in group for edge in self._sent(e)]
+        last = {edge.source: edge for edge in sent}
+        for scope, group in groups:
             yield f"### back through {_code(scope)}" if scope else "### back through the top level"
             for entry in group:
                 yield from self._step(entry, last)
 
+    def _sent(self, entry: Entry) -> list[Edge]:
+        return [edge for edge in self.record.into(entry) if edge.equation]
+
     def _step(self, entry: Entry, last: dict[int, Edge]) -> Iterator[str]:
         """What one op sends back; and the sum, where that completes a gradient."""
-        record, lines = self.record, list[Equation]()
-        sent = [edge for edge in record.into(entry) if edge.equation]
+        record, lines, sent = self.record, list[str](), self._sent(entry)
         for edge in sent:
             source = record.entries[edge.source]
-            space = "" if record.sums(source) else _space(source)
-            lines.append(Equation(record.part(edge), edge.equation, space))
+            whole = None if record.sums(source) else source
+            lines.append(_equation(record.part(edge), edge.equation, whole))
             uses = [use for use in record.uses(source) if use.equation]
             if len(uses) > 1 and edge is last[source.id]:
-                total = " + ".join(map(record.part, uses))
-                lines.append(Equation(source.slope, total, _space(source)))
+                lines.append(_equation(source.slope, " + ".join(map(record.part, uses)), source))
         if lines:
             made = f" ({entry.op})" if entry.op != entry.label else ""
             says = " ".join(dict.fromkeys(edge.says for edge in sent if edge.says))
             mark = _escaped(f" {words.marks(entry)}".rstrip())
             yield f"**{_escaped(entry.label)}**{made}{mark}. {_escaped(says)}"
-            yield _aligned(lines)
-            yield from _where(sent)
-
-
-def _space(entry: Entry) -> str:
-    axes = r" \times ".join(map(str, entry.shape))
-    return rf"\mathbb{{R}}^{{{axes}}}" if axes else r"\mathbb{R}"
+            yield from _aligned(lines, sent)
 
 
 # ---------------------------------------------------------------- Markdown
 
 
+def _equation(left: str, right: str, of: Entry | None = None) -> str:
+    """An equation, and the space that its left side is in, if that is an entry's."""
+    line = rf"{portable(left)} &= {portable(right)}"
+    if of is None:
+        return line
+    axes = r" \times ".join(map(str, of.shape))
+    return rf"{line} && \in \mathbb{{R}}" + (f"^{{{axes}}}" if axes else "")
+
+
+def _aligned(lines: Sequence[str], of: Iterable[Entry | Edge] = ()) -> Iterator[str]:
+    """Equations below one another, and what defines their signs."""
+    body = " \\\\[4pt]\n".join(lines)
+    yield f"```math\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n```"
+    if signs := dict.fromkeys(_inline(sign) for each in of for sign in each.where):
+        yield f"with {', '.join(signs)}."
+
+
 def _inline(tex: str) -> str:
     """LaTeX within a line, in GitHub's form that no Markdown sign can disturb."""
-    plain = portable(" ".join(tex.replace("`", "'").split()))
-    return f"$`{plain.replace('|', chr(92) + 'vert ')}`$"
+    line = portable(" ".join(tex.replace("`", "'").split()))
+    return f"$`{line.replace('|', chr(92) + 'vert ')}`$"
+
+
+def _measured(entry: Entry) -> str:
+    told = f" {words.gradient(entry)}" if entry.gradient is not None else ""
+    return _inline(entry.symbol) + told
 
 
 def _code(text: str) -> str:
@@ -198,20 +197,6 @@ def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<$#&|~])", r"\\\1", words.one_line(text))
 
 
-def _aligned(lines: Sequence[Equation]) -> str:
-    """Equations below one another, and the space of each left side."""
-    rows = [rf"{portable(one.left)} &= {portable(one.right)}" for one in lines]
-    spaces = [rf" && \in {one.space}" if one.space else "" for one in lines]
-    body = " \\\\[4pt]\n".join(map(str.__add__, rows, spaces))
-    return f"```math\n\\begin{{aligned}}\n{body}\n\\end{{aligned}}\n```"
-
-
-def _where(told: Iterable[Entry | Edge]) -> Iterator[str]:
-    found = dict.fromkeys(_inline(sign) for one in told for sign in one.where)
-    if found:
-        yield f"with {', '.join(found)}."
-
-
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table with what stands above it, if it has rows."""
     if rows:
@@ -223,8 +208,8 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 def _notation(text: str) -> Iterator[str]:
     """What the signs mean that occur in a text: signs.txt says how it is written."""
     blocks = (block.split("\n", 1) for block in asset("signs.txt").strip().split("\n\n")[1:])
-    said = [sentence for pattern, sentence in blocks if re.search(pattern, text)]
-    lines = [re.sub(r"\$(.*?)\$", lambda m: _inline(m[1]), one) for one in said]
+    meanings = [" ".join(meaning.split()) for sign, meaning in blocks if re.search(sign, text)]
+    lines = [re.sub(r"\$(.*?)\$", lambda m: _inline(m[1]), f"- {line}") for line in meanings]
     if lines:
         yield "## Notation"
-        yield "\n".join(f"- {' '.join(line.split())}" for line in lines)
+        yield "\n".join(lines)

@@ -48,6 +48,11 @@ class Box:
         return [entry for entry in self.entries if entry.op]
 
     @property
+    def value(self) -> str:
+        """The value of the one number that it shows."""
+        return words.value(self.one) if len(self.entries) == 1 else ""
+
+    @property
     def milliseconds(self) -> float:
         """What its ops took, forward and backward."""
         return 1000 * sum(entry.seconds + entry.backward_seconds for entry in self.entries)
@@ -90,13 +95,13 @@ class Box:
         """What is particular to it: some of many that differ, units that are dead or saturated."""
         if self.kind == "scope":
             return []
-        notes, states = list[str](), [entry.state for entry in self.entries]
-        if len({*states}) > 1:
-            odd = self.state if self.state != "ok" else next(s for s in states if s != "ok")
-            what = words.STATES[odd][1].split(":")[0]
-            notes.append(f"{states.count(odd)} of {len(states)} {what}")
-        notes += dict.fromkeys(entry.note for entry in self.entries if entry.note)
-        return notes[:2]
+        states = [entry.state for entry in self.entries]
+        odd = next((state for state in (self.state, *states) if state != "ok"), "ok")
+        notes = dict.fromkeys(entry.note for entry in self.entries if entry.note)
+        if len({*states}) == 1:
+            return [*notes][:2]
+        meaning = words.STATES[odd][1].split(":")[0]
+        return [f"{states.count(odd)} of {len(states)} {meaning}", *notes][:2]
 
     @property
     def alarms(self) -> list[str]:
@@ -122,8 +127,7 @@ class Held(NamedTuple):
     @property
     def sizes(self) -> list[float]:
         """The sizes of its gradients; of the parts by these uses, if it is shared."""
-        sent = [edge.facts.rms for edge in self.edges if edge.facts is not None]
-        return sent if self.shared else self.box.sizes
+        return words.sizes_sent(self.edges) if self.shared else self.box.sizes
 
     @property
     def told(self) -> str:
@@ -136,14 +140,14 @@ class Connection:
 
     source: Box
     target: Box
-    said: str  # which copies of a block it connects, where that is to be said
+    copies: str  # which copies of a block it connects, where that is to be told
     step: int  # to which other copy of a block it goes
     edges: list[Edge] = field(default_factory=list)
 
     @property
     def sent(self) -> list[float]:
         """The sizes of the gradients that were sent back along it."""
-        return [edge.facts.rms for edge in self.edges if edge.facts is not None]
+        return words.sizes_sent(self.edges)
 
 
 @dataclass(eq=False)
@@ -198,12 +202,8 @@ def layout(
     return chosen
 
 
-def _parts(scope: str) -> list[str]:
-    return scope.split("/") if scope else []
-
-
 def _depth(scope: str) -> int:
-    return len(_parts(scope))
+    return len(scope.split("/")) if scope else 0
 
 
 def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
@@ -215,31 +215,27 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     is_marked = re.search(CALL_NUMBER, focus) is not None
     for scope in scopes:
         path = scope if is_marked else re.sub(CALL_NUMBER, "", scope)
-        around, there, _ = f"//{path}/".partition(f"/{focus}/")
-        if focus and there:
+        around, match, _ = f"//{path}/".partition(f"/{focus}/")
+        if focus and match:
             depths[scope] = _depth(f"{around}/{focus}".strip("/"))
     return depths
 
 
 def _laid_out(record: Record, fold: Fold, shown: set[str], depth: int | None) -> Layout:
     """Boxes in the order of the record, and the lines between them."""
-    drawn = [entry for entry in record.entries if entry.id not in record.aside]
-    inside = {entry.id for entry in drawn if fold.place[entry.id] in shown}
-    near = set[int]()
-    for edge in record.edges:
-        if (edge.source in inside) != (edge.target in inside):
-            near |= {edge.source, edge.target}
+    inside = {number for number, scope in fold.place.items() if scope in shown}
+    ends = [{edge.source, edge.target} for edge in record.edges]
+    near = set[int]().union(*(pair for pair in ends if pair & inside))
     ops = _ops_within(record, fold)
     boxes: dict[str, Box] = {}
     box_of: dict[int, Box] = {}
-    for entry in drawn:
-        if entry.id in inside or entry.id in near:
-            lead = record.entries[fold.leader(entry.id)]
-            box = Box(f"n{lead.id}", "outside", words.label(lead), "")
-            if entry.id in inside:
-                box = _box(record, fold, lead, depth, ops)
-            box_of[entry.id] = boxes.setdefault(box.path or box.id, box)
-            box_of[entry.id].entries.append(entry)
+    for number in sorted(inside | near):
+        lead = record.entries[fold.leader(number)]
+        box = Box(f"n{lead.id}", "outside", words.label(lead), "")
+        if number in inside:
+            box = _box(record, fold, lead, depth, ops)
+        box_of[number] = boxes.setdefault(box.path or box.id, box)
+        box_of[number].entries.append(record.entries[number])
     lines = _lines(fold, box_of)
     held = _hold(lines)
     lines = [line for line in lines if line.source not in held]
@@ -251,7 +247,7 @@ def _ops_within(record: Record, fold: Fold) -> Counter[str]:
     counts = Counter[str]()
     for number in record.forward:
         if fold.leader(number) == number:
-            counts.update(accumulate(_parts(fold.place[number]), "{}/{}".format))
+            counts.update(accumulate(fold.place[number].split("/"), "{}/{}".format))
     return counts
 
 
@@ -259,8 +255,8 @@ def _box(record: Record, fold: Fold, lead: Entry, depth: int | None, ops: Counte
     """The box of an entry, or of the closed scope that it is in; one op stands for its scope."""
     scope, label = fold.place[lead.id], words.label(lead)
     if depth is not None and _depth(scope) > depth:
-        path = "/".join(_parts(scope)[: depth + 1])
-        scope = "/".join(_parts(scope)[:depth])
+        path = "/".join(scope.split("/")[: depth + 1])
+        scope = path.rpartition("/")[0]
         if ops[path] > 1:
             return Box(f"s{lead.id}", "scope", fold.name(path), scope, path=path)
         if lead.op:
@@ -279,16 +275,14 @@ def _lines(fold: Fold, box_of: dict[int, Box]) -> list[Connection]:
             continue
         if source is target and not link.step:
             continue
-        said = ""
+        copies = f"to {FURTHER.get(link.step, f'{link.step:+d}')}" if link.step else ""
         if link.leaves:
-            said = "from each to its own" if link.enters else "from each"
+            copies = "from each to its own" if link.enters else "from each"
         elif link.enters:
-            said = "to each"
-        elif link.step:
-            said = f"to {FURTHER.get(link.step, f'{link.step:+d}')}"
-        closed = source.kind == "scope" or target.kind == "scope"
-        key = (source, target, said) if closed else len(lines)
-        line = lines.setdefault(key, Connection(source, target, said, link.step))
+            copies = "to each"
+        closed = "scope" in (source.kind, target.kind)
+        key = (source, target, copies) if closed else len(lines)
+        line = lines.setdefault(key, Connection(source, target, copies, link.step))
         line.edges.extend(link.edges)
     return [*lines.values()]
 
@@ -315,9 +309,8 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
     for target, taken in takes.items():
         small = [line for line in taken if _fits_inside(line)]
         if len(small) == len(taken):  # of an op of leaves alone, what it is given stays a box
-            data = (line for line in small if line.source not in everywhere)
-            given = next((line for line in data if _is_data(line.source)), None)
-            small = [line for line in small if line is not given]
+            data = [line for line in small if _is_data(line.source, everywhere)]
+            small = [line for line in small if line not in data[:1]]
         for line in small:
             box = line.source
             alone = len(uses[box]) == 1 and len(line.edges) == len(box.entries)
@@ -331,9 +324,9 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
 def _fits_inside(line: Connection) -> bool:
     """Whether what a line brings can stand in the box that takes it."""
     if line.source.kind == "parameter":
-        return line.target.kind in ("op", "loss", "scope") and line.said in ("", "to each")
+        return line.target.kind in ("op", "loss", "scope") and line.copies in ("", "to each")
     leaf = line.source.kind in ("constant", "leaf")
-    return leaf and line.target.kind in ("op", "loss") and not line.said
+    return leaf and line.target.kind in ("op", "loss") and not line.copies
 
 
 def _is_own(box: Box, target: Box) -> bool:
@@ -342,7 +335,8 @@ def _is_own(box: Box, target: Box) -> bool:
     return target.kind == "scope" and is_within(box.one.scope, around)
 
 
-def _is_data(box: Box) -> bool:
+def _is_data(box: Box, everywhere: set[Box]) -> bool:
     """Whether a leaf is what the model is given, where its op takes nothing else that is."""
-    one = box.one
-    return box.kind == "leaf" or (box.kind == "constant" and one.size > 1 and "float" in one.dtype)
+    leaf = box.one
+    floats = box.kind == "constant" and leaf.size > 1 and "float" in leaf.dtype
+    return box not in everywhere and (box.kind == "leaf" or floats)

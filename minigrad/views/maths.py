@@ -14,21 +14,21 @@ from typing import NamedTuple
 
 __all__ = ["mathml", "plain", "portable"]
 
-LATEX_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d_]'*|\S")
+LATEX_TOKEN = re.compile(
+    r"\\(?:text|mathrm|mathbf|operatorname)\{(?:[^{}\\]|\\.)*\}"
+    r"|\\[A-Za-z]+|\\.|<\w+>|\d+(?:\.\d+)?(?:e[-+]?\d+)?|[^\W\d_]'*|\S"
+)
 # Signs that HTML names otherwise than LaTeX; all others have the same name in both.
 OTHERWISE = dict(
     zip(
-        "partial circ oslash cdot to ldots dots infty lnot neg neq lvert rvert lVert rVert "
-        "epsilon varepsilon phi varphi".split(),
-        "∂∘⊘·→……∞¬¬≠||‖‖ϵεϕφ",
+        "partial circ oslash cdot to ldots infty lnot lvert rvert phi varphi".split(),
+        "∂∘⊘·→…∞¬||ϕφ",
         strict=True,
     )
 )
 FUNCTION_NAMES = "max min log exp tanh cosh sinh sin cos det arg ln".split()
 SPACES = {",": ".17em", ";": ".28em", "quad": "1em", "qquad": "2em", " ": ".25em"}
-ACCENTS = {  # above a formula, and within a text
-    "hat": ("^", "\u0302"), "bar": ("¯", "\u0304"), "tilde": ("~", "\u0303"),
-}  # fmt: skip
+ACCENTS = {"hat": "^\u0302", "bar": "¯\u0304", "tilde": "~\u0303"}  # above a formula, within a text
 KINDS = {",": "comma", "∂": "prefix", "¬": "prefix"} | dict.fromkeys("([⌊", "open")
 KINDS |= dict.fromkeys(")]⌋", "close") | dict.fromkeys("∞∇⊤", "atom")
 RAISED = str.maketrans("0123456789-+()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺⁽⁾")
@@ -81,26 +81,23 @@ class _Reader:
     """Reads tokens from the left."""
 
     def __init__(self, tex: str) -> None:
-        found = [*LATEX_TOKEN.finditer(tex)]
-        self.tokens = [*(match[0] for match in found), ""]
-        self.starts = [match.start() for match in found] + [len(tex)]
-        self.source, self.at = tex, 0
+        self.tokens, self.at = [*LATEX_TOKEN.findall(tex), ""], 0
 
     def next(self) -> str:
         token = self.tokens[self.at]
-        self.at += bool(token)
+        self.at = min(self.at + 1, len(self.tokens) - 1)
         return token
 
     def row(self) -> list[Part]:
         """Parts up to the end of a group, which is left."""
-        found: list[Part] = []
+        parts: list[Part] = []
         while (token := self.tokens[self.at]) not in ("", "}"):
             self.at += 1
             if token in "^_":
-                found.append(self.scripted(found.pop() if found else EMPTY, token))
+                parts.append(self.scripted(parts.pop() if parts else EMPTY, token))
             elif (part := self.part(token)) is not None:
-                found.append(part)
-        return found
+                parts.append(part)
+        return parts
 
     def group(self) -> Part:
         """What a command applies to: a group in braces, or one token."""
@@ -114,29 +111,20 @@ class _Reader:
             self.tokens[self.at], token = token[1:], token[0]
         return (self.part(token) if token else None) or EMPTY
 
-    def raw(self) -> str:
-        """The text of a group, as it is."""
-        if self.tokens[self.at] != "{":
-            return self.next()
-        first, depth = self.starts[self.at] + 1, 0
-        while token := self.next():
-            depth += {"{": 1, "}": -1}.get(token, 0)
-            if depth == 0:
-                break
-        text = self.source[first : self.starts[self.at - bool(token)]]
-        return re.sub(r"\\([_#$%&{}])", r"\1", text)
-
     def scripted(self, base: Part, sign: str) -> Part:
         scripts, second = {sign: self.group()}, self.tokens[self.at]
         if second in ("^", "_") and second != sign:
             self.at += 1
             scripts[second] = self.group()
         below, above = scripts.get("_"), scripts.get("^")
-        wide = base.text in ("∑", "∏", "max", "min") and below is not None
-        names = ("under", "over") if wide else ("sub", "sup")
-        tag = "m" + names[0] * (below is not None) + names[1] * (above is not None)
-        marks = "".join(mark.xml for mark in (below, above) if mark)
-        text = base.text + (f"_{_atom(below)}" if below else "") + (_raised(above) if above else "")
+        is_wide = base.text in ("∑", "∏", "max", "min") and below is not None
+        tag, marks, text = "m", "", base.text
+        if below:
+            tag += "under" if is_wide else "sub"
+            marks, text = below.xml, f"{text}_{_atom(below)}"
+        if above:
+            tag += "over" if is_wide else "sup"
+            marks, text = marks + above.xml, text + _raised(above)
         kind = base.kind if base.kind in ("function", "operator") else "atom"
         return Part(kind, f"<{tag}>{base.xml}{marks}</{tag}>", text)
 
@@ -145,16 +133,25 @@ class _Reader:
         if token == "{":
             self.at -= 1
             return self.group()
-        if token.startswith("\\"):
-            return self.command(token[1:])
+        if token[0] == "\\":
+            return self.word(token) if token[2:].endswith("}") else self.command(token[1:])
         if token[0].isdigit():
             return Part("atom", f"<mn>{token}</mn>", token)
         if token[0].isalpha() or token[1:]:
             return _word(token.strip("<>"))
         return _sign(token)
 
+    def word(self, token: str) -> Part:
+        """A name of several letters, or a text."""
+        command, _, name = token[1:-1].partition("{")
+        name = re.sub(r"\\(.)", r"\1", name)
+        if command == "text":
+            return Part("text", f"<mtext>{escape(name)}</mtext>", name)
+        called = command == "operatorname" or (command == "mathrm" and self.tokens[self.at] == "(")
+        return _word(name, "function" if called else "atom")
+
     def command(self, name: str) -> Part | None:
-        if name in ("frac", "tfrac", "dfrac"):
+        if name in ("frac", "tfrac"):
             top, bottom = self.group(), self.group()
             xml = f"<mfrac>{top.xml}{bottom.xml}</mfrac>"
             if name == "tfrac":
@@ -164,15 +161,9 @@ class _Reader:
             inner = self.group()
             return Part("atom", f"<msqrt>{inner.xml}</msqrt>", f"√{_atom(inner)}")
         if name in ACCENTS:
-            inner, (above, within) = self.group(), ACCENTS[name]
-            xml = f'<mover>{inner.xml}<mo stretchy="false">{above}</mo></mover>'
-            return Part("atom", xml, inner.text + within)
-        if name in ("mathrm", "mathbf", "mathit", "operatorname", "text"):
-            said = self.raw()
-            if name == "text":
-                return Part("text", f"<mtext>{escape(said)}</mtext>", said)
-            called = name == "operatorname" or (name == "mathrm" and self.tokens[self.at] == "(")
-            return _word(said, "function" if called else "atom")
+            inner, accent = self.group(), ACCENTS[name]
+            xml = f'<mover>{inner.xml}<mo stretchy="false">{accent[0]}</mo></mover>'
+            return Part("atom", xml, inner.text + accent[1])
         if name in ("left", "right"):
             bracket = self.next()
             bracket = {".": "", r"\lvert": "|", r"\rvert": "|"}.get(bracket, bracket).lstrip("\\")
@@ -182,7 +173,7 @@ class _Reader:
             return _word(name, "function")
         if name in SPACES:
             return Part("space", f'<mspace width="{SPACES[name]}"></mspace>', " ")
-        if "style" in name or name in ("mathbin", "mathrel", "limits", "!"):
+        if "style" in name or name in ("mathbin", "limits"):
             return None
         sign = OTHERWISE.get(name) or html5.get(f"{name};", name)
         return _word(sign) if sign.isalpha() else _sign(sign)
@@ -195,9 +186,8 @@ def _word(name: str, kind: str = "atom") -> Part:
 def _sign(sign: str) -> Part:
     """An operator or a bracket."""
     shown = {"-": "−", "*": "∗"}.get(sign, sign)
-    form = ' form="prefix"' if shown == "∂" else ""
-    text = "-" if sign == "-" else shown
-    return Part(KINDS.get(shown, "operator"), f"<mo{form}>{escape(shown)}</mo>", text)
+    form = ' form="prefix"' if sign == "∂" else ""
+    return Part(KINDS.get(sign, "operator"), f"<mo{form}>{escape(shown)}</mo>", sign)
 
 
 def _row(parts: list[Part]) -> Part:
@@ -205,8 +195,7 @@ def _row(parts: list[Part]) -> Part:
     if len(parts) == 1:
         return parts[0]
     before = Part("operator", "", "")
-    xml, text = "", ""
-    bars = 0
+    xml, text, bars = "", "", 0
     for part in parts:
         kind = part.kind
         if part.text == "|":  # the first of a pair opens
@@ -218,8 +207,12 @@ def _row(parts: list[Part]) -> Part:
         tight |= part.kind == "open" and before.kind in ("function", "atom", "group")
         factors = before.kind in ("atom", "group", "close", "text")
         factors &= kind in ("atom", "group", "function", "text")
-        xml += '<mspace width=".2em"></mspace>' * factors + part.xml
-        text += " " * (not tight and bool(text)) + part.text
+        if factors:
+            xml += '<mspace width=".2em"></mspace>'
+        if text and not tight:
+            text += " "
+        xml += part.xml
+        text += part.text
         before = part._replace(kind=kind)
     return Part("row", f"<mrow>{xml}</mrow>", re.sub(" +", " ", text).strip())
 

@@ -74,15 +74,14 @@ class Dot:
         self.plan = plan
         self.record = plan.record
         self.by_time = color_by == "time"
-        self.shows_gradients = bool(self.record.backward) and not self.by_time
         self.scale = Scale.around(self.record.gradient_range)
         if self.by_time:
             self.scale = Scale.around(box.milliseconds for box in plan.boxes)
         self.titles: dict[str, str] = {}
         self.name = title or "Computation graph"
-        verdicts = [verdict.said for verdict in words.verdicts(self.record.checks)]
-        sentences = [words.headline(self.record), words.summary(self.record), *verdicts]
-        self.summary = " · ".join(sentences)
+        self.verdicts = words.verdicts(self.record.checks)
+        sentences = [words.headline(self.record), words.summary(self.record)]
+        self.summary = " · ".join([*sentences, *(verdict.said for verdict in self.verdicts)])
         font = f'fontname="{FONT}" fontsize={SMALL} fontcolor="{LIGHT.ink}"'
         above = f" label=<{self._head(title)}> labelloc=t labeljust=l" if head else ""
         lines = [
@@ -101,36 +100,30 @@ class Dot:
     # ------------------------------------------------------------------ above the picture
 
     def _head(self, title: str) -> str:
-        """Title, main sentence, verdicts, and a legend of three lines at most."""
+        """Title, main sentence, verdicts, what the colours mean, and a legend of three lines."""
         rows = [_text(words.one_line(title, 90), LIGHT.ink, 14, bold=True)]
         for line in wrap(words.headline(self.record), SENTENCE):
             rows.append(_text(line, LIGHT.ink, NAME_SIZE, bold=True))
         rows += map(_small, wrap("; ".join(self.record.notes), SENTENCE))
-        for verdict in words.verdicts(self.record.checks):
+        for verdict in self.verdicts:
             written = _alarm if verdict.ok is False else _small
             rows += map(written, wrap(verdict.signed, SENTENCE, subsequent_indent="   "))
-        if self.by_time or self.shows_gradients:
-            rows.append(self._colours())
-        rows += self._legend()
-        return _table(2, *([row] for row in rows), align=True)
-
-    def _colours(self) -> str:
-        """What the colours mean."""
-        low, _, high = map(_small, self.scale.ends)
-        cells = [_patch(colour, 26, 10) for colour in BINS]
-        measure = "ms, forward and backward " if self.by_time else "gradient rms "
-        return _table(1, [_small(measure), low, *cells, high])
+        if self.by_time or self.record.backward:
+            measure = "ms, forward and backward " if self.by_time else "gradient rms "
+            low, _, high = map(_small, self.scale.ends)
+            cells = [_patch(colour, 26, 10) for colour in BINS]
+            rows.append(_table(1, [_small(measure), low, *cells, high]))
+        return _table(2, *([row] for row in [*rows, *self._legend()]), align=True)
 
     def _legend(self) -> list[str]:
         """What lines and signs mean, of those that there are; and what all boxes share."""
-        plan = self.plan
-        boxes = plan.boxes
+        plan, boxes = self.plan, self.plan.boxes
         states = {box.state for box in boxes}
         dtypes = {entry.dtype for box in boxes for entry in box.ops}
         held = [inner for box in boxes for inner in box.inside]
         signs = {
             "grey ↓ values": True,
-            "coloured ⇡ gradients": self.shows_gradients,
+            "coloured ⇡ gradients": self.record.backward and not self.by_time,
             "Σ: gradients add; agreement 1: they point one way": any(map(self._sum, boxes)),
             "of: the part by this use, of all": any(inner.shared for inner in held),
             "×: gain on the way": any(self._gained(line) for line in plan.lines),
@@ -155,11 +148,11 @@ class Dot:
             for scope in accumulate(box.scope.split("/"), "{}/{}".format):
                 inside.setdefault(scope, [])
             inside[box.scope].append(self._box(box))
-        numbers = {scope: f"c{number}" for number, scope in enumerate(inside)}
+        ids = {scope: f"c{number}" for number, scope in enumerate(inside)}
 
         def written(scope: str) -> Iterator[str]:
             yield from inside[scope]
-            for child, id in numbers.items():
+            for child, id in ids.items():
                 if child and child.rpartition("/")[0] == scope:
                     yield f"subgraph cluster_{id} {{"
                     yield self._cluster(child, id)
@@ -171,14 +164,11 @@ class Dot:
     def _cluster(self, scope: str, id: str) -> str:
         fold = self.plan.fold
         label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
-        times = fold.times.get(scope, 1)
         ops = [op for op in self.record.ops if is_within(fold.place[op.id], scope)]
-        title = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
-        if times > 1:
-            strip = "" if self.by_time else self._strip(scope)
-            label = _table(1, [label + _small(f"  ×{times}", bold=True)], [strip])
-            title += f"; {times} alike, drawn once"
-        self.titles[id] = title
+        self.titles[id] = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
+        if times := fold.times.get(scope):
+            label = _table(1, [label + _times(times)], [self._strip(scope)])
+            self.titles[id] += f"; {times} alike, drawn once"
         look = f'style="rounded,filled" fillcolor="{LIGHT.cluster}" color="{LIGHT.edge}" margin=7'
         return f'graph [label=<{label}> labeljust=l {look} id="{id}" class=scope]'
 
@@ -192,14 +182,13 @@ class Dot:
         fold, entries = self.plan.fold, self.record.entries
         last = max(number for number in self.record.forward if scope in fold.numbers(number))
         sizes = [entries[i].gradient_rms for i in fold.twins(last)]
-        if not any(sizes):
+        if self.by_time or not any(sizes):
             return ""
         some = sizes[:: -(-len(sizes) // STRIP)]
         width = min(6, STRIP_WIDTH // len(some))
         fills = [BINS[self.scale.bin(size)] if size else LIGHT.card for size in some]
-        cells = [_patch(fill, width, 9) for fill in fills]
-        ends = [_small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1])]
-        return _table(0, [ends[0], *cells, ends[1]])
+        first, end = (_small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1]))
+        return _table(0, [first, *(_patch(fill, width, 9) for fill in fills), end])
 
     def _box(self, box: Box) -> str:
         styles = ["filled"]
@@ -212,10 +201,10 @@ class Dot:
         pen = self._pen(size) if size else f'color="{LIGHT.border}"'
         if box.state in ("wrong", "not finite"):
             pen = f'color="{LIGHT.alarm}" penwidth=2.5'
+        if box.kind == "loss":
+            pen += " peripheries=2"
         self.titles[box.id] = self._title(box)
         look = f'style="{",".join(styles)}" fillcolor="{getattr(LIGHT, role, LIGHT.card)}" {pen}'
-        if box.kind == "loss":
-            look += " peripheries=2"
         named = f'id="{box.id}" class="{box.kind} {box.state}"'
         return f"{box.id} [{named} {look} label=<{self._label(box)}>]"
 
@@ -232,67 +221,62 @@ class Dot:
 
     def _label(self, box: Box) -> str:
         """One thing a line: what it is, its gradient, what is odd, and what it alone takes."""
-        one, ink = box.one, LIGHT.muted if box.idle else LIGHT.ink
+        entry, ink = box.one, LIGHT.muted if box.idle else LIGHT.ink
         rows = []
         if box.kind == "scope":
-            times = self.plan.fold.times.get(box.path, 1)
-            kind = self.record.classes.get(unmarked(box.path), "")
-            rows.append(_name(f"▸ {box.label}", ink) + _small(f"  {kind}" if kind else ""))
-            if times > 1:
-                rows[0] += _small(f"  ×{times}", bold=True)
-            rows += map(_small, _wrapped(self._costs(box.ops), ", ", NOTE))
-            if times > 1 and not self.by_time:
+            times = self.plan.fold.times.get(box.path)
+            kind = self.record.classes.get(unmarked(box.path))
+            name = _name(f"▸ {box.label}", ink) + (_small(f"  {kind}") if kind else "")
+            rows += [name, *map(_small, _wrapped(self._costs(box.ops), ", ", NOTE))]
+            if times:
+                rows[0] += _times(times)
                 rows.append(self._strip(box.path))
         else:
-            made = f"  {box.made}" if one.op != one.label else ""
-            value = words.value(one)
-            form = f"= {value}" if value and len(box.entries) == 1 else words.shaped(one.shape)
+            made = f"  {box.made}" if entry.op != entry.label else ""
+            form = f"= {box.value}" if box.value else words.shaped(entry.shape)
             rows.append(_name(box.label, ink) + _small(f"{made}  {form}  "))
         if box.kind != "outside":
-            rows.append(self._measure(box))
-            rows.append(_small(self._sum(box)))
-            rows += [_small(line) for said in box.notes for line in wrap(said, NOTE)]
-            rows += [_alarm(line) for said in box.alarms for line in wrap(said, NOTE)]
-        rows += map(self._held, box.inside)
-        return _table(1, *([row] for row in rows))
+            rows += [self._measure(box), _small(self._sum(box))]
+            rows += [_small(line) for note in box.notes for line in wrap(note, NOTE)]
+            rows += [_alarm(line) for alarm in box.alarms for line in wrap(alarm, NOTE)]
+        return _table(1, *([row] for row in [*rows, *map(self._held, box.inside)]))
 
     def _measure(self, box: Box) -> str:
         """What the box is coloured by."""
         if not self.by_time:
-            return self._gradient(box.state, box.told, box.size, box.kind)
+            return self._gradient(box, box.told, box.size)
         milliseconds = box.milliseconds
         return self._cell(f"{words.sized(milliseconds)} ms", milliseconds) if milliseconds else ""
 
     def _held(self, held: Held) -> str:
         """A leaf inside the box of its op: name, shape and gradient beside one another."""
-        box, one = held.box, held.box.one
-        label = held.input if one.kind == "constant" and not one.name else box.label
-        value = words.value(one)
-        if value and len(box.entries) == 1:
-            label = f"{label} = {value}"
+        box, leaf = held.box, held.box.one
+        label = held.input if leaf.kind == "constant" and not leaf.name else box.label
+        if box.value:
+            label += f" = {box.value}"
         text = _name(label, LIGHT.muted if box.idle else LIGHT.ink, SMALL)
-        room = "\u00a0" * (len(one.shape) // 2)  # browsers draw × wider, too
-        if one.shape:
-            text += _small(f" {words.shaped(one.shape)} {room}")
-        size = max(held.sizes, default=0.0)
+        if leaf.shape:
+            room = "\u00a0" * (len(leaf.shape) // 2)  # browsers draw × wider, too
+            text += _small(f" {words.shaped(leaf.shape)} {room}")
         cells = [text]
         if not self.by_time:
-            cells.append(self._gradient(box.state, held.told, size, box.kind))
-        if held.shared and size and not self.by_time:
-            cells.append(_small(f" of {box.told}"))
+            size = max(held.sizes, default=0.0)
+            cells.append(self._gradient(box, held.told, size))
+            if held.shared and size:
+                cells.append(_small(f" of {box.told}"))
         return _table(1, cells, look=f' BGCOLOR="{LIGHT.parameter}"')
 
-    def _gradient(self, state: str, told: str, size: float, kind: str) -> str:
+    def _gradient(self, box: Box, told: str, size: float) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
-        if not size:
-            silent = kind in ("input", "constant") or not self.record.backward
-            if state == "not finite":
-                return _alarm(told)
-            lines = [] if state == "none" and silent else wrap(told, NOTE)
-            return "<BR/>".join(map(_small, lines))
-        if state in ("vanishing", "exploding"):
-            told = f"{words.STATES[state][0]} {told}"
-        return self._cell(told, size, wrong=state == "wrong")
+        if size:
+            sign = words.STATES[box.state][0]
+            told = f"{sign} {told}" if box.state in ("vanishing", "exploding") else told
+            return self._cell(told, size, wrong=box.state == "wrong")
+        if box.state == "not finite":
+            return _alarm(told)
+        needs_none = box.kind in ("input", "constant") or not self.record.backward
+        lines = [] if box.state == "none" and needs_none else wrap(told, NOTE)
+        return "<BR/>".join(map(_small, lines))
 
     def _cell(self, told: str, size: float, wrong: bool = False) -> str:
         """A measure on the colour of its bin."""
@@ -317,13 +301,13 @@ class Dot:
         if box.kind == "scope":
             return words.one_line(f"{box.path}: {', '.join(self._costs(box.ops))}, {size}")
         path = f"{self.plan.fold.path_of(entry.id)}/{entry.label}".lstrip("/")
-        value = words.value(entry)
-        texts = [f"{path}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}"]
-        texts += [f"value {value}" if value else "", size, entry.why if entry.needs else ""]
-        texts += [f"{name}={x}" for name, x in words.settings(entry).items()]
-        texts += [words.sum_of(self.record, entry), words.marks(entry), entry.says, entry.place]
-        if entry.saved_bytes:
-            texts.append(f"{words.of_bytes(entry.saved_bytes)} saved")
+        value, saved = words.value(entry), entry.saved_bytes
+        texts = [
+            f"{path}: {box.made}", f"{words.shaped(entry.shape)} {entry.dtype}",
+            f"value {value}" if value else "", size, entry.why if entry.needs else "",
+            *words.settings(entry), words.sum_of(self.record, entry), words.marks(entry),
+            entry.says, entry.place, f"{words.of_bytes(saved)} saved" if saved else "",
+        ]  # fmt: skip
         for held in box.inside:
             if held.shared:
                 whole = words.sum_of(self.record, held.box.one)
@@ -333,47 +317,37 @@ class Dot:
     # ------------------------------------------------------------------ lines
 
     def _line(self, line: Connection, id: str) -> str:
-        """A use of a value, and beside it the gradient that it sent back."""
-        size, gained = words.sent_by(line.edges), self._gained(line)
+        """A use of a value, and beside it the gradient that it sent back.
+
+        From the end of a block back to its beginning it goes by way of its label, outside.
+        """
+        size, gained, edge = words.sent_by(line.edges), self._gained(line), line.edges[0]
         shown = size if self._sum(line.source) or (line.step and not self.by_time) else ""
-        rows = [_small(f" {said} ") for said in (line.said, shown) if said]
+        rows = [_small(f" {text} ") for text in (line.copies, shown) if text]
         if gained:
             rows.append(_text(f" {gained} ", LIGHT.ink, SMALL, bold=True))
         label = "<BR/>".join(rows)
-        edge = line.edges[0]
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if line.sent else "no gradient back"
-        self.titles[id] = "; ".join(filter(None, [used, line.said, back, edge.says]))
-        coloured = bool(line.sent) and not self.by_time
-        look = f"class={'gradient' if coloured else 'forward'}"
-        if coloured:
-            look += f" {self._pen(max(line.sent), f'{LIGHT.line}:')}"
+        self.titles[id] = "; ".join(filter(None, [used, line.copies, back, edge.says]))
+        look, ends, turned = "class=forward", "", "none"
+        if line.sent and not self.by_time:
+            look = f"class=gradient {self._pen(max(line.sent), f'{LIGHT.line}:')}"
+            ends, turned = " dir=both arrowtail=normal", "normal"
         source, target = line.source.id, line.target.id
-        if line.step and source != target:
-            return self._back(source, target, look, label, id, coloured)
-        if coloured:
-            look += " dir=both arrowtail=normal"
-        if label:
-            look += f" label=<{label}>"
-        return f'{source} -> {target} [id="{id}" {look}]'
-
-    def _back(
-        self, source: str, target: str, look: str, label: str, id: str, coloured: bool
-    ) -> str:
-        """A line from the end of a block back to its beginning, by way of its label outside."""
+        if not line.step or source == target:
+            text = f" label=<{label}>" if label else ""
+            return f'{source} -> {target} [id="{id}" {look}{ends}{text}]'
         turn = f"t{id}"
         self.titles[f"{id}-"] = self.titles[id]
-        arrows = "arrowhead=normal" if coloured else "arrowhead=none"
         return "\n".join([
             f'{turn} [id="{turn}" class=turn shape=plaintext label=<{label}>]',
             f'{target} -> {turn} [id="{id}" {look} dir=back arrowtail=vee]',
-            f'{turn} -> {source} [id="{id}-" {look} {arrows}]',
+            f'{turn} -> {source} [id="{id}-" {look} arrowhead={turned}]',
         ])  # fmt: skip
 
     def _gained(self, line: Connection) -> str:
-        if self.by_time:
-            return ""
-        return words.gained(line.edges)
+        return "" if self.by_time else words.gained(line.edges)
 
 
 # ---------------------------------------------------------------- DOT text
@@ -394,33 +368,37 @@ def _table(padding: int, *rows: list[str], look: str = "", align: bool = False) 
     """Rows of cells as an HTML-like label; rows without text are left out."""
     left = ' ALIGN="LEFT"' if align else ""
     body = ""
-    for row in rows:
+    for row in filter(any, rows):
         cells = (c if c.startswith("<TD") else f"<TD{left}>{c}</TD>" for c in row)
-        body += f"<TR>{''.join(cells)}</TR>" if any(row) else ""
+        body += f"<TR>{''.join(cells)}</TR>"
     frame = f'BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="{padding}"{look}'
     return f"<TABLE {frame}>{body}</TABLE>"
 
 
-def _text(said: str, colour: str, size: int, bold: bool = False) -> str:
+def _text(text: str, colour: str, size: int, bold: bool = False) -> str:
     r"""Escaped text in an HTML-like label, where \N would be a node's name and blanks merge."""
-    if not said:
+    if not text:
         return ""
-    body = escape(said).replace("\\", "&#92;&#92;").replace("  ", "&#160; ")
+    body = escape(text).replace("\\", "&#92;&#92;").replace("  ", "&#160; ")
     body = f"<B>{body}</B>" if bold else body
     return f'<FONT COLOR="{colour}" POINT-SIZE="{size}">{body}</FONT>'
 
 
-def _small(said: str, bold: bool = False) -> str:
-    return _text(said, LIGHT.muted, SMALL, bold)
+def _small(text: str) -> str:
+    return _text(text, LIGHT.muted, SMALL)
 
 
-def _alarm(said: str) -> str:
-    return _text(said, LIGHT.alarm, SMALL, bold=True)
+def _times(number: int) -> str:
+    return _text(f"  ×{number}", LIGHT.muted, SMALL, bold=True)
 
 
-def _name(said: str, colour: str, size: int = NAME_SIZE) -> str:
+def _alarm(text: str) -> str:
+    return _text(text, LIGHT.alarm, SMALL, bold=True)
+
+
+def _name(name: str, colour: str, size: int = NAME_SIZE) -> str:
     """A name, and room after it, since browsers draw bold letters wider than Graphviz reckons."""
-    return _text(said, colour, size, bold=True) + _text("\u00a0" * (len(said) // 6), colour, size)
+    return _text(name, colour, size, bold=True) + _text("\u00a0" * (len(name) // 6), colour, size)
 
 
 # ---------------------------------------------------------------- files

@@ -15,22 +15,20 @@ from .theme import Scale
 
 __all__ = ["checks_table", "table", "verdict_lines"]
 
+STEP = Column("#", right=True), Column("step", shrink="start"), Column("op")
+MS, BAR = Column("ms", right=True, drop=1), Column("low … high", drop=4)
+GRADIENT, REMARK = Column("gradient", right=True), Column("", shrink="end")
 FORWARD = (
-    Column("#", right=True), Column("step", shrink="start"), Column("op"), Column("takes", drop=1),
-    Column("gives"), Column("ms", right=True, drop=1), Column("FLOPs", right=True, drop=3),
-    Column("saves", right=True, drop=2), Column("rms", right=True), Column("low … high", drop=4),
-    Column("note"),
+    *STEP, Column("takes", drop=1), Column("gives"), MS, Column("FLOPs", right=True, drop=3),
+    Column("saves", right=True, drop=2), Column("rms", right=True), BAR, Column("note"),
 )  # fmt: skip
 BACKWARD = (
-    Column("#", right=True), Column("step", shrink="start"), Column("op"),
-    Column("sends back to", shrink="end", drop=1), Column("shape", drop=2),
-    Column("ms", right=True, drop=1), Column("gradient", right=True),
-    Column("gain", right=True, drop=3), Column("low … high", drop=4), Column("", shrink="end"),
+    *STEP, Column("sends back to", shrink="end", drop=1), Column("shape", drop=2), MS, GRADIENT,
+    Column("gain", right=True, drop=3), BAR, REMARK,
 )  # fmt: skip
 LEAVES = (
     Column("leaf", shrink="start"), Column("kind"), Column("shape", drop=2),
-    Column("values", right=True, drop=1), Column("gradient", right=True),
-    Column("low … high", drop=3), Column("", shrink="end"),
+    Column("values", right=True, drop=1), GRADIENT, BAR, REMARK,
 )  # fmt: skip
 CHECKS = (
     Column("step", right=True), Column("title", drop=3),
@@ -46,19 +44,16 @@ def table(record: Record, width: int | None = None) -> str:
     """
     record, width = finish(record), wide(width)
     rows = _Rows(record)
-    forward = [record.entries[i] for i in record.forward]
-    back = [record.entries[i] for i in record.backward]
-    leaves = [entry for entry in record.entries if not entry.op]
-    steps = words.plural(len(forward), "step")
-    back_title = f"backward: {words.plural(len(back), 'step')} · gradients of what each step made"
+    forward = [rows.forward(*each) for each in enumerate(record.forward, 1)]
+    back = [rows.backward(*each) for each in enumerate(record.backward, 1)]
+    leaves = [rows.leaf(entry) for entry in record.entries if not entry.op]
+    steps, back_steps = (words.plural(len(rows), "step") for rows in (forward, back))
     parts = [_titled(words.headline(record), width), ""]
     for title, columns, cells in (
-        (f"forward: {steps} · {words.summary(record)}", FORWARD, [*map(rows.forward, forward)]),
-        (back_title, BACKWARD, [*map(rows.backward, back)]),
-        ("leaves: what came in", LEAVES, [*map(rows.leaf, leaves)]),
+        (f"forward: {steps} · {words.summary(record)}", FORWARD, forward),
+        (f"backward: {back_steps} · gradients of what each step made", BACKWARD, back),
+        ("leaves: what came in", LEAVES, leaves),
     ):
-        if columns[0].title == "#":
-            cells = [[str(number), *row] for number, row in enumerate(cells, 1)]
         if cells or columns is FORWARD:
             parts += [_titled(title, width), grid(columns, cells, width), ""]
     return "\n".join([*parts, *verdict_lines(record.checks, width)]).rstrip()
@@ -70,43 +65,47 @@ def _titled(text: str, width: int) -> str:
 
 def verdict_lines(checks: Checks, width: int) -> list[str]:
     """What was measured, a line for each thing: ✓ agrees, ✗ differs, – not measured."""
-    said = (textwrap.fill(one.signed, width) for one in words.verdicts(checks))
-    return [paint(VERDICT_PAINTS[line[0]], line) for line in said]
+    verdicts = words.verdicts(checks)
+    return [paint(PAINTS[verdict.ok], textwrap.fill(verdict.signed, width)) for verdict in verdicts]
 
 
-VERDICT_PAINTS = {"✓": "good", "✗": "alarm", "–": "dim"}
+PAINTS = {True: "good", False: "alarm", None: "dim"}
 
 
 class _Rows:
     def __init__(self, record: Record) -> None:
         self.record = record
         facts = [record.entries[i].value_facts for i in record.forward]
-        self.values = Scale.around(one.rms for one in facts if one is not None)
+        self.values = Scale.around(each.rms for each in facts if each is not None)
         self.scale = Scale.around(record.gradient_range)
 
-    def forward(self, entry: Entry) -> list[str]:
+    def forward(self, number: int, id: int) -> list[str]:
+        entry = self.record.entries[id]
         sources = [self.record.entries[edge.source] for edge in self.record.into(entry)]
-        facts = entry.value_facts
-        broken = facts is not None and not facts.finite
+        facts, saved = entry.value_facts, entry.saved_bytes
+        is_broken = facts is not None and not facts.finite
         return [
-            words.one_line(entry.path), entry.op,
+            str(number), words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
             words.lasted(entry.seconds),
-            words.counted(entry.flops) if entry.flops is not None else "",
-            words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
+            "" if entry.flops is None else words.counted(entry.flops),
+            words.of_bytes(saved) if saved else "",
             words.value(entry) or words.sized(facts and facts.rms),
             bar(facts and facts.rms, self.values),
-            paint("alarm", "NaN or ∞") if broken else entry.note,
+            paint("alarm", "NaN or ∞") if is_broken else entry.note,
         ]  # fmt: skip
 
-    def backward(self, entry: Entry) -> list[str]:
+    def backward(self, number: int, id: int) -> list[str]:
+        entry = self.record.entries[id]
         sent = [edge for edge in self.record.into(entry) if edge.facts is not None]
         names = dict.fromkeys(words.label(self.record.entries[edge.source]) for edge in sent)
         gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
         told, *more = self._gradient(entry)
-        head = [words.one_line(entry.path), entry.op, ", ".join(names), words.shaped(entry.shape)]
-        taken = words.lasted(entry.backward_seconds)
-        return [*head, taken, told, "".join(gains[:1]), *more]
+        return [
+            str(number), words.one_line(entry.path), entry.op, ", ".join(names),
+            words.shaped(entry.shape), words.lasted(entry.backward_seconds), told,
+            "".join(gains[:1]), *more,
+        ]  # fmt: skip
 
     def leaf(self, entry: Entry) -> list[str]:
         values = words.shaped(entry.shape), words.counted(entry.size)
@@ -114,15 +113,14 @@ class _Rows:
 
     def _gradient(self, entry: Entry) -> list[str]:
         """Size, bar, and what is to be said of it."""
-        state, said = entry.state, words.gradient(entry)
-        note = words.remark(entry)
-        if state == "none":
-            said, note = "", said
-        mark = words.marks(entry)
-        fine = state in ("ok", "none", "zero in theory") and not mark.startswith("✗")
-        size = None if state == "zero in theory" else entry.gradient_rms
-        text = " ".join(filter(None, [mark, note]))
-        return [said, bar(size, self.scale), text if fine else paint("alarm", text)]
+        told, mark = words.gradient(entry), words.marks(entry)
+        if entry.state == "none":
+            return ["", "", f"{mark} {told}".strip()]
+        size = None if entry.state == "zero in theory" else entry.gradient_rms
+        text = f"{mark} {words.remark(entry)}".strip()
+        if entry.state not in ("ok", "zero in theory") or mark.startswith("✗"):
+            text = paint("alarm", text)
+        return [told, bar(size, self.scale), text]
 
 
 # ---------------------------------------------------------------- hand-derived steps
@@ -140,8 +138,8 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
         return "\n".join(closing) or "no layer with hand-derived steps ran in this trace"
     parts: list[str] = []
     for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
-        steps = [list(step) for _, step in groupby(group, key=lambda check: check.number)]
-        rows = [row for step in steps for row in _step_rows(step)]
+        steps = groupby(group, key=lambda check: check.number)
+        rows = [row for _, step in steps for row in _step_rows([*step])]
         where = words.one_line(scope) or "layer"
         if call:
             where += f", call {call + 1}"
@@ -152,11 +150,12 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
 
 def _step_rows(step: Sequence[Check]) -> list[list[str]]:
     """A step's gradients, one a row, with its number, its title and its equations beside them."""
-    rows, equations = [], plain(step[0].forward)
-    for number, check in enumerate(step):
-        head = ["", "", ""] if number else [str(check.number), check.title, equations]
+    rows, first = [], step[0]
+    head = [str(first.number), first.title, plain(first.forward)]
+    for check in step:
         off = "" if check.difference is None else f"{check.difference:.1e}"
         told = [words.one_line(check.symbol), words.shaped(check.shape), words.sized(check.rms)]
-        sign = words.VERDICT_SIGNS[check.ok]
-        rows.append([*head, *told, off, paint(VERDICT_PAINTS[sign], sign)])
+        sign = paint(PAINTS[check.ok], words.VERDICT_SIGNS[check.ok])
+        rows.append([*head, *told, off, sign])
+        head = ["", "", ""]
     return rows

@@ -53,12 +53,8 @@ class Column(NamedTuple):
 def cells(text: str) -> int:
     """How many columns a terminal gives a text: wide characters take two, combining ones none."""
     text = _ESCAPE.sub("", text)
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
-        for c in text
-    )
+    wide_ones = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide_ones - sum(unicodedata.combining(c) > 0 for c in text)
 
 
 def fitted(text: str, width: int, column: Column) -> str:
@@ -73,20 +69,21 @@ def fitted(text: str, width: int, column: Column) -> str:
 
 def grid(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> str:
     """Rows under their titles, cut to `width` cells as far as columns can be cut or left out."""
+    table = [[column.title for column in columns], *rows]
     used = [i for i in range(len(columns)) if any(row[i] for row in rows)]
-    sizes = {i: max(map(cells, (columns[i].title, *(row[i] for row in rows)))) for i in used}
+    sizes = {i: max(cells(line[i]) for line in table) for i in used}
 
     def over(least: int) -> int:
         """By how many cells it is too wide, with columns that can be cut as narrow as this."""
         kept = (min(n, least) if columns[i].shrink else n for i, n in sizes.items())
         return sum(kept) + 2 * (len(sizes) - 1) - width
 
-    for i in sorted((i for i in used if columns[i].drop), key=lambda i: columns[i].drop):
-        if over(LEAST) > 0:
+    for i in sorted(used, key=lambda i: columns[i].drop):
+        if columns[i].drop and over(LEAST) > 0:
             del sizes[i]
-    for i in sorted((i for i in sizes if columns[i].shrink), key=lambda i: -sizes[i]):
-        sizes[i] -= max(0, min(over(sizes[i]), sizes[i] - LEAST))
-    lines = [[column.title for column in columns], *rows]
+    for i in sorted(sizes, key=lambda i: -sizes[i]):
+        if columns[i].shrink:
+            sizes[i] -= max(0, min(over(sizes[i]), sizes[i] - LEAST))
     return "\n".join(
-        "  ".join(fitted(line[i], sizes[i], columns[i]) for i in sizes).rstrip() for line in lines
+        "  ".join(fitted(line[i], sizes[i], columns[i]) for i in sizes).rstrip() for line in table
     )

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
-from unicodedata import category
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from ..record.time import ThroughTime
 __all__ = [
     "STATES", "VERDICT_SIGNS", "Verdict", "costs_of", "counted", "digits", "gained", "gradient",
     "headline", "label", "lasted", "marks", "of_bytes", "one_line", "plural", "ranged", "remark",
-    "sent_by", "settings", "shaped", "sized", "sum_of", "summary", "value", "verdicts",
+    "sent_by", "settings", "shaped", "sized", "sizes_sent", "sum_of", "summary", "value",
+    "verdicts",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -51,10 +51,9 @@ def one_line(text: str, limit: int | None = None) -> str:
     >>> one_line("a very long name indeed", limit=12)
     'a very long…'
     """
-    bad = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    if not text.isascii() or not text.isprintable():
-        spelled = (c.encode("unicode_escape").decode() if category(c) in bad else c for c in text)
-        text = "".join(spelled)
+    if not text.isprintable():
+        escapes = (c.encode("unicode_escape").decode() for c in text)
+        text = "".join(c if c.isprintable() else e for c, e in zip(text, escapes, strict=True))
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -142,9 +141,8 @@ def ranged(sizes: Iterable[float]) -> str:
     >>> ranged([0.5, 0.5]), ranged([inf, 0.5]), ranged([])
     ('0.50', '0.50 to inf', '')
     """
-    found = sorted(sizes, key=lambda size: size if isfinite(size) else inf)
-    texts = [sized(size) for size in found]
-    return " to ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else ""
+    texts = [*map(sized, sorted(sizes, key=lambda size: size if isfinite(size) else inf))]
+    return " to ".join(dict.fromkeys((*texts[:1], *texts[-1:])))
 
 
 # ---------------------------------------------------------------- one entry, one use
@@ -169,23 +167,24 @@ def gradient(entry: Entry) -> str:
 
     The size is the rms; of one number it is that number, with its sign.
     """
-    if entry.state == "zero":
-        return "zero"
+    if entry.state in ("zero", "not finite"):
+        return entry.state
     if entry.state == "zero in theory":
         return "0 in theory"
-    if entry.state == "not finite":
-        return "not finite"
     if entry.gradient_rms is None:
         return one_line(entry.why, 60)
     return _amount(entry.gradient, entry.gradient_rms)
 
 
+def sizes_sent(edges: Iterable[Edge]) -> list[float]:
+    """The sizes of what uses sent back, of those that sent something."""
+    return [edge.facts.rms for edge in edges if edge.facts is not None]
+
+
 def sent_by(edges: Iterable[Edge]) -> str:
-    """The sizes of what uses sent back."""
-    sent = [edge for edge in edges if edge.facts is not None]
-    if len(sent) == 1 and sent[0].facts is not None:
-        return _amount(sent[0].contribution, sent[0].facts.rms)
-    return ranged(edge.facts.rms for edge in sent if edge.facts is not None)
+    """The sizes of what uses sent back, in words."""
+    sizes, sent = sizes_sent(edges), [edge for edge in edges if edge.facts is not None]
+    return _amount(sent[0].contribution, sizes[0]) if len(sent) == 1 else ranged(sizes)
 
 
 def _amount(array: Array | None, rms: float) -> str:
@@ -203,10 +202,10 @@ def remark(entry: Entry) -> str:
     return entry.why if entry.state == "zero in theory" else ""
 
 
-def settings(entry: Entry) -> dict[str, str]:
-    """The settings of an op's call, as text."""
-    given = {name: x for name, x in (entry.numbers | entry.settings).items() if x is not None}
-    return {name: one_line(show(x), 60) for name, x in given.items()}
+def settings(entry: Entry) -> list[str]:
+    """The settings of an op's call, as texts."""
+    every = (entry.numbers | entry.settings).items()
+    return [f"{name}={one_line(show(x), 60)}" for name, x in every if x is not None]
 
 
 def gained(edges: Iterable[Edge]) -> str:
@@ -222,8 +221,7 @@ def sum_of(record: Record, entry: Entry) -> str:
     agreement = record.agreement(entry)
     if agreement is None:
         return ""
-    parts = [use for use in record.uses(entry) if use.facts is not None]
-    return f"Σ of {len(parts)}, agreement {sized(agreement)}"
+    return f"Σ of {len(sizes_sent(record.uses(entry)))}, agreement {sized(agreement)}"
 
 
 def marks(entry: Entry) -> str:
@@ -256,10 +254,10 @@ STANDARDS = {
 
 def verdicts(checks: Checks) -> list[Verdict]:
     """All that was measured, what is wrong first; and what was not measured, counted."""
-    found = [_verdict(checks, kind) for kind in STANDARDS]
+    every = [_verdict(checks, kind) for kind in STANDARDS]
     if checks.first_broken:
-        found.append(Verdict(f"NaN or infinity: {one_line(checks.first_broken, 120)}", False))
-    return sorted((one for one in found if one.said), key=lambda one: one.ok is not False)
+        every.append(Verdict(f"NaN or infinity: {one_line(checks.first_broken, 120)}", False))
+    return sorted((verdict for verdict in every if verdict.said), key=lambda v: v.ok is not False)
 
 
 def _verdict(checks: Checks, kind: str) -> Verdict:
@@ -268,19 +266,20 @@ def _verdict(checks: Checks, kind: str) -> Verdict:
     wrong = [check for check in measured if not check.ok]
     many = len(wrong or measured)
     s = "s" if many == 1 else ""
-    said = list[str]()
+    rest = _left_over(checks, kind)
+    if not measured:
+        return Verdict("; ".join(rest), None)
+    most = max(check.difference or 0.0 for check in measured)
+    sentence = f"{plural(many, what)} {verb.format(s)} {standard}, to {sized(most)}"
     if wrong:
         first = wrong[0]
         where = f"step {first.number} of {first.scope}" if first.number else first.path
-        said.append(
+        sentence = (
             f"{plural(many, what)} of {len(measured)} differ{s} from {standard}; "
             f"first at {one_line(where, 60)}, ∂L/∂{one_line(first.symbol)}, "
             f"{sized(first.difference)} off"
         )
-    elif measured:
-        most = max(check.difference or 0.0 for check in measured)
-        said.append(f"{plural(many, what)} {verb.format(s)} {standard}, to {sized(most)}")
-    return Verdict("; ".join([*said, *_left_over(checks, kind)]), not wrong if measured else None)
+    return Verdict("; ".join([sentence, *rest]), not wrong)
 
 
 def _left_over(checks: Checks, kind: str) -> Iterator[str]:
@@ -297,40 +296,44 @@ def _left_over(checks: Checks, kind: str) -> Iterator[str]:
     if checks.skipped:
         yield f"no backward ran through {one_line(', '.join(checks.skipped), 80)}"
     calls = Counter(checks.uncovered).items()
-    each = ", ".join(f"{call} ({n} times)" if n > 1 else call for call, n in calls)
-    if each:
+    if calls:
+        each = ", ".join(f"{call} ({n} times)" if n > 1 else call for call, n in calls)
         yield f"no derived steps cover {one_line(each, 120)}"
 
 
 def headline(record: Record) -> str:
     """The main sentence: the loss, and what becomes of its gradient on the way that matters."""
-    said = list[str]()
+    parts = list[str]()
     entries, way = record.entries, record.way
     if record.loss is not None and (value := entries[record.loss].value) is not None:
-        said.append(f"{label(entries[record.loss])} = {digits(value.item())}")
+        parts.append(f"{label(entries[record.loss])} = {digits(value.item())}")
     if not record.backward:
-        return " · ".join([*said, "backward has not run"])
+        return " · ".join([*parts, "backward has not run"])
     broken = [entry for entry in entries if entry.state == "not finite"]
-    dead = [one_line(e.path, 60) for e in entries if e.learns and e.state == "zero"]
+    dead = [_path(entry) for entry in entries if entry.learns and entry.state == "zero"]
     if broken:
         first = max(broken, key=lambda entry: (bool(entry.op), entry.id))  # that backward comes to
-        said.append(f"the gradient is NaN or infinite from {one_line(first.path, 60)} on")
+        parts.append(f"the gradient is NaN or infinite from {_path(first)} on")
     if dead:
         more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
-        said.append(f"the gradient is exactly 0 at {dead[0]}{more}")
+        parts.append(f"the gradient is exactly 0 at {dead[0]}{more}")
     if (change := next(iter(changes_in_time(record)), None)) and not 0.1 < change.change < 10:
-        said.append(_in_time(change))
+        parts.append(_in_time(change))
     elif way is not None and 0 < way.whole < inf:
         far = [entry for entry in entries if entry.state in ("vanishing", "exploding")]
         if not 0.1 < way.whole < 10:
-            said.append(_on_the_way(record, way))
+            parts.append(_on_the_way(record, way))
         elif far:
             verb = "vanishes" if far[-1].state == "vanishing" else "explodes"
-            said.append(f"the gradient {verb} at {one_line(far[-1].path, 60)}: {gradient(far[-1])}")
+            parts.append(f"the gradient {verb} at {_path(far[-1])}: {gradient(far[-1])}")
         elif not broken and not dead:
-            end, size = one_line(entries[way.last].path, 60), sized(way.whole)
-            said.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
-    return " · ".join(said)
+            size, end = sized(way.whole), _path(entries[way.last])
+            parts.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
+    return " · ".join(parts)
+
+
+def _path(of: Entry | ThroughTime) -> str:
+    return one_line(of.path, 60)
 
 
 def _on_the_way(record: Record, way: Way) -> str:
@@ -338,8 +341,7 @@ def _on_the_way(record: Record, way: Way) -> str:
     first, last = record.entries[way.first], record.entries[way.last]
     steps = f", its {way.times} steps together" if way.times > 1 else ""
     sizes = f"from {sized(first.gradient_rms)} at {label(first)} to {sized(last.gradient_rms)}"
-    end = one_line(last.path, 60)
-    return f"{_changes(way.whole)} on the way to {end}, {sizes}, most in {way.op}{steps}"
+    return f"{_changes(way.whole)} on the way to {_path(last)}, {sizes}, most in {way.op}{steps}"
 
 
 def _in_time(change: ThroughTime) -> str:
@@ -347,7 +349,7 @@ def _in_time(change: ThroughTime) -> str:
     if not 1e-4 <= change.change <= 1e4:
         verb = "the gradient vanishes" if change.change < 1 else "the gradient explodes"
     ends = f"{sized(change.last)} at step {change.steps}, {sized(change.first)} at step 1"
-    return f"{verb} through time: {ends}, at {one_line(change.path, 60)}"
+    return f"{verb} through time: {ends}, at {_path(change)}"
 
 
 def _changes(whole: float) -> str:
@@ -359,11 +361,9 @@ def _changes(whole: float) -> str:
 def summary(record: Record) -> str:
     """What was computed and what it cost."""
     ops = record.ops
-    costs = costs_of(record, ops)
     flops = sum(op.flops or 0 for op in ops)
-    if flops:
-        costs.append(f"{counted(flops)} FLOPs")
-    return " · ".join([*costs, *record.notes])
+    cost = [f"{counted(flops)} FLOPs"] if flops else []
+    return " · ".join([*costs_of(record, ops), *cost, *record.notes])
 
 
 def costs_of(record: Record, ops: Sequence[Entry]) -> list[str]:
