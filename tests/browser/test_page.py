@@ -10,8 +10,8 @@ import minigrad as mg
 from minigrad.views import words
 from minigrad.views.picture import dot_of
 from minigrad.views.theme import LIGHT
+from tests.record.models import KINDS
 from tests.views.graphs import RUNS, WORDS, attention, language_model, mlp
-from tests.views.kinds import KINDS
 
 
 @pytest.fixture

@@ -1,15 +1,28 @@
-"""Small models of every ordinary kind, drawn at random, each traced forward and backward."""
+"""Small models of every ordinary kind, by name or drawn at random, traced forward and backward."""
 
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 
+import layers as L
 import minigrad as mg
-from layers import GRU, LSTM, RNN, LayerNorm, Linear, Module, Sequential, TransformerBlock
+from layers import GRU, LSTM, RNN, LayerNorm, Linear, Module, Sequential
 from minigrad.record.finish import finish
 
 ACTIVATIONS = [mg.relu, mg.tanh, mg.sigmoid, mg.gelu]
+
+
+def leaf(*shape, name=None, seed=0):
+    return mg.tensor(np.random.default_rng(seed).normal(size=shape), requires_grad=True, name=name)
+
+
+def traced(f):
+    """A trace of a function's loss, forward and backward."""
+    with mg.trace() as t:
+        f().backward()
+    finish(t)
+    return t
 
 
 class Net(Module):
@@ -74,18 +87,6 @@ def raw(rng):
         return h
 
     return model
-
-
-def fields(rng):
-    """fc1, fc2, … with an activation called between them."""
-    f = one_of(rng, ACTIVATIONS)
-
-    def called(x, *layers):
-        for layer in layers[:-1]:
-            x = f(layer(x))
-        return layers[-1](x)
-
-    return Net(called, **{f"fc{k}": fc for k, fc in enumerate(linears(rng, *widths(rng)), 1)})
 
 
 def sequential(rng):
@@ -163,12 +164,6 @@ def u_net(rng):
     return Net(called, down=linears(rng, *sizes), up=linears(rng, *sizes))
 
 
-def transformer(rng):
-    blocks = [TransformerBlock(6, 2, rng=rng) for _ in range(rng.integers(1, 4))]
-    stack = Sequential(Linear(5, 6, rng=rng), *blocks)
-    return lambda x: stack(mg.reshape(x, (1, 7, 5)))
-
-
 def recurrent(rng):
     kind, both = one_of(rng, [RNN, LSTM, GRU]), bool(rng.integers(2))
     layers = int(rng.integers(1, 4))
@@ -196,29 +191,14 @@ def each_step(rng):
     return model
 
 
-KINDS = (
-    raw, fields, sequential, listed, residual, again, parallel, u_net, transformer, recurrent,
-    each_step,
-)  # fmt: skip
-
-
-def leaf(*shape, name=None, seed=0):
-    return mg.tensor(np.random.default_rng(seed).normal(size=shape), requires_grad=True, name=name)
-
-
-def traced(f):
-    """A trace of a function's loss, forward and backward."""
-    with mg.trace() as t:
-        f().backward()
-    finish(t)
-    return t
+DRAWN = (raw, sequential, listed, residual, again, parallel, u_net, recurrent, each_step)
 
 
 @cache
 def trained(seed):
     """One step of a model that this number chooses."""
     rng = np.random.default_rng(seed)
-    model = KINDS[seed % len(KINDS)](rng)
+    model = DRAWN[seed % len(DRAWN)](rng)
     x = mg.tensor(rng.normal(size=(7, 5)), name="x", requires_grad=bool(seed % 3 == 0))
 
     def loss():
@@ -226,3 +206,149 @@ def trained(seed):
         return mg.mean(out * out).named("loss")
 
     return traced(loss)
+
+
+# ---------------------------------------------------------------- by name
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def run(model, x, loss=lambda y: mg.mean(mg.square(y))):
+    return traced(lambda: loss(model(x)))
+
+
+def last_state(y):
+    return mg.sum(y[0][:, -1])
+
+
+def neuron():
+    """Of micrograd's introduction: ∂o/∂x1 = −1.5."""
+    values = {"x1": 2.0, "x2": 0.0, "w1": -3.0, "w2": 1.0, "b": 6.8813735870195432}
+    x = {name: mg.tensor(v, requires_grad=True, name=name) for name, v in values.items()}
+
+    def o():
+        n = (x["x1"] * x["w1"] + x["x2"] * x["w2"] + x["b"]).named("n")
+        return mg.tanh(n).named("o")
+
+    return traced(o)
+
+
+def mlp(depth, activation=mg.tanh):
+    *inner, out = linears(rng(), *[5] * depth, 3)
+    return Sequential(*(part for layer in inner for part in (layer, activation)), out)
+
+
+def cnn():
+    """Two convolutions with norms, and one pooling that both share."""
+
+    def called(x, conv1, norm1, conv2, norm2, pool, out):
+        x = pool(mg.relu(norm1(conv1(x))))
+        x = pool(mg.relu(norm2(conv2(x))))
+        return out(mg.reshape(x, (x.shape[0], -1)))
+
+    g = rng()
+    first = {"conv1": L.Conv2d(1, 3, 3, rng=g), "norm1": L.BatchNorm(3)}
+    second = {"conv2": L.Conv2d(3, 5, 3, rng=g), "norm2": L.BatchNorm(5)}
+    model = Net(called, **first, **second, pool=L.MaxPool2d(2), out=Linear(20, 3, rng=g))
+    return run(
+        model, g.normal(size=(7, 1, 14, 14)), lambda y: mg.cross_entropy(y, np.arange(7) % 3)
+    )
+
+
+def twelve_blocks():
+    model = L.LanguageModel(n_tokens=13, d_model=24, n_heads=2, n_layers=12, max_len=11, rng=0)
+    ids = rng().integers(0, 13, (1, 12))
+    return run(model, ids[:, :-1], lambda y: mg.cross_entropy(y, ids[:, 1:]))
+
+
+def encoder_decoder():
+    encoder, decoder = L.Encoder(2, 6, 2, rng=rng(0)), L.Decoder(2, 6, 2, rng=rng(1))
+    target = leaf(1, 5, 6, seed=2, name="target")
+    return run(lambda x: decoder(target, encoder(x), L.create_causal_mask(5)), leaf(1, 7, 6))
+
+
+def vae():
+    def called(x, encoder, decoder):
+        h = encoder(x)
+        mean, spread = h[:, :3].named("mean"), h[:, 3:].named("log variance")
+        z = (mean + mg.exp(spread * 0.5) * rng(3).normal(size=(5, 3))).named("z")
+        fit = mg.mean(mg.square(decoder(z) - x)).named("reconstruction")
+        apart = mg.mean(mg.square(mean) + mg.exp(spread) - spread - 1.0).named("KL")
+        return (fit + apart * 0.5).named("ELBO")
+
+    model = Net(called, encoder=Linear(7, 6, rng=rng()), decoder=Linear(3, 7, rng=rng(1)))
+    return run(model, rng(1).normal(size=(5, 7)), lambda y: y)
+
+
+def tied():
+    """One cell three times, and its embedding as the output's weight."""
+
+    def called(ids, embedding, cell, norm):
+        x = embedding(ids)
+        for _ in range(3):
+            x = norm(mg.tanh(cell(x)))
+        return x @ embedding.W.T
+
+    parts = {"embedding": L.Embedding(11, 5, rng=rng()), "cell": Linear(5, 5, rng=rng(1))}
+    ids = np.array([[3, 1, 4, 1, 5, 9]])
+    model = Net(called, **parts, norm=LayerNorm(5))
+    return run(model, ids[:, :-1], lambda y: mg.cross_entropy(y, ids[:, 1:]))
+
+
+def frozen():
+    model = mlp(3)
+    for p in model.layers[0].parameters():
+        p.requires_grad = False
+    return run(model, rng(1).normal(size=(4, 5)))
+
+
+def not_finite():
+    with np.errstate(all="ignore"):
+        return run(lambda x: mg.log(mlp(2)(x)), leaf(4, 5))
+
+
+def gan():
+    D = Sequential(Linear(3, 5, rng=rng(2)), mg.relu, Linear(5, 1, rng=rng(3)))
+    G = mlp(2)
+    return run(lambda z: D(G(z)), rng(1).normal(size=(4, 5)), lambda y: mg.mean(mg.softplus(-y)))
+
+
+def attention(*mask):
+    layer = L.SelfAttention(5, 3, 4, rng=rng())
+    return run(lambda x: layer(x, *mask), leaf(2, 7, 5, name="X"))
+
+
+def lstm(steps, **method):
+    return run(LSTM(3, 5, rng=rng(), **method), leaf(2, steps, 3, name="X"), last_state)
+
+
+def classified():
+    return run(mlp(2), leaf(4, 5), lambda y: mg.cross_entropy(y, np.array([0, 1, 2, 0])))
+
+
+KINDS = {  # each run once
+    name: cache(f)
+    for name, f in {
+        "neuron": neuron,
+        "mlp of 2": classified,
+        "mlp of 6": lambda: run(mlp(6), leaf(4, 5)),
+        "cnn": cnn,
+        "attention": attention,
+        "masked attention": lambda: attention(L.create_causal_mask(7)),
+        "block": lambda: run(L.TransformerBlock(6, 2, rng=rng()), leaf(2, 7, 6, name="X")),
+        "twelve blocks": twelve_blocks,
+        "lstm of 10": lambda: lstm(10),
+        "lstm of 50": lambda: lstm(50),
+        "lstm of 50 by hand": lambda: lstm(50, method="steps"),
+        "encoder decoder": encoder_decoder,
+        "vae": vae,
+        "tied": tied,
+        "frozen": frozen,
+        "twenty sigmoids": lambda: run(mlp(20, mg.sigmoid), leaf(4, 5)),
+        "exploding": lambda: run(mlp(12, lambda x: mg.leaky_relu(x) * 9.0), leaf(4, 5)),
+        "not finite": not_finite,
+        "gan": gan,
+    }.items()
+}

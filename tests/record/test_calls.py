@@ -8,9 +8,8 @@ from layers import BatchNorm, Linear, Sequential
 from minigrad.errors import ArgumentError
 from minigrad.record.finish import finish
 from minigrad.views.layout import layout
-from tests.views.kinds import KINDS
 
-from .models import Net, leaf, traced
+from .models import KINDS, Net, leaf, traced
 
 
 def called_three_times():
@@ -45,9 +44,9 @@ def test_the_focus_of_a_picture_is_one_call_or_all():
     def pools(focus):
         return [box.one.path for box in layout(t, focus=focus).boxes if box.one.op == "max_pool"]
 
-    assert pools("pool ·2") == ["cnn/pool ·2/max_pool"]
-    assert pools("pool") == ["cnn/pool ·1/max_pool", "cnn/pool ·2/max_pool"]
-    with pytest.raises(ArgumentError, match=r"names no scope .*cnn/pool ·1, cnn/pool ·2"):
+    assert pools("pool ·2") == ["net/pool ·2/max_pool"]
+    assert pools("pool") == ["net/pool ·1/max_pool", "net/pool ·2/max_pool"]
+    with pytest.raises(ArgumentError, match=r"names no scope .*net/pool ·1, net/pool ·2"):
         layout(t, focus="pool ·3")
 
 

@@ -12,7 +12,7 @@ from layers import (
 )
 from minigrad.errors import GradientError
 
-from .models import KINDS, leaf, traced, trained
+from .models import DRAWN, leaf, traced, trained
 
 FAULTS = {
     "a factor": lambda g: g * 1.0005,
@@ -69,7 +69,7 @@ def test_a_planted_fault_is_found_and_named(op, fault, plant):
     assert {entry.op for entry in t if entry.state == "wrong"} == {op}
 
 
-@pytest.mark.parametrize("seed", range(len(KINDS)))
+@pytest.mark.parametrize("seed", range(len(DRAWN)))
 def test_models_of_every_kind_agree(seed):
     checks = trained(seed).check(ops=True)
     assert checks.ok

@@ -9,7 +9,7 @@ import minigrad as mg
 from layers import Linear, Sequential, TransformerBlock
 from minigrad.record.fold import folded, make_fold
 
-from .models import KINDS, leaf, traced, trained
+from .models import DRAWN, leaf, traced, trained
 
 
 def unfolded(fold, link):
@@ -25,7 +25,7 @@ def unfolded(fold, link):
     return itertools.product(sources, targets if link.enters else targets[:1])
 
 
-@pytest.mark.parametrize("seed", range(6 * len(KINDS)))
+@pytest.mark.parametrize("seed", range(6 * len(DRAWN)))
 def test_unfolding_gives_the_edges_of_the_run(seed):
     record = trained(seed)
     fold = folded(record)

@@ -10,10 +10,10 @@ from layers import SelfAttention
 from minigrad.record.finish import finish
 from minigrad.record.formulas import fill, number, symbol_of
 
-from .models import KINDS, leaf, traced, trained
+from .models import DRAWN, leaf, traced, trained
 
 
-@pytest.mark.parametrize("seed", range(3 * len(KINDS)))
+@pytest.mark.parametrize("seed", range(3 * len(DRAWN)))
 def test_no_two_entries_have_one_symbol_and_each_is_defined_before_its_use(seed):
     record = finish(trained(seed))
     assert len({entry.symbol for entry in record.entries}) == len(record.entries)

@@ -8,7 +8,8 @@ import pytest
 from minigrad.record.finish import changes_in_time, finish
 from minigrad.record.fold import folded
 from minigrad.views import words
-from tests.views.kinds import KINDS
+
+from .models import KINDS
 
 
 @pytest.fixture(params=KINDS)

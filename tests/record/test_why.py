@@ -21,7 +21,7 @@ from minigrad.errors import ArgumentError, GradientError
 from minigrad.record import why
 from minigrad.record.why import Ledger
 
-from .models import KINDS, leaf, traced, trained
+from .models import DRAWN, leaf, traced, trained
 
 
 def places(g, rng, count=2):
@@ -85,7 +85,7 @@ def test_the_terms_add_up_in_a_model(name, rng):
     assert assert_adds_up(run(name, rng), rng) > 3
 
 
-@pytest.mark.parametrize("seed", range(len(KINDS)))
+@pytest.mark.parametrize("seed", range(len(DRAWN)))
 def test_the_terms_add_up_in_models_of_every_kind(seed, rng):
     """Shared weights, residuals and loops among them."""
     assert assert_adds_up(trained(seed), rng) > 3

@@ -11,7 +11,7 @@ from minigrad.views.layout import layout
 from minigrad.views.page import content
 from minigrad.views.picture import dot_of
 from minigrad.views.table import table
-from tests.views.kinds import KINDS
+from tests.record.models import KINDS
 
 
 def figure(array):
