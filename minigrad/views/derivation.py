@@ -137,7 +137,8 @@ class _Derivation:
 
     def _step(self, entry: Entry, last: dict[int, Edge]) -> Iterator[str]:
         """What one op sends back; and the sum, where that completes a gradient."""
-        record, lines, sent = self.record, list[str](), self._sent(entry)
+        record, lines = self.record, list[str]()
+        sent = self._sent(entry)
         for edge in sent:
             source = record.entries[edge.source]
             whole = None if record.sums(source) else source

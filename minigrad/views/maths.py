@@ -118,7 +118,8 @@ class _Reader:
             scripts[second] = self.group()
         below, above = scripts.get("_"), scripts.get("^")
         is_wide = base.text in ("∑", "∏", "max", "min") and below is not None
-        tag, marks, text = "m", "", base.text
+        tag, marks = "m", ""
+        text = base.text
         if below:
             tag += "under" if is_wide else "sub"
             marks, text = below.xml, f"{text}_{_atom(below)}"
@@ -195,7 +196,8 @@ def _row(parts: list[Part]) -> Part:
     if len(parts) == 1:
         return parts[0]
     before = Part("operator", "", "")
-    xml, text, bars = "", "", 0
+    xml, text = "", ""
+    bars = 0
     for part in parts:
         kind = part.kind
         if part.text == "|":  # the first of a pair opens

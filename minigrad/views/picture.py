@@ -321,7 +321,8 @@ class Dot:
 
         From the end of a block back to its beginning it goes by way of its label, outside.
         """
-        size, gained, edge = words.sent_by(line.edges), self._gained(line), line.edges[0]
+        edge, gained = line.edges[0], self._gained(line)
+        size = words.sent_by(line.edges)
         shown = size if self._sum(line.source) or (line.step and not self.by_time) else ""
         rows = [_small(f" {text} ") for text in (line.copies, shown) if text]
         if gained:
@@ -330,7 +331,8 @@ class Dot:
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if line.sent else "no gradient back"
         self.titles[id] = "; ".join(filter(None, [used, line.copies, back, edge.says]))
-        look, ends, turned = "class=forward", "", "none"
+        look, ends = "class=forward", ""
+        turned = "none"
         if line.sent and not self.by_time:
             look = f"class=gradient {self._pen(max(line.sent), f'{LIGHT.line}:')}"
             ends, turned = " dir=both arrowtail=normal", "normal"

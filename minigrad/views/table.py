@@ -15,20 +15,20 @@ from .theme import Scale
 
 __all__ = ["checks_table", "table", "verdict_lines"]
 
-STEP = Column("#", right=True), Column("step", shrink="start"), Column("op")
-MS, BAR = Column("ms", right=True, drop=1), Column("low … high", drop=4)
+STEP_COLUMNS = Column("#", right=True), Column("step", shrink="start"), Column("op")
+MS, SIZE_BAR = Column("ms", right=True, drop=1), Column("low … high", drop=4)
 GRADIENT, REMARK = Column("gradient", right=True), Column("", shrink="end")
 FORWARD = (
-    *STEP, Column("takes", drop=1), Column("gives"), MS, Column("FLOPs", right=True, drop=3),
-    Column("saves", right=True, drop=2), Column("rms", right=True), BAR, Column("note"),
+    *STEP_COLUMNS, Column("takes", drop=1), Column("gives"), MS, Column("FLOPs", right=True, drop=3),
+    Column("saves", right=True, drop=2), Column("rms", right=True), SIZE_BAR, Column("note"),
 )  # fmt: skip
 BACKWARD = (
-    *STEP, Column("sends back to", shrink="end", drop=1), Column("shape", drop=2), MS, GRADIENT,
-    Column("gain", right=True, drop=3), BAR, REMARK,
+    *STEP_COLUMNS, Column("sends back to", shrink="end", drop=1), Column("shape", drop=2), MS, GRADIENT,
+    Column("gain", right=True, drop=3), SIZE_BAR, REMARK,
 )  # fmt: skip
 LEAVES = (
     Column("leaf", shrink="start"), Column("kind"), Column("shape", drop=2),
-    Column("values", right=True, drop=1), GRADIENT, BAR, REMARK,
+    Column("values", right=True, drop=1), GRADIENT, SIZE_BAR, REMARK,
 )  # fmt: skip
 CHECKS = (
     Column("step", right=True), Column("title", drop=3),
