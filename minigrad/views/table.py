@@ -20,8 +20,8 @@ MS, SIZE_BAR = Column("ms", right=True, drop=1), Column("low … high", drop=4)
 GRADIENT, REMARK = Column("gradient", right=True), Column("", shrink="end")
 FORWARD = (
     *STEP_COLUMNS, Column("takes", drop=1), Column("gives"), MS,
-    Column("FLOPs", right=True, drop=3), Column("saves", right=True, drop=2), Column("rms", right=True),
-    SIZE_BAR, Column("note"),
+    Column("FLOPs", right=True, drop=3), Column("saves", right=True, drop=2),
+    Column("rms", right=True), SIZE_BAR, Column("note"),
 )  # fmt: skip
 BACKWARD = (
     *STEP_COLUMNS, Column("sends back to", shrink="end", drop=1), Column("shape", drop=2), MS,
