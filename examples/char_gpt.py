@@ -1,12 +1,13 @@
 """A GPT of characters learns the text of Python's own help: 2.0 nats a character, guessing has 4.6.
 
-    python examples/char_gpt.py --run gpt.npz          keep the run there; again: go on from there
+    python examples/char_gpt.py gpt.npz         keep the run there; again: go on from there
+    python examples/char_gpt.py --quick         60 steps, not 600
 
 The text ships with Python (`pydoc_data.topics`, half a million characters). The loss is the mean
 -log p of the next character, on text that it never saw.
 """
 
-import argparse
+import sys
 from itertools import chain, repeat
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -42,14 +43,10 @@ def written(model: LanguageModel, start: str, count: int, rng: np.random.Generat
     return text
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="60 steps, not 600")
-    parser.add_argument("--run", type=Path, metavar="FILE.npz", help="keep the run here")
-    options = parser.parse_args()
-    steps = 60 if options.quick else 600
+def main():
+    quick = "--quick" in sys.argv
+    steps = 60 if quick else 600
+    runs = [Path(argument) for argument in sys.argv[1:] if argument != "--quick"]
 
     learn, test = windows(TEXT[: len(TEXT) * 9 // 10]), windows(TEXT[len(TEXT) * 9 // 10 :])
     rng = np.random.default_rng(0)
@@ -62,12 +59,13 @@ def main() -> None:
     data = batches(learn, batch_size=16, rng=rng, drop_last=True)
     parts = {"model": model, "optimizer": optimizer, "decay": decay, "data": data}
     done = 0
-    if options.run and options.run.exists():
-        done = mg.load(options.run, **parts)["step"]
-        print(f"taken up after step {done}")
+    for run in runs:
+        if run.exists():
+            done = mg.load(run, **parts)["step"]
+            print(f"taken up after step {done}")
 
     @mg.compile
-    def step(tokens: np.ndarray) -> mg.Tensor:
+    def step(tokens):
         optimizer.zero_grad()
         loss = mg.cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])  # of (B, n, 97)
         loss.backward()
@@ -81,13 +79,14 @@ def main() -> None:
         loss = step(next(following)).item()
         if t % 50 == 0:
             print(f"step {t} of {steps}: loss {loss:.2f}")
-        if options.run and t % 100 == 0:
-            mg.save(options.run, **parts, step=t)
+        if t % 100 == 0:
+            for run in runs:
+                mg.save(run, **parts, step=t)
     print(written(model, "The import statement", 200, rng))
     with mg.no_grad():
         loss = mg.cross_entropy(model(test[:200, :-1]), test[:200, 1:]).item()
     print(f"loss of text never seen after {steps} steps: {loss:.2f} (guessing: 4.6)")
-    assert loss < (3.4 if options.quick else 2.1)
+    assert loss < (3.4 if quick else 2.1)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def gradients(compiled: bool) -> tuple[list[np.ndarray], str]:
     return [X.grad, *(p.grad for p in layer.parameters())], source
 
 
-def main() -> None:
+def main():
     eager, _ = gradients(compiled=False)
     compiled, source = gradients(compiled=True)
     print(source)

@@ -2,9 +2,11 @@
 
 The images are 8×8 pixels of 16 greys: 1,797 of the "Optical Recognition of Handwritten Digits" of
 the UCI repository (E. Alpaydin & C. Kaynak, 1998, doi:10.24432/C50P49, CC BY 4.0); see digits.md.
+
+    python examples/digits.py --quick      fewer epochs, lower goals
 """
 
-import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +61,7 @@ def cnn(settings: dict) -> Module:
 class ViT(Module):
     """Sixteen patches of 2×2 pixels are the tokens (Dosovitskiy et al. 2021, arXiv:2010.11929)."""
 
-    def __init__(self, settings: dict) -> None:
+    def __init__(self, settings: dict):
         self.patches = Linear(4, 32, **settings)
         self.position = LearnedPosition(16, 32, **settings)
         self.encoder = Encoder(2, 32, 4, 64, **settings)
@@ -79,7 +81,7 @@ def train(model: Module, name: str, epochs: int) -> float:
     decay = schedule.cosine(optimizer, steps=epochs * len(data), warmup=50)
 
     @mg.compile
-    def step(x: np.ndarray, digit: np.ndarray) -> mg.Tensor:
+    def step(x, digit):
         optimizer.zero_grad()
         loss = mg.cross_entropy(model(x), digit)
         loss.backward()
@@ -97,12 +99,8 @@ def train(model: Module, name: str, epochs: int) -> float:
     return np.mean(found == y_test)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer epochs, lower goals")
-    quick = parser.parse_args().quick
+def main():
+    quick = "--quick" in sys.argv
     for make, goal, epochs in (mlp, 0.97, 20), (cnn, 0.98, 8), (ViT, 0.95, 16):
         model = make({"rng": np.random.default_rng(0), "dtype": np.float32})
         found = train(model, make.__name__, 4 if quick else epochs)

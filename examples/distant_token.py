@@ -24,7 +24,7 @@ LENGTHS = (25, 50, 100)
 
 
 class Attention(Module):
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int):
         self.layer = SelfAttention(D, D, D, rng=0)
 
     def forward(self, *tokens: mg.Tensor) -> mg.Tensor:
@@ -34,10 +34,10 @@ class Attention(Module):
 class Convolutions(Module):
     """relu after each; a window ends at its own token, so it reaches k − 1 tokens back."""
 
-    def __init__(self, n: int, less: int = 0) -> None:
+    def __init__(self, n: int, less: int = 0):
         depth = ceil((n - 1) / (K - 1)) - less
         rng = np.random.default_rng(0)
-        self.layers = [Conv1d(D, D, K, rng=rng, init="he_normal") for _ in range(depth)]
+        self.layers = [Conv1d(D, D, K, rng=rng, init="he") for _ in range(depth)]
 
     def forward(self, *tokens: mg.Tensor) -> mg.Tensor:
         X = mg.expand_dims(mg.stack(list(tokens), axis=1), 0)  # (1, d, n)
@@ -47,7 +47,7 @@ class Convolutions(Module):
 
 
 class Recurrent(Module):
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int):
         rng = np.random.default_rng(0)
         self.take = Linear(D, D, rng=rng)
         self.keep = Linear(D, D, use_bias=False, rng=rng)
@@ -59,11 +59,7 @@ class Recurrent(Module):
         return h[0]  # (d,)
 
 
-KINDS = {
-    "attention": Attention,
-    "convolutions": Convolutions,
-    "recurrent": Recurrent,
-}
+KINDS = {"attention": Attention, "convolutions": Convolutions, "recurrent": Recurrent}
 
 
 class Row(NamedTuple):
@@ -82,17 +78,18 @@ def measured(model: Module, n: int) -> Row:
     tokens = tokens_of(n)
     with mg.trace() as t:
         y = model(*tokens)
-    flops = sum(entry.flops or 0 for entry in t.entries)
+    flops = sum(entry.flops or 0 for entry in t)
     parameters = sum(p.size for p in model.parameters())
     return Row(path_length(y, tokens[0]), flops, parameters, gradient(model, tokens))
 
 
 def path_length(y: mg.Tensor, x: mg.Tensor) -> int:
     """Ops between x and y on the shortest way, found by going back from y step by step."""
-    reached, length = {id(y.node): y.node}, 0
-    while id(x) not in reached:
-        edges = [edge for node in reached.values() for edge in getattr(node, "edges", ())]
-        reached, length = {id(edge): edge for edge in edges}, length + 1
+    reached = {y.node}
+    length = 0
+    while x not in reached:
+        reached = {edge for node in reached for edge in getattr(node, "edges", ())}
+        length += 1
     return length
 
 
@@ -102,7 +99,7 @@ def gradient(model: Module, tokens: list[mg.Tensor]) -> float:
     return np.linalg.norm(mg.jacobian(lambda x: model(x, *others), first.data))
 
 
-def show(rows: dict[int, dict[str, Row]]) -> None:
+def show(rows: dict[int, dict[str, Row]]):
     print(f"d = {D}; convolutions of {K} tokens, as many as it takes; nothing is trained\n")
     print("                 n   path       FLOPs  parameters   gradient of token 1")
     for name in KINDS:
@@ -112,19 +109,20 @@ def show(rows: dict[int, dict[str, Row]]) -> None:
             print(f"{row.parameters:>12,}{row.gradient:>22.1e}")
 
 
-def check(rows: dict[int, dict[str, Row]]) -> None:
+def check(rows: dict[int, dict[str, Row]]):
     """A path that stays, one that grows as n / (k − 1), and one that grows as n."""
     for n in LENGTHS:
         attention, convolutions, recurrent = (rows[n][name] for name in KINDS)
         assert attention.path == rows[25]["attention"].path
         assert convolutions.path >= 3 * ceil((n - 1) / (K - 1))  # pad, convolution, relu
         assert recurrent.path >= 2 * n
+        assert convolutions.flops > recurrent.flops > 0
         assert gradient(Convolutions(n, less=1), tokens_of(n)) == 0 < convolutions.gradient
     far = [rows[100][name].gradient / rows[25][name].gradient for name in KINDS]
     assert far[0] > 0.1 > 1e-2 > far[1] > far[2]
 
 
-def main() -> None:
+def main():
     rows = {n: {name: measured(make(n), n) for name, make in KINDS.items()} for n in LENGTHS}
     show(rows)
     check(rows)

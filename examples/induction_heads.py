@@ -4,9 +4,11 @@ Sequences are some random tokens, over and over, so what comes can be known, but
 back it stood: that differs. One layer cannot do it; two can (Olsson et al. 2022, arXiv:2209.11895):
 a head of the first looks at the token before, a head of the second, the induction head, at the
 token after the last one like this. Both are found here by their attention alone.
+
+    python examples/induction_heads.py --quick      60 steps of training, not 400
 """
 
-import argparse
+import sys
 
 import numpy as np
 
@@ -24,12 +26,8 @@ def repeated(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(once, np.arange(LENGTH) % period[:, None], axis=1), period
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="60 steps of training, not 400")
-    quick = parser.parse_args().quick
+def main():
+    quick = "--quick" in sys.argv
     n_steps = 60 if quick else 400
 
     rng = np.random.default_rng(0)
@@ -41,7 +39,7 @@ def main() -> None:
     decay = schedule.cosine(optimizer, steps=n_steps, warmup=n_steps // 10)
 
     @mg.compile
-    def step(tokens: np.ndarray) -> mg.Tensor:
+    def step(tokens):
         optimizer.zero_grad()
         logits = model(tokens[:, :-1])[:, KNOWN - 1 :]  # (B, 12, 24)
         loss = mg.cross_entropy(logits, tokens[:, KNOWN:])

@@ -6,8 +6,8 @@ Without a folder it draws into a temporary one. Asserts that the pictures show w
 the steps derived by hand agree with the engine, and the size of each gradient stands in its box.
 """
 
-import argparse
 import runpy
+import sys
 import tempfile
 from html import escape
 from pathlib import Path
@@ -27,7 +27,7 @@ def tokens(seed: int = 0) -> mg.Tensor:
     return mg.tensor(X, requires_grad=True, name="X")
 
 
-def self_attention(path: Path) -> None:
+def self_attention(path: Path):
     """Each of the six steps derived by hand is a node."""
     layer = SelfAttention(d_model=D, d_k=4, d_v=4, use_bias=False, rng=0)
     with mg.trace() as t:
@@ -39,7 +39,7 @@ def self_attention(path: Path) -> None:
         assert f"{np.sqrt(np.mean(t[name].gradient ** 2)):#.2g}" in text
 
 
-def folded(path: Path) -> None:
+def folded(path: Path):
     """Blocks that repeat are drawn once, with the smallest and the largest of their gradients."""
     encoder = Encoder(n_layers=4, d_model=D, n_heads=2, use_bias=False, rng=0)
     with mg.trace() as t:
@@ -48,7 +48,7 @@ def folded(path: Path) -> None:
     assert "×4" in t.draw(path, depth=1).read_text(encoding="utf-8")
 
 
-def first_model(path: Path) -> None:
+def first_model(path: Path):
     """The model of the guide's first pages: two layers and the loss."""
     rng = np.random.default_rng(0)
     model = Sequential(Linear(1, 32, rng=rng), mg.tanh, Linear(32, 1, rng=rng))
@@ -58,7 +58,7 @@ def first_model(path: Path) -> None:
     t.draw(path)
 
 
-def training(path: Path) -> None:
+def training(path: Path):
     """Eight layers of sigmoids over training: the gradient fades towards the first."""
     rng = np.random.default_rng(0)
     hidden = [part for _ in range(8) for part in (Linear(8, 8, rng=rng), mg.sigmoid)]
@@ -81,7 +81,7 @@ def training(path: Path) -> None:
 LETTER, SENTENCE = 8.4, 150  # width of a letter; height of a sentence
 
 
-def pronoun(path: Path) -> None:
+def pronoun(path: Path):
     """What "it" reads and where it points, in both sentences of examples/pronoun.py."""
     example = runpy.run_path(str(EXAMPLES / "pronoun.py"))
     seen = [example["Seen"](function) for function in (example["tired"], example["wide"])]
@@ -144,17 +144,9 @@ text.points {{ fill: #bc4c00 }}
 """
 
 
-def one_page(path: Path) -> None:
+def one_page(path: Path):
     """The graph of two heads, as the hundred lines of examples/one_page.py draw it."""
-    example = runpy.run_path(str(EXAMPLES / "one_page.py"))
-    rng = np.random.default_rng(0)
-    shapes = {"X": (2, 5, 8)}
-    for symbol in "QKVO":
-        shapes |= {f"W_{symbol}": (8, 8), f"b_{symbol}": (8,)}
-    p = {name: example["Tensor"](rng.normal(size=n), name=name) for name, n in shapes.items()}
-    out = example["multi_head_attention"](p["X"], p, create_causal_mask(5), heads=2)
-    example["backward"](out, rng.normal(size=(2, 5, 8)))
-    example["draw"](out, path)
+    runpy.run_path(str(EXAMPLES / "one_page.py"))["main"](path)
 
 
 # ------------------------------------------------ all of them
@@ -162,7 +154,7 @@ def one_page(path: Path) -> None:
 PICTURES = (pronoun, self_attention, folded, one_page, first_model, training)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path):
     folder.mkdir(parents=True, exist_ok=True)
     for picture in PICTURES:
         path = folder / f"{picture.__name__}.svg"
@@ -172,8 +164,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?")
-    folder = parser.parse_known_args()[0].folder  # --quick changes nothing
     with tempfile.TemporaryDirectory() as scratch:
-        main(Path(folder or scratch))
+        main(Path(sys.argv[1] if sys.argv[1:] else scratch))

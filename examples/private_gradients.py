@@ -47,7 +47,7 @@ def train(X: np.ndarray, Y: np.ndarray, private: bool) -> Linear:
     return model
 
 
-def main() -> None:
+def main():
     X, Y = points(N, np.random.default_rng(0))
     X[0] = 10  # far off on the side of 1
     new, wanted = points(1000, np.random.default_rng(1))

@@ -7,12 +7,12 @@ looks back at the words, and the word it looks at is the answer (a pointer netwo
 2015, arXiv:1506.03134). The test is on pairs of nouns that never stood together in training,
 "animal" with "street" among them.
 
-    python examples/pronoun.py
+    python examples/pronoun.py                      --quick trains with two seeds, not with five
     minigrad explain examples/pronoun.py:tired --out explained/        and pronoun.py:wide
     minigrad play examples/pronoun.py:tired                            then make "tired" "wide"
 """
 
-import argparse
+import sys
 from math import sqrt
 
 import numpy as np
@@ -61,7 +61,7 @@ class Pointer(Module):
     Gives S, from which the loss is computed, and A.
     """
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator):
         self.query = Linear(WIDTH, D_K, rng=rng)
         self.key = Linear(WIDTH, D_K, rng=rng)
 
@@ -74,7 +74,7 @@ class Pointer(Module):
 
 
 class Pronoun(Module):
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator):
         self.embedding = Embedding(len(VOCABULARY), WIDTH, rng=rng)
         self.position = LearnedPosition(LENGTH, WIDTH, rng=rng)
         for table in (self.embedding.W, self.position.P):
@@ -150,7 +150,7 @@ def heat_map(A: np.ndarray, words: list[str]) -> list[str]:
 class Seen:
     """One run of a sentence, forward and backward: what both layers looked at, and why."""
 
-    def __init__(self, function) -> None:
+    def __init__(self, function):
         with mg.trace() as t:
             loss = function()
             loss.backward()
@@ -161,19 +161,16 @@ class Seen:
         self.point = t["point/A"].value[0]  # (n, n)
 
 
-def show_attention(seen: list[Seen]) -> None:
+def show_attention(seen: list[Seen]):
     """Both layers for both sentences, beside each other."""
-    for title, layer in (
-        ("first layer, which reads", "read"),
-        ("second layer, which points", "point"),
-    ):
-        print(f"\n{title} (a row for each query, keys in the same order):")
+    for layer in ("read", "point"):
+        print(f"\nthe layer {layer!r} (a row for each query, keys in the same order):")
         maps = [heat_map(getattr(text, layer), text.words) for text in seen]
         for lines in zip(*maps, strict=True):
             print("   ".join(lines).rstrip())
 
 
-def show_reason(seen: list[Seen]) -> None:
+def show_reason(seen: list[Seen]):
     """What each word that "it" reads adds to the loss.
 
     The loss is linear in what "it" reads, so this is exactly A ⊙ ∂L/∂A.
@@ -193,7 +190,7 @@ def show_reason(seen: list[Seen]) -> None:
         assert adds[ADJECTIVE] < -5  # the wrong noun falls behind by it
 
 
-def show_cut() -> None:
+def show_cut():
     """Without the edge from "it" to the adjective, both sentences have one answer."""
     keep = np.ones((LENGTH, LENGTH))
     keep[IT, ADJECTIVE] = 0.0
@@ -206,12 +203,8 @@ def show_cut() -> None:
     assert abs(right - 0.5) < 0.02
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="train with two seeds, not with five")
-    seeds = 2 if parser.parse_args().quick else 5
+def main():
+    seeds = 2 if "--quick" in sys.argv else 5
 
     for seed in range(seeds):
         model = MODEL if seed == 0 else trained(seed)

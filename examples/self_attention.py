@@ -16,7 +16,7 @@ K = np.array([[[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]])  # (1, 2, 3)
 V = np.array([[[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]])  # (1, 2, 3)
 
 
-def main() -> None:
+def main():
     q, k, v = (mg.tensor(x, requires_grad=True) for x in (Q, K, V))
     S = mg.scale(q @ k.mT, 1 / np.sqrt(3))  # (1, 2, 2)
     A = mg.softmax(S)  # (1, 2, 2)   rows sum to 1

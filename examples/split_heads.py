@@ -29,7 +29,7 @@ def one_head(layer: MultiHeadAttention, X: np.ndarray, head: int) -> np.ndarray:
     )  # (B, n, d_model)
 
 
-def main() -> None:
+def main():
     X = np.random.default_rng(0).normal(size=(B, N, D))
     print(f"{'':26}{'shape':15}{'strides in bytes':19}")
     parts = X.reshape(B, N, HEADS, WIDTH)

@@ -28,11 +28,11 @@ from layers import (
 from minigrad.views.attention import read_attention
 
 
-def say(what: str, number: str) -> None:
+def say(what: str, number: str):
     print(f"{what:52} {number}")
 
 
-def clock(what: str, run: Callable[[], object]) -> None:
+def clock(what: str, run: Callable[[], object]):
     say(what, f"{1000 * min(repeat(run, number=1)):.2f} ms")
 
 
@@ -46,7 +46,7 @@ def scores(n: int = 64, d_k: int = 512) -> np.ndarray:
     return Q @ K.T
 
 
-def scaling() -> None:
+def scaling():
     """Where ∂L/∂A has entries of variance 1, what is left of it in ∂L/∂S?"""
     medians = []
     for name, S in (("unscaled", scores()), ("scaled", scores() / np.sqrt(512))):
@@ -58,7 +58,7 @@ def scaling() -> None:
     assert medians[0] < 1e-15 < 1e-3 < medians[1]
 
 
-def projections() -> None:
+def projections():
     """With one matrix for both, i looks at j as j looks at i, and most at itself."""
     X = draw(32, 16)
     Q, K = X @ draw(16, 16, seed=1), X @ draw(16, 16, seed=2)
@@ -69,7 +69,7 @@ def projections() -> None:
         assert (to_itself > 0.5) == np.allclose(S, S.T)
 
 
-def without_matrices() -> None:
+def without_matrices():
     """softmax(X Xᵀ / √d) X moves each token to those like it, and nothing can be learned."""
     centres = np.repeat(draw(3, 8), 5, axis=0)
     X = centres + draw(15, 8, seed=1)
@@ -86,7 +86,7 @@ def masked(S: np.ndarray) -> list[np.ndarray]:
     return [mg.softmax(S) * past, mg.softmax(mg.mask_add(S, past))]
 
 
-def masking() -> None:
+def masking():
     sums = [A.sum(axis=1) for A in masked(draw(4, 4))]
     for name, of_rows in zip(("after", "before"), sums, strict=True):
         say(f"row sums, masked {name} softmax", " ".join(f"{x:.2f}" for x in of_rows))
@@ -94,7 +94,7 @@ def masking() -> None:
     np.testing.assert_allclose(sums[1], 1)
 
 
-def order() -> None:
+def order():
     """Without positions the last output does not know in which order the other tokens came."""
     X, layer = draw(1, 7, 8), MultiHeadAttention(8, 2, rng=0)
     shuffled = X[:, [3, 0, 5, 1, 4, 2, 6]]
@@ -108,7 +108,7 @@ def order() -> None:
     assert without < 1e-14 < 1e-2 < with_them
 
 
-def key_by_key() -> None:
+def key_by_key():
     """The output of one query after each key; where a larger score comes, the sums are scaled."""
     q, K, V = 2 * draw(1, 4, seed=5), draw(5, 4, seed=1), draw(5, 1, seed=2)
     for j in range(1, 6):
@@ -118,7 +118,7 @@ def key_by_key() -> None:
     np.testing.assert_allclose(o, scaled_dot_product_attention(q, K, V)[0].item())
 
 
-def many_heads() -> None:
+def many_heads():
     flops = [count_flops(1, 512, 256, n_heads=h) for h in (1, 8)]
     weights = [memory_by_array(1, 512, d_model=256, n_heads=h)["attention matrix"] for h in (1, 8)]
     say("FLOPs of 1 head, n = 512, d_model = 256", f"{flops[0]:,}")
@@ -127,7 +127,7 @@ def many_heads() -> None:
     assert flops[1] < 1.05 * flops[0]
 
 
-def times() -> None:
+def times():
     """One product or many, rows together or apart, and n² entries."""
     X, W = draw(512, 256), draw(256, 256, seed=1)
     parts = [W[:, i : i + 32].copy() for i in range(0, 256, 32)]
@@ -141,7 +141,7 @@ def times() -> None:
         )
 
 
-def approximations() -> None:
+def approximations():
     """FLOPs of 256 tokens that change slowly, and how far the outputs are from attention's."""
     walks = np.cumsum(draw(3, 1, 256, 16), axis=2)
     walks -= walks.mean(axis=2, keepdims=True)
@@ -164,14 +164,14 @@ def approximations() -> None:
     assert errors["Linformer, averages", 64] < 0.1 < 1 < errors["Linformer, drawn", 64]
 
 
-def draw_pictures(folder: Path) -> None:
+def draw_pictures(folder: Path):
     tokens = list("abcdefgh")
     scaled = [mg.softmax(scores(8)), mg.softmax(scores(8) / np.sqrt(512))]
     read_attention(tokens, np.stack(scaled)).draw(folder / "why_scale.svg")
     read_attention(tokens, np.stack(masked(draw(8, 8)))).draw(folder / "why_mask.svg")
 
 
-def main() -> None:
+def main():
     for question in (scaling, projections, without_matrices, masking, order, key_by_key,
                      many_heads, times, approximations):  # fmt: skip
         question()
