@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import minigrad as mg
 from minigrad.views import words
 from minigrad.views.table import checks_table, table
 from minigrad.views.terminal import cells, paint
@@ -43,9 +42,3 @@ def test_checks_list_each_gradient_and_its_difference():
 
 def test_without_a_terminal_nothing_is_coloured():
     assert paint("alarm", "x") == "x"
-
-
-def test_a_record_without_backward_says_so():
-    with mg.trace() as t:
-        mg.exp(mg.tensor([1.0], requires_grad=True))
-    assert "backward has not run" in t.table()

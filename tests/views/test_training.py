@@ -13,7 +13,7 @@ import layers as L
 import minigrad as mg
 from minigrad.errors import ArgumentError
 from minigrad.optim import SGD
-from minigrad.views import training as views
+from minigrad.views import training as views, words
 from minigrad.views.theme import LIGHT
 
 
@@ -80,3 +80,14 @@ def test_before_the_first_step_there_is_nothing():
     with mg.watch([mg.tensor([1.0], requires_grad=True, name="w")]) as flow:
         assert views.table(flow) == "nothing was looked at yet"
     assert re.search("0 steps", views.svg(flow))
+
+
+def test_what_is_zero_in_theory_sets_no_end_of_the_scale_of_colours():
+    layer = L.SelfAttention(5, 3, 4, rng=np.random.default_rng(0))
+    X = np.random.default_rng(1).normal(size=(2, 7, 5))
+    with mg.watch(layer) as flow:
+        mg.mean(mg.square(layer(X))).backward()
+        flow.log(loss=1.0)
+    [b_K] = flow.in_theory
+    sizes = [flow.series(path, "gradient")[0][1] for path in flow.kinds if path != b_K]
+    assert f">{words.sized(min(size for size in sizes if size))}</text>" in views.svg(flow)
