@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..engine.errors import ShapeError
 from .heads import are_weights
 from .record import Array, Entry, Record
 
-__all__ = ["AttentionWeights", "attention_weights", "position_names", "query_asked"]
+__all__ = ["AttentionWeights", "attention_weights", "fitting", "query_asked", "texts_of"]
 
 MOST_SHARE = 0.9  # of |∂L/∂A|, from which on the loss depends on one query
 MASKED_SCORE = -1e8  # a score at or below it was masked
@@ -25,7 +26,7 @@ class AttentionWeights:
         entry: of A.
         dA: None if no gradient reached it.
         forbidden: where a mask forbids looking.
-        queries, keys: names of the positions.
+        queries, keys: names of the positions, where a view gave them.
     """
 
     entry: int
@@ -33,20 +34,20 @@ class AttentionWeights:
     A: Array
     dA: Array | None
     forbidden: Array
-    queries: tuple[str, ...]
-    keys: tuple[str, ...]
+    queries: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
     @property
     def heads(self) -> int:
         return int(self.A.shape[1])
 
 
-def attention_weights(record: Record, tokens: Any = None) -> list[AttentionWeights]:
-    """The weights named A, with their gradient, their mask, and names of the positions."""
+def attention_weights(record: Record) -> list[AttentionWeights]:
+    """The weights named A, with their gradient and their mask."""
     named = [entry for entry in record.entries if entry.name == "A" and entry.op]
     values = [(entry, _made(record, entry).value) for entry in named]
     known = [e for e, A in values if A is not None and A.ndim > 1 and A.size and are_weights(A)]
-    return [_attention(record, entry, tokens) for entry in known]
+    return [_attention(record, entry) for entry in known]
 
 
 def _made(record: Record, entry: Entry) -> Entry:
@@ -59,7 +60,7 @@ def _made(record: Record, entry: Entry) -> Entry:
     return entry
 
 
-def _attention(record: Record, entry: Entry, tokens: Any) -> AttentionWeights:
+def _attention(record: Record, entry: Entry) -> AttentionWeights:
     scores = record.entries[record.into(_made(record, entry))[0].source]
     masked = np.zeros(entry.shape, bool)
     if scores.value is not None and scores.shape == entry.shape:
@@ -73,8 +74,7 @@ def _attention(record: Record, entry: Entry, tokens: Any) -> AttentionWeights:
 
     assert entry.value is not None
     dA = None if entry.gradient is None else lifted(entry.gradient)
-    names = position_names(tokens, entry.shape, f"attention(tokens): {entry.path}")
-    return AttentionWeights(entry.id, entry.path, lifted(entry.value), dA, lifted(masked), *names)
+    return AttentionWeights(entry.id, entry.path, lifted(entry.value), dA, lifted(masked))
 
 
 def query_asked(record: Record) -> int | None:
@@ -89,18 +89,22 @@ def query_asked(record: Record) -> int | None:
     return most if len(total) > 1 and total[most] >= MOST_SHARE * total.sum() > 0 else None
 
 
-def position_names(
-    tokens: Any, shape: tuple[int, ...], call: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the queries and the keys of weights (..., n, m): those given, or numbers.
+def texts_of(tokens: Any, weights: Sequence[AttentionWeights], call: str) -> list[list[str]]:
+    """Names of positions as lists: of one text, of each of a batch, or of queries and of keys.
 
-    Args: tokens: one name for each position; or two lists, of the queries' and of the keys'.
-    Raises: ShapeError if a list is not as long as the axis that it names.
+    Raises: ShapeError if no axis of any weights is as long as any list.
     """
-    tokens = [range(size) for size in shape[-2:]] if tokens is None else tokens
-    pair = len(tokens) == 2 and not any(map(np.isscalar, tokens))  # names may be numbers
-    queries, keys = tokens if pair else (tokens, tokens)
-    for what, names, size in zip(("queries", "keys"), (queries, keys), shape[-2:], strict=True):
-        if len(names) != size:
-            raise ShapeError(f"{call} has {size} {what}, got {len(names)} tokens")
-    return tuple(map(str, queries)), tuple(map(str, keys))
+    names = [] if tokens is None else [*tokens]
+    if names and np.isscalar(names[0]):
+        names = [names]
+    texts = [[*map(str, text)] for text in names]
+    lengths = {size for attention in weights for size in attention.A.shape[-2:]}
+    if texts and lengths and not lengths & {*map(len, texts)}:
+        over = ", ".join(map(str, sorted(lengths)))
+        raise ShapeError(f"{call}: attention is over {over} positions, got {len(texts[0])} tokens")
+    return texts
+
+
+def fitting(texts: list[list[str]], size: int) -> list[list[str]]:
+    """The lists that name so many positions; their numbers if there is none."""
+    return [text for text in texts if len(text) == size] or [[*map(str, range(size))]]

@@ -19,20 +19,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
-from ..record.attention import AttentionWeights, attention_weights, position_names
+from ..record.attention import AttentionWeights, attention_weights, fitting, texts_of
 from ..record.finish import finish
 from ..record.heads import by_head, entropy, sparsity
-from ..record.record import Record, rms
+from ..record.record import Record
 from ..saving import write
 from . import words
-from .scores import evenness, gradient_times_attention, looks_at, patterns, rollout
+from .scores import figures, gradient_times_attention, looks_at, patterns, pooled, rollout
 from .terminal import Column, cells, fitted, wide
 from .theme import END, LIGHT, svg_box, svg_page, svg_text
 
 __all__ = [
-    "Attentions", "attention_svg", "attentions", "check_texts", "entropy", "fitting",
-    "gradient_times_attention", "looks_at", "patterns", "pooled", "read_attention", "rollout",
-    "sparsity", "texts_of",
+    "Attentions", "attention_svg", "attentions", "entropy", "gradient_times_attention", "looks_at",
+    "patterns", "read_attention", "rollout", "sparsity",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -46,25 +45,6 @@ CELL, STEPS_OF_BAR = 14, 20  # points of a cell of an SVG, and boxes of a colour
 MOST_CELLS, MOST_HEADS = 48, 16  # along a side of an SVG, and in all of it
 WEIGHTS = ("#f5f4f9", "#36266f")  # of 0 and of 1
 SLOPES = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
-
-
-def pooled(matrices: Array, tall: int, wide: int) -> Array:
-    """Each block of tall × wide entries becomes the one furthest from zero, sign kept.
-
-    Shapes: (..., rows, columns) → (..., ⌈rows / tall⌉, ⌈columns / wide⌉)
-
-    >>> pooled(np.array([[1.0, -3.0, 2.0, 0.0]]), 1, 2)
-    array([[-3.,  2.]])
-    """
-    if tall == wide == 1 or matrices.size == 0:
-        return matrices
-
-    def most(f: np.ufunc) -> Array:
-        rows = f.reduceat(matrices, np.arange(0, matrices.shape[-2], tall), axis=-2)
-        return f.reduceat(rows, np.arange(0, matrices.shape[-1], wide), axis=-1)
-
-    high, low = most(np.maximum), most(np.minimum)
-    return np.where(np.abs(low) > np.abs(high), low, high)
 
 
 class Grid(NamedTuple):
@@ -92,26 +72,13 @@ class Grid(NamedTuple):
         return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed), k
 
 
-def grids(found: AttentionWeights, head: int, batch: int = 0) -> list[Grid]:
+def grids(weights: AttentionWeights, head: int, batch: int = 0) -> list[Grid]:
     """A, and ∂L/∂A if there is one, of one head."""
-    shared = found.forbidden[batch, head], found.queries, found.keys
-    slope = [] if found.dA is None else [Grid("∂L/∂A", found.dA[batch, head], *shared, True)]
-    return [Grid("A", found.A[batch, head], *shared), *slope]
-
-
-def figures(found: AttentionWeights) -> list[str]:
-    """For each head, in words: its patterns, entropy, and the size of its gradient."""
-    allowed = ~found.forbidden if found.forbidden.any() else None
-    shapes, shares = patterns(found.A, allowed), evenness(found.A, allowed)
-    lines = []
-    for head, H in enumerate(entropy(found.A)):
-        named = ", ".join(f"{name} {score:.2f}" for name, score in shapes[head].items())
-        line = f"{named or 'no pattern'}; entropy {H:.2f} nats, {shares[head]:.0%} of the largest"
-        line += " possible"
-        if found.dA is not None:
-            line += f"; rms of ∂L/∂A {words.sized(rms(found.dA[:, head]))}"
-        lines.append(line)
-    return lines
+    names = weights.forbidden[batch, head], weights.queries, weights.keys
+    maps = [Grid("A", weights.A[batch, head], *names)]
+    if weights.dA is not None:
+        maps.append(Grid("∂L/∂A", weights.dA[batch, head], *names, signed=True))
+    return maps
 
 
 class Attentions(list[AttentionWeights]):
@@ -136,14 +103,13 @@ class Attentions(list[AttentionWeights]):
         if not self:
             return "no attention in this record: no softmax whose result is named A"
         width, parts = max(wide(width), 20), list[str]()
-        for found in self:
-            for head, told in enumerate(figures(found)):
-                line = f"{words.one_line(found.path, 60)}, head {head}: {told}"
+        for weights in self:
+            for head, told in enumerate(figures(weights)):
+                line = f"{words.one_line(weights.path, 60)}, head {head}: {told}"
                 parts.append(fill(line, width, subsequent_indent="  "))
-                parts += [_text(grids(found, head, batch), width), ""]
-        steps = (f"{shade} from {step}, " for shade, step in zip(SHADES[1:], BOUNDS, strict=True))
-        signs = f"{''.join(steps)[:-2]}; {MASKED} masked; "
-        signs += "a gradient is in units of its largest entry"
+                parts += [*(_text(grid, width) for grid in grids(weights, head, batch)), ""]
+        steps = (f"{shade} from {step}" for shade, step in zip(SHADES[1:], BOUNDS, strict=True))
+        signs = f"{', '.join(steps)}; {MASKED} masked; a gradient is in units of its largest entry"
         return "\n".join([*parts, fill(signs, width)])
 
     def draw(self, path: str | Path, *, batch: int = 0) -> Path:
@@ -157,40 +123,17 @@ def attentions(record: Record, tokens: Any = None) -> Attentions:
     Args: tokens: names of the positions; or several lists, such as the queries' and the keys'.
     Raises: ShapeError if no axis is as long as any list.
     """
-    weights = attention_weights(finish(record))
-    texts = texts_of(tokens)
-    check_texts(weights, texts, "attention(tokens)")
-    return Attentions([_named(one, texts) for one in weights])
+    return _named(attention_weights(finish(record)), tokens, "attention(tokens)")
 
 
-def texts_of(tokens: Any) -> list[list[str]]:
-    """Names of positions as lists: of one text, of each of a batch, or of queries and of keys."""
-    names = [] if tokens is None else [*tokens]
-    if not names:
-        return []
-    if np.isscalar(names[0]):
-        return [[*map(str, names)]]
-    return [[*map(str, text)] for text in names]
-
-
-def check_texts(weights: Sequence[AttentionWeights], texts: list[list[str]], call: str) -> None:
-    """Raises: ShapeError if no axis of any weights is as long as any list of names."""
-    lengths = {size for one in weights for size in one.A.shape[-2:]}
-    if texts and lengths and not lengths & {*map(len, texts)}:
-        over = ", ".join(map(str, sorted(lengths)))
-        raise ShapeError(f"{call}: attention is over {over} positions, got {len(texts[0])} tokens")
-
-
-def fitting(texts: list[list[str]], size: int) -> list[list[str]]:
-    """The lists that name so many positions; their numbers if there is none."""
-    return [text for text in texts if len(text) == size] or [[*map(str, range(size))]]
-
-
-def _named(weights: AttentionWeights, texts: list[list[str]]) -> AttentionWeights:
+def _named(every: list[AttentionWeights], tokens: Any, call: str) -> Attentions:
     """Queries go by the first list that fits; keys by the second, or else by the first."""
-    n, m = weights.A.shape[-2:]
-    queries, keys = fitting(texts, n), fitting(texts[1::-1], m)
-    return replace(weights, queries=tuple(queries[0]), keys=tuple(keys[0]))
+    texts, attentions = texts_of(tokens, every, call), Attentions()
+    for weights in every:
+        n, m = weights.A.shape[-2:]
+        queries, [keys, *_] = fitting(texts, n)[0], fitting(texts[1::-1], m)
+        attentions.append(replace(weights, queries=tuple(queries), keys=tuple(keys)))
+    return attentions
 
 
 def read_attention(
@@ -222,43 +165,33 @@ def read_attention(
         raise ShapeError(f"read_attention: weights are {shape} but gradient {dA.shape}")
     allowed = np.broadcast_to(True if mask is None else np.asarray(mask, bool), shape)
     forbidden = by_head(~allowed, "read_attention").astype(bool)
-    names = position_names(tokens, shape, "read_attention: weights")
-    return Attentions([AttentionWeights(-1, "A", A, dA, forbidden, *names)])
+    return _named([AttentionWeights(-1, "A", A, dA, forbidden)], tokens, "read_attention")
 
 
 # ---------------------------------------------------------------- as text
 
 
-def _text(shown: Sequence[Grid], width: int) -> str:
-    """Grids of one shape side by side as far as they fit."""
-    first = shown[0]
-    longest = max((cells(words.one_line(name)) for name in first.rows), default=1)
+def _text(grid: Grid, width: int) -> str:
+    """A line for each query: numbers where there is room, else shades, else shades of the largest
+    entries.
+    """
+    longest = max(cells(words.one_line(name)) for name in grid.rows)
     label = max(min(TOKEN_LETTERS, longest), 2)
-    columns, note = first.values.shape[1], ""
-    numbers = columns <= MOST_NUMBERS and label + columns * NUMBER <= width
-    side = max((width - label - 1) // 2, 4)
-    if not numbers and columns > side:
-        k = first.at_most(side)[1]
-        note = f"\neach cell is the largest of {k} × {k}"
-        shown = [grid.at_most(side)[0] for grid in shown]
-    blocks = [_block(grid, label, numbers) for grid in shown]
-    if sum(max(map(cells, block)) + 3 for block in blocks) - 3 > width:
-        return "\n".join(line for block in blocks for line in block) + note
-    padded = ([fitted(line, max(map(cells, one)), POSITION) for line in one] for one in blocks)
-    return "\n".join("   ".join(row).rstrip() for row in zip(*padded, strict=True)) + note
-
-
-def _block(grid: Grid, label: int, numbers: bool) -> list[str]:
+    numbers = len(grid.columns) <= MOST_NUMBERS and label + len(grid.columns) * NUMBER <= width
     unit = f", in units of {words.sized(grid.scale)}" if grid.signed else ""
     lines = [f"{grid.title}{unit}"]
     if numbers:
         heads = (f"{words.one_line(name, NUMBER - 1):>{NUMBER}}" for name in grid.columns)
         lines.append(" " * label + "".join(heads))
-    blank = "" if numbers else " "
+    else:
+        grid, k = grid.at_most(max((width - label - 1) // 2, 4))
+        if k > 1:
+            lines[0] += f"; each cell is the largest of {k} × {k}"
+        label += 1
     for i, name in enumerate(grid.rows):
-        row = "".join(_cell(grid, i, j, numbers) for j in range(grid.values.shape[1]))
-        lines.append(fitted(words.one_line(name), label, POSITION) + blank + row)
-    return lines
+        row = "".join(_cell(grid, i, j, numbers) for j in range(len(grid.columns)))
+        lines.append(fitted(words.one_line(name), label, POSITION) + row)
+    return "\n".join(lines)
 
 
 def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
@@ -276,16 +209,16 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 # ---------------------------------------------------------------- as SVG
 
 
-def attention_svg(found: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
+def attention_svg(every: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
     """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar."""
     parts = list[str]()
     top, right = 8.0, 240.0
-    heads = [(one, head) for one in found for head in range(one.heads)]
-    for one, head in heads[:MOST_HEADS]:
-        title = f"{words.one_line(one.path, 60)}, head {head}"
+    heads = [(weights, head) for weights in every for head in range(weights.heads)]
+    for weights, head in heads[:MOST_HEADS]:
+        title = f"{words.one_line(weights.path, 60)}, head {head}"
         parts.append(svg_text(8, top + 14, title, LIGHT.ink, ' font-weight="bold"'))
         left, below = 8.0, top
-        for grid in grids(one, head, batch):
+        for grid in grids(weights, head, batch):
             drawn, across, low = _map(grid, left, top + 24)
             parts += drawn
             left, below = across + 24, max(below, low)
@@ -298,13 +231,14 @@ def attention_svg(found: Sequence[AttentionWeights], *, batch: int = 0, theme: s
 def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     """One heat map with its axes and colour bar, and where it ends at the right and below."""
     grid, k = grid.at_most(MOST_CELLS)
-    rows, columns = (
-        [words.one_line(n, TOKEN_LETTERS) for n in names] for names in (grid.rows, grid.columns)
-    )
+    rows = [words.one_line(name, TOKEN_LETTERS) for name in grid.rows]
+    columns = [words.one_line(name, TOKEN_LETTERS) for name in grid.columns]
     long = 5.5 * max(map(len, ("query", *rows, *columns)))
     x0, y0 = left + long + 16, top + long * 0.87 + 32
     right, below = x0 + CELL * len(columns), y0 + CELL * len(rows)
-    high, low = (words.sized(grid.scale), words.sized(-grid.scale)) if grid.signed else ("1", "0")
+    low, high = "0", "1"
+    if grid.signed:
+        low, high = words.sized(-grid.scale), words.sized(grid.scale)
     title = f"{grid.title}, {low} to {high}"
     if k > 1:
         title += f", the largest of {k} × {k} entries"
@@ -319,22 +253,23 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     frame = f' stroke="{LIGHT.border}"'
     parts.append(svg_box("none", x0, y0, right - x0, below - y0, frame))
     each = (below - y0) / STEPS_OF_BAR
-    for step in range(STEPS_OF_BAR):
-        x = 1 - step / (STEPS_OF_BAR - 1)
-        fill_ = _colour(2 * x - 1 if grid.signed else x, grid.signed)
-        parts.append(svg_box(fill_, right + 8, y0 + step * each, 8, each + 0.5))
+    for step, x in enumerate(np.linspace(1, -1 if grid.signed else 0, STEPS_OF_BAR)):
+        paint = _colour(x, grid.signed)
+        parts.append(svg_box(paint, right + 8, y0 + step * each, 8, each + 0.5))
     parts += [svg_text(right + 19, y0 + 8, high), svg_text(right + 19, below, low)]
     return parts, right + 58, below
 
 
 def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
     for i, j in np.ndindex(grid.values.shape):
-        masked, x = bool(grid.forbidden[i, j]), float(grid.values[i, j])
-        fill_ = _colour(x / grid.scale, grid.signed) if np.isfinite(x) else LIGHT.alarm
-        cell = svg_box(LIGHT.edge if masked else fill_, x0 + CELL * j, y0 + CELL * i, CELL, CELL)
+        x = float(grid.values[i, j])
+        told = words.digits(x, 3)
+        paint = _colour(x / grid.scale, grid.signed) if np.isfinite(x) else LIGHT.alarm
+        if grid.forbidden[i, j]:
+            paint, told = LIGHT.edge, "masked"
+        cell = svg_box(paint, x0 + CELL * j, y0 + CELL * i, CELL, CELL)
         pair = f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}"
-        said = escape(f"{pair}: {'masked' if masked else words.digits(x, 3)}")
-        yield f"<g>{cell}<title>{said}</title></g>"
+        yield f"<g>{cell}<title>{escape(f'{pair}: {told}')}</title></g>"
 
 
 def _colour(x: float, signed: bool) -> str:

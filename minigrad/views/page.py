@@ -19,17 +19,16 @@ import numpy as np
 
 from .. import saving
 from ..engine.errors import ArgumentError
-from ..record.attention import AttentionWeights, attention_weights
+from ..record.attention import AttentionWeights, attention_weights, fitting, texts_of
 from ..record.finish import finish, to_dict
 from ..record.fold import folded
-from ..record.formulas import symbol_of
-from ..record.record import Check, Edge, Entry, Facts, Record
+from ..record.record import Check, Edge, Entry, Record
 from . import words
-from .attention import check_texts, figures, fitting, pooled, texts_of
 from .layout import Box, Layout, layout
 from .ledger import shown_ledgers
 from .maths import mathml
 from .picture import Dot, asset, render, titled
+from .scores import figures, pooled
 from .theme import BINS, VARIABLES, Scale, css, repainted
 
 __all__ = ["content", "frame", "html_of", "write"]
@@ -41,7 +40,6 @@ MOST_VALUES = 20_000  # that a browser steps through
 CELLS = 1_000_000  # of all arrays together, 4 bytes each
 HEADS = 4096  # of attention, which keeps them
 SIDES = ((64, HEADS), (64, 48), (32, 8), (16, 3), (8, 1))  # of matrices, and how many of an array
-SAMPLED_FROM = 1 << 17  # entries, from which on an array is sampled and not pooled
 SCRIPTS = ("dom", "record", "heat", "graph", "save", "panel", "attention", "ledger", "main")
 FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
 
@@ -107,11 +105,10 @@ class _Page:
         self.record = record
         self.scale = Scale.around(record.gradient_range)
         self.weights = attention_weights(record)
-        self.texts = texts_of(tokens)
-        check_texts(self.weights, self.texts, "html(tokens=...)")
+        self.texts = texts_of(tokens, self.weights, "html(tokens=...)")
         self._numbers = {id(edge): number for number, edge in enumerate(record.edges)}
         self.maths: dict[str, str] = {}
-        self._arrays: list[tuple[Array, Facts | None, bool]] = []
+        self._arrays: list[tuple[Array, bool]] = []
         self._known: dict[Any, int] = {}
 
     def tex(self, *texts: str) -> None:
@@ -128,8 +125,8 @@ class _Page:
             "label": words.label(entry),
             "told": words.gradient(entry),
             "bin": ALARM if entry.state in ("wrong", "not finite") else self._bin(size),
-            "value": self.add(entry.value, entry.value_facts),
-            "gradient": self.add(entry.gradient, facts),
+            "value": self.add(entry.value),
+            "gradient": self.add(entry.gradient),
             "marks": words.marks(entry),
             "sum": words.sum_of(record, entry),
             "flops": words.counted(entry.flops) if entry.flops else "",
@@ -152,15 +149,16 @@ class _Page:
         return {
             "told": words.sent_by([edge]),
             "bin": self._bin(edge.facts.rms),
-            "sent": self.add(array, edge.facts),
+            "sent": self.add(array),
             "part": part,
             "gain": words.gained([edge]),
         }
 
     def check(self, check: Check) -> Json:
         """How far the run is from what it must be, and where it is wrong."""
-        slope = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}}"
-        equation = f"{slope} = {check.formula}" if check.formula else ""
+        equation = check.formula
+        if equation and check.entry is not None:
+            equation = f"{self.record.entries[check.entry].slope} = {equation}"
         self.tex(check.forward, equation)
         told = check.why
         if check.ok is not None:
@@ -168,8 +166,9 @@ class _Page:
         if check.ok is False and check.measured is not None and check.expected is not None:
             told += f" (at {list(check.index)} it has {words.digits(check.measured)} in place of "
             told += f"{words.digits(check.expected)})"
-        by_hand = check.kind == "by hand"
-        against = "the step derived by hand" if by_hand else f"a numeric derivative, {check.method}"
+        against = "the step derived by hand"
+        if check.kind != "by hand":
+            against = f"a numeric derivative, {check.method}"
         return {
             "equation": equation,
             "told": told,
@@ -200,7 +199,7 @@ class _Page:
     def add_heads(self, array: Array | None, forbidden: Array) -> int | None:
         if array is None:
             return None
-        return self.add(np.where(forbidden, np.nan, array), None, heads=True)
+        return self.add(np.where(forbidden, np.nan, array), heads=True)
 
     # ------------------------------------------------------------------ pictures
 
@@ -249,24 +248,24 @@ class _Page:
 
     # ------------------------------------------------------------------ arrays
 
-    def add(self, array: Array | None, facts: Facts | None, heads: bool = False) -> int | None:
+    def add(self, array: Array | None, heads: bool = False) -> int | None:
         """The number of an array. Args: heads: keep every matrix."""
         if array is None or array.dtype.kind not in "fiub":
             return None
         key = array.__array_interface__["data"][0], array.shape, array.strides
         if key not in self._known:
             self._known[key] = len(self._arrays)
-            self._arrays.append((array, facts, heads))
+            self._arrays.append((array, heads))
         return self._known[key]
 
     def packed(self) -> list[Json]:
         """All arrays, pooled no more than the page's size asks for."""
         for side, most in SIDES:
             count = {True: HEADS, False: most}
-            cells = (_cells(array.shape, side, count[heads]) for array, _, heads in self._arrays)
+            cells = (_cells(array.shape, side, count[heads]) for array, heads in self._arrays)
             if sum(cells) <= CELLS:
                 break
-        return [pack(array, side, count[heads], facts) for array, facts, heads in self._arrays]
+        return [pack(array, side, count[heads]) for array, heads in self._arrays]
 
 
 def _entries(box: Box) -> list[int]:
@@ -278,12 +277,10 @@ def _cells(shape: tuple[int, ...], side: int, most: int) -> int:
     return min(prod(shape[:-2]), most) * min(rows, side) * min(columns, side)
 
 
-def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = None) -> Json:
+def pack(array: Array, side: int = 64, most: int = 48) -> Json:
     """An array of bounded size: shape, exact range, and cells as base64 of little-endian float32.
 
     Cells beyond what float32 holds well are divided by `scale`, a power of two.
-
-    Args: facts: of the array, if they are known.
 
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='
@@ -297,24 +294,19 @@ def pack(array: Array, side: int = 64, most: int = 48, facts: Facts | None = Non
         numbers = np.sort(np.argsort(empty, kind="stable")[:most])
         kept = kept[numbers]
     pool = [-(-n // side) or 1 for n in (rows, columns)]
-    large = array.size > SAMPLED_FROM
-    cells = kept[:, :: pool[0], :: pool[1]] if large else pooled(kept, *pool)
-    cells = cells.astype(np.float64)
-    finite = np.abs(cells[np.isfinite(cells)])
-    size = float(finite.max(initial=0.0))
+    cells = pooled(kept, *pool).astype(np.float64)
+    finite = array[np.isfinite(array)]
+    ends = (
+        [float(f(finite)) + 0.0 for f in (np.min, np.max)] if finite.size else [0.0, 0.0]
+    )  # no -0
+    size = max(map(abs, ends))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
-    low, high = (None, None) if facts is None else (facts.low, facts.high)
-    if low is None or high is None or not isfinite(low + high):
-        seen = array[np.isfinite(array)]
-        low, high = seen.min(initial=np.inf), seen.max(initial=-np.inf)
-    ends = [float(low) + 0.0, float(high) + 0.0] if low <= high else [0.0, 0.0]  # no -0
     return dict(zip(("matrices", "rows", "columns"), cells.shape, strict=True)) | {
         "shape": list(shape),
         "kept": numbers.tolist() if len(numbers) < prod(shape[:-2]) else None,
         "ends": ends,
         "said": [words.digits(x, 3) for x in ends],
         "pool": pool,
-        "sampled": large and pool != [1, 1],
         "scale": scale,
         "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
     }

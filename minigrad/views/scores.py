@@ -14,20 +14,38 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
+from ..record.attention import AttentionWeights
 from ..record.heads import by_head, entropy, row_entropy, visible
+from ..record.record import rms
+from .words import sized
 
 __all__ = [
-    "THRESHOLDS", "evenness", "gradient_times_attention", "looks_at", "patterns", "rollout",
+    "evenness", "figures", "gradient_times_attention", "looks_at", "patterns", "pooled", "rollout",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-THRESHOLDS = {  # from which score on a head has a pattern
-    "diagonal": 0.5, "previous token": 0.5, "next token": 0.5, "band": 0.5, "blocks": 0.5,
-    "vertical stripe": 0.5,
-    "horizontal stripe": 0.5, "off-diagonal spike": 0.6, "lower-triangular": 1 - 1e-6,
-    "diffuse": 0.95,
-}  # fmt: skip
+THRESHOLD = 0.5  # the score from which on a head has a pattern, unless it is one of
+THRESHOLDS = {"off-diagonal spike": 0.6, "lower-triangular": 1 - 1e-6, "diffuse": 0.95}
 NEAR = 2  # keys on either side that belong to a band
+
+
+def figures(weights: AttentionWeights) -> list[str]:
+    """For each head, in words: its patterns, entropy, and the size of its gradient."""
+    allowed = ~weights.forbidden if weights.forbidden.any() else None
+    heads = zip(
+        patterns(weights.A, allowed),
+        entropy(weights.A),
+        evenness(weights.A, allowed),
+        strict=True,
+    )
+    lines = []
+    for head, (scores, H, share) in enumerate(heads):
+        named = ", ".join(f"{name} {score:.2f}" for name, score in scores.items()) or "no pattern"
+        line = f"{named}; entropy {H:.2f} nats, {share:.0%} of the largest possible"
+        if weights.dA is not None:
+            line += f"; rms of ∂L/∂A {sized(rms(weights.dA[:, head]))}"
+        lines.append(line)
+    return lines
 
 
 def evenness(A: ArrayLike, allowed: ArrayLike | None = None) -> Array:
@@ -72,12 +90,12 @@ def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, f
     """
     weights = by_head(A, "patterns")
     seen = np.asarray(visible(weights, allowed).any(axis=0))
-    found = []
+    heads = []
     for head, even in enumerate(evenness(A, allowed)):
         scores = _scores(weights[:, head], seen[head]) | {"diffuse": float(even)}
-        pairs = ((name, min(scores[name], 1.0)) for name in THRESHOLDS)
-        found.append({name: score for name, score in pairs if score >= THRESHOLDS[name]})
-    return found
+        clear = [name for name, x in scores.items() if x >= THRESHOLDS.get(name, THRESHOLD)]
+        heads.append({name: min(scores[name], 1.0) for name in clear})
+    return heads
 
 
 def _scores(A: Array, seen: Array) -> dict[str, float]:
@@ -161,18 +179,6 @@ def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, 
 # ---------------------------------------------------------------- across heads and layers
 
 
-def _square(layers: Sequence[ArrayLike], call: str) -> list[Array]:
-    """Each layer as (batch, heads, n, n), all of one n."""
-    found = [by_head(A, call) for A in layers]
-    shapes = {A.shape[-2:] for A in found}
-    if len(shapes) != 1 or len({*shapes.pop()}) != 1:
-        given = ", ".join(str(np.shape(A)) for A in layers)
-        raise ShapeError(
-            f"{call}: every layer must be (..., n, n) with the same n, got {given or 'none'}"
-        )
-    return found
-
-
 def rollout(layers: Sequence[ArrayLike], residual: float = 0.5) -> Array:
     r"""Attention rollout: how much of each input token is in each output token, by attention alone.
 
@@ -187,36 +193,56 @@ def rollout(layers: Sequence[ArrayLike], residual: float = 0.5) -> Array:
     array([[0.625, 0.375],
            [0.375, 0.625]])
     """
-    maps = _square(layers, "rollout")
-    total = np.eye(maps[0].shape[-1])
+    maps = [by_head(A, "rollout") for A in layers]
+    sizes = {size for A in maps for size in A.shape[-2:]}
+    if len(sizes) != 1:
+        shapes = ", ".join(str(np.shape(A)) for A in layers)
+        raise ShapeError(
+            f"rollout: every layer must be (..., n, n) with the same n, got {shapes or 'none'}"
+        )
+    total = np.eye(*sizes)
     for A in maps:
         mixed = (1 - residual) * A.mean(axis=1) + residual * np.eye(A.shape[-1])
         total = mixed / mixed.sum(-1, keepdims=True) @ total
     return np.asarray(total.mean(axis=0))
 
 
-def gradient_times_attention(A: Any, dA: Any) -> Array:  # an array, or a list of them
-    r"""Attention weighted by what it does to the loss; across layers if given lists of them.
-
-        one layer:  mean_h (A ⊙ ∂L/∂A)⁺;    layers:  R ← R + mean_h (A ⊙ ∂L/∂A)⁺ R,  from R = I
+def gradient_times_attention(A: ArrayLike, dA: ArrayLike) -> Array:
+    r"""Attention weighted by what it does to the loss: mean_h (A ⊙ ∂L/∂A)⁺.
 
     L is what the reader wants explained, such as a logit: positive entries raise it. For a loss,
-    pass −∂L/∂A.
+    pass −∂L/∂A. Across layers, R = I is followed by R ← R + mean_h (A ⊙ ∂L/∂A)⁺ R, layer by layer.
 
-    Shapes: A and dA (..., h, n, m) → (n, m), mean over a batch; lists of (..., h, n, n) → (n, n).
-    Source: Chefer, Gur & Wolf 2021, eqs. (5)–(6), arXiv:2103.15679.
+    Shapes: A and dA (..., h, n, m) → (n, m), mean over a batch.
+    Source: Chefer, Gur & Wolf 2021, eq. (5), arXiv:2103.15679.
 
     >>> gradient_times_attention(np.full((2, 2), 0.5), [[2.0, -2.0], [0.0, 4.0]])
     array([[1., 0.],
            [0., 2.]])
     """
     call = "gradient_times_attention"
-    if not (isinstance(A, list | tuple) and np.ndim(A[0]) >= 2):
-        if np.shape(A) != np.shape(dA):
-            raise ShapeError(f"{call}: A is {np.shape(A)} but dA {np.shape(dA)}")
-        return np.asarray(np.maximum(by_head(A, call) * by_head(dA, call), 0).mean(axis=(0, 1)))
-    pairs = [*zip(_square(A, call), _square(dA, call), strict=True)]
-    total = np.eye(pairs[0][0].shape[-1])
-    for one, slope in pairs:
-        total = total + np.maximum(one * slope, 0).mean(axis=1) @ total
-    return np.asarray(total.mean(axis=0))
+    if np.shape(A) != np.shape(dA):
+        raise ShapeError(f"{call}: A is {np.shape(A)} but dA {np.shape(dA)}")
+    return np.asarray(np.maximum(by_head(A, call) * by_head(dA, call), 0).mean(axis=(0, 1)))
+
+
+# ---------------------------------------------------------------- smaller
+
+
+def pooled(matrices: Array, tall: int, wide: int) -> Array:
+    """Each block of tall × wide entries becomes the one furthest from zero, sign kept.
+
+    Shapes: (..., rows, columns) → (..., ⌈rows / tall⌉, ⌈columns / wide⌉)
+
+    >>> pooled(np.array([[1.0, -3.0, 2.0, 0.0]]), 1, 2)
+    array([[-3.,  2.]])
+    """
+    if tall == wide == 1 or matrices.size == 0:
+        return matrices
+
+    def most(f: np.ufunc) -> Array:
+        rows = f.reduceat(matrices, np.arange(0, matrices.shape[-2], tall), axis=-2)
+        return f.reduceat(rows, np.arange(0, matrices.shape[-1], wide), axis=-1)
+
+    high, low = most(np.maximum), most(np.minimum)
+    return np.where(np.abs(low) > np.abs(high), low, high)

@@ -63,9 +63,7 @@ def test_rollout_mixes_with_the_residual_and_goes_through_all_layers(rng):
 
 def test_gradient_times_attention_keeps_what_raises_the_output(rng):
     A, dA = rng.dirichlet(np.ones(4), size=(3, 4)), rng.normal(size=(3, 4, 4))
-    one = np.maximum(A * dA, 0).mean(axis=0)
-    assert_same(gradient_times_attention(A, dA), one)
-    assert_same(gradient_times_attention([A, A], [dA, dA]), np.eye(4) + 2 * one + one @ one)
+    assert_same(gradient_times_attention(A, dA), np.maximum(A * dA, 0).mean(axis=0))
 
 
 def test_looks_at_finds_induction():
@@ -94,7 +92,7 @@ def test_text_has_each_weight_and_marks_what_is_masked():
     text = t.attention(WORDS).text(120)
     rows = [line for line in text.splitlines() if line.startswith("sat")]
     assert f"{t['A'].value[0, 2, 1]:.2f}" in rows[0]
-    assert rows[0].count("·") == 2 * 4
+    assert rows[0].count("·") == 4
 
 
 @pytest.mark.parametrize("n", [7, 30, 300])
@@ -127,7 +125,7 @@ REFUSED = [
     (lambda: rollout([]), ShapeError, "same n"),
     (lambda: rollout([np.eye(2), EYE]), ShapeError, "same n"),
     (lambda: gradient_times_attention(EYE, np.eye(2)), ShapeError, "but dA"),
-    (lambda: read_attention("ab", EYE), ShapeError, "weights has 5 queries, got 2 tokens"),
+    (lambda: read_attention("ab", EYE), ShapeError, "attention is over 5 positions, got 2 tokens"),
     (lambda: read_attention(None, EYE, np.eye(2)), ShapeError, "but gradient"),
     (lambda: read_attention(None, np.ones(3)), ShapeError, "must be"),
 ]

@@ -110,12 +110,6 @@ def test_an_array_of_any_shape_is_packed_within_its_bounds(shape, rng):
         assert_same(cells(made).ravel(), array.reshape(-1, *array.shape[-2:])[:48].ravel(), 1e-6)
 
 
-def test_a_large_array_is_sampled_and_says_so(rng):
-    made = pack(rng.normal(size=(2000, 1000)))
-    assert made["sampled"]
-    assert made["pool"] == [32, 16]
-
-
 def test_the_same_run_gives_the_same_page():
     def page():
         rng = np.random.default_rng(0)

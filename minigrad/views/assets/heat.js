@@ -121,7 +121,7 @@ function card(index, caption, stat, told, id) {
   if (rows * columns * matrices) turn(0);
   const pager = matrices > 1 && el("span.pager", button("‹", () => turn(-1), { "aria-label": "previous matrix" }), which, button("›", () => turn(1), { "aria-label": "next matrix" }));
   const notes = [
-    pool[0] * pool[1] > 1 && `a cell is ${array.sampled ? "one" : "the largest"} of ${pool[0]}×${pool[1]} entries`,
+    pool[0] * pool[1] > 1 && `a cell is the largest of ${pool[0]}×${pool[1]} entries`,
     matrices < all && `${matrices} of ${all} matrices, first those that are not zero`,
   ].filter(Boolean);
   const one = array.shape.reduce((a, b) => a * b, 1) === 1;
