@@ -4,5 +4,5 @@ arguments   the command line
 sources     what can be explained: a function of the user's, or a sentence through one layer
 explain     it is run, printed and written; or played with, and its page served
 catalogue   every op with what it declares
-check       every op, then both attention layers, a line each
+check       the gradients of every op, a line each
 """

@@ -24,26 +24,27 @@ def parser() -> ArgumentParser:
     whole.add_argument("--version", action="version", version=f"minigrad {__version__}")
     whole.set_defaults(run=lambda _: print(whole.format_help().rstrip()))
     commands = whole.add_subparsers(metavar="COMMAND")
-    made = {}
+    parsers = {}
     for name, run, summary, more in (
         ("explain", explain.run, "run a function that returns a loss, and show its gradients",
          f"It prints what was looked at and checked, and writes four files. {FIRST}"),
         ("play", explain.play, "open the page of explain with numbers that can be changed",
          "It is served on this machine alone; the function runs again at each change."),
         ("ops", catalogue.run, "list the ops with their formulas", ""),
-        ("check", check.run, "check the gradients of every op and both layers",
+        ("check", check.run, "check the gradients of every op",
          "The exit status is 1 if one disagrees."),
     ):  # fmt: skip
-        said = f"{summary.capitalize()}. {more}"
-        made[name] = commands.add_parser(name, help=summary, description=said, allow_abbrev=False)
-        made[name].set_defaults(run=run)
+        told = f"{summary.capitalize()}. {more}"
+        parsers[name] = commands.add_parser(
+            name, help=summary, description=told, allow_abbrev=False
+        )
+        parsers[name].set_defaults(run=run)
     for name in ("explain", "play"):
-        made[name].add_argument("what", nargs="?", default=LAYERS[0], metavar="WHAT", help=WHAT)
+        parsers[name].add_argument("what", nargs="?", default=LAYERS[0], metavar="WHAT", help=WHAT)
         text = f"of a layer: its sentence (default: {DEFAULT_TEXT!r})"
-        made[name].add_argument("--text", help=text)
+        parsers[name].add_argument("--text", help=text)
     files = "folder for graph.svg, explain.html, derivation.md and trace.json (default: explained/)"
-    made["explain"].add_argument("--out", default="explained", metavar="DIR", help=files)
-    made["explain"].add_argument("--all", action="store_true", help="print every step and head")
-    made["ops"].add_argument("names", nargs="*", metavar="NAME", help="only these")
-    made["check"].add_argument("--op", nargs="+", default=[], metavar="NAME", help="only these")
+    parsers["explain"].add_argument("--out", default="explained", metavar="DIR", help=files)
+    parsers["ops"].add_argument("names", nargs="*", metavar="NAME", help="only these")
+    parsers["check"].add_argument("--op", nargs="+", default=[], metavar="NAME", help="only these")
     return whole

@@ -13,7 +13,6 @@ from ..engine.errors import ArgumentError
 from ..engine.op import Call, Op, registry
 from ..views.maths import plain
 from ..views.terminal import paint
-from .sources import nearest
 
 __all__ = ["known_ops", "run", "sample_call"]
 
@@ -27,11 +26,10 @@ def run(arguments: Namespace) -> int:
 
 
 def known_ops(names: Sequence[str]) -> list[Op]:
-    """The ops of these names, or all. Raises: ArgumentError with the nearest names."""
+    """The ops of these names, or all. Raises: ArgumentError for a name that is none's."""
     for name in names:
         if name not in registry:
-            hint = nearest(name, registry, "`minigrad ops` lists all")
-            raise ArgumentError(f"no op is named {name!r}; {hint}")
+            raise ArgumentError(f"no op is named {name!r}; `minigrad ops` lists all")
     return [registry[name] for name in dict.fromkeys(names or registry)]
 
 

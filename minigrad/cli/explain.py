@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,21 +14,27 @@ from ..engine.errors import ArgumentError
 from ..playing.run import LossFunction, run_loss
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
-from ..record.attention import AttentionWeights, attention_weights
+from ..record.attention import AttentionWeights
 from ..record.finish import check, to_dict
 from ..record.record import Record
 from ..saving import write
 from ..views import derivation, page, picture, words
-from ..views.attention import Attentions
+from ..views.attention import attentions
 from ..views.ledger import headline_lines
 from ..views.scores import gradient_times_attention, rollout
-from ..views.table import checks_table, table, verdict_lines
+from ..views.table import verdict_lines
 from ..views.terminal import Column, grid, paint, wide
 from .sources import source_of
 
 __all__ = ["play", "run"]
 
 MOST_KEYS = 24  # rows of the table of attention
+FILES = (
+    "trace.json: every step, size and check",
+    "derivation.md: the backward pass written out, formula by formula",
+    "graph.svg: the graph, forward and backward",
+    "explain.html: a page that steps through it; open it in a browser, ? lists its keys",
+)
 
 
 def run(arguments: Namespace) -> int:
@@ -42,7 +46,7 @@ def run(arguments: Namespace) -> int:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(f"--out {out}: {error.strerror}") from None
-    for paragraph in _report(record, source, wide(None), arguments.all):
+    for paragraph in _report(record, source, wide(None)):
         print(paragraph, end="\n\n")
     _write(record, source, out)
     return int(record.checks.ok is False or bool(record.checks.first_broken))
@@ -60,41 +64,28 @@ def play(arguments: Namespace) -> int:
 # ---------------------------------------------------------------- printed
 
 
-def _report(record: Record, source: LossFunction, width: int, whole: bool) -> Iterator[str]:
+def _report(record: Record, source: LossFunction, width: int) -> Iterator[str]:
     """Paragraphs: the loss, the attention of the word that was asked for, what was checked."""
-    said = [f"{source.title}: {words.headline(record)}", words.summary(record)]
-    yield "\n".join(textwrap.fill(line, width) for line in said)
+    sentences = [f"{source.title}: {words.headline(record)}", words.summary(record)]
+    yield "\n".join(textwrap.fill(line, width) for line in sentences)
     yield "\n".join(headline_lines(record))
-    found = _named(record, source)
-    if found:
-        yield _attention_table(record, found, width)
-    if whole:
-        yield table(record, width)
-        if found:
-            yield Attentions(found).text(width)
-        yield checks_table(record.checks, width)
-    else:
-        yield "\n".join(verdict_lines(record.checks, width))
+    over_itself = [w for w in attentions(record, source.tokens) if w.queries == w.keys]
+    keys = source.tokens or [key for weights in over_itself[:1] for key in weights.keys]
+    if layers := [weights for weights in over_itself if len(weights.keys) == len(keys)]:
+        yield _attention_table(record, layers, width)
+    yield "\n".join(verdict_lines(record.checks, width))
 
 
-def _named(record: Record, source: LossFunction) -> list[AttentionWeights]:
-    """The attention over the words; without, over as many positions as the first is."""
-    found = [one for one in attention_weights(record) if one.queries == one.keys]
-    keys = [tuple(text) for text in source.tokens or ()] or [one.keys for one in found]
-    fitting = [one for one in found if len(one.keys) == len(keys[0])]
-    return [replace(one, queries=keys[0], keys=keys[0]) for one in fitting]
-
-
-def _attention_table(record: Record, found: list[AttentionWeights], width: int) -> str:
+def _attention_table(record: Record, layers: list[AttentionWeights], width: int) -> str:
     """Of each key: its weight in each layer, in all together, and by how much it lowers the loss.
 
     The loss should fall, so that a weight counts by −A ⊙ ∂L/∂A.
     """
-    query, keys = record.asked, found[0].keys
-    shares = [(one.path.removesuffix("/A"), one.A.mean(axis=(0, 1))) for one in found]
-    if len(found) > 1:
-        shares.append(("rollout", rollout([one.A for one in found])))
-    down = [gradient_times_attention(one.A, -one.dA) for one in found if one.dA is not None]
+    query, keys = record.asked, layers[0].keys
+    shares = [(layer.path.removesuffix("/A"), layer.A.mean(axis=(0, 1))) for layer in layers]
+    if len(layers) > 1:
+        shares.append(("rollout", rollout([layer.A for layer in layers])))
+    down = [gradient_times_attention(w.A, -w.dA) for w in layers if w.dA is not None]
     if down:
         shares.append(("lowers the loss", np.sum(down, axis=0)))
     rows = [A.mean(axis=0) if query is None else A[query] for _, A in shares]
@@ -109,7 +100,7 @@ def _attention_table(record: Record, found: list[AttentionWeights], width: int) 
             line += [f"{row[k]:.2f}", "█" * round(10 * bar[k])]
     whose = "a word on average" if query is None else f'"{words.one_line(keys[query], 24)}"'
     title = f"attention of {whose}, mean over heads, to {len(most)} of {len(keys)} words"
-    if len(found) > 1:
+    if len(layers) > 1:
         title += "; rollout: through all layers, each of which passes on half of its input"
     if down:
         title += "; lowers the loss: −A ⊙ ∂L/∂A where positive"
@@ -122,21 +113,12 @@ def _attention_table(record: Record, found: list[AttentionWeights], width: int) 
 
 def _write(record: Record, source: LossFunction, out: Path) -> None:
     """Write the files, and say so."""
-    text = words.one_line(" ".join((source.tokens or [[]])[0]), 120)
+    text = words.one_line(" ".join(source.tokens or ()), 120)
     title = f"{source.title}: {text}".strip(": ")
     data = json.dumps(to_dict(record), indent=1, allow_nan=False) + "\n"
-    files: dict[str, Callable[[Path], Any]] = {
-        "trace.json: every step, size and check": lambda path: write(path, data, "explain"),
-        "derivation.md: the backward pass written out, formula by formula": (
-            lambda path: derivation.write(record, path)
-        ),
-        "graph.svg: the graph, forward and backward": (
-            lambda path: picture.draw(record, path, title=text)
-        ),
-        "explain.html: a page that steps through it; open it in a browser, ? lists its keys": (
-            lambda path: page.write(record, path, tokens=source.tokens, title=title)
-        ),
-    }
-    for said, make in files.items():
-        make(out / said.partition(":")[0])
-        print(f"wrote {out / said}")
+    write(out / "trace.json", data, "explain")
+    derivation.write(record, out / "derivation.md")
+    picture.draw(record, out / "graph.svg", title=text)
+    page.write(record, out / "explain.html", tokens=source.tokens, title=title)
+    for line in FILES:
+        print(f"wrote {out / line}")

@@ -6,14 +6,12 @@ run as Python runs a script, with its folder first on sys.path, but not as `__ma
 
 from __future__ import annotations
 
-import inspect
 import re
 import runpy
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from traceback import TracebackException
@@ -24,9 +22,9 @@ import numpy as np
 import minigrad as mg
 
 from ..engine.errors import ArgumentError, MinigradError
-from ..playing.run import LossFunction
+from ..playing.run import LossFunction, tokens_of
 
-__all__ = ["DEFAULT_TEXT", "LAYERS", "nearest", "source_of"]
+__all__ = ["DEFAULT_TEXT", "LAYERS", "source_of"]
 
 LAYERS = ["multi-head", "self-attention"]
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
@@ -44,20 +42,9 @@ def source_of(arguments: Namespace) -> LossFunction:
         raise ArgumentError(f"--text is for {' and '.join(LAYERS)}, and does not go with {what}")
     place, _, function = what.rpartition(":")
     if not place or not function:
-        otherwise = f"it is FILE.py:FUNCTION, package.module:function, {' or '.join(LAYERS)}"
-        hint = nearest(what, LAYERS, otherwise)
-        raise ArgumentError(f"nothing to explain is named {what!r}; {hint}")
+        known = f"FILE.py:FUNCTION, package.module:function, {' or '.join(LAYERS)}"
+        raise ArgumentError(f"nothing to explain is named {what!r}; it is {known}")
     return own_function(place, function)
-
-
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Which names may have been meant.
-
-    >>> nearest("tanhh", ["tanh", "exp"], "it has tanh and exp")
-    'did you mean tanh?'
-    """
-    near = get_close_matches(name, known)
-    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 # ---------------------------------------------------------------- a function of the user's own
@@ -69,18 +56,12 @@ def own_function(place: str, name: str) -> LossFunction:
 
     def load() -> Callable[[], Any]:
         names = names_of(place)
-        found = names.get(name)
-        if not callable(found):
+        function: Any = names.get(name)
+        if not callable(function):
             own = [n for n, x in names.items() if getattr(x, "__module__", "") == names["__name__"]]
-            hint = nearest(name, own, f"it has {', '.join(own)}")
-            raise ArgumentError(f"{place} has no function {name!r}; {hint}")
-        try:
-            inspect.signature(found).bind()
-        except TypeError as error:
-            raise ArgumentError(f"{title} is called without arguments: {error}") from None
-        if words := getattr(found, "tokens", None):
-            source.tokens = [list(map(str, words))]
-        return found
+            raise ArgumentError(f"{place} has no function {name!r}; it has {', '.join(own)}")
+        source.tokens = tokens_of(function)
+        return function
 
     source = LossFunction(load, title, around=lambda: users_code(title, place))
     return source
@@ -102,8 +83,6 @@ def users_code(title: str, place: str) -> Iterator[None]:
     sys.path.insert(0, str(Path(place).absolute().parent))  # of a module it is where we are
     try:
         yield
-    except BrokenPipeError:
-        raise
     except (Exception, SystemExit) as error:
         shown = TracebackException.from_exception(error)
         shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OUR_CODE)]
@@ -134,10 +113,10 @@ def sentence(layer: str, text: str) -> LossFunction:
         raise ArgumentError(f"--text: there is no word in {text!r}")
 
     def run(text: str = text) -> mg.Tensor:
-        source.tokens = [words_of(text)]
+        source.tokens = words_of(text)
         return loss_of(layer, words_of(text.lower()))
 
-    source = LossFunction(lambda: run, f"{layer} with untrained weights", [words])
+    source = LossFunction(lambda: run, f"{layer} with untrained weights", words)
     return source
 
 

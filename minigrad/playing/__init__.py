@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..engine.errors import DTypeError
 from ..engine.tensor import Tensor
-from .run import LossFunction
+from .run import LossFunction, tokens_of
 from .server import PlayServer
 from .session import PlaySession
 
@@ -36,8 +36,7 @@ def play(function: Callable[..., Tensor]) -> PlayServer:
             f"play(function): takes a function that returns a loss, got {type(function).__name__}"
         )
     name = getattr(function, "__name__", "function")
-    tokens = getattr(function, "tokens", None)
-    texts = [[*map(str, tokens)]] if tokens else None
-    server = PlayServer(PlaySession(LossFunction(lambda: function, name, texts)))
+    source = LossFunction(lambda: function, name, tokens_of(function))
+    server = PlayServer(PlaySession(source))
     print(f"mg.play: {name} is at {server.address}", flush=True)
     return server

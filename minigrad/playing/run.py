@@ -23,7 +23,7 @@ from ..engine.tensor import Tensor
 from ..record.record import Entry, Record
 from ..record.recorder import Recorder
 
-__all__ = ["Edit", "LossFunction", "Run", "run_loss"]
+__all__ = ["Edit", "LossFunction", "Run", "run_loss", "tokens_of"]
 
 
 @dataclass
@@ -32,8 +32,13 @@ class LossFunction:
 
     load: Callable[[], Callable[..., Any]]
     title: str
-    tokens: list[list[str]] | None = None
+    tokens: list[str] | None = None
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def tokens_of(function: Callable[..., Any]) -> list[str] | None:
+    """The names of positions that a function has as its attribute."""
+    return [*map(str, getattr(function, "tokens", None) or ())] or None
 
 
 EVERY = slice(None)
@@ -72,8 +77,8 @@ class Run:
             return Edit(self.numbers[entry.id], value=value, part=part)
         uses = self.record.uses(entry)
         if not uses or self.numbers.get(entry.id) == -1:
-            said = "was put there by a change: undo that one" if uses else "is used by no op"
-            raise ArgumentError(f"{entry.label} {said}")
+            why = "was put there by a change: undo that one" if uses else "is used by no op"
+            raise ArgumentError(f"{entry.label} {why}")
         return Edit(self.numbers[uses[0].target], uses[0].input, value, part)
 
 
@@ -81,8 +86,10 @@ class Edits(Observer):
     """Puts changes into a run; it observes after the recorder, which so sees what they make."""
 
     def __init__(self, edits: Iterable[Edit], record: Record) -> None:
-        self.edits, self.record = [*edits], record
-        self.count, self.busy = 0, False
+        self.edits = [*edits]
+        self.record = record
+        self.count = 0
+        self.busy = False
         self.numbers: dict[int, int] = {}
         self.gradients: dict[Tensor, Any] = {}  # that leaves held before
         self._instead: dict[int, tuple[Any, Any]] = {}  # of a leaf: it, and what takes its place
@@ -95,17 +102,17 @@ class Edits(Observer):
 
     def before(self, op: Any, inputs: Any, settings: Any) -> Any:
         """Other inputs, where leaves were changed or an edge was cut."""
-        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
-        given = dict(zip(names, inputs, strict=True))
-        edits = [edit for edit in self._here() if edit.of in given]
+        by_name = {op.input_name(i): x for i, x in enumerate(inputs)}
+        edits = [edit for edit in self._here() if edit.of in by_name]
         for edit in edits:
-            leaf = given[edit.of]
+            leaf = by_name[edit.of]
             if not edit.cut:
                 self._instead[id(leaf)] = leaf, _changed_leaf(self._now(leaf), edit)
-        given = {name: self._now(x) for name, x in given.items()}
-        for edit in (edit for edit in edits if edit.cut):
-            given[edit.of] = np.zeros_like(array_of(given[edit.of]))
-        return tuple(given.values()) if edits or self._instead else None
+        by_name = {name: self._now(x) for name, x in by_name.items()}
+        for edit in edits:
+            if edit.cut:
+                by_name[edit.of] = np.zeros_like(array_of(by_name[edit.of]))
+        return tuple(by_name.values()) if edits or self._instead else None
 
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> Any:
         """Another result, where it or a setting was changed."""
@@ -118,8 +125,8 @@ class Edits(Observer):
         try:
             for edit in edits:
                 if edit.of in op.settings:
-                    given = dict(zip(op.settings, settings, strict=True)) | {edit.of: edit.value}
-                    other = op(*inputs, **given)
+                    changed = dict(zip(op.settings, settings, strict=True)) | {edit.of: edit.value}
+                    other = op(*inputs, **changed)
                 elif not edit.of:
                     other = _with_entry(other, edit)
         finally:
@@ -145,10 +152,10 @@ def _changed_leaf(leaf: Any, edit: Edit) -> Any:
     array.reshape(-1)[edit.part] = np.ravel(edit.value)
     if not isinstance(leaf, Tensor):
         return array
-    made = mg.tensor(array, requires_grad=leaf.requires_grad, name=leaf.name)
+    changed = mg.tensor(array, requires_grad=leaf.requires_grad, name=leaf.name)
     if mg.is_marked_parameter(leaf):
-        mg.mark_parameter(made)
-    return made
+        mg.mark_parameter(changed)
+    return changed
 
 
 def run_loss(

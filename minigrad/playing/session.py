@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -24,7 +24,7 @@ __all__ = ["PlaySession"]
 class Change:
     """What is said of a change, what it puts where, and other arguments of the function."""
 
-    said: str
+    told: str
     edits: Sequence[Edit] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -40,7 +40,8 @@ class PlaySession:
         with source.around():
             self.function = source.load()
         self.changes: list[Change] = []
-        self.given = _defaults(self.function)
+        parameters = inspect.signature(self.function).parameters.values()
+        self.defaults = {p.name: p.default for p in parameters if _is_plain(p.default)}
         self.milliseconds = 0.0
         self.run = self._run([])
 
@@ -57,15 +58,16 @@ class PlaySession:
 
     def content(self) -> dict[str, Any]:
         """The page's data, and what can be changed."""
-        arguments = self.given | _arguments(self.changes)
-        tokens = self.source.tokens
-        for name, default in self.given.items():  # positions are named by the words of the run
-            if tokens and default == tokens[0]:
-                tokens = [arguments[name]]
-        title = self.source.title + (f": {' '.join(tokens[0])}" if tokens else "")
+        arguments = self.defaults | _arguments(self.changes)
+        title, tokens = self.source.title, self.source.tokens
+        if tokens:
+            for name, default in self.defaults.items():
+                if default == tokens:  # positions are named by the words of the run
+                    tokens = arguments[name]
+            title += f": {' '.join(tokens)}"
         shown = content(self.run.record, tokens=tokens, title=title, live=True)
         shown["play"] = {
-            "changes": [change.said for change in self.changes],
+            "changes": [change.told for change in self.changes],
             "arguments": [[name, _text(x)] for name, x in arguments.items()],
             "milliseconds": round(self.milliseconds),
         }
@@ -95,9 +97,9 @@ class PlaySession:
             case {"do": "reset"}:
                 return []
             case {"do": "argument", "value": text}:
-                value = _read(self.given[name], str(text))
-                said = f"{name} = {words.one_line(_text(value), 60)}"
-                change = Change(said, arguments={name: value})
+                value = _read(self.defaults[name], str(text))
+                told = f"{name} = {words.one_line(_text(value), 60)}"
+                change = Change(told, arguments={name: value})
             case {"do": "step", "lr": lr}:
                 change = self._step(float(lr))
             case {"do": "set", "flat": int(flat), "value": text}:
@@ -137,18 +139,11 @@ def _arguments(changes: Iterable[Change]) -> dict[str, Any]:
     return {name: x for change in changes for name, x in change.arguments.items()}
 
 
-def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    """The arguments that can be changed: numbers, texts and lists of words with a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return {}
-    return {p.name: p.default for p in parameters if _is_plain(p.default)}
-
-
-def _is_plain(value: Any) -> bool:
-    words_ = isinstance(value, list) and bool(value) and all(isinstance(x, str) for x in value)
-    return words_ or (isinstance(value, int | float | str) and not isinstance(value, bool))
+def _is_plain(default: Any) -> bool:
+    """Whether an argument can be changed: a number, a text or a list of words."""
+    if isinstance(default, list):
+        return bool(default) and all(isinstance(word, str) for word in default)
+    return isinstance(default, int | float | str) and not isinstance(default, bool)
 
 
 def _text(value: Any) -> str:

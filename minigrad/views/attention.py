@@ -72,12 +72,12 @@ class Grid(NamedTuple):
         return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed), k
 
 
-def grids(weights: AttentionWeights, head: int, batch: int = 0) -> list[Grid]:
-    """A, and ∂L/∂A if there is one, of one head."""
-    names = weights.forbidden[batch, head], weights.queries, weights.keys
-    maps = [Grid("A", weights.A[batch, head], *names)]
+def grids(weights: AttentionWeights, head: int) -> list[Grid]:
+    """A, and ∂L/∂A if there is one, of one head, for the first of a batch."""
+    names = weights.forbidden[0, head], weights.queries, weights.keys
+    maps = [Grid("A", weights.A[0, head], *names)]
     if weights.dA is not None:
-        maps.append(Grid("∂L/∂A", weights.dA[batch, head], *names, signed=True))
+        maps.append(Grid("∂L/∂A", weights.dA[0, head], *names, signed=True))
     return maps
 
 
@@ -94,11 +94,11 @@ class Attentions(list[AttentionWeights]):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"text/plain": str(self), "image/svg+xml": attention_svg(self, theme="light")}
 
-    def text(self, width: int | None = None, *, batch: int = 0) -> str:
-        """Heat maps as text.
+    def text(self, width: int | None = None) -> str:
+        """Heat maps as text, for the first of a batch.
 
         Args: width: columns to fit in, the terminal's by default: numbers give way to shades, and
-            shades to pooling.  batch: which entry of it.
+            shades to the largest of several.
         """
         if not self:
             return "no attention in this record: no softmax whose result is named A"
@@ -107,14 +107,14 @@ class Attentions(list[AttentionWeights]):
             for head, told in enumerate(figures(weights)):
                 line = f"{words.one_line(weights.path, 60)}, head {head}: {told}"
                 parts.append(fill(line, width, subsequent_indent="  "))
-                parts += [*(_text(grid, width) for grid in grids(weights, head, batch)), ""]
+                parts += [*(_text(grid, width) for grid in grids(weights, head)), ""]
         steps = (f"{shade} from {step}" for shade, step in zip(SHADES[1:], BOUNDS, strict=True))
         signs = f"{', '.join(steps)}; {MASKED} masked; a gradient is in units of its largest entry"
         return "\n".join([*parts, fill(signs, width)])
 
-    def draw(self, path: str | Path, *, batch: int = 0) -> Path:
-        """Write an SVG: a row for each head, A beside ∂L/∂A, with axes and colour bars."""
-        return write(path, attention_svg(self, batch=batch))
+    def draw(self, path: str | Path) -> Path:
+        """Write an SVG: a row for each head, A beside ∂L/∂A, for the first of a batch."""
+        return write(path, attention_svg(self))
 
 
 def attentions(record: Record, tokens: Any = None) -> Attentions:
@@ -209,7 +209,7 @@ def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
 # ---------------------------------------------------------------- as SVG
 
 
-def attention_svg(every: Sequence[AttentionWeights], *, batch: int = 0, theme: str = "auto") -> str:
+def attention_svg(every: Sequence[AttentionWeights], theme: str = "auto") -> str:
     """A row for each head: A beside ∂L/∂A, with names on both axes, and a colour bar."""
     parts = list[str]()
     top, right = 8.0, 240.0
@@ -218,7 +218,7 @@ def attention_svg(every: Sequence[AttentionWeights], *, batch: int = 0, theme: s
         title = f"{words.one_line(weights.path, 60)}, head {head}"
         parts.append(svg_text(8, top + 14, title, LIGHT.ink, ' font-weight="bold"'))
         left, below = 8.0, top
-        for grid in grids(weights, head, batch):
+        for grid in grids(weights, head):
             drawn, across, low = _map(grid, left, top + 24)
             parts += drawn
             left, below = across + 24, max(below, low)

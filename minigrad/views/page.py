@@ -295,7 +295,7 @@ def pack(array: Array, side: int = 64, most: int = 48) -> Json:
         kept = kept[numbers]
     pool = [-(-n // side) or 1 for n in (rows, columns)]
     cells = pooled(kept, *pool).astype(np.float64)
-    finite = array[np.isfinite(array)]
+    finite = array if np.isfinite(array).all() else array[np.isfinite(array)]
     ends = (
         [float(f(finite)) + 0.0 for f in (np.min, np.max)] if finite.size else [0.0, 0.0]
     )  # no -0

@@ -241,8 +241,9 @@ def pooled(matrices: Array, tall: int, wide: int) -> Array:
         return matrices
 
     def most(f: np.ufunc) -> Array:
-        rows = f.reduceat(matrices, np.arange(0, matrices.shape[-2], tall), axis=-2)
-        return f.reduceat(rows, np.arange(0, matrices.shape[-1], wide), axis=-1)
+        starts = range(0, matrices.shape[-2], tall)  # reduceat takes 30 times as long along rows
+        rows = [f.reduce(matrices[..., i : i + tall, :], axis=-2) for i in starts]
+        return f.reduceat(np.stack(rows, -2), np.arange(0, matrices.shape[-1], wide), axis=-1)
 
     high, low = most(np.maximum), most(np.minimum)
     return np.where(np.abs(low) > np.abs(high), low, high)

@@ -7,7 +7,7 @@ at; the loss stands above, and what was found odd below.
 from __future__ import annotations
 
 import csv as lines
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from io import StringIO
 from itertools import groupby
@@ -71,8 +71,7 @@ def table(flow: Flow, width: int | None = None) -> str:
     if losses:
         told = [f"{words.digits(loss)} at step {step}" for step, loss in (losses[0], losses[-1])]
         title += f"; loss {', '.join(told)}"
-    parts = [fill(title, width), grid(COLUMNS, rows, width), ""]
-    return "\n".join([*parts, *_findings(flow, width)])
+    return _below(title, grid(COLUMNS, rows, width), flow, width)
 
 
 def _requests_table(flow: Flow, width: int) -> str:
@@ -86,19 +85,19 @@ def _requests_table(flow: Flow, width: int) -> str:
         rows.append(row)
     ends = f"from {flow.requests[0].step} to {flow.requests[-1].step}"
     title = f"{words.plural(len(flow.requests), 'request')} looked at, {ends}"
-    return "\n".join(
-        [fill(title, width), grid(HEAD_COLUMNS, rows, width), "", *_findings(flow, width)]
-    )
+    return _below(title, grid(HEAD_COLUMNS, rows, width), flow, width)
 
 
-def _findings(flow: Flow, width: int) -> list[str]:
-    found = [line for one in diagnose(flow) for line in _wrapped(str(one), width)]
-    return found or ["nothing odd was found"]
+def _below(title: str, rows: str, flow: Flow, width: int) -> str:
+    """A table under its title, and above what is odd."""
+    odd = _wrapped(map(str, diagnose(flow)), width)
+    return "\n".join([fill(title, width), rows, "", *odd])
 
 
-def _wrapped(said: str, width: int) -> list[str]:
-    every = map(words.one_line, said.splitlines())
-    return [line for one in every for line in wrap(one, width, subsequent_indent="    ")]
+def _wrapped(findings: Iterable[str], width: int) -> list[str]:
+    every = [words.one_line(line) for text in findings for line in text.splitlines()]
+    lines = [line for text in every for line in wrap(text, width, subsequent_indent="    ")]
+    return lines or ["nothing odd was found"]
 
 
 def csv(flow: Flow) -> str:
@@ -111,8 +110,9 @@ def csv(flow: Flow) -> str:
     writer.writerow(["step", "row", "kind", "loss", *Reading._fields, *FIGURES])
     none = [""] * len(Reading._fields)
     for moment in flow.moments:
-        for path, one in moment.readings.items():
-            writer.writerow([moment.step, path, flow.kinds.get(path), moment.loss, *one, "", ""])
+        for path, reading in moment.readings.items():
+            kind = flow.kinds.get(path)
+            writer.writerow([moment.step, path, kind, moment.loss, *reading, "", ""])
     for kind, moments in (("head", flow.moments), ("request", flow.requests)):
         for moment in moments:
             for path, head in moment.each_head.items():
@@ -132,11 +132,12 @@ def svg(flow: Flow, *, theme: str = "auto") -> str:
 class _HeatMap:
     def __init__(self, flow: Flow) -> None:
         self.flow, self.scale = flow, _scale(flow)
-        self.found = diagnose(flow)
-        every = _paths(flow)
-        named = {one.path for one in self.found}
-        few = [p for p in every if p in named or flow.kinds.get(p) == "parameter"]
-        self.rows = (every if len(every) <= MOST_ROWS else few)[:MOST_ROWS]
+        self.findings = diagnose(flow)
+        self.rows = _paths(flow)
+        if len(self.rows) > MOST_ROWS:
+            odd = {finding.path for finding in self.findings}
+            held = (p for p in self.rows if p in odd or flow.kinds.get(p) == "parameter")
+            self.rows = [*held][:MOST_ROWS]
         self.losses = [(step, loss) for step, loss in flow.losses if isfinite(loss)]
         self.top = TOP + CURVE + 24 if self.losses else TOP
         self.bottom = self.top + ROW * len(self.rows)
@@ -144,14 +145,13 @@ class _HeatMap:
 
     def drawn(self, theme: str) -> str:
         parts = [*self._curve(), *self._cells(), *self._marks(), *self._legend(self.bottom + 26)]
-        found = (f"{n}  {one}" for n, one in enumerate(self.found, 1))
-        notes = [line for one in found for line in _wrapped(one, 150)]
-        for n, line in enumerate(notes or ["nothing odd was found"]):
-            paint = LIGHT.alarm if notes and line[0] != " " else LIGHT.muted
+        notes = _wrapped((f"{n}  {finding}" for n, finding in enumerate(self.findings, 1)), 150)
+        for n, line in enumerate(notes):
+            paint = LIGHT.alarm if line[0].isdigit() else LIGHT.muted
             parts.append(svg_text(12, self.bottom + 80 + 15 * n, line, paint))
-        high = self.bottom + 74 + 15 * max(1, len(notes))
-        said = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
-        return svg_page(said, LEFT + PLOT + 90, high, parts, theme)
+        label = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
+        high = self.bottom + 74 + 15 * len(notes)
+        return svg_page(label, LEFT + PLOT + 90, high, parts, theme)
 
     def _x(self, column: float) -> float:
         return LEFT + min(column, len(self.flow.moments)) * self.column
@@ -169,8 +169,8 @@ class _HeatMap:
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
         pen = f'fill="none" stroke="{LIGHT.ink}" stroke-width="1.6"'
         yield f'<polyline {pen} points="{line}"/>'
-        most = f"loss{' (log)' * power}  {words.digits(max(sizes))}"
-        yield svg_text(LEFT - 8, TOP + 8, most, more=END)
+        name = "loss (log)" if power else "loss"
+        yield svg_text(LEFT - 8, TOP + 8, f"{name}  {words.digits(max(sizes))}", more=END)
         yield svg_text(LEFT - 8, TOP + CURVE, words.digits(min(sizes)), more=END)
         yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), LIGHT.ink)
 
@@ -178,7 +178,8 @@ class _HeatMap:
         """A row of colours for each path, its name before it and its last size behind."""
         moments = self.flow.moments
         for k, path in enumerate(self.rows):
-            y, column = self.top + ROW * k, 0
+            y = self.top + ROW * k
+            column = 0
             sizes = [words.sized(size) for _, size in self.flow.series(path, "gradient")]
             held = self.flow.kinds.get(path) == "parameter"
             name = fitted(words.one_line(path), NAME_LETTERS, ROW_NAME).strip()
@@ -186,7 +187,7 @@ class _HeatMap:
             yield f"<g><title>{escape(words.one_line(path))}: {told}</title>"
             yield svg_text(LEFT - 8, y + 10, name, LIGHT.ink if held else LIGHT.muted, END)
             readings = (moment.readings.get(path) for moment in moments)
-            for paint, run in groupby(self._fill(one and one.gradient) for one in readings):
+            for paint, run in groupby(self._fill(r and r.gradient) for r in readings):
                 start, column = column, column + len([*run])
                 if paint:
                     width = (column - start) * self.column
@@ -196,11 +197,12 @@ class _HeatMap:
     def _marks(self) -> Iterator[str]:
         """Where findings begin, numbered as the list below."""
         moments = self.flow.moments
-        for n, one in enumerate(self.found, 1):
-            at = next((i for i, m in enumerate(moments) if m.step >= one.first), len(moments) - 1)
-            row = self.rows.index(one.path) + 0.5 if one.path in self.rows else -0.5
-            x, y = self._x(at) + min(7, self.column / 2), self.top + ROW * row
-            yield f"<g><title>{escape(words.one_line(str(one)))}</title>"
+        for n, finding in enumerate(self.findings, 1):
+            at = sum(moment.step < finding.first for moment in moments)
+            row = self.rows.index(finding.path) + 0.5 if finding.path in self.rows else -0.5
+            x = self._x(min(at, len(moments) - 1)) + min(7, self.column / 2)
+            y = self.top + ROW * row
+            yield f"<g><title>{escape(words.one_line(str(finding)))}</title>"
             yield f'<circle fill="{LIGHT.alarm}" stroke="{LIGHT.paper}" '
             yield f'cx="{x:.1f}" cy="{y:.1f}" r="6.5"/>'
             yield svg_text(x - 3, y + 3.2, str(n), LIGHT.paper) + "</g>"
@@ -220,9 +222,9 @@ class _HeatMap:
         yield svg_text(LEFT - 8, y + 12, "gradient rms", LIGHT.ink, END)
         for i, paint in enumerate(BINS):
             yield svg_box(paint, LEFT + 40 * i, y, 39, 14)
-        for left, said in zip((0, 160, 320), self.scale.ends, strict=True):
-            yield svg_text(LEFT + left, y + 27, said)
-        for left, paint, said in ((350, LIGHT.edge, "0"), (400, LIGHT.alarm, "NaN or ∞")):
-            yield svg_box(paint, LEFT + left, y, 14, 14) + svg_text(LEFT + left + 19, y + 12, said)
-        said = "blank: no gradient; names in grey: values between layers"
-        yield svg_text(LEFT + 350, y + 27, said)
+        for left, size in zip((0, 160, 320), self.scale.ends, strict=True):
+            yield svg_text(LEFT + left, y + 27, size)
+        for left, paint, name in ((350, LIGHT.edge, "0"), (400, LIGHT.alarm, "NaN or ∞")):
+            yield svg_box(paint, LEFT + left, y, 14, 14) + svg_text(LEFT + left + 19, y + 12, name)
+        blank = "blank: no gradient; names in grey: values between layers"
+        yield svg_text(LEFT + 350, y + 27, blank)

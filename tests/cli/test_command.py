@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minigrad.cli.check import check_layers
 from minigrad.engine.op import registry
 
 FILES = ["derivation.md", "explain.html", "graph.svg", "trace.json"]
@@ -37,7 +36,6 @@ def refused(): return mg.dropout(loss(), 1.5, np.random.default_rng(0))
 def quits(): raise SystemExit("bye")
 def number(): return 3.0
 def constant(): return mg.mean(mg.tensor([1.0, 2.0]))
-def needs(x): return x
 def nan(): return mg.log(mg.tensor(-1.0, requires_grad=True))
 """
 
@@ -78,12 +76,6 @@ def test_the_attention_of_the_word_that_the_loss_depends_on_is_printed(command, 
     assert "</b>" not in Path("explained/graph.svg").read_text(encoding="utf-8")
 
 
-def test_all_prints_the_tables_too(command, model):
-    brief, whole = (command("explain", "model.py:points", *more) for more in ([], ["--all"]))
-    assert "low … high" not in brief.out
-    assert "low … high" in whole.out
-
-
 @pytest.mark.parametrize("arguments", [[], ["self-attention", "--text", "a b a"]])
 def test_a_layer_is_explained_and_every_gradient_agrees(arguments, command):
     ran = command("explain", *arguments)
@@ -112,13 +104,12 @@ def test_a_loss_that_is_not_finite_is_no_success(command, model):
 @pytest.mark.parametrize(
     ("said", "arguments"),
     [
-        ("nothing to explain is named 'multihead'; did you mean multi-head?", ["multihead"]),
-        ("model.py has no function 'los'; did you mean loss?", ["model.py:los"]),
+        ("nothing to explain is named 'multihead'; it is FILE.py:FUNCTION", ["multihead"]),
+        ("model.py has no function 'los'; it has loss, inside", ["model.py:los"]),
         ("there is no file none.py", ["none.py:loss"]),
         ("--text is for multi-head and self-attention", ["model.py:loss", "--text", "a"]),
         ("--text: there is no word in ''", ["--text", ""]),
         ("must return its loss, a Tensor with one entry; got float", ["model.py:number"]),
-        ("is called without arguments: missing a required argument: 'x'", ["model.py:needs"]),
         ("nothing that the loss is computed from requires a gradient", ["model.py:constant"]),
     ],
 )
@@ -160,25 +151,16 @@ def test_every_op_is_listed_with_its_formulas(command):
     for op in registry:
         assert any(line.startswith(f"{op}(") for line in ran.out.splitlines())
     assert "∂L/∂x = g ⊙ (1 - out" in command("ops", "tanh").words
-    assert "no op is named 'tanhh'; did you mean tanh" in command("ops", "tanhh").err
+    assert "no op is named 'tanhh'" in command("ops", "tanhh").err
 
 
-def test_ops_and_both_layers_are_checked_and_a_wrong_rule_is_named(command, plant):
-    assert command("check").words.endswith(f"all {len(registry) + 2} agree")
+def test_ops_are_checked_and_a_wrong_rule_is_named(command, plant):
+    assert command("check").words.endswith(f"all {len(registry)} agree")
     plant("tanh", "x", lambda g: g * 1.0005)
     ran = command("check", "--op", "tanh", "exp")
     assert ran.status == 1
     assert "1 of 2 disagree" in ran.words
     assert "DISAGREES" in ran.words
-
-
-def test_both_layers_are_checked_by_hand(plant):
-    assert [(one.name, one.ok) for one in check_layers()] == [
-        ("multi-head", True),
-        ("self-attention", True),
-    ]
-    plant("softmax", "x", lambda g: g * 1.001)
-    assert not any(one.ok for one in check_layers())
 
 
 def test_help_and_the_version_are_printed(command):
