@@ -44,24 +44,27 @@ class AttentionWeights:
 
 def attention_weights(record: Record) -> list[AttentionWeights]:
     """The weights named A, with their gradient and their mask."""
-    named = [entry for entry in record.entries if entry.name == "A" and entry.op]
-    values = [(entry, _made(record, entry).value) for entry in named]
-    known = [e for e, A in values if A is not None and A.ndim > 1 and A.size and are_weights(A)]
-    return [_attention(record, entry) for entry in known]
+    weights = []
+    for entry in record.entries:
+        if entry.name == "A" and entry.op:
+            origin = _unreplaced(record, entry)
+            A = origin.value
+            if A is not None and A.ndim > 1 and A.size and are_weights(A):
+                weights.append(_attention(record, entry, origin))
+    return weights
 
 
-def _made(record: Record, entry: Entry) -> Entry:
-    """What made weights, before another value was put among them."""
-    sources = (record.entries[edge.source] for edge in record.into(entry))
-    if entry.op == "where":
-        for source in sources:
-            if source.op:
-                return _made(record, source)
+def _unreplaced(record: Record, entry: Entry) -> Entry:
+    """The weights before another value was put among them."""
+    for edge in record.into(entry):
+        source = record.entries[edge.source]
+        if entry.op == "where" and source.op:
+            return _unreplaced(record, source)
     return entry
 
 
-def _attention(record: Record, entry: Entry) -> AttentionWeights:
-    scores = record.entries[record.into(_made(record, entry))[0].source]
+def _attention(record: Record, entry: Entry, origin: Entry) -> AttentionWeights:
+    scores = record.entries[record.into(origin)[0].source]
     masked = np.zeros(entry.shape, bool)
     if scores.value is not None and scores.shape == entry.shape:
         masked = scores.value <= MASKED_SCORE

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ..engine.context import ScopeCall
-from .record import Entry, Record, unmarked
+from .record import Record, unmarked
 
 __all__ = ["RunCalls", "mark_calls", "set_updates_aside"]
 
@@ -43,15 +43,9 @@ class RunCalls:
         self.buffers: set[int] = set()
 
     def of(self, call: ScopeCall) -> RunCall:
-        known = self._known.get(call)
-        if known is None:
-            known = self._known[call] = self._new(call) if call.outer else RunCall("", (), "")
-        return known
-
-    def forget(self) -> None:
-        """Forget the calls, and not whose they were: a new step begins."""
-        self._known.clear()
-        self._times.clear()
+        if call not in self._known:
+            self._known[call] = self._new(call) if call.outer else RunCall("", (), "")
+        return self._known[call]
 
     def _new(self, call: ScopeCall) -> RunCall:
         assert call.outer is not None
@@ -67,18 +61,14 @@ class RunCalls:
         if module is not None and owner not in self._held:
             self._held[owner] = module
             self.classes[path] = type(module).__name__
-            self._find_leaves(module, path)
+            for leaf_name, leaf in module.own_contents():
+                self.homes.setdefault(id(leaf), path)
+                if leaf_name in module.buffers:
+                    self.buffers.add(id(leaf))
         self._times[numbers, name] += 1
         marked = f"{around}/{name} ·{self._times[numbers, name]}".lstrip("/")
         new = len(self._known)
         return RunCall(path, (*numbers, *(new for _ in name.split("/"))), marked)
-
-    def _find_leaves(self, module: Any, path: str) -> None:
-        """Note where the leaves of a module are at home."""
-        for name, leaf in module.own_contents():
-            self.homes.setdefault(id(leaf), path)
-            if name in module.buffers:
-                self.buffers.add(id(leaf))
 
 
 def mark_calls(record: Record) -> None:
@@ -101,16 +91,12 @@ def mark_calls(record: Record) -> None:
 def set_updates_aside(record: Record) -> None:
     """Leave out of the steps what was computed for a buffer alone, as BatchNorm's averages are."""
 
-    def is_aside(entry: Entry) -> bool:
-        targets = {edge.target for edge in record.uses(entry)}
-        if entry.id in record.written:
-            return targets <= record.aside
-        return bool(targets) and targets <= record.aside
-
     if not record.written:
         return
     for entry in reversed(record.entries):
-        if not entry.needs and is_aside(entry):
+        targets = {edge.target for edge in record.uses(entry)}
+        is_used = entry.id in record.written or targets
+        if not entry.needs and is_used and targets <= record.aside:
             record.aside.add(entry.id)
             if entry.op:
                 entry.kind = "buffer update"

@@ -56,8 +56,7 @@ def changes_in_time(record: Record) -> list[ThroughTime]:
 def to_dict(record: Record) -> dict[str, Any]:
     """All of a finished record but arrays and times; the same for the same program."""
     names = "forward backward roots losses backwards more_in_grad loss notes zeros asked".split()
-    at = {id(edge): i for i, edge in enumerate(record.edges)}
-    way = None if record.way is None else [at[id(edge)] for edge in record.way.edges]
+    way = record.way and [record.edges.index(edge) for edge in record.way.edges]
     entries = [
         json_ready(entry)
         | {"value": json_ready(entry.value_facts), "gradient": json_ready(entry.gradient_facts)}
@@ -67,8 +66,8 @@ def to_dict(record: Record) -> dict[str, Any]:
     edges = [json_ready(edge) | {"contribution": json_ready(edge.facts)} for edge in record.edges]
     known = {name: getattr(record, name) for name in names}
     checks = json_ready(record.checks) | {"ok": record.checks.ok}
-    parts = {"entries": entries, "edges": edges, "way": way, "checks": checks}
-    return {"version": 2, **known, **parts}
+    data = {"version": 2, **known, "entries": entries, "edges": edges}
+    return data | {"way": way, "checks": checks}
 
 
 def json_ready(x: Any) -> Any:

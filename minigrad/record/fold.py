@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, groupby, takewhile
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from .record import Edge, Entry, Record, show
@@ -89,11 +89,6 @@ class Link:
             targets = targets[:1]
         return self.numbers == [(k, n) for n in targets for k in sources]
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether each copy takes what the one before made, or its own in an earlier chain."""
-        return self.step == 1 or (self.leaves and self.enters)
-
 
 class Fold:
     """Where each entry is drawn, and which entries are copies of which.
@@ -137,8 +132,8 @@ class Fold:
 
     def path_of(self, entry: int) -> str:
         """The scope of an entry with the name of the copy that it is in."""
-        names = _parts(self.place[entry])
-        for block, number in self.numbers(entry).items():
+        names, (block, number, _) = _parts(self.place[entry]), self._copy(entry)
+        if block:
             names[len(_parts(block)) - 1] = self.copies[block][number]
         return "/".join(names)
 
@@ -152,8 +147,7 @@ class Fold:
             use = edge.source, edge.target, name
             again[use] += 1
             source, target = self._copy(edge.source), self._copy(edge.target)
-            inside = source.block and source.block == target.block
-            step = target.number - source.number if inside else 0
+            step = target.number - source.number if source.block == target.block else 0
             key = source.twins[0], target.twins[0], name, again[use], step
             link = links.setdefault(key, Link(source, target, step))
             link.edges.append(edge)
@@ -191,7 +185,11 @@ def make_fold(record: Record, chains: bool = True) -> Fold:
         fold = _drawn(record, refused if chains else None)
         broken = [link for link in fold.links if not link.is_whole]
         ends = {end.block for link in broken for end in (link.source, link.target)}
-        chained = {link.target.block for link in fold.links if link.is_chain}
+        chained = {
+            link.target.block
+            for link in fold.links
+            if link.step == 1 or (link.leaves and link.enters)  # of the one before, or its own
+        }
         wrong = [block for block in fold.copies if block in ends or block not in chained]
         for block in wrong:
             inside = (i for i in record.forward if block in fold.numbers(i))
@@ -324,15 +322,15 @@ def _place_leaves(fold: Fold) -> None:
     """A leaf stands in the innermost scope around its uses, in no block unless each has one; a
     parameter also in a block of which each takes it."""
     for entry in reversed(fold.record.entries):
-        is_drawn = entry.id not in fold.record.aside and fold.leader(entry.id) == entry.id
-        if entry.op or not is_drawn:
+        if entry.op or entry.id in fold.record.aside or fold.leader(entry.id) != entry.id:
             continue
-        uses = {fold.place[fold.leader(edge.target)] for edge in fold.record.uses(entry)}
-        uses = uses or {entry.scope}
-        around = ["", *accumulate(_parts(min(uses)), "{}/{}".format)]
-        around = [scope for scope in around if all(is_within(use, scope) for use in uses)]
-        foreign = fold.copies.keys() - fold.numbers(entry.id).keys()
-        free = entry.kind == "parameter"
-        fold.place[entry.id] = [
-            s for s in around if free or not any(is_within(s, b) for b in foreign)
-        ][-1]
+        uses = [fold.place[fold.leader(edge.target)] for edge in fold.record.uses(entry)]
+        closed = set[str]()
+        if entry.kind != "parameter":
+            closed = fold.copies.keys() - fold.numbers(entry.id).keys()
+        scope = uses[0] if uses else entry.scope
+        while any(not is_within(use, scope) for use in uses) or any(
+            is_within(scope, block) for block in closed
+        ):
+            scope = scope.rpartition("/")[0]
+        fold.place[entry.id] = scope

@@ -25,6 +25,7 @@ GREEK_NAMES = set(
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi "
     "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split()
 )
+RESHAPING = r"\operatorname", r"\sum", "<g>["  # in rules that send what has the input's shape
 # letters for what has no name, by what it is: the first that nothing else has
 UNNAMED, PARAMETER = "HZUYGEDRN", (r"\theta", r"\vartheta", r"\psi")
 BY_INPUT = {"mask": "MB", "targets": "t", "a": "ck", "b": "ck", "x": "Xck"}
@@ -47,25 +48,24 @@ def first_sentence(function: Callable[..., Any]) -> str:
     ('Raises e to the power of each entry.', '')
     """
     claim = " ".join((function.__doc__ or "").strip().partition("\n\n")[0].split())
-    said = re.split(r"[.:;](?=\s|$)", claim, maxsplit=1)[0]
-    return f"{said}." if said else ""
+    sentence = re.split(r"[.:;](?=\s|$)", claim, maxsplit=1)[0]
+    return f"{sentence}." if sentence else ""
 
 
 def write_formulas(record: Record) -> None:
     """Set the formulas of a record's entries and edges, with symbols in their slots."""
-    ops = record.ops
-    for entry in ops:
+    for entry in record.ops:
         _declare(record, entry)
     _name(record)
-    for entry in ops:
+    for entry in record.ops:
         values, op = _values(record, entry), registry[entry.op]
         entry.equation, entry.where = _written(entry.tex, values)
         values |= {"g": entry.slope, "out": entry.symbol}
         for edge in record.into(entry):
             rule = entry.vjp_tex.get(edge.input, "")
             if edge.contribution is not None or (rule and not record.backwards):
-                edge.equation, edge.where = _written(rule, values)
-                edge.equation = _summed(record, edge, rule) + edge.equation
+                equation, edge.where = _written(rule, values)
+                edge.equation = _repeated(record, edge, rule) + equation
                 declared = op.rules.get(op.inputs[0] if op.variadic else edge.input)
                 edge.says = first_sentence(declared.function) if declared else ""
 
@@ -78,15 +78,13 @@ def _declare(record: Record, entry: Entry) -> None:
     for edge in record.into(entry):
         source = record.entries[edge.source]
         forms[edge.input] = Shaped(source.shape, np.dtype(source.dtype))
-    takes = list(op.inputs)
+    takes = op.inputs
     if op.variadic:
-        numbers = [int(name.removeprefix(takes[0])) for name in forms if name not in op.settings]
-        takes = [op.input_name(i) for i in range(max(numbers) + 1)]
+        takes = tuple(op.input_name(i) for i in range(len(forms.keys() - {*op.settings})))
     if not forms.keys() >= {*takes}:  # of a graph without a run
         inside = ", ".join(f"<{name}>" if name in forms else r"\cdot" for name in takes)
-        entry.tex = rf"\mathrm{{{_plain_text(op.name)}}}({inside})"
-        known = {name: op.vjp_tex.get(name) for name in takes}
-        entry.vjp_tex = {name: tex for name, tex in known.items() if isinstance(tex, str)}
+        entry.tex = f"{_word(op.name)}({inside})"
+        entry.vjp_tex = {name: tex for name, tex in op.vjp_tex.items() if isinstance(tex, str)}
         return
     call = [forms[name] for name in takes], [*entry.settings.values()]
     out = Shaped(entry.shape, np.dtype(entry.dtype))
@@ -112,17 +110,21 @@ def symbol_of(name: str) -> str:
         return _quoted(name)
     word, digits, rest = parts.groups()
     below = ",".join(map(_word, filter(None, [digits, *rest.split("_")])))
-    return _word(word) + (_script("_", below) if below else "")
+    return _word(word) + (_index(below) if below else "")
 
 
 def _word(text: str) -> str:
     if text in GREEK_NAMES:
         return rf"\{text}"
-    return text if len(text) == 1 or text.isdigit() else rf"\mathrm{{{text}}}"
+    return text if len(text) == 1 or text.isdigit() else rf"\mathrm{{{_escaped(text)}}}"
 
 
-def _script(sign: str, text: str) -> str:
-    return sign + (text if len(text) == 1 or text == r"\top" else f"{{{text}}}")
+def _escaped(text: str) -> str:
+    return text.replace("_", r"\_")
+
+
+def _index(text: str) -> str:
+    return f"_{text}" if len(text) == 1 else f"_{{{text}}}"
 
 
 def _quoted(text: str) -> str:
@@ -132,44 +134,42 @@ def _quoted(text: str) -> str:
     return "{" + "".join(SPECIAL.get(p) or rf"\text{{{p}}}" for p in pieces) + "}"
 
 
-def _plain_text(name: str) -> str:
-    return name.replace("_", r"\_")
-
-
 def _name(record: Record) -> None:
-    """Give each entry a symbol, no two alike, and its gradient's."""
+    """Give each entry a symbol, no two alike, and its gradient's; the loss is L."""
     symbols = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
     taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in symbols.values())}
     groups: dict[tuple[str, ...], list[int]] = {}
+    transposes = set[int]()
     for entry in record.entries:
-        if not entry.name and entry.id != record.loss and not _is_transpose(record, entry):
+        if entry.name or entry.id == record.loss:
+            continue
+        if _is_transpose(record, entry, transposes):
+            transposes.add(entry.id)
+        else:
             groups.setdefault(_choices(record, entry), []).append(entry.id)
     for choices, ids in groups.items():
         base = next((c for c in choices if c not in taken), r"\mathrm{tmp}")
         taken.add(base)
         for k, i in enumerate(ids, 1):
-            symbols[i] = base + (_script("_", str(k)) if len(ids) > 1 else "")
+            symbols[i] = base + _index(str(k)) if len(ids) > 1 else base
     symbols = _distinct(record, symbols)
     for entry in record.entries:
-        is_number = entry.kind == "constant" and entry.size == 1 and entry.value is not None
-        entry.number = number(entry.value.item()) if is_number and entry.value is not None else ""
+        if entry.kind == "constant" and entry.size == 1 and entry.value is not None:
+            entry.number = number(entry.value.item())
         entry.symbol = symbols.get(entry.id, "L")
-        if entry.id not in symbols and entry.id != record.loss:  # what it is of comes before it
+        if entry.id in transposes:
             source = record.entries[record.into(entry)[0].source]
             entry.symbol = _before_script(source.symbol, "^") + r"^\top"
         entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
 
 
-def _is_transpose(record: Record, entry: Entry) -> bool:
-    """Whether it is the one transpose of what has a symbol, and bears no name of its own."""
-    if entry.op not in ("swapaxes", "transpose") or len(entry.shape) < 2:
+def _is_transpose(record: Record, entry: Entry, transposes: set[int]) -> bool:
+    """Whether it is the one transpose of what has a symbol of its own."""
+    if entry.tex != r"<x>^\top":
         return False
-    sizes = range(2, 2 + len(entry.shape))  # they tell which axis has gone where
-    moved = registry[entry.op](np.empty(sizes), **entry.settings).shape
-    source = record.entries[record.into(entry)[0].source]
+    source = record.into(entry)[0].source
     alike = [e for e in record.uses(source) if record.entries[e.target].op == entry.op]
-    swaps = moved == (*sizes[:-2], sizes[-1], sizes[-2])
-    return swaps and len(alike) == 1 and not _is_transpose(record, source)
+    return len(alike) == 1 and source not in transposes
 
 
 def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
         return PARAMETER
     uses = record.uses(entry)
     part = re.sub(r"\d+$", "", uses[0].input) if uses else "x"
-    return tuple(BY_INPUT.get(part, (_word(_plain_text(part)),)))
+    return tuple(BY_INPUT.get(part, [_word(part)]))
 
 
 def _distinct(record: Record, symbols: dict[int, str]) -> dict[int, str]:
@@ -203,25 +203,24 @@ def _distinct(record: Record, symbols: dict[int, str]) -> dict[int, str]:
 
 def _values(record: Record, entry: Entry) -> dict[str, str]:
     """What the slots of an op's formulas are filled with: its inputs and settings."""
-    values = {
-        name: number(x) for name, x in {**entry.settings, **entry.numbers}.items() if x is not None
-    }
-    several: dict[str, list[str]] = {}
-    for edge in record.into(entry):
+    known = entry.settings | entry.numbers
+    values = {name: number(x) for name, x in known.items() if x is not None}
+    takes = record.into(entry)
+    for edge in takes:
         source = record.entries[edge.source]
         values[edge.input] = source.number or source.symbol
         if source.copy_of is not None:
             values[edge.input] = rf"\mathrm{{detach}}({record.entries[source.copy_of].symbol})"
-        several.setdefault(edge.input.rstrip("0123456789"), []).append(values[edge.input])
-    return {name: ", ".join(each) for name, each in several.items()} | values
+    op = registry[entry.op]
+    if op.variadic:
+        values[op.inputs[0]] = ", ".join(values[edge.input] for edge in takes)
+    return values
 
 
 def _written(template: str, values: dict[str, str]) -> tuple[str, list[str]]:
     """A formula with values in its slots, and the signs that are defined behind it."""
-    body, *signs = re.split(r",?\s*\\quad\s*", template)
-    found = [fill(sign, values) for sign in signs]
-    kept = [sign for sign in found if len({*map(str.strip, sign.split("=", 1))}) > 1]
-    return fill(body, values), kept
+    body, *signs = (fill(part, values) for part in re.split(r",?\s*\\quad\s*", template))
+    return body, [sign for sign in signs if len({*map(str.strip, sign.split("=", 1))}) > 1]
 
 
 def fill(template: str, values: dict[str, str]) -> str:
@@ -237,7 +236,7 @@ def fill(template: str, values: dict[str, str]) -> str:
     parts = re.split(r"<(\w+)>", template)
     out = parts[0]
     for name, after in zip(parts[1::2], parts[2::2], strict=True):
-        value = values.get(name, _word(_plain_text(name)))
+        value = values.get(name, _word(name))
         alone = _is_end(out, after)
         if after.startswith(r"^\top") and value.endswith(r"^\top"):  # the transpose of a transpose
             value, after = value.removesuffix(r"^\top"), after.removeprefix(r"^\top")
@@ -249,7 +248,7 @@ def fill(template: str, values: dict[str, str]) -> str:
         if value[:1].isalpha() and re.search(r"\\[A-Za-z]+$", out):
             out += " "
         out += value + after
-    return _github(out)
+    return out.replace(r"\operatorname", r"\mathrm")  # which GitHub takes
 
 
 def _is_end(before: str, after: str) -> bool:
@@ -276,23 +275,17 @@ def _before_script(value: str, sign: str) -> str:
     return f"{{{value}}}" if scripts and sign != "[" else value
 
 
-def _github(tex: str) -> str:
-    """LaTeX without \\operatorname, which GitHub refuses."""
-    return tex.replace(r"\operatorname", r"\mathrm")
-
-
-def _summed(record: Record, edge: Edge, rule: str) -> str:
+def _repeated(record: Record, edge: Edge, rule: str) -> str:
     """Σ over the axes that an input was repeated along, which its gradient is added up over."""
-    source, target = record.entries[edge.source], record.entries[edge.target]
-    if re.search(r"\\operatorname|\\sum|\[|_\{|concat", rule.split(r", \quad")[0]):
-        return ""  # its rule says what shape it gives
-    letters = AXES.get(len(target.shape), "")
-    shape, own = target.shape, source.shape
-    if r"^\top" in rule:  # a product of matrices, in stacks
-        shape, own = shape[:-2], own[:-2]
-        letters = letters[:-2]
-    own = (0,) * (len(shape) - len(own)) + own
-    over = [c for c, n, m in zip(letters, shape, own, strict=False) if n != m and n > 1]
+    shape, own = record.entries[edge.target].shape, record.entries[edge.source].shape
+    letters, sent = AXES.get(len(shape), ""), rule.partition(r", \quad")[0]
+    is_product = r"^\top" in sent  # of matrices, in stacks
+    if not ("<g>" in sent or is_product) or any(sign in sent for sign in RESHAPING):
+        return ""  # the rule says what shape it gives
+    if is_product:
+        shape, own, letters = shape[:-2], own[:-2], letters[:-2]
+    own = (1,) * (len(shape) - len(own)) + own
+    over = [c for c, n, m in zip(letters, shape, own, strict=False) if m == 1 < n]
     return rf"\sum_{{{','.join(over)}}} " if over else ""
 
 
@@ -309,14 +302,18 @@ def number(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(map(number, value))
     if isinstance(value, slice):
-        ends = ["" if x is None else number(x) for x in (value.start, value.stop, value.step)]
-        return "{:}".join(ends[:2] + ends[2:] * (value.step is not None))
+        ends = [value.start, value.stop]
+        if value.step is not None:
+            ends.append(value.step)
+        return "{:}".join("" if end is None else number(end) for end in ends)
     if value is Ellipsis:
         return r"\ldots"
-    if isinstance(value, np.ndarray | np.random.Generator):
-        return r"\mathrm{rng}" if isinstance(value, np.random.Generator) else r"\mathrm{array}"
+    if isinstance(value, np.ndarray):
+        return r"\mathrm{array}"
+    if isinstance(value, np.random.Generator):
+        return r"\mathrm{rng}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        return rf"\text{{{_plain_text(getattr(value, '__name__', None) or str(value))}}}"
+        return rf"\text{{{_escaped(getattr(value, '__name__', None) or str(value))}}}"
     x = float(value)
     if x != x:
         return r"\mathrm{nan}"
@@ -328,14 +325,13 @@ def _positive(x: float) -> str:
         return r"\infty"
     if x == int(x) and x < 1e6:
         return str(int(x))
-    roots = ((r"\tfrac{{1}}{{{}}}", 1 / x, 1), (r"\tfrac{{1}}{{\sqrt{{{}}}}}", 1 / x / x, 2))
-    for tex, n, power in roots:
-        is_long = 1e-5 < x < 1 and len(repr(x)) > 7
-        if is_long and 1 < round(n) < 1e5 and abs(x - round(n) ** (-1 / power)) < 4e-16:
-            return tex.format(round(n))
-    short = f"{x:.6g}"
-    digits, _, power_of_ten = short.partition("e")
-    if float(short) != x:
+    if 1e-5 < x < 1 and len(repr(x)) > 7:
+        for below, power in (("{}", 1), (r"\sqrt{{{}}}", 2)):
+            n = round(x**-power)
+            if 1 < n < 1e5 and abs(x - n ** (-1 / power)) < 4e-16:
+                return rf"\tfrac{{1}}{{{below.format(n)}}}"
+    digits, _, power_of_ten = f"{x:.6g}".partition("e")
+    if float(f"{x:.6g}") != x:
         digits += r"\ldots"
     if not power_of_ten:
         return digits

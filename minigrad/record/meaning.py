@@ -35,11 +35,6 @@ def set_meaning(record: Record) -> None:
         entry.state, entry.why = _state(record, entry)
     record.zeros = [e.id for e in record.entries if e.state == "zero in theory" and not e.op]
     record.way = _way(record, via)
-    for edge in record.edges:
-        edge.on_way = False
-    if record.way is not None:
-        for edge in record.way.edges:
-            edge.on_way = True
     record.checks = by_hand(record)
     add_checks(record, [])
     for entry in record.ops:
@@ -98,13 +93,10 @@ def _notes(record: Record) -> Iterator[str]:
 def _first_broken(record: Record) -> str:
     """The op that first made NaN or infinity, forward or else backward."""
     for entry in record.ops:
-        facts = entry.value_facts
-        if facts is not None and not facts.finite:
+        if entry.value_facts and not entry.value_facts.finite:
             return f"{entry.op} made it first, at {entry.path}"
     for entry in (record.entries[i] for i in record.backward):
-        if any(
-            edge.facts is not None and not isfinite(edge.facts.rms) for edge in record.into(entry)
-        ):
+        if any(edge.facts and not edge.facts.finite for edge in record.into(entry)):
             return f"the backward of {entry.op} made it first, at {entry.path}"
     return ""
 
@@ -121,7 +113,7 @@ def _measure_reach(record: Record) -> dict[int, Edge]:
         for edge in record.uses(entry):
             if edge.contribution is entry.gradient:
                 edge._facts = entry.gradient_facts
-            edge.gain = None
+            edge.gain, edge.on_way = None, False
             if edge.facts is None:
                 continue
             target = record.entries[edge.target]
@@ -156,36 +148,35 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
     for entry in reversed(record.entries):
         ahead = (edge for edge in record.uses(entry) if edge.contribution is not None)
         steps[entry.id] = 1 + max((steps[edge.target] for edge in ahead), default=0)
-    reach = {i: size for i in sorted(via) if (size := record.entries[i].reach)}
-    reached = [record.entries[i] for i in reach]
-    reached = [e for e in reached if e.state != "zero in theory"]
-    leaves = [e.id for e in reached if not e.op] or [e.id for e in reached]
+    entries = record.entries
+    reached = [i for i in sorted(via) if entries[i].reach and entries[i].state != "zero in theory"]
+    leaves = [i for i in reached if not entries[i].op] or reached
     farthest = max((steps[i] for i in leaves), default=0)
     leaves = [i for i in leaves if steps[i] >= FIRST_LAYERS * farthest]
     if not leaves:
         return None
-    extremes = [pick(leaves, key=reach.__getitem__) for pick in (min, max)]
-    end = max(extremes, key=lambda i: max(reach[i], 1 / reach[i]))
+    reach = {i: entries[i].reach or 1.0 for i in leaves}
+    end = max(leaves, key=lambda i: max(reach[i], 1 / reach[i]))
     edges: list[Edge] = []
     at = end
     while at in via:
+        via[at].on_way = True
         edges.insert(0, via[at])
         at = via[at].target
-    entries = [record.entries[i] for i in (*(edge.target for edge in edges), end)]
-    between = [e for e in entries if e.size > 1] or entries
+    ids = (*(edge.target for edge in edges), end)
+    between = [entries[i] for i in ids if entries[i].size > 1] or [entries[i] for i in ids]
     if not between[-1].op and between[-1].shape != between[-2:][0].shape:
         between.pop()
     first, last = between[0], between[-1]
     factors: dict[str, list[float]] = {}
     for edge in edges:
-        target, source = record.entries[edge.target], record.entries[edge.source]
-        if first.id >= edge.target and edge.source >= last.id:
-            factors.setdefault(target.op, []).append(edge.gain or 0.0)
+        source = entries[edge.source]
+        if first.id >= edge.target and source.id >= last.id:
+            factors.setdefault(entries[edge.target].op, []).append(edge.gain or 0.0)
             if record.sums(source) and edge.facts is not None and edge.facts.rms:
                 added = (source.gradient_rms or 0.0) / edge.facts.rms
                 factors.setdefault("sums", []).append(added)
     whole = (last.gradient_rms or 0.0) / (first.gradient_rms or 1.0)
     extreme = min if whole < 1 else max
     op = extreme(factors, key=lambda name: prod(factors[name]), default="")
-    ids = tuple(entry.id for entry in entries)
     return Way(ids, tuple(edges), first.id, last.id, whole, op, len(factors.get(op, ())))

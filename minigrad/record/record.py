@@ -191,8 +191,7 @@ class Entry:
     @property
     def ok(self) -> bool | None:
         """Whether all of its checks agree; None if none was measured."""
-        measured = [check.ok for check in self.checks if check.ok is not None]
-        return all(measured) if measured else None
+        return Checks([*self.checks]).ok
 
 
 @dataclass(slots=True, eq=False)
@@ -490,7 +489,9 @@ def show(value: Any) -> str:
         return "rng"
     if isinstance(value, tuple | list):
         inside = ", ".join(map(show, value))
-        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
     if isinstance(value, np.generic):
         return repr(value.item())
     if hasattr(value, "__name__"):

@@ -19,7 +19,6 @@ class ThroughTime(NamedTuple):
     """The size of a gradient at the first step in time and at the last, which is next to the loss.
 
     path: of what has it.  first, last: rms.  steps: how many there are.
-    change: how many times larger that of the first step is.
     entries: of calls of one module, those of the first and of the last; of an op, itself.
     """
 
@@ -27,8 +26,12 @@ class ThroughTime(NamedTuple):
     first: float
     last: float
     steps: int
-    change: float
     entries: tuple[int, ...]
+
+    @property
+    def change(self) -> float:
+        """How many times larger that of the first step is."""
+        return self.first / (self.last or inf)
 
 
 def through_time(record: Record) -> list[ThroughTime]:
@@ -43,14 +46,11 @@ def through_time(record: Record) -> list[ThroughTime]:
 def _of_ops(record: Record) -> list[ThroughTime]:
     changes = []
     for entry in (record.entries[i] for i in record.backward):
-        axis = registry[entry.op].time_axis
-        sequence = record.into(entry)[0]
-        if axis is not None and sequence.contribution is not None:
-            first, last = (rms(sequence.contribution.take(step, axis)) for step in (0, -1))
-            path, steps = record.entries[sequence.source].path, sequence.contribution.shape[axis]
-            changes.append(
-                ThroughTime(path, first, last, steps, first / (last or inf), (entry.id,))
-            )
+        axis, sequence = registry[entry.op].time_axis, record.into(entry)[0]
+        g, path = sequence.contribution, record.entries[sequence.source].path
+        if axis is not None and g is not None:
+            first, last = rms(g.take(0, axis)), rms(g.take(-1, axis))
+            changes.append(ThroughTime(path, first, last, g.shape[axis], (entry.id,)))
     return changes
 
 
@@ -72,7 +72,6 @@ def _of_calls(record: Record, fold: Fold) -> list[ThroughTime]:
         if block in shared and link.inside and link.step == 1 and twins[0].op:
             first, last = (entry.gradient_rms or 0.0 for entry in (twins[0], twins[-1]))
             if block not in changes or first > changes[block].first:
-                path, ends = twins[0].path, (twins[0].id, twins[-1].id)
-                change = first / (last or inf)
-                changes[block] = ThroughTime(path, first, last, len(twins), change, ends)
+                ends = twins[0].id, twins[-1].id
+                changes[block] = ThroughTime(twins[0].path, first, last, len(twins), ends)
     return [*changes.values()]

@@ -7,12 +7,10 @@ gives all a_k at once: that is `jvp`. A record holds what each op was given, so 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from math import inf, isnan
-from operator import attrgetter
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,8 +25,6 @@ from .record import Array, Edge, Entry, Record
 
 __all__ = ["Ledger", "Term", "indexed"]
 
-Index: TypeAlias = tuple[int, ...]
-
 
 class Term(NamedTuple):
     """One product of the sum: value = gradient · factor.
@@ -40,16 +36,16 @@ class Term(NamedTuple):
     gradient: float
     factor: float
     made: Entry
-    at: Index
+    at: tuple[int, ...]
     edge: Edge
 
-    @property
-    def size(self) -> tuple[float, float]:
-        """What terms are ordered by: what is no number comes first."""
-        return inf if isnan(self.value) else abs(self.value), abs(self.factor)
+
+def by_size(term: Term) -> tuple[float, float]:
+    """What terms are ordered by: what is no number comes first."""
+    return -inf if isnan(term.value) else -abs(term.value), -abs(term.factor)
 
 
-def indexed(name: str, at: Index) -> str:
+def indexed(name: str, at: tuple[int, ...]) -> str:
     """An entry of a name, as `W_Q[3, 6]`."""
     return f"{name}{[*at]}" if at else name
 
@@ -85,17 +81,15 @@ class Ledger:
         if len(at) != g.ndim or any(i not in range(n) for i, n in zip(at, g.shape, strict=True)):
             raise ArgumentError(f"why({entry.path}, {index}): its gradient has shape {g.shape}")
         edges = [edge for edge in record.uses(entry) if edge.contribution is not None]
-        self.terms = [term for edge in edges for term in self._terms(edge)]
-        self.terms.sort(key=attrgetter("size"), reverse=True)
+        self.terms = sorted((term for edge in edges for term in self._terms(edge)), key=by_size)
         self.total = float(g[at])
         self.rest = self.total - sum(term.value for term in self.terms)
 
     def _terms(self, edge: Edge) -> Iterator[Term]:
         made = self.record.entries[edge.target]
         _, factors = self._run(edge, arguments(self.record, made))
-        gradients = np.asarray(made.gradient)
         for at in map(tuple, np.argwhere(factors != 0).tolist()):
-            factor, gradient = float(factors[at]), float(gradients[at])
+            factor, gradient = float(factors[at]), float(np.asarray(made.gradient)[at])
             yield Term(factor * gradient, gradient, factor, made, at, edge)
 
     @_Unobserved()
@@ -106,12 +100,12 @@ class Ledger:
         settings = deepcopy(tuple(made.settings.values()))
 
         def run(x: Tensor) -> Tensor:
-            given = tuple((inputs | {edge.input: x}).values())
-            return Tensor.__apply__(registry[made.op], given, settings)
+            values = (inputs | {edge.input: x}).values()
+            return Tensor.__apply__(registry[made.op], tuple(values), settings)
 
-        one = np.zeros(self.entry.shape)
-        one[self.index] = 1
-        return jvp(run, inputs[edge.input], one)
+        direction = np.zeros(self.entry.shape)
+        direction[self.index] = 1
+        return jvp(run, inputs[edge.input], direction)
 
     # ------------------------------------------------------------------ what follows from it
 
@@ -123,20 +117,25 @@ class Ledger:
             ledger = type(self)(self.record, ledger.terms[0].made.id, ledger.terms[0].at)
             yield ledger
 
-    def by(self, key: Callable[[Term], Any]) -> dict[Any, float]:
-        """The sums of the terms of which a function says the same."""
-        sums = defaultdict[Any, float](float)
-        for term in self.terms:
-            sums[key(term)] += term.value
-        return dict(sums)
-
     def by_call(self) -> dict[str, float]:
         """What came by each call that took the entry, by the path of what was made of it there."""
-        return self.by(attrgetter("made.path"))
+        return self._sums([term.made.path for term in self.terms])
 
     def along(self, axis: int) -> dict[int, float]:
-        """What came by each position along an axis of what the ops made that took the entry."""
-        return self.by(lambda term: term.at[axis])
+        """What came by each position along an axis of what the ops made that took the entry.
+
+        Raises: ArgumentError where one of them has no such axis.
+        """
+        if any(axis not in range(-len(term.at), len(term.at)) for term in self.terms):
+            raise ArgumentError(f"along({axis}): {self.terms[0].made.label} has no such axis")
+        return self._sums([term.at[axis] for term in self.terms])
+
+    def _sums(self, keys: list[Any]) -> dict[Any, float]:
+        """The sums of the terms that have one key."""
+        sums = dict.fromkeys(keys, 0.0)
+        for key, term in zip(keys, self.terms, strict=True):
+            sums[key] += term.value
+        return sums
 
     # ------------------------------------------------------------------ what a factor is
 

@@ -21,8 +21,8 @@ MOST_RERUNS = 64  # ops that are run again for one value
 
 def why_zero(record: Record, entry: Entry, state: str) -> str:
     """Why a gradient that is no larger than rounding is zero in theory; empty if it is not."""
-    ahead = [edge.target for edge in record.uses(entry) if edge.contribution is not None]
-    uses, g = [record.entries[i] for i in ahead], entry.gradient
+    edges, g = record.uses(entry), entry.gradient
+    uses = [record.entries[edge.target] for edge in edges if edge.contribution is not None]
     if not uses or entry.id in record.roots:
         return ""
     if all(use.state == "zero in theory" for use in uses):
@@ -46,11 +46,11 @@ def _unseen_by(record: Record, leaf: Entry) -> str:
     moves = {leaf.id: drawn(np.ones(leaf.shape, leaf.dtype))}
     still: dict[str, None] = {}
     for entry in record.entries[leaf.id + 1 :]:  # all that it was computed from comes before it
-        inputs = {e.source: moves[e.source] for e in record.into(entry) if e.source in moves}
+        inputs = {e.input: moves[e.source] for e in record.into(entry) if e.source in moves}
         if not inputs or entry.gradient is None:
             continue
         move = _move(record, entry, inputs)
-        usual = _move(record, entry, {i: drawn(m) for i, m in inputs.items()})
+        usual = _move(record, entry, {name: drawn(m) for name, m in inputs.items()})
         if move is None or usual is None or not rms(usual) or len(moves) > MOST_RERUNS:
             return ""
         if rms(move) <= STILL * np.finfo(entry.dtype).eps * rms(usual):
@@ -62,11 +62,10 @@ def _unseen_by(record: Record, leaf: Entry) -> str:
     return ", ".join(still)
 
 
-def _move(record: Record, entry: Entry, moves: dict[int, Array]) -> Array | None:
+def _move(record: Record, entry: Entry, moves: dict[str, Array]) -> Array | None:
     """By how much an op's result moves with its inputs; None if its kernel refuses them."""
     op, inputs = registry[entry.op], arguments(record, entry)
-    by = {e.input: moves[e.source] for e in record.into(entry) if e.source in moves}
-    moved = [x + by[name] if name in by else x for name, x in inputs.items()]
+    moved = [x + moves[name] if name in moves else x for name, x in inputs.items()]
     if entry.value is None or np.dtype(entry.dtype).itemsize < 4 or not op.analytic:
         return None  # a kink may lie beside it
     try:

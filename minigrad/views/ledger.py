@@ -11,7 +11,7 @@ from ..record.record import Record
 from ..record.why import Ledger, Term, indexed
 from . import words
 
-__all__ = ["LedgerRow", "PrintedLedger", "headline_lines", "lines", "shown_ledgers"]
+__all__ = ["PrintedLedger", "headline_lines", "shown_ledgers"]
 
 ROUNDING = 1e-9  # of the sizes of all terms: what is left over is no rounding beyond it
 MOST_TERMS = 3  # in a row each
@@ -26,8 +26,14 @@ class PrintedLedger(Ledger):
     """A ledger; print it for lines that add up, followed to the loss. Attributes: see `Ledger`."""
 
     def __str__(self) -> str:
-        steps = enumerate(self.way())
-        return "\n".join(line for i, step in steps for line in lines(step, 1 if i else MOST_TERMS))
+        lines, most = [], MOST_TERMS
+        for ledger in self.way():
+            lines += [
+                title(ledger),
+                *(f"  {words.digits(x)} {text}" for x, text, *_ in rows(ledger, most)),
+            ]
+            most = 1
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -41,12 +47,6 @@ class LedgerRow(NamedTuple):
     at: Sequence[int] = ()
 
 
-def lines(ledger: Ledger, most: int) -> Iterator[str]:
-    """An entry, and rows that add up to it."""
-    yield title(ledger)
-    yield from [f"  {words.digits(row.value)} {row.said}" for row in rows(ledger, most)]
-
-
 def title(ledger: Ledger) -> str:
     name = indexed(words.one_line(ledger.entry.path), ledger.index)
     return f"∂L/∂{name} = {words.digits(ledger.total)}"
@@ -56,7 +56,7 @@ def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
     """The largest terms, the sum of the others, and what is no term; of a zero, what stopped it."""
     entry, record = ledger.entry, ledger.record
     for term in ledger.terms[:most]:
-        yield LedgerRow(term.value, _said(ledger, term), term.made.id, term.at)
+        yield LedgerRow(term.value, _product(ledger, term), term.made.id, term.at)
     others = [term.value for term in ledger.terms[most:] if term.value]
     if others:
         yield LedgerRow(sum(others), f"by {words.plural(len(others), 'other')}")
@@ -70,10 +70,10 @@ def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
         yield LedgerRow(0.0, f"as every factor is 0: {ops} of {number}")
 
 
-def _said(ledger: Ledger, term: Term) -> str:
+def _product(ledger: Ledger, term: Term) -> str:
     """A term as the product that it is: which gradient, times what, by which op."""
-    factor, made = words.digits(term.factor), term.made
-    if name := ledger.words(term):
+    factor, made, name = words.digits(term.factor), term.made, ledger.words(term)
+    if name:
         factor += f" ({words.one_line(name)})"
     place = indexed(words.one_line(made.path), term.at)
     product = f"= {words.digits(term.gradient)} · {factor} by {made.op} to {place}"
@@ -101,8 +101,8 @@ def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dic
     ledgers: dict[str, Any] = {}
     left = max(LEAST_WORK, sum(work(entry.id) for entry in sent) // SHARE_OF_ALL)
     for number, index in pending:  # the loop appends to it
-        ends = [record.entries[use.target] for use in record.uses(number)]
-        is_shared = any("ranks" in end.settings for end in ends)  # all ranks would have to run
+        uses = record.uses(number)
+        is_shared = any("ranks" in record.entries[use.target].settings for use in uses)
         if f"{number} {index}" in ledgers or work(number) > left or is_shared:
             continue
         left -= work(number)
