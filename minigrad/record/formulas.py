@@ -278,7 +278,8 @@ def _before_script(value: str, sign: str) -> str:
 def _repeated(record: Record, edge: Edge, rule: str) -> str:
     """Σ over the axes that an input was repeated along, which its gradient is added up over."""
     shape, own = record.entries[edge.target].shape, record.entries[edge.source].shape
-    letters, sent = AXES.get(len(shape), ""), rule.partition(r", \quad")[0]
+    letters = AXES.get(len(shape), "")
+    sent = rule.partition(r", \quad")[0]
     is_product = r"^\top" in sent  # of matrices, in stacks
     if not ("<g>" in sent or is_product) or any(sign in sent for sign in RESHAPING):
         return ""  # the rule says what shape it gives

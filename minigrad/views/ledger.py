@@ -72,7 +72,9 @@ def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
 
 def _product(ledger: Ledger, term: Term) -> str:
     """A term as the product that it is: which gradient, times what, by which op."""
-    factor, made, name = words.digits(term.factor), term.made, ledger.words(term)
+    factor = words.digits(term.factor)
+    made = term.made
+    name = ledger.words(term)
     if name:
         factor += f" ({words.one_line(name)})"
     place = indexed(words.one_line(made.path), term.at)
