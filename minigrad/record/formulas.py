@@ -284,7 +284,8 @@ def _repeated(record: Record, edge: Edge, rule: str) -> str:
     if not ("<g>" in sent or is_product) or any(sign in sent for sign in RESHAPING):
         return ""  # the rule says what shape it gives
     if is_product:
-        shape, own, letters = shape[:-2], own[:-2], letters[:-2]
+        shape, own = shape[:-2], own[:-2]
+        letters = letters[:-2]
     own = (1,) * (len(shape) - len(own)) + own
     over = [c for c, n, m in zip(letters, shape, own, strict=False) if m == 1 < n]
     return rf"\sum_{{{','.join(over)}}} " if over else ""
