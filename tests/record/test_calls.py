@@ -99,16 +99,6 @@ def test_a_replacement_is_of_one_call_where_its_path_says_so():
     assert np.any(third.numpy())
 
 
-def test_several_losses_are_all_known_and_the_last_is_the_loss_whatever_its_name():
-    w = leaf(3, name="w")
-    with mg.trace() as t:
-        mg.sum(w * w).named("cost").backward()
-        mg.mean(w).named("penalty").backward()
-    assert [t[i].name for i in t.losses] == ["cost", "penalty"]
-    t["w"]
-    assert t[t.loss].name == "penalty"
-
-
 def test_times_are_kept_and_are_no_data():
     t = traced(lambda: mg.sum(mg.tanh(leaf(500, 500))))
     assert all(t[i].seconds > 0 for i in t.forward)

@@ -33,8 +33,8 @@ def test_unfolding_gives_the_edges_of_the_run(seed):
         i for lead in {*map(fold.leader, range(len(record.entries)))} for i in fold.twins(lead)
     ]
     assert sorted(twins) == [*range(len(record.entries))]
-    said = Counter(edge for link in fold.links for edge in unfolded(fold, link))
-    assert said == Counter((edge.source, edge.target) for edge in record.edges)
+    edges = Counter(edge for link in fold.links for edge in unfolded(fold, link))
+    assert edges == Counter((edge.source, edge.target) for edge in record.edges)
 
 
 def run(model, *shape):
@@ -52,12 +52,6 @@ def test_blocks_in_a_chain_are_one_with_how_many():
     assert make_fold(record, chains=False).times == {}
 
 
-def test_layers_of_one_name_are_told_apart_by_a_number():
-    first, second = (Linear(5, 5, rng=seed) for seed in range(2))
-    record = run(lambda x: second(mg.tanh(first(x))))
-    assert {*folded(record).place.values()} == {"", "linear", "linear (2)"}
-
-
 def blocks_of_other_shapes(x):
     return Sequential(
         *[Sequential(Linear(5, n, rng=0), mg.tanh, Linear(n, 5, rng=0)) for n in (2, 3, 4)]
@@ -70,8 +64,8 @@ def blocks_of_other_settings(x):
 
 
 def beside_one_another(x):
-    made = [Sequential(Linear(5, 3, rng=k), Linear(3, 2, rng=k)) for k in range(4)]
-    return mg.concatenate([one(x) for one in made], axis=-1)
+    branches = [Sequential(Linear(5, 3, rng=k), Linear(3, 2, rng=k)) for k in range(4)]
+    return mg.concatenate([branch(x) for branch in branches], axis=-1)
 
 
 @pytest.mark.parametrize(

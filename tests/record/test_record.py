@@ -66,6 +66,8 @@ def test_of_several_backwards_the_record_holds_the_last_and_says_so():
     assert_same(t["w"].gradient, 2 * w.numpy())
     assert_same(w.grad, 2 * w.numpy() + 2)
     assert t["first"].gradient is None
+    assert [t[i].name for i in t.losses] == ["first", "second"]
+    assert t[t.loss].name == "second"
     assert t["first"].why == "only in an earlier backward"
     assert [t[i].op for i in t.backward] == ["sum", "multiply"]
     assert t.notes == [
@@ -135,15 +137,6 @@ def test_what_was_made_before_is_an_input_with_its_gradient():
     t = traced(lambda: mg.sum(h * 3.0))
     assert (t["h"].kind, t["h"].op) == ("input", "")
     assert_same(t["h"].gradient, np.full(3, 3.0))
-
-
-def test_each_call_of_a_scope_has_its_number(rng):
-    layer = Linear(3, 3, rng=rng)
-    with mg.trace() as t, mg.scope("net"):
-        layer(layer(leaf(2, 3)))
-    (outer, first), (around, second) = [e.calls for e in t if e.op]
-    assert outer == around
-    assert first != second
 
 
 def test_a_generator_is_kept_as_it_was_before_it_drew():
