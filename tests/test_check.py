@@ -93,20 +93,12 @@ def test_the_worst_entry_is_named_with_both_values():
     assert report.where == "inputs[0][1, 2]"
     assert abs(report.measured) == pytest.approx(abs(report.expected) * 1.25)
     assert "worst of 6 entries: inputs[0][1, 2], engine " in str(error.value)
-    assert f"numeric {report.expected:.15g}, relative error " in str(error.value)
-
-
-def test_nothing_is_left_behind():
-    a = mg.tensor(x, requires_grad=True)
-    mg.gradcheck(mg.tanh, a, order=2)
-    assert a.grad is None
 
 
 REFUSED = {
     "random": (lambda a: mg.dropout(a, 0.5, np.random.default_rng()), np.ones(50),
                GradientError, "two different results for the same inputs; .* layer.eval()"),
     "several results": (lambda x: (x * x, x), np.ones(3), GradientError, "one Tensor, got tuple"),
-    "no result": (lambda x: None, np.ones(3), GradientError, "one Tensor, got NoneType"),
     "kinks alone": (mg.relu, np.zeros(3), GradcheckError, "all 3 entries are at kinks"),
     "no function": (mg.square(2.0), np.ones(3), DTypeError, "f must be a function, got "),
     "integers": (mg.square, np.array([1, 2]), DTypeError, "must hold floats, got int64"),
@@ -127,10 +119,9 @@ def test_what_cannot_be_checked_is_refused(what):
         mg.gradcheck(f, inputs)
 
 
-@pytest.mark.parametrize("order", [0, 3])
-def test_there_are_two_orders(order):
+def test_there_are_two_orders():
     with pytest.raises(ArgumentError, match="order must be 1 or 2"):
-        mg.gradcheck(mg.tanh, x, order=order)
+        mg.gradcheck(mg.tanh, x, order=3)
 
 
 # ---------------------------------------------------------------- of a layer
@@ -191,31 +182,23 @@ def test_a_gradient_penalty_is_checked_like_any_function(rng):
 # ---------------------------------------------------------------- compare
 
 
-def test_compare_measures_the_largest_gap_over_the_largest_entry():
-    difference = compare(np.array([[1.0, 2.0], [4.0, 5.5]]), np.array([[1.0, 2.0], [4.0, 5.0]]))
-    assert difference.index == (1, 1)
-    assert (difference.measured, difference.expected) == (5.5, 5.0)
-    np.testing.assert_allclose(difference.difference, 0.1)
-    assert not difference.ok
-
-
-def test_compare_accepts_rounding_of_the_coarser_dtype():
-    assert compare(np.zeros((0, 3)), np.zeros((0, 3))).difference == 0.0
-    exact = np.array([1.0, 2.0, 3.0])
+def test_compare_names_the_largest_gap_and_accepts_rounding_of_the_coarser_dtype():
+    exact = np.array([[1.0, 2.0], [4.0, 5.0]])
+    report = compare(exact + np.array([[0.0, 0.0], [0.0, 0.5]]), exact)
+    assert (report.index, report.measured, report.expected, report.ok) == ((1, 1), 5.5, 5.0, False)
     assert compare(exact * (1 + 1e-14), exact).ok
     assert not compare(exact * (1 + 1e-11), exact).ok
     assert compare((exact * (1 + 1e-6)).astype(np.float32), exact).ok
+    assert compare(np.zeros((0, 3)), np.zeros((0, 3))).ok
 
 
 @pytest.mark.parametrize(
     ("engine", "formula"),
     [
-        (np.array([1.0, np.nan]), np.array([1.0, 2.0])),
-        (np.array([1.0, 2.0]), np.array([1.0, np.nan])),
-        (np.array([np.nan, 0.0]), np.array([0.0, 0.0])),
-        (np.array([1.0, 1e-300]), np.array([0.0, 0.0])),
+        ([1.0, np.nan], [1.0, 2.0]),
+        ([1.0, 2.0], [1.0, np.nan]),
+        ([1.0, 1e-300], [0.0, 0.0]),
         (np.ones((2, 3)), np.ones((3, 2))),
-        (np.ones(3), np.ones(())),
     ],
 )
 def test_compare_is_not_ok_for_nan_zeros_missed_or_another_shape(engine, formula):

@@ -23,11 +23,11 @@ def test_an_epoch_gives_every_example_once_and_pairs_stay_together(rng):
 def test_each_epoch_has_an_order_of_its_own_and_the_same_seed_the_same():
     def orders():
         data = batches(X, batch_size=11, rng=np.random.default_rng(3))
-        return [[x.tolist() for x in data] for _ in range(3)]
+        return [[x.tolist() for x in data] for _ in range(2)]
 
     first = orders()
     assert first == orders()
-    assert first[0] != first[1] != first[2]
+    assert first[0] != first[1]
 
 
 @pytest.mark.parametrize(("drop_last", "sizes"), [(False, [4, 4, 3]), (True, [4, 4])])

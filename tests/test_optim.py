@@ -124,7 +124,7 @@ def test_a_state_that_does_not_fit_is_refused_whole():
 # ---------------------------------------------------------------- clipping
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e18, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_clipping_by_norm_scales_all_gradients_by_one_factor(dtype, scale, rng):
     ps = [leaf(np.ones(shape, dtype)) for shape in ((2, 3), (), (5,))]
@@ -152,40 +152,27 @@ def test_gradients_that_are_small_or_not_finite_are_told_by_their_norm_and_kept(
 # ---------------------------------------------------------------- schedules
 
 
-def rates(schedule_of, steps):
+T = np.arange(20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "curve"),
+    [
+        (schedule.cosine, {"steps": 24, "end": 0.1}, 0.1 + 0.45 * (1 + np.cos(np.pi * T / 20))),
+        (schedule.linear, {"steps": 24, "end": 0.25}, 1 - 0.75 * T / 20),
+        (schedule.step, {"every": 7, "factor": 0.3}, 0.3 ** (T // 7)),
+    ],
+)
+def test_a_warm_up_rises_evenly_and_then_a_schedule_falls_along_its_curve(kind, settings, curve):
     optimizer = SGD([leaf([1.0])], lr=0.5)
-    one, found = schedule_of(optimizer), []
-    for _ in range(steps):
-        found.append(optimizer.lr)
-        one.step()
-    return found
-
-
-def test_schedules_fall_along_their_curves():
-    t = np.arange(20)
-    cosine, linear, steps = (
-        lambda o: schedule.cosine(o, steps=20),
-        lambda o: schedule.linear(o, steps=20, end=0.25),
-        lambda o: schedule.step(o, 7, 0.3),
-    )
-    np.testing.assert_allclose(rates(cosine, 20), 0.25 * (1 + np.cos(np.pi * t / 20)), rtol=1e-9)
-    np.testing.assert_allclose(rates(linear, 20), 0.5 - 0.375 * t / 20, rtol=1e-9)
-    np.testing.assert_allclose(rates(steps, 20), 0.5 * 0.3 ** (t // 7), rtol=1e-9)
-
-
-WARM = {
-    "cosine": lambda o: schedule.cosine(o, steps=20, warmup=4, end=0.1),
-    "linear": lambda o: schedule.linear(o, steps=20, warmup=4, end=0.1),
-    "step": lambda o: schedule.step(o, every=3, warmup=4),
-}
-
-
-@pytest.mark.parametrize("name", WARM)
-def test_a_warm_up_rises_evenly_to_the_highest_rate_and_what_follows_ends_where_it_says(name):
-    found = rates(WARM[name], 30)
-    np.testing.assert_allclose(found[:5], [0.125, 0.25, 0.375, 0.5, 0.5])
-    assert max(found) == 0.5
-    np.testing.assert_allclose(found[20:], 0.05 if name != "step" else found[20:])
+    decay = kind(optimizer, warmup=4, **settings)
+    rates = []
+    for _ in range(30):
+        rates.append(optimizer.lr)
+        decay.step()
+    np.testing.assert_allclose(rates[:24], 0.5 * np.append([0.25, 0.5, 0.75, 1.0], curve))
+    if "end" in settings:
+        np.testing.assert_allclose(rates[24:], 0.5 * settings["end"])
 
 
 # ---------------------------------------------------------------- float16

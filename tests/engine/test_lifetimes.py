@@ -86,19 +86,17 @@ def test_after_backward_a_loss_holds_its_number_and_not_its_batch(x):
 
 def test_create_graph_makes_no_cycle(x):
     h = mg.exp(x)
-    alive = [_watch(h), weakref.ref(h.node)]
     first = mg.grad((h * h).sum(), x, create_graph=True)
-    alive.append(_watch(first))
-    second = mg.grad(first.sum(), x)
+    alive = [_watch(h), weakref.ref(h.node), _watch(first)]
+    mg.grad(first.sum(), x)
     del h, first
-    assert second.shape == (3, 5)
     assert [r() for r in alive] == [None, None, None]
 
 
 # ---------------------------------------------------------------- however long a chain is
 
 CHAINS = """
-import gc, threading
+import threading
 import minigrad as mg
 
 def chain(length, start=None):
@@ -133,12 +131,6 @@ def whose_middle_is_held():
     del end
     middle.backward()
 
-def in_a_cycle():
-    cycle = [chain(8_000)]
-    cycle.append(cycle)
-    del cycle
-    gc.collect()
-
 def of_a_gradient():
     x = y = mg.tensor(0.5, requires_grad=True)
     for _ in range(8_000):
@@ -158,8 +150,7 @@ def in_threads_at_once():
 
 threading.stack_size(1024 * 1024)
 for way in [dropped, after_its_backward, two_that_go_over_into_each_other,
-            one_freed_by_another, whose_middle_is_held, in_a_cycle, of_a_gradient,
-            in_threads_at_once]:
+            one_freed_by_another, whose_middle_is_held, of_a_gradient, in_threads_at_once]:
     thread = threading.Thread(target=way)
     thread.start()
     thread.join()

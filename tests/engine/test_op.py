@@ -1,6 +1,7 @@
 """Declaring ops: what is generated, saved and run; what a wrong declaration is told at import."""
 
 import doctest
+import sys
 
 import numpy as np
 import pytest
@@ -54,9 +55,10 @@ def test_an_error_of_a_users_kernel_is_the_cause_of_ours_and_an_ops_own_is_not()
 def test_doctest_finds_the_examples_of_every_op():
     """`@op` returns an object, not a function: without care its doctests vanish silently."""
     finder = doctest.DocTestFinder()
-    for one in registry.values():
-        found = finder.find(one, name=one.name, module=__import__(one.__module__, fromlist=["x"]))
-        assert sum(len(test.examples) for test in found) > 0, one.name
+    for declared in registry.values():
+        module = sys.modules[declared.__module__]
+        tests = finder.find(declared, name=declared.name, module=module)
+        assert any(test.examples for test in tests), declared.name
 
 
 # ---------------------------------------------------------------- plans: what is saved and run
@@ -122,11 +124,8 @@ test_what_is_refused = refusals(
     (lambda: declare(double).vjp("x")(lambda g, weight: g * weight), DeclarationError,
      r"^op double, rule for \('x',\): a rule takes g first and then only what the op has "
      r"\(x, out, x_shape\); got \('g', 'weight'\)$"),
-    *((lambda rule=rule: declare(affine, vjp_tex=AFFINE).vjp("x")(rule), DeclarationError,
-       r"op affine, rule for \('x',\)")
-      for rule in (lambda out: out, lambda: 0, lambda g, i: g, lambda g, power_shape: g)),
-    *((lambda inputs=inputs: declare(affine, vjp_tex=AFFINE).vjp(*inputs)(lambda g: g),
-       DeclarationError, "op affine, rule for") for inputs in ((), ("power",))),
+    (lambda: declare(double).vjp("x")(lambda out: out), DeclarationError, "takes g first"),
+    (lambda: declare(double).vjp("y")(lambda g: g), DeclarationError, "op double, rule for"),
     (lambda: declare(double)(mg.tensor(1.0, requires_grad=True)),
      DeclarationError, "op double: no backward rule for input 'x'"),
     (lambda: declare(double, vjp_tex={"x": "<g>", "y": "<g>"}),

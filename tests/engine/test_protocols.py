@@ -106,11 +106,11 @@ def test_numpy_shares_the_memory_and_may_not_write_to_it(x):
 X = mg.tensor(ARRAY, requires_grad=True)
 LEFT = "on a Tensor would not be recorded"
 test_what_would_leave_the_graph_is_refused = refusals(
-    *((lambda f=f: f(X), GradientError, "gradient")
-      for f in (np.asarray, np.array, lambda x: np.array([x, x]), lambda x: np.full(2, x[0, 0]),
-                lambda x: np.zeros((2, 3)).__setitem__(slice(None), x))),
-    *((lambda f=f: f([X, X]), DTypeError, r"list of Tensors; write mg\.stack")
-      for f in (mg.tensor, mg.exp, lambda x: mg.add(X, x), lambda x: X * x, mg.sum)),
+    (lambda: np.asarray(X), GradientError, "gradient"),
+    (lambda: np.array([X, X]), GradientError, "gradient"),
+    (lambda: np.zeros((2, 3)).__setitem__(slice(None), X), GradientError, "gradient"),
+    (lambda: mg.tensor([X, X]), DTypeError, r"list of Tensors; write mg\.stack"),
+    (lambda: X * [X, X], DTypeError, r"list of Tensors; write mg\.stack"),
     (lambda: np.sinh(X), DTypeError, rf"np\.sinh {LEFT}; use x\.numpy\(\) to leave"),
     (lambda: np.linalg.inv(X), DTypeError, rf"np\.inv {LEFT}; use x\.numpy\(\)"),
     (lambda: np.add.reduce(X), DTypeError, rf"np\.add {LEFT}; call mg\.add"),

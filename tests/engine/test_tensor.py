@@ -93,14 +93,7 @@ OPERATORS = ["add", "sub", "mul", "truediv", "pow"]
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize(
     "other",
-    [
-        2.0,
-        2,
-        np.float64(2.0),
-        np.array([2.0, 1.0, 0.5]),
-        np.array([2, 1, 3]),
-        mg.tensor([2.0, 1.0, 3.0]),
-    ],
+    [2.0, 2, np.float64(2.0), np.array([2, 1, 3]), mg.tensor([2.0, 1.0, 3.0])],
 )
 def test_an_operator_and_its_reflection_are_numpys(name, other, x):
     apply = getattr(operator, name)
@@ -138,10 +131,9 @@ def test_a_method_is_numpys(call, x):
 X = mg.tensor(ARRAY, requires_grad=True)
 
 test_what_is_refused = refusals(
-    *((lambda make=make: make(""), ArgumentError, r"named\(name\): a name is a non-empty string")
-      for make in (lambda name: mg.tensor(1.0, name=name), mg.tensor(1.0).named)),
-    *((lambda convert=convert: convert(X), ShapeError, r"item\(\): takes a tensor of one entry")
-      for convert in (float, int, mg.Tensor.item)),
+    (lambda: mg.tensor(1.0, name=""), ArgumentError, r"named\(name\): a name is a non-empty str"),
+    (lambda: float(X), ShapeError, r"item\(\): takes a tensor of one entry"),
+    (lambda: f"{X:.2f}", ShapeError, r"item\(\): takes a tensor of one entry"),
     (lambda: bool(X), ValueError, "ambiguous"),
     (lambda: X // 2, TypeError, "unsupported operand"),
     (lambda: setattr(X, "note", 1), AttributeError, "note"),
