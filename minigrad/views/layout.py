@@ -5,7 +5,6 @@ A parameter is a line inside the op that takes it; what a box looks like is said
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -16,14 +15,13 @@ from typing import NamedTuple
 
 from ..engine.errors import ArgumentError
 from ..record.fold import Fold, folded, is_within, make_fold
-from ..record.record import Edge, Entry, Record
+from ..record.record import Edge, Entry, Record, unmarked
 from . import words
 
 __all__ = ["Box", "Connection", "Held", "Layout", "layout"]
 
 READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
-CALL_NUMBER = r"\[\d+\]| ·\d+"  # of a call
 MOST_USES = 4  # lines from one leaf; with more, it stands in each op that takes it
 
 
@@ -108,7 +106,7 @@ class Box:
         """What is wrong with it: a rule, or a value that is not finite."""
         alarms = [words.marks(entry) for entry in self.entries if entry.ok is False][:1]
         facts = [entry.value_facts for entry in self.ops]
-        if any(one is not None and not one.finite for one in facts):
+        if not all(each is None or each.finite for each in facts):
             alarms.append("value NaN or ∞")
         return alarms
 
@@ -172,8 +170,8 @@ def layout(
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"draw: depth must be a whole number, 0 or more, got {depth!r}")
-    folds = folded(record) if fold else make_fold(record, chains=False)
-    if fold and not _shown(folds, focus):
+    folds = folded(record)
+    if not fold or not _shown(folds, focus):
         folds = make_fold(record, chains=False)
     shown = _shown(folds, focus)
     if not shown:
@@ -182,13 +180,13 @@ def layout(
             f"draw: focus={focus!r} names no scope of this trace; scopes: "
             f"{', '.join(names) or 'none'}"
         )
-    chosen = every = _laid_out(record, folds, {*shown}, depth)
+    chosen = every = _laid_out(record, folds, shown, depth)
     if depth is None:  # what is in focus stays open
         deepest = max(map(_depth, shown))
         least = max(1, min(shown.values()))
         for level in range(deepest - 1, least - 1, -1):
             if len(chosen.boxes) > READABLE:
-                chosen = _laid_out(record, folds, {*shown}, level)
+                chosen = _laid_out(record, folds, shown, level)
         if len(chosen.boxes) >= len(every.boxes):
             chosen = every
     if len(chosen.boxes) > MOST_BOXES:
@@ -212,16 +210,16 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     if focus is None:
         return scopes or {"": 0}
     depths = dict[str, int]()
-    is_marked = re.search(CALL_NUMBER, focus) is not None
+    is_marked = unmarked(focus) != focus
     for scope in scopes:
-        path = scope if is_marked else re.sub(CALL_NUMBER, "", scope)
+        path = scope if is_marked else unmarked(scope)
         around, match, _ = f"//{path}/".partition(f"/{focus}/")
         if focus and match:
             depths[scope] = _depth(f"{around}/{focus}".strip("/"))
     return depths
 
 
-def _laid_out(record: Record, fold: Fold, shown: set[str], depth: int | None) -> Layout:
+def _laid_out(record: Record, fold: Fold, shown: Iterable[str], depth: int | None) -> Layout:
     """Boxes in the order of the record, and the lines between them."""
     inside = {number for number, scope in fold.place.items() if scope in shown}
     ends = [{edge.source, edge.target} for edge in record.edges]
@@ -331,8 +329,7 @@ def _fits_inside(line: Connection) -> bool:
 
 def _is_own(box: Box, target: Box) -> bool:
     """Whether a closed scope is a call of the module that holds this parameter."""
-    around = re.sub(CALL_NUMBER, "", target.path)
-    return target.kind == "scope" and is_within(box.one.scope, around)
+    return target.kind == "scope" and is_within(box.one.scope, unmarked(target.path))
 
 
 def _is_data(box: Box, everywhere: set[Box]) -> bool:

@@ -56,6 +56,7 @@ LEGEND = 120  # of a line of the legend
 NOTE = 24  # of a line in a box
 NAME_SIZE, SMALL = 11, 9  # sizes of type
 MANY_LINES = 120  # from which on they are straight
+DOTTED = 'stroke-dasharray="2,2"'
 STRIP, STRIP_WIDTH = 48, 150  # most cells of a row of colours, and its points
 
 
@@ -191,11 +192,9 @@ class Dot:
         return _table(0, [first, *(_patch(fill, width, 9) for fill in fills), end])
 
     def _box(self, box: Box) -> str:
-        styles = ["filled"]
-        if box.kind == "op":
-            styles.append("rounded")
+        style = "filled,rounded" if box.kind == "op" else "filled"
         if box.idle or box.kind == "outside":
-            styles.append("dashed")
+            style += ",dashed"
         role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
         size = box.milliseconds if self.by_time else box.size
         pen = self._pen(size) if size else f'color="{LIGHT.border}"'
@@ -204,7 +203,7 @@ class Dot:
         if box.kind == "loss":
             pen += " peripheries=2"
         self.titles[box.id] = self._title(box)
-        look = f'style="{",".join(styles)}" fillcolor="{getattr(LIGHT, role, LIGHT.card)}" {pen}'
+        look = f'style="{style}" fillcolor="{getattr(LIGHT, role, LIGHT.card)}" {pen}'
         named = f'id="{box.id}" class="{box.kind} {box.state}"'
         return f"{box.id} [{named} {look} label=<{self._label(box)}>]"
 
@@ -214,9 +213,9 @@ class Dot:
         Args: beside: the colour of the line beside it, that of a value.
         """
         bin = self.scale.bin(size)
-        colour = LIGHT.lines[bin] if size > 0 else LIGHT.line
-        if not isfinite(size):
-            colour = LIGHT.alarm
+        colour = LIGHT.lines[bin] if isfinite(size) else LIGHT.alarm
+        if size == 0:
+            colour = LIGHT.line
         return f'color="{beside}{colour}" penwidth={1 + 0.3 * bin:.1f}'
 
     def _label(self, box: Box) -> str:
@@ -444,13 +443,13 @@ def renderer(format: str) -> str:
     """The program that makes this format. Raises: MissingDependencyError if there is none."""
     beside = sysconfig.get_path("scripts") + os.pathsep + os.environ.get("PATH", "")
     ours = shutil.which("graphviz-pure", path=beside)
-    found = (ours if format != "pdf" else None) or shutil.which("dot")
-    if found is None:
+    program = ours if ours and format != "pdf" else shutil.which("dot")
+    if program is None:
         other = "graphviz-pure makes no PDF: draw an .svg and print that, or: " if ours else ""
         raise MissingDependencyError(
             f"draw: no renderer for {format} found: {other}{INSTALL}, or draw to .dot"
         )
-    return found
+    return program
 
 
 def render(text: str, format: str) -> bytes:
@@ -459,13 +458,12 @@ def render(text: str, format: str) -> bytes:
     Raises: MissingDependencyError without a renderer; MinigradError if it fails.
     """
     program = renderer(format)
-    command = [program, "-Kdot", f"-T{format}"]
-    if format == "png":
-        command.append("-Gdpi=144")
+    dpi = 144 if format == "png" else 72
+    command = [program, "-Kdot", f"-T{format}", f"-Gdpi={dpi}"]
     done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     if done.returncode or not done.stdout:
-        said = done.stderr.decode(errors="replace").strip()
-        raise MinigradError(f"draw: {program} failed with status {done.returncode}: {said}")
+        message = done.stderr.decode(errors="replace").strip()
+        raise MinigradError(f"draw: {program} failed with status {done.returncode}: {message}")
     return done.stdout
 
 
@@ -481,10 +479,9 @@ _GROUP = re.compile(r'(<g id="([^"]+)" class="[^"]*"[^>]*>\s*)(?:<title>[^<]*</t
 def titled(svg: str, dot: Dot) -> str:
     """The SVG element alone, with a title for each part, and value lines as thin as can be."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    line = LIGHT.line
-    svg = re.sub(rf'stroke="{line}" stroke-width="[\d.]+"', f'stroke="{line}"', svg)
-    values = f'<path fill="none" stroke="{line}"'
-    svg = svg.replace(values, f'{values} stroke-dasharray="2,2"')
+    values = f'stroke="{LIGHT.line}"'
+    svg = re.sub(rf'{values} stroke-width="[\d.]+"', values, svg)
+    svg = svg.replace(f'<path fill="none" {values}', f'<path fill="none" {values} {DOTTED}')
     titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}
     return _GROUP.sub(lambda m: m[1] + titles.get(m[2], ""), svg)
 
@@ -508,5 +505,5 @@ def svg_of(dot: Dot, *, theme: str = "light", zoom: bool = False) -> str:
     start, end = svg.index(">") + 1, svg.rindex("</svg>")
     script = f"<script><![CDATA[\n{asset('zoom.js')}]]></script>\n" if zoom else ""
     first = svg[:start].replace("<svg", named, 1)
-    made = "\n".join([first, *parts, svg[start:end].strip(), script + svg[end:]])
-    return repainted(made, DARKENED) if theme == "dark" else made
+    whole = "\n".join([first, *parts, svg[start:end].strip(), script + svg[end:]])
+    return repainted(whole, DARKENED) if theme == "dark" else whole

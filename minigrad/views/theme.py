@@ -81,17 +81,14 @@ class Theme(NamedTuple):
     def roles(self) -> dict[str, str]:
         """Name of each part to its colour."""
         named = {name: x for name, x in self._asdict().items() if isinstance(x, str)}
-        named |= {f"bin{i}": colour for i, colour in enumerate(self.bins)}
-        return named | {f"line{i}": colour for i, colour in enumerate(self.lines)}
-
-
-def _ramp(names: str) -> tuple[str, ...]:
-    return tuple(f"#{name}" for name in names.split())
+        for i, (colour, line) in enumerate(zip(self.bins, self.lines, strict=True)):
+            named |= {f"bin{i}": colour, f"line{i}": line}
+        return named
 
 
 LIGHT = Theme(
-    bins=_ramp("12285c 1b4783 2a6798 4685a3 6ba3a2 9bbd8d d2cc69 fbe04a"),
-    lines=_ramp("12285d 1b4784 2a6799 4685a4 669b9a 7c9771 938f4a a39230"),
+    bins=("#12285c", "#1b4783", "#2a6798", "#4685a3", "#6ba3a2", "#9bbd8d", "#d2cc69", "#fbe04a"),
+    lines=("#12285d", "#1b4784", "#2a6799", "#4685a4", "#669b9a", "#7c9771", "#938f4a", "#a39230"),
     paper="#ffffff",
     ink="#1c2330",
     muted="#586274",
@@ -107,8 +104,8 @@ LIGHT = Theme(
     alarm="#b3261e",
 )
 DARK = Theme(  # its first bins are lighter, for a contrast of 3 with the paper
-    bins=_ramp("5c6292 4f6c9d 3a75a1 4d8ca5 6ba3a1 9bbd8c d2cc68 fbe049"),
-    lines=_ramp("5c6293 4f6c9e 3a75a2 4d8ca6 6ba3a3 9bbd8e d2cc6a fbe04b"),
+    bins=("#5c6292", "#4f6c9d", "#3a75a1", "#4d8ca5", "#6ba3a1", "#9bbd8c", "#d2cc68", "#fbe049"),
+    lines=("#5c6293", "#4f6c9e", "#3a75a2", "#4d8ca6", "#6ba3a3", "#9bbd8e", "#d2cc6a", "#fbe04b"),
     paper="#12151b",
     ink="#e8ebf0",
     muted="#a3adbc",
@@ -187,8 +184,8 @@ def svg_page(label: str, width: float, height: float, parts: Iterable[str], them
     return head + "\n" + (repainted(body, DARKENED) if theme == "dark" else body)
 
 
-def svg_text(x: float, y: float, said: str, fill: str = LIGHT.muted, more: str = "") -> str:
-    return f'<text fill="{fill}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(said)}</text>'
+def svg_text(x: float, y: float, text: str, fill: str = LIGHT.muted, more: str = "") -> str:
+    return f'<text fill="{fill}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>'
 
 
 def svg_box(fill: str, x: float, y: float, width: float, height: float, more: str = "") -> str:
