@@ -399,7 +399,8 @@ def check_input(layer: Attention, X: ArrayOrTensor, mask: Mask | None) -> int:
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) not in (2, 3) or shape[-1] != width:
         raise ShapeError(f"{call}(X): X must be (B, n, {width}) or (n, {width}), got {shape}")
-    check_square(call, mask, shape[:-2], shape[-2])
+    if mask is not None and shape[0] == shape[1]:
+        check_square(call, mask, shape[:-2], shape[-2])
     return shape[-2]
 
 

@@ -81,7 +81,7 @@ class LayerCall:
                 if value.node is None and (value.needs or mg.listening()):
                     mg.mark_parameter(value, held=False)  # data, unless a layer holds it
                     mg.mark_input(value)
-            else:
+            elif value.__class__ is not np.ndarray:
                 self._refuse_foreign(value)
         is_array = bool(args) and (isinstance(args[0], np.ndarray) or is_numbers(args[0]))
         if is_array:
@@ -147,10 +147,7 @@ class LayerCall:
         call = type(self).__name__
         if isinstance(value, np.ma.MaskedArray):
             raise DTypeError(f"{call}: got a masked array, whose mask would be lost; x.filled(0.0)")
-        if isinstance(value, np.ndarray):
-            if value.dtype.kind in "OMm":
-                raise DTypeError(f"{call}: not an array of numbers: its entries are {value.dtype}")
-        elif hasattr(value, "__dlpack__"):
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
             kind = f"{type(value).__module__}.{type(value).__name__}"
             raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
 

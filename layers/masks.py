@@ -252,7 +252,7 @@ def joined(i: Positions, j: Positions, *masks: Mask | None) -> ArrayOrTensor | N
         if isinstance(mask, MaskRule):
             arrays.append(entries(mask, i, j))
         elif mask is not None:
-            arrays.append(array_or_tensor(mask))
+            arrays.append(mask if isinstance(mask, mg.Tensor | np.ndarray) else np.asarray(mask))
     if j.min(initial=0) < 0:
         arrays.append(mg.mark_constant((j >= 0)[..., None, :]))
     if len(arrays) < 2:
