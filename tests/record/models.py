@@ -98,52 +98,41 @@ def sequential(rng):
     return Sequential(*made[: len(made) - int(rng.integers(2))])
 
 
-def listed(rng):
-    f = one_of(rng, ACTIVATIONS)
-    kind = one_of(rng, ["plain", "last differs", "collected", "reversed", "added"])
-
-    def called(x, blocks):
-        made = []
-        for block in blocks:
-            x = block(x) if kind == "last differs" and block is blocks[-1] else f(block(x))
-            made.append(x)
-        return gathered(kind, made)
-
-    return Net(called, blocks=linears(rng, *widths(rng)))
-
-
-def residual(rng):
-    norm, again = bool(rng.integers(2)), bool(rng.integers(2))
-    kind = one_of(rng, ["plain", "collected", "reversed", "added"])
+def chained(kind, step):
+    """Blocks in turn, each of what the one before it gave; what is given is said by the kind."""
 
     def called(x, blocks):
         made = [x]
         for block in blocks:
-            made.append(block(made[-1], x))
+            made.append(step(block, made[-1], x))
         return gathered(kind, made[1:])
 
+    return called
+
+
+def listed(rng):
+    f, kind = one_of(rng, ACTIVATIONS), one_of(rng, ["plain", "collected", "reversed", "added"])
+    return Net(chained(kind, lambda block, x, _: f(block(x))), blocks=linears(rng, *widths(rng)))
+
+
+def residual(rng):
+    norm, again = bool(rng.integers(2)), bool(rng.integers(2))
+    called = chained(one_of(rng, ["plain", "collected", "reversed", "added"]), Block.__call__)
     return Net(called, blocks=[Block(rng, norm, again) for _ in range(rng.integers(2, 7))])
 
 
 def again(rng):
     """The same blocks again and again: weights are shared."""
     times = int(rng.integers(2, 5))
-
-    def called(x, blocks):
-        for block in blocks * times:
-            x = mg.relu(block(x))
-        return x
-
-    return Net(called, blocks=linears(rng, *[5] * rng.integers(2, 5)))
+    called = chained("plain", lambda block, x, _: mg.relu(block(x)))
+    blocks = linears(rng, *[5] * rng.integers(2, 5))
+    return Net(lambda x, blocks: called(x, blocks * times), blocks=blocks)
 
 
 def parallel(rng):
     """Heads beside one another; no chain."""
-    count = rng.integers(2, 5)
-    return Net(
-        lambda x, heads: mg.concatenate([head(x) for head in heads], axis=-1),
-        heads=[Linear(5, 3, rng=rng) for _ in range(count)],
-    )
+    heads = [Linear(5, 3, rng=rng) for _ in range(rng.integers(2, 5))]
+    return Net(lambda x, heads: mg.concatenate([head(x) for head in heads], axis=-1), heads=heads)
 
 
 def u_net(rng):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, Module, Sequential
+from layers import Linear, Sequential
 from minigrad.errors import ArgumentError
 from minigrad.views.layout import layout
 from minigrad.views.picture import dot_of, svg_of
@@ -45,24 +45,18 @@ def test_a_parameter_is_a_line_inside_the_op_that_takes_it():
 
 
 def test_what_the_model_is_given_stays_a_box():
-    x = mg.tensor(np.ones((2, 3)), requires_grad=True, name="x")
-    W = mg.tensor(np.ones((3, 2)), requires_grad=True, name="W")
-    with mg.trace() as t:
-        mg.sum(x @ W).backward()
+    x, W = models.leaf(2, 3, name="x"), models.leaf(3, 2, name="W")
+    t = models.traced(lambda: mg.sum(x @ W))
     assert [box.label for box in layout(t).boxes] == ["x", "matmul", "sum"]
 
 
 def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
-    W = mg.tensor(np.eye(3), requires_grad=True, name="W")
-    with mg.trace() as t:
-        h = np.ones((1, 3))
-        for _ in range(12):
-            h = mg.tanh(h @ W)
-        mg.sum(h).backward()
-    made = layout(t)
-    holding = [box for box in made.boxes if any(held.box.label == "W" for held in box.inside)]
+    W = models.leaf(3, 3, name="W")
+    tanh = models.chained("plain", lambda W, h, _: mg.tanh(h @ W))
+    boxes = layout(models.traced(lambda: mg.sum(tanh(np.ones((1, 3)), [W] * 12)))).boxes
+    holding = [box for box in boxes if any(held.box.label == "W" for held in box.inside)]
     assert [box.label for box in holding] == ["matmul"] * 12
-    assert "W" not in [box.label for box in made.boxes]
+    assert "W" not in [box.label for box in boxes]
 
 
 def test_nothing_that_all_boxes_share_is_repeated_in_each():
@@ -95,30 +89,19 @@ def test_a_deep_model_opens_so_that_it_can_be_read_and_depth_opens_the_rest():
 
 def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
     record = language_model()
-    text = dot_of(record).text
-    assert "×4" in text
-    made = layout(record, depth=9)
-    box = next(b for b in made.boxes if b.label == "A")
+    assert "×4" in dot_of(record).text
+    box = next(b for b in layout(record, depth=9).boxes if b.label == "A")
     sizes = sorted(entry.gradient_rms for entry in box.entries)
     assert len(sizes) == 4
     assert box.told.split(" to ")[0] == f"{sizes[0]:#.2g}"
 
 
-class Collecting(Module):
-    """Three blocks, and all that they make; in the second every unit is dead."""
-
-    def __init__(self):
-        parts = [(Linear(5, 5, rng=seed), mg.relu, Linear(5, 5, rng=seed)) for seed in range(3)]
-        self.blocks = [Sequential(*each) for each in parts]
-        self.blocks[1][0].b.assign_(np.full(5, -100.0))
-
-    def forward(self, h):
-        return mg.concatenate([h := block(h) for block in self.blocks])
-
-
 def test_of_alike_modules_those_that_differ_are_counted_and_lines_say_which_they_are_of():
-    with mg.trace() as t:
-        mg.mean((Collecting()(np.ones((7, 5))) - 1.0) ** 2).backward()
+    parts = [(Linear(5, 5, rng=seed), mg.relu, Linear(5, 5, rng=seed)) for seed in range(3)]
+    blocks = [Sequential(*each) for each in parts]
+    blocks[1][0].b.assign_(np.full(5, -100.0))  # every unit is dead
+    called = models.chained("collected", lambda block, x, _: block(x))
+    t = models.run(models.Net(called, blocks=blocks), np.ones((7, 5)))
     text = dot_of(t, depth=9).text
     assert "2 of 3 exactly zero" in text
     assert "from each" in text

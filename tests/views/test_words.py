@@ -9,6 +9,7 @@ import minigrad as mg
 from layers import LinearKernel, MultiHeadAttention, SelfAttention
 from minigrad.record.finish import finish
 from minigrad.views import words
+from tests.record.models import leaf, traced
 from tests.views.graphs import RUNS, attention, mlp, views_of
 
 
@@ -72,10 +73,9 @@ def test_what_was_not_checked_is_counted_and_what_was_is_not():
 
 @pytest.mark.parametrize(("by", "said"), [(1e-3, "shrinks 1,000"), (1e3, "grows 1,000")])
 def test_the_headline_says_what_becomes_of_the_gradient(by, said):
-    x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
-    with mg.trace() as t:
-        mg.sum(x * by).named("loss").backward()
-    assert f"the gradient {said} times on the way to x" in words.headline(finish(t))
+    x = leaf(2, name="x")
+    t = traced(lambda: mg.sum(x * by).named("loss"))
+    assert f"the gradient {said} times on the way to x" in words.headline(t)
 
 
 @pytest.mark.parametrize(("by", "said"), [(-1.0, "exactly 0 at x"), (np.inf, "infinite from x on")])
