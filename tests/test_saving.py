@@ -274,25 +274,26 @@ def test_all_that_does_not_fit_is_listed_and_nothing_is_loaded(tmp_path):
         def load_state_dict(self, state):
             raise RuntimeError("no such count")
 
-    first, second, other = Run(), Linear(3, 2, rng=0), Linear(3, 2, rng=1)
-    parts = {"model": first.model, "layer": second, "rng": np.random.default_rng(1)}
-    parts["counter"] = Counter()
-    path = mg.save(tmp_path / "run.npz", **parts, optimizer=Adam(second.parameters()))
+    first, layer, other = Run(), Linear(3, 2, rng=0), Linear(3, 2, rng=1)
+    parts = {"model": first.model, "layer": layer, "rng": np.random.default_rng(1)}
+    optimizer = Adam(layer.parameters())
+    path = mg.save(tmp_path / "run.npz", **parts, optimizer=optimizer, counter=Counter())
     momentum = SGD(Linear(3, 2).parameters(), lr=0.5)
     mersenne = np.random.Generator(np.random.MT19937(0))
-    before = other.W.numpy().copy(), mersenne.bit_generator.state["state"]["pos"]
+    before = other.W.numpy().copy()
     wrong = {"model": other, "optimizer": momentum, "rng": mersenne, "data": first.data}
-    wrong["counter"] = Counter()
     with pytest.raises(ArgumentError) as error:
-        mg.load(path, layer=other, **wrong)
-    text = str(error.value)
-    assert text.startswith(f"load: nothing was loaded from {path}\n")
-    listed = ["counter: no such count", "data: not in the file", "Adam in the state"]
-    listed += ["model: generators: [] here, ['rng']", "rng: state must be for a MT19937"]
-    for said in listed:
-        assert said in text
-    np.testing.assert_array_equal(other.W.numpy(), before[0])
-    assert mersenne.bit_generator.state["state"]["pos"] == before[1]
+        mg.load(path, layer=other, **wrong, counter=Counter())
+    for line in (
+        f"load: nothing was loaded from {path}\n",
+        "counter: no such count",
+        "data: not in the file",
+        "Adam in the state",
+        "model: generators: [] here, ['rng']",
+        "rng: state must be for a MT19937",
+    ):
+        assert line in str(error.value)
+    np.testing.assert_array_equal(other.W.numpy(), before)
     assert momentum.lr == 0.5
 
 
