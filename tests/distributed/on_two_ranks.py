@@ -183,7 +183,6 @@ REFUSED = {
     "other weights": lambda: shard(FeedForward(3, 4, rng=RANK)),
     "clipped alone": lambda: clip_grad_norm(part_of_a_feed_forward(), 1.0),
     "scaled alone": lambda: LossScale(SGD(part_of_a_feed_forward(), lr=0.1)),
-    "other models": lambda: average_gradients(Linear(3, 4 + RANK, rng=0)),
     "other seeds": lambda: average_gradients(Linear(3, 4, rng=RANK)),
     "frozen on one": lambda: average_gradients(Linear(3, 4, rng=0).freeze(*["b", "W"][: RANK + 1])),
     "a step of one alone": a_step_of_one_alone,

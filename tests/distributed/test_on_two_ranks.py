@@ -58,7 +58,7 @@ SAID = [
     "other weights: RankError", "drawn from the same seed",
     "clipped alone: ArgumentError", "these are this rank's part of a model",
     "scaled alone: ArgumentError: LossScale(optimizer): these are this rank's part",
-    "other models: RankError", "other seeds: RankError", "frozen on one: RankError",
+    "other seeds: RankError", "frozen on one: RankError",
     "a step of one alone: RankError", "rank 1: average_gradients(model) of weights 0x",
     "2 ranks cannot share 3 heads equally", "2 ranks cannot share 5 hidden entries equally",
     "the bias of ALiBi is not split", "Linear holds nothing that is split",

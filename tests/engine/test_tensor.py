@@ -36,6 +36,7 @@ def test_an_array_keeps_its_dtype(dtype):
 def test_one_entry_converts_to_a_number():
     one = mg.tensor([[2.5]])
     assert (one.item(), float(one), int(one), bool(one)) == (2.5, 2.5, 2, True)
+    assert (round(one, 1), f"{one:.2f}") == (2.5, "2.50")
     assert type(one.item()) is float
     assert "abc"[mg.tensor(np.array(1))] == "b"
 
@@ -116,9 +117,8 @@ def test_an_operator_and_its_reflection_are_numpys(name, other, x):
     "call",
     [
         lambda x: x.sum(axis=(0, 1), keepdims=True), lambda x: x.var(ddof=1), lambda x: x.max(-1),
-        lambda x: x.clip(2, 5), lambda x: -x, lambda x: abs(x), lambda x: x.reshape(3, 2),
-        lambda x: x.reshape((3, 2)), lambda x: x.transpose(1, 0), lambda x: x.T, lambda x: x.mT,
-        lambda x: x.flatten(), lambda x: x.take([2, 0], axis=1), lambda x: x.astype(np.float32),
+        lambda x: -x, lambda x: abs(x), lambda x: x.reshape(3, 2), lambda x: x.reshape((3, 2)),
+        lambda x: x.transpose(1, 0), lambda x: x.T, lambda x: x.mT, lambda x: x.flatten(),
     ],
 )  # fmt: skip
 def test_a_method_is_numpys(call, x):
