@@ -4,7 +4,6 @@ backward steps beside numeric derivatives."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -16,7 +15,7 @@ from .record import Array, Check, Checks, Entry, Expectation, Record, rms
 
 __all__ = ["add_checks", "arguments", "by_derivative", "by_hand"]
 
-FOUND = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
+FIGURES = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
 
 
 def add_checks(record: Record, more: Iterable[Check]) -> None:
@@ -38,12 +37,12 @@ def by_hand(record: Record) -> Checks:
     for number, call in enumerate(record.expectations):
         out = call.symbols.get("out")
         ran = out is not None and record.entries[out].gradient is not None
-        if not isinstance(call.steps, str) and ran:
+        if ran and isinstance(call.steps, str):
+            checks.uncovered.append(call.steps)
+        elif ran:
             checks.results += _compared(record, call, number)
         elif not isinstance(call.steps, str):
             checks.skipped.append(record.paths[call.calls] or "a layer")
-        elif ran:
-            checks.uncovered.append(call.steps)
     return checks
 
 
@@ -68,8 +67,8 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
             comparison = Comparison(why="the run has no such gradient")
             if measured is not None:
                 comparison = compare(measured, formula, size or max(sizes))
-                if comparison.tolerance >= VAGUE:
-                    comparison = replace(comparison, why="in a dtype too coarse to tell")
+            if comparison.tolerance >= VAGUE:
+                comparison = Comparison(why="in a dtype too coarse to tell")
             yield _check(
                 "by hand",
                 call.symbols.get(symbol),
@@ -91,15 +90,13 @@ def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -
     """A check with the figures of a comparison, unless nothing was compared."""
     if comparison.why:
         return Check(kind, entry, why=comparison.why, **facts)
-    return Check(kind, entry, **{name: getattr(comparison, name) for name in FOUND}, **facts)
+    return Check(kind, entry, **{name: getattr(comparison, name) for name in FIGURES}, **facts)
 
 
 def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
     """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
-    total, known = None, call.symbols.get(symbol)
-    if known is None:
-        return None
-    for edge in record.uses(known):
+    total = None
+    for edge in record.uses(call.symbols.get(symbol, -1)):
         inside = record.entries[edge.target].calls[: len(call.calls)] == call.calls
         if inside and edge.contribution is not None:
             total = edge.contribution if total is None else total + edge.contribution
@@ -125,9 +122,16 @@ def _checked(record: Record, entry: Entry) -> Check:
     if g is not None and sent:
         op, settings = registry[entry.op], [*entry.settings.values()]
         comparison = check_rules(op, [*inputs.values()], settings, g, sent, entry.id)
-    where = {"scope": entry.scope, "path": entry.path, "op": entry.op}
-    told = {"symbol": comparison.where, "method": comparison.method}
-    return _check("by derivative", entry.id, comparison, **where, **told)
+    return _check(
+        "by derivative",
+        entry.id,
+        comparison,
+        scope=entry.scope,
+        path=entry.path,
+        op=entry.op,
+        symbol=comparison.where,
+        method=comparison.method,
+    )
 
 
 def arguments(record: Record, entry: Entry) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from .record import Edge, Entry, Record
 
 __all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]
 
+SIGNS = r"[\\<>|~^`_{}$%#&]"  # of LaTeX
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
 AXES = {1: "i", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}  # letters of an array's axes
 GREEK_NAMES = set(
@@ -29,15 +30,6 @@ RESHAPING = r"\operatorname", r"\sum", "<g>["  # in rules that send what has the
 # letters for what has no name, by what it is: the first that nothing else has
 UNNAMED, PARAMETER = "HZUYGEDRN", (r"\theta", r"\vartheta", r"\psi")
 BY_INPUT = {"mask": "MB", "targets": "t", "a": "ck", "b": "ck", "x": "Xck"}
-SPECIAL = {
-    "\\": r"\backslash ",
-    "<": r"\lt ",
-    ">": r"\gt ",
-    "|": r"\vert ",
-    "~": r"\sim ",
-    "^": r"\wedge ",
-    "`": "'",
-} | {c: rf"\{c}" for c in "_{}$%#&"}
 
 
 @lru_cache(maxsize=512)
@@ -100,8 +92,8 @@ def symbol_of(name: str) -> str:
 
     >>> [symbol_of(name) for name in ("W_Q", "b1", "S_raw", "x_hat", "out", "fc1_w", "alpha")]
     ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\hat x', '\\mathrm{out}', '\\mathrm{fc}_{1,w}', '\\alpha']
-    >>> symbol_of("50% of x")
-    '{\\text{50}\\%\\text{ of x}}'
+    >>> symbol_of("hidden_state_of_the_encoder")
+    '{\\text{hidden state of the encoder}}'
     """
     if name.endswith("_hat") and len(name) == 5:
         return rf"\hat {name[0]}"
@@ -128,10 +120,9 @@ def _index(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Any text as one atom."""
+    """Any text as one atom, without the signs that LaTeX reads as its own."""
     text = text if len(text) <= 32 else f"{text[:31]}…"
-    pieces = re.findall(r"[\\<>|~^`_{}$%#&]|[^\\<>|~^`_{}$%#&]+", text)
-    return "{" + "".join(SPECIAL.get(p) or rf"\text{{{p}}}" for p in pieces) + "}"
+    return rf"{{\text{{{re.sub(SIGNS, ' ', text)}}}}}"
 
 
 def _name(record: Record) -> None:

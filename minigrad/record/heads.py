@@ -80,9 +80,8 @@ def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = 
         raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
     weights = by_head(A, "sparsity")
     seen = visible(weights, allowed)
-    return np.asarray(
-        ((weights < threshold) & seen).sum(axis=(0, 2, 3)) / np.maximum(seen.sum(axis=(0, 2, 3)), 1)
-    )
+    small, all_seen = (x.sum(axis=(0, 2, 3)) for x in ((weights < threshold) & seen, seen))
+    return np.asarray(small / np.maximum(all_seen, 1))
 
 
 class Head(NamedTuple):
@@ -101,8 +100,8 @@ def heads(A: Array) -> list[Head | None] | None:
 
     Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m).
 
-    >>> [found] = heads(np.eye(4))
-    >>> found.entropy, found.distances[DISTANCES.index("self")], found.sparsity
+    >>> [head] = heads(np.eye(4))
+    >>> head.entropy, head.distances[DISTANCES.index("self")], head.sparsity
     (0.0, 1.0, 0.6)
     """
     if not 2 <= A.ndim <= 4 or A.shape[-1] < 2 or not A.size or A.dtype.kind != "f":
@@ -111,13 +110,14 @@ def heads(A: Array) -> list[Head | None] | None:
     A = A[: max(1, MOST_WEIGHTS // A[0].size)]
     if not are_weights(A) or A.min() < 0 or not A.any():
         return None
-    places, found = _places(*A.shape[-2:]), list[Head | None]()
+    places = _places(*A.shape[-2:])
+    each: list[Head | None] = []
     for h, figures in enumerate(zip(entropy(A).tolist(), sparsity(A).tolist(), strict=True)):
         weights = A[:, h].sum(axis=0).ravel()
         total = weights.sum()
         shares = np.bincount(places, weights, len(DISTANCES)) / (total or 1.0)
-        found.append(Head(*figures, tuple(shares.tolist())) if total else None)
-    return found
+        each.append(Head(*figures, tuple(shares.tolist())) if total else None)
+    return each
 
 
 def are_weights(A: Array) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from math import inf, isnan
+from math import isnan
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -38,11 +38,6 @@ class Term(NamedTuple):
     made: Entry
     at: tuple[int, ...]
     edge: Edge
-
-
-def by_size(term: Term) -> tuple[float, float]:
-    """What terms are ordered by: what is no number comes first."""
-    return -inf if isnan(term.value) else -abs(term.value), -abs(term.factor)
 
 
 def indexed(name: str, at: tuple[int, ...]) -> str:
@@ -80,8 +75,13 @@ class Ledger:
         at = self.index = tuple(np.atleast_1d(index).tolist())
         if len(at) != g.ndim or any(i not in range(n) for i, n in zip(at, g.shape, strict=True)):
             raise ArgumentError(f"why({entry.path}, {index}): its gradient has shape {g.shape}")
-        edges = [edge for edge in record.uses(entry) if edge.contribution is not None]
-        self.terms = sorted((term for edge in edges for term in self._terms(edge)), key=by_size)
+        self.terms: list[Term] = []
+        for edge in record.uses(entry):
+            if edge.contribution is not None:
+                self.terms += self._terms(edge)
+        self.terms.sort(
+            key=lambda term: (not isnan(term.value), -abs(term.value), -abs(term.factor))
+        )
         self.total = float(g[at])
         self.rest = self.total - sum(term.value for term in self.terms)
 
@@ -161,8 +161,10 @@ class Ledger:
             for at in map(tuple, np.argwhere(numbers == other).tolist()):
                 if np.asarray(entry.value)[at] == factor:
                     return indexed(entry.label, at)
-        settings = made.settings.items()
-        return next((name for name, x in settings if isinstance(x, float) and x == other), "")
+        for name, value in made.settings.items():
+            if isinstance(value, float) and value == other:
+                return name
+        return ""
 
     def _inputs(self, made: Entry, others: dict[int, Array]) -> dict[str, Any]:
         """Other numbers in the place of what an op was given; of what was only moved there, moved.
