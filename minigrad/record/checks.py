@@ -15,7 +15,7 @@ from .record import Array, Check, Checks, Entry, Expectation, Record, rms
 
 __all__ = ["add_checks", "arguments", "by_derivative", "by_hand"]
 
-FIGURES = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
+COMPARED = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
 
 
 def add_checks(record: Record, more: Iterable[Check]) -> None:
@@ -90,7 +90,7 @@ def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -
     """A check with the figures of a comparison, unless nothing was compared."""
     if comparison.why:
         return Check(kind, entry, why=comparison.why, **facts)
-    return Check(kind, entry, **{name: getattr(comparison, name) for name in FIGURES}, **facts)
+    return Check(kind, entry, **{name: getattr(comparison, name) for name in COMPARED}, **facts)
 
 
 def _within(record: Record, call: Expectation, symbol: str) -> Array | None:

@@ -19,7 +19,7 @@ from .record import Edge, Entry, Record
 
 __all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]
 
-SIGNS = r"[\\<>|~^`_{}$%#&]"  # of LaTeX
+READ_BY_LATEX = r"[\\<>|~^`_{}$%#&]"  # of LaTeX
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
 AXES = {1: "i", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}  # letters of an array's axes
 GREEK_NAMES = set(
@@ -122,7 +122,7 @@ def _index(text: str) -> str:
 def _quoted(text: str) -> str:
     """Any text as one atom, without the signs that LaTeX reads as its own."""
     text = text if len(text) <= 32 else f"{text[:31]}…"
-    return rf"{{\text{{{re.sub(SIGNS, ' ', text)}}}}}"
+    return rf"{{\text{{{re.sub(READ_BY_LATEX, ' ', text)}}}}}"
 
 
 def _name(record: Record) -> None:
