@@ -10,7 +10,10 @@ from .sources import DEFAULT_TEXT, LAYERS
 
 __all__ = ["parser"]
 
-FIRST = "First: minigrad explain examples/pronoun.py:tired --out explained/"
+ABOUT = (
+    "A tiny autograd engine on NumPy that shows its work. "
+    "First: minigrad explain examples/pronoun.py:tired --out explained/"
+)
 WHAT = (
     "FILE.py:FUNCTION or package.module:function, which returns a loss; its attribute `tokens` "
     f"names the positions; or a layer with untrained weights: {' (default) or '.join(LAYERS)}"
@@ -19,24 +22,23 @@ WHAT = (
 
 def parser() -> ArgumentParser:
     """The parser of all commands."""
-    about = f"A tiny autograd engine on NumPy that shows its work. {FIRST}"
-    whole = ArgumentParser(prog="minigrad", description=about, allow_abbrev=False)
+    whole = ArgumentParser(prog="minigrad", description=ABOUT, allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"minigrad {__version__}")
     whole.set_defaults(run=lambda _: print(whole.format_help().rstrip()))
     commands = whole.add_subparsers(metavar="COMMAND")
     parsers = {}
-    for name, run, summary, more in (
-        ("explain", explain.run, "run a function that returns a loss, and show its gradients",
-         f"It prints what was looked at and checked, and writes four files. {FIRST}"),
-        ("play", explain.play, "open the page of explain with numbers that can be changed",
-         "It is served on this machine alone; the function runs again at each change."),
-        ("ops", catalogue.run, "list the ops with their formulas", ""),
-        ("check", check.run, "check the gradients of every op",
-         "The exit status is 1 if one disagrees."),
-    ):  # fmt: skip
-        told = f"{summary.capitalize()}. {more}"
+    for name, run, summary in (
+        ("explain", explain.run, "run a function that returns a loss, and show its gradients"),
+        ("play", explain.play, "open the page of explain with numbers that can be changed"),
+        ("ops", catalogue.run, "list the ops with their formulas"),
+        (
+            "check",
+            check.run,
+            "check the gradients of every op; the exit status is 1 if one is wrong",
+        ),
+    ):
         parsers[name] = commands.add_parser(
-            name, help=summary, description=told, allow_abbrev=False
+            name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
         )
         parsers[name].set_defaults(run=run)
     for name in ("explain", "play"):

@@ -55,11 +55,9 @@ def own_function(place: str, name: str) -> LossFunction:
     title = f"{place}:{name}"
 
     def load() -> Callable[[], Any]:
-        names = names_of(place)
-        function: Any = names.get(name)
+        function: Any = names_of(place).get(name)
         if not callable(function):
-            own = [n for n, x in names.items() if getattr(x, "__module__", "") == names["__name__"]]
-            raise ArgumentError(f"{place} has no function {name!r}; it has {', '.join(own)}")
+            raise ArgumentError(f"{place} has no function {name!r}")
         source.tokens = tokens_of(function)
         return function
 
@@ -88,7 +86,7 @@ def users_code(title: str, place: str) -> Iterator[None]:
         shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OUR_CODE)]
         if isinstance(error, MinigradError) and not shown.stack:  # it is about the function
             raise
-        first = (str(error).strip().splitlines() or [""])[0]
+        first = str(error).partition("\n")[0]
         failed = MinigradError(f"{title} raised {type(error).__name__}: {first}")
         failed.add_note("".join(shown.format()).rstrip())
         raise failed from None

@@ -21,8 +21,6 @@ from .session import PlaySession
 
 __all__ = ["PlayServer"]
 
-READER_TIMEOUT = 5.0  # seconds that a slow reader may take
-
 
 class PlayServer:
     """Serves a session until it is closed. Attributes: address: what to open in a browser."""
@@ -32,14 +30,11 @@ class PlayServer:
         self.turn, self.closed = Lock(), Event()
         self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}/{self.token}/"
-        Thread(
-            target=self._server.serve_forever, args=(0.1,), name="minigrad-play", daemon=True
-        ).start()
+        Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
 
     def wait(self) -> None:
         """Until it is closed, or interrupted."""
-        while not self.closed.wait(1.0):
-            pass
+        self.closed.wait()
 
     def close(self) -> None:
         self.closed.set()
@@ -62,8 +57,6 @@ class PlayServer:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
     def server_bind(self) -> None:
         TCPServer.server_bind(self)  # HTTPServer's own looks up the machine's name
 
@@ -74,7 +67,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Answer(BaseHTTPRequestHandler):
-    timeout = READER_TIMEOUT
+    timeout = 5.0  # seconds that a slow reader may take
 
     def __init__(self, served: PlayServer, *request: Any) -> None:
         self.served = served

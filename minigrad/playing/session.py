@@ -42,7 +42,6 @@ class PlaySession:
         self.changes: list[Change] = []
         parameters = inspect.signature(self.function).parameters.values()
         self.defaults = {p.name: p.default for p in parameters if _is_plain(p.default)}
-        self.milliseconds = 0.0
         self.run = self._run([])
 
     def _run(self, changes: Sequence[Change]) -> Run:
@@ -83,7 +82,7 @@ class PlaySession:
             self.run, self.changes = self._run(changes), changes
             return self.content()
         except (MinigradError, LookupError, TypeError, ValueError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            first = str(error).partition("\n")[0] or type(error).__name__
             return {"error": words.one_line(first, 300)}
 
     def _changed(self, asked: dict[str, Any]) -> list[Change]:
@@ -142,7 +141,7 @@ def _arguments(changes: Iterable[Change]) -> dict[str, Any]:
 def _is_plain(default: Any) -> bool:
     """Whether an argument can be changed: a number, a text or a list of words."""
     if isinstance(default, list):
-        return bool(default) and all(isinstance(word, str) for word in default)
+        return all(isinstance(word, str) for word in default)
     return isinstance(default, int | float | str) and not isinstance(default, bool)
 
 

@@ -102,7 +102,8 @@ class Attentions(list[AttentionWeights]):
         """
         if not self:
             return "no attention in this record: no softmax whose result is named A"
-        width, parts = max(wide(width), 20), list[str]()
+        width = wide(width)
+        parts = list[str]()
         for weights in self:
             for head, told in enumerate(figures(weights)):
                 line = f"{words.one_line(weights.path, 60)}, head {head}: {told}"

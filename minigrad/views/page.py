@@ -41,7 +41,6 @@ CELLS = 1_000_000  # of all arrays together, 4 bytes each
 HEADS = 4096  # of attention, which keeps them
 SIDES = ((64, HEADS), (64, 48), (32, 8), (16, 3), (8, 1))  # of matrices, and how many of an array
 SCRIPTS = ("dom", "record", "heat", "graph", "save", "panel", "attention", "ledger", "main")
-FRAME = "width:100%;border:1px solid #d3d8e0;border-radius:10px"
 
 
 def write(record: Record, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
@@ -67,8 +66,9 @@ def html_of(shown: Json, live: bool = False) -> str:
 
 def frame(height: int, **source: str) -> str:
     """A frame for a page within another one: its text as `srcdoc`, or its address as `src`."""
-    given = " ".join(f'{name}="{escape(text)}"' for name, text in source.items())
-    return f'<iframe title="computation graph" {given} style="{FRAME};height:{height}px"></iframe>'
+    [(name, text)] = source.items()
+    style = f"width:100%;border:1px solid #d3d8e0;border-radius:10px;height:{height}px"
+    return f'<iframe title="computation graph" {name}="{escape(text)}" style="{style}"></iframe>'
 
 
 def content(record: Record, *, tokens: Any = None, title: str = "", live: bool = False) -> Json:
@@ -78,25 +78,25 @@ def content(record: Record, *, tokens: Any = None, title: str = "", live: bool =
             f"html: this trace holds {len(record.entries):,} values, a page at most "
             f"{MOST_VALUES:,}; trace fewer steps of the run, or see all of it with t.table()"
         )
-    made = _Page(finish(record), tokens)
+    page = _Page(finish(record), tokens)
     return {
         "title": words.one_line(title or "One forward and backward pass"),
         "headline": words.headline(record),
         "summary": words.summary(record),
         "verdicts": [[v.said, v.ok] for v in words.verdicts(record.checks)],
         "record": to_dict(record),
-        "entries": [*map(made.entry, record.entries)],
-        "uses": [*map(made.use, record.edges)],
-        "pictures": made.pictures(),
-        "checks": [*map(made.check, record.checks.results)],
-        "attention": [*map(made.attention, made.weights)],
+        "entries": [*map(page.entry, record.entries)],
+        "uses": [*map(page.use, record.edges)],
+        "pictures": page.pictures(),
+        "checks": [*map(page.check, record.checks.results)],
+        "attention": [*map(page.attention, page.weights)],
         "asked": record.asked,
         "named": tokens is not None,
-        "arrays": made.packed(),
+        "arrays": page.packed(),
         "ledgers": {} if live else shown_ledgers(record),
         "states": {state: list(pair) for state, pair in words.STATES.items()},
-        "scale": made.scale.ends,
-        "maths": made.maths,
+        "scale": page.scale.ends,
+        "maths": page.maths,
     }
 
 
@@ -144,12 +144,10 @@ class _Page:
             return {}
         part = self.record.part(edge)
         self.tex(edge.equation, part, *edge.where)
-        alone = not self.record.sums(edge.source)
-        array = self.record.entries[edge.source].gradient if alone else edge.contribution
         return {
             "told": words.sent_by([edge]),
             "bin": self._bin(edge.facts.rms),
-            "sent": self.add(array),
+            "sent": self.add(edge.contribution),
             "part": part,
             "gain": words.gained([edge]),
         }
@@ -226,11 +224,11 @@ class _Page:
             "root": root,
             "name": words.one_line(chosen.fold.name(root)) if root else "all",
             "boxes": {box.id: _entries(box) for box in boxes},
-            "held": {box.id: [i for one in box.inside for i in _entries(one.box)] for box in boxes},
+            "held": {b.id: [i for item in b.inside for i in _entries(item.box)] for b in boxes},
             "cells": {box.id: self._cells(box) for box in boxes},
             "closed": {box.id: box.path for box in boxes if box.path},
             "lines": [self._uses(line.edges) for line in chosen.lines],
-            "svg": _themed(svg),
+            "svg": repainted(svg, VARIABLES),
             "note": chosen.note,
         }
 
@@ -310,12 +308,3 @@ def pack(array: Array, side: int = 64, most: int = 48) -> Json:
         "scale": scale,
         "data": b64encode((cells / scale).astype("<f4").tobytes()).decode(),
     }
-
-
-_SURPLUS = re.compile(r' (?:font-family|xml:space|xmlns:xlink)="[^"]*"| text-anchor="start"')
-
-
-def _themed(svg: str) -> str:
-    """An SVG whose colours are the page's variables, with one decimal in each place."""
-    svg = repainted(_SURPLUS.sub("", svg), VARIABLES)
-    return re.sub(r"<[a-z][^>]*>", lambda m: re.sub(r"(\d\.\d)\d+", r"\1", m[0]), svg)

@@ -105,7 +105,7 @@ def test_a_loss_that_is_not_finite_is_no_success(command, model):
     ("said", "arguments"),
     [
         ("nothing to explain is named 'multihead'; it is FILE.py:FUNCTION", ["multihead"]),
-        ("model.py has no function 'los'; it has loss, inside", ["model.py:los"]),
+        ("model.py has no function 'los'", ["model.py:los"]),
         ("there is no file none.py", ["none.py:loss"]),
         ("--text is for multi-head and self-attention", ["model.py:loss", "--text", "a"]),
         ("--text: there is no word in ''", ["--text", ""]),

@@ -80,14 +80,6 @@ def test_tokens_name_the_positions_of_all_attention_that_is_as_long():
         content(attention(), tokens=["a", "b"])
 
 
-def test_masked_pairs_of_attention_are_told_from_zeros():
-    page = content(attention())
-    [found] = page["attention"]
-    A = cells(page["arrays"][found["A"]]).reshape(2, 7, 7)
-    assert (np.isnan(A) == ~np.tri(7, dtype=bool)).all()
-    assert_same(A[:, 3, :4], attention()["A"].value[:, 3, :4], 1e-6)
-
-
 def test_each_check_has_its_formula_and_how_far_the_run_was_from_it():
     page = content(language_model())
     checks = page["record"]["checks"]["results"]

@@ -108,9 +108,8 @@ function chaptersPanel() {
     el("header", el("span.numeral", String(step[0].number)), el("h3", step[0].title)), el("div.line", math(step[0].forward)), step.map(lineOf));
   const callOf = (call) => {
     const right = call.every((check) => check.ok !== false);
-    const [{ scope, call: number }] = call;
     return el("details.call", { open: chapters.length === 1 || !right },
-      el("summary", `${scope || "layer"}${number ? `, call ${number + 1}` : ""} `, tick(right ? "✓" : "✗ differs")),
+      el("summary", `${call[0].scope || "layer"} `, tick(right ? "✓" : "✗ differs")),
       grouped(call, (check) => check.number).map(stepOf));
   };
   return [
