@@ -22,6 +22,7 @@ from ..engine.errors import ArgumentError
 from ..record.attention import AttentionWeights, attention_weights, fitting, texts_of
 from ..record.finish import finish, to_dict
 from ..record.fold import folded
+from ..record.formulas import symbol_of
 from ..record.record import Check, Edge, Entry, Record
 from . import words
 from .layout import Box, Layout, layout
@@ -155,8 +156,8 @@ class _Page:
     def check(self, check: Check) -> Json:
         """How far the run is from what it must be, and where it is wrong."""
         equation = check.formula
-        if equation and check.entry is not None:
-            equation = f"{self.record.entries[check.entry].slope} = {equation}"
+        if equation:
+            equation = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}} = {equation}"
         self.tex(check.forward, equation)
         told = check.why
         if check.ok is not None:
