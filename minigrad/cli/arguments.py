@@ -10,7 +10,7 @@ from .sources import DEFAULT_TEXT, LAYERS
 
 __all__ = ["parser"]
 
-ABOUT = (
+DESCRIPTION = (
     "A tiny autograd engine on NumPy that shows its work. "
     "First: minigrad explain examples/pronoun.py:tired --out explained/"
 )
@@ -22,7 +22,7 @@ WHAT = (
 
 def parser() -> ArgumentParser:
     """The parser of all commands."""
-    whole = ArgumentParser(prog="minigrad", description=ABOUT, allow_abbrev=False)
+    whole = ArgumentParser(prog="minigrad", description=DESCRIPTION, allow_abbrev=False)
     whole.add_argument("--version", action="version", version=f"minigrad {__version__}")
     whole.set_defaults(run=lambda _: print(whole.format_help().rstrip()))
     commands = whole.add_subparsers(metavar="COMMAND")
