@@ -214,7 +214,7 @@ class _Page:
                 chosen = Layout(self.record, folded(self.record), [], [], note)
             layouts[root] = chosen
             pending += [box.path for box in chosen.boxes if box.path and box.path not in pending]
-        dots = [Dot(chosen, head=False) for chosen in layouts.values()]
+        dots = [Dot(chosen) for chosen in layouts.values()]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
         svgs = map(titled, re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots)
         return [self._picture(*each, svg) for each, svg in zip(layouts.items(), svgs, strict=True)]

@@ -61,14 +61,15 @@ STRIP, STRIP_WIDTH = 48, 150  # most cells of a row of colours, and its points
 
 
 class Dot:
-    """DOT text in the light theme, and the titles and the description that its SVG gets."""
+    """DOT text in the light theme, and the titles and the description that its SVG gets.
+
+    Args: title: above the picture, with all that stands there; None for nothing.
+    """
 
     def __init__(
         self,
         plan: Layout,
-        title: str = "",
-        *,
-        head: bool = True,
+        title: str | None = None,
         direction: str = "down",
         color_by: str = "gradient",
     ) -> None:
@@ -84,7 +85,9 @@ class Dot:
         sentences = [words.headline(self.record), words.summary(self.record)]
         self.summary = " · ".join([*sentences, *(verdict.said for verdict in self.verdicts)])
         font = f'fontname="{FONT}" fontsize={SMALL} fontcolor="{LIGHT.ink}"'
-        above = f" label=<{self._head(title)}> labelloc=t labeljust=l" if head else ""
+        above = ""
+        if title is not None:
+            above = f" label=<{self._head(title)}> labelloc=t labeljust=l"
         lines = [
             "digraph trace {",
             f"graph [{font} rankdir={'LR' if direction == 'right' else 'TB'} "
@@ -330,21 +333,20 @@ class Dot:
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if line.sent else "no gradient back"
         self.titles[id] = "; ".join(filter(None, [used, line.copies, back, edge.says]))
-        look, ends = "class=forward", ""
-        turned = "none"
+        look, arrow = "class=forward", "none"  # of the gradient
         if line.sent and not self.by_time:
             look = f"class=gradient {self._pen(max(line.sent), f'{LIGHT.line}:')}"
-            ends, turned = " dir=both arrowtail=normal", "normal"
+            arrow = "normal"
         source, target = line.source.id, line.target.id
         if not line.step or source == target:
             text = f" label=<{label}>" if label else ""
-            return f'{source} -> {target} [id="{id}" {look}{ends}{text}]'
+            return f'{source} -> {target} [id="{id}" {look} dir=both arrowtail={arrow}{text}]'
         turn = f"t{id}"
         self.titles[f"{id}-"] = self.titles[id]
         return "\n".join([
             f'{turn} [id="{turn}" class=turn shape=plaintext label=<{label}>]',
             f'{target} -> {turn} [id="{id}" {look} dir=back arrowtail=vee]',
-            f'{turn} -> {source} [id="{id}-" {look} arrowhead={turned}]',
+            f'{turn} -> {source} [id="{id}-" {look} arrowhead={arrow}]',
         ])  # fmt: skip
 
     def _gained(self, line: Connection) -> str:
@@ -435,7 +437,7 @@ def dot_of(
     """The picture as DOT text; `Trace.draw` says what the options do."""
     check_options(direction=direction, color_by=color_by)
     chosen = layout(finish(record), depth=depth, focus=focus, fold=fold)
-    return Dot(chosen, title, direction=direction, color_by=color_by)
+    return Dot(chosen, title, direction, color_by)
 
 
 @cache
