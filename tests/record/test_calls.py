@@ -1,5 +1,7 @@
 """A scope is a call: which object, which time; entries, weights and replacements go by it."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 
@@ -69,23 +71,14 @@ def test_what_is_computed_for_a_buffer_alone_is_no_step(rng):
 
 @pytest.mark.parametrize("factors", [(2.0, 3.0), (2.0, 3.0, 5.0)])
 def test_each_of_several_replacements_is_applied_once_in_order(factors):
-    x, order = leaf(3, name="x"), []
-
-    def times(factor):
-        def new(h):
-            order.append(factor)
-            return h * factor
-
-        return mg.replace("h", new)
-
-    def run(left):
-        if not left:
-            return mg.exp(x).named("h")
-        with times(left[-1]):
-            return run(left[:-1])
-
-    np.testing.assert_allclose(run(factors).numpy(), np.exp(x.numpy()) * np.prod(factors))
-    assert sorted(order) == sorted({*order})
+    with ExitStack() as stack:
+        for factor in factors:
+            stack.enter_context(mg.replace("h", lambda h, factor=factor: h * factor + 1.0))
+        h = mg.exp(mg.tensor(0.0)).named("h")
+    expected = 1.0
+    for factor in factors:
+        expected = expected * factor + 1.0
+    assert h.item() == expected
 
 
 def test_a_replacement_is_of_one_call_where_its_path_says_so():

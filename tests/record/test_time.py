@@ -1,6 +1,5 @@
 """A gradient is measured along time: the axis that an op declares, or calls of one module."""
 
-import numpy as np
 import pytest
 
 import minigrad as mg
@@ -9,8 +8,6 @@ from minigrad.optim import SGD
 from minigrad.record.finish import changes_in_time
 
 from .models import leaf, linears, traced
-
-STEPS = 13
 
 
 class ByHand(Module):
@@ -32,20 +29,6 @@ RECURRENT = {
     "steps": LSTM(3, 5, rng=0, method="steps"),
     "by hand": ByHand(),
 }
-
-
-@pytest.mark.parametrize("name", RECURRENT)
-def test_the_first_and_the_last_step_are_those_of_the_run(name):
-    x = leaf(2, STEPS, 3, name="x")
-    t = traced(lambda: mg.sum(RECURRENT[name](x)[:, -1] ** 2.0))
-    change = changes_in_time(t)[0]
-    assert change.steps == STEPS
-    if len(change.entries) == 2:
-        sizes = [t[i].gradient_rms for i in change.entries]
-    else:
-        sizes = [np.sqrt(np.mean(x.grad[:, k] ** 2)) for k in (0, -1)]
-    np.testing.assert_allclose([change.first, change.last], sizes)
-    assert change.first < change.last
 
 
 def test_blocks_with_weights_of_their_own_are_no_steps_in_time(rng):
