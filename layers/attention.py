@@ -117,7 +117,7 @@ class Attention(Module):
         return {symbol: vars(self)[f"kept_{symbol}"] for symbol in self.symbols}
 
     def keep(self, **last: ArrayOrTensor | None) -> None:
-        """Note what the last call made; past Module.__setattr__, which is for what a layer is."""
+        """Note what the last call made, in vars(self), so that none becomes a parameter."""
         for symbol in self.symbols:
             x = last.get(symbol)
             array = x.numpy() if isinstance(x, mg.Tensor) else x
@@ -322,7 +322,7 @@ class MultiHeadAttention(Attention):
                 position if position is not None and position.reads_queries else None,
                 drop if drop is not None and drop.training else None,
                 X=X, context=context if context is None else Y, mask=M, out=out,
-                rules=rules if A is None else None,  # which M has not, of tiles
+                rules=rules if A is None else None,  # tiles build no M that holds them
                 turns=None if position is None else position.turns(i, j, X.dtype),
                 n_heads=self.n_heads, n_kv_heads=self.n_kv_heads,
             )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from .context import current, say
 from .errors import FreedGraphError, GradientError, ShapeError
-from .node import Edge, Node, run_hooks
+from .node import ALWAYS, Edge, Node, run_hooks
 from .op import Array, DType, checked_array, is_tensor
 from .plan import Gradient
 from .writes import writes
@@ -83,7 +83,7 @@ def backpropagate(
             node.check_saved()
         run = node.plan.run
         start = perf_counter() if observers else 0.0
-        if useful is not None or node.needs != 1 or run is None:
+        if useful is not None or node.needs != ALWAYS or run is None:
             parts = node.run_rules(gradient, useful, lift(node) if lift else None)
         else:  # the same, where all parts are wanted, in less time
             parts = run(gradient, *(node.saved or ()))
@@ -95,7 +95,7 @@ def backpropagate(
             for observer in observers:
                 observer.sent(node, gradient, parts if observer.takes_sparse else arrays, seconds)
         sums.send(node, gradient, parts)
-        if not retain:  # a loss that is kept holds its number, not what it was computed from
+        if not retain:  # free the graph, so that a loss that is kept does not keep it alive
             node.saved = None
             node.edges = node.settings = ()
 

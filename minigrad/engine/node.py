@@ -18,7 +18,9 @@ from .writes import Place, writes
 
 __all__ = ["Edge", "Node"]
 
-ON_DEMAND = 2  # of `needs`: its gradient is computed only where `grad` names it
+# What `needs` may be, as bits: where some inputs are of one kind and some of the other, both.
+ALWAYS = 1  # its gradient is computed in every backward
+ON_DEMAND = 2  # only where `grad` names it, or an observer shows it
 
 Edge: TypeAlias = Any  # what an input was: the Node that made it, or the leaf Tensor that it is
 
@@ -32,7 +34,7 @@ class Node:
         saved: what the plan's rules need; None once backward has used it.
         shape, dtype: of the result.
         number: in the order of creation: larger than those of all that it was computed from.
-        needs: 1; 2 where only inputs on demand need a gradient; 3 where some of both do.
+        needs: ALWAYS, ON_DEMAND, or both bits: those of its inputs.
         call, name: the scope in which it was made, and its name.
         code, offset: where it was made: see `Place`.
         hooks: functions of the result's gradient.
