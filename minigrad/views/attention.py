@@ -101,7 +101,7 @@ class Attentions(list[AttentionWeights]):
             shades to the largest of several.
         """
         if not self:
-            return "no attention in this record: no softmax whose result is named A"
+            return "no attention: no softmax's result is named A"
         width = wide(width)
         parts = list[str]()
         for weights in self:

@@ -29,8 +29,6 @@ def points():
 
 points.tokens = "the cat </b> it ran".split()
 
-def short(): return points()
-short.tokens = ["one"]
 def fails(): return loss() + undefined
 def refused(): return mg.dropout(loss(), 1.5, np.random.default_rng(0))
 def quits(): raise SystemExit("bye")
@@ -134,12 +132,6 @@ def test_an_error_of_the_users_own_code_has_its_line(command, model):
         assert line in ran.err
         assert "minigrad/playing" not in ran.err
     assert command("explain", "nomodule:loss").err.endswith("No module named 'nomodule'\n")
-
-
-def test_words_that_are_not_as_many_as_the_positions_are_refused(command, model):
-    ran = command("explain", "model.py:short")
-    assert ran.status == 1
-    assert ran.err.endswith("attention is over 5 positions, got 1 tokens\n")
 
 
 # ---------------------------------------------------------------- ops and check

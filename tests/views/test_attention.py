@@ -7,7 +7,6 @@ import pytest
 
 from minigrad.errors import ArgumentError, ShapeError
 from minigrad.views.attention import (
-    entropy,
     gradient_times_attention,
     looks_at,
     patterns,
@@ -45,25 +44,6 @@ def test_each_pattern_of_the_texts_is_found(name):
 def test_random_heads_have_no_pattern(rng):
     found = patterns(rng.dirichlet(np.full(11, 1.0), size=(50, 11)))
     assert sum(map(bool, found)) <= 2
-
-
-def test_entropy_and_sparsity_have_their_closed_forms():
-    assert_same(entropy(np.stack([EYE, EVEN])), [0.0, np.log(5)])
-    assert_same(sparsity(np.stack([COLUMN, EVEN])), [0.8, 0.0])
-    assert_same(sparsity(EYE), [10 / 15])  # causal: of what it may see
-
-
-def test_rollout_mixes_with_the_residual_and_goes_through_all_layers(rng):
-    layers = [rng.dirichlet(np.ones(4), size=(2, 4)) for _ in range(3)]
-    wanted = np.eye(4)
-    for A in layers:
-        wanted = (0.5 * A.mean(0) + 0.5 * np.eye(4)) @ wanted
-    assert_same(rollout(layers), wanted)
-
-
-def test_gradient_times_attention_keeps_what_raises_the_output(rng):
-    A, dA = rng.dirichlet(np.ones(4), size=(3, 4)), rng.normal(size=(3, 4, 4))
-    assert_same(gradient_times_attention(A, dA), np.maximum(A * dA, 0).mean(axis=0))
 
 
 def test_looks_at_finds_induction():
