@@ -81,9 +81,8 @@ class Theme(NamedTuple):
     def roles(self) -> dict[str, str]:
         """Name of each part to its colour."""
         named = {name: x for name, x in self._asdict().items() if isinstance(x, str)}
-        for i, (colour, line) in enumerate(zip(self.bins, self.lines, strict=True)):
-            named |= {f"bin{i}": colour, f"line{i}": line}
-        return named
+        named |= {f"bin{i}": colour for i, colour in enumerate(self.bins)}
+        return named | {f"line{i}": colour for i, colour in enumerate(self.lines)}
 
 
 LIGHT = Theme(
