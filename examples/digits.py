@@ -95,18 +95,18 @@ def train(model: Module, name: str, epochs: int) -> float:
             loss = step(x, digit)
         print(f"{name}, epoch {epoch} of {epochs}: loss {loss.item():.3f}")
     with mg.no_grad():
-        found = model(X_test).numpy().argmax(axis=1)
-    return np.mean(found == y_test)
+        answers = model(X_test).numpy().argmax(axis=1)
+    return np.mean(answers == y_test)
 
 
 def main():
     quick = "--quick" in sys.argv
     for make, goal, epochs in (mlp, 0.97, 20), (cnn, 0.98, 8), (ViT, 0.95, 16):
         model = make({"rng": np.random.default_rng(0), "dtype": np.float32})
-        found = train(model, make.__name__, 4 if quick else epochs)
+        right = train(model, make.__name__, 4 if quick else epochs)
         size = sum(p.size for p in model.parameters())
-        print(f"{make.__name__:4} {size:7,} numbers   {found:.1%} of 450 new digits are right")
-        assert found >= (0.75 if quick else goal)
+        print(f"{make.__name__:4} {size:7,} numbers   {right:.1%} of 450 new digits are right")
+        assert right >= (0.75 if quick else goal)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def main():
 
     tokens, period = repeated(200, np.random.default_rng(99))
     with mg.no_grad():
-        found = model(tokens[:, :-1]).numpy().argmax(axis=-1)
-    right = (found[:, KNOWN - 1 :] == tokens[:, KNOWN:]).mean()
+        likeliest = model(tokens[:, :-1]).numpy().argmax(axis=-1)
+    right = (likeliest[:, KNOWN - 1 :] == tokens[:, KNOWN:]).mean()
     weights = [block.attention.attention_weights for block in model.decoder.blocks]  # (B, h, n, n)
     i, t = np.arange(200)[:, None], np.arange(KNOWN, LENGTH - 1)
     last = t - period[:, None]  # where the token at t stood before

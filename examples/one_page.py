@@ -202,16 +202,16 @@ def compare(attention, layer, steps):
     x = mg.tensor(X, requires_grad=True)
     engines = layer(x, mask)
     engines.backward(gradient)
-    found = {"X": x.grad} | {name: p.grad for name, p in layer.named_parameters()}
+    gradients = {"X": x.grad} | {name: p.grad for name, p in layer.named_parameters()}
 
     derived = {}
     for step in steps(X=X, mask=mask, grad_output=gradient, **arrays):
         derived |= step.gradients
 
     differences = [out.data - engines.numpy()]
-    differences += [ours[name].grad - found[name] for name in found]
+    differences += [ours[name].grad - gradients[name] for name in gradients]
     differences += [x.grad - derived[x.name] for x in all_before(out) if x.name in derived]
-    assert len(differences) == 1 + len(found) + len(derived)
+    assert len(differences) == 1 + len(gradients) + len(derived)
     return out, max(float(np.abs(difference).max()) for difference in differences)
 
 

@@ -69,8 +69,8 @@ def main():
     print(f"mean squared error of the next entry {loss:.5f}")
 
     new = waves(100, np.random.default_rng(99))
-    found = model.go_on(new[:, :SEEN], LENGTH - SEEN)
-    error = np.sqrt(np.mean((found - new)[:, SEEN:] ** 2))
+    forecast = model.go_on(new[:, :SEEN], LENGTH - SEEN)
+    error = np.sqrt(np.mean((forecast - new)[:, SEEN:] ** 2))
     still = np.sqrt(np.mean((new[:, SEEN - 1 : SEEN] - new[:, SEEN:]) ** 2))
     print(
         f"{LENGTH - SEEN} steps on its own: off by {error:.2f} (by {still:.2f} if it stood still)"

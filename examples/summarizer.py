@@ -75,8 +75,8 @@ def batch(count: int, rng: np.random.Generator, n: int = LONGEST) -> Batch:
     for row, (words, _) in zip(text, reports, strict=True):
         row[: len(words)] = [NUMBER[word] for word in words]
     where = np.array([where for _, where in reports])
-    said = np.take_along_axis(text, where, axis=1)
-    before = np.concatenate([np.full((count, 1), START), said[:, :-1]], axis=1)
+    summary = np.take_along_axis(text, where, axis=1)
+    before = np.concatenate([np.full((count, 1), START), summary[:, :-1]], axis=1)
     return Batch(text, text != PAD, before, where)
 
 
@@ -122,11 +122,11 @@ def train(masking: str, seed: int, steps: int) -> Summarizer:
     return model
 
 
-def right(model: Summarizer, given: Batch) -> float:
+def right(model: Summarizer, reports: Batch) -> float:
     """The share of summaries without a mistake."""
     with mg.no_grad():
-        said = model(given.text, given.real, given.before).numpy().argmax(axis=-1)
-    return np.mean((said == given.where).all(axis=1))
+        pointed = model(reports.text, reports.real, reports.before).numpy().argmax(axis=-1)
+    return np.mean((pointed == reports.where).all(axis=1))
 
 
 def tested(model: Summarizer, count: int) -> list[float]:
@@ -146,11 +146,11 @@ def tested(model: Summarizer, count: int) -> list[float]:
 def show(model: Summarizer):
     """A report, what the model says, and where it points for each word."""
     words, _ = report(np.random.default_rng(7))
-    given = batch(1, np.random.default_rng(7))
+    reports = batch(1, np.random.default_rng(7))
     with mg.no_grad():
-        A = mg.softmax(model(given.text, given.real, given.before)).numpy()[0]  # (3, n)
-    said = [words[k] for k in A.argmax(axis=-1)]
-    print(f"\n{' '.join(words)}\n→ {' '.join(said)}")
+        A = mg.softmax(model(reports.text, reports.real, reports.before)).numpy()[0]  # (3, n)
+    summary = [words[k] for k in A.argmax(axis=-1)]
+    print(f"\n{' '.join(words)}\n→ {' '.join(summary)}")
     for k, word in enumerate(words):
         if A[:, k].max() >= 0.05:
             row = "  ".join(f"{a:.2f} {'█' * round(10 * a):10}" for a in A[:, k])
@@ -161,22 +161,22 @@ def main():
     quick = "--quick" in sys.argv
     seeds, steps, count = (1, 50, 60) if quick else (3, 150, 300)
 
-    found = {}
+    tables = {}
     for masking in ("padding", "causal", "none"):
         models = [train(masking, seed, steps) for seed in range(seeds)]
-        found[masking] = np.array([tested(model, count) for model in models])  # (seeds, 3)
+        tables[masking] = np.array([tested(model, count) for model in models])  # (seeds, 3)
         if masking == "padding":
             show(models[0])
     print(f"\nsummaries without a mistake, of {count}; lowest to highest of {seeds} seed(s)")
     print(f"{'masking':9}{'new reports':>16}{'more padding':>16}{'weight on padding':>20}")
-    for masking, table in found.items():
+    for masking, table in tables.items():
         ends = zip(table.min(axis=0), table.max(axis=0), strict=True)
         new, padded, weight = (f"{100 * low:.1f}–{100 * high:.1f} %" for low, high in ends)
         print(f"{masking:9}{new:>16}{padded:>16}{weight:>20}")
-    assert found["padding"][:, :2].min() > (0.5 if quick else 0.97)
-    assert found["padding"][:, 2].max() == 0.0
-    assert found["none"][:, 1].max() < found["padding"][:, 1].min()
-    assert found["none"][:, 2].min() > 0.01
+    assert tables["padding"][:, :2].min() > (0.5 if quick else 0.97)
+    assert tables["padding"][:, 2].max() == 0.0
+    assert tables["none"][:, 1].max() < tables["padding"][:, 1].min()
+    assert tables["none"][:, 2].min() > 0.01
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ class Optimizer:
         self._check(settings)
         lr = settings.pop("lr", self.lr)
         if lr != self.lr and not self.lr:
-            raise ArgumentError(f"{name}: a group's lr is kept in proportion to lr, which is 0")
+            raise ArgumentError(f"{name}: a group's lr is in proportion to lr, which is 0")
         return Group(parameters, lr / self.lr if self.lr else 1.0, settings)
 
     def _settings(self) -> Settings:
@@ -307,12 +307,12 @@ def checked_parameters(call: str, parameters: object) -> list[Tensor]:
         parameter = f"parameter {i} ({p.name or 'unnamed'}) of shape {p.shape}"
         if not p.requires_grad:
             raise ArgumentError(
-                f"{call}: {parameter} needs no gradient and would never move; leave it out, or "
-                "write p.requires_grad = True"
+                f"{call}: {parameter} needs no gradient; leave it out, or write "
+                "p.requires_grad = True"
             )
         if first.setdefault(id(p), i) != i:
             raise ArgumentError(
-                f"{call}: {parameter} is parameter {first[id(p)]} too; it would move twice a step"
+                f"{call}: {parameter} is parameter {first[id(p)]} too, and would move twice"
             )
         mark_parameter(p)
     return checked
