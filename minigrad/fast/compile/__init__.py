@@ -16,10 +16,15 @@ fewer calls. Look at what it returns instead.
     for x, y in batches(...):
         print(run(x, y).item())        # here, and not within the step
 
-A call looks for a program that fits and runs it: that is this file. arguments.py makes the key by
-which programs are found, bindings.py finds what the step depends on beside its arguments; tape.py
-records lines (lines.py); symbols.py takes kernels apart into NumPy calls, which source.py puts in
-order and statements.py writes.
+What the first call does, and the second:
+
+    step → Tape (tape.py): TapeLines of Values, each an op, a rule or an effect (lines.py)
+         → Bindings (bindings.py): what the step reads by name, which must be as it was
+         → ProgramText (source.py): Statements (statements.py), with kernels and rules taken apart
+           into NumPy calls (symbols.py) → Python, which is what a later call runs
+    call → key of its arguments (arguments.py) → `Program.fits` → that Python
+
+The second call is recorded again and compared; the third is the first that is not.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from itertools import zip_longest
 from operator import is_
@@ -37,10 +42,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from ...engine.context import current, observe
 from ...engine.errors import CompileWarning
-from ...engine.tensor import Tensor
-from .arguments import described, key_of, leaves_of
-from .bindings import frozen
-from .lines import TapeLine, signed
+from .arguments import add_to_key, described
+from .lines import NO_LINE, signed
 from .source import ProgramText
 from .tape import Tape
 
@@ -52,7 +55,6 @@ R = TypeVar("R")
 MOST = 16  # programs that are kept
 FIRST_CHECK = 2  # call 2 is recorded again, and so are 16, 128 and so on
 CHECKS_APART = 8
-NO_LINE = TapeLine("nothing", None, ())
 
 
 class Compiled(Generic[P, R]):
@@ -82,14 +84,16 @@ class Compiled(Generic[P, R]):
     def source(self) -> str:
         if self._last is None:
             return f"# runs eagerly: {self.reasons[0]}\n" if self.reasons else ""
-        return self._last.source
+        return self._last.written[0]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         around = current()
         if self.reasons or around.observers:
             return self.step(*args, **kwargs)
-        form, tensors = key_of(args, kwargs)
-        key = around.recording, form
+        form: list[Any] = [around.recording]
+        tensors: dict[int, int] = {}
+        add_to_key((*args, kwargs) if kwargs else args, form, tensors)
+        key = tuple(form)
         for program in self._programs.get(key, ()):
             if program.fits(tensors):
                 break
@@ -100,7 +104,7 @@ class Compiled(Generic[P, R]):
         if program.calls == program.check_at:
             return self._record(key, args, kwargs, program)
         self._replays += 1
-        return program.run(args, kwargs)
+        return program.written[1](args, kwargs)
 
     def _record(self, key: Any, args: Any, kwargs: Any, before: Program | None) -> Any:
         """Run the step and record it: as a new program, or to compare with the one before."""
@@ -157,50 +161,37 @@ class Program:
         self.step = step
         self.lines = tape.lines
         self.result = tape.result
-        self.constants = tape.constants
         self.calls = 1
         self.check_at = FIRST_CHECK
         self._bindings = [binding for binding in tape.bindings.all if binding.look]
-        self._looks = [binding.look for binding in tape.bindings.all if binding.look]
-        self._named = {id(x): x for x in tape.bindings.tensors}
-        self._tensors = [x for x, value in tape.tensors.items() if not value.path]
-        held = [(x, h) for x, h in tape.held.items() if h is not None and not tape.tensors[x].path]
-        self._leaves = [x for x, _ in held]
-        self._holds = [h for _, h in held]
-        given = [*leaves_of(tape.args, "args"), *leaves_of(tape.kwargs, "kwargs")]
-        self._arguments = {path: described(x) for path, x in given}
-        tensors = dict.fromkeys(id(x) for _, x in given if isinstance(x, Tensor))
-        self._state = self._read(tensors)
-        self._facts = len(tensors) + 2 * len(self._tensors)  # of the state, what is of no name
+        self._looks = [binding.look for binding in self._bindings if binding.look]
+        self._state: list[Any] = []  # what they told when it last fitted
+        held = {x: holds for x, holds in tape.held.items() if x not in tape.arguments}
+        self._leaves = [x for x, holds in held.items() if holds is not None]
+        self._holds = [held[x] for x in self._leaves]
+        self._arguments = {path: described(x) for path, x in tape.given}
+        self._names = tape.bindings.names
+        self._named = [id(x) for x in tape.arguments if id(x) in self._names]
 
     # ------------------------------------------------------------------ whether it may run
 
-    def fits(self, tensors: Iterable[int]) -> bool:
+    def fits(self, tensors: dict[int, int]) -> bool:
         """Whether a call with its key may run it: all is as it was when it was recorded.
 
         Args: tensors: ids of those among the arguments.
         """
         if [x.grad is not None for x in self._leaves] != self._holds:
             return False
-        state = self._read(tensors)
-        if len(state) == len(self._state) and all(map(is_, state, self._state)):
-            return True
-        facts = [*map(frozen, state[: self._facts])]
-        if facts != [*map(frozen, self._state[: self._facts])]:
+        if tensors and [x for x in tensors if x in self._names] != self._named:
             return False
-        if any(binding.changed() for binding in self._bindings):
-            return False
-        self._state = state
+        state: list[Any] = []
+        for look in self._looks:
+            state += look()
+        if len(state) != len(self._state) or not all(map(is_, state, self._state)):
+            if any(binding.changed() for binding in self._bindings):
+                return False
+            self._state = state
         return True
-
-    def _read(self, tensors: Iterable[int]) -> list[Any]:
-        """Which names the arguments have, too; how other Tensors are used; what names hold."""
-        return [
-            *map(self._named.get, tensors),
-            *[x.hooks or x.needs for x in self._tensors],
-            *[x._data.dtype for x in self._tensors],
-            *[thing for look in self._looks for thing in look()],
-        ]
 
     def news(self, before: Program) -> str:
         """In what it differs from a program that did not fit."""
@@ -217,21 +208,14 @@ class Program:
     # ------------------------------------------------------------------ what runs
 
     @cached_property
-    def _written(self) -> tuple[str, Callable[[Any, Any], Any]]:
+    def written(self) -> tuple[str, Callable[[Any, Any], Any]]:
         """Its source, and what it runs."""
         name = getattr(self.step, "__name__", "step")
         name = name if name.isidentifier() else "step"
-        written = ProgramText(self.lines, self.result, name, _parameters(self.step))
+        program = ProgramText(self.lines, self.result, name, _parameters(self.step))
         space: dict[str, Any] = {}
-        exec(builtins.compile(written.text, f"<compiled {name}>", "exec"), space)
-        return written.text, space["build"](**written.names.objects)
-
-    @property
-    def source(self) -> str:
-        return self._written[0]
-
-    def run(self, args: Any, kwargs: Any) -> Any:
-        return self._written[1](args, kwargs)
+        exec(builtins.compile(program.text, f"<compiled {name}>", "exec"), space)
+        return program.text, space["build"](**program.names.objects)
 
     def difference(self, tape: Tape) -> str | None:
         """How another recording differs; None if it does not."""
@@ -243,9 +227,6 @@ class Program:
                 return f"call {self.calls} runs {now} where the first ran {before}"
         if signed(self.result) != signed(tape.result):
             return f"call {self.calls} returns other plain values than the first"
-        for (_, first), (_, x) in zip(self.constants, tape.constants, strict=False):
-            if (first.dtype, first.tobytes()) != (x.dtype, x.tobytes()):
-                return f"call {self.calls} has another array where the first had {first!r:.60}"
         return None
 
 
@@ -279,9 +260,10 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     returns has no graph.
 
     Refused, with the reason and the line in a CompileWarning and in `reasons`, is a step that takes
-    numbers out of the graph, computes by NumPy with arrays (but for views and comparisons), uses
-    hooks or a graph from outside, or changes what it reads (a hidden state, a counter, a KVCache).
-    It then runs eagerly. So do calls within a trace, a watch or another observer.
+    numbers out of the graph, computes by NumPy with arrays (but for views, comparisons and
+    `np.where`), uses hooks or a graph from outside, or changes what it reads (a hidden state, a
+    counter, a KVCache). It then runs eagerly. So do calls within a trace, a watch or another
+    observer.
 
     What is recorded again must give the same lines; else the step runs eagerly from then on.
 

@@ -4,22 +4,23 @@ what the step does with them while it is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from ...engine.op import owner_of
 from ...engine.tensor import Tensor
 from ...ops.select import is_basic
-from .bindings import PLAIN_KINDS, Binding, frozen, owner_of
+from .bindings import PLAIN_KINDS, Binding, frozen
 
 __all__ = [
     "Watched",
     "Watching",
+    "add_to_key",
     "described",
-    "key_of",
     "laid_out",
     "leaves_of",
     "mapped",
@@ -31,15 +32,8 @@ __all__ = [
 ndarray = np.ndarray
 
 
-def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[int, int]]:
-    """What two calls have in common for which one program serves; and the ids of Tensors."""
-    key: list[Any] = []
-    tensors: dict[int, int] = {}
-    _add((*args, kwargs) if kwargs else args, key, tensors)
-    return tuple(key), tensors
-
-
-def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
+def add_to_key(given: Iterable[Any], key: list[Any], tensors: dict[int, int]) -> None:
+    """Add what calls that one program serves have in common of arguments; and ids of Tensors."""
     for x in given:
         kind = x.__class__
         if kind is ndarray:
@@ -51,10 +45,10 @@ def _add(given: Any, key: list[Any], tensors: dict[int, int]) -> None:
             key += (x.needs, x.hooks is None, x.grad is None)
         elif kind is tuple or kind is list:
             key += (kind, len(x))
-            _add(x, key, tensors)
+            add_to_key(x, key, tensors)
         elif kind is dict:
             key += (kind, *x)
-            _add(x.values(), key, tensors)
+            add_to_key(x.values(), key, tensors)
         else:
             key.append(frozen(x))
 
@@ -107,8 +101,8 @@ NOBODY = SimpleNamespace(notice=lambda what: None, computed=lambda *line: None)
 class Watched(np.ndarray):
     """An array while a step is recorded.
 
-    The step may ask for its form, take views and casts, and compare, each of which is a line. A
-    program knows nothing of whatever else it does with it, so that is noticed.
+    The step may ask for its form, take views and casts, compare, and choose by `np.where`, each of
+    which is a line. A program knows nothing of whatever else it does with it: that is noticed.
     """
 
     tape: Any = None
@@ -129,7 +123,7 @@ class Watched(np.ndarray):
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         if isinstance(found, ndarray) and is_basic(index):
-            self.tape.computed(view_of, (self, "__getitem__", index), found)
+            self.tape.computed(view_of, (self, "__getitem__", (index,), {}), found)
         else:
             self.tape.notice("taking entries out")
         return found
@@ -139,49 +133,41 @@ class Watched(np.ndarray):
             return NotImplemented  # that is for the Tensor to do
         kwargs = {k: plain(x) for k, x in kwargs.items()}
         made = getattr(ufunc, method)(*map(plain, inputs), **kwargs)
-        if method != "__call__" or kwargs or getattr(made, "dtype", None) != np.bool_:
-            self.tape.notice(f"np.{ufunc.__name__}")
-            return made
-        made = watch(np.asarray(made), self.tape)
-        self.tape.computed(ufunc, inputs, made)
+        if method == "__call__" and not kwargs and getattr(made, "dtype", None) == np.bool_:
+            return self._followed(ufunc, inputs, made)
+        self.tape.notice(f"np.{ufunc.__name__}")
         return made
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if any(issubclass(kind, Tensor) for kind in types):
             return NotImplemented
+        if function is np.where and len(args) == 3:
+            return self._followed(function, args, function(*map(plain, args)))
         if function.__name__ not in VIEW_FUNCTIONS:  # which call the methods above
             self.tape.notice(f"np.{function.__name__}")
         return super().__array_function__(function, types, args, kwargs)
 
-    def __repr__(self) -> str:
-        return repr(plain(self))
-
-    def __str__(self) -> str:
-        return str(plain(self))
+    def _followed(self, function: Any, given: Any, made: Any) -> Watched:
+        """A comparison or a choice, which is a line."""
+        new = watch(np.asarray(made), self.tape)
+        self.tape.computed(function, given, new)
+        return new
 
 
 def _view(array: Watched, name: str, *given: Any, **more: Any) -> Any:
     """A view or a cast, which is a line."""
     made = getattr(ndarray, name)(array, *given, **more)
-    if more.get("order", "C") != "C":
-        array.tape.notice(f"its {name} in another order")
-    if name in ("reshape", "squeeze"):
-        name, given = "reshape", made.shape
-    given = (made.dtype,) if name == "astype" else given
-    array.tape.computed(view_of, (array, name, *given), made)
+    array.tape.computed(view_of, (array, name, given, more), made)
     return made
 
 
-def _noticing(name: str) -> Callable[..., Any]:
-    def method(self: Watched, *given: Any) -> Any:
-        self.tape.notice(f"its {name}")
-        return getattr(ndarray, name)(plain(self), *given)
-
-    return method
+def _number(array: Watched, name: str, *given: Any) -> Any:
+    array.tape.notice(f"its {name}")
+    return getattr(ndarray, name)(plain(array), *given)
 
 
 for _name in NUMBER_METHODS:
-    setattr(Watched, f"__{_name}__", _noticing(f"__{_name}__"))
+    setattr(Watched, f"__{_name}__", partialmethod(_number, f"__{_name}__"))
 
 
 def watch(array: Any, tape: Any) -> Watched:
@@ -198,9 +184,9 @@ def plain(x: Any) -> Any:
     return ndarray.view(x, ndarray) if isinstance(x, Watched) else x
 
 
-def view_of(x: Any, name: str, *given: Any) -> Any:
+def view_of(x: Any, name: str, given: Any, more: Any) -> Any:
     """What a line of a view or a cast runs."""
-    return getattr(x, name)(*given)
+    return getattr(x, name)(*given, **more)
 
 
 class Watching:
@@ -220,19 +206,17 @@ class Watching:
 
     def of(self, x: Any) -> Any:
         new = x
+        if id(x) in self._given:  # a list or a dict that comes twice
+            return x
         if x.__class__ is ndarray:
-            shares = id(owner_of(x)) in self._taken
-            self._taken.add(id(owner_of(x)))
-            if shares:
-                new = laid_out(x, lambda size: np.empty(size, x.dtype))
+            if id(owner_of(x)) in self._taken:
+                new = laid_out(x, partial(np.empty, dtype=x.dtype))
                 new[...] = x
+            self._taken |= {id(owner_of(x)), id(owner_of(new))}
             new = watch(new, self._tape)
-            self._taken.add(id(owner_of(new)))
         elif x.__class__ is tuple:
             new = tuple([*map(self.of, x)])
-        elif x.__class__ in (list, dict) and not any(
-            x is binding.owner for binding in self.bindings
-        ):
+        elif x.__class__ in (list, dict):
             _put(x, self.of)
             values = x.values if x.__class__ is dict else x.__iter__
             title = f"a {x.__class__.__name__} among its arguments"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from operator import is_
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from ...engine.op import owner_of
 from ...engine.tensor import Tensor
 
-__all__ = ["PLAIN_KINDS", "Binding", "Bindings", "frozen", "owner_of"]
+__all__ = ["PLAIN_KINDS", "Binding", "Bindings", "frozen"]
 
 PLAIN_KINDS = (
     bool, int, float, complex, str, bytes, type(None), type(...), slice, np.dtype, np.generic,
@@ -38,6 +39,7 @@ def frozen(x: Any) -> Any:
     return (tuple, *map(frozen, x)) if x.__class__ is tuple else id(x)
 
 
+@dataclass(eq=False)
 class Binding:
     """Where names are bound, and what they held before the step ran.
 
@@ -49,20 +51,15 @@ class Binding:
         kept: names that a layer binds to what it keeps of its last call.
     """
 
-    def __init__(
-        self,
-        title: str,
-        owner: Any,
-        read: Callable[[], dict[Any, Any]],
-        look: Callable[[], Iterable[Any]] | None = None,
-    ) -> None:
-        self.title = title
-        self.owner = owner
-        self.read = read
-        self.look = look
+    title: str
+    owner: Any
+    read: Callable[[], dict[Any, Any]]
+    look: Callable[[], Iterable[Any]] | None = None
+
+    def __post_init__(self) -> None:
         self.kept: set[Any] = set()
         self._held = self._forms()
-        self.state = [*look()] if look else []
+        self.state = [*self.look()] if self.look else []
 
     def is_bound_anew(self) -> bool:
         """Whether a name was bound to something else, by what `look` tells."""
@@ -74,8 +71,8 @@ class Binding:
 
     def changed(self) -> list[Any]:
         """The names that are bound to something else by now."""
-        differing = self._held.items() ^ self._forms().items()
-        return [name for name in dict(differing) if name not in self.kept]
+        differing = dict(self._held.items() ^ self._forms().items())
+        return [name for name in differing if name not in self.kept]
 
     def called(self, name: Any) -> str:
         """One of its names, in words."""
@@ -100,40 +97,62 @@ class Bindings:
         self._used: set[str] = set()  # names in the step's own code
         self._waiting = [*given, ("", step)]
         while self._waiting:
-            self._visit(*self._waiting.pop())
+            title, x = self._waiting.pop()
+            if not isinstance(x, PLAIN_KINDS) and id(x) not in self._seen:
+                self._seen[id(x)] = x
+                self._visit(title, x, type(x))
 
-    def _visit(self, title: str, x: Any) -> None:
-        if isinstance(x, PLAIN_KINDS) or id(x) in self._seen:
-            return
-        self._seen[id(x)] = x
+    def _visit(self, title: str, x: Any, kind: type) -> None:
+        name = title.rpartition(".")[2]
         if isinstance(x, Tensor):
             self.tensors.append(x)
-            self.names[id(x)] = title.rpartition(".")[2]
+            self.names[id(x)] = name
         elif isinstance(x, np.ndarray):
-            self._visit_array(title, x)
+            self.names[id(owner_of(x))] = name
+            self._arrays[title] = x
+            if x.nbytes < LARGE:
+                self.add(title, x, lambda: {"": crc32(x.tobytes())})
+        elif isinstance(x, np.random.Generator):
+            self.add(title, x, lambda: {"": repr(x.bit_generator.state)})
+        elif isinstance(x, list | set | dict) and len(x) > MANY:
+            size = len(x)
+            self.add_fact(title, x, lambda: len(x) == size)
+        elif isinstance(x, dict):
+            self._bind(title, x, lambda: dict(x), lambda: (*x, *x.values()))
+        elif isinstance(x, list | set):
+            self._bind(title, x, lambda: dict(enumerate(x)), lambda: x)
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
-        elif isinstance(x, list | set | dict):
-            self._visit_container(title, x)
         elif isinstance(x, FunctionType):
             if not title or not _is_library(x.__module__):  # the step itself may be anybody's
-                self._visit_function(title, x)
-        elif isinstance(x, ModuleType):
-            if not _is_library(x.__name__):
-                self._bind_names(x.__name__, vars(x), self._used)
+                self._visit_function(name, x)
+        elif isinstance(x, ModuleType | type):
+            library = x.__name__ if isinstance(x, ModuleType) else x.__module__
+            if not _is_library(library):
+                names = self._used if isinstance(x, ModuleType) else {*vars(x)}
+                self._bind_names(x.__name__, vars(x), names)
         else:
-            self._visit_object(title, x, type(x))
+            self._visit_object(title, x, kind)
 
-    def _visit_array(self, title: str, x: Any) -> None:
-        self.names[id(owner_of(x))] = title.rpartition(".")[2]
-        self._arrays[title] = x
-        if x.nbytes < LARGE:
-            self._add(title, x, lambda: {"": crc32(x.tobytes())})
+    def add(self, title: str, owner: Any, read: Any, look: Any = None) -> None:
+        self.all.append(Binding(title, owner, read, look))
+
+    def add_fact(self, title: str, x: Any, holds: Callable[[], bool]) -> None:
+        self.add(title, x, lambda: {"": holds()}, lambda: [holds()])
 
     def hold_entries(self, title: str, x: Any) -> None:
         """Let a program fit only as long as the entries of an array are the same."""
         entries = x.tobytes()
-        self._add_fact(title, x, lambda: x.tobytes() == entries)
+        self.add_fact(title, x, lambda: x.tobytes() == entries)
+
+    def hold_use(self, tensors: list[Tensor]) -> None:
+        """Let a program fit only as long as Tensors need gradients and have dtypes as now."""
+        self.add(
+            "the dtype or requires_grad of Tensor",
+            tensors,
+            lambda: {i: (x.dtype, x.hooks or x.needs) for i, x in enumerate(tensors)},
+            lambda: [*[x._data for x in tensors], *[x.hooks or x.needs for x in tensors]],
+        )
 
     def read_by_python(self) -> dict[str, Any]:
         """The arrays that are named in code that the step may run, by title."""
@@ -145,92 +164,60 @@ class Bindings:
         last = [(title, [x for x in title.split(".") if not x.isdigit()]) for title in self._arrays]
         return {title: self._arrays[title] for title, words in last if {*words[-1:]} & used}
 
-    def _visit_container(self, title: str, x: Any) -> None:
-        if len(x) > MANY:
-            many = len(x)
-            self._add_fact(title, x, lambda: len(x) == many)
-        elif isinstance(x, dict):
-            self._bind(title, x, lambda: dict(x), lambda: (*x, *x.values()))
-        else:
-            self._bind(title, x, lambda: dict(enumerate(x)), lambda: x)
-
     def _visit_all(self, title: str, parts: dict[Any, Any]) -> None:
         """Next of all; but modules and optimizers last, when all names are known."""
         for name, x in reversed(parts.items()):
-            is_late = isinstance(x, ModuleType) or _is_updating(x)
+            is_late = isinstance(x, ModuleType) or _is_of(type(x), "minigrad.optim")
             at = 0 if is_late else len(self._waiting)
             self._waiting.insert(at, (f"{title}.{name}".strip("."), x))
 
-    def _add(self, *about: Any) -> None:
-        self.all.append(Binding(*about))
-
-    def _add_fact(self, title: str, x: Any, holds: Callable[[], bool]) -> None:
-        self._add(title, x, lambda: {"": holds()}, lambda: [holds()])
-
-    def _bind(
-        self, title: str, owner: Any, read: Callable[[], dict[Any, Any]], look: Any = None
-    ) -> None:
+    def _bind(self, title: str, owner: Any, read: Any, look: Any = None) -> None:
         """Remember a binding, and visit what it holds."""
-        self._add(title, owner, read, look or (lambda: read().values()))
+        self.add(title, owner, read, look or (lambda: read().values()))
         self._visit_all(title, read())
 
-    def _bind_names(self, title: str, owner: dict[str, Any], used: set[str]) -> None:
-        """Of a dict, the names that the step uses."""
+    def _bind_names(self, title: str, owner: Mapping[str, Any], used: set[str]) -> None:
+        """Of a namespace, the names that the step uses."""
         names = sorted(used & owner.keys())
+        read = lambda: {name: owner.get(name) for name in names}  # noqa: E731
         if names:
-            read = lambda: {name: owner.get(name) for name in names}  # noqa: E731
             self._bind(title, owner, read, lambda: map(owner.get, names))
 
-    def _visit_function(self, title: str, function: FunctionType) -> None:
+    def _visit_function(self, name: str, function: FunctionType) -> None:
         codes = [function.__code__]
         for code in codes:  # those of functions within it come behind
             codes += [part for part in code.co_consts if isinstance(part, CodeType)]
-        loads = [x for code in codes for x in dis.get_instructions(code)]
-        used = {x.argval for x in loads if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
+        self._code.append((name, names))
+        self._used |= names
         filled = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         cells = {name: cell for name, cell in filled if cell != CellType()}
-        names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
-        self._code.append((title.rpartition(".")[2], names))
-        self._used |= names
+        read = lambda: {name: cell.cell_contents for name, cell in cells.items()}  # noqa: E731
+        look = lambda: [cell.cell_contents for cell in cells.values()]  # noqa: E731
         if cells:
-            read = lambda: {name: cell.cell_contents for name, cell in cells.items()}  # noqa: E731
-            look = lambda: [cell.cell_contents for cell in cells.values()]  # noqa: E731
-            self._bind("", tuple(cells.values()), read, look)
+            self._bind("", (*cells.values(),), read, look)
+        loads = [x for code in codes for x in dis.get_instructions(code)]
+        used = {x.argval for x in loads if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
         self._bind_names("", function.__globals__, used)
-        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
         self._visit_all("", dict(enumerate(defaults)))
 
     def _visit_object(self, title: str, x: Any, kind: type) -> None:
         own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
-        if isinstance(x, type):
-            if not _is_library(x.__module__):
-                self._bind(x.__name__, vars(x), lambda: dict(vars(x)))
-        elif isinstance(x, np.random.Generator):
-            self._add(title, x, lambda: {"": repr(x.bit_generator.state)})
-        elif _is_updating(x):
+        if _is_of(kind, "minigrad.optim"):  # which a program calls as it is
             self._bind_names(title, vars(x), self._used)
             held = {k: v for k, v in vars(x).items() if isinstance(v, Tensor) or k == "parameters"}
             self._visit_all(title, held)
         elif own or _is_of(kind, "layers") or kind.__name__.endswith("Namespace"):
             self._visit_all("", {base.__name__: base for base in own})
-            self._visit_attributes(title, x, own)
+            attributes = getattr(x, "__dict__", {})
+            slots = [name for base in own for name in vars(base).get("__slots__", ())]
+            read = lambda: attributes | {name: getattr(x, name, None) for name in slots}  # noqa: E731
+            is_layer = _is_of(kind, "layers.module")  # it counts how often any was set
+            self._bind(title, x, read, (lambda: (x._changes,)) if is_layer else None)
         else:  # of a library, which a partial, a method, a property or a wrapper is too
             parts = {name: getattr(x, name) for name in STANDS_FOR if hasattr(x, name)}
             self._visit_all(title, parts)
-
-    def _visit_attributes(self, title: str, x: Any, own: list[type]) -> None:
-        attributes = getattr(x, "__dict__", {})
-        slots = [name for base in own for name in vars(base).get("__slots__", ())]
-        read = lambda: attributes | {name: getattr(x, name, None) for name in slots}  # noqa: E731
-        if any(base.__module__ == "layers.module" for base in type(x).__mro__):
-            self._bind(title, x, read, lambda: (x._changes,))  # it counts how often any was set
-        else:
-            self._bind(title, x, read)
-
-
-def _is_updating(x: Any) -> bool:
-    """Whether it is an optimizer or the like, which a program calls as it is."""
-    return _is_of(type(x), "minigrad.optim")
 
 
 def _is_of(kind: type, package: str) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any
 
 from numpy import ndarray
@@ -13,34 +14,100 @@ from numpy import ndarray
 from ...engine.op import EXPLAINED, owner_of, view_key
 from .bindings import PLAIN_KINDS, frozen
 
-__all__ = ["KnownArrays", "Returned", "TapeLine", "Value", "failing_as", "shown", "signed"]
+__all__ = [
+    "NO_LINE",
+    "Itself",
+    "KnownArrays",
+    "Returned",
+    "TapeLine",
+    "Value",
+    "failing_as",
+    "shown",
+    "signed",
+]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Value:
-    """An array of the run.
+    """An array of the run, and how the program writes it.
 
     Attributes:
         number: in the order in which they came.  name: what to call it.
+        strides: None if it is a SparseGradient.
         path: where it is among the arguments.  thing: what the program is handed, a Tensor or an
             array from elsewhere. A line made it if it has neither.
         is_tensor: whether a Tensor is there, whose array it is.
         fresh: whether it shares no memory with what its line was given.
-        is_sparse: whether it is a SparseGradient, in place of an array.
         key: what two recordings know it by, unless by its path or number.
+        bases: the Values whose memory it may show, itself among them if it has its own.
+        stays: whether its memory is somebody else's, too, or outlives the step.
+        text: how it is written, once it is.
+        readers: the statements that read it, last first.  last: the last one that reads its memory.
+        over: in whose place it is written.  root: the first of those that share its name.
     """
 
     number: int
     name: str
     shape: tuple[int, ...]
     dtype: Any
-    strides: tuple[int, ...]
+    strides: Any
     path: str = ""
     thing: Any = None
     is_tensor: bool = False
     fresh: bool = False
-    is_sparse: bool = False
     key: Any = None
+    bases: list[Value] = field(default_factory=list)
+    stays: bool = True
+    text: str = ""
+    last: Any = None
+    over: Value | None = None
+
+    def __post_init__(self) -> None:
+        self.bases = self.bases or [self]
+        self.readers: list[Any] = []
+        self.root = self
+        self.size = prod(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.thing!r:.60}" if self.name == "constant" else self.name
+
+    def is_from_outside(self) -> bool:
+        return bool(self.path) or self.thing is not None
+
+    def is_alone(self) -> bool:
+        """Whether it shows all of one array that a statement made, and that the step lets go of."""
+        base, *others = self.bases
+        return not (others or base.stays) and base.size == self.size
+
+    def can_go_over(self, x: Value) -> bool:
+        """Whether it may be written where x lies, after which nobody reads x."""
+        form = (self.shape, self.dtype, self.strides)
+        return (
+            bool(self.shape and self.size)
+            and form == (x.shape, x.dtype, x.strides)
+            and x.is_alone()
+        )
+
+    def is_one_thing_with(self, x: Value) -> bool:
+        """Whether one name fits both: S_raw, S and S_masked are S."""
+        return _stem(self.name) == _stem(x.name)
+
+
+def _stem(name: str) -> tuple[bool, str]:
+    return name.startswith("d_"), name.removeprefix("d_").partition("_")[0]
+
+
+@dataclass(slots=True)
+class Itself:
+    """What a line is given as it is, and not its array: a Tensor, a layer's attributes, a function.
+
+    Attributes: attribute: if that is meant, as ".grad".  Else as of a Value.
+    """
+
+    name: str
+    thing: Any
+    path: str = ""
+    attribute: str = ""
 
     def __repr__(self) -> str:
         return self.name
@@ -48,16 +115,16 @@ class Value:
 
 @dataclass(slots=True)
 class Returned:
-    """A part of what the step returns.
+    """An array that the step returns.
 
     Attributes:
-        how: "tensor" (a new one), "array", "itself" (the very Tensor), or "grad".
+        is_tensor: whether as a new Tensor.
         is_own: whether its memory is none that the step was handed.
     """
 
-    how: str
     value: Value
-    is_own: bool = False
+    is_tensor: bool
+    is_own: bool
 
 
 @dataclass(slots=True)
@@ -65,9 +132,10 @@ class TapeLine:
     """One thing that the run did.
 
     Attributes:
-        kind: "op", "rule", "sum" (of gradients); or of an effect: "grad", "clear", "call",
-            "write", "keep".
-        function: what is called.  given: with what, Values and plain values, in tuples and lists.
+        kind: "op", "rule", "sum" (of gradients); "grad", which becomes a leaf's; "keep", which a
+            layer does; or another "effect".
+        function: what is called; of an effect, a statement, with {0} and so on for what is given.
+        given: Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.
         op: its name.  scope: where in the model.  effect: whether it does more than compute.
         whole: an op's kernel, whose errors are those of the op's call.
@@ -91,12 +159,19 @@ class TapeLine:
         return f"{self.op or self.kind}({', '.join(map(repr, self.given))})"
 
 
+NO_LINE = TapeLine("nothing", None, ())
+
+
 def signed(x: Any) -> Any:
     """What must be the same of what a line names, or of a result."""
     if x.__class__ is Value:
         return x.key or x.path or x.number
     if x.__class__ is Returned:
-        return x.how, x.value.key
+        return x.is_tensor, x.value.key
+    if x.__class__ is Itself:
+        return x.path or (
+            signed(x.thing) if isinstance(x.thing, partial) else id(x.thing)
+        ), x.attribute
     if x.__class__ in (tuple, list):
         return (x.__class__, *map(signed, x))
     if x.__class__ is dict:
@@ -140,7 +215,8 @@ class KnownArrays:
     def value(self, array: Any, name: str, **about: Any) -> Value:
         """A Value of this form, by which nothing is known yet."""
         self._count += 1
-        return Value(self._count, name, array.shape, array.dtype, array.strides, **about)
+        strides = getattr(array, "strides", None)
+        return Value(self._count, name, array.shape, array.dtype, strides, **about)
 
     def new(self, array: Any, name: str, **about: Any) -> Value:
         """A Value, by which the array is known from here on."""

@@ -9,7 +9,6 @@ entry, who holds the memory), it is not taken apart: the program calls it whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,8 +18,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...engine.backward import fit
 from .arguments import laid_out, mapped
+from .lines import NO_LINE
+from .statements import OPERATORS, Statement
 
-__all__ = ["ArrayForm", "KernelCalls", "NumpyCall", "Sample", "fitted"]
+__all__ = ["Form", "KernelCalls", "Sample", "fitted"]
 
 SIZES = {"itemsize", "nbytes", "ndim", "size"}
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
@@ -34,33 +35,13 @@ class Untraceable(Exception):
     """A kernel asks what no Sample shows."""
 
 
-class ArrayForm(NamedTuple):
+class Form(NamedTuple):
     """What is known of an array of a line: which of its arrays it is, and its form."""
 
     number: int
     shape: tuple[int, ...]
     dtype: Any
     strides: tuple[int, ...]
-
-
-@dataclass(slots=True, eq=False)
-class NumpyCall:
-    """One call that a kernel makes.
-
-    Attributes:
-        name: of the function.  form: the call as Python, with {0} and so on for its arguments,
-            {all} of them, or the {rest} but for the first.
-        args, kwargs: what it is called with, Samples among it.  made: what comes out.
-        shows: whether that is a view.  entrywise: whether it could be written over an argument.
-    """
-
-    name: str
-    form: str
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    made: Sample
-    shows: bool
-    entrywise: bool
 
 
 class Sample(NDArrayOperatorsMixin):
@@ -92,20 +73,17 @@ class Sample(NDArrayOperatorsMixin):
     # ------------------------------------------------------------------ what NumPy asks
 
     def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **settings: Any) -> Any:
-        (target,) = settings.pop("out", (None,))
         name = ufunc.__name__
         note = self.trace.note
         if method == "reduce":
-            made = note(name, f"np.{name}.reduce({{all}})", ufunc.reduce, given, settings)
-        elif method != "__call__" or settings:
+            return note(name, f"np.{name}.reduce({{all}})", ufunc.reduce, given, settings)
+        if method != "__call__" or settings:
             raise Untraceable
-        elif ufunc is np.matmul and all(x.ndim < 3 and x.flags.forc for x in given):
-            made = note("dot", "{0}.dot({1})", np.dot, given)
-        elif ufunc is np.matmul:
-            made = note("matmul", "{0} @ {1}", ufunc, given)
-        else:
-            made = note(name, f"np.{name}({{all}})", ufunc, given, entrywise=not ufunc.signature)
-        return made if target is None else self.trace.put(made, target)
+        if ufunc is np.matmul and all(x.ndim < 3 and x.flags.forc for x in given):
+            return note("dot", "{0}.dot({1})", np.dot, given)
+        sign = "@" if ufunc is np.matmul else OPERATORS.get(name)
+        form = f"{{0}} {sign} {{1}}" if sign else f"np.{name}({{all}})"
+        return note(name, form, ufunc, given, NONE, "" if ufunc.signature else "entrywise")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = function.__name__
@@ -124,15 +102,14 @@ class Sample(NDArrayOperatorsMixin):
             return SimpleNamespace(**{x: getattr(self.entries.flags, x) for x in LAYOUT})
         if name in VIEWS:
             return self.trace.note(name, f"{{0}}.{name}", lambda x: getattr(x, name), (self,))
-        function = getattr(np.ndarray, name)
-        if not callable(function):
+        if not callable(getattr(np.ndarray, name)):
             raise Untraceable
 
         def method(*args: Any, **kwargs: Any) -> Any:
             if name == "reshape" and args[0].__class__ is tuple:
                 args = args[0] or args
-            form = f"{{0}}.{name}({{rest}})"
-            return self.trace.note(name, form, getattr(np.ndarray, name), (self, *args), kwargs)
+            call = lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)  # noqa: E731
+            return self.trace.note(name, f"{{0}}.{name}({{rest}})", call, (self, *args), kwargs)
 
         return method
 
@@ -152,23 +129,21 @@ class KernelCalls:
     """The calls that a kernel or a rule makes.
 
     Attributes:
-        inputs: by the number of a ArrayForm, the Sample.  calls: in their order.
+        inputs: by the number of a Form, the Sample.  calls: in their order.
         results: of the kernel, Samples; None if it has to be called whole.
     """
 
     def __init__(
         self, function: Callable[..., Any], given: Sequence[Any], made: Sequence[Any], is_rule: bool
     ) -> None:
-        """Trace a function of what is given, with ArrayForms for arrays.
+        """Trace a function of what is given, with Forms for arrays.
 
-        Args: made: ArrayForms of what came out when it was recorded, None for what nobody reads.
+        Args: made: Forms of what came out when it was recorded, None for what nobody reads.
         """
-        self.calls: list[NumpyCall] = []
+        self.calls: list[Statement] = []
         self.inputs: dict[int, Sample] = {}
         self.results: Sequence[Any] | None = None
         self._errors = np.geterr()
-        self._written: set[Sample] = set()  # those that the kernel wrote over
-        self._shortest_axis = min((n for x in _places(given) for n in x.shape if n), default=1)
         try:
             samples = mapped(given, self._sampled)
             results = self._run(function, samples, made, is_rule)
@@ -179,7 +154,7 @@ class KernelCalls:
         except Exception:  # whatever a kernel does with what is no array
             self.results = None
         finally:
-            for x in (*self.inputs.values(), *[call.made for call in self.calls]):
+            for x in (*self.inputs.values(), *[x for call in self.calls for x in call.made]):
                 x.entries = None
 
     def _run(
@@ -187,25 +162,22 @@ class KernelCalls:
     ) -> tuple[Any, ...]:
         results = function(*given)
         if is_rule:
-            return fitted(results, [None if x is None else (x.shape, x.dtype) for x in made])
+            return fitted(results, made)
         return results if results.__class__ is tuple else (results,)
 
     def _sampled(self, x: Any) -> Any:
-        """A Sample for a ArrayForm: small numbers; as integers, ones that are safe as indices."""
-        if x.__class__ is not ArrayForm:
+        """A Sample for a Form."""
+        if x.__class__ is not Form:
             return x
-        if x.number not in self.inputs:
-            self.inputs[x.number] = Sample(self, laid_out(x, lambda size: self._numbers(x, size)))
-        return self.inputs[x.number]
 
-    def _numbers(self, x: ArrayForm, size: int) -> Any:
-        start = x.number * 31 % 997  # each array's begin elsewhere
-        numbers = _random(1 << (size + 997).bit_length())[start : start + size]
-        if x.dtype.kind == "b":
-            return numbers > 0
-        if x.dtype.kind in "iu":
-            numbers = (numbers + 0.5) * self._shortest_axis
-        return numbers.astype(x.dtype)
+        def numbers(size: int) -> Any:
+            start = x.number * 31 % 997  # each array's begin elsewhere
+            entries = _random(1 << (size + 997).bit_length())[start : start + size]
+            return (entries > 0 if x.dtype.kind == "b" else entries).astype(x.dtype)
+
+        if x.number not in self.inputs:
+            self.inputs[x.number] = Sample(self, laid_out(x, numbers))
+        return self.inputs[x.number]
 
     def note(
         self,
@@ -214,14 +186,16 @@ class KernelCalls:
         function: Any,
         args: Any,
         kwargs: Any = NONE,
-        entrywise: bool = False,
+        kind: str = "",
     ) -> Sample:
-        """Call a function, and note that: see NumpyCall."""
+        """Call a function, and note that: as a Statement.
+
+        Args: form: with {all} for all arguments, or the {rest} but for the first.
+        """
         kwargs = {key: x for key, x in kwargs.items() if (key, x) != ("dtype", None)}
         reads: list[Sample] = []
         mapped((*args, kwargs), lambda x: reads.append(x) if isinstance(x, Sample) else None)
-        bases = tuple(dict.fromkeys(base for x in reads for base in x.bases))
-        if np.geterr() != self._errors or not self._written.isdisjoint(bases):
+        if np.geterr() != self._errors:
             raise Untraceable
         with np.errstate(all="ignore"):
             entries = function(*mapped(args, _entries), **mapped(kwargs, _entries))
@@ -233,30 +207,19 @@ class KernelCalls:
         if name in SAME and entries.shape == first.shape:
             return first
         shows = any(np.may_share_memory(entries, x.entries) for x in reads)
-        made = Sample(self, entries, bases if shows else ())
-        self.calls.append(NumpyCall(name, form, args, kwargs, made, shows, entrywise))
+        bases = dict.fromkeys(base for x in reads for base in x.bases if shows)
+        made = Sample(self, entries, (*bases,))
+        slots = [f"{{{i}}}" for i in range(len(args))]
+        slots += [f"{key}={{{i}}}" for i, key in enumerate(kwargs, len(args))]
+        form = form.format(*slots, all=", ".join(slots), rest=", ".join(slots[1:]))
+        given = *args, *kwargs.values()
+        self.calls.append(Statement(form, given, [made], NO_LINE, kind, name))
         return made
-
-    def put(self, made: Sample, target: Any) -> Sample:
-        """What `x += y` does: x is from now on what was made, and nobody may use the old one."""
-        if (target.shape, target.dtype) != (made.shape, made.dtype):
-            raise Untraceable
-        if not {*target.bases}.isdisjoint(self.inputs.values()):
-            raise Untraceable  # somebody else would see it change
-        self._written.update(target.bases)
-        return made
-
-
-def _places(given: Any) -> list[ArrayForm]:
-    """The ArrayForms of arrays of numbers, whose axes an index may pick from."""
-    places: list[ArrayForm] = []
-    mapped(given, lambda x: places.append(x) if x.__class__ is ArrayForm else None)
-    return [x for x in places if x.dtype.kind in "fc"]
 
 
 @cache
 def _random(size: int) -> Any:
-    return np.random.default_rng(0).random(size) - 0.5
+    return np.random.default_rng(0).random(size) * 4 - 2
 
 
 def _agree(sample: Any, array: Any, place: Any) -> bool:
@@ -275,24 +238,13 @@ def _agree(sample: Any, array: Any, place: Any) -> bool:
 # ---------------------------------------------------------------- the edge rule
 
 
-class EdgeForm(NamedTuple):
-    """Where a gradient goes, as far as the rule of an edge asks."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-
-def fitted(parts: Any, wanted: Sequence[Any]) -> tuple[Any, ...]:
+def fitted(parts: Any, wanted: Sequence[Any], node: Any = None) -> tuple[Any, ...]:
     """Gradients that a rule gave, each summed over what was broadcast, and cast, as by the engine.
 
-    Args: wanted: of each the shape and the dtype; None for one that nobody wants.
+    Args: wanted: the Form of each; None for one that nobody wants.
     """
     parts = parts if parts.__class__ is tuple else (parts,)
-    return tuple([_fitted(*pair) for pair in zip(parts, wanted, strict=True)])
-
-
-def _fitted(part: Any, wanted: Any, node: Any = None) -> Any:
-    if part is None or wanted is None:
-        return None
-    edge: Any = EdgeForm(*wanted)
-    return fit(part, edge, node)
+    pairs = zip(parts, wanted, strict=True)
+    return tuple(
+        [None if part is None or form is None else fit(part, form, node) for part, form in pairs]
+    )

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy import ndarray
@@ -23,36 +24,22 @@ from ...engine.context import current
 from ...engine.observer import Observer
 from ...engine.op import array_of, owner_of
 from ...engine.tensor import Tensor
-from .arguments import Watched, Watching, laid_out, leaves_of, mapped, plain, view_of, watch
+from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
 from .bindings import FEW, PLAIN_KINDS, Binding, Bindings
-from .lines import KnownArrays, Returned, TapeLine, Value, failing_as, shown
+from .lines import Itself, KnownArrays, Returned, TapeLine, Value, failing_as, shown
 
 __all__ = ["Refused", "Tape"]
 
+PURE = ("minigrad.ops.", "minigrad.fast.")  # packages whose kernels only compute
 NOT_THE_USERS = ("minigrad", "layers", "numpy", "contextlib")  # packages whose lines are not named
 
 
 class Refused(Exception):
-    """What no program could repeat. `remedy` says what to write."""
-
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(why)
-        self.remedy = remedy
+    """Why no program could repeat the run, and what to write instead."""
 
 
 def heard(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Writes lines of what happened, unless that is over: within an update, or once refused."""
-
-    def hear(tape: Tape, *given: Any, **facts: Any) -> Any:
-        if tape.updating or tape.reason is not None:
-            return None
-        try:
-            return method(tape, *given, **facts)
-        except Refused as error:
-            tape.refuse(str(error), error.remedy)
-            return None
-
-    return hear
+    return lambda tape, *given: tape._hear(partial(method, tape), *given)
 
 
 class Tape(Observer):
@@ -60,11 +47,11 @@ class Tape(Observer):
 
     Attributes:
         args, kwargs: what the step is called with; what it does with arrays among them is noticed.
+        given: leaves of these, by path.  arguments: the Tensors among them.
         result: what it returned, with Returned in place of arrays and Tensors.
         reason, remedy: why no program could repeat the run, and what to write; None if one could.
         tensors: those from outside, with their Values.
         held: leaves with whether they must hold a gradient when the step begins; None for either.
-        constants: arrays that are the same at every call.
         updating: whether an optimizer or the like runs.
     """
 
@@ -72,24 +59,24 @@ class Tape(Observer):
     takes_sparse = True
 
     def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
-        given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
+        self.given = given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
         others = [(path, x) for path, x in given if not isinstance(x, ndarray | Tensor)]
         self.bindings = Bindings(step, others)
+        self.arguments = dict.fromkeys(x for _, x in given if isinstance(x, Tensor))
         self.lines: list[TapeLine] = []
         self.result: Any = None
         self.reason: str | None = None
         self.remedy = ""
         self.tensors: dict[Tensor, Value] = {}
         self.held: dict[Tensor, bool | None] = {}
-        self.constants: list[tuple[Value, ndarray]] = []
         self.updating = False
         self.arrays = KnownArrays()
         self._outputs: dict[Any, Value] = {}  # by node
-        self._coming: dict[Any, list[Value]] = {}  # gradients, by edge; one once it has arrived
+        self._coming: dict[Any, list[Any]] = {}  # gradients, by edge; one once it has arrived
         self._changed: list[tuple[Binding, Any]] = []
         self._read: set[int] = set()  # ids of memory from elsewhere that lines read
 
-        tensors = [*self.bindings.tensors, *(x for _, x in given if isinstance(x, Tensor))]
+        tensors = *self.bindings.tensors, *self.arguments
         self._grads = {x: x.grad for x in tensors}  # as a line left them
         self._watch_gradients()
         self._outside = {*self.bindings.names, *(id(owner_of(x._data)) for x in tensors)}
@@ -97,14 +84,23 @@ class Tape(Observer):
         self.args = self._watching.of(args)
         self.kwargs = self._watching.of(kwargs)
         for path, x in (*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")):
-            name = path.strip("[]'")
             if isinstance(x, Tensor):
-                self.tensors[x] = self.arrays.new(x._data, name, path=path, is_tensor=True)
+                self.tensors[x] = self.arrays.new(x._data, path, path=path, is_tensor=True)
             elif isinstance(x, Watched):
-                self.arrays.new(x, name, path=path)
+                self.arrays.new(x, path, path=path)
         self.bindings.all += self._watching.bindings
 
     # ------------------------------------------------------------------ refusals
+
+    def _hear(self, method: Callable[..., Any], *given: Any, **facts: Any) -> Any:
+        """Write lines of what happened, unless that is over: within an update, or once refused."""
+        if self.updating or self.reason is not None:
+            return None
+        try:
+            return method(*given, **facts)
+        except Refused as error:
+            self.refuse(*error.args)
+            return None
 
     def refuse(self, why: str, remedy: str = "") -> None:
         if self.reason is None:
@@ -129,29 +125,29 @@ class Tape(Observer):
         return mapped(x, self._of_one)
 
     def _of_one(self, x: Any) -> Any:
+        names = self.bindings.names
         if isinstance(x, Tensor):
-            if x not in self.tensors and x.node is None and id(x) in self.bindings.names:
-                name = x.name or self.bindings.names[id(x)]
+            if x not in self.tensors and x.node is None and id(x) in names:
                 about = {"thing": x, "is_tensor": True, "key": id(x)}
-                self.tensors[x] = self.arrays.new(x._data, name, **about)
+                self.tensors[x] = self.arrays.new(x._data, x.name or names[id(x)], **about)
             if x in self.tensors:
                 return self.tensors[x]
             if x.node is not None and self.arrays.seen(x._data) is None:
                 raise Refused("a Tensor comes with a graph from outside", "detach it before")
             x = x._data
-        if not isinstance(x, ndarray):
-            return self.arrays.seen(x) or x
         value = self.arrays.seen(x)
+        if not isinstance(x, ndarray):
+            return value or x
+        memory = id(owner_of(x))
         if value is None:
-            name = self.bindings.names.get(id(owner_of(x)), "")
-            if not name:
+            if memory not in names:
                 raise Refused(
                     "an array is used that the step made by NumPy, or that no name leads to",
                     "pass it as an argument, make it before, or compute it by ops of a Tensor",
                 )
-            value = self.arrays.new(x, name, thing=plain(x), key=shown(x))
+            value = self.arrays.new(x, names[memory], thing=plain(x), key=shown(x))
         if value.thing is not None:
-            self._read.add(id(owner_of(x)))
+            self._read.add(memory)
         return value
 
     @heard
@@ -181,29 +177,24 @@ class Tape(Observer):
         for name in runs.auxiliary:  # of the others nobody reads any
             array = saved.get(name)
             made.append(None if array is None else self.arrays.new(array, f"{op.name}_{name}"))
-        if op.name == "getitem":
-            self._check_index(settings[0])
-        drawn = [x for x in settings if isinstance(x, np.random.Generator)]
-        if drawn:
-            holders = [x for x in self.bindings.all if not any(x.owner is y for y in drawn)]
-            self.bindings.all = holders
-        about = {"op": op.name, "scope": current().scope, "whole": failing_as(op, runs.flat, paths)}
-        effect = bool(drawn) or not _is_pure(op)
-        self._line("op", runs.flat, *given, made=made, effect=effect, **about)
-
-    def _check_index(self, index: Any) -> None:
-        """What is True of a boolean index has to stay: so many entries are picked."""
-        for _, x in leaves_of(index, ""):
-            if isinstance(x, ndarray) and x.dtype == np.bool_:
-                value = self._of(x)
+        indices = [x for _, x in leaves_of(settings, "") if op.name == "getitem"]
+        for index in indices:
+            if isinstance(index, ndarray) and index.dtype == np.bool_:
+                value = self._of(index)
                 if value.thing is None:
                     why = "a boolean index picks as many entries as are True"
                     raise Refused(why, "use mg.where, or multiply by it")
                 self.bindings.hold_entries(value.name, value.thing)
+        drawn = {id(x) for x in settings if isinstance(x, np.random.Generator)}
+        if drawn:
+            self.bindings.all = [x for x in self.bindings.all if id(x.owner) not in drawn]
+        about = {"op": op.name, "scope": current().scope, "whole": failing_as(op, runs.flat, paths)}
+        effect = bool(drawn) or not op.kernel.__module__.startswith(PURE)
+        self._line("op", runs.flat, *given, made=made, effect=effect, **about)
 
     def named(self, tensor: Tensor) -> None:
         value = self.arrays.seen(tensor._data)
-        if value is not None and not value.path and value.thing is None and tensor.name:
+        if value is not None and not value.is_from_outside() and tensor.name:
             value.name = tensor.name
 
     # ------------------------------------------------------------------ backward
@@ -214,8 +205,8 @@ class Tape(Observer):
             return
         if node not in self._outputs:
             raise Refused("the graph was made outside the step", "make it within")
-        g = self._arrive(node)
-        if not g.path and g.thing is None:
+        g = self._arrive(node, gradient)
+        if not g.is_from_outside():
             g.name = f"d_{self._outputs[node].name}"
         plan = node.plan
         wanted: dict[str, Value] = {}
@@ -223,12 +214,13 @@ class Tape(Observer):
             if part is not None:
                 of = self._outputs.get(edge) or self._of(edge)
                 fresh = _is_fresh(part, (gradient, *node.saved, *parts[:i], *parts[i + 1 :]))
-                is_sparse = isinstance(part, SparseGradient)
-                form = np.empty(part.shape, part.dtype) if is_sparse else part
-                about = {"fresh": fresh and not is_sparse, "is_sparse": is_sparse}
-                wanted[name] = self.arrays.value(form, f"d_{of.name}", **about)
+                wanted[name] = self.arrays.value(part, f"d_{of.name}", fresh=fresh)
                 self._coming.setdefault(edge, []).append(wanted[name])
-        about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
+        about = {
+            "op": node.op.name,
+            "scope": node.scope,
+            "effect": not node.op.kernel.__module__.startswith(PURE),
+        }
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
                 continue
@@ -242,97 +234,80 @@ class Tape(Observer):
     @heard
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
         if not isinstance(gradient, Tensor):
-            self._arrive(leaf)
+            self._arrive(leaf, gradient)
 
-    def _arrive(self, edge: Any) -> Value:
+    def _arrive(self, edge: Any, gradient: Any) -> Value:
         """The whole gradient of a node or leaf: the sum of what came, in order."""
         if edge.hooks:
             raise Refused("a hook was registered", "call the step itself to use hooks")
         parts = self._coming.get(edge, [])
         if not parts:
             raise Refused("a gradient came from outside the step")
-        total = self._onto(None, parts[0]) if parts[0].is_sparse else parts[0]
-        for part in parts[1:]:
-            if part.is_sparse:
-                total = self._onto(total, part)
-            else:
-                total = self._sum(total, part, is_first=total is parts[0])
+        total: Any = None if parts[0].strides is None else parts.pop(0)
+        for part in parts:  # the first sum is a new array, which later ones are written into
+            before = total
+            total = self.arrays.value(gradient, part.name, fresh=True)
+            self._line("sum", np.add, before, part, made=[total], op="add", whole=_added)
         self._coming[edge] = [total]
         return total
-
-    def _onto(self, total: Value | None, part: Value) -> Value:
-        """Add a SparseGradient, as the engine does."""
-        value = self.arrays.value(total or part, part.name, fresh=True)
-        self._line("sum", _onto, total, part, made=[value], op="add")
-        return value
-
-    def _sum(self, total: Value, part: Value, is_first: bool = True) -> Value:
-        """The first sum is a new array, which later ones are written into."""
-        value = self.arrays.value(total, total.name)
-        if is_first:
-            terms = [laid_out(x, partial(np.zeros, dtype=x.dtype)) for x in (total, part)]
-            value.strides = np.add(*terms).strides
-        self._line("sum", np.add, total, part, made=[value], op="add", whole=_add_over)
-        return value
 
     # ------------------------------------------------------------------ what is said
 
     def said(self, kind: str, **facts: Any) -> Any:
         if kind == "update":
-            return self._update()
+            is_inner = self.updating
+            self._take_back()
+            self.updating = True
+            return not is_inner
         if kind == "updated":
             self.updating = False
         method = getattr(self, f"_heard_{kind}", None)
-        return None if method is None else method(**facts)
+        return method and self._hear(method, **facts)
 
-    @heard
     def _heard_constant(self, array: ndarray) -> None:
         if self.arrays.seen(array) is None:
-            self.constants.append((self.arrays.new(array, "constant", thing=array), array))
+            key = array.dtype, crc32(array.tobytes())
+            self.arrays.new(array, "constant", thing=array, key=key)
 
-    @heard
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
         data = array_of(data)
         if not isinstance(data, ndarray):
             self._heard_constant(leaf._data)
-        elif data.dtype != leaf.dtype:
-            self.computed(view_of, (data, "astype", leaf.dtype), leaf._data)
-        elif data.strides != leaf._data.strides:
-            self.computed(view_of, (data, "copy", "K"), leaf._data)
-        else:
+        elif (data.dtype, data.strides) == (leaf.dtype, leaf._data.strides):
             self.arrays.know(leaf._data, self._of(data))
+        else:
+            self.computed(view_of, (data, "astype", (leaf.dtype,), {}), leaf._data)
 
-    @heard
     def _heard_read(self, tensor: Tensor, array: Any) -> ndarray:
         self.arrays.know(array, self._of(tensor))
         array = array.view()
         array.flags.writeable = False
         return watch(array, self)
 
-    @heard
     def _heard_write(self, tensor: Tensor, array: Any) -> None:
         target = self._of(tensor)
         if tensor not in self.tensors:
             raise Refused("a Tensor that the step made is written into", "write into a parameter")
-        self._line("write", None, target, self._of(array), effect=True)
+        self._line("effect", "{0}.assign_({1})", _itself(target), self._of(array))
 
-    @heard
     def _heard_backward(self, output: Tensor, seed: Any) -> None:
         self._take_back()
         self._heard_grad(output, seed)
 
-    @heard
     def _heard_added(self, gradients: dict[Tensor, ndarray]) -> None:
         for leaf, array in gradients.items():
-            total = self._arrive(leaf)
+            total = self._arrive(leaf, array)
             target = self._of(leaf)
             is_added = leaf.grad is not array
             if target.is_tensor:
                 self.held.setdefault(leaf, is_added)
-                self._line("grad", None, target, total, is_added, effect=True)
+                kind = "effect" if is_added else "grad"
+                form = "{0}.grad = {0}.grad + {1}" if is_added else "{0}.grad = {1}"
+                self._line(kind, form, _itself(target), total, op="gradients")
                 continue
             if is_added:  # of a leaf that the step made
-                total = self._sum(self._of(self._grads[leaf]), total)
+                self._coming[leaf] = [self._of(self._grads[leaf]), total]
+                total = self._arrive(leaf, leaf.grad)
             self._grads[leaf] = leaf.grad
             self.arrays.know(leaf.grad, total)
         self._watch_gradients()
@@ -344,59 +319,43 @@ class Tape(Observer):
                 leaf.grad = watch(plain(leaf.grad), self)
             self._grads[leaf] = leaf.grad
 
-    @heard
-    def _look(self) -> None:
-        """Look whether `.grad` was set by hand after the last line that set it."""
-        for leaf, gradient in [*self._grads.items()]:
-            if leaf.grad is None and gradient is not None:
-                self._heard_cleared([leaf])
-            elif leaf.grad is not gradient:
-                name = leaf.name or "a leaf"
-                raise Refused(f"the step sets .grad of {name} by hand", "clip by clip_grad_norm")
-
     def _take_back(self) -> None:
         """Gradients as they are without the tape, after a look whether they were set by hand."""
-        self._look()
-        for leaf in self._grads:
+        for leaf, gradient in [*self._grads.items()]:
+            if leaf.grad is None and gradient is not None:
+                self._hear(self._heard_cleared, [leaf])
+            elif leaf.grad is not gradient and not self.updating:
+                name = leaf.name or "a leaf"
+                self.refuse(f"the step sets .grad of {name} by hand", "clip by clip_grad_norm")
             leaf.grad = plain(leaf.grad)
 
-    @heard
     def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
-        targets = [(leaf, self._of(leaf)) for leaf in parameters]
-        outside = [(leaf, value) for leaf, value in targets if value.is_tensor]
-        if outside:
-            self._line("clear", None, [value for _, value in outside], effect=True)
-        for leaf, _ in outside:
-            self.held.setdefault(leaf, None)
-        for leaf, _ in targets:
+        outside: list[Itself] = []
+        for leaf in parameters:
+            value = self._of(leaf)
             self._grads[leaf] = None
+            if value.is_tensor:  # else it is a leaf that the step made
+                self.held.setdefault(leaf, None)
+                outside.append(_itself(value))
+        if outside:
+            self._line("effect", "for p in {0}: p.grad = None", outside, op="gradients")
 
-    @heard
     def _heard_grad(self, output: Tensor, seed: Any) -> None:
         self._coming = {output.node or output: [self._of(seed)]}
 
-    @heard
     def _heard_found(self, wanted: list[Tensor], gradients: list[Any]) -> list[Any]:
         for x, array in zip(wanted, gradients, strict=True):
             edge = x.node or x
             if edge in self._coming:  # else it is of zeros
-                self.arrays.know(array, self._arrive(edge))
+                self.arrays.know(array, self._arrive(edge, array))
         return [watch(array, self) for array in gradients]
 
-    def _update(self) -> bool:
-        """An update begins; whether it is within no other one."""
-        if self.updating:
-            return False
-        self._take_back()
-        self.updating = True
-        return True
-
-    @heard
     def _heard_updated(self, owner: Any, again: Any, result: Tensor | None) -> None:
         self._watch_gradients()
         made = [] if result is None else [self.arrays.new(result._data, "result")]
         name = type(owner).__name__.lower() if owner is not None else "update"
-        self._line("call", again, made=made, op=name, effect=True)
+        form = "{0}()._data" if made else "{0}()"
+        self._line("effect", form, Itself(f"{name}_step", again), made=made, op=name)
 
     # ------------------------------------------------------------------ the end
 
@@ -411,16 +370,16 @@ class Tape(Observer):
 
     def finish(self, result: Any) -> Any:
         """The step's result as a later call gives it."""
-        self._finish(result)
+        self._hear(self._finish, result)
         self._grads.clear()
         return mapped(result, self._plain)
 
-    @heard
     def _finish(self, result: Any) -> None:
         self.result = mapped(result, self._returned)
         for binding, name in self._changed:
             self._keep(binding, name)
         self._hold_what_python_read()
+        self.bindings.hold_use([x for x in self.tensors if x not in self.arguments])
 
     def _plain(self, x: Any) -> Any:
         if isinstance(x, Tensor) and x.node is not None and self.reason is None:
@@ -432,13 +391,13 @@ class Tape(Observer):
         if isinstance(x, Tensor):
             value = self._of(x)
             if x in self.tensors:
-                return Returned("itself", value)
-            return Returned("tensor", value, id(owner_of(x._data)) not in self._outside)
+                return _itself(value)
+            return Returned(value, True, id(owner_of(x._data)) not in self._outside)
         if isinstance(x, ndarray):
             for leaf, value in self.tensors.items():
                 if leaf.grad is not None and shown(leaf.grad) == shown(x):
-                    return Returned("grad", value)
-            return Returned("array", self._of(x), id(owner_of(x)) not in self._outside)
+                    return _itself(value, ".grad")
+            return Returned(self._of(x), False, id(owner_of(x)) not in self._outside)
         if isinstance(x, PLAIN_KINDS):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
@@ -446,15 +405,13 @@ class Tape(Observer):
     def _keep(self, binding: Binding, name: Any) -> None:
         """Note what a layer keeps as a line; refuse whatever else the step changed."""
         if binding.look is None or binding.is_bound_anew():
-            what = ", ".join([binding.called(name) for name in binding.changed()])
-            raise Refused(
-                f"the step changes {what}, which a later call may read",
-                "pass it to the step and return it",
-            )
+            why = f"the step changes {binding.called(name)}, which a later call may read"
+            raise Refused(why, "pass it to the step and return it")
         binding.kept.add(name)
         attributes = vars(binding.owner)
-        of = binding.title.rpartition(".")[2]
-        self._line("keep", None, attributes, name, self._of(attributes[name]), op=of, effect=True)
+        layer = Itself(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
+        given = layer, name, self._of(attributes[name])
+        self._line("keep", "{0}[{1}] = {2}", *given, op="what layers keep")
 
     def _hold_what_python_read(self) -> None:
         """Of an array that no line reads, though the step's code names it, Python took numbers."""
@@ -467,12 +424,15 @@ class Tape(Observer):
             self.bindings.hold_entries(title, array)
 
 
-def _onto(total: Any, part: SparseGradient) -> Any:
-    return part.onto(total)
+def _itself(value: Value, attribute: str = "") -> Itself:
+    """The Tensor whose array a Value is."""
+    return Itself(value.name, value.thing, value.path, attribute)
 
 
-def _add_over(total: Any, part: Any) -> Any:
-    """A sum in the layout of its first term, as if written over it."""
+def _added(total: Any, part: Any) -> Any:
+    """A sum as of the engine: in the layout of its first term, if there is one."""
+    if isinstance(part, SparseGradient):
+        return part.onto(total)
     return np.add(total, part, out=np.empty_like(total))
 
 
@@ -491,8 +451,3 @@ def _place() -> str:
             break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _is_pure(op: Any) -> bool:
-    """Whether an op only computes; one of somebody else's, or a collective, may do more."""
-    return str(op.kernel.__module__).startswith(("minigrad.ops.", "minigrad.fast."))
