@@ -43,8 +43,7 @@ class Trace(Record):
         self._observing: list[observe] = []
 
     def __enter__(self) -> Self:
-        self._observing.append(observe(Recorder(self)))
-        self._observing[-1].__enter__()
+        self._observing.append(observe(Recorder(self)).__enter__())
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -127,27 +126,16 @@ class Trace(Record):
 
         return table(self, width)
 
-    def draw(
-        self,
-        path: str | Path,
-        *,
-        theme: str = "auto",
-        depth: int | None = None,
-        focus: str | None = None,
-        fold: bool = True,
-        title: str = "",
-        direction: str = "down",
-        color_by: str = "gradient",
-    ) -> Path:
+    def draw(self, path: str | Path, **options: Any) -> Path:
         """Draw the graph: values flow down, gradients back up.
 
-        Args:
-            path: ends in .svg, .png, .pdf, .dot or .gv.
+        Args: path: ends in .svg, .png, .pdf, .dot or .gv.
+        Options:
             theme: "auto" (an SVG follows its reader's light or dark), "light" or "dark".
-            depth: draw scopes deeper than this as one box each; 0 leaves only the outermost. None
-                opens as many as can be read.
+            depth: draw scopes deeper than this as one box each; 0 leaves only the outermost.
+                Unless given, as many are open as can be read.
             focus: draw only what lies in scopes of this name or path, and what touches them.
-            fold: draw modules that repeat (blocks.0, blocks.1, …) once, with ×N.
+            fold: draw modules that repeat (blocks.0, blocks.1, …) once, with ×N; True unless given.
             title: a line above the picture.
             direction: where values flow, "down" or "right".
             color_by: what colours show, "gradient" or "time".
@@ -157,9 +145,7 @@ class Trace(Record):
         """
         from .views.picture import draw
 
-        boxes: dict[str, Any] = {"depth": depth, "focus": focus, "fold": fold}
-        look = {"theme": theme, "title": title, "direction": direction, "color_by": color_by}
-        return draw(self, path, **boxes, **look)
+        return draw(self, path, **options)
 
     def html(self, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
         """Write a page that steps forward and backward through the record: one file, no network.
@@ -195,14 +181,12 @@ class Trace(Record):
         return attentions(self, tokens)
 
     def __repr__(self) -> str:
-        forward, backward = len(self.forward), len(self.backward)
-        if not forward and not self.entries:
+        from .views.words import plural
+
+        if not self.entries:
             return "Trace: nothing recorded yet; run the model within `with mg.trace() as t:`"
-        leaves = len(self.entries) - forward
-        back = f"{backward or 'no'} {'steps' if backward > 1 else 'step'} backward"
         return (
-            f"Trace: {forward} {'step' if forward == 1 else 'steps'} forward, {back}, "
-            f"{leaves} {'leaf' if leaves == 1 else 'leaves'}\n"
+            f"Trace: {plural(len(self.forward), 'step')} forward, {len(self.backward)} backward\n"
             't.table() lists them, t.check() holds them against formulas, t.draw("g.svg") and '
             't.html("g.html") show them'
         )
@@ -227,8 +211,8 @@ class Checked(Checks):
     def __repr__(self) -> str:
         from .views.words import verdicts
 
-        said = [verdict.said for verdict in verdicts(self)] or ["nothing was measured"]
-        return "\n".join(["Checks, which print() lists one by one:", *said])
+        sentences = [verdict.said for verdict in verdicts(self)] or ["nothing was measured"]
+        return "\n".join(["Checks, which print() lists one by one:", *sentences])
 
 
 def draw(output: Tensor, path: str | Path, **options: Any) -> Path:

@@ -28,11 +28,13 @@ class Flow(TrainingRecord):
     observer: StepObserver | None = None
 
     def __repr__(self) -> str:
-        names = f", logged: {', '.join(self.logged)}" if self.logged else ""
-        requests = f", {len(self.requests)} requests" if self.requests else ""
-        steps = f"{self.steps} {'step' if self.steps == 1 else 'steps'}"
+        from .views.words import plural
+
+        counts = [plural(self.steps, "step"), f"{len(self.moments)} looked at"]
+        if self.requests:
+            counts.append(plural(len(self.requests), "request"))
         return (
-            f"Flow: {steps}, {len(self.moments)} looked at{requests}{names}\n"
+            f"Flow: {', '.join(counts)}; logged: {', '.join(self.logged) or 'nothing'}\n"
             'flow.table() lists them, flow.draw("f.svg") shows them, flow.diagnose() finds faults'
         )
 
@@ -41,16 +43,21 @@ class Flow(TrainingRecord):
 
         Raises: ArgumentError for what is not one number.
         """
-        found = {name: _one(name, x) for name, x in numbers.items()}
+        values = dict[str, float]()
+        for name, number in numbers.items():
+            array = np.asarray(array_of(number))
+            if array.size != 1 or array.dtype.kind not in "fiub":
+                raise ArgumentError(f"log({name}=...): must be one number, got {number!r:.60}")
+            values[name] = float(array.item())
         if self.observer is not None:
             self.observer.logged()
-        for name, x in found.items():
-            self.logged.setdefault(name, []).append((max(self.steps - 1, 0), x))
+        for name, value in values.items():
+            self.logged.setdefault(name, []).append((max(self.steps - 1, 0), value))
 
     def diagnose(self) -> Findings:
         """What went wrong, in words: each finding with its figures, its step and what to try.
 
-        Empty for a healthy run. Findings have `kind`, `path`, `first`, `last`, `text`, `remedy`.
+        Empty for a healthy run. Findings have `kind`, `path`, `first`, `text`, `remedy`.
         """
         return diagnose(self)
 
@@ -96,7 +103,7 @@ class watch:
     Under `no_grad` each call of the model is a request, of which attention is looked at.
 
     Args:
-        model: a Module, or Tensors in a list or a dict.
+        model: a Module, or Tensors in a list.
         every: look at every so many steps, or requests.
         baseline: a Flow, or the file that `flow.save` wrote. Attention under `no_grad` is compared
             with its, and `flow.diagnose()` says which head moved, by how much, since when.
@@ -124,23 +131,17 @@ class watch:
         *,
         baseline: str | Path | TrainingRecord | None = None,
     ) -> None:
-        if not isinstance(every, int | np.integer) or every < 1:
+        if not isinstance(every, int) or every < 1:
+            raise ArgumentError(f"watch(every=...): must be a whole number from 1, got {every!r}")
+        if isinstance(baseline, str | Path):
+            baseline = TrainingRecord.baseline_of(baseline)
+        if baseline is not None and not baseline.requests:
             raise ArgumentError(
-                f"watch(every=...): every must be a whole number from 1, got {every!r}"
+                "watch(baseline=...): it holds no requests; watch calls of the model under "
+                "mg.no_grad() and save that flow"
             )
-        self.flow = Flow(int(every))
-        if baseline is not None:
-            known = (
-                baseline
-                if isinstance(baseline, TrainingRecord)
-                else TrainingRecord.baseline_of(baseline)
-            )
-            if not known.requests:
-                raise ArgumentError(
-                    "watch(baseline=...): it holds no requests; watch calls of the model under "
-                    "mg.no_grad() and save that flow"
-                )
-            self.flow.baseline = known
+        self.flow = Flow(every)
+        self.flow.baseline = baseline
         self._observer = StepObserver(self.flow, model)
 
     def __enter__(self) -> Flow:
@@ -151,10 +152,3 @@ class watch:
     def __exit__(self, *exception: object) -> None:
         self._observer.stop()
         self.flow.observer = None
-
-
-def _one(name: str, value: object) -> float:
-    array = np.asarray(array_of(value))
-    if array.size != 1 or array.dtype.kind not in "fiub":
-        raise ArgumentError(f"log({name}=...): must be one number, got {value!r:.60}")
-    return float(array.reshape(()))

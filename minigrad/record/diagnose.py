@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf, isfinite, prod
+from sys import maxsize
+from textwrap import shorten
 from typing import TypeAlias
 
 import numpy as np
 
 from .heads import divergence
-from .record import Array
 from .training import Finding, Findings, Moment, TrainingRecord
 
 __all__ = ["diagnose"]
 
-PlaceOrNone: TypeAlias = "tuple[str, str] | None"  # where, and what was measured
+Look: TypeAlias = "tuple[int, tuple[str, str] | None]"  # a step; where, and what was measured
 Places: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
 
 MOVES = "a step moves weights by {:.1g} of their size, where 1e-3 is usual"
+NEARER = "a learning rate nearer to it; look at weight_decay, clipping and the schedule"
 LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
@@ -39,33 +41,31 @@ class Evidence:
         self.flow = flow
         broken = [step for step, x in flow.losses if not isfinite(x)]
         broken += [m.step for m in flow.moments if not all(r.finite for r in m.readings.values())]
-        self.broken = min(broken, default=None)
-        before = inf if self.broken is None else self.broken
-        self.moments = [m for m in flow.moments if m.step < before]
+        self.broken = min(broken, default=maxsize)  # the step of the first NaN
+        self.moments = [m for m in flow.moments if m.step < self.broken]
         self.matrices = [p for p in flow.parameters if len(flow.shapes.get(p, ())) > 1]
-        known = [(step, x) for step, x in flow.losses if step < before]
-        self.steps, self.loss = [s for s, _ in known], np.array([x for _, x in known], float)
-        self.known = flow.steps >= LEAST_STEPS and len(known) >= 4
-        self.of_known_loss = self.moments if self.known else []
+        losses = [(step, x) for step, x in flow.losses if step < self.broken]
+        self.steps = [step for step, _ in losses]
+        self.loss = np.array([x for _, x in losses], float)
+        self.known = flow.steps >= LEAST_STEPS and len(losses) >= 4
         loss = self.loss if self.known else np.ones(1)
         width = max(1, min(8, len(loss) // 5))
-        self.start = min(float(np.median(loss[:width])), float(loss[0]))
+        self.start = float(min(np.median(loss[:width]), loss[0]))
         self.end = float(np.median(loss[-width:]))
         guesses = [m.guess for m in self.moments if m.guess]
-        self.guess = float(np.mean(guesses)) if guesses else None
+        self.guess = float(np.mean(guesses or [inf]))
         moved = [m.readings[p] for m in flow.moments for p in self.matrices if p not in m.missing]
         ratios = [reading.update for reading in moved if reading.update is not None]
         self.ratio = float(np.median(ratios or [1e-3]))
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began, and of the best guess."""
-        return self.known and self.end < share * min(self.start, self.guess or inf)
+        return self.known and self.end < share * min(self.start, self.guess)
 
     def pull(self, moment: Moment, path: str) -> float:
         """‖W‖ ‖∂L/∂W‖."""
-        reading = moment.readings.get(path)
-        size = 0.0 if reading is None else reading.value * (reading.gradient or 0.0)
-        return size * prod(self.flow.shapes[path])
+        value, gradient, *_ = moment.readings.get(path, (0.0, None))
+        return value * (gradient or 0.0) * prod(self.flow.shapes[path])
 
 
 Rule: TypeAlias = Callable[[Evidence], Places]
@@ -89,21 +89,20 @@ def diagnose(flow: TrainingRecord) -> Findings:
         if otherwise and findings:
             break
         places = [*find(run)]
-        for path, step, text in sorted(places, key=lambda place: place[1])[:1]:
-            others = ", ".join(other for other, *_ in places if other != path)
-            others = others if len(others) < 120 else f"{others[:119]}…"
-            more = f"; and {len(places) - 1} more: {others}" if others else ""
-            findings.append(Finding(kind, path, step, text + more, remedy))
+        if places:
+            path, step, text = min(places, key=lambda place: place[1])
+            if others := [other for other, *_ in places if other != path]:
+                text += f"; and {len(others)} more: {shorten(', '.join(others), 120)}"
+            findings.append(Finding(kind, path, step, text, remedy))
     findings.sort(key=lambda finding: finding.first)  # of one step, in the order of the rules
     return findings
 
 
-def lasting(looks: Iterable[tuple[int, PlaceOrNone]]) -> Places:
+def lasting(looks: Iterable[Look]) -> Places:
     """What began to hold three times in a row, and in which step; of fewer steps, in all."""
     each = [*looks]
-    need = min(3, len(each))
-    for i, (step, place) in enumerate(each[: len(each) - need + 1]):
-        if place is not None and all(later for _, later in each[i : i + need]):
+    for i, (step, place) in enumerate(each[: max(1, len(each) - 2)]):
+        if place is not None and all(later for _, later in each[i : i + 3]):
             yield place[0], step, place[1]
             return
 
@@ -121,11 +120,11 @@ def no_gradient(run: Evidence) -> Places:
 
 @rule("not finite", "mg.anomaly() around that step names the op; a smaller learning rate")
 def not_finite(run: Evidence) -> Places:
-    if run.broken is not None:
+    if run.broken < maxsize:
         readings = next((m.readings for m in run.flow.moments if m.step == run.broken), {})
         paths = [path for path, reading in readings.items() if not isfinite(reading.value)]
         paths += [path for path, reading in reversed(readings.items()) if not reading.finite]
-        yield "".join(paths[:1]), run.broken, "the first value that is not finite"
+        yield next(iter(paths), ""), run.broken, "the first value that is not finite"
 
 
 def _stuck(run: Evidence, what: str, limit: float) -> Places:
@@ -134,11 +133,11 @@ def _stuck(run: Evidence, what: str, limit: float) -> Places:
         shape = run.flow.shapes[path]
         units = shape[1] if len(shape) > 3 else shape[-1] if shape else 1
         least = min(0.95, limit + units**-0.5) if what == "units" else limit  # few, by chance
-        shares = ((m.step, m.readings[path].share) for m in run.moments if path in m.readings)
         if words.startswith(what):
             yield from lasting(
-                (step, (path, f"{share:.0%} {words}") if (share or 0.0) >= least else None)
-                for step, share in shares
+                (step, (path, f"{share:.0%} {words}") if share >= least else None)
+                for step, share in run.flow.series(path, "share")
+                if step < run.broken
             )
 
 
@@ -153,12 +152,12 @@ def saturated(run: Evidence) -> Places:
 
 @rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")
 def exploding(run: Evidence) -> Places:
-    if run.learned(0.5) or not run.moments:
+    if run.learned(0.5):
         return
-    for moment in run.of_known_loss:
+    for moment in run.moments:
         loss = abs(moment.loss or run.start) or 1e-30
         for path in run.matrices:
-            if PULL < (times := run.pull(moment, path) / loss) < inf:
+            if run.known and PULL < (times := run.pull(moment, path) / loss) < inf:
                 yield path, moment.step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
                 return
     yield from _through_time(run, "grows", lambda change: change > FAR_IN_TIME)
@@ -169,17 +168,18 @@ def exploding(run: Evidence) -> Places:
     "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights",
 )
 def vanishing(run: Evidence) -> Places:
-    def by_depth(moment: Moment) -> PlaceOrNone:
-        """The strongest pull on the first quarter of the weights, far below that on the last."""
-        pulls = [(x, path) for path in run.matrices if 0 < (x := run.pull(moment, path)) < inf]
-        if len(pulls) < 3:
-            return None
+    """The strongest pull on the first quarter of the weights is far below that on the last."""
+    looks = list[Look]()
+    for moment in run.moments:
+        pulls = [(run.pull(moment, path), path) for path in run.matrices]
+        pulls = [(pull, path) for pull, path in pulls if 0 < pull < inf]
         quarter = max(1, len(pulls) // 4)
-        (first, path), (last, end) = max(pulls[:quarter]), max(pulls[-quarter:])
+        first, path = max(pulls[:quarter], default=(0.0, ""))
+        last, end = max(pulls[-quarter:], default=(0.0, ""))
         text = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
-        return (path, text) if first < FADING * last else None
-
-    yield from lasting((moment.step, by_depth(moment)) for moment in run.moments)
+        fades = len(pulls) > 2 and first < FADING * last
+        looks.append((moment.step, (path, text) if fades else None))
+    yield from lasting(looks)
 
 
 @rule("vanishing", "fewer steps, a gated cell whose forget gate begins open, attention")
@@ -190,8 +190,8 @@ def vanishing_through_time(run: Evidence) -> Places:
 
 def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> Places:
     """Gradients that change from the last step in time to the first."""
-    for path in dict.fromkeys(path for m in run.moments for path in m.through_time):
-        looks = list[tuple[int, PlaceOrNone]]()
+    for path in {path: None for m in run.moments for path in m.through_time}:
+        looks = list[Look]()
         for m in run.moments:
             first, last, steps = m.through_time.get(path, (0.0, 0.0, 0))
             text = f"∂L {verb} through time: {last:.2g} at step {steps}, {first:.2g} at step 1"
@@ -238,9 +238,7 @@ def not_cleared(run: Evidence) -> Places:
 # ------------------------------------------------------------------ updates, the loss, attention
 
 
-@rule(
-    "update ratio", "a learning rate nearer to it; look at weight_decay, clipping and the schedule"
-)
+@rule("update ratio", NEARER)
 def update_ratio(run: Evidence) -> Places:
     if not run.learned(0.5) and run.ratio > FAST and len(run.moments) > 1:
         yield "", run.moments[0].step, MOVES.format(run.ratio)
@@ -270,39 +268,31 @@ def diverging(run: Evidence) -> Places:
 def drift(run: Evidence) -> Places:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
     if run.flow.baseline is not None:
-        usual, now = run.flow.baseline.requests, run.flow.requests
-        for path in usual[0].each_head:
-            yield from lasting(_drifts(path, _of_head(usual, path), _of_head(now, path)))
+        for path in run.flow.baseline.requests[0].each_head:
+            yield from lasting(_drifts(run.flow, path, run.flow.baseline.requests))
 
 
-def _of_head(requests: list[Moment], path: str) -> list[tuple[int, Array]]:
-    """By step, a head's entropy, its sparsity, and its shares of each distance."""
-    known = ((m.step, m.each_head.get(path)) for m in requests)
-    return [(n, np.array([x.entropy, x.sparsity, *x.distances])) for n, x in known if x]
-
-
-def _drifts(
-    path: str, before: list[tuple[int, Array]], now: list[tuple[int, Array]]
-) -> Iterator[tuple[int, PlaceOrNone]]:
+def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Iterator[Look]:
     """In each request, how far a head is from the baseline, if it is farther than usual."""
-    usual = np.mean([figures for _, figures in before], axis=0)
-    most = max(divergence(figures[2:], usual[2:]) for _, figures in before)
-    for step, figures in now:
+    baseline = [np.hstack(head) for m in before if (head := m.each_head.get(path))]
+    usual = np.mean(baseline, axis=0)  # entropy, sparsity, and shares of each distance
+    most = max(divergence(figures[2:], usual[2:]) for figures in baseline)
+    for request in flow.requests:
+        head = request.each_head.get(path)
+        if head is None:
+            continue
+        figures = np.hstack(head)
         moved = divergence(figures[2:], usual[2:])
         text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon) from the baseline, which "
         text += f"moves by at most {most:.2f}; entropy {usual[0]:.2f} → {figures[0]:.2f}, "
         text += f"sparsity {usual[1]:.0%} → {figures[1]:.0%}"
-        yield step, (path, text) if moved > max(MOVED, MOVED_BY * most) else None
+        yield request.step, (path, text) if moved > max(MOVED, MOVED_BY * most) else None
 
 
 # ------------------------------------------------------------------ where nothing else was found
 
 
-@rule(
-    "update ratio",
-    "a learning rate nearer to it; look at weight_decay, clipping and the schedule",
-    otherwise=True,
-)
+@rule("update ratio", NEARER, otherwise=True)
 def slow(run: Evidence) -> Places:
     if run.known and not run.learned(0.5) and run.ratio < SLOW:
         yield "", run.moments[0].step, MOVES.format(run.ratio)
@@ -316,7 +306,7 @@ def slow(run: Evidence) -> Places:
 def plateau(run: Evidence) -> Places:
     """The loss ends where it began, or where the best constant guess is."""
     quarter = len(run.loss) // 4
-    if run.known and run.guess and len(run.loss) >= STEPS_TO_LEARN:
+    if run.known and run.guess < inf and len(run.loss) >= STEPS_TO_LEARN:
         before, last = run.loss[-2 * quarter : -quarter], run.loss[-quarter:]
         falls = float(np.median(last)) < 0.97 * float(np.median(before))
         if run.end > (1.1 if falls else 0.97) * run.guess:

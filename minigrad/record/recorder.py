@@ -57,15 +57,14 @@ class Recorder(Observer):
         names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
         sources: dict[str, int] = {}
         numbers: dict[str, Any] = {}
-        for name, x in zip(names, inputs, strict=True):
+        for name, x in zip((*names, *op.settings), (*inputs, *settings), strict=True):
             if x.__class__ is Tensor or x.__class__ is np.ndarray:
                 sources[name] = self.source(x, context.call)
-            else:
+            elif len(numbers) + len(sources) < len(inputs):  # settings come after them
                 numbers[name] = x
-        for name, x in zip(op.settings, settings, strict=True):
-            if x.__class__ is np.ndarray:
-                sources[name] = self.source(x, context.call)
-        why = "no input requires a gradient" if context.recording else "not recorded"
+        why = ""
+        if node is None:
+            why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
             result if node is None else node,
             result._data,
@@ -77,7 +76,7 @@ class Recorder(Observer):
             numbers=numbers,
             seconds=seconds,
             needs=node is not None,
-            why="" if node is not None else why,
+            why=why,
         )
         self._ids[id(result._data)] = entry.id
         self.record.forward.append(entry.id)
@@ -101,7 +100,8 @@ class Recorder(Observer):
         """A new entry, made for a Node, a Tensor without one, or an array."""
         scope, calls, _ = self._call_of(call)
         if facts["kind"] in ("parameter", "buffer"):
-            scope, calls = self._run_calls.homes.get(id(owner), scope), ()
+            scope = self._run_calls.homes.get(id(owner), scope)
+            calls = ()
         entry = Entry(
             len(self.record.entries),
             scope=scope,
@@ -174,14 +174,16 @@ class Recorder(Observer):
 
     def _begin_backward(self, root: int | None, adds: bool) -> None:
         """Forget what an earlier backward brought."""
-        record, self._adds = self.record, adds
+        record = self.record
+        self._adds = adds
         for entry in record.entries:
             if entry.gradient is not None:
                 entry.gradient = entry._gradient_facts = None
                 record.earlier.add(entry.id)
         for edge in record.edges:
             edge.contribution = edge._facts = None
-        record.backward, record.more_in_grad = [], []
+        record.backward = []
+        record.more_in_grad = []
         record.roots = [] if root is None else [root]
         record.losses += record.roots
         record.backwards += 1
@@ -238,18 +240,17 @@ class Recorder(Observer):
     def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
         """A layer says which derived steps its call must equal."""
         calls = self._call_of(current().call).numbers
-        entries, ids = self.record.entries, dict[str, int]()
+        entries = self.record.entries
+        ids: dict[str, int] = {}
         for entry in reversed(entries):
             if entry.op and entry.calls[: len(calls)] != calls:
                 break
             if entry.name and entry.calls == calls:
                 ids.setdefault(entry.name, entry.id)
-        values: dict[str, Any] = {}
+        values = {symbol: array_of(x) for symbol, x in symbols.items()}
         for symbol, x in symbols.items():
             known = ids.get(x) if isinstance(x, str) else self.find(x)
-            if known is None:
-                values[symbol] = array_of(x)
-            else:
+            if known is not None:
                 ids[symbol] = known
                 values[symbol] = entries[known].value
         self.record.expectations.append(Expectation(steps, ids, values, calls))

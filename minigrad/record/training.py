@@ -66,8 +66,7 @@ class Moment:
         return {f"{path}[{h}]": head for path, heads in numbered for h, head in heads if head}
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One problem of a run.
 
     Attributes: kind: as in `diagnose`.  path: where; empty of the loss.  first: the step.
@@ -88,7 +87,7 @@ class Finding:
 class Findings(list[Finding]):
     """All findings, the causes first; printed, two lines each, or that there are none."""
 
-    kinds = property(lambda self: list(dict.fromkeys(one.kind for one in self)))
+    kinds = property(lambda self: [*dict.fromkeys(finding.kind for finding in self)])
 
     def __str__(self) -> str:
         return "\n".join(map(str, self)) if self else "nothing found"
@@ -125,22 +124,19 @@ class TrainingRecord:
 
         Of a head, as `attention/A[0]`, its "entropy" or "sparsity", over the requests if any.
         """
-        readings: list[tuple[int, Reading | Head | None]]
         if figure in Head._fields:
-            moments = self.requests or self.moments
-            readings = [(m.step, m.each_head.get(path)) for m in moments]
-        else:
-            readings = [(m.step, m.readings.get(path)) for m in self.moments]
-        pairs = ((step, getattr(reading, figure)) for step, reading in readings if reading)
+            heads = ((m.step, m.each_head.get(path)) for m in self.requests or self.moments)
+            return [(step, getattr(head, figure)) for step, head in heads if head]
+        readings = ((m.step, m.readings.get(path)) for m in self.moments)
+        pairs = ((step, getattr(reading, figure, None)) for step, reading in readings)
         return [(step, x) for step, x in pairs if x is not None]
 
     @property
     def losses(self) -> list[tuple[int, float]]:
         """The loss by step: what was logged as one, or else what backward began from."""
-        names = [name for name in self.logged if "loss" in name]
-        names = [name for name in names if NOT_TRAINED.isdisjoint(name.split("_"))]
-        if names:
-            return self.logged[names[0]]
+        for name, losses in self.logged.items():
+            if "loss" in name and NOT_TRAINED.isdisjoint(name.split("_")):
+                return losses
         return [(m.step, m.loss) for m in self.moments if m.loss is not None]
 
     @property
@@ -151,9 +147,8 @@ class TrainingRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data; numbers that are not finite as text."""
-        hidden = ("baseline", "observer")
-        known = {name: json_ready(x) for name, x in vars(self).items() if name not in hidden}
-        return {"version": 2, **known}
+        own = {name: x for name, x in vars(self).items() if name not in ("baseline", "observer")}
+        return {"version": 2, **json_ready(own)}
 
     @classmethod
     def baseline_of(cls, path: str | Path) -> Self:
@@ -162,15 +157,12 @@ class TrainingRecord:
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             for request in data["requests"]:
-                heads = {
-                    path: [
-                        h and Head(h["entropy"], h["sparsity"], tuple(h["distances"]))
-                        for h in heads
-                    ]
-                    for path, heads in request["heads"].items()
-                }
-                baseline.requests.append(Moment(request["step"], heads=heads))
+                moment = Moment(request["step"])
+                for where, heads in request["heads"].items():
+                    moment.heads[where] = [head and Head(**head) for head in heads]
+                baseline.requests.append(moment)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            call = f"watch(baseline=...): {str(path)!r}"
-            raise ArgumentError(f"{call} is no file that flow.save wrote: {error}") from None
+            raise ArgumentError(
+                f"watch(baseline=...): {str(path)!r} is no file that flow.save wrote: {error}"
+            ) from None
         return baseline

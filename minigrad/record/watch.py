@@ -1,14 +1,14 @@
 """`mg.watch(model)`: a summary of every N-th step of a training run.
 
 A step that is looked at is recorded, and compiled steps run eagerly in it; in the others nothing
-observes. A step ends when the optimizer that moves
-the model has moved it, also within a compiled step; without one, when `flow.log(...)` is called.
+observes. A step ends when the optimizer that moves the model has moved it, also within a compiled
+step; without one, when `flow.log(...)` is called.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -41,7 +41,7 @@ class HasParameters(Protocol):
     def named_parameters(self) -> Iterable[tuple[str, Tensor]]: ...
 
 
-Watched: TypeAlias = "HasParameters | Tensor | Sequence[Tensor] | Mapping[str, Tensor]"
+Watched: TypeAlias = "HasParameters | Sequence[Tensor]"
 
 
 class _Observing(ContextChange):
@@ -51,7 +51,6 @@ class _Observing(ContextChange):
         self.observers = observers
 
     def changed(self, now: Context) -> Context:
-        self.observers[:] = now.observers
         return Context(now.recording, now.call, self.observers, now)
 
 
@@ -68,20 +67,18 @@ class StepObserver(Recorder):
         self._paths: dict[int, str] = {}
         self._clock: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
-        self._observers: list[Any] = []
-        self._within = _Observing(self._observers)
+        self._within = _Observing([])
         self._request, self._first_layer = Moment(0), ""
 
     def start(self) -> None:
+        self._others = current().observers
         self._within.__enter__()
-        self._others = [*self._observers]
         after_step.append(self._stepped)
         self._begin()
 
     def stop(self) -> None:
         after_step.remove(self._stepped)
-        if self.record.backward:
-            self._end()
+        self._end()
         self._end_request()
         self._within.__exit__()
 
@@ -97,7 +94,9 @@ class StepObserver(Recorder):
         self._moment: Moment | None = None
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
-        self._observers[:] = [*self._others, self] if self._looks else self._others
+        self._within.observers[:] = self._others
+        if self._looks:
+            self._within.observers.append(self)
 
     def _stepped(self, optimizer: Any) -> None:
         """An optimizer has moved its parameters."""
@@ -113,8 +112,7 @@ class StepObserver(Recorder):
             self._step_ends()
 
     def _step_ends(self) -> None:
-        if self.record.backward:
-            self._end()
+        self._end()
         self.flow.steps += 1
         self._begin()
 
@@ -156,13 +154,12 @@ class StepObserver(Recorder):
         """Several backwards of one step, and what is written in it, make no other record."""
         if kind == "backward":
             self._loss = float(facts["output"]._data.sum())
-            root = self.find(facts["output"])
-            self.record.roots += [] if root is None else [root]
+            if (root := self.find(facts["output"])) is not None:
+                self.record.roots.append(root)
         elif kind == "input":
             super().said(kind, **facts)
         elif kind == "update" and self._moment is None and self.record.backward:
-            owned = {id(p) for p in getattr(facts["owner"], "parameters", ())}
-            if owned & self._names.keys():
+            if any(id(p) in self._names for p in getattr(facts["owner"], "parameters", ())):
                 self._measure()
 
     # ------------------------------------------------------------------ a step
@@ -171,20 +168,18 @@ class StepObserver(Recorder):
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, self._guess())
         record, parameters = self.record, {self.find(p): p for p in self.tensors.values()}
-        seen: Counter[str] = Counter()
-        after = dict(zip(self._kept, [*self._kept[1:], None], strict=True))
+        times: Counter[str] = Counter()
+        calls_after = [record.entries[i].calls for i in self._kept[1:]]
+        after = dict(zip(self._kept, [*calls_after, ()], strict=True))
         for entry in record.entries:
             if entry.id in parameters:
                 self._place(parameters[entry.id], entry.scope)
-            elif entry.id in after:
-                following = after[entry.id]
-                calls = () if following is None else record.entries[following].calls
-                if self._is_row(entry, calls, parameters):
-                    number = seen[entry.path]
-                    seen[entry.path] += 1
-                    if number < MOST_REPEATED:
-                        path = f"{entry.path}[{number}]" if number else entry.path
-                        self._read(moment, path, entry)
+            elif entry.id in after and self._is_row(entry, after[entry.id], parameters):
+                number = times[entry.path]
+                times[entry.path] += 1
+                if number < MOST_REPEATED:
+                    path = f"{entry.path}[{number}]" if number else entry.path
+                    self._read(moment, path, entry)
         for p in self.tensors.values():
             self._place(p, self._run_calls.homes.get(id(p), ""))
             self._read_parameter(moment, p)
@@ -213,12 +208,12 @@ class StepObserver(Recorder):
         for entry in reversed(self.record.entries):
             if entry.op == "cross_entropy":
                 targets, value = entry.settings["targets"], np.sum(np.asarray(entry.value))
-                is_loss = self._loss is None or np.isclose(value, self._loss)
-                if not is_loss or getattr(targets, "dtype", np.dtype(float)).kind not in "iu":
+                if self._loss is None or not np.isclose(value, self._loss):
+                    return None
+                if np.asarray(targets).dtype.kind not in "iu":
                     return None
                 wanted = targets[targets != entry.settings["ignore_index"]]  # None is no class
-                counts = np.unique(wanted, return_counts=True)[1]
-                shares = counts / counts.sum()
+                shares = np.unique(wanted, return_counts=True)[1] / wanted.size
                 return float(-(shares * np.log(shares)).sum())
         return None
 
@@ -232,15 +227,13 @@ class StepObserver(Recorder):
 
     def _read(self, moment: Moment, path: str, entry: Entry) -> None:
         share, value = None, np.asarray(entry.value)
-        counted = saturation(entry.op, value, entry.settings)
-        if "axis" in entry.settings and counted is not None:
-            weights = heads(value)
-            if weights is None:
-                counted = None
-            else:
-                moment.heads[path] = weights
-        if counted is not None:
-            share, self.flow.words[path] = counted[0] / counted[1], counted[2]
+        counts = saturation(entry.op, value, entry.settings)
+        figures = heads(value) if counts and "axis" in entry.settings else None
+        if figures is not None:
+            moment.heads[path] = figures
+        if counts and (figures is not None or "axis" not in entry.settings):
+            stuck, of_all, self.flow.words[path] = counts
+            share = stuck / of_all
         self.flow.kinds.setdefault(path, entry.op)
         self.flow.shapes[path] = entry.shape
         back = None if entry.gradient is None else rms(entry.gradient)
@@ -264,13 +257,14 @@ class StepObserver(Recorder):
 
     def _end(self) -> None:
         """The step is over: measure how far it moved the parameters, and keep its moment."""
+        if not self.record.backward:
+            return
         moment = self._moment or self._measure()
         for p in self.tensors.values():
             path, known = self._paths[id(p)], self.find(p)
             reading = moment.readings[path]
             if reading.gradient is not None and known is not None:
-                before = self.record.entries[known].value
-                moved = rms(p._data - before)
+                moved = rms(p._data - self.record.entries[known].value)
                 update = moved / reading.value if reading.value else moved
                 moment.readings[path] = reading._replace(update=update)
                 if self._optimized and id(p) not in self._optimized:
@@ -286,10 +280,11 @@ class StepObserver(Recorder):
         path = f"{scope}/A" if scope else op.name
         if path == self._first_layer:  # the first layer again: another request
             self._end_request()
-        found = heads(result._data) if self._request.step % self.flow.every == 0 else None
-        if found is not None:
-            self._first_layer = self._first_layer or path
-            self._request.heads[path] = found
+        if self._request.step % self.flow.every == 0:
+            figures = heads(result._data)
+            if figures is not None:
+                self._first_layer = self._first_layer or path
+                self._request.heads[path] = figures
 
     def _end_request(self) -> None:
         if self._request.heads:
@@ -300,18 +295,16 @@ class StepObserver(Recorder):
 def named_tensors(model: Any) -> dict[str, Tensor]:
     """The parameters of a model, by name. Raises: DTypeError for what is no model."""
     if hasattr(model, "named_parameters") and not isinstance(model, type):
-        found = dict(model.named_parameters())
-    elif isinstance(model, Mapping):
-        found = dict(model)
+        tensors = dict(model.named_parameters())
     else:
-        found = {}
+        tensors = {}
         for i, p in enumerate(model if isinstance(model, list | tuple) else [model]):
-            name = getattr(p, "name", None) or "parameter"
-            found[name if name not in found else f"{name} {i}"] = p
-    if wrong := [type(p).__name__ for p in found.values() if not isinstance(p, Tensor)]:
-        raise DTypeError(
-            f"watch(model): model must be a Module, or Tensors in a list or a dict, got {wrong[0]}"
-        )
-    if not found:
+            if not isinstance(p, Tensor):
+                raise DTypeError(
+                    f"watch(model): must be a Module, or Tensors in a list, got {type(p).__name__}"
+                )
+            name = p.name or "parameter"
+            tensors[name if name not in tensors else f"{name} {i}"] = p
+    if not tensors:
         raise ArgumentError("watch(model): the model has no parameters")
-    return found
+    return tensors

@@ -22,20 +22,22 @@ from .theme import BINS, END, LIGHT, Scale, svg_box, svg_page, svg_text
 
 __all__ = ["csv", "svg", "table"]
 
+LAST = Column("last", right=True)
 COLUMNS = (
     Column("row", shrink="start"), Column("op", drop=1), Column("value", right=True, drop=2),
-    Column("gradient first", right=True), Column("last", right=True),
-    Column("low … high", drop=4), Column("update", right=True),
-    Column("share", right=True, drop=3), Column("", shrink="end"),
+    Column("gradient first", right=True), LAST, Column("low … high", drop=4),
+    Column("update", right=True), Column("share", right=True, drop=3), Column("", shrink="end"),
+)  # fmt: skip
+HEAD_COLUMNS = (
+    Column("head", shrink="start"), Column("entropy first", right=True), LAST,
+    Column("sparsity first", right=True), LAST,
 )  # fmt: skip
 FIGURES = ("entropy", "sparsity")  # of a head
-HEAD_COLUMNS = (
-    Column("head", shrink="start"), Column("entropy first", right=True), Column("last", right=True),
-    Column("sparsity first", right=True), Column("last", right=True),
-)  # fmt: skip
-LEFT, PLOT = 210, 640  # points: of names, of columns
+LEFT = 210  # points, of names
+PLOT = 640  # of columns
 ROW = 14
-TOP, CURVE = 28, 70  # above all, and of the loss
+TOP = 28  # above all
+CURVE = 70  # of the loss
 MOST_ROWS = 120  # drawn
 ROW_NAME = Column("", right=True, shrink="start")
 NAME_LETTERS = 34
@@ -47,57 +49,60 @@ def _paths(flow: Flow) -> list[str]:
 
 def _scale(flow: Flow) -> Scale:
     """Of the sizes of gradients; what is zero in theory sets none."""
-    told = (path for path in _paths(flow) if path not in flow.in_theory)
-    return Scale.around(size for path in told for _, size in flow.series(path, "gradient"))
+    paths = [path for path in _paths(flow) if path not in flow.in_theory]
+    return Scale.around(size for path in paths for _, size in flow.series(path, "gradient"))
 
 
 def table(flow: Flow, width: int | None = None) -> str:
     """The run as text: sizes of values, gradients and updates of each row, and what is odd."""
-    width, scale = wide(width), _scale(flow)
-    if not flow.moments:
-        return _requests_table(flow, width) if flow.requests else "nothing was looked at yet"
-    last, rows = flow.moments[-1], []
+    width = wide(width)
+    moments = flow.moments or flow.requests
+    if not moments:
+        return "nothing was looked at yet"
+    if flow.moments:
+        looks = words.plural(len(moments), "step")
+        body = grid(COLUMNS, _rows(flow), width)
+    else:
+        looks = words.plural(len(moments), "request")
+        body = grid(HEAD_COLUMNS, _head_rows(flow), width)
+    title = f"{looks} looked at, from {moments[0].step} to {moments[-1].step}"
+    if losses := flow.losses:
+        ends = [f"{words.digits(loss)} at step {step}" for step, loss in (losses[0], losses[-1])]
+        title += f"; loss {', '.join(ends)}"
+    notes = _wrapped(map(str, diagnose(flow)), width)
+    return "\n".join([fill(title, width), body, "", *notes])
+
+
+def _rows(flow: Flow) -> list[list[str]]:
+    last, scale = flow.moments[-1], _scale(flow)
+    rows = []
     for path in _paths(flow):
-        sizes, now = [size for _, size in flow.series(path, "gradient")], last.readings.get(path)
-        ends = (sizes[0], sizes[-1]) if sizes else (None, None)
-        value, update, share = (now.value, now.update, now.share) if now else (None, None, None)
+        value, _, share, update = last.readings.get(path, (None,) * 4)
+        sizes: list[float | None] = [size for _, size in flow.series(path, "gradient")] or [None]
         rows.append([
             words.one_line(path), flow.kinds.get(path, ""), words.sized(value),
-            *map(words.sized, ends), bar(ends[1], scale), words.sized(update),
-            f"{share:.0%}" if share else "", last.missing.get(path, ""),
+            words.sized(sizes[0]), words.sized(sizes[-1]), bar(sizes[-1], scale),
+            words.sized(update), f"{share:.0%}" if share else "", last.missing.get(path, ""),
         ])  # fmt: skip
-    steps, losses = words.plural(len(flow.moments), "step"), flow.losses
-    title = f"{steps} looked at, from {flow.moments[0].step} to {last.step}"
-    if losses:
-        told = [f"{words.digits(loss)} at step {step}" for step, loss in (losses[0], losses[-1])]
-        title += f"; loss {', '.join(told)}"
-    return _below(title, grid(COLUMNS, rows, width), flow, width)
+    return rows
 
 
-def _requests_table(flow: Flow, width: int) -> str:
+def _head_rows(flow: Flow) -> list[list[str]]:
     """The heads of a model that only answered: figures of the first request and of the last."""
     rows = []
     for path in flow.requests[0].each_head:
         row = [words.one_line(path)]
         for figure in FIGURES:
-            series = flow.series(path, figure)
-            row += [words.digits(series[0][1], 3), words.digits(series[-1][1], 3)]
+            sizes = [size for _, size in flow.series(path, figure)]
+            row += [words.digits(sizes[0], 3), words.digits(sizes[-1], 3)]
         rows.append(row)
-    ends = f"from {flow.requests[0].step} to {flow.requests[-1].step}"
-    title = f"{words.plural(len(flow.requests), 'request')} looked at, {ends}"
-    return _below(title, grid(HEAD_COLUMNS, rows, width), flow, width)
-
-
-def _below(title: str, rows: str, flow: Flow, width: int) -> str:
-    """A table under its title, and above what is odd."""
-    odd = _wrapped(map(str, diagnose(flow)), width)
-    return "\n".join([fill(title, width), rows, "", *odd])
+    return rows
 
 
 def _wrapped(findings: Iterable[str], width: int) -> list[str]:
-    every = [words.one_line(line) for text in findings for line in text.splitlines()]
-    lines = [line for text in every for line in wrap(text, width, subsequent_indent="    ")]
-    return lines or ["nothing odd was found"]
+    lines = [words.one_line(line) for text in findings for line in text.splitlines()]
+    parts = [part for line in lines for part in wrap(line, width, subsequent_indent="    ")]
+    return parts or ["nothing odd was found"]
 
 
 def csv(flow: Flow) -> str:
@@ -108,16 +113,15 @@ def csv(flow: Flow) -> str:
     out = StringIO()
     writer = lines.writer(out, lineterminator="\n")
     writer.writerow(["step", "row", "kind", "loss", *Reading._fields, *FIGURES])
-    none = [""] * len(Reading._fields)
+    empty = [""] * len(Reading._fields)
     for moment in flow.moments:
         for path, reading in moment.readings.items():
             kind = flow.kinds.get(path)
             writer.writerow([moment.step, path, kind, moment.loss, *reading, "", ""])
     for kind, moments in (("head", flow.moments), ("request", flow.requests)):
         for moment in moments:
-            for path, head in moment.each_head.items():
-                figures = head.entropy, head.sparsity
-                writer.writerow([moment.step, path, kind, moment.loss, *none, *figures])
+            for path, (*figures, _) in moment.each_head.items():
+                writer.writerow([moment.step, path, kind, moment.loss, *empty, *figures])
     return out.getvalue()
 
 
@@ -131,13 +135,13 @@ def svg(flow: Flow, *, theme: str = "auto") -> str:
 
 class _HeatMap:
     def __init__(self, flow: Flow) -> None:
-        self.flow, self.scale = flow, _scale(flow)
+        self.flow = flow
+        self.scale = _scale(flow)
         self.findings = diagnose(flow)
         self.rows = _paths(flow)
         if len(self.rows) > MOST_ROWS:
-            odd = {finding.path for finding in self.findings}
-            held = (p for p in self.rows if p in odd or flow.kinds.get(p) == "parameter")
-            self.rows = [*held][:MOST_ROWS]
+            named = {*flow.parameters, *(finding.path for finding in self.findings)}
+            self.rows = [path for path in self.rows if path in named][:MOST_ROWS]
         self.losses = [(step, loss) for step, loss in flow.losses if isfinite(loss)]
         self.top = TOP + CURVE + 24 if self.losses else TOP
         self.bottom = self.top + ROW * len(self.rows)
@@ -145,12 +149,12 @@ class _HeatMap:
 
     def drawn(self, theme: str) -> str:
         parts = [*self._curve(), *self._cells(), *self._marks(), *self._legend(self.bottom + 26)]
-        notes = _wrapped((f"{n}  {finding}" for n, finding in enumerate(self.findings, 1)), 150)
+        notes = _wrapped((f"{n}  {text}" for n, text in enumerate(self.findings, 1)), 150)
         for n, line in enumerate(notes):
             paint = LIGHT.alarm if line[0].isdigit() else LIGHT.muted
             parts.append(svg_text(12, self.bottom + 80 + 15 * n, line, paint))
-        label = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
         high = self.bottom + 74 + 15 * len(notes)
+        label = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
         return svg_page(label, LEFT + PLOT + 90, high, parts, theme)
 
     def _x(self, column: float) -> float:
@@ -161,15 +165,17 @@ class _HeatMap:
         if not self.losses:
             return
         sizes = [loss for _, loss in self.losses]
-        power = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
-        heights = [log10(x) if power else x for x in sizes]
-        low, span = min(heights), (max(heights) - min(heights)) or 1.0
+        heights, name = sizes, "loss"
+        if min(sizes) > 0 and max(sizes) > 20 * min(sizes):
+            heights = [log10(x) for x in sizes]
+            name = "loss (log)"
+        low = min(heights)
+        span = max(heights) - low or 1.0
         ys = [TOP + CURVE * (1 - (height - low) / span) for height in heights]
         xs = [self._x(step / self.flow.every + 0.5) for step, _ in self.losses]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
         pen = f'fill="none" stroke="{LIGHT.ink}" stroke-width="1.6"'
         yield f'<polyline {pen} points="{line}"/>'
-        name = "loss (log)" if power else "loss"
         yield svg_text(LEFT - 8, TOP + 8, f"{name}  {words.digits(max(sizes))}", more=END)
         yield svg_text(LEFT - 8, TOP + CURVE, words.digits(min(sizes)), more=END)
         yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), LIGHT.ink)
@@ -178,38 +184,40 @@ class _HeatMap:
         """A row of colours for each path, its name before it and its last size behind."""
         moments = self.flow.moments
         for k, path in enumerate(self.rows):
-            y = self.top + ROW * k
-            column = 0
+            y, column = self.top + ROW * k, 0
             sizes = [words.sized(size) for _, size in self.flow.series(path, "gradient")]
-            held = self.flow.kinds.get(path) == "parameter"
+            ink = LIGHT.ink if self.flow.kinds.get(path) == "parameter" else LIGHT.muted
             name = fitted(words.one_line(path), NAME_LETTERS, ROW_NAME).strip()
-            told = f"gradient rms {sizes[0]} to {sizes[-1]}" if sizes else "no gradient"
-            yield f"<g><title>{escape(words.one_line(path))}: {told}</title>"
-            yield svg_text(LEFT - 8, y + 10, name, LIGHT.ink if held else LIGHT.muted, END)
-            readings = (moment.readings.get(path) for moment in moments)
-            for paint, run in groupby(self._fill(r and r.gradient) for r in readings):
-                start, column = column, column + len([*run])
+            change = f"gradient rms {sizes[0]} to {sizes[-1]}" if sizes else "no gradient"
+            yield f"<g><title>{escape(words.one_line(path))}: {change}</title>"
+            yield svg_text(LEFT - 8, y + 10, name, ink, END)
+            for paint, cells in groupby(
+                self._fill(moment.readings.get(path)) for moment in moments
+            ):
+                count = len([*cells])
                 if paint:
-                    width = (column - start) * self.column
-                    yield svg_box(paint, self._x(start), y, width, ROW - 1)
+                    yield svg_box(paint, self._x(column), y, count * self.column, ROW - 1)
+                column += count
             yield svg_text(LEFT + PLOT + 8, y + 10, sizes[-1] if sizes else "–") + "</g>"
 
     def _marks(self) -> Iterator[str]:
         """Where findings begin, numbered as the list below."""
         moments = self.flow.moments
         for n, finding in enumerate(self.findings, 1):
-            at = sum(moment.step < finding.first for moment in moments)
+            column = sum(moment.step < finding.first for moment in moments[:-1])
             row = self.rows.index(finding.path) + 0.5 if finding.path in self.rows else -0.5
-            x = self._x(min(at, len(moments) - 1)) + min(7, self.column / 2)
-            y = self.top + ROW * row
+            x, y = self._x(column) + min(7, self.column / 2), self.top + ROW * row
             yield f"<g><title>{escape(words.one_line(str(finding)))}</title>"
             yield f'<circle fill="{LIGHT.alarm}" stroke="{LIGHT.paper}" '
             yield f'cx="{x:.1f}" cy="{y:.1f}" r="6.5"/>'
             yield svg_text(x - 3, y + 3.2, str(n), LIGHT.paper) + "</g>"
 
-    def _fill(self, size: float | None) -> str:
-        if not size:
-            return "" if size is None else LIGHT.edge
+    def _fill(self, reading: Reading | None) -> str:
+        if reading is None or reading.gradient is None:
+            return ""
+        size = reading.gradient
+        if size == 0:
+            return LIGHT.edge
         return BINS[self.scale.bin(size)] if isfinite(size) else LIGHT.alarm
 
     def _legend(self, y: float) -> Iterator[str]:
@@ -222,9 +230,9 @@ class _HeatMap:
         yield svg_text(LEFT - 8, y + 12, "gradient rms", LIGHT.ink, END)
         for i, paint in enumerate(BINS):
             yield svg_box(paint, LEFT + 40 * i, y, 39, 14)
-        for left, size in zip((0, 160, 320), self.scale.ends, strict=True):
-            yield svg_text(LEFT + left, y + 27, size)
-        for left, paint, name in ((350, LIGHT.edge, "0"), (400, LIGHT.alarm, "NaN or ∞")):
-            yield svg_box(paint, LEFT + left, y, 14, 14) + svg_text(LEFT + left + 19, y + 12, name)
+        for i, size in enumerate(self.scale.ends):
+            yield svg_text(LEFT + 160 * i, y + 27, size)
+        for x, paint, text in ((350, LIGHT.edge, "0"), (400, LIGHT.alarm, "NaN or ∞")):
+            yield svg_box(paint, LEFT + x, y, 14, 14) + svg_text(LEFT + x + 19, y + 12, text)
         blank = "blank: no gradient; names in grey: values between layers"
         yield svg_text(LEFT + 350, y + 27, blank)

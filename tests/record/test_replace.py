@@ -70,8 +70,5 @@ def test_what_fits_nothing_is_refused(x):
         mg.replace("net/h", np.ones(2)),
     ):
         model(x)
-    with (
-        pytest.raises(KeyError),
-        mg.replace("nothing", 0.0),
-    ):  # the error of the block is the one that counts
+    with pytest.raises(KeyError), mg.replace("nothing", 0.0):  # the block's own error counts
         raise KeyError

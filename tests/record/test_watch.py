@@ -9,7 +9,7 @@ import minigrad as mg
 from layers import LanguageModel, Linear, Module, MultiHeadAttention
 from minigrad.errors import ArgumentError, DTypeError
 from minigrad.optim import SGD, Adam
-from minigrad.record.heads import DISTANCES, divergence, heads
+from minigrad.record.heads import DISTANCES, heads
 from minigrad.record.training import TrainingRecord
 from tests.compare import assert_same
 
@@ -45,12 +45,15 @@ def train(
     seed=0,
     labels="true",
     loss=mg.cross_entropy,
+    clear="before",
     spoil=lambda net: None,
     trained=Module.parameters,
+    net=None,
     **model,
 ):
     rng = np.random.default_rng(seed)
-    net, W = mlp(rng, **model), rng.normal(size=(8, 3))
+    net = mlp(rng, **model) if net is None else net
+    W = rng.normal(size=(8, 3))
     moved = optimizer(trained(net), lr=lr)
     with mg.watch(net, every=every) as flow, np.errstate(all="ignore"):
         for step in range(steps):
@@ -58,12 +61,15 @@ def train(
             y = (x @ W).argmax(axis=-1) if labels == "true" else rng.integers(0, 3, 64)
             if step == 22 and labels == "nan":
                 x[0, 0] = np.nan
-            net.zero_grad()
-            made = loss(net(x), y)
-            made.backward()
+            if clear == "before":
+                net.zero_grad()
+            cost = loss(net(x), y)
+            cost.backward()
+            if clear == "between":
+                net.zero_grad()
             spoil(net)
             moved.step()
-            flow.log(loss=made)
+            flow.log(loss=cost)
     return flow
 
 
@@ -91,13 +97,7 @@ PLANTED = {
     "saturated": [
         {"f": mg.tanh, "gain": 40.0},
         {"f": mg.sigmoid, "gain": 100.0, "depth": 2},
-        {
-            "f": mg.tanh,
-            "gain": 40.0,
-            "depth": 1,
-            "steps": 600,
-            "every": 20,
-        },  # the last layer learns
+        {"f": mg.tanh, "gain": 40.0, "depth": 1, "steps": 600, "every": 20},  # the last one learns
     ],
     "no gradient": [{"trained": lambda net: net.out.parameters()}],
     "zero gradient": [{"f": lambda x: mg.relu(x) * 0.0}],
@@ -106,26 +106,19 @@ PLANTED = {
         {"lr": 1e-9, "optimizer": SGD},
         {"optimizer": SGD, "lr": 10.0, "f": mg.tanh, "depth": 1},
     ],
-    "diverging": [
-        {"spoil": turned},
-        {"optimizer": SGD, "lr": 10.0, "f": mg.tanh, "depth": 1},
-    ],
+    "diverging": [{"spoil": turned}, {"optimizer": SGD, "lr": 10.0, "f": mg.tanh, "depth": 1}],
     "plateau": [{"labels": "shuffled", "lr": 1e-3}],
 }
 HEALTHY = [
     {},
     {"f": mg.tanh},
     {"f": mg.gelu},
-    {"f": mg.silu},
     {"optimizer": SGD, "lr": 0.1},
     {"depth": 5},
-    {"lr": 3e-3},
     {"f": mg.sigmoid, "depth": 1, "steps": 150},
     {"seed": 1},
-    {"seed": 2},
     {"every": 1},
     {"every": 10, "steps": 120},
-    {"f": mg.leaky_relu},
     {"trained": without_the_first},
 ]
 
@@ -134,15 +127,12 @@ HEALTHY = [
     ("kind", "settings"), [(kind, s) for kind, several in PLANTED.items() for s in several]
 )
 def test_a_planted_problem_is_found(kind, settings):
-    found = train(**settings).diagnose()
-    assert kind in found.kinds, str(found)
+    assert kind in train(**settings).diagnose().kinds
 
 
 @pytest.mark.parametrize("settings", HEALTHY)
 def test_nothing_is_found_in_a_healthy_run(settings):
-    flow = train(**settings)
-    assert flow.diagnose() == [], str(flow.diagnose())
-    assert str(flow.diagnose()) == "nothing found"
+    assert str(train(**settings).diagnose()) == "nothing found"
 
 
 @pytest.mark.parametrize(
@@ -186,39 +176,27 @@ class Wide(Module):
         return self.out(mg.relu(self.h(x)))
 
 
-def stepped(model, clear="before", times=1.0, lr=0.1):
-    rng = np.random.default_rng(0)
-    W, optimizer = rng.normal(size=(8, 3)), SGD(model.parameters(), lr=lr)
-    with mg.watch(model, every=4) as flow:
-        for _ in range(60):
-            if clear == "before":
-                optimizer.zero_grad()
-            x = rng.normal(size=(64, 8))
-            loss = mg.cross_entropy(model(x), (x @ W).argmax(-1)) * times
-            loss.backward()
-            if clear == "between":
-                optimizer.zero_grad()
-            optimizer.step()
-    return flow
-
-
 @pytest.mark.parametrize(
-    ("flow", "kind", "words"),
+    ("net", "settings", "kind", "words"),
     [
-        (lambda: stepped(Wide(dead=27), lr=0.5), "dead", "84% units dead"),
-        (lambda: stepped(Wide(scale=0.0)), "zero gradient", "its weights are 0 and stay 0"),
-        (lambda: stepped(Wide(), clear="between"), "no gradient", "cleared before the update"),
-        (lambda: stepped(Wide(), clear="never", lr=0.01), "not cleared", "of earlier steps"),
+        ({"dead": 27}, {"lr": 0.5}, "dead", "84% units dead"),
+        ({"scale": 0.0}, {}, "zero gradient", "its weights are 0 and stay 0"),
+        ({}, {"clear": "between"}, "no gradient", "cleared before the update"),
+        ({}, {"clear": "never", "lr": 0.01}, "not cleared", "of earlier steps"),
     ],
 )
-def test_what_was_said_wrong_or_not_at_all_is_found_alone(flow, kind, words):
-    (finding,) = flow().diagnose()
+def test_what_was_said_wrong_or_not_at_all_is_found_alone(net, settings, kind, words):
+    flow = train(net=Wide(**net), optimizer=SGD, **{"lr": 0.1, **settings})
+    (finding,) = flow.diagnose()
     assert finding.kind == kind
     assert words in finding.text
 
 
 def test_a_summed_loss_is_no_problem():
-    assert stepped(Wide(), times=512.0, lr=0.1 / 512).diagnose() == []
+    def summed(out, y):
+        return mg.cross_entropy(out, y) * 512.0
+
+    assert train(net=Wide(), optimizer=SGD, lr=0.1 / 512, loss=summed).diagnose() == []
 
 
 @pytest.mark.parametrize(("name", "counts"), [("value_loss", True), ("val_loss", False)])
@@ -274,8 +252,8 @@ def test_readings_are_those_of_the_step():
 
 
 def test_without_an_optimizer_a_step_ends_where_something_is_logged():
-    w = leaf(1)
-    with mg.watch({"first": w}, every=1) as flow:
+    w = leaf(1, name="first")
+    with mg.watch([w], every=1) as flow:
         for _ in range(3):
             w.grad = None
             mg.sum(w * w).backward()
@@ -342,11 +320,7 @@ def test_a_loop_over_time_has_readings_of_the_first_times():
         (lambda: mg.watch([]), ArgumentError, "no parameters"),
         (lambda: mg.watch([leaf(1)], every=0), ArgumentError, "whole number from 1"),
         (lambda: mg.watch([leaf(1)], baseline="none.json"), ArgumentError, "is no file that flow"),
-        (
-            lambda: mg.watch([leaf(1)], baseline=TrainingRecord()),
-            ArgumentError,
-            "holds no req",
-        ),
+        (lambda: mg.watch([leaf(1)], baseline=TrainingRecord()), ArgumentError, "no requests"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(call, error, words):
@@ -378,10 +352,10 @@ def model():
 def test_each_request_is_a_moment_with_figures_of_each_head(model, tmp_path):
     flow = served(model, 5)
     assert [moment.step for moment in flow.requests] == [0, 1, 2, 3, 4]
-    assert [len(found) for found in flow.requests[0].heads.values()] == [3, 3]
+    assert [len(figures) for figures in flow.requests[0].heads.values()] == [3, 3]
     assert (flow.moments, flow.diagnose()) == ([], [])
     path = flow.save(tmp_path / "flow.json")
-    assert TrainingRecord.baseline_of(path).requests == flow.requests
+    assert TrainingRecord.baseline_of(path).to_dict()["requests"] == flow.to_dict()["requests"]
     assert json.loads(path.read_text()) == flow.to_dict()
     assert [moment.step for moment in served(model, 21, every=10).requests] == [0, 10, 20]
 
@@ -418,24 +392,10 @@ def test_a_head_that_drifts_is_named_with_when_and_by_how_much(model, tmp_path):
 def test_figures_of_heads_are_those_of_the_weights(rng):
     A = rng.dirichlet(np.ones(5), size=(2, 3, 5)) * np.tri(5)
     A /= A.sum(axis=-1, keepdims=True)
-    own, found = A[:, 1], heads(A)[1]
-    assert_same(found.entropy, -(own * np.log(np.where(own > 0, own, 1))).sum(-1).mean())
+    own, head = A[:, 1], heads(A)[1]
+    assert_same(head.entropy, -(own * np.log(np.where(own > 0, own, 1))).sum(-1).mean())
     seen = np.tri(5, dtype=bool)  # a head that never looks ahead is causal
-    assert_same(found.sparsity, (own[:, seen] < 0.01).mean())
-    assert_same(sum(found.distances), 1.0)
-    itself = found.distances[DISTANCES.index("self")]
+    assert_same(head.sparsity, (own[:, seen] < 0.01).mean())
+    assert_same(sum(head.distances), 1.0)
+    itself = head.distances[DISTANCES.index("self")]
     assert_same(itself, np.trace(own, axis1=1, axis2=2).sum() / 10)
-
-
-def test_what_are_no_weights_has_no_figures_nor_has_a_head_that_is_masked_whole():
-    A = np.zeros((1, 2, 2, 2))
-    A[0, 0, :, 0] = 1.0
-    assert [one is None for one in heads(A)] == [False, True]
-    assert heads(np.full((3, 3), 0.2)) is None
-
-
-def test_divergence_is_symmetric_and_between_0_and_1():
-    p, q = np.array([0.5, 0.5, 0.0]), np.array([0.1, 0.2, 0.7])
-    assert divergence(p, p) == 0.0
-    assert divergence(p, q) == divergence(q, p)
-    assert 0.0 < divergence(p, q) < 1.0

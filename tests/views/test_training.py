@@ -48,7 +48,7 @@ def test_what_is_odd_stands_below_the_table_and_is_marked_in_the_picture():
     flow = trained(np.nan)
     assert "not finite" in views.table(flow, 120)
     svg = ElementTree.fromstring(views.svg(flow))
-    assert sum(one.get("fill") == LIGHT.alarm for one in svg.iter()) > 2
+    assert sum(part.get("fill") == LIGHT.alarm for part in svg.iter()) > 2
 
 
 def test_the_heat_map_has_a_run_of_cells_for_each_row_and_follows_its_reader(tmp_path):
@@ -71,9 +71,9 @@ def test_csv_has_every_reading(tmp_path):
     text = flow.csv(tmp_path / "f.csv").read_text("utf-8")
     rows = [*csv.DictReader(io.StringIO(text))]
     assert len(rows) == sum(len(moment.readings) for moment in flow.moments)
-    one = next(row for row in rows if row["row"].endswith("/W") and row["step"] == "8")
-    reading = flow.moments[-1].readings[one["row"]]
-    assert (float(one["gradient"]), float(one["update"])) == (reading.gradient, reading.update)
+    row = next(row for row in rows if row["row"].endswith("/W") and row["step"] == "8")
+    reading = flow.moments[-1].readings[row["row"]]
+    assert (float(row["gradient"]), float(row["update"])) == (reading.gradient, reading.update)
 
 
 def test_before_the_first_step_there_is_nothing():
