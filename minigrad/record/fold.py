@@ -180,9 +180,9 @@ def make_fold(record: Record, chains: bool = True) -> Fold:
     A chain whose lines would stand for other edges than the run's is tried once more without its
     first block, and then drawn in full.
     """
-    refused = set[int]()
+    refused = set[int]() if chains else {*record.forward}
     while True:
-        fold = _drawn(record, refused if chains else None)
+        fold = _drawn(record, refused)
         broken = [link for link in fold.links if not link.is_whole]
         ends = {end.block for link in broken for end in (link.source, link.target)}
         chained = {
@@ -199,8 +199,8 @@ def make_fold(record: Record, chains: bool = True) -> Fold:
             return fold
 
 
-def _drawn(record: Record, refused: set[int] | None) -> Fold:
-    """Args: refused: ops that begin no chain; None for all."""
+def _drawn(record: Record, refused: set[int]) -> Fold:
+    """Args: refused: ops that begin no chain."""
     fold = Fold(record)
     pending = [("", 0, record.ops)]
     for path, depth, ops in pending:  # the loop appends to it
@@ -208,10 +208,13 @@ def _drawn(record: Record, refused: set[int] | None) -> Fold:
         periods = _periods(items)
         while at < len(items):
             first = items[at].ops[0].id
-            may = refused is not None and first not in refused and first not in fold.members
-            chain = _chain(items, at, periods) if may else []
-            chain = chain if len(chain) >= LEAST_COPIES else [items[at : at + 1]]
-            block = _fold(fold, path, chain) if len(chain) > 1 else ""
+            chain = [items[at : at + 1]]
+            block = ""
+            if first not in refused and first not in fold.members:
+                blocks = _chain(items, at, periods)
+                if len(blocks) >= LEAST_COPIES:
+                    chain = blocks
+                    block = _fold(fold, path, chain)
             alone = block and not _several(chain[0])
             for name, inside, _ in chain[0]:
                 if name:
@@ -268,16 +271,16 @@ def _chain(items: list[Item], at: int, periods: dict[int, int]) -> list[list[Ite
     """
     call = next((i for i in range(at, min(at + MOST_BEFORE, len(items))) if i in periods), None)
     if call is None:
-        return [items[at : at + 1]]
+        return []
     chain = _blocks(items, at, periods[call])
     least = len(_blocks(items, call, periods[call])) if call > at else 1
-    return chain if len(chain) > least else [items[at : at + 1]]
+    return chain if len(chain) > least else []
 
 
 def _blocks(items: list[Item], at: int, period: int) -> list[list[Item]]:
     block = items[at : at + period]
     if not any(len(item.ops) > 1 for item in block if item.name):
-        return [items[at : at + 1]]
+        return []
     kinds = [item.alike for item in block]
     blocks = (items[i : i + period] for i in range(at, len(items), period))
     return [*takewhile(lambda block: [item.alike for item in block] == kinds, blocks)]

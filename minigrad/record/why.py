@@ -88,8 +88,9 @@ class Ledger:
     def _terms(self, edge: Edge) -> Iterator[Term]:
         made = self.record.entries[edge.target]
         _, factors = self._run(edge, arguments(self.record, made))
+        gradients = np.asarray(made.gradient)
         for at in map(tuple, np.argwhere(factors != 0).tolist()):
-            factor, gradient = float(factors[at]), float(np.asarray(made.gradient)[at])
+            factor, gradient = float(factors[at]), float(gradients[at])
             yield Term(factor * gradient, gradient, factor, made, at, edge)
 
     @_Unobserved()
