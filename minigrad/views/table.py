@@ -21,7 +21,7 @@ GRADIENT, REMARK = Column("gradient", right=True), Column("", shrink="end")
 FORWARD = (
     *STEP_COLUMNS, Column("takes", drop=1), Column("gives"), MS,
     Column("FLOPs", right=True, drop=3), Column("saves", right=True, drop=2),
-    Column("rms", right=True), Column("note"),
+    Column("rms", right=True), SIZE_BAR, Column("note"),
 )  # fmt: skip
 BACKWARD = (
     *STEP_COLUMNS, Column("sends back to", shrink="end", drop=1), Column("shape", drop=2), MS,
@@ -76,6 +76,8 @@ PAINTS = {True: "good", False: "alarm", None: "dim"}
 class _Rows:
     def __init__(self, record: Record) -> None:
         self.record = record
+        facts = [record.entries[i].value_facts for i in record.forward]
+        self.values = Scale.around(each.rms for each in facts if each is not None)
         self.scale = Scale.around(record.gradient_range)
 
     def forward(self, number: int, id: int) -> list[str]:
@@ -90,6 +92,7 @@ class _Rows:
             "" if entry.flops is None else words.counted(entry.flops),
             words.of_bytes(saved) if saved else "",
             words.value(entry) or words.sized(facts and facts.rms),
+            bar(facts and facts.rms, self.values),
             paint("alarm", "NaN or ∞") if is_broken else entry.note,
         ]  # fmt: skip
 
