@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 
+FEW = 512  # values that np.add.at adds in less time than their places are computed
+
+
 def _at(index: Any) -> str:
     """An index as it stands in a formula, in which an array is a symbol."""
     return "<index>" if isinstance(index, np.ndarray) else index_tex(index)
@@ -108,8 +111,21 @@ class PickedGradient(SparseGradient):
         if is_basic(self.index):
             total[self.index] += self.values
         else:
-            np.add.at(total, self.index, self.values)
+            _add_at(total, self.index, self.values)
         return total
+
+
+def _add_at(total, index, values):
+    """np.add.at of an array in one piece; of whole rows in less time, and to the same bits."""
+    rows = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    width = prod(total.shape[1:])
+    is_of_rows = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu"
+    if values.size < FEW or not is_of_rows or values.size != rows.size * width:
+        np.add.at(total, index, values)
+        return
+    starts = np.arange(0, total.size, width)[rows]
+    places = starts.reshape((-1, 1)) + np.arange(width)
+    np.add.at(total.reshape(-1), places.ravel(), values.ravel())
 
 
 def is_basic(index: object) -> bool:
@@ -139,7 +155,7 @@ def scatter_add(x, index, shape):
     x = as_array(x)
     terms = widen_half(x)
     total = np.zeros(shape, terms.dtype)
-    np.add.at(total, index, terms)
+    _add_at(total, index, terms)
     return cast_back(total, x)
 
 

@@ -95,3 +95,23 @@ def test_a_gradient_that_someone_else_has_is_not_written_over_by_a_slice(rng):
     expected[2] += 5
     np.testing.assert_allclose(x.grad, expected, rtol=1e-15)
     np.testing.assert_array_equal(c.grad, u)
+
+
+def test_rows_picked_more_than_once_add_up_in_the_order_in_which_they_were_picked(rng):
+    """To the bits of np.add.at, at an index from the end too."""
+    index = np.arange(-3, 101) % 5 - 2
+    terms = rng.standard_normal((len(index), 7), np.float32)
+    total = np.zeros((3, 7), np.float32)
+    np.add.at(total, index, terms)
+    np.testing.assert_array_equal(mg.scatter_add(terms, index, (3, 7)), total)
+
+
+def test_long_rows_add_up_along_their_axis_as_short_ones_do(rng):
+    """Of zeros, their signs too."""
+    x = rng.standard_normal((3, 5, 1031), np.float32)
+    x[:, :, 7] = -0.0
+    for axis in (0, -2):
+        sums = np.cumsum(x.astype(np.float64), axis).astype(np.float32)
+        ours = mg.cumsum(x, axis)
+        np.testing.assert_array_equal(ours, sums)
+        np.testing.assert_array_equal(np.signbit(ours), np.signbit(sums))
