@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-FEW = 512  # values that np.add.at adds in less time than their places are computed
+FEW_VALUES = 512  # values that np.add.at adds in less time than their places are computed
 
 
 def _at(index: Any) -> str:
@@ -120,7 +120,7 @@ def _add_at(total, index, values):
     rows = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     width = prod(total.shape[1:])
     is_of_rows = isinstance(rows, np.ndarray) and rows.dtype.kind in "iu"
-    if values.size < FEW or not is_of_rows or values.size != rows.size * width:
+    if values.size < FEW_VALUES or not is_of_rows or values.size != rows.size * width:
         np.add.at(total, index, values)
         return
     starts = np.arange(0, total.size, width)[rows]
