@@ -12,7 +12,7 @@ from ..engine.op import call, op
 from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import multiply, scale, subtract
-from .composed import composed
+from .composed_errors import composed
 from .dtypes import as_array, cast_back, floating, widen_half
 from .functions import abs, clip
 from .notation import Formula

@@ -16,7 +16,7 @@ from ..engine.backward import SparseGradient
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
 from ..engine.op import DType, is_tensor, op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
-from .composed import composed
+from .composed_errors import composed
 from .dtypes import as_array, cast_back, masked, widen_half
 from .notation import index as index_tex
 from .reduce import along

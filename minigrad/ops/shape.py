@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from ..engine.errors import ArgumentError, DTypeError, ShapeError
 from ..engine.op import Declare, op
 from ..engine.tensor import Operand, TensorOrArray
-from .composed import composed
+from .composed_errors import composed
 from .dtypes import as_array
 from .notation import Formula, below, index, shape_product
 from .samples import Samples, no_flops, of_shapes
