@@ -48,6 +48,8 @@ class Trace(Record):
 
     def __exit__(self, *exception: object) -> None:
         self._observing.pop().__exit__()
+        if not any(exception):
+            finish(self)
 
     # ------------------------------------------------------------------ what is in it
 

@@ -185,3 +185,11 @@ def test_what_was_saved_for_backward_is_counted_once():
     x = leaf(11, name="x")
     t = traced(lambda: mg.sum((h := mg.exp(x)) * h))
     assert [e.saved_bytes for e in t if e.op] == [88, 0, 0]
+
+
+def test_a_closed_trace_is_finished_so_its_fields_hold_what_its_views_say():
+    x = mg.tensor([1.0, 2.0], requires_grad=True)
+    with mg.trace() as t:
+        mg.sum(x * x).backward()
+    assert [entry.flops for entry in t.entries if entry.op] == [2, 2]
+    assert t.way is not None
