@@ -84,17 +84,12 @@ VALUES = [
 NAMES = [
     ("mg.cat", "module 'minigrad' has no attribute 'cat'", "mg.concatenate"),
     ("X.permute", "'Tensor' object has no attribute 'permute'", "transpose"),
-    ("X.unsqueeze", "'Tensor' object has no attribute 'unsqueeze'", "expand_dims"),
 ]
 FILES = [
-    ("FileError", "mg.load(folder / 'missing.npz')", "no such file", "missing.npz"),
-    ("FileError", "mg.load(folder / 'notes.npz')", "notes.npz is damaged, or no file of minigrad"),
-    ("FileError", "mg.load(folder / 'half.npz')", "half.npz is damaged, or no file of minigrad"),
     ("ArgumentError", "mg.load(folder / 'linear.npz', model=layers.Linear(3, 3, rng=0))",
      "nothing was loaded", "W", "(3, 3)", "(3, 2)"),
     ("ArgumentError", "mg.load(folder / 'linear.npz', optimizer=optim.SGD([leaf(2)], lr=0.1))",
      "nothing was loaded", "optimizer", "not in the file"),
-    ("ArgumentError", "mg.save(folder / 'x.npz', model=3)", "save", "int", "state_dict"),
     ("ArgumentError", "layers.Linear(3, 2, rng=0).load_state_dict({'W': ones(3, 2)})",
      "nothing was written", "b", "missing"),
 ]  # fmt: skip
@@ -109,11 +104,9 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of a Linear(3, 2), the half of it, and one that holds something else."""
+    """A file of a Linear(3, 2)."""
     folder = tmp_path_factory.mktemp("files")
-    whole = Path(mg.save(folder / "linear.npz", model=layers.Linear(3, 2, rng=0))).read_bytes()
-    (folder / "half.npz").write_bytes(whole[: len(whole) // 2])
-    (folder / "notes.npz").write_text("buy milk")
+    mg.save(folder / "linear.npz", model=layers.Linear(3, 2, rng=0))
     return folder
 
 

@@ -71,28 +71,6 @@ def test_a_loop_within_another_over_the_same_batches_leaves_it_alone(rng):
     assert data.epoch == 4
 
 
-def run(data, stop):
-    """What the first `stop` batches hold, over as many epochs as that takes."""
-    found = []
-    while len(found) < stop:
-        for x in data:
-            found.append(x.tolist())
-            if len(found) == stop:
-                break
-    return found
-
-
-@pytest.mark.parametrize("stop", range(1, 8))
-def test_loaded_in_the_middle_it_goes_on_as_if_nothing_had_happened(stop):
-    whole = run(batches(X, batch_size=4, rng=np.random.default_rng(3)), 9)
-    first = batches(X, batch_size=4, rng=np.random.default_rng(3))
-    assert run(first, stop) == whole[:stop]
-    second = batches(X, batch_size=4, rng=np.random.default_rng(99))
-    second.load_state_dict(first.state_dict())
-    assert (second.epoch, second.position) == (first.epoch, first.position)
-    assert run(second, 9 - stop) == whole[stop:]
-
-
 def load_state_of(data, **settings):
     other = batches(data, batch_size=4, **settings)
     batches(X, batch_size=4).load_state_dict(other.state_dict())

@@ -89,15 +89,6 @@ def raw(rng):
     return model
 
 
-def sequential(rng):
-    made = []
-    f, norm = one_of(rng, ACTIVATIONS), rng.integers(2)
-    for layer in linears(rng, *widths(rng)):
-        made += [layer, *[LayerNorm(layer.W.shape[1])] * int(norm), f]
-        f = f if rng.integers(4) else one_of(rng, ACTIVATIONS)
-    return Sequential(*made[: len(made) - int(rng.integers(2))])
-
-
 def chained(kind, step):
     """Blocks in turn, each of what the one before it gave; what is given is said by the kind."""
 
@@ -127,12 +118,6 @@ def again(rng):
     called = chained("plain", lambda block, x, _: mg.relu(block(x)))
     blocks = linears(rng, *[5] * rng.integers(2, 5))
     return Net(lambda x, blocks: called(x, blocks * times), blocks=blocks)
-
-
-def parallel(rng):
-    """Heads beside one another; no chain."""
-    heads = [Linear(5, 3, rng=rng) for _ in range(rng.integers(2, 5))]
-    return Net(lambda x, heads: mg.concatenate([head(x) for head in heads], axis=-1), heads=heads)
 
 
 def u_net(rng):
@@ -178,7 +163,7 @@ def each_step(rng):
     return model
 
 
-DRAWN = (raw, sequential, listed, residual, again, parallel, u_net, recurrent, each_step)
+DRAWN = (raw, listed, residual, again, u_net, recurrent, each_step)
 
 
 @cache

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import BatchNorm, Linear, Sequential
+from layers import BatchNorm, Linear
 from minigrad.errors import ArgumentError
 from minigrad.record.finish import finish
 from minigrad.views.layout import layout
@@ -50,13 +50,6 @@ def test_the_focus_of_a_picture_is_one_call_or_all():
     assert pools("pool") == ["net/pool ·1/max_pool", "net/pool ·2/max_pool"]
     with pytest.raises(ArgumentError, match=r"names no scope .*net/pool ·1, net/pool ·2"):
         layout(t, focus="pool ·3")
-
-
-def test_two_objects_of_one_class_have_two_paths():
-    models = [Sequential(Linear(3, 3, rng=k), mg.tanh) for k in (0, 1)]
-    t = traced(lambda: mg.sum(models[1](models[0](leaf(2, 3)))))
-    weights = [entry.path for entry in t if entry.name == "W"]
-    assert weights == ["sequential/layers.0/W", "sequential (2)/layers.0/W"]
 
 
 def test_what_is_computed_for_a_buffer_alone_is_no_step(rng):

@@ -82,9 +82,3 @@ def beside_one_another(x):
 )
 def test_what_is_no_chain_of_alike_modules_is_drawn_in_full(model):
     assert folded(run(model)).times == {}
-
-
-def test_a_value_that_an_op_takes_twice_has_two_lines():
-    x = leaf(2, 3)
-    links = folded(traced(lambda: mg.sum(mg.concatenate([x, x])))).links
-    assert [len(link.edges) for link in links] == [1, 1, 1]

@@ -7,7 +7,6 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, MultiHeadAttention, SelfAttention
-from minigrad.errors import ShapeError
 from minigrad.record.attention import attention_weights
 from minigrad.record.record import measure
 from tests.compare import assert_same
@@ -125,22 +124,6 @@ def test_dead_units_and_saturated_rows_are_counted():
 
 
 # ---------------------------------------------------------------- attention
-
-
-def test_attention_is_found_with_its_gradient_mask_and_words(rng):
-    layer = MultiHeadAttention(6, 2, rng=0)
-    words = ["the", "cat", "sat"]
-    t = traced(
-        lambda: mg.sum(layer(rng.normal(size=(2, 3, 6)), np.tri(3, dtype=bool))[:, 2] ** 2.0)
-    )
-    (weights,) = t.attention(words)
-    assert weights.A.shape == weights.dA.shape == weights.forbidden.shape == (2, 2, 3, 3)
-    assert_same(weights.A, layer.attention_weights)
-    assert_same(weights.forbidden[0, 0], ~np.tri(3, dtype=bool))
-    assert weights.queries == weights.keys == ("the", "cat", "sat")
-    assert t.asked == 2
-    with pytest.raises(ShapeError, match=r"attention is over 3 positions, got 2 tokens"):
-        t.attention(["the", "cat"])
 
 
 def test_one_head_without_a_batch_is_found_too(rng):

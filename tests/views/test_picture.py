@@ -37,13 +37,6 @@ def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
         assert record.entries[edge.target] in line.target.entries
 
 
-def test_a_parameter_is_a_line_inside_the_op_that_takes_it():
-    made = layout(mlp(), depth=9)
-    first = next(box for box in made.boxes if "first" in box.scope and box.kind == "op")
-    assert [(held.input, held.box.label) for held in first.inside] == [("W", "W"), ("b", "b")]
-    assert not any(box.kind == "parameter" for box in made.boxes)
-
-
 def test_what_the_model_is_given_stays_a_box():
     x, W = models.leaf(2, 3, name="x"), models.leaf(3, 2, name="W")
     t = models.traced(lambda: mg.sum(x @ W))
