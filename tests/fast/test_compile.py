@@ -206,7 +206,6 @@ def scaled(seed: int) -> Any:
 
 REBOUND = {
     "a number": lambda s, i: setattr(s, "k", 1.0 + (i > 4)),
-    "a number in a list": lambda s, i: s.numbers.__setitem__(0, 1.0 + (i > 4)),
     "a number in a list in a dict": lambda s, i: s.nested["a"].__setitem__(0, 1.0 + (i > 4)),
     "an array": lambda s, i: setattr(s, "array", np.full(2, 1.0 + (i > 4))),
     "an array's entries": lambda s, i: s.array.__setitem__(slice(None), float(i)),
@@ -226,13 +225,13 @@ REBOUND = {
 def test_what_the_step_reaches_by_name_may_change_between_calls(name):
     def make() -> Any:
         w = leaf(3, 2)
-        s = SimpleNamespace(k=1.0, numbers=[1.0], nested={"a": [1.0]}, function=mg.tanh)
+        s = SimpleNamespace(k=1.0, nested={"a": [1.0]}, function=mg.tanh)
         s.array, s.tensor = np.ones(2), mg.tensor(np.ones(2))
         s.module, s.settings = scaled(4), Settings()
         s.kind = type("Kind", (), {"scale": 1.0})
 
         def step(x: Any) -> Any:
-            y = s.module(s.function(mg.tensor(x) @ w * s.k * s.numbers[0] + s.array) + s.tensor)
+            y = s.module(s.function(mg.tensor(x) @ w * s.k + s.array) + s.tensor)
             return mg.sum(y * s.nested["a"][0] * s.module.slope * s.settings.number * s.kind.scale)
 
         return world(step, before=lambda i: REBOUND[name](s, i))

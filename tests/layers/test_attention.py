@@ -49,21 +49,19 @@ def random(rng, layer):
 # ---------------------------------------------------------------- values
 
 
-def test_a_row_that_sees_nothing_is_zero_forward_and_backward(rng):
+@pytest.mark.parametrize("how", [lambda *given: attend(*given)[0], mg.tiled_attention])
+def test_a_row_that_sees_nothing_is_zero_forward_and_backward(rng, how):
     Q, K, V = (mg.tensor(rng.normal(size=(1, N, 3)), requires_grad=True) for _ in range(3))
-    O, A = attend(Q, K, V, NOWHERE)
+    O = how(Q, K, V, NOWHERE)
     assert not O.numpy()[0, 3].any()
-    assert not A.numpy()[0, 3].any()
-    dQ, *_ = mg.grad((O**2).sum(), [Q, K, V])
-    assert not dQ[0, 3].any()
-    assert np.isfinite(dQ).all()
+    gradients = mg.grad((O**2).sum(), [Q, K, V])
+    assert not gradients[0][0, 3].any()
+    assert np.isfinite(gradients).all()
 
 
-def test_the_texts_function_takes_lists_arrays_and_tensors_and_returns_scores_too(rng):
+def test_the_texts_function_takes_lists_arrays_and_tensors(rng):
     Q, K, V = rng.normal(size=(3, 2, 5, 4))
-    O, A, S = L.scaled_dot_product_attention(Q, K, V, return_scores=True)
-    assert_same(S, Q @ K.swapaxes(1, 2) / 2)
-    assert_same(O, A @ V)
+    O = L.scaled_dot_product_attention(Q, K, V)[0]
     assert_same(L.scaled_dot_product_attention(Q.tolist(), K.tolist(), V.tolist())[0], O, 0)
     assert_same(L.scaled_dot_product_attention(*map(mg.tensor, (Q, K, V)))[0].numpy(), O, 0)
     assert_same(attend(Q, K, V, causal)[1], attend(Q, K, V, np.tri(5, dtype=bool))[1], 0)
@@ -193,7 +191,6 @@ test_what_does_not_fit_is_refused_with_layer_and_shapes = refusals(
         (np.full((N, N), np.nan), ArgumentError, "NaN or"),
       ]),
     (lambda: MANY(X, context=np.ones((B, 4, 5))), ShapeError, r"context must be \(2, m, 12\), got"),
-    (lambda: MANY(X, context=np.ones((B + 1, 4, D))), ShapeError, r"context must be \(2, m, 12\)"),
     (lambda: MANY(X, positions=np.arange(N + 1)), ShapeError, r"must be integers \(7,\)"),
     (lambda: MANY(X, positions=np.ones(N)), ShapeError, "positions must be integers"),
     (lambda: MultiHeadAttention(D, 5), ArgumentError, "must divide .* d_model=12, n_heads=5"),

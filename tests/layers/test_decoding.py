@@ -117,10 +117,6 @@ def test_the_likeliest_tokens_are_those_of_the_whole_sequence_also_side_by_side(
     continued = np.stack(list(generate(model, rows, 8)), axis=1)
     assert continued.tolist() == [slowly(model, row, 8) for row in rows]
     assert list(generate(model, rows[1], 8)) == continued[1].tolist()
-    tokens, cache = np.array([rows[0]]), model.decoder.new_cache()
-    with mg.no_grad():
-        steps = [model(tokens[:, t : t + 1], cache=cache).numpy() for t in range(5)]
-    assert_same(np.concatenate(steps, axis=1), model(tokens).numpy())
 
 
 def test_tokens_are_drawn_by_their_probabilities_within_top_k_and_top_p():

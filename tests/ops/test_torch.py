@@ -1,4 +1,4 @@
-"""Values and gradients are PyTorch's, at first and second order, over grids of settings."""
+"""Values and gradients are PyTorch's, over grids of settings."""
 
 from itertools import product
 
@@ -15,28 +15,18 @@ def draw(*shape, low=-3.0, high=3.0, seed=17):
     return np.random.default_rng(seed).uniform(low, high, shape)
 
 
-X, P, W = draw(3, 5), draw(3, 5, low=0.05, high=0.95, seed=5), draw(5, low=0.5)
+X, P = draw(3, 5), draw(3, 5, low=0.05, high=0.95, seed=5)
 CLASSES = np.array([0, 4, 2])
 CALLS = {  # ours, theirs, arrays
     **{name: (getattr(mg, name), getattr(torch, name, None) or getattr(F, name), [X])
-       for name in "sin cos erf square sign softplus sigmoid relu silu gelu abs exp tanh".split()},
-    **{name: (getattr(mg, name), getattr(torch, name), [P]) for name in ("log", "sqrt", "log1p")},
+       for name in "erf softplus sigmoid relu silu gelu".split()},
     "leaky_relu": (lambda x: mg.leaky_relu(x, 0.2), lambda x: F.leaky_relu(x, 0.2), [X]),
     "elu": (lambda x: mg.elu(x, 0.7), lambda x: F.elu(x, 0.7), [X]),
     "gelu-tanh": (lambda x: mg.gelu(x, "tanh"), lambda x: F.gelu(x, approximate="tanh"), [X]),
     "softmax": (mg.softmax, lambda x: torch.softmax(x, -1), [X]),
     "log_softmax": (lambda x: mg.log_softmax(x, 0), lambda x: torch.log_softmax(x, 0), [X]),
     "logsumexp": (lambda x: mg.logsumexp(x, 1), lambda x: torch.logsumexp(x, 1), [X]),
-    "var": (lambda x: mg.var(x, 1, 1), lambda x: torch.var(x, 1), [X]),
-    "std": (lambda x: mg.std(x, 0), lambda x: torch.std(x, 0, correction=0), [X]),
     "norm": (lambda x: mg.norm(x, axis=1), lambda x: torch.linalg.norm(x, dim=1), [X]),
-    "prod": (lambda x: mg.prod(x, 1), lambda x: torch.prod(x, 1), [X]),
-    "cumsum": (lambda x: mg.cumsum(x, 0), lambda x: torch.cumsum(x, 0), [X]),
-    "power": (mg.power, torch.pow, [P, X]),
-    "layer_norm": (mg.layer_norm, lambda x, *p: F.layer_norm(x, (5,), *p), [X, W, -W]),
-    "rms_norm": (mg.rms_norm, lambda x, w: F.rms_norm(x, (5,), w, 1e-5), [X, W]),
-    "batch_norm": (mg.batch_norm, lambda x, *p: F.batch_norm(x, None, None, *p, training=True),
-                   [draw(2, 5, 3), W, -W]),
     "mse_loss": (mg.mse_loss, F.mse_loss, [X, P]),
     "bce_with_logits": (mg.bce_with_logits, F.binary_cross_entropy_with_logits, [X, P]),
     "l1_loss": (mg.l1_loss, F.l1_loss, [X, P]),
@@ -52,15 +42,14 @@ CALLS = {  # ours, theirs, arrays
         lambda x: mg.cross_entropy(x, P, label_smoothing=0.2),
         lambda x: F.cross_entropy(x, torch.tensor(P), label_smoothing=0.2), [X],
     ),
-    "embedding": (lambda W: mg.take(W, np.array([[1, 2], [2, 2]]), 0),
-                  lambda W: F.embedding(torch.tensor([[1, 2], [2, 2]]), W), [X]),
+    "embedding": (lambda x: mg.take(x, np.array([[1, 2], [2, 2]]), 0),
+                  lambda x: F.embedding(torch.tensor([[1, 2], [2, 2]]), x), [X]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize(("ours", "theirs", "arrays"), CALLS.values(), ids=CALLS)
-def test_a_function_is_pytorchs_at_both_orders(ours, theirs, arrays, second, agree_with_torch):
-    agree_with_torch(ours, theirs, arrays, second)
+def test_a_function_is_pytorchs(ours, theirs, arrays, agree_with_torch):
+    agree_with_torch(ours, theirs, arrays)
 
 
 NaN, INF = np.nan, np.inf
@@ -93,12 +82,12 @@ FORMS = [
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_convolution_is_pytorchs_at_both_orders(n, agree_with_torch):
+def test_a_convolution_is_pytorchs(n, agree_with_torch):
     name, x, bias = f"conv{n}d", draw(2, 4, *(9, 8)[:n]), draw(6)
-    for k, form in enumerate(FORMS):
+    for form in FORMS:
         weight = draw(6, 4 // form["groups"], *(2, 3)[:n])
         calls = [lambda *xs, f=f, form=form: getattr(f, name)(*xs, **form) for f in (mg, F)]
-        agree_with_torch(*calls, [x, weight, bias], second=k % 5 == 0)
+        agree_with_torch(*calls, [x, weight, bias])
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -108,28 +97,3 @@ def test_pooling_is_pytorchs(n, agree_with_torch):
             both = getattr(mg, f"{kind}_pool"), getattr(F, f"{kind}_pool{n}d")
             calls = [lambda x, f=f, settings=settings: f(x, *settings) for f in both]
             agree_with_torch(*calls, [draw(2, 3, *(9, 8)[:n])])
-
-
-@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
-def test_recurrences_are_pytorchs(kind, rng):
-    T, B, d, H, gates = 5, 3, 4, 2, {"GRU": 3, "LSTM": 4}[kind]
-    shapes = [(T, B, d), (gates * H, d), (gates * H, H), (gates * H,), (gates * H,), (B, H), (B, H)]
-    X, W_ih, W_hh, b_ih, b_hh, h, c = (rng.normal(size=s) for s in shapes)
-    cell = getattr(torch.nn, kind)(d, H).double()
-    for p, a in zip(cell.parameters(), (W_ih, W_hh, b_ih, b_hh), strict=True):
-        p.data = torch.tensor(a)
-    x, u = torch.tensor(X, requires_grad=True), rng.normal(size=(T, B, H))
-    first = (
-        (torch.tensor(h)[None], torch.tensor(c)[None]) if kind == "LSTM" else torch.tensor(h)[None]
-    )
-    expected = cell(x, first)[0]
-    expected.backward(torch.tensor(u))
-    arrays = (
-        [X, W_ih, W_hh, b_ih + b_hh, h, c] if kind == "LSTM" else [X, W_ih, W_hh, b_ih, b_hh, h]
-    )
-    leaves = [mg.tensor(a, requires_grad=True) for a in arrays]
-    out = getattr(mg, kind.lower())(*leaves)[:T]
-    np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-12)
-    found = mg.grad(out, leaves[:4], u)
-    for mine, theirs in zip(found, (x, *cell.parameters()), strict=False):
-        np.testing.assert_allclose(mine, theirs.grad.numpy(), rtol=1e-10, atol=1e-12)

@@ -24,15 +24,12 @@ def slope(f, *arrays):
 # ---------------------------------------------------------------- entry by entry
 
 
-def test_sigmoid_silu_and_gelu_neither_overflow_nor_lose_their_small_tails():
-    """x Φ(x) at -10 is about -7.6e-23; 1 + erf would round it to 0."""
+def test_sigmoid_and_silu_neither_overflow_nor_lose_their_small_tails():
     x = mg.tensor([-800.0, -40.0, 0.0, 40.0, 800.0])
     np.testing.assert_allclose(mg.sigmoid(x).data, [0, math.exp(-40), 0.5, 1, 1], rtol=1e-15)
     np.testing.assert_allclose(mg.silu(x).data, [0, -40 * math.exp(-40), 0, 40, 800], rtol=1e-15)
     assert_same(slope(mg.sigmoid, x.data), [0, math.exp(-40), 0.25, 0, 0], 1e-15)
     assert mg.sigmoid(np.float32(-100.0)) > 0  # though e^100 is beyond float32
-    tail = -10 * 0.5 * math.erfc(10 / math.sqrt(2))
-    np.testing.assert_allclose(mg.gelu(np.array([-10.0, 0.0, 10.0])), [tail, 0, 10], rtol=1e-13)
 
 
 def test_far_out_nothing_overflows():
@@ -218,17 +215,6 @@ def test_a_boolean_mask_is_an_additive_one_and_other_floats_are_added(rng):
     np.testing.assert_array_equal(mg.mask_add(scores, mask)[:, mask], scores[:, mask])
     for other in (np.zeros((3, 3)), np.tri(3) * 2, np.array([1.0, 0.5, 0])):
         np.testing.assert_array_equal(mg.mask_add(scores, other), scores + other)
-
-
-def test_a_query_that_may_attend_to_nothing_gives_zeros_and_no_nan(rng):
-    mask = np.ones((5, 7), bool)
-    mask[2] = False
-    leaves = [mg.tensor(rng.normal(size=(2, n, 3)), requires_grad=True) for n in (5, 7, 7)]
-    out = mg.tiled_attention(*leaves, mask)
-    np.testing.assert_array_equal(out.data[:, 2], np.zeros((2, 3)))
-    gradients = mg.grad(out.sum(), leaves)
-    assert all(np.isfinite(g).all() for g in gradients)
-    np.testing.assert_array_equal(gradients[0][:, 2], np.zeros((2, 3)))
 
 
 def test_where_we_differ_from_pytorch_on_purpose():
