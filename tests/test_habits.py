@@ -72,14 +72,6 @@ def test_what_to_write_instead_gives_what_the_habit_means(habit, names):
     )
 
 
-@pytest.mark.parametrize("habit", ["CausalSelfAttention", "MultiHeadSelfAttention", "Longformer"])
-def test_a_layer_of_the_texts_hides_what_the_texts_hide(habit, names):
-    layer = value_of(habits.HABITS[habit], names)
-    hidden = layer(names["q"], return_weights=True)[1] == 0
-    assert hidden[..., 1, 5].all()
-    assert hidden[..., 0, 1].all() == (habit != "Longformer")
-
-
 @pytest.mark.parametrize("name", habits.HABITS)
 def test_a_name_of_habit_meets_what_to_write_wherever_it_is_missing(name):
     model = Sequential(Linear(3, 3))
