@@ -3,8 +3,6 @@
 A row is a call, its error, and what the message must say.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,16 +20,8 @@ def leaf(*shape):
     return mg.tensor(np.ones(shape), requires_grad=True)
 
 
-def twice(backward):
-    """Go backward twice: the second time through a graph that was freed."""
-    backward()
-    backward()
-
-
 SHAPES = [
     ("mg.add(ones(2, 3), ones(5, 3))", "add(a, b)", "broadcast", "(2, 3)", "(5, 3)"),
-    ("ones(2, 7, 11) @ mg.tensor(ones(2, 13, 5))", "matmul(a, b): a's last axis must equal b's",
-     "got 11 != 13", "a: (2, 7, 11)", "b: (2, 13, 5)"),
     ("mg.matmul(ones(2, 3, 5), ones(7, 5, 3))", "matmul(a, b)", "batch axes", "2 and 7"),
     ("mg.linear(ones(2, 5), ones(3, 7), ones(7))", "linear(x, W, b",
      "x's last axis must equal W's first, got 5 != 3", "x: (2, 5)", "W: (3, 7)"),
@@ -47,14 +37,12 @@ SHAPES = [
     ("mg.layer_norm(X, ones(3), None)", "layer_norm(x, weight, bias", "(5,), got (3,)"),
     ("mg.mse_loss(ones(3), ones(3, 1))", "mse_loss(x, target", "one shape", "(3,)", "(3, 1)"),
     ("mg.cross_entropy(ones(3, 5), [0, 1])", "cross_entropy(logits, targets", "(2,)", "(3,)"),
-    ("mg.conv2d(ones(1, 3, 5, 5), ones(4, 2, 3, 3))", "conv2d(x, weight", "(4, 2, 3, 3)"),
+    ("mg.conv2d(ones(1, 3, 5, 5), ones(4, 2, 3, 3))", "conv2d(x, weight", "C = 3", "(4, 2, 3, 3)"),
     ("mg.max_pool(ones(2, 3), 2)", "max_pool(x, size", "(N, C, length", "got (2, 3)"),
     ("X.assign_(ones(2))", "assign_(array)", "(2, 3, 5), got (2,)"),
     ("leaf(3).backward()", "backward", "(3,)", ".sum().backward()"),
     ("(leaf(3) * 1.0).backward(ones(2))", "backward", "(2,)", "(3,)"),
     ("layers.Linear(3, 2, rng=0)(ones(5, 7))", "3", "(5, 7)"),
-    ("layers.LayerNorm(7)(ones(2, 3, 5))", "layer_norm", "got (7,)", "(2, 3, 5)"),
-    ("layers.Conv2d(3, 4, 3, rng=0)(ones(2, 5, 7, 7))", "C = 5", "(2, 5, 7, 7)"),
     ("layers.LSTM(2, 3, rng=0)(ones(1, 4, 5))", "LSTM", "(B, T, 2)", "got (1, 4, 5)"),
     ("batches(ones(3, 2), ones(5), batch_size=2)", "batches(", "one length", "[3, 5]"),
 ]  # fmt: skip
@@ -70,12 +58,9 @@ VALUES = [
     ("OutOfRangeError", "mg.take(X, [5], axis=2)", "take(x, indices", "5", "axis 2 with size 5"),
     ("OutOfRangeError", "X[0, 3]", "getitem(x, index)", "index 3", "axis 1 with size 3"),
     ("ArgumentError", "mg.split(X, 2, axis=2)", "split(", "axis 2", "5", "multiple of 2"),
-    ("ArgumentError", "mg.dropout(X, 1.5, rng)", "dropout(x, p, rng)", "[0, 1], got 1.5"),
     ("DTypeError", "mg.dropout(X, 0.5, 0)", "np.random.Generator, got int", "default_rng(seed)"),
     ("DTypeError", "mg.grad(mg.sum)", "grad(output, inputs)", "a function", "mg.vjp(f, x)"),
-    ("DTypeError", "optim.Adam({'w': leaf(2)})", "Adam(parameters)", "got a dict"),
     ("GradientError", "mg.tensor(1.0).backward()", "requires no gradient", "compiled step"),
-    ("FreedGraphError", "twice((leaf(3) ** 2).sum().backward)", "freed", "retain_graph=True"),
     ("DTypeError", "layers.Linear(3, 2).to('cpu')", "to(dtype)", "float32", "got 'cpu'"),
     ("DTypeError", "mg.trace(abs)", "within `with mg.trace() as t:`"),
     ("ArgumentError", "layers.Linear(0, 2)", "Linear", "d_in", "at least 1, got 0"),
@@ -88,8 +73,6 @@ NAMES = [
 FILES = [
     ("ArgumentError", "mg.load(folder / 'linear.npz', model=layers.Linear(3, 3, rng=0))",
      "nothing was loaded", "W", "(3, 3)", "(3, 2)"),
-    ("ArgumentError", "mg.load(folder / 'linear.npz', optimizer=optim.SGD([leaf(2)], lr=0.1))",
-     "nothing was loaded", "optimizer", "not in the file"),
     ("ArgumentError", "layers.Linear(3, 2, rng=0).load_state_dict({'W': ones(3, 2)})",
      "nothing was written", "b", "missing"),
 ]  # fmt: skip
@@ -103,7 +86,7 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A file of a Linear(3, 2)."""
     folder = tmp_path_factory.mktemp("files")
     mg.save(folder / "linear.npz", model=layers.Linear(3, 2, rng=0))
@@ -111,9 +94,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[1])
-def test_the_error_says_the_call_the_rule_and_the_shapes(row, folder, rng):
+def test_the_error_says_the_call_the_rule_and_the_shapes(row, folder):
     name, call, *words = row
-    there = {"X": mg.tensor(ones(2, 3, 5)), "folder": folder, "rng": rng}
+    there = {"X": mg.tensor(ones(2, 3, 5)), "folder": folder}
     there |= {"optim": optim, "batches": batches}
     with pytest.raises(getattr(mg.errors, name)) as caught:
         eval(call, globals() | there)

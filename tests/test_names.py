@@ -2,7 +2,6 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import layers
@@ -18,7 +17,7 @@ MODULES = {
 }
 
 
-def names_of(module: ast.Module) -> Iterator[str]:
+def names_of(module):
     """The classes and constants of a module."""
     for node in module.body:
         if isinstance(node, ast.ClassDef):
@@ -29,7 +28,7 @@ def names_of(module: ast.Module) -> Iterator[str]:
             yield from (name for name in bound if name.isupper() and len(name) > 1)
 
 
-def is_packed(node: ast.AST) -> bool:
+def is_packed(node):
     """Whether this is `a, b, c = x, y, z`, other than a rotation of the same names."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
         return False
@@ -42,7 +41,7 @@ def is_packed(node: ast.AST) -> bool:
     )
 
 
-def test_a_class_or_constant_has_a_name_of_its_own() -> None:
+def test_a_class_or_constant_has_a_name_of_its_own():
     places = defaultdict(set)
     for path, module in MODULES.items():
         for name in names_of(module):
@@ -51,7 +50,7 @@ def test_a_class_or_constant_has_a_name_of_its_own() -> None:
     assert not several, "choose another name"
 
 
-def test_a_line_assigns_one_thing() -> None:
+def test_a_line_assigns_one_thing():
     packed = [
         f"{path}:{node.lineno}"
         for path, module in MODULES.items()

@@ -11,7 +11,7 @@ import minigrad
 from tests.process import python
 
 
-def in_a_fresh_interpreter(code: str) -> str:
+def in_a_fresh_interpreter(code):
     return python("-c", code).stdout.strip()
 
 

@@ -5,11 +5,8 @@ A limit only comes down.
 
 import gc
 import sys
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
-from types import CodeType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +19,11 @@ ROOT = f"{Path(mg.__file__).parents[1]}/"
 VIEWS = ("minigrad/record/", "minigrad/views/", "minigrad/tracing.py")
 
 
-def functions_of(run: Callable[[], Any]) -> set[CodeType]:
+def functions_of(run):
     """The functions of ours that run at a second call, without what frees earlier garbage."""
     run()
     gc.collect()
-    seen: set[CodeType] = set()
+    seen = set()
     gc.disable()
     sys.setprofile(lambda frame, event, argument: seen.add(frame.f_code))
     try:
@@ -38,22 +35,22 @@ def functions_of(run: Callable[[], Any]) -> set[CodeType]:
     return {c for c in seen if c.co_filename.startswith(ours)}
 
 
-def an_op() -> Any:
+def an_op():
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     return lambda: mg.softmax(x).backward(np.ones(2))
 
 
-def attention() -> Any:
+def attention():
     layer, mask = SelfAttention(6, 3, 3, rng=0), create_causal_mask(5)
     X = mg.tensor(np.ones((2, 5, 6)), requires_grad=True)
     return lambda: layer(X, mask=mask)
 
 
-def a_step(x: Any) -> Any:
+def a_step(x):
     w = mg.tensor(np.ones((3, 5)), requires_grad=True)
     optimizer = SGD([w], lr=0.1)
 
-    def step(x: Any) -> Any:
+    def step(x):
         optimizer.zero_grad()
         loss = (x @ w).sum()
         loss.backward()
@@ -63,12 +60,12 @@ def a_step(x: Any) -> Any:
     return mg.compile(step)
 
 
-def a_first_call() -> Any:
+def a_first_call():
     x = np.ones((2, 3))
     return lambda: a_step(x)(x)
 
 
-def a_later_call() -> Any:
+def a_later_call():
     x = np.ones((2, 3))
     compiled = a_step(x)
     compiled(x)
@@ -76,18 +73,18 @@ def a_later_call() -> Any:
     return lambda: compiled(x)
 
 
-def traced() -> mg.Trace:
+def traced():
     with mg.trace() as t:
         mg.sum(attention()() ** 2).backward()
     return t
 
 
-def a_picture() -> Any:
+def a_picture():
     t = traced()
     return lambda: t.draw("g.svg")
 
 
-def a_page() -> Any:
+def a_page():
     t = traced()
     return lambda: t.html("g.html")
 
@@ -104,14 +101,12 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("task", "folder", "most"), LIMITS)
-def test_so_many_files_at_most_are_on_the_way(
-    task: Callable[[], Any], folder: str | tuple[str, ...], most: int, tmp_path: Path
-) -> None:
+def test_so_many_files_at_most_are_on_the_way(task, folder, most, tmp_path):
     with chdir(tmp_path):
         files = {code.co_filename.removeprefix(ROOT) for code in functions_of(task())}
     on_the_way = {file for file in files if file.startswith(folder)}
     assert len(on_the_way) <= most, on_the_way
 
 
-def test_attention_with_a_mask_is_36_functions_at_most() -> None:
+def test_attention_with_a_mask_is_36_functions_at_most():
     assert len(functions_of(attention())) <= 36

@@ -1,8 +1,6 @@
 """Running the command within this process."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,20 +13,18 @@ class Ran(NamedTuple):
     err: str
 
     @property
-    def words(self) -> str:
+    def words(self):
         """What was printed, as one line."""
         return " ".join(self.out.split())
 
 
 @pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., Ran]:
-    """Run `minigrad` with these arguments, for a terminal of 100 columns unless told."""
+def command(capsys, monkeypatch, tmp_path):
+    """Run `minigrad` with these arguments, for a terminal of 100 columns."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: Any, width: int = 100) -> Ran:
-        monkeypatch.setenv("COLUMNS", str(width))
+    def run(*arguments):
+        monkeypatch.setenv("COLUMNS", "100")
         capsys.readouterr()
         status = main([str(argument) for argument in arguments])
         return Ran(status, *capsys.readouterr())

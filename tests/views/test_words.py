@@ -9,7 +9,7 @@ import minigrad as mg
 from layers import LinearKernel, MultiHeadAttention, SelfAttention
 from minigrad.record.finish import finish
 from minigrad.views import words
-from tests.record.models import leaf, traced
+from tests.record.models import traced
 from tests.views.graphs import RUNS, attention, mlp, views_of
 
 
@@ -71,19 +71,20 @@ def test_what_was_not_checked_is_counted_and_what_was_is_not():
     assert verdict.said.endswith("1 not checked: at kinks, where there is no derivative")
 
 
-@pytest.mark.parametrize(("by", "said"), [(1e-3, "shrinks 1,000"), (1e3, "grows 1,000")])
-def test_the_headline_says_what_becomes_of_the_gradient(by, said):
-    x = leaf(2, name="x")
-    t = traced(lambda: mg.sum(x * by).named("loss"))
-    assert f"the gradient {said} times on the way to x" in words.headline(t)
-
-
-@pytest.mark.parametrize(("by", "said"), [(-1.0, "exactly 0 at x"), (np.inf, "infinite from x on")])
-def test_the_headline_says_where_the_gradient_is_lost(by, said):
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        (1e-3, "the gradient shrinks 1,000 times on the way to x"),
+        (1e3, "the gradient grows 1,000 times on the way to x"),
+        (-1.0, "exactly 0 at x"),
+        (np.inf, "infinite from x on"),
+    ],
+)
+def test_the_headline_says_what_becomes_of_the_gradient_and_where_it_is_lost(by, said):
     x = mg.tensor([1.0, 2.0], requires_grad=True, name="x")
-    with mg.trace() as t, np.errstate(invalid="ignore"):
-        mg.sum(mg.relu((x * by).named("h"))).named("loss").backward()
-    assert words.headline(finish(t)).endswith(said)
+    with np.errstate(invalid="ignore"):
+        t = traced(lambda: mg.sum(mg.relu(x * by)).named("loss"))
+    assert said in words.headline(t)
 
 
 def test_a_layer_that_no_derived_steps_cover_is_named():
