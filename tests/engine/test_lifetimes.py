@@ -105,9 +105,6 @@ def chain(length, start=None):
         y = y + 1.0
     return y
 
-def dropped():
-    y = chain(8_000)
-
 def after_its_backward():
     x = mg.tensor(1.0, requires_grad=True)
     y = chain(100_000, x)
@@ -149,7 +146,7 @@ def in_threads_at_once():
         thread.join()
 
 threading.stack_size(1024 * 1024)
-for way in [dropped, after_its_backward, two_that_go_over_into_each_other,
+for way in [after_its_backward, two_that_go_over_into_each_other,
             one_freed_by_another, whose_middle_is_held, of_a_gradient, in_threads_at_once]:
     thread = threading.Thread(target=way)
     thread.start()

@@ -18,9 +18,7 @@ def x():
 @pytest.mark.parametrize(
     "f",
     [
-        np.absolute, np.amin, np.amax, np.ravel, lambda x: np.add(1, x), np.exp, np.sum,
-        lambda x: np.concatenate([ARRAY, x]), lambda x: np.clip(x, 2, 5),
-        lambda x: np.transpose(x, (1, 0)),
+        np.absolute, np.amin, np.amax, lambda x: np.add(1, x), lambda x: np.concatenate([ARRAY, x]),
     ],
 )  # fmt: skip
 def test_a_function_that_is_an_op_records_it(f, x):

@@ -155,26 +155,6 @@ def test_the_dtype_of_a_result_does_not_depend_on_its_size(overlay, invoke, monk
 
 
 @every_overlay()
-def test_a_compiled_call_has_the_bits_of_the_eager_one(overlay, invoke):
-    """By one call of the whole, or taken apart; without the mask, which `invoke` copies."""
-    inputs, settings = large(overlay.of, np.float32)
-    settings = [None if isinstance(x, np.ndarray) else x for x in settings]
-    leaves = [mg.tensor(x, requires_grad=True) for x in inputs]
-
-    def step():
-        (invoke(overlay.of, leaves, settings) ** 2).sum().backward()
-
-    compiled, bits = mg.compile(step), []
-    for run in (step, compiled, compiled):
-        for x in leaves:
-            x.grad = None
-        run()
-        bits.append([x.grad.tobytes() for x in leaves])
-    assert bits[0] == bits[1] == bits[2]
-    assert compiled.reasons == []
-
-
-@every_overlay()
 def test_large_arrays_may_be_of_the_other_byte_order(overlay, invoke):
     """As files have them that were written on other machines."""
     given, settings = large(overlay.of, np.float32)

@@ -11,9 +11,7 @@ nn = torch.nn
 
 
 def names_of(ours, theirs):
-    """PyTorch's parameter of each of ours; matrices of Linear and attention are transposed."""
-    if isinstance(ours, L.Linear):
-        return {"W": theirs.weight.T, "b": theirs.bias}
+    """PyTorch's parameter of each of ours; matrices of attention are transposed."""
     if isinstance(ours, L.MultiHeadAttention):
         W = theirs.in_proj_weight.chunk(3)
         b = theirs.in_proj_bias.chunk(3)
@@ -41,7 +39,6 @@ def first(module, x):
 
 SEQUENCE, IMAGE = (2, 5, 6), (2, 6, 7, 8)
 PAIRS = {
-    "linear": (L.Linear(6, 3), nn.Linear(6, 3), SEQUENCE, None),
     "layer norm": (L.LayerNorm(6), nn.LayerNorm(6), SEQUENCE, None),
     "rms norm": (L.RMSNorm(6), nn.RMSNorm(6, eps=1e-5), SEQUENCE, None),
     "group norm": (L.GroupNorm(3, 6), nn.GroupNorm(3, 6), IMAGE, None),
