@@ -152,8 +152,6 @@ def test_a_layer_is_as_before_and_the_gradient_of_b_K_is_said_to_be_0(order, rng
     layer = SelfAttention(5, 3, 2, rng=rng, dtype=np.float32)
     before = layer.state_dict()
     report = mg.gradcheck(layer, rng.normal(size=(1, 3, 5)), order=order)
-    assert report.entries == 15 + sum(p.size for p in layer.parameters())
-    assert "b_K" in report.zeros
     assert "0 throughout: b_K" in str(report)
     for path, array in layer.state_dict().items():
         assert (array == before[path]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear, MultiHeadAttention, SelfAttention
+from layers import Linear, SelfAttention
 from minigrad.record.attention import attention_weights
 from minigrad.record.record import measure
 from tests.compare import assert_same
@@ -83,17 +83,6 @@ def test_where_gradients_add_their_agreement_is_measured():
 
 
 # ---------------------------------------------------------------- zero in theory
-
-
-@pytest.mark.parametrize(
-    "layer", [SelfAttention(5, 3, 5, rng=0), MultiHeadAttention(6, 2, use_bias=True, rng=0)]
-)
-def test_the_gradient_of_a_keys_bias_is_zero_in_theory(layer, rng):
-    layer.b_K.assign_(rng.normal(size=layer.b_K.shape))
-    t = traced(lambda: mg.sum(layer(rng.normal(size=(2, 4, layer.d_model))) ** 2.0))
-    assert [t[i].name for i in t.zeros] == ["b_K"]
-    assert (t["b_K"].state, t["b_K"].why) == ("zero in theory", "softmax does not see it")
-    assert t["b_Q"].state == "ok"
 
 
 def test_a_shift_before_a_norm_is_not_seen_and_a_dead_unit_is_no_theory():

@@ -43,12 +43,6 @@ def test_lines_of_a_rule_that_a_check_refutes_are_marked(plant):
     assert "✗" not in "".join([first, *others])
 
 
-def test_a_zero_ends_with_what_stopped_it():
-    x = mg.tensor([2.0, -3.0], requires_grad=True, name="x")
-    t = traced(lambda: mg.sum(mg.relu(x) * 4.0))
-    assert str(t.why("x", 1)) == "∂L/∂x[1] = 0\n  0 as every factor is 0: relu of -3"
-
-
 def test_what_is_left_over_is_said():
     x = mg.tensor([2.0, -3.0], requires_grad=True, name="x")
     x.register_hook(lambda g: g * 2)
