@@ -13,7 +13,6 @@ from layers import (
     LSTM,
     BatchNorm,
     Conv2d,
-    Embedding,
     LanguageModel,
     MaxPool2d,
     RMSNorm,
@@ -131,7 +130,6 @@ LAYERS = {
     "block": of_layer(
         lambda **k: TransformerBlock(64, 4, mask=causal, norm=RMSNorm, dropout=0.1, **k), 4, 32, 64
     ),
-    "embedding": of_layer(lambda **k: Embedding(11, 32, **k), 20, 30, tokens=11),
     "gpt": of_layer(
         lambda **k: LanguageModel(13, 32, n_heads=4, n_layers=2, max_len=40, **k), 8, 40, tokens=13
     ),

@@ -183,7 +183,6 @@ test_what_does_not_fit_is_refused_with_layer_and_shapes = refusals(
        rf"{type(layer).__name__}: mask \(7, 7\) may be one of padding")
       for layer in (ONE, MANY) for mask in (~np.eye(N, dtype=bool), -1e4 * np.eye(N))),
     (lambda: L.scaled_dot_product_attention(X[0], np.ones(3), X[0]), ShapeError, "n, d"),
-    (lambda: attend(X, X, X, np.ones((N, N + 2), bool)), ShapeError, r"scores: \(2, 7, 7\)"),
     *((lambda mask=mask, own=own: MultiHeadAttention(D, H, mask=own)(X, mask), error, text)
       for own in (None, causal) for mask, error, text in [
         (np.ones((N, N), int), DTypeError, "True = may attend"),
