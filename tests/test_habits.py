@@ -111,7 +111,6 @@ def test_each_keyword_of_habit_stands_for_one_that_some_call_takes():
     [
         ("mg.sum(x, dim=0)", "write axis= for dim="),
         ("x.mean(axis=0, keepdim=True)", "write keepdims= for keepdim="),
-        ("mg.squeeze(x, dim=0)", "write axis= for dim="),
         ("mg.softmax(x, axes=0)", "write axis= for axes="),
         ("layers.Conv2d(3, 5, kernel_size=3)", "write size= for kernel_size="),
         ("layers.MultiHeadAttention(embed_dim=8, n_heads=2)", "write d_model= for embed_dim="),

@@ -294,7 +294,6 @@ test_what_is_refused = refusals(
      ArgumentError, "a dict of parameters, lr, momentum, .*, got parameters, momentun"),
     (lambda: SGD([W, leaf([1.0]), W]), ArgumentError,
      r"SGD\(parameters\): parameter 2 \(W\) of shape \(1, 2\) is parameter 0 too"),
-    (lambda: SGD([W]).load_state_dict({"lr": 3}), ArgumentError, "SGD here, None in the state"),
     (lambda: clip_grad_norm([W], 0), ArgumentError, "max_norm must be above 0, got 0"),
     (lambda: LossScale(SGD([W]), scale=0.5), ArgumentError, "scale <= largest"),
     (overflow_that_no_scale_can_mend, GradientError, r"mg\.anomaly"),

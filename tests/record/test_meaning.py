@@ -31,11 +31,6 @@ def test_facts_are_those_of_the_entries(array):
     assert (facts.low, facts.high) == ((array.min(), array.max()) if array.size else (None, None))
 
 
-def test_infinity_and_nan_are_not_finite():
-    assert not measure(np.array([1.0, np.inf])).finite
-    assert not measure(np.array([1.0, np.nan])).finite
-
-
 def test_states_are_relative_to_the_gradient_of_the_loss():
     small, large, none = (leaf(3, name=name) for name in ("small", "large", "none"))
     t = traced(
