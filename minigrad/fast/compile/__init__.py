@@ -134,7 +134,9 @@ class Compiled(Generic[P, R]):
         if sum(map(len, self._programs.values())) == MOST:
             self._programs.clear()
         self._programs.setdefault(key, []).insert(0, program)
-        if before is not None and self.recordings > 2 * MOST > 4 * self._replays:
+        is_long = self.recordings > 2 * MOST
+        is_rarely_replayed = self._replays < MOST // 2
+        if before is not None and is_long and is_rarely_replayed:
             self._refuse(
                 f"{self.recordings} calls differed from those before, and {self._replays} did not: "
                 f"in the last one {program.news(before)}",
@@ -164,11 +166,10 @@ class Program:
         self.calls = 1
         self.check_at = FIRST_CHECK
         self._bindings = [binding for binding in tape.bindings.all if binding.look]
-        self._looks = [binding.look for binding in self._bindings if binding.look]
+        self._name_readers = [binding.look for binding in self._bindings if binding.look]
         self._state: list[Any] = []  # what they told when it last fitted
-        held = {x: holds for x, holds in tape.held.items() if x not in tape.arguments}
-        self._leaves = [x for x, holds in held.items() if holds is not None]
-        self._holds = [held[x] for x in self._leaves]
+        leaves = {x: has for x, has in tape.held.items() if x not in tape.arguments}
+        self._had_gradient = {x: has for x, has in leaves.items() if has is not None}
         self._arguments = {path: described(x) for path, x in tape.given}
         self._names = tape.bindings.names
         self._named = [id(x) for x in tape.arguments if id(x) in self._names]
@@ -180,13 +181,14 @@ class Program:
 
         Args: tensors: ids of those among the arguments.
         """
-        if [x.grad is not None for x in self._leaves] != self._holds:
-            return False
+        for leaf, had_gradient in self._had_gradient.items():
+            if (leaf.grad is not None) != had_gradient:
+                return False
         if tensors and [x for x in tensors if x in self._names] != self._named:
             return False
         state: list[Any] = []
-        for look in self._looks:
-            state += look()
+        for read_names in self._name_readers:
+            state += read_names()
         if len(state) != len(self._state) or not all(map(is_, state, self._state)):
             if any(binding.changed() for binding in self._bindings):
                 return False

@@ -21,7 +21,7 @@ import numpy as np
 from ...engine.op import owner_of
 from ...engine.tensor import Tensor
 
-__all__ = ["PLAIN_KINDS", "Binding", "Bindings", "frozen"]
+__all__ = ["PLAIN_KINDS", "Binding", "Bindings", "frozen", "is_library"]
 
 PLAIN_KINDS = (
     bool, int, float, complex, str, bytes, type(None), type(...), slice, np.dtype, np.generic,
@@ -120,15 +120,15 @@ class Bindings:
         elif isinstance(x, dict):
             self._bind(title, x, lambda: dict(x), lambda: (*x, *x.values()))
         elif isinstance(x, list | set):
-            self._bind(title, x, lambda: dict(enumerate(x)), lambda: x)
+            self._bind(title, x, lambda: dict(enumerate(x)))
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
         elif isinstance(x, FunctionType):
-            if not title or not _is_library(x.__module__):  # the step itself may be anybody's
+            if not title or not is_library(x.__module__):  # the step itself may be anybody's
                 self._visit_function(name, x)
         elif isinstance(x, ModuleType | type):
             library = x.__name__ if isinstance(x, ModuleType) else x.__module__
-            if not _is_library(library):
+            if not is_library(library):
                 names = self._used if isinstance(x, ModuleType) else {*vars(x)}
                 self._bind_names(x.__name__, vars(x), names)
         else:
@@ -179,9 +179,8 @@ class Bindings:
     def _bind_names(self, title: str, owner: Mapping[str, Any], used: set[str]) -> None:
         """Of a namespace, the names that the step uses."""
         names = sorted(used & owner.keys())
-        read = lambda: {name: owner.get(name) for name in names}  # noqa: E731
         if names:
-            self._bind(title, owner, read, lambda: map(owner.get, names))
+            self._bind(title, owner, lambda: {name: owner.get(name) for name in names})
 
     def _visit_function(self, name: str, function: FunctionType) -> None:
         codes = [function.__code__]
@@ -193,9 +192,8 @@ class Bindings:
         filled = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         cells = {name: cell for name, cell in filled if cell != CellType()}
         read = lambda: {name: cell.cell_contents for name, cell in cells.items()}  # noqa: E731
-        look = lambda: [cell.cell_contents for cell in cells.values()]  # noqa: E731
         if cells:
-            self._bind("", (*cells.values(),), read, look)
+            self._bind("", (*cells.values(),), read)
         loads = [x for code in codes for x in dis.get_instructions(code)]
         used = {x.argval for x in loads if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
         self._bind_names("", function.__globals__, used)
@@ -203,7 +201,7 @@ class Bindings:
         self._visit_all("", dict(enumerate(defaults)))
 
     def _visit_object(self, title: str, x: Any, kind: type) -> None:
-        own = [base for base in kind.__mro__ if not _is_library(base.__module__)]
+        own = [base for base in kind.__mro__ if not is_library(base.__module__)]
         if _is_of(kind, "minigrad.optim"):  # which a program calls as it is
             self._bind_names(title, vars(x), self._used)
             held = {k: v for k, v in vars(x).items() if isinstance(v, Tensor) or k == "parameters"}
@@ -224,7 +222,7 @@ def _is_of(kind: type, package: str) -> bool:
     return any(str(base.__module__).startswith(package) for base in kind.__mro__)
 
 
-def _is_library(module: Any) -> bool:
+def is_library(module: Any) -> bool:
     """Whether a module is none of those that a user writes; types of C may hold no name of one."""
     top = "" if module is None else str(module).partition(".")[0]
     if top in ("minigrad", "layers", "numpy", "builtins") or top in sys.stdlib_module_names:

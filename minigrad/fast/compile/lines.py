@@ -88,14 +88,6 @@ class Value:
             and x.is_alone()
         )
 
-    def is_one_thing_with(self, x: Value) -> bool:
-        """Whether one name fits both: S_raw, S and S_masked are S."""
-        return _stem(self.name) == _stem(x.name)
-
-
-def _stem(name: str) -> tuple[bool, str]:
-    return name.startswith("d_"), name.removeprefix("d_").partition("_")[0]
-
 
 @dataclass(slots=True)
 class Itself:

@@ -222,7 +222,7 @@ class ProgramText:
             for x in statement.reads:
                 if made.can_go_over(x) and x.bases[0].last is statement:
                     made.over = x
-                    if made.is_one_thing_with(x):
+                    if _stem(made.name) == _stem(x.name):
                         made.root = x.root
                         x.root.name = min(x.root.name, made.name, key=len)
                     break
@@ -237,7 +237,8 @@ class ProgramText:
         following = [*self._statements[1:], None]
         for statement, after in zip(self._statements, following, strict=True):
             if statement.is_inlined(after, moved):
-                statement.made[0].text = statement.called(self.names)
+                (inlined,) = statement.made
+                inlined.text = statement.form.format(*map(self.names.text, statement.args))
                 continue
             line = statement.line
             about = f"{line.op}, back" if line.kind == "rule" else line.op
@@ -258,3 +259,8 @@ class ProgramText:
         lines = [f"        {line}" for section in sections for line in section]
         head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args, kwargs):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
+
+
+def _stem(name: str) -> tuple[bool, str]:
+    """What names of one thing share: S_raw, S and S_masked are S."""
+    return name.startswith("d_"), name.removeprefix("d_").partition("_")[0]

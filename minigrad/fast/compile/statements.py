@@ -48,27 +48,16 @@ class Statement:
         self.reads: list[Value] = []
         mapped((*self.args,), lambda x: self.reads.append(x) if isinstance(x, Value) else None)
 
-    @property
-    def over(self) -> Value | None:
-        """In whose place it is."""
-        return self.made[0].over if self.made else None
-
-    def called(self, names: Names) -> str:
-        return self.form.format(*self._texts(names))
-
-    def _texts(self, names: Names) -> list[str]:
-        is_index = self.name == "getitem"
-        return [
-            _index(x) if is_index and x.__class__ is slice else names.text(x) for x in self.args
-        ]
-
     def text(self, names: Names) -> str:
+        args = [names.text(x) for x in self.args]
+        call = self.form.format(*args)
+        if not self.made:
+            return call
         made = ", ".join([x.root.text for x in self.made])
-        over = self.over
+        over = self.made[0].over
         if over is None:
-            return f"{made} = {self.called(names)}" if made else self.called(names)
+            return f"{made} = {call}"
         place = over.root.text
-        args = self._texts(names)
         sign = OPERATORS.get(self.name)
         if made == place and sign in AUGMENTED and self.args[0] is over:
             return f"{place} {sign}= {args[1]}"
@@ -80,11 +69,11 @@ class Statement:
 
         Args: moved: Values whose text stands for more than a view.
         """
-        if self.kind or self.over is not None or len(self.made[0].readers) != 1:
+        if self.kind or len(self.made[0].readers) != 1:
             return False
         made = self.made[0]
         reader = made.readers[0]
-        if reader.line is not self.line or reader.over is made:
+        if reader.line is not self.line or any(x.over is made for x in reader.made):
             return False
         if made.bases[0] is not made:
             return moved.isdisjoint(self.reads)
@@ -140,11 +129,6 @@ class Names:
             return f"np.{x.name}"
         kind = "ones" if isinstance(x, np.ndarray) and (x == 1).all() else type(x).__name__
         return self.bound(x, getattr(x, "__name__", kind))
-
-
-def _index(x: slice) -> str:
-    parts = [x.start, x.stop] if x.step is None else [x.start, x.stop, x.step]
-    return ":".join(["" if part is None else str(part) for part in parts])
 
 
 class Python(str):

@@ -26,8 +26,8 @@ __all__ = ["Form", "KernelCalls", "Sample", "fitted"]
 SIZES = {"itemsize", "nbytes", "ndim", "size"}
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
 VIEWS = {"T", "mT", "real"}
-OF_SHAPES = {np.shape, np.ndim, np.size, np.iscomplexobj, np.result_type}
 SAME = ("reshape", "broadcast_to")  # which give nothing new where the shape is the same
+OF_SHAPES = {np.shape, np.ndim, np.size, np.iscomplexobj, np.result_type}
 NONE: dict[str, Any] = {}
 
 

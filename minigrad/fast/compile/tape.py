@@ -25,13 +25,12 @@ from ...engine.observer import Observer
 from ...engine.op import array_of, owner_of
 from ...engine.tensor import Tensor
 from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
-from .bindings import FEW, PLAIN_KINDS, Binding, Bindings
+from .bindings import FEW, PLAIN_KINDS, Binding, Bindings, is_library
 from .lines import Itself, KnownArrays, Returned, TapeLine, Value, failing_as, shown
 
 __all__ = ["Refused", "Tape"]
 
 PURE = ("minigrad.ops.", "minigrad.fast.")  # packages whose kernels only compute
-NOT_THE_USERS = ("minigrad", "layers", "numpy", "contextlib")  # packages whose lines are not named
 
 
 class Refused(Exception):
@@ -112,7 +111,7 @@ class Tape(Observer):
         if not self.updating:
             self.refuse(
                 f"numbers are taken out of an array, by {what},",
-                "do that outside the step, or compute by ops: mg.tensor(x) makes a Tensor of it",
+                "do that outside the step, or by ops of mg.tensor(x)",
             )
 
     # ------------------------------------------------------------------ values
@@ -143,7 +142,7 @@ class Tape(Observer):
             if memory not in names:
                 raise Refused(
                     "an array is used that the step made by NumPy, or that no name leads to",
-                    "pass it as an argument, make it before, or compute it by ops of a Tensor",
+                    "pass it as an argument, or compute it by ops",
                 )
             value = self.arrays.new(x, names[memory], thing=plain(x), key=shown(x))
         if value.thing is not None:
@@ -177,8 +176,7 @@ class Tape(Observer):
         for name in runs.auxiliary:  # of the others nobody reads any
             array = saved.get(name)
             made.append(None if array is None else self.arrays.new(array, f"{op.name}_{name}"))
-        indices = [x for _, x in leaves_of(settings, "") if op.name == "getitem"]
-        for index in indices:
+        for _, index in leaves_of(settings if op.name == "getitem" else (), ""):
             if isinstance(index, ndarray) and index.dtype == np.bool_:
                 value = self._of(index)
                 if value.thing is None:
@@ -446,8 +444,8 @@ def _place() -> str:
     """The file and line of the user's that runs."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None:
-        module = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if module not in NOT_THE_USERS and frame.f_code.co_filename[:1] != "<":
+        is_users = not is_library(frame.f_globals.get("__name__"))
+        if is_users and frame.f_code.co_filename[:1] != "<":
             break
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
