@@ -49,7 +49,10 @@ class Statement:
         mapped((*self.args,), lambda x: self.reads.append(x) if isinstance(x, Value) else None)
 
     def text(self, names: Names) -> str:
-        args = [names.text(x) for x in self.args]
+        is_index = self.name == "getitem"
+        args = [
+            _index(x) if is_index and x.__class__ is slice else names.text(x) for x in self.args
+        ]
         call = self.form.format(*args)
         if not self.made:
             return call
@@ -129,6 +132,12 @@ class Names:
             return f"np.{x.name}"
         kind = "ones" if isinstance(x, np.ndarray) and (x == 1).all() else type(x).__name__
         return self.bound(x, getattr(x, "__name__", kind))
+
+
+def _index(x: slice) -> str:
+    """A slice as it is written within brackets."""
+    parts = [x.start, x.stop] if x.step is None else [x.start, x.stop, x.step]
+    return ":".join(["" if part is None else str(part) for part in parts])
 
 
 class Python(str):
