@@ -5,10 +5,12 @@ import pytest
 
 import minigrad as mg
 from layers import Linear, MultiHeadAttention, causal
+from minigrad.engine import backward
 from minigrad.errors import ArgumentError, GradientError
+from minigrad.record import why
 from minigrad.record.why import Ledger
 
-from .models import DRAWN, traced, trained
+from .models import DRAWN, leaf, traced, trained
 
 
 def places(g, rng, count=2):
@@ -51,6 +53,38 @@ def test_faster_ops_and_what_they_fuse_add_up(rng):
     w = mg.tensor(rng.normal(size=131), requires_grad=True, name="w")
     t = traced(lambda: mg.mean(mg.softmax(mg.rms_norm(x, w)) ** 2))
     assert assert_adds_up(t, rng) == 5
+
+
+# ---------------------------------------------------------------- a planted fault is seen
+
+
+def without_the_largest(jvp):
+    def wrong(*arguments):
+        out, factors = jvp(*arguments)
+        factors.flat[np.argmax(np.abs(factors))] = 0
+        return out, factors
+
+    return wrong
+
+
+FAULTS = {
+    "a term is dropped": (why, "jvp", without_the_largest),
+    "what was broadcast is not summed": (
+        backward, "sum_to", lambda sum_to: lambda x, shape, axes: sum_to(x, shape, axes) * 2.0
+    ),
+    "g is not multiplied": (
+        why, "Term", lambda Term: lambda value, g, factor, *facts: Term(factor, g, factor, *facts)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_ledger_is_seen(fault, rng, monkeypatch):
+    t = traced(lambda: mg.mean((leaf(2, 3, 5) * leaf(3, 1) + leaf(5)) ** 2))
+    owner, name, spoil = FAULTS[fault]
+    monkeypatch.setattr(owner, name, spoil(getattr(owner, name)))
+    with pytest.raises((AssertionError, IndexError)):
+        assert_adds_up(t, rng)
 
 
 # ---------------------------------------------------------------- what is refused
