@@ -34,13 +34,17 @@ class RunCalls:
     """
 
     def __init__(self) -> None:
-        self._known: dict[ScopeCall, RunCall] = {}
-        self._times: Counter[tuple[tuple[int, ...], str]] = Counter()
-        self._owners: dict[tuple[str, str], list[int]] = {}
-        self._held: dict[int, Any] = {}  # the modules by their id, so that none comes again
+        self._held: dict[int, Any] = {}  # modules by id, and what they hold: no id comes again
         self.homes: dict[int, str] = {}
         self.classes: dict[str, str] = {}
         self.buffers: set[int] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """A run begins; what modules hold is known from the one before."""
+        self._known: dict[ScopeCall, RunCall] = {}
+        self._times: Counter[tuple[tuple[int, ...], str]] = Counter()
+        self._owners: dict[tuple[str, str], list[int]] = {}
 
     def of(self, call: ScopeCall) -> RunCall:
         if call not in self._known:
@@ -59,9 +63,10 @@ class RunCalls:
         name = call.name if number == 1 else f"{call.name} ({number})"
         path = f"{outer}/{name}" if outer else name
         if module is not None and owner not in self._held:
-            self._held[owner] = module
+            contents = dict(module.own_contents())
+            self._held[owner] = module, contents
             self.classes[path] = type(module).__name__
-            for leaf_name, leaf in module.own_contents():
+            for leaf_name, leaf in contents.items():
                 self.homes.setdefault(id(leaf), path)
                 if leaf_name in module.buffers:
                     self.buffers.add(id(leaf))

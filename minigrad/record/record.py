@@ -58,10 +58,12 @@ def rms(array: Any) -> float:
     (3.5355339059327378, 1.0000000150474662e+30, 0.0)
     """
     flat = np.asarray(array).ravel(order="K")
-    flat = flat if flat.dtype.char in "fd" else flat.astype(np.float64)
-    parts = [flat[i : i + AT_ONCE] for i in range(0, flat.size, AT_ONCE)]
-    with np.errstate(all="ignore"):
-        squares = sum([float(part.dot(part)) for part in parts])
+    if flat.dtype.char not in "fd":
+        flat = flat.astype(np.float64)
+    squares = 0.0
+    for i in range(0, flat.size, AT_ONCE):
+        part = flat[i : i + AT_ONCE]
+        squares += float(np.vdot(part, part))  # which warns of nothing
     small, large = (1e-30, 1e30) if flat.dtype.itemsize < 8 else (1e-140, 1e280)
     if small < squares < large:
         return sqrt(squares / flat.size)

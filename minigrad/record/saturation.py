@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import call_by_name, registry
+from ..engine.op import Op, call_by_name, registry
 from .record import Array
 
-__all__ = ["saturation"]
+__all__ = ["by_rows", "saturation"]
 
 ENTRIES_PER_UNIT = 16  # with fewer, a unit that is 0 in all of them may be so by chance
 
@@ -24,3 +24,8 @@ def saturation(op_name: str, out: Array, settings: dict[str, Any]) -> tuple[int,
     if words.startswith("units") and out.size < ENTRIES_PER_UNIT * where.size:
         return None
     return int(np.count_nonzero(where)), where.size, words
+
+
+def by_rows(op: Op) -> bool:
+    """Whether an op makes rows that may saturate, as weights of attention do."""
+    return op.saturates is not None and op.saturates[0].startswith("rows")

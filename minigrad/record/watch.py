@@ -9,25 +9,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from math import isclose
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from ..engine.context import Context, ContextChange, ScopeCall, current
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import registry
+from ..engine.op import array_of
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
-from .calls import mark_calls
+from .calls import RunCall, mark_calls
 from .finish import finish
+from .fold import LEAST_COPIES
 from .heads import heads
-from .record import Entry, rms
+from .record import Array, rms
 from .recorder import Recorder
-from .saturation import saturation
+from .saturation import by_rows, saturation
 from .time import through_time
 from .training import Moment, Reading, TrainingRecord
 
 if TYPE_CHECKING:
+    from ..engine.node import Node
     from ..engine.op import Op
 
 __all__ = ["StepObserver", "Watched"]
@@ -44,6 +47,26 @@ class HasParameters(Protocol):
 Watched: TypeAlias = "HasParameters | Sequence[Tensor]"
 
 
+class OpCall(NamedTuple):
+    """An op of the model that ran in a step, and where."""
+
+    op: Op
+    settings: tuple[Any, ...]
+    takes: Sequence[Tensor]  # parameters of the model
+    result: Tensor
+    node: Node
+    call: RunCall
+
+    @property
+    def path(self) -> str:
+        name = self.node.name or self.op.name
+        return f"{self.call.path}/{name}" if self.call.path else name
+
+    @property
+    def settings_by_name(self) -> dict[str, Any]:
+        return dict(zip(self.op.settings, self.settings, strict=True))
+
+
 class _Observing(ContextChange):
     """Within, a list of observers that changes from step to step."""
 
@@ -55,7 +78,12 @@ class _Observing(ContextChange):
 
 
 class StepObserver(Recorder):
-    """Records steps of a model that trains, of which it keeps summaries, or hears its answers."""
+    """Looks at steps of a model that trains, of which it keeps summaries, or hears its answers.
+
+    It fills a record in the first step that it looks at, which tells what is zero in theory. In
+    later ones it does where something may change through time: where ops of the step before took
+    a parameter several times, or go along an axis of time.
+    """
 
     def __init__(self, flow: TrainingRecord, model: Watched) -> None:
         super().__init__()
@@ -65,9 +93,10 @@ class StepObserver(Recorder):
         self._modules = model.modules() if hasattr(model, "modules") else []
         self._own = {*map(id, self._modules)}
         self._paths: dict[int, str] = {}
-        self._clock: Any = None  # the optimizer whose steps are counted
+        self._counted: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
         self._within = _Observing([])
+        self._fills_record = True
         self._request, self._first_layer = Moment(0), ""
 
     def start(self) -> None:
@@ -86,11 +115,18 @@ class StepObserver(Recorder):
 
     def _begin(self) -> None:
         """The next step begins."""
+        run_calls = self._run_calls
         super().__init__()
-        self._kept: list[int] = []  # entries of the model's ops
+        self._run_calls = run_calls
+        run_calls.begin()
+        self._op_calls: list[OpCall] = []
+        self._gradients: dict[Node, Any] = {}  # of what ops made
+        self._before: dict[int, Array] = {}  # parameters as the first op took them
+        self._times_taken: Counter[int] = Counter()
         self._unrecorded: set[int] = set()  # what ops took under no_grad
         self._arrived: set[int] = set()  # parameters to which a gradient came
         self._stale: set[int] = set()  # of these, those that held another from an earlier step
+        self._has_time_axis = False
         self._moment: Moment | None = None
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
@@ -102,13 +138,13 @@ class StepObserver(Recorder):
         """An optimizer has moved its parameters."""
         mine = {id(p) for p in optimizer.parameters} & self._names.keys()
         self._optimized |= mine
-        if mine and (self._clock is None or self._clock is optimizer):
-            self._clock = optimizer
+        if mine and (self._counted is None or self._counted is optimizer):
+            self._counted = optimizer
             self._step_ends()
 
     def logged(self) -> None:
         """Something was logged: without an optimizer, that is the end of a step."""
-        if self._clock is None and (self.record.backward or not self._looks):
+        if self._counted is None and (self._gradients or not self._looks):
             self._step_ends()
 
     def _step_ends(self) -> None:
@@ -122,15 +158,23 @@ class StepObserver(Recorder):
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
         context = current()
-        kept = self._is_kept(context.call)
-        if context.recording:
-            super().made(op, inputs, settings, result, seconds)
-            if kept and result.node is not None:
-                self._kept.append(len(self.record.entries) - 1)
-        else:
+        is_kept = self._is_kept(context.call)
+        if not context.recording:
             self._unrecorded.update(map(id, inputs))
-            if kept:
+            if is_kept:
                 self._answered(op, result, context.scope)
+            return
+        if self._fills_record:
+            super().made(op, inputs, settings, result, seconds)
+        takes = [x for x in inputs if id(x) in self._names]
+        for p in takes:
+            self._times_taken[id(p)] += 1
+            if id(p) not in self._before:
+                self._before[id(p)] = p._data.copy("K")
+        self._has_time_axis |= op.time_axis is not None
+        call = self._run_calls.of(context.call)
+        if is_kept and result.node is not None:
+            self._op_calls.append(OpCall(op, settings, takes, result, result.node, call))
 
     def _is_kept(self, call: ScopeCall | None) -> bool:
         """Whether a call is within a module of the model, or within none; of tensors, all are."""
@@ -142,6 +186,10 @@ class StepObserver(Recorder):
             is_foreign = is_foreign or module is not None
             call = call.outer
         return not (is_foreign and self._own)
+
+    def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
+        super().sent(node, gradient, parts, seconds)
+        self._gradients[node] = array_of(gradient)
 
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
         super().arrived(leaf, gradient)
@@ -158,7 +206,7 @@ class StepObserver(Recorder):
                 self.record.roots.append(root)
         elif kind == "input":
             super().said(kind, **facts)
-        elif kind == "update" and self._moment is None and self.record.backward:
+        elif kind == "update" and self._moment is None and self._gradients:
             if any(id(p) in self._names for p in getattr(facts["owner"], "parameters", ())):
                 self._measure()
 
@@ -167,52 +215,52 @@ class StepObserver(Recorder):
     def _measure(self) -> Moment:
         """Measure values and gradients, before the update."""
         self._moment = moment = Moment(self.flow.steps, self._loss, self._guess())
-        record, parameters = self.record, {self.find(p): p for p in self.tensors.values()}
         times: Counter[str] = Counter()
-        calls_after = [record.entries[i].calls for i in self._kept[1:]]
-        after = dict(zip(self._kept, [*calls_after, ()], strict=True))
-        for entry in record.entries:
-            if entry.id in parameters:
-                self._place(parameters[entry.id], entry.scope)
-            elif entry.id in after and self._is_row(entry, after[entry.id], parameters):
-                number = times[entry.path]
-                times[entry.path] += 1
+        after = [*(op_call.call.numbers for op_call in self._op_calls[1:]), ()]
+        for op_call, following in zip(self._op_calls, after, strict=True):
+            for p in op_call.takes:
+                self._place(p, self._run_calls.homes.get(id(p), op_call.call.path))
+            if self._is_row(op_call, following):
+                path = op_call.path
+                number = times[path]
+                times[path] += 1
                 if number < MOST_REPEATED:
-                    path = f"{entry.path}[{number}]" if number else entry.path
-                    self._read(moment, path, entry)
+                    self._read(moment, f"{path}[{number}]" if number else path, op_call)
         for p in self.tensors.values():
             self._place(p, self._run_calls.homes.get(id(p), ""))
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
-        if self.flow.moments:
-            mark_calls(record)
-        else:
-            zeros = finish(record).zeros
+        if not self.flow.moments:
+            zeros = finish(self.record).zeros
             leaves = [p for p in self.tensors.values() if self.find(p) in zeros]
             self.flow.in_theory = [self._paths[id(p)] for p in leaves]
-        for change in through_time(record):
+        mark_calls(self.record)
+        for change in through_time(self.record):
             moment.through_time[change.path] = change.first, change.last, change.steps
+        most = max(self._times_taken.values(), default=0)
+        self._fills_record = most >= LEAST_COPIES or self._has_time_axis
         return moment
 
-    def _is_row(self, entry: Entry, following: tuple[int, ...], parameters: Any) -> bool:
+    def _is_row(self, op_call: OpCall, following: tuple[int, ...]) -> bool:
         """Whether it has a name, ends a call, may saturate, or takes a parameter outside of all."""
-        op, calls = registry[entry.op], entry.calls
-        if entry.name or (op.saturates is not None and "axis" not in op.settings):
+        op, numbers = op_call.op, op_call.call.numbers
+        if op_call.node.name or (op.saturates is not None and not by_rows(op)):
             return True
-        if calls:
-            return following[: len(calls)] != calls
-        return any(edge.source in parameters for edge in self.record.into(entry))
+        if numbers:
+            return following[: len(numbers)] != numbers
+        return bool(op_call.takes)
 
     def _guess(self) -> float | None:
         """The best constant guess's loss, where the loss is a cross-entropy: targets' entropy."""
-        for entry in reversed(self.record.entries):
-            if entry.op == "cross_entropy":
-                targets, value = entry.settings["targets"], np.sum(np.asarray(entry.value))
-                if self._loss is None or not np.isclose(value, self._loss):
+        for op_call in reversed(self._op_calls):
+            if op_call.op.name == "cross_entropy":
+                settings, value = op_call.settings_by_name, np.sum(op_call.result._data)
+                targets = settings["targets"]
+                if self._loss is None or not isclose(value, self._loss, rel_tol=1e-5):
                     return None
                 if np.asarray(targets).dtype.kind not in "iu":
                     return None
-                wanted = targets[targets != entry.settings["ignore_index"]]  # None is no class
+                wanted = targets[targets != settings["ignore_index"]]  # None is no class
                 shares = np.unique(wanted, return_counts=True)[1] / wanted.size
                 return float(-(shares * np.log(shares)).sum())
         return None
@@ -225,19 +273,27 @@ class StepObserver(Recorder):
             self._paths[id(p)] = path = known if path in self.flow.kinds else path
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
-    def _read(self, moment: Moment, path: str, entry: Entry) -> None:
-        share, value = None, np.asarray(entry.value)
-        counts = saturation(entry.op, value, entry.settings)
-        figures = heads(value) if counts and "axis" in entry.settings else None
-        if figures is not None:
-            moment.heads[path] = figures
-        if counts and (figures is not None or "axis" not in entry.settings):
-            stuck, of_all, self.flow.words[path] = counts
-            share = stuck / of_all
-        self.flow.kinds.setdefault(path, entry.op)
-        self.flow.shapes[path] = entry.shape
-        back = None if entry.gradient is None else rms(entry.gradient)
+    def _read(self, moment: Moment, path: str, op_call: OpCall) -> None:
+        value, gradient = op_call.result._data, self._gradients.get(op_call.node)
+        back = None if gradient is None else rms(gradient)
+        share = None if op_call.op.saturates is None else self._share(moment, path, op_call)
         moment.readings[path] = Reading(rms(value), back, share)
+        self.flow.kinds.setdefault(path, op_call.op.name)
+        self.flow.shapes[path] = value.shape
+
+    def _share(self, moment: Moment, path: str, op_call: OpCall) -> float | None:
+        """The share of a value that is saturated; of attention, its heads are measured, too."""
+        value = op_call.result._data
+        if by_rows(op_call.op):
+            figures = heads(value)
+            if figures is None:
+                return None
+            moment.heads[path] = figures
+        counts = saturation(op_call.op.name, value, op_call.settings_by_name)
+        if counts is None:
+            return None
+        stuck, of_all, self.flow.words[path] = counts
+        return stuck / of_all
 
     def _read_parameter(self, moment: Moment, p: Tensor) -> None:
         path, back = self._paths[id(p)], None
@@ -247,24 +303,24 @@ class StepObserver(Recorder):
             moment.missing[path] = "frozen"
         elif id(p) in self._arrived:
             moment.missing[path] = "its gradient was cleared before the update, by zero_grad()"
-        elif self.find(p) is not None:
+        elif id(p) in self._before:
             moment.missing[path] = "ops take it, but no gradient comes back"
         elif id(p) in self._unrecorded:
             moment.missing[path] = "ops take it under no_grad alone"
         else:
             moment.missing[path] = "no op of the step takes it"
-        moment.readings[path] = Reading(rms(p._data), back)
+        moment.readings[path] = Reading(rms(self._before.get(id(p), p._data)), back)
 
     def _end(self) -> None:
         """The step is over: measure how far it moved the parameters, and keep its moment."""
-        if not self.record.backward:
+        if not self._gradients:
             return
         moment = self._moment or self._measure()
         for p in self.tensors.values():
-            path, known = self._paths[id(p)], self.find(p)
+            path = self._paths[id(p)]
             reading = moment.readings[path]
-            if reading.gradient is not None and known is not None:
-                moved = rms(p._data - self.record.entries[known].value)
+            if reading.gradient is not None and id(p) in self._before:
+                moved = rms(p._data - self._before[id(p)])
                 update = moved / reading.value if reading.value else moved
                 moment.readings[path] = reading._replace(update=update)
                 if self._optimized and id(p) not in self._optimized:
@@ -275,7 +331,7 @@ class StepObserver(Recorder):
 
     def _answered(self, op: Op, result: Tensor, scope: str) -> None:
         """An op ran under `no_grad`; attention is known by its rows, which sum to 1."""
-        if "axis" not in op.settings or op.saturates is None:
+        if not by_rows(op):
             return
         path = f"{scope}/A" if scope else op.name
         if path == self._first_layer:  # the first layer again: another request

@@ -58,16 +58,18 @@ def test_what_vanishes_through_time_is_diagnosed_and_a_short_sequence_is_not(nam
         assert all("vanishes through time" in text and "at step 50" in text for text in texts)
 
 
-def test_each_length_is_measured(rng):
-    model, lengths = ByHand(), [50, 40, 40]
+@pytest.mark.parametrize(
+    ("lengths", "measured"),
+    [([50, 40, 40], [[50], [40], [40]]), ([1, 50, 40, 1, 30], [[], [], [40], [], []])],
+)
+def test_each_length_is_measured_but_for_the_first_after_short_ones(rng, lengths, measured):
+    model = ByHand()
     with mg.watch(model, every=1) as flow:
         for steps in lengths:
             mg.sum(model(rng.normal(size=(2, steps, 3)))).backward()
             flow.log(loss=1.0)
             model.zero_grad()
-    assert [[n for *_, n in m.through_time.values()] for m in flow.moments] == [
-        [steps] for steps in lengths
-    ]
+    assert [[n for *_, n in m.through_time.values()] for m in flow.moments] == measured
 
 
 def test_a_linear_loop_without_a_state_is_no_time(rng):
