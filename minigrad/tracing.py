@@ -213,7 +213,7 @@ class Checked(Checks):
     def __repr__(self) -> str:
         from .views.words import verdicts
 
-        sentences = [verdict.said for verdict in verdicts(self)] or ["nothing was measured"]
+        sentences = [verdict.sentence for verdict in verdicts(self)] or ["nothing was measured"]
         return "\n".join(["Checks, which print() lists one by one:", *sentences])
 
 

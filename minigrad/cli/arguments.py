@@ -18,6 +18,14 @@ WHAT = (
     "FILE.py:FUNCTION or package.module:function, which returns a loss; its attribute `tokens` "
     f"names the positions; or a layer with untrained weights: {' (default) or '.join(LAYERS)}"
 )
+TEXT = f"of a layer: its sentence (default: {DEFAULT_TEXT!r})"
+OUT = "folder for graph.svg, explain.html, derivation.md and trace.json (default: explained/)"
+COMMANDS = (
+    (explain.run, "explain", "run a function that returns a loss, and show its gradients"),
+    (explain.play, "play", "open the page of explain with numbers that can be changed"),
+    (catalogue.run, "ops", "list the ops with their formulas"),
+    (check.run, "check", "check the gradients of every op; the exit status is 1 if one is wrong"),
+)
 
 
 def parser() -> ArgumentParser:
@@ -26,27 +34,16 @@ def parser() -> ArgumentParser:
     whole.add_argument("--version", action="version", version=f"minigrad {__version__}")
     whole.set_defaults(run=lambda _: print(whole.format_help().rstrip()))
     commands = whole.add_subparsers(metavar="COMMAND")
-    parsers = {}
-    for name, run, summary in (
-        ("explain", explain.run, "run a function that returns a loss, and show its gradients"),
-        ("play", explain.play, "open the page of explain with numbers that can be changed"),
-        ("ops", catalogue.run, "list the ops with their formulas"),
-        (
-            "check",
-            check.run,
-            "check the gradients of every op; the exit status is 1 if one is wrong",
-        ),
-    ):
-        parsers[name] = commands.add_parser(
+    for run, name, summary in COMMANDS:
+        command = commands.add_parser(
             name, help=summary, description=f"{summary.capitalize()}.", allow_abbrev=False
         )
-        parsers[name].set_defaults(run=run)
-    for name in ("explain", "play"):
-        parsers[name].add_argument("what", nargs="?", default=LAYERS[0], metavar="WHAT", help=WHAT)
-        text = f"of a layer: its sentence (default: {DEFAULT_TEXT!r})"
-        parsers[name].add_argument("--text", help=text)
-    files = "folder for graph.svg, explain.html, derivation.md and trace.json (default: explained/)"
-    parsers["explain"].add_argument("--out", default="explained", metavar="DIR", help=files)
-    parsers["ops"].add_argument("names", nargs="*", metavar="NAME", help="only these")
-    parsers["check"].add_argument("--op", nargs="+", default=[], metavar="NAME", help="only these")
+        command.set_defaults(run=run)
+        if name in ("ops", "check"):
+            command.add_argument("names", nargs="*", metavar="NAME", help="only these")
+            continue
+        command.add_argument("what", nargs="?", default=LAYERS[0], metavar="WHAT", help=WHAT)
+        command.add_argument("--text", help=TEXT)
+        if name == "explain":
+            command.add_argument("--out", default="explained", metavar="DIR", help=OUT)
     return whole

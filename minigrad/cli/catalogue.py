@@ -11,8 +11,10 @@ import numpy as np
 
 from ..engine.errors import ArgumentError
 from ..engine.op import Call, Op, registry
+from ..record.record import show
 from ..views.maths import plain
 from ..views.terminal import paint
+from ..views.words import shaped
 
 __all__ = ["known_ops", "run", "sample_call"]
 
@@ -55,7 +57,7 @@ def sample_call(op: Op, call: Call) -> str:
 
 def _brief(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return "×".join(map(str, value.shape)) or "scalar"
+        return shaped(value.shape)
     if isinstance(value, list):
         return f"[{', '.join(map(_brief, value))}]"
-    return repr(value)
+    return show(value)

@@ -39,8 +39,7 @@ FILES = (
 
 def run(arguments: Namespace) -> int:
     source, out = source_of(arguments), Path(arguments.out)
-    with source.around():
-        record = run_loss(source.load(), source.title).record
+    record = run_loss(source).record
     check(record, ops=True)
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import re
 import runpy
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -51,27 +51,18 @@ def source_of(arguments: Namespace) -> LossFunction:
 
 
 def own_function(place: str, name: str) -> LossFunction:
-    """A function of a file or a module, loaded when it is to run, with its attribute `tokens`."""
+    """A function of a file or a module, with its attribute `tokens`."""
     title = f"{place}:{name}"
-
-    def load() -> Callable[[], Any]:
-        function: Any = names_of(place).get(name)
-        if not callable(function):
-            raise ArgumentError(f"{place} has no function {name!r}")
-        source.tokens = tokens_of(function)
-        return function
-
-    source = LossFunction(load, title, around=lambda: users_code(title, place))
-    return source
-
-
-def names_of(place: str) -> dict[str, Any]:
-    """What a file or a module defines."""
-    if not place.endswith(".py"):
-        return vars(import_module(place))
-    if not Path(place).is_file():
+    if place.endswith(".py") and not Path(place).is_file():
         raise ArgumentError(f"there is no file {place}")
-    return runpy.run_path(place, run_name="__explained__")
+    with users_code(title, place):
+        if place.endswith(".py"):
+            function = runpy.run_path(place, run_name="__explained__").get(name)
+        else:
+            function = getattr(import_module(place), name, None)
+    if not callable(function):
+        raise ArgumentError(f"{place} has no function {name!r}")
+    return LossFunction(function, title, tokens_of(function), lambda: users_code(title, place))
 
 
 @contextmanager
@@ -103,34 +94,29 @@ def sentence(layer: str, text: str) -> LossFunction:
     The weights are drawn, not learned, and nothing tells the layer where a token stands: what is
     shown is how the numbers flow, not what a trained model thinks.
 
-    >>> sentence("multi-head", "a b a").load()().shape
+    >>> sentence("multi-head", "a b a").function().shape
     ()
     """
-    words = words_of(text)
+    words: list[str] = re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
     if not words:
         raise ArgumentError(f"--text: there is no word in {text!r}")
 
-    def run(text: str = text) -> mg.Tensor:
-        source.tokens = words_of(text)
-        return loss_of(layer, words_of(text.lower()))
+    def run(words: list[str] = words) -> mg.Tensor:
+        return loss_of(layer, [word.lower() for word in words])
 
-    source = LossFunction(lambda: run, f"{layer} with untrained weights", words)
-    return source
-
-
-def words_of(text: str) -> list[str]:
-    return re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
+    return LossFunction(run, f"{layer} with untrained weights", words)
 
 
 def loss_of(name: str, words: list[str]) -> mg.Tensor:
     import layers as L
 
     rng = np.random.default_rng(0)
-    vocabulary = sorted({*words})
-    ids = np.array([[vocabulary.index(word) for word in words]])  # (1, n)
+    vocabulary, places = np.unique(words, return_inverse=True)
+    ids = places[None]  # (1, n)
     E = mg.tensor(rng.normal(size=(len(vocabulary), D_MODEL)), requires_grad=True, name="E")
-    single = L.SelfAttention(D_MODEL, 8, 8, rng=rng)
-    layer: Any = single if name == "self-attention" else L.MultiHeadAttention(D_MODEL, 4, rng=rng)
+    layer: Any = L.SelfAttention(D_MODEL, 8, 8, rng=rng)
+    if name == "multi-head":
+        layer = L.MultiHeadAttention(D_MODEL, 4, rng=rng)
     with mg.scope("embedding"):
         X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
     out = layer(X)  # (1, n, d_model)

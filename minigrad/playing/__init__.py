@@ -36,7 +36,7 @@ def play(function: Callable[..., Tensor]) -> PlayServer:
             f"play(function): takes a function that returns a loss, got {type(function).__name__}"
         )
     name = getattr(function, "__name__", "function")
-    source = LossFunction(lambda: function, name, tokens_of(function))
+    source = LossFunction(function, name, tokens_of(function))
     server = PlayServer(PlaySession(source))
     print(f"mg.play: {name} is at {server.address}", flush=True)
     return server

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +28,9 @@ __all__ = ["Edit", "LossFunction", "Run", "run_loss", "tokens_of"]
 
 @dataclass
 class LossFunction:
-    """What is to run. Attributes: load: gives the function.  around: what it runs within."""
+    """What is to run. Attributes: tokens: names of positions.  around: what it runs within."""
 
-    load: Callable[[], Callable[..., Any]]
+    function: Callable[..., Any]
     title: str
     tokens: list[str] | None = None
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -60,13 +60,22 @@ class Edit(NamedTuple):
     cut: bool = False
 
 
-@dataclass
-class Run:
-    """A record, the loss, and by entry the number of the op that made it."""
+class Run(Observer):
+    """A run with changes: its record, and how the next one is changed.
 
-    record: Record
-    loss: float
-    numbers: dict[int, int] = field(default_factory=dict)
+    It observes after the recorder, which so sees what changes make.
+
+    Attributes:
+        numbers: by entry, the number of the op that made it; −1 for what a change put there.
+        gradients: that leaves held before.
+    """
+
+    def __init__(self, record: Record, edits: Iterable[Edit]) -> None:
+        self.record, self.edits = record, [*edits]
+        self.numbers: dict[int, int] = {}
+        self.gradients: dict[Tensor, Any] = {}
+        self._count, self._busy = 0, False
+        self._instead: dict[int, tuple[Any, Any]] = {}  # of a leaf: it, and what takes its place
 
     def edit(self, entry: Entry, value: Any = 0.0, part: slice = EVERY) -> Edit:
         """The change that puts a value in an entry's place.
@@ -81,21 +90,10 @@ class Run:
             raise ArgumentError(f"{entry.label} {why}")
         return Edit(self.numbers[uses[0].target], uses[0].input, value, part)
 
-
-class Edits(Observer):
-    """Puts changes into a run; it observes after the recorder, which so sees what they make."""
-
-    def __init__(self, edits: Iterable[Edit], record: Record) -> None:
-        self.edits = [*edits]
-        self.record = record
-        self.count = 0
-        self.busy = False
-        self.numbers: dict[int, int] = {}
-        self.gradients: dict[Tensor, Any] = {}  # that leaves held before
-        self._instead: dict[int, tuple[Any, Any]] = {}  # of a leaf: it, and what takes its place
+    # ------------------------------------------------------------------ while it runs
 
     def _here(self) -> list[Edit]:
-        return [] if self.busy else [edit for edit in self.edits if edit.op == self.count]
+        return [] if self._busy else [edit for edit in self.edits if edit.op == self._count]
 
     def _now(self, x: Any) -> Any:
         return self._instead.get(id(x), (x, x))[1]
@@ -116,12 +114,11 @@ class Edits(Observer):
 
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> Any:
         """Another result, where it or a setting was changed."""
-        if self.busy:
+        if self._busy:
             return None
         edits, other = self._here(), result
-        number, first = self.count, len(self.record.entries) - 1
-        self.count += 1
-        self.busy = True
+        first = len(self.record.entries) - 1
+        self._busy = True
         try:
             for edit in edits:
                 if edit.of in op.settings:
@@ -130,9 +127,10 @@ class Edits(Observer):
                 elif not edit.of:
                     other = _with_entry(other, edit)
         finally:
-            self.busy = False
+            self._busy = False
         for entry in self.record.entries[first:]:
-            self.numbers[entry.id] = number if entry.op else -1
+            self.numbers[entry.id] = self._count if entry.op else -1
+        self._count += 1
         return None if other is result else other
 
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
@@ -159,10 +157,7 @@ def _changed_leaf(leaf: Any, edit: Edit) -> Any:
 
 
 def run_loss(
-    function: Callable[..., Any],
-    title: str,
-    arguments: Mapping[str, Any] | None = None,
-    edits: Iterable[Edit] = (),
+    source: LossFunction, arguments: Mapping[str, Any] = {}, edits: Iterable[Edit] = ()
 ) -> Run:
     """Run a function, and backward from what it returns unless it did so itself.
 
@@ -171,20 +166,20 @@ def run_loss(
     Raises: ArgumentError if it returns no loss; whatever it raises.
     """
     recorder = Recorder()
-    changes = Edits(edits, recorder.record)
-    with observe(recorder), observe(changes):
-        loss = function(**(arguments or {}))
+    run = Run(recorder.record, edits)
+    with source.around(), observe(recorder), observe(run):
+        loss = source.function(**arguments)
         if not isinstance(loss, Tensor) or loss.size != 1:
             kind = f"shape {loss.shape}" if isinstance(loss, Tensor) else type(loss).__name__
             raise ArgumentError(
-                f"{title} must return its loss, a Tensor with one entry; got {kind}"
+                f"{source.title} must return its loss, a Tensor with one entry; got {kind}"
             )
-        if not recorder.record.backward:
+        if not run.record.backward:
             if not loss.requires_grad:
                 raise GradientError(
-                    f"{title}: nothing that the loss is computed from requires a gradient"
+                    f"{source.title}: nothing that the loss is computed from requires a gradient"
                 )
             loss.backward()
-    for leaf, gradient in changes.gradients.items():
+    for leaf, gradient in run.gradients.items():
         leaf.grad = gradient
-    return Run(recorder.record, float(loss.item()), changes.numbers)
+    return run

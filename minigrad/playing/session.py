@@ -37,18 +37,15 @@ class PlaySession:
 
     def __init__(self, source: LossFunction) -> None:
         self.source = source
-        with source.around():
-            self.function = source.load()
         self.changes: list[Change] = []
-        parameters = inspect.signature(self.function).parameters.values()
+        parameters = inspect.signature(source.function).parameters.values()
         self.defaults = {p.name: p.default for p in parameters if _is_plain(p.default)}
         self.run = self._run([])
 
     def _run(self, changes: Sequence[Change]) -> Run:
         start = perf_counter()
         edits = [edit for change in changes for edit in change.edits]
-        with self.source.around():
-            run = run_loss(self.function, self.source.title, _arguments(changes), edits)
+        run = run_loss(self.source, _arguments(changes), edits)
         finish(run.record)
         self.milliseconds = 1000 * (perf_counter() - start)
         return run

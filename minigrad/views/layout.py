@@ -1,24 +1,23 @@
 """Which boxes and lines a picture has: alike modules once, scopes closed, one in focus.
 
-A parameter is a line inside the op that takes it; what a box looks like is said in `picture`.
+A parameter is a line inside the op that takes it; `dot` says what a box looks like.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import isfinite
-from typing import NamedTuple
 
 from ..engine.errors import ArgumentError
 from ..record.fold import Fold, folded, is_within, make_fold
 from ..record.record import Edge, Entry, Record, unmarked
 from . import words
 
-__all__ = ["Box", "Connection", "Held", "Layout", "layout"]
+__all__ = ["Box", "Connection", "Layout", "layout", "with_outer"]
 
 READABLE = 26  # boxes of a picture that is read where it opens; of more, scopes are closed
 MOST_BOXES = 1500  # that are laid out in a bearable time
@@ -35,10 +34,11 @@ class Box:
     scope: str  # the cluster around it; of a closed scope, the one around that
     entries: list[Entry] = field(default_factory=list)
     path: str = ""  # of a closed scope
-    inside: list[Held] = field(default_factory=list)  # what it alone takes
+    inside: list[Connection] = field(default_factory=list)  # what stands in it
 
     @property
-    def one(self) -> Entry:
+    def entry(self) -> Entry:
+        """The first of its entries, which is drawn for all of them."""
         return self.entries[0]
 
     @property
@@ -48,7 +48,7 @@ class Box:
     @property
     def value(self) -> str:
         """The value of the one number that it shows."""
-        return words.value(self.one) if len(self.entries) == 1 else ""
+        return words.value(self.entry) if len(self.entries) == 1 else ""
 
     @property
     def milliseconds(self) -> float:
@@ -61,9 +61,9 @@ class Box:
         return not any(entry.needs or entry.gradient is not None for entry in self.entries)
 
     @property
-    def made(self) -> str:
+    def origin(self) -> str:
         """The op that made it, or what kind of leaf it is."""
-        return "outside the focus" if self.kind == "outside" else self.one.op or self.one.kind
+        return "outside the focus" if self.kind == "outside" else self.entry.op or self.entry.kind
 
     @cached_property
     def state(self) -> str:
@@ -73,15 +73,15 @@ class Box:
     @cached_property
     def sizes(self) -> list[float]:
         """The sizes of its gradients that have one to tell."""
-        told = [entry.gradient_rms for entry in self.entries if entry.state != "zero in theory"]
-        return [size for size in told if size is not None and isfinite(size)]
+        sizes = map(words.gradient_size, self.entries)
+        return [size for size in sizes if size is not None and isfinite(size)]
 
     @property
     def size(self) -> float:
         return max(self.sizes, default=0.0)
 
     @cached_property
-    def told(self) -> str:
+    def gradient(self) -> str:
         """Its gradients in words."""
         texts = {words.gradient(entry) for entry in self.entries}
         if len(texts) > 1 and self.sizes:
@@ -93,66 +93,57 @@ class Box:
         """What is particular to it: some of many that differ, units that are dead or saturated."""
         if self.kind == "scope":
             return []
-        states = [entry.state for entry in self.entries]
-        odd = next((state for state in (self.state, *states) if state != "ok"), "ok")
-        notes = dict.fromkeys(entry.note for entry in self.entries if entry.note)
-        if len({*states}) == 1:
-            return [*notes][:2]
-        meaning = words.STATES[odd][1].split(":")[0]
-        return [f"{states.count(odd)} of {len(states)} {meaning}", *notes][:2]
+        notes = [*dict.fromkeys(entry.note for entry in self.entries if entry.note)]
+        states = Counter(entry.state for entry in self.entries)
+        if len(states) > 1:
+            odd = next(state for state in (self.state, *states) if state != "ok")
+            meaning = words.STATES[odd][1].split(":")[0]
+            notes.insert(0, f"{states[odd]} of {len(self.entries)} {meaning}")
+        return notes[:2]
 
     @property
     def alarms(self) -> list[str]:
         """What is wrong with it: a rule, or a value that is not finite."""
         alarms = [words.marks(entry) for entry in self.entries if entry.ok is False][:1]
-        facts = [entry.value_facts for entry in self.ops]
-        if not all(each is None or each.finite for each in facts):
+        if any(map(words.is_broken, self.entries)):
             alarms.append("value NaN or ∞")
         return alarms
 
 
-class Held(NamedTuple):
-    """A leaf within the box of an op that takes it: as which input, and by which uses.
-
-    shared: whether it has other uses too, so that these send back a part of its gradient.
-    """
-
-    input: str
-    box: Box
-    edges: list[Edge]
-    shared: bool
-
-    @property
-    def sizes(self) -> list[float]:
-        """The sizes of its gradients; of the parts by these uses, if it is shared."""
-        return words.sizes_sent(self.edges) if self.shared else self.box.sizes
-
-    @property
-    def told(self) -> str:
-        return words.sent_by(self.edges) if self.shared and self.sizes else self.box.told
-
-
 @dataclass(eq=False)
 class Connection:
-    """What one box gives another: one use of a value, or several."""
+    """What one box gives another, by one use of a value or several: a line, or within the target.
+
+    shared: whether it stands there though the source has other uses too, which also send gradients.
+    """
 
     source: Box
     target: Box
     copies: str  # which copies of a block it connects, where that is to be told
     step: int  # to which other copy of a block it goes
     edges: list[Edge] = field(default_factory=list)
+    shared: bool = False
 
     @property
     def sent(self) -> list[float]:
         """The sizes of the gradients that were sent back along it."""
         return words.sizes_sent(self.edges)
 
+    @property
+    def sizes(self) -> list[float]:
+        """The sizes of the source's gradients; of the parts by these uses, if it is shared."""
+        return self.sent if self.shared else self.source.sizes
+
+    @property
+    def gradient(self) -> str:
+        """In words, as `sizes`."""
+        return words.sent_by(self.edges) if self.shared and self.sent else self.source.gradient
+
 
 @dataclass(eq=False)
 class Layout:
     """What is drawn of a record."""
 
-    record: Record
     fold: Fold
     boxes: list[Box]
     lines: list[Connection]
@@ -180,13 +171,13 @@ def layout(
             f"draw: focus={focus!r} names no scope of this trace; scopes: "
             f"{', '.join(names) or 'none'}"
         )
-    chosen = every = _laid_out(record, folds, shown, depth)
-    if depth is None:  # what is in focus stays open
-        deepest = max(map(_depth, shown))
-        least = max(1, min(shown.values()))
-        for level in range(deepest - 1, least - 1, -1):
-            if len(chosen.boxes) > READABLE:
-                chosen = _laid_out(record, folds, shown, level)
+    chosen = every = _laid_out(folds, shown, depth)
+    if depth is None:
+        level = max(map(_depth, shown))
+        least = max(1, min(shown.values()))  # what is in focus stays open
+        while len(chosen.boxes) > READABLE and level > least:
+            level -= 1
+            chosen = _laid_out(folds, shown, level)
         if len(chosen.boxes) >= len(every.boxes):
             chosen = every
     if len(chosen.boxes) > MOST_BOXES:
@@ -204,6 +195,11 @@ def _depth(scope: str) -> int:
     return len(scope.split("/")) if scope else 0
 
 
+def with_outer(scope: str) -> Iterator[str]:
+    """The scopes around a scope, the outermost first, and itself."""
+    return accumulate(scope.split("/"), "{}/{}".format)
+
+
 def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     """The scopes of which all is shown, and how deep in each the focus is."""
     scopes = dict.fromkeys(fold.place.values(), 0)
@@ -219,47 +215,42 @@ def _shown(fold: Fold, focus: str | None) -> dict[str, int]:
     return depths
 
 
-def _laid_out(record: Record, fold: Fold, shown: Iterable[str], depth: int | None) -> Layout:
+def _laid_out(fold: Fold, shown: Iterable[str], depth: int | None) -> Layout:
     """Boxes in the order of the record, and the lines between them."""
+    record = fold.record
     inside = {number for number, scope in fold.place.items() if scope in shown}
     ends = [{edge.source, edge.target} for edge in record.edges]
     near = set[int]().union(*(pair for pair in ends if pair & inside))
-    ops = _ops_within(record, fold)
+    within = Counter[str]()  # how many ops are drawn in each scope
+    for number in record.forward:
+        if fold.leader(number) == number:
+            within.update(with_outer(fold.place[number]))
     boxes: dict[str, Box] = {}
     box_of: dict[int, Box] = {}
     for number in sorted(inside | near):
         lead = record.entries[fold.leader(number)]
         box = Box(f"n{lead.id}", "outside", words.label(lead), "")
         if number in inside:
-            box = _box(record, fold, lead, depth, ops)
+            box = _box(fold, lead, depth, within)
         box_of[number] = boxes.setdefault(box.path or box.id, box)
         box_of[number].entries.append(record.entries[number])
     lines = _lines(fold, box_of)
     held = _hold(lines)
     lines = [line for line in lines if line.source not in held]
-    return Layout(record, fold, [box for box in boxes.values() if box not in held], lines)
+    return Layout(fold, [box for box in boxes.values() if box not in held], lines)
 
 
-def _ops_within(record: Record, fold: Fold) -> Counter[str]:
-    """How many ops are drawn within each scope."""
-    counts = Counter[str]()
-    for number in record.forward:
-        if fold.leader(number) == number:
-            counts.update(accumulate(fold.place[number].split("/"), "{}/{}".format))
-    return counts
-
-
-def _box(record: Record, fold: Fold, lead: Entry, depth: int | None, ops: Counter[str]) -> Box:
+def _box(fold: Fold, lead: Entry, depth: int | None, within: Counter[str]) -> Box:
     """The box of an entry, or of the closed scope that it is in; one op stands for its scope."""
     scope, label = fold.place[lead.id], words.label(lead)
     if depth is not None and _depth(scope) > depth:
         path = "/".join(scope.split("/")[: depth + 1])
         scope = path.rpartition("/")[0]
-        if ops[path] > 1:
+        if within[path] > 1:
             return Box(f"s{lead.id}", "scope", fold.name(path), scope, path=path)
         if lead.op:
             label = f"{fold.name(path)}/{label}"
-    is_loss = lead.id in record.roots and lead.size == 1
+    is_loss = lead.id in fold.record.roots and lead.size == 1
     return Box(f"n{lead.id}", "loss" if is_loss else lead.kind, label, scope)
 
 
@@ -293,11 +284,11 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
 
     A parameter is a line in each op that takes it.
     """
-    uses: dict[Box, list[Connection]] = {}
-    takes: dict[Box, list[Connection]] = {}
+    uses = defaultdict[Box, list[Connection]](list)
+    takes = defaultdict[Box, list[Connection]](list)
     for line in lines:
-        uses.setdefault(line.source, []).append(line)
-        takes.setdefault(line.target, []).append(line)
+        uses[line.source].append(line)
+        takes[line.target].append(line)
     everywhere = {
         box
         for box, own in uses.items()
@@ -311,11 +302,11 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
             small = [line for line in small if line not in data[:1]]
         for line in small:
             box = line.source
-            alone = len(uses[box]) == 1 and len(line.edges) == len(box.entries)
-            if alone or box in everywhere:
+            line.shared = len(uses[box]) > 1 or len(line.edges) != len(box.entries)
+            if box in everywhere or not line.shared:
                 held.add(box)
                 if not _is_own(box, target):
-                    target.inside.append(Held(line.edges[0].input, box, line.edges, not alone))
+                    target.inside.append(line)
     return held
 
 
@@ -329,11 +320,11 @@ def _fits_inside(line: Connection) -> bool:
 
 def _is_own(box: Box, target: Box) -> bool:
     """Whether a closed scope is a call of the module that holds this parameter."""
-    return target.kind == "scope" and is_within(box.one.scope, unmarked(target.path))
+    return target.kind == "scope" and is_within(box.entry.scope, unmarked(target.path))
 
 
 def _is_data(box: Box, everywhere: set[Box]) -> bool:
     """Whether a leaf is what the model is given, where its op takes nothing else that is."""
-    leaf = box.one
+    leaf = box.entry
     floats = box.kind == "constant" and leaf.size > 1 and "float" in leaf.dtype
     return box not in everywhere and (box.kind == "leaf" or floats)

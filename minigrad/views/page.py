@@ -25,10 +25,11 @@ from ..record.fold import folded
 from ..record.formulas import symbol_of
 from ..record.record import Check, Edge, Entry, Record
 from . import words
+from .dot import Dot
 from .layout import Box, Layout, layout
 from .ledger import shown_ledgers
 from .maths import mathml
-from .picture import Dot, asset, render, titled
+from .picture import asset, render, titled
 from .scores import figures, pooled
 from .theme import BINS, VARIABLES, Scale, css, repainted
 
@@ -84,7 +85,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "", live: bool =
         "title": words.one_line(title or "One forward and backward pass"),
         "headline": words.headline(record),
         "summary": words.summary(record),
-        "verdicts": [[v.said, v.ok] for v in words.verdicts(record.checks)],
+        "verdicts": [[v.sentence, v.ok] for v in words.verdicts(record.checks)],
         "record": to_dict(record),
         "entries": [*map(page.entry, record.entries)],
         "uses": [*map(page.use, record.edges)],
@@ -119,8 +120,7 @@ class _Page:
     # ------------------------------------------------------------------ entries and uses
 
     def entry(self, entry: Entry) -> Json:
-        facts, record = entry.gradient_facts, self.record
-        size = facts.rms if facts is not None and entry.state != "zero in theory" else 0.0
+        size = words.gradient_size(entry) or 0.0
         self.tex(entry.symbol, entry.equation, entry.slope, entry.number, *entry.where)
         shown = {
             "label": words.label(entry),
@@ -129,10 +129,10 @@ class _Page:
             "value": self.add(entry.value),
             "gradient": self.add(entry.gradient),
             "marks": words.marks(entry),
-            "sum": words.sum_of(record, entry),
+            "sum": words.sum_of(self.record, entry),
             "flops": words.counted(entry.flops) if entry.flops else "",
             "saved": words.of_bytes(entry.saved_bytes) if entry.saved_bytes else "",
-            "broken": bool(entry.op and entry.value_facts and not entry.value_facts.finite),
+            "broken": words.is_broken(entry),
         }
         return {name: x for name, x in shown.items() if x is not None}
 
@@ -150,7 +150,7 @@ class _Page:
             "bin": self._bin(edge.facts.rms),
             "sent": self.add(edge.contribution),
             "part": part,
-            "gain": words.gained([edge]),
+            "gain": words.gain_of([edge]),
         }
 
     def check(self, check: Check) -> Json:
@@ -211,7 +211,7 @@ class _Page:
                 chosen = layout(self.record, focus=f"/{root}" if root else None)
             except ArgumentError:  # too much for a picture: its steps are in the panel
                 note = "too many boxes for a picture"
-                chosen = Layout(self.record, folded(self.record), [], [], note)
+                chosen = Layout(folded(self.record), [], [], note)
             layouts[root] = chosen
             pending += [box.path for box in chosen.boxes if box.path and box.path not in pending]
         dots = [Dot(chosen) for chosen in layouts.values()]
@@ -225,7 +225,7 @@ class _Page:
             "root": root,
             "name": words.one_line(chosen.fold.name(root)) if root else "all",
             "boxes": {box.id: _entries(box) for box in boxes},
-            "held": {b.id: [i for item in b.inside for i in _entries(item.box)] for b in boxes},
+            "held": {b.id: [i for item in b.inside for i in _entries(item.source)] for b in boxes},
             "cells": {box.id: self._cells(box) for box in boxes},
             "closed": {box.id: box.path for box in boxes if box.path},
             "lines": [self._uses(line.edges) for line in chosen.lines],
@@ -239,7 +239,7 @@ class _Page:
         for held in box.inside:
             if any(held.sizes):
                 uses = {"uses": self._uses(held.edges)}
-                cells.append(uses if held.shared else {"entries": _entries(held.box)})
+                cells.append(uses if held.shared else {"entries": _entries(held.source)})
         return cells
 
     def _uses(self, edges: list[Edge]) -> list[int]:

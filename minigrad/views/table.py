@@ -84,7 +84,6 @@ class _Rows:
         entry = self.record.entries[id]
         sources = [self.record.entries[edge.source] for edge in self.record.into(entry)]
         facts, saved = entry.value_facts, entry.saved_bytes
-        is_broken = facts is not None and not facts.finite
         return [
             str(number), words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
@@ -93,7 +92,7 @@ class _Rows:
             words.of_bytes(saved) if saved else "",
             words.value(entry) or words.sized(facts and facts.rms),
             bar(facts and facts.rms, self.values),
-            paint("alarm", "NaN or ∞") if is_broken else entry.note,
+            paint("alarm", "NaN or ∞") if words.is_broken(entry) else entry.note,
         ]  # fmt: skip
 
     def backward(self, number: int, id: int) -> list[str]:
@@ -117,11 +116,10 @@ class _Rows:
         told, mark = words.gradient(entry), words.marks(entry)
         if entry.state == "none":
             return ["", "", f"{mark} {told}".strip()]
-        size = None if entry.state == "zero in theory" else entry.gradient_rms
         text = f"{mark} {words.remark(entry)}".strip()
         if entry.state not in ("ok", "zero in theory") or mark.startswith("✗"):
             text = paint("alarm", text)
-        return [told, bar(size, self.scale), text]
+        return [told, bar(words.gradient_size(entry), self.scale), text]
 
 
 # ---------------------------------------------------------------- hand-derived steps

@@ -18,10 +18,10 @@ from ..record.record import Checks, Edge, Entry, Record, Way, show
 from ..record.time import ThroughTime
 
 __all__ = [
-    "STATES", "VERDICT_SIGNS", "Verdict", "costs_of", "counted", "digits", "gained", "gradient",
-    "headline", "label", "lasted", "marks", "of_bytes", "one_line", "plural", "ranged", "remark",
-    "sent_by", "settings", "shaped", "sized", "sizes_sent", "sum_of", "summary", "value",
-    "verdicts",
+    "STATES", "VERDICT_SIGNS", "Verdict", "costs_of", "counted", "digits", "gain_of", "gradient",
+    "gradient_size", "headline", "is_broken", "label", "lasted", "marks", "of_bytes", "one_line",
+    "plural", "ranged", "remark", "sent_by", "settings", "shaped", "sized", "sizes_sent", "sum_of",
+    "summary", "value", "verdicts",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -176,6 +176,16 @@ def gradient(entry: Entry) -> str:
     return _amount(entry.gradient, entry.gradient_rms)
 
 
+def gradient_size(entry: Entry) -> float | None:
+    """The rms of a gradient; None where there is none, or only rounding."""
+    return None if entry.state == "zero in theory" else entry.gradient_rms
+
+
+def is_broken(entry: Entry) -> bool:
+    """Whether an op made NaN or infinity."""
+    return bool(entry.op and entry.value_facts and not entry.value_facts.finite)
+
+
 def sizes_sent(edges: Iterable[Edge]) -> list[float]:
     """The sizes of what uses sent back, of those that sent something."""
     return [edge.facts.rms for edge in edges if edge.facts is not None]
@@ -208,7 +218,7 @@ def settings(entry: Entry) -> list[str]:
     return [f"{name}={one_line(show(x), 60)}" for name, x in every if x is not None]
 
 
-def gained(edges: Iterable[Edge]) -> str:
+def gain_of(edges: Iterable[Edge]) -> str:
     """How uses on the way of the loss change the gradient, where that is worth a mention."""
     least, most = NEARLY_SAME
     gains = (edge.gain for edge in edges if edge.on_way)
@@ -238,12 +248,12 @@ def marks(entry: Entry) -> str:
 class Verdict(NamedTuple):
     """A sentence, and whether what was measured agrees; None where nothing was."""
 
-    said: str
+    sentence: str
     ok: bool | None
 
     @property
     def signed(self) -> str:
-        return f"{VERDICT_SIGNS[self.ok]} {self.said}"
+        return f"{VERDICT_SIGNS[self.ok]} {self.sentence}"
 
 
 STANDARDS = {
@@ -257,7 +267,9 @@ def verdicts(checks: Checks) -> list[Verdict]:
     every = [_verdict(checks, kind) for kind in STANDARDS]
     if checks.first_broken:
         every.append(Verdict(f"NaN or infinity: {one_line(checks.first_broken, 120)}", False))
-    return sorted((verdict for verdict in every if verdict.said), key=lambda v: v.ok is not False)
+    return sorted(
+        (verdict for verdict in every if verdict.sentence), key=lambda v: v.ok is not False
+    )
 
 
 def _verdict(checks: Checks, kind: str) -> Verdict:

@@ -10,7 +10,7 @@ from tests.playing.functions import WORDS, small
 
 @pytest.fixture
 def live(open_page):
-    server = PlayServer(PlaySession(LossFunction(lambda: small, "small", WORDS)))
+    server = PlayServer(PlaySession(LossFunction(small, "small", WORDS)))
     yield open_page(server.address, offline=False)
     server.close()
 

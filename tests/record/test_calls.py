@@ -44,7 +44,9 @@ def test_the_focus_of_a_picture_is_one_call_or_all():
     t = finish(KINDS["cnn"]())
 
     def pools(focus):
-        return [box.one.path for box in layout(t, focus=focus).boxes if box.one.op == "max_pool"]
+        return [
+            box.entry.path for box in layout(t, focus=focus).boxes if box.entry.op == "max_pool"
+        ]
 
     assert pools("pool ·2") == ["net/pool ·2/max_pool"]
     assert pools("pool") == ["net/pool ·1/max_pool", "net/pool ·2/max_pool"]

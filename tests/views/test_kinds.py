@@ -28,14 +28,14 @@ def test_each_figure_is_numpys_in_every_view(kind):
     boxes = {
         entry.id: box
         for box in layout(t, depth=99, fold=False).boxes
-        for box in (box, *(held.box for held in box.inside))
+        for box in (box, *(held.source for held in box.inside))
         for entry in box.entries
     }
     told = [entry for entry in t if entry.state in ("ok", "vanishing", "exploding")]
     for entry in told:
         size = figure(entry.gradient)
         assert page["entries"][entry.id]["told"] == size
-        assert boxes[entry.id].told == size
+        assert boxes[entry.id].gradient == size
         assert f" {size} " in rows
         assert entry.op or f"{size} " in text or f"{size} |" in text
     for use, edge in zip(page["uses"], t.edges, strict=True):
@@ -63,9 +63,9 @@ def test_a_shared_weight_shows_the_part_of_each_use_and_the_whole():
     t = KINDS["tied"]()
     W = next(e for e in t if e.path.endswith("cell/W"))
     cells = [
-        held for box in layout(t, depth=9).boxes for held in box.inside if W in held.box.entries
+        held for box in layout(t, depth=9).boxes for held in box.inside if W in held.source.entries
     ]
-    assert [held.told for held in cells] == [figure(edge.contribution) for edge in t.uses(W)]
+    assert [held.gradient for held in cells] == [figure(edge.contribution) for edge in t.uses(W)]
     assert dot_of(t, depth=9).text.count(f" of {figure(W.gradient)}<") == 3
 
 

@@ -25,7 +25,7 @@ MODELS = [*RUNS.values(), *(partial(models.trained, number) for number in range(
 def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
     record = run()
     made = layout(record, depth=99, fold=fold)
-    inner = {held.box for box in made.boxes for held in box.inside}
+    inner = {held.source for box in made.boxes for held in box.inside}
     assert sorted(e.id for box in {*made.boxes, *inner} for e in box.entries) == [
         *range(len(record.entries))
     ]
@@ -47,7 +47,7 @@ def test_a_leaf_of_many_uses_stands_in_each_op_that_takes_it():
     W = models.leaf(3, 3, name="W")
     tanh = models.chained("plain", lambda W, h, _: mg.tanh(h @ W))
     boxes = layout(models.traced(lambda: mg.sum(tanh(np.ones((1, 3)), [W] * 12)))).boxes
-    holding = [box for box in boxes if any(held.box.label == "W" for held in box.inside)]
+    holding = [box for box in boxes if any(held.source.label == "W" for held in box.inside)]
     assert [box.label for box in holding] == ["matmul"] * 12
     assert "W" not in [box.label for box in boxes]
 
@@ -86,7 +86,7 @@ def test_alike_modules_are_drawn_once_with_the_range_of_their_gradients():
     box = next(b for b in layout(record, depth=9).boxes if b.label == "A")
     sizes = sorted(entry.gradient_rms for entry in box.entries)
     assert len(sizes) == 4
-    assert box.told.split(" to ")[0] == f"{sizes[0]:#.2g}"
+    assert box.gradient.split(" to ")[0] == f"{sizes[0]:#.2g}"
 
 
 def test_of_alike_modules_those_that_differ_are_counted_and_lines_say_which_they_are_of():

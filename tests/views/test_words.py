@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said_first(plant):
 
 
 def test_what_was_not_checked_is_counted_and_what_was_is_not():
-    said = [verdict.said for verdict in words.verdicts(finish(mlp.__wrapped__()).checks)]
+    said = [verdict.sentence for verdict in words.verdicts(finish(mlp.__wrapped__()).checks)]
     assert said == ["4 backward steps not checked numerically: t.check(ops=True) does"]
     x = mg.tensor([1.0, 2.0], requires_grad=True)
     with mg.trace() as t:
@@ -67,8 +67,8 @@ def test_what_was_not_checked_is_counted_and_what_was_is_not():
     t.check(ops=True)
     [verdict] = words.verdicts(t.checks)
     assert verdict.ok
-    assert re.match("4 backward steps agree with numeric derivatives, to", verdict.said)
-    assert verdict.said.endswith("1 not checked: at kinks, where there is no derivative")
+    assert re.match("4 backward steps agree with numeric derivatives, to", verdict.sentence)
+    assert verdict.sentence.endswith("1 not checked: at kinks, where there is no derivative")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_layer_that_no_derived_steps_cover_is_named():
     layer = MultiHeadAttention(6, 2, rng=0, attend=LinearKernel())
     with mg.trace() as t:
         mg.sum(layer(np.ones((1, 3, 6)))).backward()
-    said = [verdict.said for verdict in words.verdicts(finish(t).checks)]
+    said = [verdict.sentence for verdict in words.verdicts(finish(t).checks)]
     assert "no derived steps cover MultiHeadAttention with LinearKernel" in said
 
 
