@@ -189,8 +189,7 @@ def _check_arguments(
         takes.bind(*args, **kwargs)
     except TypeError as error:
         remedy = instead_of_keywords(call, kwargs, takes.parameters)
-        message = f"{call}: {error}"
-        raise DTypeError(f"{message}; {remedy}" if remedy else message) from None
+        raise DTypeError(f"{call}: {error}{remedy}") from None
 
 
 def is_numbers(X: Any) -> bool:

@@ -248,8 +248,9 @@ class Module(LayerCall):
         if dtype is None or name not in floats:
             raise DTypeError(f"to(dtype): must be float16, float32 or float64, got {dtype!r}")
         for _, leaf in self.named_parameters(buffers=True):
-            if leaf.dtype.kind == "f":
-                leaf.cast_(dtype)
+            if leaf.dtype.kind == "f" and leaf.dtype != dtype:
+                leaf._data = leaf._data.astype(dtype)
+                leaf.grad = None
         for module in self.modules():
             if module.dtype is not None:
                 module.dtype = np.dtype(dtype)

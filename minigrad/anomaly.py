@@ -48,7 +48,7 @@ class _Watch(Observer):
     shows_inputs = False  # what runs within is what runs without
 
     def made(self, op: Op, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
-        names = [f"{op.inputs[0]}[{i}]" for i in range(len(inputs))] if op.variadic else op.inputs
+        names = map(op.input_name, range(len(inputs)))
         arguments = zip((*names, *op.settings), (*inputs, *settings), strict=True)
         operands = {name: array_of(value) for name, value in arguments}
         bad = _not_finite(result._data)

@@ -85,9 +85,10 @@ def _backpropagated(
 ) -> list[Gradient]:
     targets = [x.node or x for x in wanted]
     by_target = backpropagate(
-        [(output.node or output, seed)],
+        output.node or output,
+        seed,
         retain=create_graph or retain_graph,
-        targets=targets,
+        targets=frozenset(targets),
         lift=lifted if create_graph else None,
     )
     gradients: list[Gradient] = []

@@ -196,14 +196,14 @@ def missing(what: str, name: str, offered: Iterable[str] = ()) -> str:
 
 
 def instead_of_keywords(call: str, keywords: Iterable[str], offered: Iterable[str]) -> str:
-    """What to write for the first keyword that a call does not take, or nothing.
+    """What to write for the first keyword that a call does not take, to end an error with.
 
     Args: call: name of the function or class.  offered: the names of its parameters.
 
     >>> instead_of_keywords("sum", ["dim"], ["x", "axis", "keepdims"])
-    'write axis= for dim='
+    '; write axis= for dim='
     >>> instead_of_keywords("LSTM", ["d_in", "batch_first"], ["d_in", "d_hidden"])
-    'batch_first=: leave it out: the batch comes first'
+    '; batch_first=: leave it out: the batch comes first'
     """
     offered = [*offered]
     for keyword in keywords:
@@ -211,8 +211,8 @@ def instead_of_keywords(call: str, keywords: Iterable[str], offered: Iterable[st
             continue
         ours = KEYWORDS.get(f"{call}.{keyword}", KEYWORDS.get(keyword, ""))
         if ours[:1] == '"':
-            return f"{keyword}=: {ours[1:-1]}"
+            return f"; {keyword}=: {ours[1:-1]}"
         names = [name for name in ours.split(", ") if name in offered]
         names = names or get_close_matches(keyword, offered, n=1, cutoff=0.6)
-        return f"write {names[0]}= for {keyword}=" if names else ""
+        return f"; write {names[0]}= for {keyword}=" if names else ""
     return ""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..autodiff import grad_or_zeros
 from ..engine.context import enable_grad
-from ..engine.op import Array, Op
+from ..engine.op import Array, Op, call_by_name
 from ..engine.tensor import Tensor
 from .comparison import Comparison
 from .derivative import beside, differentiate, length
@@ -91,10 +91,7 @@ def at_kinks(op: Op, inputs: Sequence[Any], settings: Sequence[Any], out: Array)
     """Where the result has no derivative, as the op declares; None if nowhere."""
     if op.kinks is None:
         return None
-    code = op.kinks.__code__
-    arrays = (list(inputs),) if op.variadic else inputs
-    known = dict(zip((*op.inputs, *op.settings), (*arrays, *settings), strict=True)) | {"out": out}
-    kinks = np.asarray(op.kinks(*[known[name] for name in code.co_varnames[: code.co_argcount]]))
+    kinks = np.asarray(call_by_name(op.kinks, op.by_name(inputs, settings, out)))
     return kinks if kinks.any() else None
 
 

@@ -1,8 +1,13 @@
-"""The traversal that `loss.backward()` runs: gradients go back along every edge."""
+"""Backward: the traversal that `loss.backward()` runs, from the loss back to the leaves.
+
+`backpropagate` visits the nodes below the loss, newest first (`order`). At each it runs the rules
+of its op, which turn the gradient of the result into one for each edge; `Sums` adds up what comes
+to an edge, once that has the shape and dtype of what went in (`reduce_to_edge`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from math import gcd, prod
 from operator import attrgetter
@@ -23,8 +28,8 @@ __all__ = [
     "at_first_pass",
     "backpropagate",
     "dense",
-    "fit",
     "order",
+    "reduce_to_edge",
     "seed_of",
 ]
 
@@ -36,19 +41,48 @@ COPIED = 512  # entries up to which a copy takes less time than finding out who 
 at_first_pass: list[Callable[[], object]] = []  # what is called once, before anything goes back
 
 
+def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
+    """The gradient with which a backward begins at this tensor, checked; 1 unless given."""
+    if not output.needs:
+        raise GradientError(
+            f"{call}: the output requires no gradient: nothing it depends on has "
+            "requires_grad=True, or it was computed under no_grad, detached, or given by a "
+            "compiled step, which is to call backward itself"
+        )
+    if gradient is None:
+        if output.size != 1:
+            raise ShapeError(
+                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
+                "out.sum().backward(), or give one: out.backward(gradient)"
+            )
+        seed = np.ones(output.shape, output.dtype)
+        say("constant", array=seed)
+        return seed
+    seed = gradient
+    if not is_tensor(gradient):
+        seed = checked_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
+    if seed.shape != output.shape:
+        raise ShapeError(
+            f"{call}: the gradient's shape {seed.shape} is not the output's {output.shape}"
+        )
+    return seed
+
+
 def backpropagate(
-    seeds: Sequence[tuple[Edge, Gradient]],
+    root: Edge,
+    seed: Gradient,
     *,
     retain: bool = False,
-    targets: Iterable[Edge] | None = None,
+    targets: frozenset[Edge] = frozenset(),
     lift: Callable[[Node], Sequence[Any]] | None = None,
 ) -> dict[Edge, Gradient]:
-    """Send gradients back along every edge; return that of each leaf, and of each target, reached.
+    """Send gradients back along every edge; return that of each leaf reached, or of each target.
 
     Args:
-        seeds: pairs of an edge (a Node or a leaf) and the gradient that arrives there.
+        root, seed: where it begins, a Node or a leaf, and the gradient that arrives there.
         retain: keep what the nodes saved, for another backward.
-        targets: only these edges are wanted; rules that do not lead to one are skipped.
+        targets: only their gradients are wanted, and rules that lead to none are skipped; with
+            no targets, those of all leaves.
         lift: see `Node.run_rules`; gradients are Tensors then.
     """
     while at_first_pass:
@@ -56,15 +90,13 @@ def backpropagate(
     observers = current().observers
     sums = Sums(observed=bool(observers))
     totals = sums.totals
-    for edge, gradient in seeds:
-        sums.add(edge, gradient)
-    nodes = order(totals)
-    ends = frozenset(targets or ())
-    refuse_freed(nodes, ends)
-    useful: set[Edge] | None = None  # where gradients are wanted; None for everywhere
-    if targets is not None:
-        useful = leading_to(ends, nodes)
-        nodes = [node for node in nodes if node in useful]
+    totals[root] = seed
+    nodes = order(root)
+    refuse_freed(nodes, targets)
+    wanted: set[Edge] | None = None  # edges along which gradients are sent; None for all
+    if targets:
+        wanted = leading_to(targets, nodes)
+        nodes = [node for node in nodes if node in wanted]
     gradients: dict[Edge, Gradient] = {}
     parts: Sequence[Gradient]
 
@@ -73,24 +105,23 @@ def backpropagate(
         if gradient is None:  # rules gave None
             continue
         if node.hooks:
-            gradient = run_hooks(node.hooks, gradient, targets is None)
-        if useful is not None:
-            if node in ends:
-                gradients[node] = gradient if lift else np.array(gradient)
-            if useful.isdisjoint(node.edges):  # it leads to no other target
+            gradient = run_hooks(node.hooks, gradient, retain=not targets)
+        if node in targets:
+            gradients[node] = gradient if lift else np.array(gradient)
+            if wanted and wanted.isdisjoint(node.edges):  # it leads to no other target
                 continue
         if writes.latest > node.number:
             node.check_saved()
         run = node.plan.run
         start = perf_counter() if observers else 0.0
-        if useful is not None or node.needs != ALWAYS or run is None:
-            parts = node.run_rules(gradient, useful, lift(node) if lift else None)
+        if wanted is not None or node.needs != ALWAYS or run is None:
+            parts = node.run_rules(gradient, wanted, lift(node) if lift else None)
         else:  # the same, where all parts are wanted, in less time
             parts = run(gradient, *(node.saved or ()))
         if observers:
             seconds = perf_counter() - start
             pairs = zip(node.edges, parts, strict=True)
-            parts = [part if part is None else fit(part, edge, node) for edge, part in pairs]
+            parts = [reduce_to_edge(part, edge, node) for edge, part in pairs]
             arrays = [dense(part) for part in parts]
             for observer in observers:
                 observer.sent(node, gradient, parts if observer.takes_sparse else arrays, seconds)
@@ -100,11 +131,11 @@ def backpropagate(
             node.edges = node.settings = ()
 
     for leaf, gradient in totals.items():
-        if leaf.__class__ is Node:  # an output that leads to no target
+        if leaf.__class__ is Node:  # a root that leads to no target
             continue
         is_ours = leaf in sums.ours and not observers  # which may keep the array
         if leaf.hooks:
-            gradient = run_hooks(leaf.hooks, gradient, targets is None)
+            gradient = run_hooks(leaf.hooks, gradient, retain=not targets)
             is_ours = False
         for observer in observers:
             observer.arrived(leaf, gradient)
@@ -112,33 +143,33 @@ def backpropagate(
     return gradients
 
 
-def order(roots: Iterable[Edge]) -> list[Node]:
-    """Every node the roots depend on, newest first."""
-    seen = {root for root in roots if root.__class__ is Node}
-    stack = list(seen)
-    while stack:
-        for edge in stack.pop().edges:
-            if edge.__class__ is Node and edge not in seen:
-                seen.add(edge)
-                stack.append(edge)
+def order(root: Edge) -> list[Node]:
+    """The root and every node it depends on, newest first."""
+    seen: set[Node] = set()
+    ahead = [root]
+    while ahead:
+        edge = ahead.pop()
+        if edge.__class__ is Node and edge not in seen:
+            seen.add(edge)
+            ahead += edge.edges
     return sorted(seen, key=attrgetter("number"), reverse=True)
 
 
 def leading_to(targets: frozenset[Edge], nodes: Sequence[Node]) -> set[Edge]:
     """The targets, and those of the nodes (newest first) from which one is reached."""
-    found = set(targets)
+    leading = set(targets)
     for node in reversed(nodes):
-        if not found.isdisjoint(node.edges):
-            found.add(node)
-    return found
+        if not leading.isdisjoint(node.edges):
+            leading.add(node)
+    return leading
 
 
-def refuse_freed(nodes: list[Node], ends: frozenset[Edge]) -> None:
+def refuse_freed(nodes: list[Node], targets: frozenset[Edge]) -> None:
     """Raise FreedGraphError if a node has run before: where it led is forgotten."""
     for node in nodes:
         if node.saved is not None:
             continue
-        if node in ends and ends <= {edge for x in nodes for edge in (x, *x.edges)}:
+        if node in targets and targets <= {edge for x in nodes for edge in (x, *x.edges)}:
             continue  # wanted itself, as all others are that it may have led to
         remedy = "pass retain_graph=True to that one to go through twice"
         if writes.latest > node.number:  # a parameter, say: what was saved no longer holds
@@ -175,7 +206,7 @@ class Sums:
             if part is None:
                 continue
             if getattr(part, "shape", None) != edge.shape or part.dtype is not edge.dtype:
-                part = fit(part, edge, node)
+                part = reduce_to_edge(part, edge, node)
             if edge in totals or part.__class__ is not ndarray:
                 self.add(edge, part)
                 continue
@@ -239,8 +270,10 @@ def dense(part: Gradient) -> Gradient:
 # ---------------------------------------------------------------- the edge rule
 
 
-def fit(part: Gradient, edge: Edge, node: Node) -> Gradient:
-    """Sum over exactly the axes that were broadcast, and cast to the input's dtype."""
+def reduce_to_edge(part: Gradient, edge: Edge, node: Node) -> Gradient:
+    """Sum over exactly the axes that were broadcast, and cast to the input's dtype; None stays."""
+    if part is None:
+        return None
     if not hasattr(part, "shape"):
         raise _misfit(f"a {type(part).__name__}, and a gradient is an array", edge, node)
     if part.shape != edge.shape:
@@ -261,7 +294,7 @@ def sum_to(x: Gradient, shape: tuple[int, ...], axes: tuple[int, ...]) -> Gradie
     if is_tensor(x):
         x = x.sum(axis=axes)
     elif len(axes) == x.ndim - len(shape) and x.size and x.dtype.char in "fd":
-        x = sum_of_rows(x.reshape((x.size // prod(shape), prod(shape))))
+        x = sum_of_rows(x.reshape((-1, prod(shape))))
     else:
         x = x.sum(axis=axes, dtype=WIDE.get(x.dtype.char))
     return x if x.shape == shape else x.reshape(shape)
@@ -298,33 +331,6 @@ def broadcast_axes(shape: tuple[int, ...], wide: tuple[int, ...]) -> tuple[int, 
 
 def _misfit(gave: str, edge: Edge, node: Node) -> GradientError:
     """The error of a rule that gave what is no gradient of its input."""
-    name = node.plan.names[[other is edge for other in node.edges].index(True)]
-    text = f"{node.op.name}: the rule for {name} gave {gave}"
-    return GradientError(f"{text}\n  at {node.path}, {node.place}")
-
-
-def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
-    """The gradient with which a backward begins at this tensor, checked; 1 unless given."""
-    if not output.needs:
-        raise GradientError(
-            f"{call}: the output requires no gradient: nothing it depends on has "
-            "requires_grad=True, or it was computed under no_grad, detached, or given by a "
-            "compiled step, which is to call backward itself"
-        )
-    if gradient is None:
-        if output.size != 1:
-            raise ShapeError(
-                f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
-                "out.sum().backward(), or give one: out.backward(gradient)"
-            )
-        seed = np.ones(output.shape, output.dtype)
-        say("constant", array=seed)
-        return seed
-    seed = gradient
-    if not is_tensor(gradient):
-        seed = checked_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
-    if seed.shape != output.shape:
-        raise ShapeError(
-            f"{call}: the gradient's shape {seed.shape} is not the output's {output.shape}"
-        )
-    return seed
+    name = next(name for name, x in zip(node.plan.names, node.edges, strict=True) if x is edge)
+    rule = f"{node.op.name}: the rule for {name}"
+    return GradientError(f"{rule} gave {gave}\n  at {node.path}, {node.place}")

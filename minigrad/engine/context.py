@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -32,6 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Owner: TypeAlias = "Callable[[], Any] | None"  # a weak reference to a module; None of a plain name
 
 
+@dataclass(eq=False, slots=True)
 class ScopeCall:
     """One call of a module, or one `with mg.scope(name)`: each time that it is entered, a new one.
 
@@ -41,12 +43,9 @@ class ScopeCall:
         outer: the call within which this one was entered.
     """
 
-    __slots__ = ("name", "outer", "owner")
-
-    def __init__(self, name: str, owner: Owner = None, outer: ScopeCall | None = None) -> None:
-        self.name = name
-        self.owner = owner
-        self.outer = outer
+    name: str
+    owner: Owner = None
+    outer: ScopeCall | None = None
 
     @property
     def path(self) -> str:
@@ -58,22 +57,14 @@ class ScopeCall:
 _OUTERMOST_CALL = ScopeCall("")
 
 
+@dataclass(eq=False, slots=True)
 class Context:
     """What surrounds a call, and `outer`, which is restored on leaving; never changed once made."""
 
-    __slots__ = ("call", "observers", "outer", "recording")
-
-    def __init__(
-        self,
-        recording: bool = True,
-        call: ScopeCall = _OUTERMOST_CALL,
-        observers: Sequence[Observer] = (),
-        outer: Context | None = None,
-    ) -> None:
-        self.recording = recording
-        self.call = call
-        self.observers = observers
-        self.outer = outer
+    recording: bool = True
+    call: ScopeCall = _OUTERMOST_CALL
+    observers: Sequence[Observer] = ()
+    outer: Context | None = None
 
     @property
     def scope(self) -> str:
@@ -105,17 +96,14 @@ class ContextChange(ContextDecorator):
         _CURRENT.set(current().outer or _OUTERMOST)
 
     def __call__(self, function: F) -> F:
-        if any(is_later(function) for is_later in _RUN_LATER):
+        runs_later = iscoroutinefunction(function) or isasyncgenfunction(function)
+        if runs_later or isgeneratorfunction(function):
             raise ArgumentError(
                 f"{type(self).__name__}() cannot decorate {function.__name__}: the body of a "
                 "generator or coroutine runs after the call has ended; decorate a plain function "
                 "that it calls"
             )
-
         return super().__call__(function)
-
-
-_RUN_LATER = (isgeneratorfunction, isasyncgenfunction, iscoroutinefunction)
 
 
 class no_grad(ContextChange):

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .context import ScopeCall
-from .errors import GradientError
+from .errors import GradientError, OverwrittenError
 from .op import DType, Op, array_of, is_tensor
 from .plan import Arguments, Gradient, Plan
 from .writes import Place, writes
@@ -78,23 +78,23 @@ class Node:
     def run_rules(
         self,
         g: Gradient,
-        useful: Container[Edge] | None,
+        wanted: Container[Edge] | None,
         saved: Sequence[Any] | None = None,
     ) -> list[Gradient]:
         """What the node sends along each of its edges, None along those that are not wanted.
 
         Args:
             g: the gradient of the result.
-            useful: the edges that are wanted; None for all that are not on demand.
+            wanted: edges, others than which get None; None for all that are not on demand.
             saved: what was saved, as Tensors, so that the rules themselves are recorded.
         """
         plan = self.plan
         saved = saved or self.saved or ()
-        if useful is None:
-            wanted = [edge.needs != ON_DEMAND for edge in self.edges]
-        else:
-            wanted = [edge in useful for edge in self.edges]
-        names = {name for name, is_wanted in zip(plan.names, wanted, strict=True) if is_wanted}
+        names = {
+            name
+            for name, edge in zip(plan.names, self.edges, strict=True)
+            if (edge.needs != ON_DEMAND if wanted is None else edge in wanted)
+        }
         parts: list[Gradient] = []
         joint: Sequence[Gradient] | None = None  # what the rule gave that serves several inputs
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
@@ -113,8 +113,17 @@ class Node:
 
     def check_saved(self) -> None:
         """Raise OverwrittenError if an array that was saved has been written since."""
-        named = zip(self.plan.saves, self.saved or (), strict=True)
-        writes.check(self.number, named, self.path, self.op.name, self.place)
+        for name, value in zip(self.plan.saves, self.saved or (), strict=True):
+            for array in value if isinstance(value, tuple | list) else [value]:
+                if not isinstance(array, np.ndarray):
+                    continue
+                if place := writes.since(self.number, array):
+                    raise OverwrittenError(
+                        f"backward of {self.path}: {name} {array.shape} was overwritten after it "
+                        f"was saved\n  saved by {self.op.name} at {self.place}\n  overwritten at "
+                        f"{place}\n"
+                        "  run forward again; what an earlier step left goes in by .detach()"
+                    )
 
     def __repr__(self) -> str:
         return f"<Node {self.number} {self.path} {self.shape} {self.place}>"

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, update_wrapper
-from types import FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -49,6 +49,7 @@ __all__ = [
     "op",
     "owner_of",
     "registry",
+    "users_frame",
     "view_key",
 ]
 
@@ -62,6 +63,11 @@ Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to
 NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
 PLAIN = NUMBERS | {str, tuple, slice, np.ndarray}  # what most settings are
 NUMERIC = "biufc"  # kinds of dtypes
+# Packages of whose frames none is where a user made something.
+OUR_PACKAGES = {"minigrad"} | {
+    f"minigrad.{room}"
+    for room in ("engine", "ops", "optim", "record", "fast", "fast.compile", "distributed")
+}
 EXPLAINED = (MinigradError, ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
 
 
@@ -183,8 +189,8 @@ class Op:
             apply = getattr(x, "__apply__", None)  # a Tensor has it
             if apply is not None:
                 return apply(self, inputs, settings)
-        inputs = tuple([x if x.__class__ in NUMBERS else self.array(x) for x in inputs])
-        chosen = self if self.faster is None else self.choose(inputs, settings)
+        inputs = tuple([x if x.__class__ in NUMBERS else checked_array(self, x) for x in inputs])
+        chosen = self.choose(inputs, settings)
         try:
             result = chosen.flat(*inputs, *settings)
         except EXPLAINED as error:
@@ -199,9 +205,9 @@ class Op:
         try:
             inputs, settings = self._bind(*args, **kwargs)
         except TypeError as error:
-            message = f"{self}: {str(error).removeprefix('<lambda>() ')}"
-            remedy = keyword_remedy(self.name, kwargs, self.signature.parameters)
-            raise DTypeError(message + remedy) from None
+            message = str(error).removeprefix("<lambda>() ")
+            remedy = instead_of_keywords(self.name, kwargs, self.signature.parameters)
+            raise DTypeError(f"{self}: {message}{remedy}") from None
         for value in settings:
             if value.__class__ not in PLAIN:
                 return inputs, tuple(map(self._plain, self.settings, settings))
@@ -214,11 +220,7 @@ class Op:
                 raise GradientError(f"{self}: no gradient flows into {name}; pass {name}.detach()")
             value = value.numpy()
         is_array = hasattr(value, "__dlpack__") and not isinstance(value, np.generic)
-        return self.array(value) if is_array else value  # of a subclass, the plain array
-
-    def array(self, x: Any) -> Any:
-        """An input as an array. Raises: DTypeError for what is no array of numbers."""
-        return checked_array(str(self), x)
+        return checked_array(self, value) if is_array else value  # of a subclass, the plain array
 
     @cached_property
     def _bind(self) -> Callable[..., tuple[Arguments, Arguments]]:
@@ -232,10 +234,9 @@ class Op:
         inputs = f"tuple({self.inputs[0]})" if self.variadic else tuple_of(self.inputs)
         names = str(inspect.Signature(bare))[1:-1]
         bind: FunctionType = evaluated(f"lambda {names}: ({inputs}, {tuple_of(self.settings)})")
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        bind.__defaults__ = tuple([x for name, x in defaults.items() if name not in by_name])
-        bind.__kwdefaults__ = {name: x for name, x in defaults.items() if name in by_name}
+        kernel: Any = inspect.unwrap(self.kernel)
+        bind.__defaults__ = kernel.__defaults__
+        bind.__kwdefaults__ = kernel.__kwdefaults__
         return bind
 
     def _flattened(self) -> Kernel:
@@ -272,19 +273,19 @@ class Op:
 
     def count_flops(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> int | None:
         """Floating-point operations of one forward call, None where no cost is declared."""
-        known = self._facts(inputs, settings, out)
-        return None if self.flops is None else int(call_by_name(self.flops, known))
+        if self.flops is None:
+            return None
+        return int(call_by_name(self.flops, self._facts(inputs, settings, out)))
 
     def formulas(
         self, inputs: Sequence[Any], settings: Sequence[Any], out: Any
     ) -> tuple[str, dict[str, str]]:
         """A call's formula, and those of its rules, without the terms of inputs that are None."""
-        known = self._facts(inputs, settings, out)
-        absent = "|".join([name for name, value in known.items() if value is None])
+        facts = self._facts(inputs, settings, out)
+        absent = "|".join([name for name, value in facts.items() if value is None])
 
         def formula(declared: Tex, i: int) -> str:
-            by_call = {"i": i} | known
-            text = call_by_name(declared, by_call) if callable(declared) else declared
+            text = call_by_name(declared, {"i": i} | facts) if callable(declared) else declared
             return re.sub(rf" (\+|\\odot) <({absent})>", "", text)
 
         of = [self.vjp_tex[self.inputs[0 if self.variadic else i]] for i in range(len(inputs))]
@@ -292,9 +293,14 @@ class Op:
 
     def _facts(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> dict[str, Any]:
         """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
-        given = (tuple(inputs),) if self.variadic else inputs
-        named = dict(zip(self.inputs, map(Shaped.of, given), strict=True))
-        return named | dict(zip(self.settings, settings, strict=True)) | {"out": Shaped.of(out)}
+        shaped = Shaped.of(tuple(inputs))
+        return self.by_name(shaped, settings, Shaped.of(out))
+
+    def by_name(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> dict[str, Any]:
+        """What a call was given and gave, by the names of the kernel's parameters and `out`."""
+        values = [inputs] if self.variadic else inputs
+        names = (*self.inputs, *self.settings, "out")
+        return dict(zip(names, (*values, *settings, out), strict=True))
 
     # ------------------------------------------------------------------ errors and names
 
@@ -304,9 +310,8 @@ class Op:
         kind = ShapeError if broken and not isinstance(error, MinigradError) else kind_of(error)
         lines = [f"{self}: {broken or error}"]
         for i, x in enumerate(inputs):
-            name = f"{self.inputs[0]}[{i}]" if self.variadic else self.inputs[i]
-            dtype = getattr(x, "dtype", type(x).__name__)
-            lines.append(f"  {name}: {np.shape(x)} {dtype}   {getattr(x, 'path', '')}".rstrip())
+            of_x = np.shape(x), getattr(x, "dtype", type(x).__name__), getattr(x, "path", "")
+            lines.append("  {}: {} {}   {}".format(self.input_name(i), *of_x).rstrip())
         for name, value in zip(self.settings, settings, strict=True):
             shown = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
             lines.append(f"  {name} = {shown[:80]}")
@@ -318,10 +323,10 @@ class Op:
 
     def _refuse_strange_names(self) -> None:
         parameters = {*self.signature.parameters}
-        of_a_call = parameters | {"out"} | ({"i"} if self.variadic else set())
-        named = [*self.vjp_tex.values(), self.tex, self.flops]
         strange = {*self.vjp_tex} - parameters | parameters & {"out"}
-        strange |= {x for f in named if callable(f) for x in parameters_of(f)} - of_a_call
+        for formula in (*self.vjp_tex.values(), self.tex, self.flops):
+            if callable(formula):
+                strange |= {*parameters_of(formula)} - parameters - {"out", "i"}
         if strange or not self.inputs or (self.variadic and len(self.inputs) != 1):
             raise DeclarationError(
                 f"op {self.name}: vjp_tex must name its inputs (one, if variadic), and formulas "
@@ -347,15 +352,16 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def keyword_remedy(call: str, keywords: Iterable[str], parameters: Iterable[str]) -> str:
-    """What to write for a keyword that a call does not take, to end an error with, or nothing."""
-    remedy = instead_of_keywords(call, keywords, parameters)
-    return f"; {remedy}" if remedy else ""
-
-
 def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
     """Call `function` with those of `known` that its parameters name."""
     return function(*[known[name] for name in parameters_of(function)])
+
+
+def users_frame(frame: FrameType) -> FrameType:
+    """The innermost frame, from this one outwards, that is not of our packages."""
+    while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def is_tensor(x: object) -> bool:
@@ -382,8 +388,8 @@ def view_key(array: Array) -> tuple[Any, ...]:
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
-def checked_array(what: str, x: Any) -> Any:
-    """An argument as an array of numbers.
+def checked_array(what: object, x: Any) -> Any:
+    """An argument as an array of numbers; `what` is what it is an argument of.
 
     Raises: DTypeError for a list of Tensors, an array of another library, a masked array, and
         entries that are no numbers.
@@ -398,7 +404,7 @@ def checked_array(what: str, x: Any) -> Any:
     return array
 
 
-def _refuse_others(what: str, x: Any) -> None:
+def _refuse_others(what: object, x: Any) -> None:
     """Raise DTypeError for what NumPy would take for an array, and lose a part of it."""
     if x.__class__ in (list, tuple):
         for entry in x:
@@ -465,15 +471,10 @@ def op(**declaration: Any) -> Declare:
 
     def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
         before = registry.get(kernel.__name__)
-        if before is not None and before.kernel.__module__ != kernel.__module__:
-            first = before.kernel.__module__
+        first = kernel.__module__ if before is None else before.kernel.__module__
+        if first != kernel.__module__:
             raise DeclarationError(f"op {kernel.__name__}: declared twice, first in {first}")
-        if not {"tex", "vjp_tex"} <= declaration.keys():
-            raise DeclarationError(
-                f"op {kernel.__name__}: formulas are missing; write "
-                '@mg.op(tex=r"<x>^2", vjp_tex={"x": r"2 <g> <x>"}), with those of your function'
-            )
-        made = registry[kernel.__name__] = Op(kernel, **declaration)  # a notebook's cell runs twice
-        return made  # type: ignore[return-value]
+        new = registry[kernel.__name__] = Op(kernel, **declaration)  # a notebook's cell runs twice
+        return new  # type: ignore[return-value]
 
     return declare

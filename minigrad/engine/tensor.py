@@ -18,9 +18,9 @@ from .backward import backpropagate, seed_of
 from .context import current, say
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError, kind_of
 from .node import ON_DEMAND, Edge, Handle, Node, Retained, add_gradients
-from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, checked_array
+from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, checked_array, users_frame
 from .plan import Arguments, plan_of
-from .writes import OUR_PACKAGES, next_number, writes
+from .writes import next_number, writes
 
 __all__ = [
     "Operand", "SameArray", "Tensor", "TensorOrArray", "clear_gradients", "expect_gradients",
@@ -153,10 +153,10 @@ class Tensor:
             say("backward", output=self, seed=seed)
             seed = np.array(array_of(seed))  # an observer may keep it
         seed = array_of(seed)
-        found = backpropagate([(self.node or self, seed)], retain=retain_graph)
-        add_gradients(found)
+        gradients = backpropagate(self.node or self, seed, retain=retain_graph)
+        add_gradients(gradients)
         if observed:
-            say("added", gradients=found)
+            say("added", gradients=gradients)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook(gradient)` when the whole gradient is known; an array returned replaces it.
@@ -204,10 +204,6 @@ class Tensor:
     def data(self) -> Array:
         return self.numpy()
 
-    @data.setter
-    def data(self, array: Operand) -> None:
-        self.assign_(array)
-
     def assign_(self, array: Operand) -> Tensor:
         """Overwrite the entries in place: the one in-place write.
 
@@ -231,21 +227,18 @@ class Tensor:
         writes.note(self._data)
         return self
 
-    def cast_(self, dtype: DTypeLike) -> Tensor:
-        """Give a leaf's entries another floating dtype, in new memory; its gradient is dropped."""
-        if self.node is not None or {self.dtype.kind, np.dtype(dtype).kind} != {"f"}:
-            raise DTypeError(f"cast_({dtype}): only floating leaves are cast, to floating dtypes")
-        if self.dtype != dtype:
-            self._data, self.grad = self._data.astype(dtype), None
-        return self
-
     def __repr__(self) -> str:
         body = np.array2string(self._data, separator=", ", prefix="tensor(", threshold=50)
-        notes = [f"dtype={self.dtype}"] if self.dtype != np.float64 else []
-        notes += [f"name={self.name!r}"] if self.name else []
-        notes += [f"op={self.node.op.name}"] if self.node is not None else []
-        notes += ["requires_grad=True"] if self.needs and self.node is None else []
-        return f"tensor({', '.join([body, *notes])})"
+        notes = [body]
+        if self.dtype != np.float64:
+            notes.append(f"dtype={self.dtype}")
+        if self.name:
+            notes.append(f"name={self.name!r}")
+        if self.node is not None:
+            notes.append(f"op={self.node.op.name}")
+        elif self.needs:
+            notes.append("requires_grad=True")
+        return f"tensor({', '.join(notes)})"
 
     if TYPE_CHECKING:  # attached by minigrad/array_protocol.py
         T: Tensor
@@ -296,12 +289,10 @@ def run_op(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
             x = x._data
         elif x.__class__ is ndarray:
             if x.dtype.kind not in NUMERIC:
-                op.array(x)  # raises
+                checked_array(op, x)  # raises
         elif x.__class__ not in NUMBERS:
-            is_scalar = isinstance(x, np.generic)
-            x = op.array(x)
-            if is_scalar:  # as Python's, one of NumPy does not widen float32
-                x = x.item()
+            array = checked_array(op, x)  # a scalar of NumPy widens float32 no more than Python's
+            x = array.item() if isinstance(x, np.generic) else array
         arrays.append(x)
         bit += bit
 
@@ -334,9 +325,7 @@ def run_op(op: Op, inputs: Arguments, settings: Arguments) -> Tensor:
         node.shape = out.shape
         node.dtype = out.dtype
         node.needs = needs
-        frame = _getframe(2)  # whoever called the op: as in `caller`, without its call
-        while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
-            frame = frame.f_back
+        frame = users_frame(_getframe(2))  # from whoever called the op
         node.call = around.call
         node.code = frame.f_code
         node.offset = frame.f_lasti
@@ -378,18 +367,14 @@ def tensor(
     """
     entries = array_of(data)
     array = np.array(checked_array("tensor(data)", entries))
-    if not hasattr(entries, "dtype") and array.dtype.kind != "c":
-        array = array.astype(np.float64)
+    if dtype is None and not hasattr(entries, "dtype") and array.dtype.kind != "c":
+        dtype = np.float64
     if dtype is not None:
-        try:
-            array = array.astype(dtype, copy=False)
-        except TypeError as error:
-            raise DTypeError(f"tensor(data): {error}") from None
-        checked_array("tensor(data)", array)  # raises
+        array = checked_array("tensor(data)", array.astype(dtype, copy=False))
     leaf = Tensor(array)
     if not isinstance(requires_grad, int | np.bool_):
         raise ArgumentError(f"tensor(data): requires_grad is True or False, got {requires_grad!r}")
-    leaf.requires_grad = bool(requires_grad)
+    leaf.requires_grad = requires_grad
     if name is not None:
         leaf.named(name)
     if current().observers:

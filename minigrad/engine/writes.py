@@ -9,33 +9,23 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
 from types import CodeType
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
-
-from .errors import OverwrittenError
-from .op import Array, owner_of
+from .op import Array, owner_of, users_frame
 
 __all__ = ["Place", "caller", "writes"]
 
 next_number = count().__next__
-OUR_PACKAGES = {"minigrad"} | {
-    f"minigrad.{room}"
-    for room in ("engine", "ops", "optim", "record", "fast", "fast.compile", "distributed")
-}  # frames of these packages are never where a user made something
 
 
-class Place:
+class Place(NamedTuple):
     """A position in a program: a code object and an offset in it, decoded only when shown."""
 
-    __slots__ = ("code", "offset")
-
-    def __init__(self, code: CodeType, offset: int) -> None:
-        self.code, self.offset = code, offset
+    code: CodeType
+    offset: int
 
     @property
     def file(self) -> str:
@@ -57,10 +47,8 @@ def _lines(code: CodeType) -> list[int | None]:
 
 
 def caller() -> Place:
-    """Where the engine was called from: the innermost frame that is not of our packages."""
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__package__") in OUR_PACKAGES and frame.f_back is not None:
-        frame = frame.f_back
+    """Where a user's code called the engine."""
+    frame = users_frame(sys._getframe(1))
     return Place(frame.f_code, frame.f_lasti)
 
 
@@ -79,21 +67,10 @@ class _Writes:
         self.latest = next_number()
         self._by_owner[key] = gone, self.latest, place or caller()
 
-    def check(
-        self, number: int, saved: Iterable[tuple[str, Any]], path: str, op: str, made: Place
-    ) -> None:
-        """Raise OverwrittenError if an array was written after the node of this number saved it."""
-        for name, value in saved:
-            for array in value if isinstance(value, tuple | list) else (value,):
-                if not isinstance(array, np.ndarray):
-                    continue
-                _, written, place = self._by_owner.get(id(owner_of(array)), (None, -1, None))
-                if written > number:
-                    raise OverwrittenError(
-                        f"backward of {path}: {name} {array.shape} was overwritten after it was "
-                        f"saved\n  saved by {op} at {made}\n  overwritten at {place}\n"
-                        "  run forward again; what an earlier step left goes in by .detach()"
-                    )
+    def since(self, number: int, array: Array) -> Place | None:
+        """Where an array was last written, if that was after the node of this number was made."""
+        _, written, place = self._by_owner.get(id(owner_of(array)), (None, -1, None))
+        return place if written > number else None
 
 
 writes = _Writes()

@@ -7,7 +7,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from ..engine.errors import kind_of
-from ..engine.op import EXPLAINED, keyword_remedy, parameters_of
+from ..engine.op import EXPLAINED, parameters_of
+from ..habits import instead_of_keywords
 
 __all__ = ["composed"]
 
@@ -27,7 +28,7 @@ def composed(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except EXPLAINED as error:
             message = str(error).removeprefix(f"{name}() ")
-            remedy = keyword_remedy(name, kwargs, parameters)
+            remedy = instead_of_keywords(name, kwargs, parameters)
             raise kind_of(error)(f"{call}: {message}{remedy}") from error
 
     return named

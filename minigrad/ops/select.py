@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..engine.backward import SparseGradient
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import DType, is_tensor, op
+from ..engine.op import DType, checked_array, is_tensor, op
 from ..engine.tensor import Operand, SameArray, Tensor, TensorOrArray, mark_constant
 from .composed_errors import composed
 from .dtypes import as_array, cast_back, masked, widen_half
@@ -302,7 +302,7 @@ def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0)
     >>> [part.shape for part in split(np.zeros((2, 6)), 3, axis=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    whole: Any = x if is_tensor(x) else getitem.array(x)
+    whole: Any = x if is_tensor(x) else checked_array(getitem, x)
     (axis,) = axes_within(axis, whole.ndim)
     length = whole.shape[axis]
     given: Any = indices_or_sections
@@ -324,6 +324,6 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArr
     >>> argmax(np.array([[1.0, 5.0], [7.0, 2.0]]), axis=1)
     array([1, 0])
     """
-    array = x.numpy() if isinstance(x, Tensor) else getitem.array(x)
+    array = x.numpy() if isinstance(x, Tensor) else checked_array(getitem, x)
     found: NDArray[np.intp] = np.argmax(array, axis=axis, keepdims=keepdims)
     return found

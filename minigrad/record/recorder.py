@@ -277,7 +277,7 @@ def record_graph(output: Tensor, record: Record) -> None:
     """
     recorder = Recorder(record)
     around = current().call
-    for node in reversed(order([output.node] if output.node is not None else [])):
+    for node in reversed(order(output.node or output)):
         if node.saved is None:
             raise FreedGraphError(
                 f"draw(output): backward() freed the graph behind {node.path}; draw before it, or "

@@ -156,12 +156,12 @@ def a_wrong_call(patch: Any) -> None:
 
 def another_order(patch: Any) -> None:
     """What was broadcast is summed from its end."""
-    fit = symbols.fit
+    reduce_to_edge = symbols.reduce_to_edge
 
     def turned(part: Any, edge: Any, *of: Any) -> Any:
-        return fit(part if part.shape == edge.shape else part[::-1], edge, *of)
+        return reduce_to_edge(part if part.shape == edge.shape else part[::-1], edge, *of)
 
-    patch.setattr(symbols, "fit", turned)
+    patch.setattr(symbols, "reduce_to_edge", turned)
 
 
 def no_proof(patch: Any) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.engine.backward import fit
+from minigrad.engine.backward import reduce_to_edge
 from minigrad.ops.arithmetic import broadcastable
 from tests.compare import assert_same
 
@@ -156,7 +156,7 @@ def test_no_kernel_and_no_rule_writes_to_what_it_is_given(case, invoke, leaves, 
     u = cotangent(out.shape)
     u.flags.writeable = False
     for part, edge in zip(out.node.run_rules(u, None), out.node.edges, strict=True):
-        assert fit(part, edge, out.node).shape == edge.shape
+        assert reduce_to_edge(part, edge, out.node).shape == edge.shape
 
 
 def test_each_gradient_alone_equals_the_one_found_with_the_others(case, invoke, leaves, cotangent):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ...engine.backward import fit
+from ...engine.backward import reduce_to_edge
 from .arguments import laid_out, mapped
 from .lines import NO_LINE
 from .statements import OPERATORS, Statement
@@ -254,5 +254,5 @@ def fitted(parts: Any, wanted: Sequence[Any], node: Any = None) -> tuple[Any, ..
     parts = parts if parts.__class__ is tuple else (parts,)
     pairs = zip(parts, wanted, strict=True)
     return tuple(
-        [None if part is None or form is None else fit(part, form, node) for part, form in pairs]
+        [None if form is None else reduce_to_edge(part, form, node) for part, form in pairs]
     )
