@@ -12,8 +12,8 @@ from .engine.errors import ArgumentError
 from .engine.op import array_of
 from .engine.tensor import Tensor
 from .record.diagnose import diagnose
+from .record.step_observer import StepObserver, Watched
 from .record.training import Findings, TrainingRecord
-from .record.watch import StepObserver, Watched
 from .saving import write
 
 __all__ = ["watch"]

@@ -1,5 +1,7 @@
 """What went wrong in a training run, in words: the figures, the step where it began, what to try.
 
+`diagnose` asks each of RULES, which stand at the end, where it holds in what was measured.
+
 A limit is relative to the run itself wherever theory gives one. In a network of relus without
 biases Σ W ∘ ∂L/∂W is the same for each layer, and residual paths and norms keep it close to that:
 so ‖W‖ ‖∂L/∂W‖, the pull on a weight, is compared from layer to layer, not the gradient's bare size.
@@ -23,8 +25,6 @@ __all__ = ["diagnose"]
 Look: TypeAlias = "tuple[int, tuple[str, str] | None]"  # a step; where, and what was measured
 Places: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
 
-MOVES = "a step moves weights by {:.1g} of their size, where 1e-3 is usual"
-NEARER = "a learning rate nearer to it; look at weight_decay, clipping and the schedule"
 LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
 FAST, SLOW = 0.1, 1e-4  # update to weight; 1e-3 is usual
@@ -32,6 +32,22 @@ FADING = 5e-3  # of the pull on the last layers
 PULL = 300.0  # over the loss
 FAR_IN_TIME = 1e4  # from the last step in time to the first
 MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves by itself
+
+
+def diagnose(flow: TrainingRecord) -> Findings:
+    """What a run shows, what began first before the rest; of a healthy run nothing."""
+    run, findings = Evidence(flow), Findings()
+    for kind, rule, remedy in RULES:
+        if findings and rule in IF_NOTHING_ELSE:
+            continue
+        places = [*rule(run)]
+        if places:
+            path, step, text = min(places, key=lambda place: place[1])
+            if others := [other for other, *_ in places if other != path]:
+                text += f"; and {len(others)} more: {shorten(', '.join(others), 120)}"
+            findings.append(Finding(kind, path, step, text, remedy))
+    findings.sort(key=lambda finding: finding.first)  # of one step, in the order of the rules
+    return findings
 
 
 class Evidence:
@@ -57,45 +73,20 @@ class Evidence:
         moved = [m.readings[p] for m in flow.moments for p in self.matrices if p not in m.missing]
         ratios = [reading.update for reading in moved if reading.update is not None]
         self.ratio = float(np.median(ratios or [1e-3]))
+        self.zero_weights = [p for p in self.matrices if {x for _, x in self.values(p)} == {0}]
+
+    def values(self, path: str, figure: str = "value") -> list[tuple[int, float]]:
+        """A figure of a path, by step."""
+        return [(step, x) for step, x in self.flow.series(path, figure) if step < self.broken]
 
     def learned(self, share: float) -> bool:
         """Whether the loss fell below this share of where it began, and of the best guess."""
         return self.known and self.end < share * min(self.start, self.guess)
 
-    def pull(self, moment: Moment, path: str) -> float:
+    def pull_on(self, path: str, moment: Moment) -> float:
         """‖W‖ ‖∂L/∂W‖."""
         value, gradient, *_ = moment.readings.get(path, (0.0, None))
         return value * (gradient or 0.0) * prod(self.flow.shapes[path])
-
-
-Rule: TypeAlias = Callable[[Evidence], Places]
-RULES: list[tuple[str, str, Rule, bool]] = []  # kind, what to try, how it is found, otherwise
-
-
-def rule(kind: str, remedy: str, otherwise: bool = False) -> Callable[[Rule], Rule]:
-    """Note a rule. Args: otherwise: it is asked where no other found anything."""
-
-    def noted(find: Rule) -> Rule:
-        RULES.append((kind, remedy, find, otherwise))
-        return find
-
-    return noted
-
-
-def diagnose(flow: TrainingRecord) -> Findings:
-    """What a run shows, what began first before the rest; of a healthy run nothing."""
-    run, findings = Evidence(flow), Findings()
-    for kind, remedy, find, otherwise in RULES:
-        if otherwise and findings:
-            break
-        places = [*find(run)]
-        if places:
-            path, step, text = min(places, key=lambda place: place[1])
-            if others := [other for other, *_ in places if other != path]:
-                text += f"; and {len(others)} more: {shorten(', '.join(others), 120)}"
-            findings.append(Finding(kind, path, step, text, remedy))
-    findings.sort(key=lambda finding: finding.first)  # of one step, in the order of the rules
-    return findings
 
 
 def lasting(looks: Iterable[Look]) -> Places:
@@ -110,7 +101,6 @@ def lasting(looks: Iterable[Look]) -> Places:
 # ------------------------------------------------------------------ values and gradients
 
 
-@rule("no gradient", "use it, give it to the optimizer, or look for detach(), numpy() or no_grad()")
 def no_gradient(run: Evidence) -> Places:
     for path in run.flow.parameters:
         why = [m.missing.get(path, "") for m in run.moments]
@@ -118,13 +108,25 @@ def no_gradient(run: Evidence) -> Places:
             yield path, run.moments[0].step, why[0]
 
 
-@rule("not finite", "mg.anomaly() around that step names the op; a smaller learning rate")
 def not_finite(run: Evidence) -> Places:
     if run.broken < maxsize:
         readings = next((m.readings for m in run.flow.moments if m.step == run.broken), {})
         paths = [path for path, reading in readings.items() if not isfinite(reading.value)]
         paths += [path for path, reading in reversed(readings.items()) if not reading.finite]
         yield next(iter(paths), ""), run.broken, "the first value that is not finite"
+
+
+def saturated(run: Evidence) -> Places:
+    if run.learned(0.5):
+        yield from _stuck(run, "entries", 0.85)  # nearly all of them; other layers learn
+    else:
+        yield from _stuck(run, "entries", 0.7)
+        yield from _stuck(run, "rows", 0.9)
+
+
+def dead(run: Evidence) -> Places:
+    if not run.zero_weights:
+        yield from _stuck(run, "units", 0.65 if run.learned(0.7) else 0.5)
 
 
 def _stuck(run: Evidence, what: str, limit: float) -> Places:
@@ -136,42 +138,27 @@ def _stuck(run: Evidence, what: str, limit: float) -> Places:
         if words.startswith(what):
             yield from lasting(
                 (step, (path, f"{share:.0%} {words}") if share >= least else None)
-                for step, share in run.flow.series(path, "share")
-                if step < run.broken
+                for step, share in run.values(path, "share")
             )
 
 
-@rule("saturated", "smaller weights or inputs before it, a norm, scores divided by √d_k")
-def saturated(run: Evidence) -> Places:
-    if run.learned(0.5):
-        yield from _stuck(run, "entries", 0.85)  # nearly all of them; other layers learn
-    else:
-        yield from _stuck(run, "entries", 0.7)
-        yield from _stuck(run, "rows", 0.9)
-
-
-@rule("exploding", "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate")
 def exploding(run: Evidence) -> Places:
     if run.learned(0.5):
         return
     for moment in run.moments:
         loss = abs(moment.loss or run.start) or 1e-30
         for path in run.matrices:
-            if run.known and PULL < (times := run.pull(moment, path) / loss) < inf:
+            if run.known and PULL < (times := run.pull_on(path, moment) / loss) < inf:
                 yield path, moment.step, f"‖W‖·‖∂L/∂W‖ is {times:,.0f} times the loss"
                 return
-    yield from _through_time(run, "grows", lambda change: change > FAR_IN_TIME)
+    yield from _through_time(run, "grows", lambda first, last: first > FAR_IN_TIME * last)
 
 
-@rule(
-    "vanishing",
-    "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights",
-)
 def vanishing(run: Evidence) -> Places:
     """The strongest pull on the first quarter of the weights is far below that on the last."""
     looks = list[Look]()
     for moment in run.moments:
-        pulls = [(run.pull(moment, path), path) for path in run.matrices]
+        pulls = [(run.pull_on(path, moment), path) for path in run.matrices]
         pulls = [(pull, path) for pull, path in pulls if 0 < pull < inf]
         quarter = max(1, len(pulls) // 4)
         first, path = max(pulls[:quarter], default=(0.0, ""))
@@ -182,44 +169,29 @@ def vanishing(run: Evidence) -> Places:
     yield from lasting(looks)
 
 
-@rule("vanishing", "fewer steps, a gated cell whose forget gate begins open, attention")
 def vanishing_through_time(run: Evidence) -> Places:
     if not run.learned(0.5):
-        yield from _through_time(run, "vanishes", lambda change: change < 1 / FAR_IN_TIME)
+        yield from _through_time(run, "vanishes", lambda first, last: FAR_IN_TIME * first < last)
 
 
-def _through_time(run: Evidence, verb: str, is_far: Callable[[float], bool]) -> Places:
+def _through_time(run: Evidence, verb: str, is_far: Callable[[float, float], bool]) -> Places:
     """Gradients that change from the last step in time to the first."""
     for path in {path: None for m in run.moments for path in m.through_time}:
         looks = list[Look]()
         for m in run.moments:
             first, last, steps = m.through_time.get(path, (0.0, 0.0, 0))
             text = f"∂L {verb} through time: {last:.2g} at step {steps}, {first:.2g} at step 1"
-            looks.append((m.step, (path, text) if last > 0 and is_far(first / last) else None))
+            looks.append((m.step, (path, text) if is_far(first, last) else None))
         yield from lasting(looks)
 
 
-@rule("dead", "a smaller learning rate, biases that begin at 0, leaky_relu or gelu")
-def dead(run: Evidence) -> Places:
-    if not _zero_weights(run):
-        yield from _stuck(run, "units", 0.65 if run.learned(0.7) else 0.5)
-
-
-def _zero_weights(run: Evidence) -> list[str]:
-    """Matrices that are 0, and stay 0."""
-    every = [m.readings for m in run.moments]
-    return [p for p in run.matrices if every and all(p in r and r[p].value == 0 for r in every)]
-
-
-@rule("zero gradient", "weights drawn at random, as He's or Xavier's; biases may begin at 0")
 def zero_weights(run: Evidence) -> Places:
-    for path in _zero_weights(run):
+    for path in run.zero_weights:
         yield path, run.moments[0].step, "its weights are 0 and stay 0: nothing tells units apart"
 
 
-@rule("zero gradient", "look at what lies between it and the loss")
 def zero_gradient(run: Evidence) -> Places:
-    if _zero_weights(run):
+    if run.zero_weights:
         return
     for path in run.flow.parameters:
         known = run.flow.series(path, "gradient")
@@ -228,7 +200,6 @@ def zero_gradient(run: Evidence) -> Places:
             yield path, zero[0], f"it is exactly 0 in {len(zero)} of {len(known)} steps looked at"
 
 
-@rule("not cleared", "optimizer.zero_grad() in each step, before backward()")
 def not_cleared(run: Evidence) -> Places:
     stale = [m for m in run.moments if m.stale]
     if len(stale) > 1 and len(stale) >= len(run.moments) - 1:
@@ -238,17 +209,22 @@ def not_cleared(run: Evidence) -> Places:
 # ------------------------------------------------------------------ updates, the loss, attention
 
 
-@rule("update ratio", NEARER)
-def update_ratio(run: Evidence) -> Places:
-    if not run.learned(0.5) and run.ratio > FAST and len(run.moments) > 1:
-        yield "", run.moments[0].step, MOVES.format(run.ratio)
+def fast(run: Evidence) -> Places:
+    if len(run.moments) > 1 and run.ratio > FAST:
+        yield from _moves(run)
 
 
-@rule(
-    "diverging",
-    "a smaller learning rate (a third), clip_grad_norm, a larger batch, a warm-up; "
-    "is the loss minimised, not maximised?",
-)
+def slow(run: Evidence) -> Places:
+    if run.known and run.ratio < SLOW:
+        yield from _moves(run)
+
+
+def _moves(run: Evidence) -> Places:
+    if not run.learned(0.5):
+        text = f"a step moves weights by {run.ratio:.1g} of their size, where 1e-3 is usual"
+        yield "", run.moments[0].step, text
+
+
 def diverging(run: Evidence) -> Places:
     """The loss is above where it began; or it swings by more than batches differ."""
     if not run.known or len(run.loss) < LEAST_STEPS:
@@ -259,12 +235,29 @@ def diverging(run: Evidence) -> Places:
     wide = swing > max(0.2 * level, 0.05 * start) and not run.learned(0.3)
     if run.end > run.start + 0.3 * start and least > run.start + 0.1 * start:
         since = int(np.flatnonzero(run.loss > run.start + 0.3 * start)[0])
-        yield "", run.steps[since], f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
+        yield "", run.steps[since], _from_start_to_end(run)
     elif run.ratio > 0.01 and (wide or swing > 0.25 * start):
         yield "", run.steps[0], f"the loss oscillates by {swing:.2g} around {level:.2g}"
 
 
-@rule("drift", "compare the requests, then the weights, with those of the baseline")
+def plateau(run: Evidence) -> Places:
+    """The loss ends where it began, or where the best constant guess is."""
+    quarter = len(run.loss) // 4
+    if run.known and run.guess < inf and len(run.loss) >= STEPS_TO_LEARN:
+        before, last = run.loss[-2 * quarter : -quarter], run.loss[-quarter:]
+        falls = float(np.median(last)) < 0.97 * float(np.median(before))
+        if run.end > (1.1 if falls else 0.97) * run.guess:
+            guess = f"where the best constant guess costs {run.guess:.3g}"
+            yield "", run.steps[0], f"the loss ended at {run.end:.3g}, {guess}"
+            return
+    if run.known and run.end > 0.97 * run.start:
+        yield "", run.steps[0], _from_start_to_end(run)
+
+
+def _from_start_to_end(run: Evidence) -> str:
+    return f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
+
+
 def drift(run: Evidence) -> Places:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
     if run.flow.baseline is not None:
@@ -289,29 +282,64 @@ def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Iterator[L
         yield request.step, (path, text) if moved > max(MOVED, MOVED_BY * most) else None
 
 
-# ------------------------------------------------------------------ where nothing else was found
+# ------------------------------------------------------------------ what is looked for
 
 
-@rule("update ratio", NEARER, otherwise=True)
-def slow(run: Evidence) -> Places:
-    if run.known and not run.learned(0.5) and run.ratio < SLOW:
-        yield "", run.moments[0].step, MOVES.format(run.ratio)
+Rule: TypeAlias = Callable[[Evidence], Places]
 
-
-@rule(
-    "plateau",
-    "can it learn one batch by heart? look at labels, scale of inputs, learning rate",
-    otherwise=True,
-)
-def plateau(run: Evidence) -> Places:
-    """The loss ends where it began, or where the best constant guess is."""
-    quarter = len(run.loss) // 4
-    if run.known and run.guess < inf and len(run.loss) >= STEPS_TO_LEARN:
-        before, last = run.loss[-2 * quarter : -quarter], run.loss[-quarter:]
-        falls = float(np.median(last)) < 0.97 * float(np.median(before))
-        if run.end > (1.1 if falls else 0.97) * run.guess:
-            guess = f"where the best constant guess costs {run.guess:.3g}"
-            yield "", run.steps[0], f"the loss ended at {run.end:.3g}, {guess}"
-            return
-    if run.known and run.end > 0.97 * run.start:
-        yield "", run.steps[0], f"the loss began at {run.start:.3g} and ended at {run.end:.3g}"
+NEARER = "a learning rate nearer to it; look at weight_decay, clipping and the schedule"
+RULES: list[tuple[str, Rule, str]] = [  # kind, where it holds, what to try
+    (
+        "no gradient",
+        no_gradient,
+        "use it, give it to the optimizer, or look for detach(), numpy() or no_grad()",
+    ),
+    (
+        "not finite",
+        not_finite,
+        "mg.anomaly() around that step names the op; a smaller learning rate",
+    ),
+    (
+        "saturated",
+        saturated,
+        "smaller weights or inputs before it, a norm, scores divided by √d_k",
+    ),
+    (
+        "exploding",
+        exploding,
+        "He's or Xavier's weights, a norm, clip_grad_norm, a smaller learning rate",
+    ),
+    (
+        "vanishing",
+        vanishing,
+        "relu or gelu in place of sigmoid and tanh, residual connections, a norm, He's weights",
+    ),
+    (
+        "vanishing",
+        vanishing_through_time,
+        "fewer steps, a gated cell whose forget gate begins open, attention",
+    ),
+    ("dead", dead, "a smaller learning rate, biases that begin at 0, leaky_relu or gelu"),
+    (
+        "zero gradient",
+        zero_weights,
+        "weights drawn at random, as He's or Xavier's; biases may begin at 0",
+    ),
+    ("zero gradient", zero_gradient, "look at what lies between it and the loss"),
+    ("not cleared", not_cleared, "optimizer.zero_grad() in each step, before backward()"),
+    ("update ratio", fast, NEARER),
+    (
+        "diverging",
+        diverging,
+        "a smaller learning rate (a third), clip_grad_norm, a larger batch, a warm-up; "
+        "is the loss minimised, not maximised?",
+    ),
+    ("drift", drift, "compare the requests, then the weights, with those of the baseline"),
+    ("update ratio", slow, NEARER),
+    (
+        "plateau",
+        plateau,
+        "can it learn one batch by heart? look at labels, scale of inputs, learning rate",
+    ),
+]
+IF_NOTHING_ELSE = (slow, plateau)  # hold in many a run that has another fault

@@ -1,8 +1,10 @@
-"""`mg.watch(model)`: a summary of every N-th step of a training run.
+"""What `mg.watch` sees: the steps of a training run, of which every N-th is looked at.
 
-A step that is looked at is recorded, and compiled steps run eagerly in it; in the others nothing
-observes. A step ends when the optimizer that moves the model has moved it, also within a compiled
-step; without one, when `flow.log(...)` is called.
+A step that is looked at is observed op by op, and compiled steps run eagerly in it; in the others
+nothing observes. `made` keeps calls of the model's ops, `sent` their gradients; before the update
+`_measure` makes a Moment of them; when the optimizer that moves the model has moved it, also within
+a compiled step, `_step_ends` adds the sizes of updates. Without an optimizer of `minigrad.optim` a
+step ends when `flow.log(...)` is called.
 """
 
 from __future__ import annotations
@@ -47,24 +49,32 @@ class HasParameters(Protocol):
 Watched: TypeAlias = "HasParameters | Sequence[Tensor]"
 
 
+def named_tensors(model: Any) -> dict[str, Tensor]:
+    """The parameters of a model, by name. Raises: DTypeError for what is no model."""
+    tensors: dict[str, Tensor] = {}
+    if hasattr(model, "named_parameters") and not isinstance(model, type):
+        tensors.update(model.named_parameters())
+    else:
+        for i, p in enumerate(model if isinstance(model, list | tuple) else [model]):
+            if not isinstance(p, Tensor):
+                raise DTypeError(
+                    f"watch(model): must be a Module, or Tensors in a list, got {type(p).__name__}"
+                )
+            name = p.name or "parameter"
+            tensors[name if name not in tensors else f"{name} {i}"] = p
+    if not tensors:
+        raise ArgumentError("watch(model): the model has no parameters")
+    return tensors
+
+
 class OpCall(NamedTuple):
-    """An op of the model that ran in a step, and where."""
+    """An op of the model that ran in a step: what it made, and which parameters it took."""
 
-    op: Op
-    settings: tuple[Any, ...]
-    takes: Sequence[Tensor]  # parameters of the model
-    result: Tensor
     node: Node
+    value: Array
+    settings: dict[str, Any]
+    takes: list[Tensor]
     call: RunCall
-
-    @property
-    def path(self) -> str:
-        name = self.node.name or self.op.name
-        return f"{self.call.path}/{name}" if self.call.path else name
-
-    @property
-    def settings_by_name(self) -> dict[str, Any]:
-        return dict(zip(self.op.settings, self.settings, strict=True))
 
 
 class _Observing(ContextChange):
@@ -78,7 +88,7 @@ class _Observing(ContextChange):
 
 
 class StepObserver(Recorder):
-    """Looks at steps of a model that trains, of which it keeps summaries, or hears its answers.
+    """Keeps summaries of steps of a model that trains, and of its answers under `no_grad`.
 
     It fills a record in the first step that it looks at, which tells what is zero in theory. In
     later ones it does where something may change through time: where ops of the step before took
@@ -90,9 +100,9 @@ class StepObserver(Recorder):
         self.flow = flow
         self.tensors = named_tensors(model)
         self._names = {id(p): name for name, p in self.tensors.items()}
+        self._paths: dict[int, str] = {}
         self._modules = model.modules() if hasattr(model, "modules") else []
         self._own = {*map(id, self._modules)}
-        self._paths: dict[int, str] = {}
         self._counted: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
         self._within = _Observing([])
@@ -104,14 +114,6 @@ class StepObserver(Recorder):
         self._within.__enter__()
         after_step.append(self._stepped)
         self._begin()
-
-    def stop(self) -> None:
-        after_step.remove(self._stepped)
-        self._end()
-        self._end_request()
-        self._within.__exit__()
-
-    # ------------------------------------------------------------------ which steps are looked at
 
     def _begin(self) -> None:
         """The next step begins."""
@@ -130,29 +132,9 @@ class StepObserver(Recorder):
         self._moment: Moment | None = None
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
-        self._within.observers[:] = self._others
-        if self._looks:
-            self._within.observers.append(self)
+        self._within.observers[:] = [*self._others, self] if self._looks else self._others
 
-    def _stepped(self, optimizer: Any) -> None:
-        """An optimizer has moved its parameters."""
-        mine = {id(p) for p in optimizer.parameters} & self._names.keys()
-        self._optimized |= mine
-        if mine and (self._counted is None or self._counted is optimizer):
-            self._counted = optimizer
-            self._step_ends()
-
-    def logged(self) -> None:
-        """Something was logged: without an optimizer, that is the end of a step."""
-        if self._counted is None and (self._gradients or not self._looks):
-            self._step_ends()
-
-    def _step_ends(self) -> None:
-        self._end()
-        self.flow.steps += 1
-        self._begin()
-
-    # ------------------------------------------------------------------ events
+    # ------------------------------------------------------------------ events of a step
 
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
@@ -161,8 +143,8 @@ class StepObserver(Recorder):
         is_kept = self._is_kept(context.call)
         if not context.recording:
             self._unrecorded.update(map(id, inputs))
-            if is_kept:
-                self._answered(op, result, context.scope)
+            if is_kept and by_rows(op):
+                self._answered(result, f"{context.scope}/A" if context.scope else op.name)
             return
         if self._fills_record:
             super().made(op, inputs, settings, result, seconds)
@@ -174,7 +156,8 @@ class StepObserver(Recorder):
         self._has_time_axis |= op.time_axis is not None
         call = self._run_calls.of(context.call)
         if is_kept and result.node is not None:
-            self._op_calls.append(OpCall(op, settings, takes, result, result.node, call))
+            by_name = dict(zip(op.settings, settings, strict=True))
+            self._op_calls.append(OpCall(result.node, result._data, by_name, takes, call))
 
     def _is_kept(self, call: ScopeCall | None) -> bool:
         """Whether a call is within a module of the model, or within none; of tensors, all are."""
@@ -207,27 +190,31 @@ class StepObserver(Recorder):
         elif kind == "input":
             super().said(kind, **facts)
         elif kind == "update" and self._moment is None and self._gradients:
-            if any(id(p) in self._names for p in getattr(facts["owner"], "parameters", ())):
+            if not self._names.keys().isdisjoint(
+                map(id, getattr(facts["owner"], "parameters", ()))
+            ):
                 self._measure()
 
-    # ------------------------------------------------------------------ a step
+    # ------------------------------------------------------------------ before the update
 
     def _measure(self) -> Moment:
-        """Measure values and gradients, before the update."""
+        """Measure values and gradients."""
         self._moment = moment = Moment(self.flow.steps, self._loss, self._guess())
+        homes = self._run_calls.homes
         times: Counter[str] = Counter()
         after = [*(op_call.call.numbers for op_call in self._op_calls[1:]), ()]
         for op_call, following in zip(self._op_calls, after, strict=True):
+            scope, name = op_call.call.path, op_call.node.name or op_call.node.op.name
             for p in op_call.takes:
-                self._place(p, self._run_calls.homes.get(id(p), op_call.call.path))
-            if self._is_row(op_call, following):
-                path = op_call.path
+                self._place(p, homes.get(id(p), scope))
+            if _is_row(op_call, following):
+                path = f"{scope}/{name}" if scope else name
                 number = times[path]
                 times[path] += 1
                 if number < MOST_REPEATED:
                     self._read(moment, f"{path}[{number}]" if number else path, op_call)
         for p in self.tensors.values():
-            self._place(p, self._run_calls.homes.get(id(p), ""))
+            self._place(p, homes.get(id(p), ""))
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
         if not self.flow.moments:
@@ -241,27 +228,17 @@ class StepObserver(Recorder):
         self._fills_record = most >= LEAST_COPIES or self._has_time_axis
         return moment
 
-    def _is_row(self, op_call: OpCall, following: tuple[int, ...]) -> bool:
-        """Whether it has a name, ends a call, may saturate, or takes a parameter outside of all."""
-        op, numbers = op_call.op, op_call.call.numbers
-        if op_call.node.name or (op.saturates is not None and not by_rows(op)):
-            return True
-        if numbers:
-            return following[: len(numbers)] != numbers
-        return bool(op_call.takes)
-
     def _guess(self) -> float | None:
         """The best constant guess's loss, where the loss is a cross-entropy: targets' entropy."""
         for op_call in reversed(self._op_calls):
-            if op_call.op.name == "cross_entropy":
-                settings, value = op_call.settings_by_name, np.sum(op_call.result._data)
-                targets = settings["targets"]
-                if self._loss is None or not isclose(value, self._loss, rel_tol=1e-5):
+            if op_call.node.op.name == "cross_entropy":
+                targets, ignored = op_call.settings["targets"], op_call.settings["ignore_index"]
+                loss = float(op_call.value.sum())
+                is_loss = self._loss is not None and isclose(loss, self._loss, rel_tol=1e-5)
+                if not is_loss or np.asarray(targets).dtype.kind not in "iu":
                     return None
-                if np.asarray(targets).dtype.kind not in "iu":
-                    return None
-                wanted = targets[targets != settings["ignore_index"]]  # None is no class
-                shares = np.unique(wanted, return_counts=True)[1] / wanted.size
+                counts = np.unique(targets[targets != ignored], return_counts=True)[1]
+                shares = counts / counts.sum()
                 return float(-(shares * np.log(shares)).sum())
         return None
 
@@ -274,26 +251,24 @@ class StepObserver(Recorder):
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
     def _read(self, moment: Moment, path: str, op_call: OpCall) -> None:
-        value, gradient = op_call.result._data, self._gradients.get(op_call.node)
+        op, value = op_call.node.op, op_call.value
+        gradient, counts = self._gradients.get(op_call.node), None
+        if op.saturates is not None:
+            counts = saturation(op.name, value, op_call.settings)
+            if by_rows(op):
+                figures = heads(value)
+                if figures is None:  # no attention
+                    counts = None
+                else:
+                    moment.heads[path] = figures
+        share = None
+        if counts is not None:
+            stuck, of_all, self.flow.words[path] = counts
+            share = stuck / of_all
         back = None if gradient is None else rms(gradient)
-        share = None if op_call.op.saturates is None else self._share(moment, path, op_call)
         moment.readings[path] = Reading(rms(value), back, share)
-        self.flow.kinds.setdefault(path, op_call.op.name)
+        self.flow.kinds.setdefault(path, op.name)
         self.flow.shapes[path] = value.shape
-
-    def _share(self, moment: Moment, path: str, op_call: OpCall) -> float | None:
-        """The share of a value that is saturated; of attention, its heads are measured, too."""
-        value = op_call.result._data
-        if by_rows(op_call.op):
-            figures = heads(value)
-            if figures is None:
-                return None
-            moment.heads[path] = figures
-        counts = saturation(op_call.op.name, value, op_call.settings_by_name)
-        if counts is None:
-            return None
-        stuck, of_all, self.flow.words[path] = counts
-        return stuck / of_all
 
     def _read_parameter(self, moment: Moment, p: Tensor) -> None:
         path, back = self._paths[id(p)], None
@@ -311,8 +286,28 @@ class StepObserver(Recorder):
             moment.missing[path] = "no op of the step takes it"
         moment.readings[path] = Reading(rms(self._before.get(id(p), p._data)), back)
 
+    # ------------------------------------------------------------------ after the update
+
+    def _stepped(self, optimizer: Any) -> None:
+        """An optimizer has moved its parameters."""
+        mine = {id(p) for p in optimizer.parameters} & self._names.keys()
+        self._optimized |= mine
+        if mine and self._counted in (None, optimizer):
+            self._counted = optimizer
+            self._step_ends()
+
+    def logged(self) -> None:
+        """Something was logged: without an optimizer, that is the end of a step."""
+        if self._counted is None and (self._gradients or not self._looks):
+            self._step_ends()
+
+    def _step_ends(self) -> None:
+        self._end()
+        self.flow.steps += 1
+        self._begin()
+
     def _end(self) -> None:
-        """The step is over: measure how far it moved the parameters, and keep its moment."""
+        """Measure how far the step moved the parameters, and keep its moment."""
         if not self._gradients:
             return
         moment = self._moment or self._measure()
@@ -327,17 +322,20 @@ class StepObserver(Recorder):
                     moment.missing[path] = "the optimizer does not have it"
         self.flow.moments.append(moment)
 
+    def stop(self) -> None:
+        after_step.remove(self._stepped)
+        self._end()
+        self._end_request()
+        self._within.__exit__()
+
     # ------------------------------------------------------------------ a request under no_grad
 
-    def _answered(self, op: Op, result: Tensor, scope: str) -> None:
-        """An op ran under `no_grad`; attention is known by its rows, which sum to 1."""
-        if not by_rows(op):
-            return
-        path = f"{scope}/A" if scope else op.name
+    def _answered(self, weights: Tensor, path: str) -> None:
+        """A softmax ran under `no_grad`; attention is known by its rows, which sum to 1."""
         if path == self._first_layer:  # the first layer again: another request
             self._end_request()
         if self._request.step % self.flow.every == 0:
-            figures = heads(result._data)
+            figures = heads(weights._data)
             if figures is not None:
                 self._first_layer = self._first_layer or path
                 self._request.heads[path] = figures
@@ -348,19 +346,12 @@ class StepObserver(Recorder):
         self._request = Moment(self._request.step + 1)
 
 
-def named_tensors(model: Any) -> dict[str, Tensor]:
-    """The parameters of a model, by name. Raises: DTypeError for what is no model."""
-    if hasattr(model, "named_parameters") and not isinstance(model, type):
-        tensors = dict(model.named_parameters())
-    else:
-        tensors = {}
-        for i, p in enumerate(model if isinstance(model, list | tuple) else [model]):
-            if not isinstance(p, Tensor):
-                raise DTypeError(
-                    f"watch(model): must be a Module, or Tensors in a list, got {type(p).__name__}"
-                )
-            name = p.name or "parameter"
-            tensors[name if name not in tensors else f"{name} {i}"] = p
-    if not tensors:
-        raise ArgumentError("watch(model): the model has no parameters")
-    return tensors
+def _is_row(op_call: OpCall, following: tuple[int, ...]) -> bool:
+    """Whether it has a name, ends a call, may saturate, or takes a parameter outside of all.
+
+    Args: following: the numbers of the call of the op after it.
+    """
+    op, numbers = op_call.node.op, op_call.call.numbers
+    if op_call.node.name or (op.saturates is not None and not by_rows(op)):
+        return True
+    return following[: len(numbers)] != numbers if numbers else bool(op_call.takes)
