@@ -84,7 +84,7 @@ class Run(Observer):
         """
         if entry.op:
             return Edit(self.numbers[entry.id], value=value, part=part)
-        uses = self.record.uses(entry)
+        uses = entry.uses
         if not uses or self.numbers.get(entry.id) == -1:
             why = "was put there by a change: undo that one" if uses else "is used by no op"
             raise ArgumentError(f"{entry.label} {why}")

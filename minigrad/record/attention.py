@@ -56,7 +56,7 @@ def attention_weights(record: Record) -> list[AttentionWeights]:
 
 def _unreplaced(record: Record, entry: Entry) -> Entry:
     """The weights before another value was put among them."""
-    for edge in record.into(entry):
+    for edge in entry.takes:
         source = record.entries[edge.source]
         if entry.op == "where" and source.op:
             return _unreplaced(record, source)
@@ -64,7 +64,7 @@ def _unreplaced(record: Record, entry: Entry) -> Entry:
 
 
 def _attention(record: Record, entry: Entry, origin: Entry) -> AttentionWeights:
-    scores = record.entries[record.into(origin)[0].source]
+    scores = record.entries[origin.takes[0].source]
     masked = np.zeros(entry.shape, bool)
     if scores.value is not None and scores.shape == entry.shape:
         masked = scores.value <= MASKED_SCORE

@@ -99,7 +99,7 @@ def set_updates_aside(record: Record) -> None:
     if not record.written:
         return
     for entry in reversed(record.entries):
-        targets = {edge.target for edge in record.uses(entry)}
+        targets = {edge.target for edge in entry.uses}
         is_used = entry.id in record.written or targets
         if not entry.needs and is_used and targets <= record.aside:
             record.aside.add(entry.id)
@@ -107,5 +107,5 @@ def set_updates_aside(record: Record) -> None:
                 entry.kind = "buffer update"
     record.forward = [i for i in record.forward if i not in record.aside]
     record.edges = [edge for edge in record.edges if edge.target not in record.aside]
-    for edges in record._from.values():
-        edges[:] = [edge for edge in edges if edge.target not in record.aside]
+    for entry in record.entries:
+        entry.uses = [edge for edge in entry.uses if edge.target not in record.aside]

@@ -95,8 +95,10 @@ def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -
 
 def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
     """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
+    if symbol not in call.symbols:
+        return None
     total = None
-    for edge in record.uses(call.symbols.get(symbol, -1)):
+    for edge in record.entries[call.symbols[symbol]].uses:
         inside = record.entries[edge.target].calls[: len(call.calls)] == call.calls
         if inside and edge.contribution is not None:
             total = edge.contribution if total is None else total + edge.contribution
@@ -116,7 +118,7 @@ def by_derivative(record: Record) -> list[Check]:
 
 def _checked(record: Record, entry: Entry) -> Check:
     inputs, g = arguments(record, entry), entry.gradient
-    parts = {edge.input: edge.contribution for edge in record.into(entry)}
+    parts = {edge.input: edge.contribution for edge in entry.takes}
     sent = {i: c for i, name in enumerate(inputs) if (c := parts.get(name)) is not None}
     comparison = Comparison(why="its rules sent nothing")
     if g is not None and sent:
@@ -137,7 +139,7 @@ def _checked(record: Record, entry: Entry) -> Check:
 def arguments(record: Record, entry: Entry) -> dict[str, Any]:
     """The inputs of an op as they were when it ran, by name and in their order."""
     op = registry[entry.op]
-    inputs = {edge.input: record.entries[edge.source].value for edge in record.into(entry)}
+    inputs = {edge.input: record.entries[edge.source].value for edge in entry.takes}
     inputs |= entry.numbers
     for name in op.settings:
         inputs.pop(name, None)

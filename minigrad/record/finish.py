@@ -20,7 +20,9 @@ from .time import ThroughTime, through_time
 
 __all__ = ["changes_in_time", "check", "finish", "json_ready", "to_dict"]
 
-NOT_DATA = ("made_at", "seconds", "backward_seconds")  # they differ from run to run
+NOT_DATA = (  # of an entry: what differs from run to run, and edges, which stand by themselves
+    "made_at", "seconds", "backward_seconds", "takes", "uses",
+)  # fmt: skip
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 

@@ -240,7 +240,7 @@ def _items(record: Record, ops: list[Entry], depth: int) -> list[Item]:
         """What two ops must share to be drawn as one, apart from where their inputs are from."""
         every = (op.settings | op.numbers).items()
         settings = [(k, show(x)) for k, x in every if k != "index"]  # a step's number
-        takes = [edge.input for edge in record.into(op)]
+        takes = [edge.input for edge in op.takes]
         within = map(_stem, _parts(op.scope)[depth + 1 :])
         return *within, op.op, _stem(op.name), op.shape, op.dtype, *settings, *takes
 
@@ -297,10 +297,10 @@ def _fold(fold: Fold, path: str, chain: list[list[Item]]) -> str:
     ops = [[op for item in each for op in item.ops] for each in chain]
     twins: list[tuple[Entry, ...]] = [*zip(*ops, strict=True)]
     own = [{op.id for op in each} for each in ops]
-    for edges in zip(*([e for op in each for e in record.into(op)] for each in ops), strict=True):
+    for edges in zip(*([e for op in each for e in op.takes] for each in ops), strict=True):
         leaves = tuple(record.entries[edge.source] for edge in edges)
         kinds = {(e.op, e.kind, _stem(e.name), e.shape, e.dtype) for e in leaves}
-        alone = (own[n] >= {use.target for use in record.uses(e)} for n, e in enumerate(leaves))
+        alone = (own[n] >= {use.target for use in e.uses} for n, e in enumerate(leaves))
         if len(kinds) == 1 and not leaves[0].op and all(alone):
             twins.append(leaves)
     for same in twins:
@@ -327,7 +327,7 @@ def _place_leaves(fold: Fold) -> None:
     for entry in reversed(fold.record.entries):
         if entry.op or entry.id in fold.record.aside or fold.leader(entry.id) != entry.id:
             continue
-        uses = [fold.place[fold.leader(edge.target)] for edge in fold.record.uses(entry)]
+        uses = [fold.place[fold.leader(edge.target)] for edge in entry.uses]
         closed = set[str]()
         if entry.kind != "parameter":
             closed = fold.copies.keys() - fold.numbers(entry.id).keys()

@@ -53,7 +53,7 @@ def write_formulas(record: Record) -> None:
         values, op = _values(record, entry), registry[entry.op]
         entry.equation, entry.where = _written(entry.tex, values)
         values |= {"g": entry.slope, "out": entry.symbol}
-        for edge in record.into(entry):
+        for edge in entry.takes:
             rule = entry.vjp_tex.get(edge.input, "")
             if edge.contribution is not None or (rule and not record.backwards):
                 equation, edge.where = _written(rule, values)
@@ -67,7 +67,7 @@ def _declare(record: Record, entry: Entry) -> None:
     op = registry[entry.op]
     entry.says = first_sentence(op.kernel)
     forms: dict[str, Any] = dict(entry.numbers)
-    for edge in record.into(entry):
+    for edge in entry.takes:
         source = record.entries[edge.source]
         forms[edge.input] = Shaped(source.shape, np.dtype(source.dtype))
     takes = op.inputs
@@ -149,7 +149,7 @@ def _name(record: Record) -> None:
             entry.number = number(entry.value.item())
         entry.symbol = symbols.get(entry.id, "L")
         if entry.id in transposes:
-            source = record.entries[record.into(entry)[0].source]
+            source = record.entries[entry.takes[0].source]
             entry.symbol = _before_script(source.symbol, "^") + r"^\top"
         entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
 
@@ -158,9 +158,9 @@ def _is_transpose(record: Record, entry: Entry, transposes: set[int]) -> bool:
     """Whether it is the one transpose of what has a symbol of its own."""
     if entry.tex != r"<x>^\top":
         return False
-    source = record.into(entry)[0].source
-    alike = [e for e in record.uses(source) if record.entries[e.target].op == entry.op]
-    return len(alike) == 1 and source not in transposes
+    source = record.entries[entry.takes[0].source]
+    alike = [use for use in source.uses if record.entries[use.target].op == entry.op]
+    return len(alike) == 1 and source.id not in transposes
 
 
 def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
         return tuple(UNNAMED)
     if entry.learns:
         return PARAMETER
-    uses = record.uses(entry)
+    uses = entry.uses
     part = re.sub(r"\d+$", "", uses[0].input) if uses else "x"
     return tuple(BY_INPUT.get(part, [_word(part)]))
 
@@ -196,7 +196,7 @@ def _values(record: Record, entry: Entry) -> dict[str, str]:
     """What the slots of an op's formulas are filled with: its inputs and settings."""
     known = entry.settings | entry.numbers
     values = {name: number(x) for name, x in known.items() if x is not None}
-    takes = record.into(entry)
+    takes = entry.takes
     for edge in takes:
         source = record.entries[edge.source]
         values[edge.input] = source.number or source.symbol

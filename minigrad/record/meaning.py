@@ -71,7 +71,7 @@ def _why_none(record: Record, entry: Entry) -> str:
         return entry.why
     if entry.id in record.earlier:
         return "only in an earlier backward"
-    if any(edge.contribution is not None for edge in record.uses(entry)):
+    if any(edge.contribution is not None for edge in entry.uses):
         return "backward ended here"
     return "backward did not reach it" if record.backwards else "no backward ran"
 
@@ -96,7 +96,7 @@ def _first_broken(record: Record) -> str:
         if entry.value_facts and not entry.value_facts.finite:
             return f"{entry.op} made it first, at {entry.path}"
     for entry in (record.entries[i] for i in record.backward):
-        if any(edge.facts and not edge.facts.finite for edge in record.into(entry)):
+        if any(edge.facts and not edge.facts.finite for edge in entry.takes):
             return f"the backward of {entry.op} made it first, at {entry.path}"
     return ""
 
@@ -110,7 +110,7 @@ def _measure_reach(record: Record) -> dict[int, Edge]:
     for entry in reversed(record.entries):
         entry.reach = None if entry.gradient is None else 1.0
         ways: list[tuple[float, Edge, float]] = []
-        for edge in record.uses(entry):
+        for edge in entry.uses:
             if edge.contribution is entry.gradient:
                 edge._facts = entry.gradient_facts
             edge.gain, edge.on_way = None, False
@@ -146,7 +146,7 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
     """
     steps: dict[int, int] = {}
     for entry in reversed(record.entries):
-        ahead = (edge for edge in record.uses(entry) if edge.contribution is not None)
+        ahead = (edge for edge in entry.uses if edge.contribution is not None)
         steps[entry.id] = 1 + max((steps[edge.target] for edge in ahead), default=0)
     entries = record.entries
     reached = [i for i in sorted(via) if entries[i].reach and entries[i].state != "zero in theory"]
@@ -173,7 +173,7 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
         source = entries[edge.source]
         if first.id >= edge.target and source.id >= last.id:
             factors.setdefault(entries[edge.target].op, []).append(edge.gain or 0.0)
-            if record.sums(source) and edge.facts is not None and edge.facts.rms:
+            if source.is_sum and edge.facts is not None and edge.facts.rms:
                 added = (source.gradient_rms or 0.0) / edge.facts.rms
                 factors.setdefault("sums", []).append(added)
     whole = (last.gradient_rms or 0.0) / (first.gradient_rms or 1.0)

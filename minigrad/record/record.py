@@ -91,6 +91,7 @@ class Entry:
         seconds, backward_seconds: what its op and its rules took.
         saved_bytes: of arrays that its op saved for backward, and no earlier one.
         needs: whether it requires a gradient.
+        takes: what its op used, in the order of its inputs.  uses: where it is used, in order.
 
         state: "ok", "vanishing", "exploding", "zero", "zero in theory", "not finite", "wrong"; or
             "none" for no gradient. `why` gives the reason of none and of zero in theory.
@@ -121,6 +122,8 @@ class Entry:
     seconds: float = 0.0
     backward_seconds: float = 0.0
     needs: bool = False
+    takes: list[Edge] = field(default_factory=list)
+    uses: list[Edge] = field(default_factory=list)
 
     state: str = "none"
     why: str = ""
@@ -189,6 +192,17 @@ class Entry:
     def norm(self) -> float:
         """Of the gradient; 0 if there is none."""
         return (self.gradient_rms or 0.0) * sqrt(self.size)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether gradients of several uses add up to its own."""
+        return sum(edge.contribution is not None for edge in self.uses) > 1
+
+    @property
+    def agreement(self) -> float | None:
+        """‖Σg‖ / Σ‖g‖ where gradients add: 1 if all point one way, near 0 if they cancel."""
+        total = sum(edge.norm for edge in self.uses)
+        return self.norm / total if self.is_sum and total else None
 
     @property
     def ok(self) -> bool | None:
@@ -394,9 +408,6 @@ class Record:
     in_time: object = None  # see `changes_in_time`
     _finished: tuple[int, int, int] | None = None  # how much of it there was then
 
-    _into: dict[int, list[Edge]] = field(default_factory=dict)
-    _from: dict[int, list[Edge]] = field(default_factory=dict)
-
     # ------------------------------------------------------------------ entries and edges
 
     @property
@@ -425,38 +436,20 @@ class Record:
 
     def add_edges(self, sources: dict[str, int], target: int) -> None:
         """Add the uses that an op makes of entries, by the name of the input."""
-        self._into[target] = edges = [
-            Edge(source, target, name) for name, source in sources.items()
-        ]
-        self.edges += edges
-        for edge in edges:
-            self._from.setdefault(edge.source, []).append(edge)
-
-    def into(self, entry: Entry | int) -> list[Edge]:
-        """What an op used, in the order of its inputs."""
-        return self._into.get(getattr(entry, "id", entry), [])  # type: ignore[arg-type]
-
-    def uses(self, entry: Entry | int) -> list[Edge]:
-        """Where an entry was used, in order."""
-        return self._from.get(getattr(entry, "id", entry), [])  # type: ignore[arg-type]
-
-    def sums(self, entry: Entry | int) -> bool:
-        """Whether gradients of several uses add up to its own."""
-        return sum(edge.contribution is not None for edge in self.uses(entry)) > 1
+        for name, source in sources.items():
+            edge = Edge(source, target, name)
+            self.edges.append(edge)
+            self.entries[target].takes.append(edge)
+            self.entries[source].uses.append(edge)
 
     def part(self, edge: Edge) -> str:
         """LaTeX of what a use sends back: its source's gradient, or the part of it by this use."""
         source, target = self.entries[edge.source], self.entries[edge.target]
-        if not self.sums(source):
+        if not source.is_sum:
             return source.slope
-        several = sum(use.target == edge.target for use in self.uses(source)) > 1
+        several = sum(use.target == edge.target for use in source.uses) > 1
         by = rf",\,\mathrm{{{edge.input}}}" if several else ""  # of x * x, as a and as b
         return rf"\left.{source.slope}\right|_{{{target.symbol}{by}}}"
-
-    def agreement(self, entry: Entry) -> float | None:
-        """‖Σg‖ / Σ‖g‖ where gradients add: 1 if all point one way, near 0 if they cancel."""
-        total = sum(edge.norm for edge in self.uses(entry))
-        return entry.norm / total if self.sums(entry) and total else None
 
     @property
     def gradient_range(self) -> tuple[float, float]:

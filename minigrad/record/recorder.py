@@ -198,7 +198,7 @@ class Recorder(Observer):
             self.record.backward.append(known)
         entry.backward_seconds = seconds
         by_name = dict(zip(node.plan.names, parts, strict=True))
-        for edge in self.record.into(known):
+        for edge in entry.takes:
             part = by_name.get(edge.input)
             edge.contribution = None if part is None else _as_array(part)
 

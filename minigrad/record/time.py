@@ -37,7 +37,7 @@ class ThroughTime(NamedTuple):
 def through_time(record: Record) -> list[ThroughTime]:
     """What changes through time in a finished record, the largest change first."""
     changes = _of_ops(record)
-    if any(e.learns and len(record.uses(e)) >= LEAST_COPIES for e in record.entries):
+    if any(e.learns and len(e.uses) >= LEAST_COPIES for e in record.entries):
         changes += _of_calls(record, folded(record))
     changes = [each for each in changes if 0 < each.change < inf]
     return sorted(changes, key=lambda each: -abs(np.log(each.change)))
@@ -46,7 +46,7 @@ def through_time(record: Record) -> list[ThroughTime]:
 def _of_ops(record: Record) -> list[ThroughTime]:
     changes = []
     for entry in (record.entries[i] for i in record.backward):
-        axis, sequence = registry[entry.op].time_axis, record.into(entry)[0]
+        axis, sequence = registry[entry.op].time_axis, entry.takes[0]
         g, path = sequence.contribution, record.entries[sequence.source].path
         if axis is not None and g is not None:
             first, last = rms(g.take(0, axis)), rms(g.take(-1, axis))

@@ -76,7 +76,7 @@ class Ledger:
         if len(at) != g.ndim or any(i not in range(n) for i, n in zip(at, g.shape, strict=True)):
             raise ArgumentError(f"why({entry.path}, {index}): its gradient has shape {g.shape}")
         self.terms: list[Term] = []
-        for edge in record.uses(entry):
+        for edge in entry.uses:
             if edge.contribution is not None:
                 self.terms += self._terms(edge)
         self.terms.sort(
@@ -173,7 +173,7 @@ class Ledger:
         Args: others: by entry; they are added to it.
         """
         inputs = arguments(self.record, made)
-        for edge in self.record.into(made):
+        for edge in made.takes:
             source = self.record.entries[edge.source]
             if edge.input not in inputs or "float" not in source.dtype:
                 continue

@@ -21,7 +21,7 @@ MOST_RERUNS = 64  # ops that are run again for one value
 
 def why_zero(record: Record, entry: Entry, state: str) -> str:
     """Why a gradient that is no larger than rounding is zero in theory; empty if it is not."""
-    edges, g = record.uses(entry), entry.gradient
+    edges, g = entry.uses, entry.gradient
     uses = [record.entries[edge.target] for edge in edges if edge.contribution is not None]
     if not uses or entry.id in record.roots:
         return ""
@@ -46,7 +46,7 @@ def _unseen_by(record: Record, leaf: Entry) -> str:
     moves = {leaf.id: drawn(np.ones(leaf.shape, leaf.dtype))}
     still: dict[str, None] = {}
     for entry in record.entries[leaf.id + 1 :]:  # all that it was computed from comes before it
-        inputs = {e.input: moves[e.source] for e in record.into(entry) if e.source in moves}
+        inputs = {e.input: moves[e.source] for e in entry.takes if e.source in moves}
         if not inputs or entry.gradient is None:
             continue
         move = _move(record, entry, inputs)

@@ -133,7 +133,7 @@ class _Derivation:
                 yield from self._step(entry, last)
 
     def _sent(self, entry: Entry) -> list[Edge]:
-        return [edge for edge in self.record.into(entry) if edge.equation]
+        return [edge for edge in entry.takes if edge.equation]
 
     def _step(self, entry: Entry, last: dict[int, Edge]) -> Iterator[str]:
         """What one op sends back; and the sum, where that completes a gradient."""
@@ -141,9 +141,9 @@ class _Derivation:
         sent = self._sent(entry)
         for edge in sent:
             source = record.entries[edge.source]
-            whole = None if record.sums(source) else source
+            whole = None if source.is_sum else source
             lines.append(_equation(record.part(edge), edge.equation, whole))
-            uses = [use for use in record.uses(source) if use.equation]
+            uses = [use for use in source.uses if use.equation]
             if len(uses) > 1 and edge is last[source.id]:
                 lines.append(_equation(source.slope, " + ".join(map(record.part, uses)), source))
         if lines:

@@ -261,7 +261,7 @@ class Dot:
 
     def _sum(self, box: Box) -> str:
         """That gradients add here, and how far they agree."""
-        agreements = [self.record.agreement(entry) for entry in box.entries]
+        agreements = [entry.agreement for entry in box.entries]
         known = [agreement for agreement in agreements if agreement is not None]
         if not known or self.by_time or box.kind in ("scope", "outside"):
             return ""

@@ -65,7 +65,7 @@ def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
     elif abs(ledger.rest) > ROUNDING * sum(abs(term.value) for term in ledger.terms):
         yield LedgerRow(ledger.rest, "by a hook, or ops outside of the record")
     elif not ledger.terms and entry.value is not None:
-        ops = ", ".join(record.entries[edge.target].op for edge in record.uses(entry))
+        ops = ", ".join(record.entries[edge.target].op for edge in entry.uses)
         number = words.digits(entry.value[ledger.index])
         yield LedgerRow(0.0, f"as every factor is 0: {ops} of {number}")
 
@@ -96,14 +96,15 @@ def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dic
     """
 
     def work(number: int) -> int:
-        return OVERHEAD + sum(record.entries[use.target].size for use in record.uses(number))
+        uses = record.entries[number].uses
+        return OVERHEAD + sum(record.entries[use.target].size for use in uses)
 
     sent = [e for e in record.entries if e.gradient is not None and e.gradient.size]
     pending = [*wanted] or [(e.id, None) for e in sorted(sent, key=attrgetter("op"))]
     ledgers: dict[str, Any] = {}
     left = max(LEAST_WORK, sum(work(entry.id) for entry in sent) // SHARE_OF_ALL)
     for number, index in pending:  # the loop appends to it
-        uses = record.uses(number)
+        uses = record.entries[number].uses
         is_shared = any("ranks" in record.entries[use.target].settings for use in uses)
         if f"{number} {index}" in ledgers or work(number) > left or is_shared:
             continue

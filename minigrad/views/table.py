@@ -82,7 +82,7 @@ class _Rows:
 
     def forward(self, number: int, id: int) -> list[str]:
         entry = self.record.entries[id]
-        sources = [self.record.entries[edge.source] for edge in self.record.into(entry)]
+        sources = [self.record.entries[edge.source] for edge in entry.takes]
         facts, saved = entry.value_facts, entry.saved_bytes
         return [
             str(number), words.one_line(entry.path), entry.op,
@@ -97,7 +97,7 @@ class _Rows:
 
     def backward(self, number: int, id: int) -> list[str]:
         entry = self.record.entries[id]
-        sent = [edge for edge in self.record.into(entry) if edge.facts is not None]
+        sent = [edge for edge in entry.takes if edge.facts is not None]
         names = dict.fromkeys(words.label(self.record.entries[edge.source]) for edge in sent)
         gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
         told, *more = self._gradient(entry)

@@ -228,10 +228,10 @@ def gain_of(edges: Iterable[Edge]) -> str:
 
 def sum_of(record: Record, entry: Entry) -> str:
     """What Σ stands for, where gradients of several uses add."""
-    agreement = record.agreement(entry)
+    agreement = entry.agreement
     if agreement is None:
         return ""
-    return f"Σ of {len(sizes_sent(record.uses(entry)))}, agreement {sized(agreement)}"
+    return f"Σ of {len(sizes_sent(entry.uses))}, agreement {sized(agreement)}"
 
 
 def marks(entry: Entry) -> str:
@@ -381,7 +381,7 @@ def summary(record: Record) -> str:
 def costs_of(record: Record, ops: Sequence[Entry]) -> list[str]:
     """How many ops, their parameters, and the bytes that they save for backward."""
     costs = [plural(len(ops), "op")]
-    taken = {edge.source for op in ops for edge in record.into(op)}
+    taken = {edge.source for op in ops for edge in op.takes}
     parameters = (entry for entry in record.entries if entry.kind == "parameter")
     held = sum(entry.size for entry in parameters if entry.id in taken)
     if held:

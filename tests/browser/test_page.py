@@ -40,7 +40,7 @@ def test_every_step_shows_its_op_its_rule_and_the_size_of_its_gradient(run, page
         rules = view.find(".rule").count()
         if phase == "backward":
             assert words.gradient(entry) in view.text("#now")
-            assert rules == sum(edge.facts is not None for edge in t.into(entry))
+            assert rules == sum(edge.facts is not None for edge in entry.takes)
         else:
             assert rules == 1
 

@@ -26,7 +26,7 @@ def test_calls_of_one_object_are_told_apart_and_their_weight_is_one_thing():
     assert paths == [f"net/cell ·{k}/linear" for k in (1, 2, 3)]
     (W,) = (entry for entry in t if entry.name == "W")
     assert (W.path, W.calls) == ("net/cell/W", ())
-    parts = [edge.contribution for edge in t.uses(W)]
+    parts = [edge.contribution for edge in W.uses]
     assert len(parts) == 3
     np.testing.assert_allclose(sum(parts), cell.W.grad)
 

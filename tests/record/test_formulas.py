@@ -18,7 +18,7 @@ def test_no_two_entries_have_one_symbol_and_each_is_defined_before_its_use(seed)
     record = finish(trained(seed))
     assert len({entry.symbol for entry in record.entries}) == len(record.entries)
     for entry in record.entries:
-        for edge in record.into(entry):
+        for edge in entry.takes:
             source = record.entries[edge.source]
             assert source.id < entry.id
             if entry.op in ("add", "matmul", "linear", "tanh"):
@@ -38,22 +38,22 @@ def test_attention_reads_as_the_paper_does():
     assert equations["S"] == r"\tfrac{1}{\sqrt{8}}\, S_{\mathrm{raw}}"
     assert equations["A"] == r"\mathrm{softmax}(S)"
     assert equations["O"] == "A V"
-    back = {edge.input: edge.equation for edge in t.into(t["O"])}
+    back = {edge.input: edge.equation for edge in t["O"].takes}
     assert back == {
         "a": r"\frac{\partial L}{\partial O} V^\top",
         "b": r"A^\top \frac{\partial L}{\partial O}",
     }
-    (_, weight) = t.into(t["Q"])
+    (_, weight) = t["Q"].takes
     assert weight.equation == r"\sum_{b} X^\top \frac{\partial L}{\partial Q}"
 
 
 def test_a_gradient_is_added_up_over_the_axes_that_its_input_was_repeated_along():
     for op in (mg.add, mg.maximum):
         t = traced(lambda op=op: mg.sum(op(leaf(2, 3, 5), leaf(1, 5))))
-        (to_a, to_b) = (edge.equation.startswith(r"\sum_{b,i}") for edge in t.into(t[op.name]))
+        (to_a, to_b) = (edge.equation.startswith(r"\sum_{b,i}") for edge in t[op.name].takes)
         assert (to_a, to_b) == (False, True)
     t = traced(lambda: mg.sum(LSTM(5, 3, rng=0)(leaf(2, 4, 5))))
-    assert not t.into(t["lstm"])[0].equation.startswith(r"\sum_{b}")
+    assert not t["lstm"].takes[0].equation.startswith(r"\sum_{b}")
 
 
 def test_the_loss_is_L_and_another_of_that_name_is_not():
@@ -64,7 +64,7 @@ def test_the_loss_is_L_and_another_of_that_name_is_not():
 
 def test_definitions_behind_a_formula_stand_apart():
     t = traced(lambda: mg.mean(leaf(2, 3) * 2.0))
-    (edge,) = t.into(t["mean"])
+    (edge,) = t["mean"].takes
     assert "n = 6" in edge.where
     assert "quad" not in edge.equation
 

@@ -29,7 +29,7 @@ def test_values_and_gradients_are_those_of_the_run(rng):
     assert_same(t["W"].gradient, W.grad)
     assert [e.op for e in t if e.op] == ["matmul", "tanh", "multiply", "sum"]
     assert [t[i].op for i in t.backward] == ["sum", "multiply", "tanh", "matmul"]
-    (a, b) = t.into(t["multiply"])
+    (a, b) = t["multiply"].takes
     assert_same(a.contribution + b.contribution, t["h"].gradient)
 
 

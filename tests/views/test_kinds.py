@@ -65,7 +65,7 @@ def test_a_shared_weight_shows_the_part_of_each_use_and_the_whole():
     cells = [
         held for box in layout(t, depth=9).boxes for held in box.inside if W in held.source.entries
     ]
-    assert [held.gradient for held in cells] == [figure(edge.contribution) for edge in t.uses(W)]
+    assert [held.gradient for held in cells] == [figure(edge.contribution) for edge in W.uses]
     assert dot_of(t, depth=9).text.count(f" of {figure(W.gradient)}<") == 3
 
 

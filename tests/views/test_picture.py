@@ -29,7 +29,7 @@ def test_every_entry_and_every_use_is_drawn_once_between_its_boxes(run, fold):
     assert sorted(e.id for box in {*made.boxes, *inner} for e in box.entries) == [
         *range(len(record.entries))
     ]
-    inside = [edge for box in inner for e in box.entries for edge in record.uses(e)]
+    inside = [edge for box in inner for e in box.entries for edge in e.uses]
     lines = [(line, edge) for line in made.lines for edge in line.edges]
     assert sorted(map(id, [edge for _, edge in lines] + inside)) == sorted(map(id, record.edges))
     for line, edge in lines:
