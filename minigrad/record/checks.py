@@ -1,5 +1,11 @@
-"""What a run computed beside what it must be: gradients of layers beside steps derived by hand,
-backward steps beside numeric derivatives."""
+"""What a run computed beside what it must be: `t.check()`.
+
+By hand: a layer's `forward` says which derived steps hold (`expect`, then `mg.expect_gradients`);
+`Recorder._expect` notes them with the values of their symbols; `finish` has `by_hand` call them
+(`self_attention_steps` and its like, in layers/hand_derived.py) with the gradient of the layer's
+result, and holds the run's gradients against what they give. By derivative: each backward step is
+held against a numeric derivative of its op's kernel.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +17,17 @@ import numpy as np
 
 from ..check import VAGUE, Comparison, check_rules, compare
 from ..engine.op import registry
-from .record import Array, Check, Checks, Entry, Expectation, Record, rms
+from .record import Array, Check, Entry, Expectation, Record, rms
 
 __all__ = ["add_checks", "arguments", "by_derivative", "by_hand"]
 
 COMPARED = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
 
 
-def add_checks(record: Record, more: Iterable[Check]) -> None:
-    """Add checks to those of the record, and all of them to their entries."""
-    record.checks.results += more
-    for entry in record.entries:
-        entry.checks = []
-    for check in record.checks.results:
+def add_checks(record: Record, checks: Iterable[Check]) -> None:
+    """Add checks to those of the record, and to their entries."""
+    for check in checks:
+        record.checks.results.append(check)
         if check.entry is not None:
             entry = record.entries[check.entry]
             entry.checks = [*entry.checks, check]
@@ -31,19 +35,20 @@ def add_checks(record: Record, more: Iterable[Check]) -> None:
                 entry.state = "wrong"
 
 
-def by_hand(record: Record) -> Checks:
-    """Hold the calls of layers that a backward ran through against the steps that they named."""
-    checks = Checks(steps=len(record.backward))
+def by_hand(record: Record) -> Iterator[Check]:
+    """Hold the calls of layers that a backward ran through against the steps that they named.
+
+    Calls that are left out are noted in the record's checks.
+    """
     for number, call in enumerate(record.expectations):
         out = call.symbols.get("out")
         ran = out is not None and record.entries[out].gradient is not None
         if ran and isinstance(call.steps, str):
-            checks.uncovered.append(call.steps)
+            record.checks.uncovered.append(call.steps)
         elif ran:
-            checks.results += _compared(record, call, number)
+            yield from _compared(record, call, number)
         elif not isinstance(call.steps, str):
-            checks.skipped.append(record.paths[call.calls] or "a layer")
-    return checks
+            record.checks.skipped.append(record.paths[call.calls] or "a layer")
 
 
 def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]:
@@ -56,10 +61,9 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
     values = {**call.values, "grad_output": record.entries[call.symbols["out"]].gradient}
     wanted = signature(call.steps).parameters
     steps = [*call.steps(**{name: values[name] for name in wanted if name in values})]
-    scope = record.paths[call.calls]
     sizes = [
-        max((float(np.abs(g).max(initial=0.0)) for g in s.gradients.values()), default=0.0)
-        for s in steps
+        max([float(np.abs(g).max(initial=0.0)) for g in step.gradients.values()], default=0.0)
+        for step in steps
     ]
     for step, size in zip(steps, sizes, strict=True):
         for symbol, formula in step.gradients.items():
@@ -67,15 +71,14 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
             comparison = Comparison(why="the run has no such gradient")
             if measured is not None:
                 comparison = compare(measured, formula, size or max(sizes))
-            if comparison.tolerance >= VAGUE:
+            if comparison.tolerance >= VAGUE:  # any two would agree
                 comparison = Comparison(why="in a dtype too coarse to tell")
             yield _check(
                 "by hand",
                 call.symbols.get(symbol),
                 comparison,
                 symbol=symbol,
-                scope=scope,
-                path=f"{scope}/{symbol}" if scope else symbol,
+                scope=record.paths[call.calls],
                 call=number,
                 number=step.number,
                 title=step.title,
@@ -84,13 +87,6 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
                 shape=formula.shape,
                 rms=rms(formula),
             )
-
-
-def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -> Check:
-    """A check with the figures of a comparison, unless nothing was compared."""
-    if comparison.why:
-        return Check(kind, entry, why=comparison.why, **facts)
-    return Check(kind, entry, **{name: getattr(comparison, name) for name in COMPARED}, **facts)
 
 
 def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
@@ -105,35 +101,34 @@ def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
     return total
 
 
-# ---------------------------------------------------------------- checks, by derivative
-
-
-def by_derivative(record: Record) -> list[Check]:
+def by_derivative(record: Record) -> Iterator[Check]:
     """Hold each backward step of the record against a numeric derivative of its op's kernel.
 
     A direction depends on the number of the step alone, so one program has one record.
     """
-    return [_checked(record, record.entries[i]) for i in record.backward]
+    for entry in (record.entries[i] for i in record.backward):
+        inputs, g = arguments(record, entry), entry.gradient
+        parts = {edge.input: edge.contribution for edge in entry.takes}
+        sent = {i: c for i, name in enumerate(inputs) if (c := parts.get(name)) is not None}
+        comparison = Comparison(why="its rules sent nothing")
+        if g is not None and sent:
+            op, settings = registry[entry.op], [*entry.settings.values()]
+            comparison = check_rules(op, [*inputs.values()], settings, g, sent, entry.id)
+        yield _check(
+            "by derivative",
+            entry.id,
+            comparison,
+            symbol=comparison.where,
+            scope=entry.path,
+            method=comparison.method,
+        )
 
 
-def _checked(record: Record, entry: Entry) -> Check:
-    inputs, g = arguments(record, entry), entry.gradient
-    parts = {edge.input: edge.contribution for edge in entry.takes}
-    sent = {i: c for i, name in enumerate(inputs) if (c := parts.get(name)) is not None}
-    comparison = Comparison(why="its rules sent nothing")
-    if g is not None and sent:
-        op, settings = registry[entry.op], [*entry.settings.values()]
-        comparison = check_rules(op, [*inputs.values()], settings, g, sent, entry.id)
-    return _check(
-        "by derivative",
-        entry.id,
-        comparison,
-        scope=entry.scope,
-        path=entry.path,
-        op=entry.op,
-        symbol=comparison.where,
-        method=comparison.method,
-    )
+def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -> Check:
+    """A check with the figures of a comparison, unless nothing was compared."""
+    if comparison.why:
+        return Check(kind, entry, why=comparison.why, **facts)
+    return Check(kind, entry, **{name: getattr(comparison, name) for name in COMPARED}, **facts)
 
 
 def arguments(record: Record, entry: Entry) -> dict[str, Any]:

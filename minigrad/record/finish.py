@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .calls import mark_calls, set_updates_aside
-from .checks import add_checks, by_derivative
+from .checks import add_checks, by_derivative, by_hand
 from .formulas import write_formulas
 from .meaning import set_meaning
 from .record import Checks, Record, show
@@ -36,6 +36,7 @@ def finish(record: AnyRecord) -> AnyRecord:
         mark_calls(record)
         set_updates_aside(record)
         set_meaning(record)
+        add_checks(record, by_hand(record))
         write_formulas(record)
     return record
 

@@ -15,8 +15,7 @@ from math import isfinite, prod
 import numpy as np
 
 from .attention import query_asked
-from .checks import add_checks, by_hand
-from .record import Edge, Entry, Record, Way
+from .record import Checks, Edge, Entry, Record, Way
 from .saturation import saturation
 from .zeros import why_zero
 
@@ -33,16 +32,15 @@ def set_meaning(record: Record) -> None:
     via = _measure_reach(record)
     for entry in reversed(record.entries):  # what was used comes last
         entry.state, entry.why = _state(record, entry)
+        entry.checks = ()
     record.zeros = [e.id for e in record.entries if e.state == "zero in theory" and not e.op]
     record.way = _way(record, via)
-    record.checks = by_hand(record)
-    add_checks(record, [])
     for entry in record.ops:
         if entry.value is not None:
             number, of, words = saturation(entry.op, entry.value, entry.settings) or (0, 0, "")
             entry.note = f"{number:,} of {of:,} {words}" if number else ""
     record.asked = query_asked(record)
-    record.checks.first_broken = _first_broken(record)
+    record.checks = Checks(steps=len(record.backward), first_broken=_first_broken(record))
     record.notes = [*_notes(record)]
 
 

@@ -261,9 +261,10 @@ class Check:
         difference: relative, where they differ most.  measured, expected: there, what the run has
             and what it must be.  index: of that entry.
         symbol: of the step; or the input whose rule differs most.  method: of the derivative.
+        scope: the path of the layer's call, or of the op.
         call, number, title: of the layer's call and of the step.
         forward, formula: LaTeX of the step's equation and of the gradient.
-        rms: of what the formula gives.
+        shape, rms: of what the formula gives.
     """
 
     kind: str
@@ -276,8 +277,6 @@ class Check:
     index: tuple[int, ...] = ()
     symbol: str = ""
     scope: str = ""
-    path: str = ""
-    op: str = ""
     method: str = ""
     why: str = ""
     call: int = 0

@@ -285,7 +285,7 @@ def _verdict(checks: Checks, kind: str) -> Verdict:
     sentence = f"{plural(many, what)} {verb.format(s)} {standard}, to {sized(most)}"
     if wrong:
         first = wrong[0]
-        where = f"step {first.number} of {first.scope}" if first.number else first.path
+        where = f"step {first.number} of {first.scope}" if first.number else first.scope
         sentence = (
             f"{plural(many, what)} of {len(measured)} differ{s} from {standard}; "
             f"first at {one_line(where, 60)}, ∂L/∂{one_line(first.symbol)}, "

@@ -114,7 +114,7 @@ def test_a_buffer_that_is_filled_anew_is_another_constant_and_a_wrong_gradient_i
         batch[:] = 5.0  # nobody can tell the engine, which saved it for the backward
         (one + mg.sum(x * batch)).backward()
     assert [e.value[0] for e in t if e.kind == "constant"] == [1.0, 5.0]
-    assert [check.path for check in t.check(ops=True).wrong] == ["multiply"]
+    assert [check.scope for check in t.check(ops=True).wrong] == ["multiply"]
 
 
 def test_a_detached_copy_says_of_what():
