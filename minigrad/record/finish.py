@@ -58,7 +58,7 @@ def changes_in_time(record: Record) -> list[ThroughTime]:
 
 def to_dict(record: Record) -> dict[str, Any]:
     """All of a finished record but arrays and times; the same for the same program."""
-    names = "forward backward roots losses backwards more_in_grad loss notes zeros asked".split()
+    names = "forward backward roots backwards more_in_grad loss notes asked".split()
     way = record.way and [record.edges.index(edge) for edge in record.way.edges]
     entries = [
         json_ready(entry)

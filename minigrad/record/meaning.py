@@ -10,7 +10,7 @@ way of the loss, which is the quotient of two sizes that are shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isfinite, prod
+from math import isfinite, log, prod
 
 import numpy as np
 
@@ -33,7 +33,6 @@ def set_meaning(record: Record) -> None:
     for entry in reversed(record.entries):  # what was used comes last
         entry.state, entry.why = _state(record, entry)
         entry.checks = ()
-    record.zeros = [e.id for e in record.entries if e.state == "zero in theory" and not e.op]
     record.way = _way(record, via)
     for entry in record.ops:
         if entry.value is not None:
@@ -142,27 +141,27 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
     It ends at an input or a parameter that the first layers use: one that the loss is reached from
     by at least three quarters as many steps as from any other.
     """
-    steps: dict[int, int] = {}
-    for entry in reversed(record.entries):
-        ahead = (edge for edge in entry.uses if edge.contribution is not None)
-        steps[entry.id] = 1 + max((steps[edge.target] for edge in ahead), default=0)
     entries = record.entries
-    reached = [i for i in sorted(via) if entries[i].reach and entries[i].state != "zero in theory"]
-    leaves = [i for i in reached if not entries[i].op] or reached
-    farthest = max((steps[i] for i in leaves), default=0)
-    leaves = [i for i in leaves if steps[i] >= FIRST_LAYERS * farthest]
+    steps: dict[int, int] = {}
+    for entry in reversed(entries):
+        ahead = [steps[use.target] for use in entry.uses if use.contribution is not None]
+        steps[entry.id] = 1 + max(ahead, default=0)
+    reached = [entries[i] for i in sorted(via)]
+    reached = [e for e in reached if e.reach and e.state != "zero in theory"]
+    leaves = [entry for entry in reached if not entry.op] or reached
+    farthest = max([steps[entry.id] for entry in leaves], default=0)
+    leaves = [entry for entry in leaves if steps[entry.id] >= FIRST_LAYERS * farthest]
     if not leaves:
         return None
-    reach = {i: entries[i].reach or 1.0 for i in leaves}
-    end = max(leaves, key=lambda i: max(reach[i], 1 / reach[i]))
+    end = max(leaves, key=lambda entry: abs(log(entry.reach or 1.0)))
     edges: list[Edge] = []
-    at = end
-    while at in via:
-        via[at].on_way = True
-        edges.insert(0, via[at])
-        at = via[at].target
-    ids = (*(edge.target for edge in edges), end)
-    between = [entries[i] for i in ids if entries[i].size > 1] or [entries[i] for i in ids]
+    passed = [end]
+    while passed[0].id in via:
+        edge = via[passed[0].id]
+        edge.on_way = True
+        edges.insert(0, edge)
+        passed.insert(0, entries[edge.target])
+    between = [entry for entry in passed if entry.size > 1] or passed
     if not between[-1].op and between[-1].shape != between[-2:][0].shape:
         between.pop()
     first, last = between[0], between[-1]
@@ -177,4 +176,4 @@ def _way(record: Record, via: dict[int, Edge]) -> Way | None:
     whole = (last.gradient_rms or 0.0) / (first.gradient_rms or 1.0)
     extreme = min if whole < 1 else max
     op = extreme(factors, key=lambda name: prod(factors[name]), default="")
-    return Way(ids, tuple(edges), first.id, last.id, whole, op, len(factors.get(op, ())))
+    return Way(tuple(edges), first, last, whole, op, len(factors.get(op, ())))

@@ -331,7 +331,7 @@ class Checks:
 class Way(NamedTuple):
     """The way from the loss along which the gradient shrinks, or grows, most.
 
-    entries: from the loss to where it ends.  edges: between them.
+    edges: from the loss to where it ends.
     first, last: the entries whose rms is compared: the first that is no scalar, and the last, but
         for a parameter of another shape, since its gradient adds up examples.
     whole: the rms at the last over that at the first.
@@ -339,10 +339,9 @@ class Way(NamedTuple):
     times: how many of its steps are on the way.
     """
 
-    entries: tuple[int, ...]
     edges: tuple[Edge, ...]
-    first: int
-    last: int
+    first: Entry
+    last: Entry
     whole: float
     op: str
     times: int
@@ -371,11 +370,10 @@ class Record:
         more_in_grad: leaves whose `.grad` holds more than the last backward brought.
         written: what buffers were overwritten with.
         aside: what was computed for these alone, and is no step.
-        losses: what each backward began from, in order.
         loss: the scalar that alone was differentiated last, whatever its name; its symbol is L.
         scopes, paths: of each call, by the numbers in `Entry.calls`, the path with all marks, and
             with those that tell calls apart.
-        notes: sentences that each view says.  zeros: leaves whose gradient is zero in theory.
+        notes: sentences that each view says.
         asked: the query through which nearly all of the loss's gradient passes.
     """
 
@@ -391,7 +389,6 @@ class Record:
 
     written: set[int] = field(default_factory=set)
     aside: set[int] = field(default_factory=set)
-    losses: list[int] = field(default_factory=list)
     scopes: dict[tuple[int, ...], str] = field(default_factory=dict)
     paths: dict[tuple[int, ...], str] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)  # of a module's calls, by their path
@@ -400,7 +397,6 @@ class Record:
     notes: list[str] = field(default_factory=list)
     way: Way | None = None
     checks: Checks = field(default_factory=Checks)
-    zeros: list[int] = field(default_factory=list)
     asked: int | None = None
 
     fold: object = None  # see `folded`

@@ -185,7 +185,6 @@ class Recorder(Observer):
         record.backward = []
         record.more_in_grad = []
         record.roots = [] if root is None else [root]
-        record.losses += record.roots
         record.backwards += 1
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:

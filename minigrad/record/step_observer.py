@@ -218,7 +218,8 @@ class StepObserver(Recorder):
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
         if not self.flow.moments:
-            zeros = finish(self.record).zeros
+            entries = finish(self.record).entries
+            zeros = {entry.id for entry in entries if entry.state == "zero in theory"}
             leaves = [p for p in self.tensors.values() if self.find(p) in zeros]
             self.flow.in_theory = [self._paths[id(p)] for p in leaves]
         mark_calls(self.record)

@@ -85,7 +85,7 @@ def _product(ledger: Ledger, term: Term) -> str:
 def headline_lines(record: Record) -> list[str]:
     """In three lines, the largest entry of the gradient that the headline speaks of."""
     way = finish(record).way
-    return str(PrintedLedger(record, way.entries[-1])).splitlines()[:3] if way else []
+    return str(PrintedLedger(record, way.edges[-1].source)).splitlines()[:3] if way else []
 
 
 def shown_ledgers(record: Record, wanted: Sequence[tuple[int, Any]] = ()) -> dict[str, Any]:

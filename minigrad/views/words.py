@@ -334,12 +334,12 @@ def headline(record: Record) -> str:
     elif way is not None and 0 < way.whole < inf:
         far = [entry for entry in entries if entry.state in ("vanishing", "exploding")]
         if not 0.1 < way.whole < 10:
-            parts.append(_on_the_way(record, way))
+            parts.append(_on_the_way(way))
         elif far:
             verb = "vanishes" if far[-1].state == "vanishing" else "explodes"
             parts.append(f"the gradient {verb} at {_path(far[-1])}: {gradient(far[-1])}")
         elif not broken and not dead:
-            size, end = sized(way.whole), _path(entries[way.last])
+            size, end = sized(way.whole), _path(way.last)
             parts.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
     return " · ".join(parts)
 
@@ -348,9 +348,9 @@ def _path(of: Entry | ThroughTime) -> str:
     return one_line(of.path, 60)
 
 
-def _on_the_way(record: Record, way: Way) -> str:
+def _on_the_way(way: Way) -> str:
     """By how much the gradient changes, which is the quotient of the two sizes beside it."""
-    first, last = record.entries[way.first], record.entries[way.last]
+    first, last = way.first, way.last
     steps = f", its {way.times} steps together" if way.times > 1 else ""
     sizes = f"from {sized(first.gradient_rms)} at {label(first)} to {sized(last.gradient_rms)}"
     return f"{_changes(way.whole)} on the way to {_path(last)}, {sizes}, most in {way.op}{steps}"

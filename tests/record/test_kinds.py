@@ -32,7 +32,7 @@ def test_a_gain_and_the_way_are_quotients_of_sizes_that_are_shown(t):
         if edge.gain is not None and came and np.isfinite(edge.gain):
             np.testing.assert_allclose(edge.gain, edge.facts.rms / came)
     if t.way is not None:
-        first, last = (t[i].gradient_rms for i in (t.way.first, t.way.last))
+        first, last = t.way.first.gradient_rms, t.way.last.gradient_rms
         np.testing.assert_allclose(t.way.whole, last / first)
 
 

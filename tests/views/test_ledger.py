@@ -84,6 +84,6 @@ def test_a_collective_is_not_run_again_for_a_page():
 def test_the_derivation_begins_with_three_lines_on_the_headline_s_gradient(tmp_path):
     t = mlp()
     three = headline_lines(t)
-    assert three[0] == str(t.why(t.way.entries[-1])).splitlines()[0]
+    assert three[0] == str(t.why(t.way.edges[-1].source)).splitlines()[0]
     assert len(three) == 3
     assert "\n".join(three) in t.derivation(tmp_path / "d.md").read_text()
