@@ -104,26 +104,16 @@ class Fold:
         self.copies: dict[str, list[str]] = {}
         self.members: dict[int, Copy] = {}
 
-    def _copy(self, entry: int) -> Copy:
+    def copy_of(self, entry: int) -> Copy:
         return self.members.get(entry) or Copy("", 0, [entry])
 
     def leader(self, entry: int) -> int:
         """The entry that is drawn for this one: its twin in the first copy of its block."""
-        return self._copy(entry).twins[0]
+        return self.copy_of(entry).twins[0]
 
     def twins(self, entry: int) -> Sequence[int]:
         """All entries that are drawn as this one is, in order."""
-        return self._copy(entry).twins
-
-    def numbers(self, entry: int) -> dict[str, int]:
-        """The block around an entry, and which copy of it the entry is in."""
-        block, number, _ = self._copy(entry)
-        return {block: number} if block else {}
-
-    @property
-    def times(self) -> dict[str, int]:
-        """Block to how many copies it has."""
-        return {block: len(names) for block, names in self.copies.items()}
+        return self.copy_of(entry).twins
 
     def name(self, scope: str) -> str:
         """What a scope is called; the copies of a block together: blocks.0 … blocks.11."""
@@ -132,7 +122,7 @@ class Fold:
 
     def path_of(self, entry: int) -> str:
         """The scope of an entry with the name of the copy that it is in."""
-        names, (block, number, _) = _parts(self.place[entry]), self._copy(entry)
+        names, (block, number, _) = _parts(self.place[entry]), self.copy_of(entry)
         if block:
             names[len(_parts(block)) - 1] = self.copies[block][number]
         return "/".join(names)
@@ -146,7 +136,7 @@ class Fold:
             name = edge.input.rstrip("0123456789")
             use = edge.source, edge.target, name
             again[use] += 1
-            source, target = self._copy(edge.source), self._copy(edge.target)
+            source, target = self.copy_of(edge.source), self.copy_of(edge.target)
             step = target.number - source.number if source.block == target.block else 0
             key = source.twins[0], target.twins[0], name, again[use], step
             link = links.setdefault(key, Link(source, target, step))
@@ -192,7 +182,7 @@ def make_fold(record: Record, chains: bool = True) -> Fold:
         }
         wrong = [block for block in fold.copies if block in ends or block not in chained]
         for block in wrong:
-            inside = (i for i in record.forward if block in fold.numbers(i))
+            inside = (i for i in record.forward if block == fold.copy_of(i).block)
             first, _, *rest = fold.twins(next(inside))
             refused |= {first, *rest}
         if not wrong:
@@ -330,7 +320,7 @@ def _place_leaves(fold: Fold) -> None:
         uses = [fold.place[fold.leader(edge.target)] for edge in entry.uses]
         closed = set[str]()
         if entry.kind != "parameter":
-            closed = fold.copies.keys() - fold.numbers(entry.id).keys()
+            closed = fold.copies.keys() - {fold.copy_of(entry.id).block}
         scope = uses[0] if uses else entry.scope
         while any(not is_within(use, scope) for use in uses) or any(
             is_within(scope, block) for block in closed

@@ -73,10 +73,7 @@ def _declare(record: Record, entry: Entry) -> None:
     takes = op.inputs
     if op.variadic:
         takes = tuple(op.input_name(i) for i in range(len(forms.keys() - {*op.settings})))
-    if not forms.keys() >= {*takes}:  # of a graph without a run
-        inside = ", ".join(f"<{name}>" if name in forms else r"\cdot" for name in takes)
-        entry.tex = f"{_word(op.name)}({inside})"
-        entry.vjp_tex = {name: tex for name, tex in op.vjp_tex.items() if isinstance(tex, str)}
+    if not forms.keys() >= {*takes}:  # of a graph without a run, which holds no plain numbers
         return
     call = [forms[name] for name in takes], [*entry.settings.values()]
     out = Shaped(entry.shape, np.dtype(entry.dtype))

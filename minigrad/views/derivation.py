@@ -91,8 +91,8 @@ class _Derivation:
 
     def _chapter(self, scope: str) -> str:
         """The heading of a module, and how many are alike."""
-        times = self.fold.times.items()
-        names = [f"{self.fold.name(block)}, ×{n}" for block, n in times if is_within(scope, block)]
+        around = [block for block in self.fold.copies if is_within(scope, block)]
+        names = [f"{self.fold.name(block)}, ×{len(self.fold.copies[block])}" for block in around]
         alike = f" ({_escaped('; '.join(names))}: written out for the first)" if names else ""
         return f"### {_code(scope)}{alike}" if scope else "### top level"
 
@@ -104,7 +104,7 @@ class _Derivation:
                 continue
             rows = []
             for entry in self.shown:
-                if block in fold.numbers(entry.id) and not entry.number:
+                if block == fold.copy_of(entry.id).block and not entry.number:
                     rows.append([_measured(entries[i]) for i in fold.twins(entry.id)])
             title = f"### {_code(fold.name(block))}: {len(names)} times the same steps\n\n"
             title += "Written out is the first. What stands in each, with the rms of its gradient:"

@@ -102,7 +102,7 @@ class Dot:
                 held.shared for box in boxes for held in box.inside
             ),
             "×: gain on the way": any(map(self._gain, plan.lines)),
-            "×N: alike modules, drawn once": plan.fold.times,
+            "×N: alike modules, drawn once": plan.fold.copies,
         }
         shared = {
             f"all {min(dtypes, default='')}": len(dtypes) == 1,
@@ -142,9 +142,9 @@ class Dot:
         label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
         ops = [op for op in self.record.ops if is_within(fold.place[op.id], scope)]
         self.titles[id] = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
-        if times := fold.times.get(scope):
-            label = _table(1, [label + _times(times)], [self._strip(scope)])
-            self.titles[id] += f"; {times} alike, drawn once"
+        if copies := fold.copies.get(scope):
+            label = _table(1, [label + _times(len(copies))], [self._strip(scope)])
+            self.titles[id] += f"; {len(copies)} alike, drawn once"
         look = f'style="rounded,filled" fillcolor="{LIGHT.cluster}" color="{LIGHT.edge}" margin=7'
         return f'graph [label=<{label}> labeljust=l {look} id="{id}" class=scope]'
 
@@ -156,7 +156,7 @@ class Dot:
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
         fold, entries = self.plan.fold, self.record.entries
-        last = max(number for number in self.record.forward if scope in fold.numbers(number))
+        last = max(number for number in self.record.forward if scope == fold.copy_of(number).block)
         sizes = [entries[i].gradient_rms for i in fold.twins(last)]
         if self.by_time or not any(sizes):
             return ""
@@ -201,8 +201,8 @@ class Dot:
             if kind:
                 name += _small(f"  {kind}")
             rows = [name, *map(_small, _wrapped(self._costs(box.ops), ", ", NOTE))]
-            if times := self.plan.fold.times.get(box.path):
-                rows[0] += _times(times)
+            if copies := self.plan.fold.copies.get(box.path):
+                rows[0] += _times(len(copies))
                 rows.append(self._strip(box.path))
         else:
             origin = f"  {box.origin}" if box.entry.op != box.entry.label else ""
