@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from ..engine.context import ScopeCall
-from .record import Record, unmarked
+from .record import Record, Scopes
 
 __all__ = ["RunCalls", "mark_calls", "set_updates_aside"]
 
@@ -28,6 +28,7 @@ class RunCalls:
     """The calls of a run. Of objects that have one name within a scope, the second is `mlp (2)`.
 
     Attributes:
+        scopes: by the numbers of each call, those of the one around it, its name, which it is.
         homes: of each leaf that a module holds, by its id, the path of that module's calls.
         classes: of each path of a module's calls, the module's class.
         buffers: ids of the leaves that a module holds and does not train.
@@ -42,6 +43,7 @@ class RunCalls:
 
     def begin(self) -> None:
         """A run begins; what modules hold is known from the one before."""
+        self.scopes: Scopes = {}
         self._known: dict[ScopeCall, RunCall] = {}
         self._times: Counter[tuple[tuple[int, ...], str]] = Counter()
         self._owners: dict[tuple[str, str], list[int]] = {}
@@ -71,23 +73,19 @@ class RunCalls:
                 if leaf_name in module.buffers:
                     self.buffers.add(id(leaf))
         self._times[numbers, name] += 1
-        marked = f"{around}/{name} ·{self._times[numbers, name]}".lstrip("/")
-        new = len(self._known)
-        return RunCall(path, (*numbers, *(new for _ in name.split("/"))), marked)
+        time = self._times[numbers, name]
+        own = numbers + (len(self._known),) * len(name.split("/"))
+        self.scopes[own] = numbers, name, time
+        return RunCall(path, own, f"{around}/{name} ·{time}".lstrip("/"))
 
 
 def mark_calls(record: Record) -> None:
     """Mark calls of one name within a call: pool ·1, pool ·2. One that is alone has no mark."""
-    each = [
-        (calls, calls[:depth], name)
-        for calls, scope in record.scopes.items()
-        for depth, name in enumerate(filter(None, scope.split("/")))
-    ]
-    several = {(around, unmarked(name)) for _, around, name in each if name.endswith(" ·2")}
-    record.paths = dict.fromkeys(record.scopes, "")
-    for calls, around, name in each:
-        own = name if (around, unmarked(name)) in several else unmarked(name)
-        record.paths[calls] = f"{record.paths[calls]}/{own}".lstrip("/")
+    several = {(around, name) for around, name, time in record.scopes.values() if time == 2}
+    record.paths = {(): ""}
+    for calls, (around, name, time) in record.scopes.items():
+        own = f"{name} ·{time}" if (around, name) in several else name
+        record.paths[calls] = f"{record.paths[around]}/{own}".lstrip("/")
     for entry in record.entries:
         if entry.kind not in ("parameter", "buffer"):
             entry.scope = record.paths[entry.calls]

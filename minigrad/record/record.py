@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 __all__ = [
-    "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Way",
+    "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Scopes", "Way",
     "ends_with", "measure", "rms", "show", "unmarked",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Scopes: TypeAlias = dict[tuple[int, ...], tuple[tuple[int, ...], str, int]]  # see `RunCalls`
 
 AT_ONCE = 8192  # entries that BLAS adds up without waking its threads
 
@@ -371,8 +372,8 @@ class Record:
         written: what buffers were overwritten with.
         aside: what was computed for these alone, and is no step.
         loss: the scalar that alone was differentiated last, whatever its name; its symbol is L.
-        scopes, paths: of each call, by the numbers in `Entry.calls`, the path with all marks, and
-            with those that tell calls apart.
+        scopes: see `RunCalls`.  paths: of each call, by the numbers in `Entry.calls`, with the
+            marks that tell calls apart.
         notes: sentences that each view says.
         asked: the query through which nearly all of the loss's gradient passes.
     """
@@ -389,7 +390,7 @@ class Record:
 
     written: set[int] = field(default_factory=set)
     aside: set[int] = field(default_factory=set)
-    scopes: dict[tuple[int, ...], str] = field(default_factory=dict)
+    scopes: Scopes = field(default_factory=dict)
     paths: dict[tuple[int, ...], str] = field(default_factory=dict)
     classes: dict[str, str] = field(default_factory=dict)  # of a module's calls, by their path
 

@@ -15,7 +15,7 @@ from ..engine.errors import FreedGraphError
 from ..engine.observer import Observer
 from ..engine.op import array_of, owner_of
 from ..engine.tensor import Tensor, is_marked_parameter
-from .calls import RunCall, RunCalls
+from .calls import RunCalls
 from .record import Array, Entry, Expectation, Record
 
 if TYPE_CHECKING:
@@ -30,14 +30,15 @@ dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
 class Recorder(Observer):
     """Fills `record`. Every op that runs while it observes is in it, and the last backward."""
 
-    def __init__(self, record: Record | None = None) -> None:
-        self.record = Record() if record is None else record
+    def __init__(self, record: Record | None = None, run_calls: RunCalls | None = None) -> None:
+        self.record = record = Record() if record is None else record
         self._ids: dict[int, int] = {}  # of a Node, a leaf, or a plain array: its entry
         self._held: list[Any] = []  # these, so that no id comes again
         self._leaf_memory = set[int]()  # ids of memory of leaves, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
-        self._run_calls = RunCalls()
-        self._run_calls.classes = self.record.classes
+        self._run_calls = run_calls or RunCalls()
+        self._run_calls.begin()
+        record.scopes, record.classes = self._run_calls.scopes, self._run_calls.classes
         self._saved: set[int] = set()  # ids of memory that ops saved
         self._settings_before: tuple[Any, ...] | None = None  # as they were, with generators
         self._adds = False  # whether the backward that runs adds to `.grad`
@@ -98,7 +99,7 @@ class Recorder(Observer):
 
     def _entry(self, owner: Any, like: Array | Node, call: ScopeCall, **facts: Any) -> Entry:
         """A new entry, made for a Node, a Tensor without one, or an array."""
-        scope, calls, _ = self._call_of(call)
+        scope, calls, _ = self._run_calls.of(call)
         if facts["kind"] in ("parameter", "buffer"):
             scope = self._run_calls.homes.get(id(owner), scope)
             calls = ()
@@ -113,11 +114,6 @@ class Recorder(Observer):
         self.record.entries.append(entry)
         self.keep(owner, entry)
         return entry
-
-    def _call_of(self, call: ScopeCall) -> RunCall:
-        run_call = self._run_calls.of(call)
-        self.record.scopes.setdefault(run_call.numbers, run_call.marked)
-        return run_call
 
     def keep(self, owner: Any, entry: Entry) -> None:
         self._ids[id(owner)] = entry.id
@@ -238,7 +234,7 @@ class Recorder(Observer):
 
     def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
         """A layer says which derived steps its call must equal."""
-        calls = self._call_of(current().call).numbers
+        calls = self._run_calls.of(current().call).numbers
         entries = self.record.entries
         ids: dict[str, int] = {}
         for entry in reversed(entries):

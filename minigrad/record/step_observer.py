@@ -117,10 +117,7 @@ class StepObserver(Recorder):
 
     def _begin(self) -> None:
         """The next step begins."""
-        run_calls = self._run_calls
-        super().__init__()
-        self._run_calls = run_calls
-        run_calls.begin()
+        super().__init__(run_calls=self._run_calls)
         self._op_calls: list[OpCall] = []
         self._gradients: dict[Node, Any] = {}  # of what ops made
         self._before: dict[int, Array] = {}  # parameters as the first op took them
