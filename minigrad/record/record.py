@@ -430,12 +430,13 @@ class Record:
             entry.made_at = entry.place
         return {**vars(self), "fold": None, "in_time": None}
 
-    def add_edges(self, sources: dict[str, int], target: int) -> None:
-        """Add the uses that an op makes of entries, by the name of the input."""
+    def add_op(self, entry: Entry, sources: dict[str, int]) -> None:
+        """Add a step, and what it takes: entries by the name of the input."""
+        self.forward.append(entry.id)
         for name, source in sources.items():
-            edge = Edge(source, target, name)
+            edge = Edge(source, entry.id, name)
             self.edges.append(edge)
-            self.entries[target].takes.append(edge)
+            entry.takes.append(edge)
             self.entries[source].uses.append(edge)
 
     def part(self, edge: Edge) -> str:

@@ -55,19 +55,16 @@ class Recorder(Observer):
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
         context, node = current(), result.node
-        names = [f"{op.inputs[0]}{i}" for i in range(len(inputs))] if op.variadic else op.inputs
+        names = [op.input_name(i) for i in range(len(inputs))]
         sources: dict[str, int] = {}
         numbers: dict[str, Any] = {}
         for name, x in zip((*names, *op.settings), (*inputs, *settings), strict=True):
             if x.__class__ is Tensor or x.__class__ is np.ndarray:
                 sources[name] = self.source(x, context.call)
-            elif len(numbers) + len(sources) < len(inputs):  # settings come after them
+            elif name in names:
                 numbers[name] = x
-        why = ""
-        if node is None:
-            why = "no input requires a gradient" if context.recording else "not recorded"
         entry = self._entry(
-            result if node is None else node,
+            node or result,
             result._data,
             context.call,
             value=self._unshared(result._data),
@@ -76,14 +73,13 @@ class Recorder(Observer):
             settings=dict(zip(op.settings, self._settings_before or settings, strict=True)),
             numbers=numbers,
             seconds=seconds,
-            needs=node is not None,
-            why=why,
         )
         self._ids[id(result._data)] = entry.id
-        self.record.forward.append(entry.id)
-        self.record.add_edges(sources, entry.id)
-        if node is not None:
-            entry.made_at = node.place
+        self.record.add_op(entry, sources)
+        if node is None:
+            entry.why = "no input requires a gradient" if context.recording else "not recorded"
+        else:
+            entry.needs, entry.made_at = True, node.place
             for x in node.saved or ():  # and no op before it did
                 if x.__class__ is np.ndarray and id(memory := owner_of(x)) not in self._saved:
                     self._saved.add(id(memory))
@@ -112,23 +108,24 @@ class Recorder(Observer):
             **facts,
         )
         self.record.entries.append(entry)
-        self.keep(owner, entry)
+        self._keep(owner, entry)
         return entry
 
-    def keep(self, owner: Any, entry: Entry) -> None:
+    def _keep(self, owner: Any, entry: Entry) -> None:
         self._ids[id(owner)] = entry.id
         self._held.append(owner)
 
     def source(self, x: Any, call: ScopeCall) -> int:
         """The entry of an input: known, or made on its first use."""
         is_tensor = x.__class__ is Tensor
-        owner = x.node if is_tensor and x.node is not None else x
-        known = self._ids.get(id(owner))
+        known = self.find(x)
         if known is not None and (is_tensor or self._is_unchanged(x, known)):
             return known
         array = x._data if is_tensor else x
         origin = self._origin(array)
-        if owner is not x:  # made before the record was opened
+        owner = x
+        if is_tensor and x.node is not None:  # made before the record was opened
+            owner = x.node
             facts = {"kind": "input", "needs": True, "made_at": owner.place}
         elif is_tensor and (x.requires_grad or origin is None):
             facts = {"kind": self._kind_of(x), "needs": x.requires_grad}
@@ -142,7 +139,7 @@ class Recorder(Observer):
         facts["value"] = array.copy("K")  # it may be written to later
         entry = self._entry(owner, array, call, **facts)
         if is_tensor:
-            self.keep(array, entry)
+            self._keep(array, entry)
         return entry.id
 
     def _kind_of(self, leaf: Tensor) -> str:
@@ -252,8 +249,8 @@ class Recorder(Observer):
 
     def find(self, x: Any) -> int | None:
         """The entry of a Tensor, or of a Node."""
-        owner = x.node if x.__class__ is Tensor and x.node is not None else x
-        return self._ids.get(id(owner))
+        is_made = x.__class__ is Tensor and x.node is not None
+        return self._ids.get(id(x.node if is_made else x))
 
     def named(self, tensor: Tensor) -> None:
         known = self.find(tensor)
@@ -291,8 +288,7 @@ def record_graph(output: Tensor, record: Record) -> None:
             made_at=node.place,
             needs=True,
         )
-        record.forward.append(entry.id)
-        record.add_edges(dict(zip(node.plan.names, sources, strict=True)), entry.id)
+        record.add_op(entry, dict(zip(node.plan.names, sources, strict=True)))
     if not record.entries:
         recorder.source(output, around)
     record.entries[-1].value = output._data
