@@ -23,6 +23,7 @@ from .convolution import *
 from .cost import *
 from .efficient import *
 from .hand_derived import *
+from .masking import *
 from .masks import *
 from .module import *
 from .norm import *

@@ -16,7 +16,16 @@ from .basic import Dropout, Seed, check_sizes, draw_affine, generator, linear
 from .cache import KVCache
 from .call import ArrayOrTensor, SameArray, array_or_tensor, named
 from .hand_derived import multi_head_steps, self_attention_steps
-from .masks import Mask, MaskRule, Positions, check_square, entries, fit, joined, rules_apart
+from .masking import (
+    Mask,
+    MaskRule,
+    Positions,
+    check_square,
+    entries,
+    for_scores,
+    joined,
+    rules_apart,
+)
 from .module import Module
 from .positions import Position
 
@@ -61,7 +70,7 @@ def attend(
     S_raw = named("S_raw", mg.matmul(Q, mg.swapaxes(K, -1, -2)))  # (..., n, m)
     S = named("S", mg.scale(S_raw, 1 / sqrt(Q.shape[-1])))  # (..., n, m)   eq. (1)
     R = S if rounded is None else named("S_rounded", rounded(S))
-    S_masked = R if mask is None else named("S_masked", mg.mask_add(R, fit(mask, S.shape)))
+    S_masked = R if mask is None else named("S_masked", mg.mask_add(R, for_scores(mask, S.shape)))
     A = named("A", mg.softmax(S_masked))  # rows sum to 1; a row that sees no key is 0
     P = A if drop is None else named("A_dropped", drop(A))
     O = named("O", mg.matmul(P, V))  # (..., n, d_v)

@@ -27,10 +27,9 @@ __all__ = [
     "Sequential",
     "init_weights",
     "linear",
-    "seed",
 ]
 
-# What layers take as rng: a generator, a seed, or None (see `seed`).
+# What layers take as rng: a generator, a seed, or None for fresh entropy.
 Seed: TypeAlias = "np.random.Generator | int | None"
 
 # A Module, an activation, or any other function of one Tensor.
@@ -40,28 +39,9 @@ Function: TypeAlias = Callable[[Any], Any]
 # ---------------------------------------------------------------- how weights are drawn
 
 
-_seeds: np.random.SeedSequence | None = None
-
-
-def seed(value: int | None) -> None:
-    """Layers made from here on without `rng` draw from this seed, each its own generator.
-
-    None: fresh entropy again, as at first. NumPy's own seed is left alone.
-
-    >>> seed(0)
-    >>> first = Linear(3, 2).W.numpy()
-    >>> seed(0)
-    >>> (Linear(3, 2).W.numpy() == first).all(), (Linear(3, 2).W.numpy() == first).any()
-    (np.True_, np.False_)
-    >>> seed(None)
-    """
-    global _seeds
-    _seeds = None if value is None else np.random.SeedSequence(value)
-
-
 def generator(rng: Seed) -> np.random.Generator:
-    """The generator that a layer draws from: its own, that of a seed, or what `seed` says."""
-    return np.random.default_rng(_seeds.spawn(1)[0] if rng is None and _seeds else rng)
+    """The generator that a layer draws from."""
+    return np.random.default_rng(rng)
 
 
 # The σ of a weight that n_in entries go into and n_out come out of. xavier (Glorot & Bengio 2010)

@@ -10,7 +10,7 @@ import minigrad as mg
 from minigrad.errors import DTypeError, GradientError, ShapeError
 
 from .call import Array, ArrayOrTensor
-from .masks import Positions
+from .masking import Positions
 
 __all__ = ["KVCache"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 import minigrad as mg
-from minigrad.errors import DTypeError, GradientError
+from minigrad.errors import DTypeError, GradientError, refuse_foreign
 from minigrad.habits import instead_of_keywords
 
 __all__ = ["LayerCall"]
@@ -82,7 +82,7 @@ class LayerCall:
                     mg.mark_parameter(value, held=False)  # data, unless a layer holds it
                     mg.mark_input(value)
             elif value.__class__ is not np.ndarray:
-                self._refuse_foreign(value)
+                refuse_foreign(type(self).__name__, value)
         is_array = bool(args) and (isinstance(args[0], np.ndarray) or is_numbers(args[0]))
         if is_array:
             args = (self._received(np.asarray(args[0])), *args[1:])
@@ -141,15 +141,6 @@ class LayerCall:
         mg.mark_parameter(leaf, held=False)
         mg.mark_input(leaf)
         return leaf
-
-    def _refuse_foreign(self, value: Any) -> None:
-        """Raise DTypeError for what would lose its gradient, its mask or its meaning here."""
-        call = type(self).__name__
-        if isinstance(value, np.ma.MaskedArray):
-            raise DTypeError(f"{call}: got a masked array, whose mask would be lost; x.filled(0.0)")
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
-            kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise DTypeError(f"{call}: got a {kind}; write mg.tensor(x), a copy")
 
 
 _set_given_array = LayerCall.__dict__["_given_array"].__set__  # past Module.__setattr__

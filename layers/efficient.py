@@ -17,7 +17,8 @@ from minigrad.errors import ArgumentError, ShapeError
 from .attention import Attended, attend
 from .basic import Seed, check_sizes, generator, parameter
 from .call import ArrayOrTensor
-from .masks import Mask, Positions, causal, fit, joined, rules_apart
+from .masking import Mask, Positions, for_scores, joined, rules_apart
+from .masks import causal
 from .module import Module
 
 __all__ = ["LinearKernel", "Linformer", "Performer", "linear_attention", "orthogonal_features"]
@@ -151,7 +152,7 @@ def _parted(
     M = joined(i, j, *others)
     if M is None:
         return bool(rules), None
-    M = fit(M, (*K.shape[:-2], 1, K.shape[-2]))
+    M = for_scores(M, (*K.shape[:-2], 1, K.shape[-2]))
     return bool(rules), mg.swapaxes(mg.exp(mg.mask_add(mg.tensor(0.0), M)), -1, -2)
 
 

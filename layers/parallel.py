@@ -30,7 +30,7 @@ from minigrad.optim.clip import mark_parts
 from .attention import MultiHeadAttention
 from .basic import FeedForward, GatedFeedForward
 from .call import ArrayOrTensor, named
-from .masks import Mask
+from .masking import Mask
 from .module import Module
 from .norm import BatchNorm
 from .positions import Rotary

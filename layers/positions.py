@@ -17,7 +17,7 @@ from minigrad.errors import ArgumentError
 
 from .basic import Seed, check_sizes, draw_affine, generator, parameter
 from .call import Array, ArrayOrTensor
-from .masks import Positions, with_head_axis
+from .masking import Positions, with_head_axis
 from .module import Module
 
 __all__ = [

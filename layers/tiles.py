@@ -11,7 +11,7 @@ import numpy as np
 import minigrad as mg
 from minigrad.errors import ArgumentError
 
-from .masks import Mask, MaskRule, Positions, fit, joined, rules_apart
+from .masking import Mask, MaskRule, Positions, for_scores, joined, rules_apart
 
 __all__ = ["in_tiles"]
 
@@ -44,7 +44,7 @@ def in_tiles(
         masks = tuple(others)
     M = joined(i, j, *masks)
     if M is not None:
-        M = fit(M, (*Q.shape[:-1], K.shape[-2]))
+        M = for_scores(M, (*Q.shape[:-1], K.shape[-2]))
     O = mg.tiled_attention(Q, K, V, M, rule)
     return O.named("O"), None, M
 

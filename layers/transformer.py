@@ -26,7 +26,8 @@ from .basic import (
 )
 from .cache import KVCache
 from .call import ArrayOrTensor
-from .masks import Mask, causal
+from .masking import Mask
+from .masks import causal
 from .module import Module
 from .norm import LayerNorm
 from .positions import LearnedPosition
@@ -136,7 +137,6 @@ class _Stack(Module):
         n_heads: int,
         d_ff: int | None = None,
         *,
-        final_norm: Module | None = None,
         rng: Seed = None,
         **block: Any,
     ) -> None:
@@ -144,8 +144,8 @@ class _Stack(Module):
         self.dtype = np.dtype(block.get("dtype", np.float64))
         block = {**self.of_blocks, **block, "rng": generator(rng)}
         self.blocks = [TransformerBlock(d_model, n_heads, d_ff, **block) for _ in range(n_layers)]
-        self.norm = final_norm
-        if final_norm is None and block.get("pre_norm", True):
+        self.norm: Module | None = None
+        if block.get("pre_norm", True):
             self.norm = block.get("norm", LayerNorm)(d_model, dtype=self.dtype)
 
     def through(
@@ -167,8 +167,7 @@ class Encoder(_Stack):
 
     With `mask=causal` it is the stack of a decoder-only language model.
 
-    Args:   final_norm: a layer in the place of the last norm, or after post-norm blocks.  block:
-            any keyword of TransformerBlock.
+    Args:   block: any keyword of TransformerBlock.
     Attributes: blocks, a list; norm, or None.
     Shapes: X (B, n, d_model), mask as MultiHeadAttention's, cache: as `new_cache` makes → as X
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from .engine.op import Array
+from .engine.op import Array, refuse_foreign
 from .engine.tensor import Tensor
 
 __all__ = ["batches"]
@@ -58,8 +58,7 @@ class batches:
             if isinstance(x, Mapping) or not hasattr(x, "__len__"):
                 kind = type(x).__name__
                 raise DTypeError(f"batches: a {kind} has no positions; write a list of it")
-            if isinstance(x, np.ma.MaskedArray):
-                raise DTypeError("batches: an array with masked entries; write x.filled(0)")
+            refuse_foreign("batches", x)
             if isinstance(x, Tensor) and x.requires_grad:
                 raise GradientError("batches: no gradient comes back; write x.detach()")
         lengths = [len(x) for x in sequences]

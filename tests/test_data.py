@@ -77,7 +77,7 @@ test_what_is_refused = refusals(
      ArgumentError, "batch_size must be an integer from 1 on, got 0"),
     (lambda: batches(X, batch_size=2, rng=0), DTypeError, r"rng must be a Generator, got 0"),
     (lambda: batches(X, 64, batch_size=2), DTypeError, "an? int has no positions"),
-    (lambda: batches(np.ma.masked_equal(X, 3), batch_size=2), DTypeError, r"write x\.filled"),
+    (lambda: batches(np.ma.masked_equal(X, 3), batch_size=2), DTypeError, r"x\.filled"),
     (lambda: batches(batch_size=2), ShapeError, r"one length, got \[\]"),
     (lambda: batches(X, batch_size=12, drop_last=True), ArgumentError, "11 examples make no batch"),
     (lambda: batches(iter(X), batch_size=2), DTypeError, "has no positions; write a list"),

@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, OverwrittenError, ShapeError
-from minigrad.optim import SGD, Adam, AdamW, LossScale, RMSprop, clip_grad_norm, schedule
+from minigrad.optim import SGD, Adam, AdamW, LossScale, clip_grad_norm, schedule
 from tests.compare import assert_same, refusals
 
 CASES = [
@@ -14,7 +14,6 @@ CASES = [
     (Adam, {}),
     (Adam, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
     (AdamW, {"weight_decay": 0.1}),
-    (RMSprop, {"alpha": 0.9, "weight_decay": 0.01}),
 ]
 each_case = pytest.mark.parametrize(("kind", "settings"), CASES)
 
@@ -280,12 +279,11 @@ def a_step_after_the_rate_was_set_to_nan():
 
 test_what_is_refused = refusals(
     (a_step_after_the_rate_was_set_to_nan, ArgumentError, "got nan"),
-    (lambda: SGD([W], lr=float("inf")), ArgumentError, r"lr must lie in \[0, infinity\), got inf"),
+    (lambda: SGD([W], lr=float("inf")), ArgumentError, r"lr must lie in \[0, inf\), got inf"),
     (lambda: schedule.cosine(SGD([W]), steps=5, warmup=5), ArgumentError,
      "got 5 and 5"),
     (lambda: schedule.step(SGD([W]), every=0), ArgumentError, "every must be at least 1"),
     (lambda: Adam([{"parameters": [W], "betas": (1.0, 0.9)}]), ArgumentError, "betas must lie"),
-    (lambda: RMSprop([W], alpha=1.0), ArgumentError, r"\[0, 1\), got 1.0"),
     (lambda: Adam([W], lr="1e-3"), DTypeError, "lr must be a number, got '1e-3'"),
     (lambda: Adam([W * 2]), DTypeError, "each must be a leaf Tensor"),
     (lambda: Adam(W), DTypeError, "must be a list of Tensors, .* got a Tensor"),

@@ -90,9 +90,8 @@ class CompileWarning(UserWarning):
     """A compiled step runs eagerly: what compile cannot follow, where, and what to do about it."""
 
 
-for _error in [*globals().values()]:  # shown and pickled under the name that people import
-    if isinstance(_error, type):
-        _error.__module__ = "minigrad.errors"
+for _name in __all__:  # shown and pickled under the name that people import
+    globals()[_name].__module__ = "minigrad.errors"
 
 
 def kind_of(error: Exception) -> type[MinigradError]:

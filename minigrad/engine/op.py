@@ -48,6 +48,7 @@ __all__ = [
     "is_tensor",
     "op",
     "owner_of",
+    "refuse_foreign",
     "registry",
     "users_frame",
     "view_key",
@@ -411,9 +412,15 @@ def _refuse_others(what: object, x: Any) -> None:
             _refuse_others(what, entry)
     elif is_tensor(x):
         raise DTypeError(f"{what}: got a list of Tensors; write mg.stack([a, b])")
-    elif isinstance(x, np.ma.MaskedArray):
+    else:
+        refuse_foreign(what, x)
+
+
+def refuse_foreign(what: object, x: Any) -> None:
+    """Raise DTypeError for a masked array, or an array of another library."""
+    if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(f"{what}: got a masked array, whose mask would be lost; x.filled(0.0)")
-    elif hasattr(x, "__dlpack__") and not isinstance(x, np.ndarray | np.generic):
+    if hasattr(x, "__dlpack__") and not isinstance(x, np.ndarray | np.generic):
         kind = f"{type(x).__module__}.{type(x).__name__}"
         raise DTypeError(f"{what}: got a {kind}; write mg.tensor(x.numpy()), which copies it")
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Array
 from ..engine.tensor import Tensor
-from .optimizer import checked_parameters, update
+from .optimizer import at_least_float32, checked_parameters, update
 
 __all__ = ["clip_grad_norm"]
 
@@ -83,7 +83,7 @@ def _norm(gradients: list[Array]) -> float:
 def _sum_of_squares(gradients: list[Array], unit: float) -> float:
     total = 0.0
     for g in gradients:
-        flat = g.reshape(-1).astype(np.result_type(g.dtype, np.float32), copy=False)
+        flat = g.reshape(-1).astype(at_least_float32(g.dtype), copy=False)
         flat = flat / unit if unit != 1.0 else flat
         total += float(flat.dot(flat))
     return total

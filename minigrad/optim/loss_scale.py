@@ -10,7 +10,7 @@ import numpy as np
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.tensor import Tensor
 from .clip import refuse_parts
-from .optimizer import Optimizer, update
+from .optimizer import Optimizer, at_least_float32, update
 
 __all__ = ["LossScale"]
 
@@ -68,8 +68,7 @@ class LossScale:
     def backward(self, loss: Tensor) -> None:
         """Add s · ∂loss/∂leaf to `.grad` of every leaf; call it once for each part of a batch."""
         self._rescale(unscaled=False)
-        wide = np.result_type(loss.dtype, np.float32)
-        (loss.astype(wide) * self._seed).backward()
+        (loss.astype(at_least_float32(loss.dtype)) * self._seed).backward()
 
     def unscale(self) -> None:
         """Divide every `.grad` by s, in float32: before clipping. Else `step` does it."""
@@ -82,7 +81,7 @@ class LossScale:
                 factor = 1 / self.scale if unscaled else self.scale
                 for p in self.optimizer.parameters:
                     if p.grad is not None:
-                        wide = np.result_type(p.dtype, np.float32)
+                        wide = at_least_float32(p.dtype)
                         p.grad = np.asarray(p.grad, wide) * wide.type(factor)
                 self._unscaled = unscaled
 

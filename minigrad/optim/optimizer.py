@@ -26,7 +26,6 @@ __all__ = ["Group", "Optimizer", "after_step"]
 Settings: TypeAlias = dict[str, Any]  # numbers, and pairs of them
 ParametersOrGroups: TypeAlias = "Iterable[Tensor] | Iterable[Mapping[str, Any]]"
 
-SETTINGS_BELOW = {"alpha": 1, "betas": 1}  # other settings may be any number from 0 on
 ENTRIES_PER_PART = 1 << 17  # are updated at once, so that they stay in cache from pass to pass
 
 
@@ -85,10 +84,6 @@ class Optimizer:
         every = [p for group in self.groups for p in group.parameters]
         self.parameters = checked_parameters(f"{type(self).__name__}(parameters)", every)
         self._kept: list[dict[str, Any]] = [{"count": 0} for _ in every]
-
-    def __repr__(self) -> str:
-        settings = "".join(f", {name}={value}" for name, value in self._settings().items())
-        return f"{type(self).__name__}(lr={self.lr}{settings}): {self.steps} steps taken"
 
     def zero_grad(self) -> None:
         """Forget every gradient."""
@@ -203,8 +198,8 @@ class Optimizer:
             for x in value if isinstance(value, tuple | list) else [value]:
                 if not isinstance(x, int | float | np.number):
                     raise DTypeError(f"{name}: {key} must be a number, got {x!r}")
-                if not 0 <= x < SETTINGS_BELOW.get(key, np.inf):
-                    limit = SETTINGS_BELOW.get(key, "infinity")
+                limit = 1 if key == "betas" else np.inf
+                if not 0 <= x < limit:
                     raise ArgumentError(f"{name}: {key} must lie in [0, {limit}), got {value!r}")
 
     def _group(self, group: Mapping[str, Any]) -> Group:
@@ -232,7 +227,7 @@ class Optimizer:
         Squares would soon be 0 or infinite, and a small step added to float16 would be lost.
         """
         w = p._data
-        dtype = _wide(w.dtype)
+        dtype = at_least_float32(w.dtype)
         if w.dtype != dtype:
             w = kept.setdefault("weights", w.astype(dtype))
             np.copyto(w, p._data, where=w.astype(p.dtype) != p._data)  # what others wrote
@@ -262,12 +257,13 @@ def _parts(arrays: list[Array]) -> list[list[Array]]:
     return [[x[i : i + ENTRIES_PER_PART] for x in flat] for i in starts]
 
 
-@cache
-def _wide(dtype: DType) -> DType:
-    return np.result_type(dtype, np.float32)
-
-
 # ---------------------------------------------------------------- what clipping shares
+
+
+@cache
+def at_least_float32(dtype: DType) -> DType:
+    """The dtype in which gradients and weights of this one are computed with."""
+    return np.result_type(dtype, np.float32)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 import layers as L
 import minigrad as mg
 from layers import causal, combined_mask, create_causal_mask, padding_mask, window
-from layers.masks import joined
+from layers.masking import joined
 from minigrad.errors import ArgumentError, DTypeError, ShapeError
 from tests.compare import assert_same, refusals
 
