@@ -178,7 +178,8 @@ test_what_is_refused = refusals(
     (lambda: Linear(3, 2)(np.ones((1, 3), complex)), DTypeError, "Linear: x must be real numbers"),
     (lambda: Linear(3, 2)(np.ones((1, 3), object)), DTypeError, "must be real numbers, got obj"),
     (lambda: Linear(3, 2)(np.ma.masked_array(np.ones(3), [1, 0, 0])), DTypeError, "masked array"),
-    (lambda: Linear(3, 2)(type("Array", (), {"__dlpack__": None})()), DTypeError, "which copies it"),
+    (lambda: Linear(3, 2)(type("Array", (), {"__dlpack__": None})()), DTypeError,
+     "which copies it"),
     (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2, requires_grad=True) * 2), GradientError,
      r"Linear\.W: a Tensor that is computed, or needs no gradient, cannot take a trained"),
     *((lambda flag=flag: setattr(Linear(3, 2), flag, False), ArgumentError, r"layer\.freeze\(\)")
