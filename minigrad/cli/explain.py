@@ -81,23 +81,29 @@ def _attention_table(record: Record, layers: list[AttentionWeights], width: int)
     The loss should fall, so that a weight counts by −A ⊙ ∂L/∂A.
     """
     query, keys = record.asked, layers[0].keys
-    shares = [(layer.path.removesuffix("/A"), layer.A.mean(axis=(0, 1))) for layer in layers]
+    titles = [layer.path.removesuffix("/A") for layer in layers]
+    maps = [layer.A.mean(axis=(0, 1)) for layer in layers]
     if len(layers) > 1:
-        shares.append(("rollout", rollout([layer.A for layer in layers])))
+        titles.append("rollout")
+        maps.append(rollout([layer.A for layer in layers]))
     down = [gradient_times_attention(w.A, -w.dA) for w in layers if w.dA is not None]
     if down:
-        shares.append(("lowers the loss", np.sum(down, axis=0)))
-    rows = [A.mean(axis=0) if query is None else A[query] for _, A in shares]
-    bars = [np.abs(row) / max(np.abs(row).max(), 1e-300) for row in rows]
-    most = np.sort(np.argsort(-np.max(bars, axis=0))[:MOST_KEYS])  # that matter most, in order
-    lines = [[words.one_line(keys[k], 24)] for k in most]
+        titles.append("lowers the loss")
+        maps.append(np.sum(down, axis=0))
+    whose, rows = "a word on average", np.mean(maps, axis=1)
+    if query is not None:
+        whose, rows = f'"{words.one_line(keys[query], 24)}"', np.array(maps)[:, query]
+    bars = rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-300)
+    most = np.sort(np.argsort(-bars.max(axis=0))[:MOST_KEYS])  # that matter most, in order
     columns = [Column("looks at", shrink="end")]
-    for (title, _), row, bar in zip(shares, rows, bars, strict=True):
+    for title in titles:
         drop = len(columns)  # the last layers say most
         columns += [Column(words.one_line(title, 18), True, "", drop + 99), Column("", drop=drop)]
-        for line, k in zip(lines, most, strict=True):
-            line += [f"{row[k]:.2f}", "█" * round(10 * bar[k])]
-    whose = "a word on average" if query is None else f'"{words.one_line(keys[query], 24)}"'
+    lines = []
+    for k in most:
+        pairs = zip(rows[:, k], bars[:, k], strict=True)
+        cells = [text for x, bar in pairs for text in (f"{x:.2f}", "█" * round(10 * bar))]
+        lines.append([words.one_line(keys[k], 24), *cells])
     title = f"attention of {whose}, mean over heads, to {len(most)} of {len(keys)} words"
     if len(layers) > 1:
         title += "; rollout: through all layers, each of which passes on half of its input"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 from textwrap import fill
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,19 +22,18 @@ from ..engine.errors import ShapeError
 from ..record.attention import AttentionWeights, attention_weights, fitting, texts_of
 from ..record.finish import finish
 from ..record.heads import by_head, entropy, sparsity
-from ..record.record import Record
+from ..record.record import Array, Record
 from ..saving import write
 from . import words
 from .scores import figures, gradient_times_attention, looks_at, patterns, pooled, rollout
 from .terminal import Column, cells, fitted, wide
-from .theme import END, LIGHT, svg_box, svg_page, svg_text
+from .theme import END, Light, svg_box, svg_page, svg_text
 
 __all__ = [
     "Attentions", "attention_svg", "attentions", "entropy", "gradient_times_attention", "looks_at",
     "patterns", "read_attention", "rollout", "sparsity",
 ]  # fmt: skip
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 SHADES, BOUNDS = " ░▒▓█", (0.05, 0.2, 0.4, 0.7)
 MASKED = "·"
 POSITION = Column("", shrink="end")  # a name of a position, cut where it is long
@@ -43,8 +42,8 @@ NUMBER = 6  # cells of a number, with the blank before it
 MOST_NUMBERS = 12  # columns that are shown as numbers, and not as shades
 CELL, STEPS_OF_BAR = 14, 20  # points of a cell of an SVG, and boxes of a colour bar
 MOST_CELLS, MOST_HEADS = 48, 16  # along a side of an SVG, and in all of it
-WEIGHTS = ("#f5f4f9", "#36266f")  # of 0 and of 1
-SLOPES = ("#174f8a", "#f3f2ee", "#9c3a05")  # lowers the loss, no change, raises it
+WEIGHTS = "f5f4f9", "36266f"  # of 0 and of 1
+SLOPES = "174f8a", "f3f2ee", "9c3a05"  # lowers the loss, no change, raises it
 
 
 class Grid(NamedTuple):
@@ -55,12 +54,8 @@ class Grid(NamedTuple):
     forbidden: Array
     rows: Sequence[str]
     columns: Sequence[str]
+    unit: float = 1.0
     signed: bool = False
-
-    @property
-    def scale(self) -> float:
-        seen = np.abs(self.values[np.isfinite(self.values) & ~self.forbidden])
-        return (float(seen.max(initial=0.0)) or 1.0) if self.signed else 1.0
 
     def at_most(self, side: int) -> tuple[Grid, int]:
         """The grid with at most so many cells along a side, and how many entries each holds."""
@@ -68,16 +63,20 @@ class Grid(NamedTuple):
         if k == 1:
             return self, 1
         values = pooled(np.where(self.forbidden, 0.0, self.values), k, k)
-        seen = pooled(~self.forbidden, k, k)
-        return Grid(self.title, values, ~seen, self.rows[::k], self.columns[::k], self.signed), k
+        forbidden = ~pooled(~self.forbidden, k, k)
+        rows, columns = self.rows[::k], self.columns[::k]
+        return self._replace(values=values, forbidden=forbidden, rows=rows, columns=columns), k
 
 
 def grids(weights: AttentionWeights, head: int) -> list[Grid]:
     """A, and ∂L/∂A if there is one, of one head, for the first of a batch."""
-    names = weights.forbidden[0, head], weights.queries, weights.keys
+    forbidden = weights.forbidden[0, head]
+    names = forbidden, weights.queries, weights.keys
     maps = [Grid("A", weights.A[0, head], *names)]
     if weights.dA is not None:
-        maps.append(Grid("∂L/∂A", weights.dA[0, head], *names, signed=True))
+        dA = weights.dA[0, head]
+        largest = np.abs(dA[np.isfinite(dA) & ~forbidden]).max(initial=0.0)
+        maps.append(Grid("∂L/∂A", dA, *names, float(largest) or 1.0, signed=True))
     return maps
 
 
@@ -105,8 +104,8 @@ class Attentions(list[AttentionWeights]):
         width = wide(width)
         parts = list[str]()
         for weights in self:
-            for head, told in enumerate(figures(weights)):
-                line = f"{words.one_line(weights.path, 60)}, head {head}: {told}"
+            for head, figure in enumerate(figures(weights)):
+                line = f"{words.one_line(weights.path, 60)}, head {head}: {figure}"
                 parts.append(fill(line, width, subsequent_indent="  "))
                 parts += [*(_text(grid, width) for grid in grids(weights, head)), ""]
         steps = (f"{shade} from {step}" for shade, step in zip(SHADES[1:], BOUNDS, strict=True))
@@ -179,7 +178,7 @@ def _text(grid: Grid, width: int) -> str:
     longest = max(cells(words.one_line(name)) for name in grid.rows)
     label = max(min(TOKEN_LETTERS, longest), 2)
     numbers = len(grid.columns) <= MOST_NUMBERS and label + len(grid.columns) * NUMBER <= width
-    unit = f", in units of {words.sized(grid.scale)}" if grid.signed else ""
+    unit = f", in units of {words.sized(grid.unit)}" if grid.signed else ""
     lines = [f"{grid.title}{unit}"]
     if numbers:
         heads = (f"{words.one_line(name, NUMBER - 1):>{NUMBER}}" for name in grid.columns)
@@ -198,7 +197,7 @@ def _text(grid: Grid, width: int) -> str:
 def _cell(grid: Grid, i: int, j: int, number: bool) -> str:
     if grid.forbidden[i, j]:
         return MASKED.rjust(NUMBER if number else 2)
-    x = float(grid.values[i, j]) / grid.scale
+    x = float(grid.values[i, j]) / grid.unit
     if number:
         return f"{x:+{NUMBER}.2f}" if grid.signed else f"{x:{NUMBER}.2f}"
     if not np.isfinite(x):
@@ -217,7 +216,7 @@ def attention_svg(every: Sequence[AttentionWeights], theme: str = "auto") -> str
     heads = [(weights, head) for weights in every for head in range(weights.heads)]
     for weights, head in heads[:MOST_HEADS]:
         title = f"{words.one_line(weights.path, 60)}, head {head}"
-        parts.append(svg_text(8, top + 14, title, LIGHT.ink, ' font-weight="bold"'))
+        parts.append(svg_text(8, top + 14, title, Light.ink, ' font-weight="bold"'))
         left, below = 8.0, top
         for grid in grids(weights, head):
             drawn, across, low = _map(grid, left, top + 24)
@@ -239,11 +238,11 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     right, below = x0 + CELL * len(columns), y0 + CELL * len(rows)
     low, high = "0", "1"
     if grid.signed:
-        low, high = words.sized(-grid.scale), words.sized(grid.scale)
+        low, high = words.sized(-grid.unit), words.sized(grid.unit)
     title = f"{grid.title}, {low} to {high}"
     if k > 1:
         title += f", the largest of {k} × {k} entries"
-    parts = [svg_text(x0, top + 8, title, LIGHT.ink), svg_text(x0, top + 20, "key →")]
+    parts = [svg_text(x0, top + 8, title, Light.ink), svg_text(x0, top + 20, "key →")]
     parts.append(svg_text(left, y0 - 4, "query ↓"))
     for j, name in enumerate(columns):
         x, y = x0 + CELL * j + 9, y0 - 4
@@ -251,7 +250,7 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
     for i, name in enumerate(rows):
         parts.append(svg_text(x0 - 4, y0 + CELL * i + 11, name, more=END))
     parts += _rectangles(grid, x0, y0)
-    frame = f' stroke="{LIGHT.border}"'
+    frame = f' stroke="{Light.border}"'
     parts.append(svg_box("none", x0, y0, right - x0, below - y0, frame))
     each = (below - y0) / STEPS_OF_BAR
     for step, x in enumerate(np.linspace(1, -1 if grid.signed else 0, STEPS_OF_BAR)):
@@ -264,18 +263,19 @@ def _map(grid: Grid, left: float, top: float) -> tuple[list[str], float, float]:
 def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
     for i, j in np.ndindex(grid.values.shape):
         x = float(grid.values[i, j])
-        told = words.digits(x, 3)
-        paint = _colour(x / grid.scale, grid.signed) if np.isfinite(x) else LIGHT.alarm
+        text = words.digits(x, 3)
+        paint = _colour(x / grid.unit, grid.signed) if np.isfinite(x) else Light.alarm
         if grid.forbidden[i, j]:
-            paint, told = LIGHT.edge, "masked"
+            paint, text = Light.edge, "masked"
         cell = svg_box(paint, x0 + CELL * j, y0 + CELL * i, CELL, CELL)
         pair = f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}"
-        yield f"<g>{cell}<title>{escape(f'{pair}: {told}')}</title></g>"
+        yield f"<g>{cell}<title>{escape(f'{pair}: {text}')}</title></g>"
 
 
 def _colour(x: float, signed: bool) -> str:
     """Of a weight, 0 to 1; or of a signed share, −1 to 1."""
-    part = min(1.0, abs(x))
-    one, other = (SLOPES[1], SLOPES[2] if x > 0 else SLOPES[0]) if signed else WEIGHTS
-    pairs = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)
+    none, most = WEIGHTS
+    if signed:
+        none, most = SLOPES[1], SLOPES[2] if x > 0 else SLOPES[0]
+    part, ends = min(1.0, abs(x)), zip(bytes.fromhex(none), bytes.fromhex(most), strict=True)
+    return "#" + bytes(round(a + (b - a) * part) for a, b in ends).hex()

@@ -51,13 +51,12 @@ class _Derivation:
         drawn = (e for e in record.entries if e.id not in record.aside)
         self.shown = [e for e in drawn if self.fold.leader(e.id) == e.id]
 
-    def path(self, entry: Entry) -> str:
-        return f"{self.fold.place[entry.id]}/{entry.label}".lstrip("/")
+    def ops(self, order: Iterable[int]) -> list[Entry]:
+        """Ops in an order; of alike modules those of the first."""
+        return [self.record.entries[i] for i in order if self.fold.leader(i) == i]
 
-    def steps(self, order: Iterable[int]) -> Iterator[tuple[str, Iterator[Entry]]]:
-        """Ops in an order, by the module they are in; of alike modules the first."""
-        ops = (self.record.entries[i] for i in order if self.fold.leader(i) == i)
-        return groupby(ops, key=lambda entry: self.fold.place[entry.id])
+    def by_module(self, ops: Iterable[Entry]) -> Iterator[tuple[str, Iterator[Entry]]]:
+        return groupby(ops, key=lambda op: self.fold.place[op.id])
 
     # ------------------------------------------------------------------ what is given
 
@@ -72,10 +71,12 @@ class _Derivation:
         rows = []
         for e in self.shown:
             if not e.op and not e.number and e.copy_of is None:
-                asked = record.backward and (e.needs or e.kind == "parameter")
-                told = [words.gradient(e), words.marks(e), words.remark(e)] if asked else []
-                row = [_inline(e.symbol), _code(self.path(e)), e.kind, words.shaped(e.shape)]
-                rows.append([*row, _escaped(" ".join(filter(None, told)))])
+                name = f"{self.fold.place[e.id]}/{e.label}".lstrip("/")
+                gradient = ""
+                if record.backward and (e.needs or e.kind == "parameter"):
+                    gradient = f"{words.gradient(e)} {words.marks(e)} {words.remark(e)}"
+                row = [_inline(e.symbol), _code(name), e.kind, words.shaped(e.shape)]
+                rows.append([*row, _escaped(" ".join(gradient.split()))])
         heads = ["symbol", "name", "kind", "shape", "rms of its gradient"]
         yield from _table("## What is given", heads, rows)
 
@@ -83,11 +84,12 @@ class _Derivation:
 
     def forward(self) -> Iterator[str]:
         yield "## Forward"
-        for scope, group in self.steps(self.record.forward):
-            ops = [e for e in group if e.equation and e.equation != e.symbol]
-            if ops:
-                yield self._chapter(scope)
-                yield from _aligned([_equation(e.symbol, e.equation, e) for e in ops], ops)
+        ops = self.ops(self.record.forward)
+        written = [op for op in ops if op.equation and op.equation != op.symbol]
+        for scope, group in self.by_module(written):
+            inside = [*group]
+            yield self._chapter(scope)
+            yield from _aligned([_equation(e.symbol, e.equation, e) for e in inside], inside)
 
     def _chapter(self, scope: str) -> str:
         """The heading of a module, and how many are alike."""
@@ -124,10 +126,9 @@ class _Derivation:
         else:
             slopes = ", ".join(_inline(record.entries[i].slope) for i in record.roots)
             yield f"It begins with what `backward` was given: {slopes}."
-        groups = [(scope, [*group]) for scope, group in self.steps(record.backward)]
-        sent = [edge for _, group in groups for e in group for edge in self._sent(e)]
-        last = {edge.source: edge for edge in sent}
-        for scope, group in groups:
+        ops = self.ops(record.backward)
+        last = {edge.source: edge for op in ops for edge in self._sent(op)}
+        for scope, group in self.by_module(ops):
             yield f"### back through {_code(scope)}" if scope else "### back through the top level"
             for entry in group:
                 yield from self._step(entry, last)
@@ -147,10 +148,10 @@ class _Derivation:
             if len(uses) > 1 and edge is last[source.id]:
                 lines.append(_equation(source.slope, " + ".join(map(record.part, uses)), source))
         if lines:
-            made = f" ({entry.op})" if entry.op != entry.label else ""
+            op = f" ({entry.op})" if entry.op != entry.label else ""
             says = " ".join(dict.fromkeys(edge.says for edge in sent if edge.says))
             mark = _escaped(f" {words.marks(entry)}".rstrip())
-            yield f"**{_escaped(entry.label)}**{made}{mark}. {_escaped(says)}"
+            yield f"**{_escaped(entry.label)}**{op}{mark}. {_escaped(says)}"
             yield from _aligned(lines, sent)
 
 
@@ -181,8 +182,8 @@ def _inline(tex: str) -> str:
 
 
 def _measured(entry: Entry) -> str:
-    told = f" {words.gradient(entry)}" if entry.gradient is not None else ""
-    return _inline(entry.symbol) + told
+    size = f" {words.gradient(entry)}" if entry.gradient is not None else ""
+    return _inline(entry.symbol) + size
 
 
 def _code(text: str) -> str:

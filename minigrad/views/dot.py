@@ -16,7 +16,7 @@ from ..record.fold import is_within
 from ..record.record import Entry, unmarked
 from . import words
 from .layout import Box, Connection, Layout, with_outer
-from .theme import BINS, INKS, LIGHT, Scale
+from .theme import BINS, INKS, Light, Scale
 
 __all__ = ["Dot"]
 
@@ -54,16 +54,16 @@ class Dot:
         self.headline = words.headline(record)
         sentences = [verdict.sentence for verdict in self.verdicts]
         self.summary = " · ".join([self.headline, words.summary(record), *sentences])
-        font = f'fontname="{FONT}" fontsize={SMALL} fontcolor="{LIGHT.ink}"'
+        font = f'fontname="{FONT}" fontsize={SMALL} fontcolor="{Light.ink}"'
         above = ""
         if title is not None:
             above = f" label=<{self._head(title)}> labelloc=t labeljust=l"
         lines = [
             "digraph trace {",
             f"graph [{font} rankdir={'LR' if direction == 'right' else 'TB'} "
-            f'bgcolor="{LIGHT.paper}" pad=0.15 nodesep=0.16 ranksep=0.18{above}]',
+            f'bgcolor="{Light.paper}" pad=0.15 nodesep=0.16 ranksep=0.18{above}]',
             f'node [{font} shape=box height=0.2 width=0.3 margin="0.05,0.02"]',
-            f'edge [{font} arrowsize=0.5 arrowhead=vee color="{LIGHT.line}"]',
+            f'edge [{font} arrowsize=0.5 arrowhead=vee color="{Light.line}"]',
         ]
         if len(plan.lines) > MANY_LINES:  # curves around boxes would take minutes
             lines.append("graph [splines=line nslimit=1 nslimit1=1 mclimit=0.2]")
@@ -75,9 +75,9 @@ class Dot:
 
     def _head(self, title: str) -> str:
         """Title, main sentence, verdicts, what the colours mean, and a legend of three lines."""
-        rows = [_text(words.one_line(title, 90), LIGHT.ink, 14, bold=True)]
+        rows = [_text(words.one_line(title, 90), Light.ink, 14, bold=True)]
         for line in wrap(self.headline, SENTENCE):
-            rows.append(_text(line, LIGHT.ink, NAME_SIZE, bold=True))
+            rows.append(_text(line, Light.ink, NAME_SIZE, bold=True))
         rows += map(_small, wrap("; ".join(self.record.notes), SENTENCE))
         for verdict in self.verdicts:
             written = _alarm if verdict.ok is False else _small
@@ -139,13 +139,13 @@ class Dot:
 
     def _cluster(self, scope: str, id: str) -> str:
         fold = self.plan.fold
-        label = _text(words.one_line(fold.name(scope), 40), LIGHT.ink, SMALL, bold=True)
+        label = _text(words.one_line(fold.name(scope), 40), Light.ink, SMALL, bold=True)
         ops = [op for op in self.record.ops if is_within(fold.place[op.id], scope)]
         self.titles[id] = f"{words.one_line(scope)}: {', '.join(self._costs(ops))}"
         if copies := fold.copies.get(scope):
             label = _table(1, [label + _times(len(copies))], [self._strip(scope)])
             self.titles[id] += f"; {len(copies)} alike, drawn once"
-        look = f'style="rounded,filled" fillcolor="{LIGHT.cluster}" color="{LIGHT.edge}" margin=7'
+        look = f'style="rounded,filled" fillcolor="{Light.cluster}" color="{Light.edge}" margin=7'
         return f'graph [label=<{label}> labeljust=l {look} id="{id}" class=scope]'
 
     def _costs(self, ops: Iterable[Entry]) -> list[str]:
@@ -162,7 +162,7 @@ class Dot:
             return ""
         some = sizes[:: -(-len(sizes) // STRIP)]
         width = min(6, STRIP_WIDTH // len(some))
-        fills = [BINS[self.scale.bin(size)] if size else LIGHT.card for size in some]
+        fills = [BINS[self.scale.bin(size)] if size else Light.card for size in some]
         first, end = (_small(f" {words.sized(size)} ") for size in (sizes[0], sizes[-1]))
         return _table(0, [first, *(_patch(fill, width, 9) for fill in fills), end])
 
@@ -172,13 +172,13 @@ class Dot:
             style += ",dashed"
         role = {"leaf": "parameter", "scope": "cluster"}.get(box.kind, box.kind)
         size = box.milliseconds if self.by_time else box.size
-        pen = self._pen(size) if size else f'color="{LIGHT.border}"'
+        pen = self._pen(size) if size else f'color="{Light.border}"'
         if box.state in ("wrong", "not finite"):
-            pen = f'color="{LIGHT.alarm}" penwidth=2.5'
+            pen = f'color="{Light.alarm}" penwidth=2.5'
         if box.kind == "loss":
             pen += " peripheries=2"
         self.titles[box.id] = self._title(box)
-        look = f'style="{style}" fillcolor="{getattr(LIGHT, role, LIGHT.card)}" {pen}'
+        look = f'style="{style}" fillcolor="{getattr(Light, role, Light.card)}" {pen}'
         named = f'id="{box.id}" class="{box.kind} {box.state}"'
         return f"{box.id} [{named} {look} label=<{self._label(box)}>]"
 
@@ -188,14 +188,14 @@ class Dot:
         Args: beside: the colour of the line beside it, that of a value.
         """
         bin = self.scale.bin(size)
-        colour = LIGHT.lines[bin] if isfinite(size) else LIGHT.alarm
+        colour = Light.lines[bin] if isfinite(size) else Light.alarm
         if size == 0:
-            colour = LIGHT.line
+            colour = Light.line
         return f'color="{beside}{colour}" penwidth={1 + 0.3 * bin:.1f}'
 
     def _label(self, box: Box) -> str:
         """One thing a line: what it is, its gradient, what is odd, and what it alone takes."""
-        ink = LIGHT.muted if box.idle else LIGHT.ink
+        ink = Light.muted if box.idle else Light.ink
         if box.kind == "scope":
             name, kind = _name(f"▸ {box.label}", ink), self.record.classes.get(unmarked(box.path))
             if kind:
@@ -227,7 +227,7 @@ class Dot:
         label = held.edges[0].input if leaf.kind == "constant" and not leaf.name else box.label
         if box.value:
             label += f" = {box.value}"
-        text = _name(label, LIGHT.muted if box.idle else LIGHT.ink, SMALL)
+        text = _name(label, Light.muted if box.idle else Light.ink, SMALL)
         if leaf.shape:
             room = "\u00a0" * (len(leaf.shape) // 2)  # browsers draw × wider, too
             text += _small(f" {words.shaped(leaf.shape)} {room}")
@@ -237,7 +237,7 @@ class Dot:
             cells.append(self._gradient(box, held.gradient, size))
             if held.shared and size:
                 cells.append(_small(f" of {box.gradient}"))
-        return _table(1, cells, look=f' BGCOLOR="{LIGHT.parameter}"')
+        return _table(1, cells, look=f' BGCOLOR="{Light.parameter}"')
 
     def _gradient(self, box: Box, text: str, size: float) -> str:
         """The gradient's size on the colour of its bin, or in words why there is none."""
@@ -254,7 +254,7 @@ class Dot:
     def _cell(self, text: str, size: float, wrong: bool = False) -> str:
         """A measure on the colour of its bin."""
         bin = self.scale.bin(size)
-        fill, ink = (LIGHT.alarm, LIGHT.paper) if wrong else (BINS[bin], INKS[bin])
+        fill, ink = (Light.alarm, Light.paper) if wrong else (BINS[bin], INKS[bin])
         room = "\u00a0" * (len(text) // 4)
         measure = _text(f"{text}{room}", ink, SMALL, bold=True)
         return _table(2, [measure], look=f' STYLE="ROUNDED" BGCOLOR="{fill}"')
@@ -300,14 +300,14 @@ class Dot:
         shown = size if self._sum(line.source) or (line.step and not self.by_time) else ""
         rows = [_small(f" {text} ") for text in (line.copies, shown) if text]
         if gain:
-            rows.append(_text(f" {gain} ", LIGHT.ink, SMALL, bold=True))
+            rows.append(_text(f" {gain} ", Light.ink, SMALL, bold=True))
         label = "<BR/>".join(rows)
         used = f"{line.source.label} is used by {line.target.label} as {edge.input}"
         back = f"gradient back: rms {size}" if line.sent else "no gradient back"
         self.titles[id] = "; ".join(filter(None, [used, line.copies, back, edge.says]))
         look, arrow = "class=forward", "none"  # of the gradient
         if line.sent and not self.by_time:
-            look = f"class=gradient {self._pen(max(line.sent), f'{LIGHT.line}:')}"
+            look = f"class=gradient {self._pen(max(line.sent), f'{Light.line}:')}"
             arrow = "normal"
         source, target = line.source.id, line.target.id
         if not line.step or source == target:
@@ -360,15 +360,15 @@ def _text(text: str, colour: str, size: int, bold: bool = False) -> str:
 
 
 def _small(text: str) -> str:
-    return _text(text, LIGHT.muted, SMALL)
+    return _text(text, Light.muted, SMALL)
 
 
 def _times(number: int) -> str:
-    return _text(f"  ×{number}", LIGHT.muted, SMALL, bold=True)
+    return _text(f"  ×{number}", Light.muted, SMALL, bold=True)
 
 
 def _alarm(text: str) -> str:
-    return _text(text, LIGHT.alarm, SMALL, bold=True)
+    return _text(text, Light.alarm, SMALL, bold=True)
 
 
 def _name(name: str, colour: str, size: int = NAME_SIZE) -> str:

@@ -43,6 +43,7 @@ class Part(NamedTuple):
 
 
 EMPTY = Part("atom", "<mrow></mrow>", "")
+FACTORS = "atom", "group", "function", "text"  # kinds that a product is made of
 
 
 @lru_cache(maxsize=8192)
@@ -52,7 +53,7 @@ def mathml(tex: str) -> str:
     >>> mathml(r"-x^2")
     '<math><mrow><mo>−</mo><msup><mi>x</mi><mn>2</mn></msup></mrow></math>'
     """
-    return f"<math>{_row(_Reader(tex).row()).xml}</math>"
+    return f"<math>{_Reader(tex).row().xml}</math>"
 
 
 @lru_cache(maxsize=8192)
@@ -64,7 +65,7 @@ def plain(tex: str) -> str:
     >>> plain(r"\frac{1}{\sqrt{d_k}} \odot x")
     '1/√d_k ⊙ x'
     """
-    return _row(_Reader(tex).row()).text
+    return _Reader(tex).row().text
 
 
 def portable(tex: str) -> str:
@@ -81,59 +82,54 @@ class _Reader:
     """Reads tokens from the left."""
 
     def __init__(self, tex: str) -> None:
-        self.tokens, self.at = [*LATEX_TOKEN.findall(tex), ""], 0
+        self.tokens = LATEX_TOKEN.findall(tex)[::-1]  # the next one is the last
 
     def next(self) -> str:
-        token = self.tokens[self.at]
-        self.at = min(self.at + 1, len(self.tokens) - 1)
-        return token
+        return self.tokens.pop() if self.tokens else ""
 
-    def row(self) -> list[Part]:
-        """Parts up to the end of a group, which is left."""
+    def row(self) -> Part:
+        """Parts up to the end of a group or of the formula."""
         parts: list[Part] = []
-        while (token := self.tokens[self.at]) not in ("", "}"):
-            self.at += 1
+        while (token := self.next()) not in ("", "}"):
             if token in "^_":
                 parts.append(self.scripted(parts.pop() if parts else EMPTY, token))
             elif (part := self.part(token)) is not None:
                 parts.append(part)
-        return parts
+        return _row(parts)
 
     def group(self) -> Part:
         """What a command applies to: a group in braces, or one token."""
         token = self.next()
-        if token == "{":
-            part = _row(self.row())
-            self.next()
-            return part._replace(kind="group")
         if token.isdigit() and len(token) > 1:  # of a number, one digit
-            self.at -= 1
-            self.tokens[self.at], token = token[1:], token[0]
+            self.tokens.append(token[1:])
+            token = token[0]
         return (self.part(token) if token else None) or EMPTY
 
     def scripted(self, base: Part, sign: str) -> Part:
-        scripts, second = {sign: self.group()}, self.tokens[self.at]
-        if second in ("^", "_") and second != sign:
-            self.at += 1
-            scripts[second] = self.group()
-        below, above = scripts.get("_"), scripts.get("^")
-        is_wide = base.text in ("∑", "∏", "max", "min") and below is not None
-        tag, marks = "m", ""
-        text = base.text
-        if below:
+        """What stands below a part, above it, or both: beside it, or of a sum under it."""
+        scripts = {sign: self.group()}
+        other = "_" if sign == "^" else "^"
+        if self.tokens[-1:] == [other]:
+            self.next()
+            scripts[other] = self.group()
+        is_wide = base.text in ("∑", "∏", "max", "min") and "_" in scripts
+        tag = "m"
+        xml, text = base.xml, base.text
+        if below := scripts.get("_"):
             tag += "under" if is_wide else "sub"
-            marks, text = below.xml, f"{text}_{_atom(below)}"
-        if above:
+            xml += below.xml
+            text += f"_{_atom(below)}"
+        if above := scripts.get("^"):
             tag += "over" if is_wide else "sup"
-            marks, text = marks + above.xml, text + _raised(above)
+            xml += above.xml
+            text += _raised(above)
         kind = base.kind if base.kind in ("function", "operator") else "atom"
-        return Part(kind, f"<{tag}>{base.xml}{marks}</{tag}>", text)
+        return Part(kind, f"<{tag}>{xml}</{tag}>", text)
 
     def part(self, token: str) -> Part | None:
         """What begins at a token; None for a command that only sets a style."""
         if token == "{":
-            self.at -= 1
-            return self.group()
+            return self.row()._replace(kind="group")
         if token[0] == "\\":
             return self.word(token) if token[2:].endswith("}") else self.command(token[1:])
         if token[0].isdigit():
@@ -148,8 +144,10 @@ class _Reader:
         name = re.sub(r"\\(.)", r"\1", name)
         if command == "text":
             return Part("text", f"<mtext>{escape(name)}</mtext>", name)
-        called = command == "operatorname" or (command == "mathrm" and self.tokens[self.at] == "(")
-        return _word(name, "function" if called else "atom")
+        is_function = command == "operatorname" or (
+            command == "mathrm" and self.tokens[-1:] == ["("]
+        )
+        return _word(name, "function" if is_function else "atom")
 
     def command(self, name: str) -> Part | None:
         if name in ("frac", "tfrac"):
@@ -195,28 +193,25 @@ def _row(parts: list[Part]) -> Part:
     """Parts beside one another: room between the factors of a product, and around operators."""
     if len(parts) == 1:
         return parts[0]
-    before = Part("operator", "", "")
     xml, text = "", ""
-    bars = 0
+    before = "operator"
+    bar = "open"  # the first of a pair opens
     for part in parts:
         kind = part.kind
-        if part.text == "|":  # the first of a pair opens
-            bars += 1
-            kind = "open" if bars % 2 else "close"
-        if part.text in ("+", "-") and before.kind in ("operator", "open", "comma"):
+        if part.text == "|":
+            kind = bar
+            bar = "close" if bar == "open" else "open"
+        if part.text in ("+", "-") and before in ("operator", "open", "comma"):
             kind = "sign"
-        tight = before.kind in ("open", "prefix", "sign") or kind in ("close", "comma")
-        tight |= part.kind == "open" and before.kind in ("function", "atom", "group")
-        factors = before.kind in ("atom", "group", "close", "text")
-        factors &= kind in ("atom", "group", "function", "text")
-        if factors:
+        if before in ("atom", "group", "close", "text") and kind in FACTORS:
             xml += '<mspace width=".2em"></mspace>'
-        if text and not tight:
+        is_call = part.kind == "open" and before in ("function", "atom", "group")
+        if not (is_call or before in ("open", "prefix", "sign") or kind in ("close", "comma")):
             text += " "
         xml += part.xml
         text += part.text
-        before = part._replace(kind=kind)
-    return Part("row", f"<mrow>{xml}</mrow>", re.sub(" +", " ", text).strip())
+        before = kind
+    return Part("row", f"<mrow>{xml}</mrow>", " ".join(text.split()))
 
 
 def _atom(part: Part) -> str:

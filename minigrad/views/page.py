@@ -23,7 +23,7 @@ from ..record.attention import AttentionWeights, attention_weights, fitting, tex
 from ..record.finish import finish, to_dict
 from ..record.fold import folded
 from ..record.formulas import symbol_of
-from ..record.record import Check, Edge, Entry, Record
+from ..record.record import Array, Check, Edge, Entry, Record
 from . import words
 from .dot import Dot
 from .layout import Box, Layout, layout
@@ -31,11 +31,10 @@ from .ledger import shown_ledgers
 from .maths import mathml
 from .picture import asset, render, titled
 from .scores import figures, pooled
-from .theme import BINS, VARIABLES, Scale, css, repainted
+from .theme import BINS, Scale, css, repainted
 
 __all__ = ["content", "frame", "html_of", "write"]
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Json: TypeAlias = dict[str, Any]
 ALARM = len(BINS)  # the bin of what is wrong
 MOST_VALUES = 20_000  # that a browser steps through
@@ -110,7 +109,7 @@ class _Page:
         self.texts = texts_of(tokens, self.weights, "html(tokens=...)")
         self._numbers = {id(edge): number for number, edge in enumerate(record.edges)}
         self.maths: dict[str, str] = {}
-        self._arrays: list[tuple[Array, bool]] = []
+        self._arrays: list[tuple[Array, int]] = []
         self._known: dict[Any, int] = {}
 
     def tex(self, *texts: str) -> None:
@@ -163,8 +162,8 @@ class _Page:
         if check.ok is not None:
             told = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
         if check.ok is False and check.measured is not None and check.expected is not None:
-            told += f" (at {list(check.index)} it has {words.digits(check.measured)} in place of "
-            told += f"{words.digits(check.expected)})"
+            pair = f"{words.digits(check.measured)} in place of {words.digits(check.expected)}"
+            told += f" (at {list(check.index)} it has {pair})"
         against = "the step derived by hand"
         if check.kind != "by hand":
             against = f"a numeric derivative, {check.method}"
@@ -198,26 +197,25 @@ class _Page:
     def add_heads(self, array: Array | None, forbidden: Array) -> int | None:
         if array is None:
             return None
-        return self.add(np.where(forbidden, np.nan, array), heads=True)
+        return self.add(np.where(forbidden, np.nan, array), HEADS)
 
     # ------------------------------------------------------------------ pictures
 
     def pictures(self) -> list[Json]:
         """One picture of the whole, and one of each scope that is closed in another."""
-        pending = [""]
-        layouts = dict[str, Layout]()
-        for root in pending:
+        pending, layouts = [""], list[Layout]()
+        for root in pending:  # the loop appends to it
             try:
                 chosen = layout(self.record, focus=f"/{root}" if root else None)
             except ArgumentError:  # too much for a picture: its steps are in the panel
                 note = "too many boxes for a picture"
                 chosen = Layout(folded(self.record), [], [], note)
-            layouts[root] = chosen
+            layouts.append(chosen)
             pending += [box.path for box in chosen.boxes if box.path and box.path not in pending]
-        dots = [Dot(chosen) for chosen in layouts.values()]
+        dots = [*map(Dot, layouts)]
         drawn = render("\n".join(dot.text for dot in dots), "svg").decode()
         svgs = map(titled, re.findall(r"<svg.*?</svg>", drawn, re.DOTALL), dots)
-        return [self._picture(*each, svg) for each, svg in zip(layouts.items(), svgs, strict=True)]
+        return [*map(self._picture, pending, layouts, svgs)]
 
     def _picture(self, root: str, chosen: Layout, svg: str) -> Json:
         boxes = chosen.boxes
@@ -229,7 +227,7 @@ class _Page:
             "cells": {box.id: self._cells(box) for box in boxes},
             "closed": {box.id: box.path for box in boxes if box.path},
             "lines": [self._uses(line.edges) for line in chosen.lines],
-            "svg": repainted(svg, VARIABLES),
+            "svg": repainted(svg, "page"),
             "note": chosen.note,
         }
 
@@ -247,24 +245,23 @@ class _Page:
 
     # ------------------------------------------------------------------ arrays
 
-    def add(self, array: Array | None, heads: bool = False) -> int | None:
-        """The number of an array. Args: heads: keep every matrix."""
+    def add(self, array: Array | None, least: int = 0) -> int | None:
+        """The number of an array. Args: least: so many of its matrices are kept, if it has them."""
         if array is None or array.dtype.kind not in "fiub":
             return None
         key = array.__array_interface__["data"][0], array.shape, array.strides
         if key not in self._known:
             self._known[key] = len(self._arrays)
-            self._arrays.append((array, heads))
+            self._arrays.append((array, least))
         return self._known[key]
 
     def packed(self) -> list[Json]:
         """All arrays, pooled no more than the page's size asks for."""
         for side, most in SIDES:
-            count = {True: HEADS, False: most}
-            cells = (_cells(array.shape, side, count[heads]) for array, heads in self._arrays)
+            cells = (_cells(array.shape, side, max(least, most)) for array, least in self._arrays)
             if sum(cells) <= CELLS:
                 break
-        return [pack(array, side, count[heads]) for array, heads in self._arrays]
+        return [pack(array, side, max(least, most)) for array, least in self._arrays]
 
 
 def _entries(box: Box) -> list[int]:
@@ -284,25 +281,27 @@ def pack(array: Array, side: int = 64, most: int = 48) -> Json:
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='
     """
-    shape = array.shape
-    rows, columns = (1, *shape)[-2:] if shape else (1, 1)
-    kept = array.reshape(prod(shape[:-2]), rows, columns)
-    numbers = np.arange(len(kept))
-    if len(kept) > most:  # first those that are not zero
-        empty = ~kept.any(axis=(1, 2))
-        numbers = np.sort(np.argsort(empty, kind="stable")[:most])
-        kept = kept[numbers]
-    pool = [-(-n // side) or 1 for n in (rows, columns)]
-    cells = pooled(kept, *pool).astype(np.float64)
-    finite = array if np.isfinite(array).all() else array[np.isfinite(array)]
-    ends = (
-        [float(f(finite)) + 0.0 for f in (np.min, np.max)] if finite.size else [0.0, 0.0]
-    )  # no -0
+    shape, kept = array.shape, None
+    cells = array.reshape(prod(shape[:-2]), *(1, 1, *shape)[-2:])
+    if len(cells) > most:  # first those that are not zero
+        empty = ~cells.any(axis=(1, 2))
+        kept = sorted(np.argsort(empty, kind="stable")[:most].tolist())
+        cells = cells[kept]
+    pool = [-(-n // side) or 1 for n in cells.shape[1:]]
+    cells = pooled(cells, *pool).astype(np.float64)
+    finite = array[np.isfinite(array)]
+    ends = [0.0, 0.0]
+    if finite.size:
+        ends = [float(finite.min()) + 0.0, float(finite.max()) + 0.0]  # no -0
     size = max(map(abs, ends))
     scale = 1.0 if size == 0 or 1e-30 < size < 1e30 else 2.0 ** np.floor(np.log2(size))
-    return dict(zip(("matrices", "rows", "columns"), cells.shape, strict=True)) | {
+    matrices, rows, columns = cells.shape
+    return {
         "shape": list(shape),
-        "kept": numbers.tolist() if len(numbers) < prod(shape[:-2]) else None,
+        "matrices": matrices,
+        "rows": rows,
+        "columns": columns,
+        "kept": kept,
         "ends": ends,
         "said": [words.digits(x, 3) for x in ends],
         "pool": pool,

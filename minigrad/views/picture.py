@@ -26,16 +26,7 @@ from ..record.record import Record
 from ..saving import write
 from .dot import Dot
 from .layout import layout
-from .theme import (
-    DARKENED,
-    FAMILY,
-    LIGHT,
-    WITHIN,
-    check_options,
-    drawing_id,
-    followed,
-    repainted,
-)  # fmt: skip
+from .theme import FAMILY, WITHIN, Light, check_options, drawing_id, followed, repainted
 
 __all__ = ["asset", "dot_of", "draw", "render", "renderer", "svg_of", "titled"]
 
@@ -61,7 +52,7 @@ def draw(record: Record, path: str | Path, *, theme: str = "auto", **options: An
     dot = dot_of(record, **options)
     if format == "svg":
         return write(path, svg_of(dot, theme=theme, zoom=True))
-    text = repainted(dot.text, DARKENED) if theme == "dark" else dot.text
+    text = repainted(dot.text, theme)
     return write(path, text if format == "dot" else render(text.translate(NO_GLYPH), format))
 
 
@@ -130,13 +121,13 @@ def svg_of(dot: Dot, *, theme: str = "light", zoom: bool = False) -> str:
     script = f"<script><![CDATA[\n{asset('zoom.js')}]]></script>\n" if zoom else ""
     first = svg[:start].replace("<svg", named, 1)
     whole = "\n".join([first, *parts, svg[start:end].strip(), script + svg[end:]])
-    return repainted(whole, DARKENED) if theme == "dark" else whole
+    return repainted(whole, theme)
 
 
 def titled(svg: str, dot: Dot) -> str:
     """The SVG element alone, with a title for each part, and value lines as thin as can be."""
     svg = re.sub(r"<!--.*?-->\n?", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    values = f'stroke="{LIGHT.line}"'
+    values = f'stroke="{Light.line}"'
     svg = re.sub(rf'{values} stroke-width="[\d.]+"', values, svg)
     svg = svg.replace(f'<path fill="none" {values}', f'<path fill="none" {values} {DOTTED}')
     titles = {id: f"<title>{escape(title)}</title>\n" for id, title in dot.titles.items()}

@@ -8,7 +8,6 @@ it against `rollout` and `gradient_times_attention`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,14 +15,13 @@ from numpy.typing import ArrayLike
 from ..engine.errors import ShapeError
 from ..record.attention import AttentionWeights
 from ..record.heads import by_head, entropy, row_entropy, visible
-from ..record.record import rms
+from ..record.record import Array, rms
 from .words import sized
 
 __all__ = [
     "evenness", "figures", "gradient_times_attention", "looks_at", "patterns", "pooled", "rollout",
 ]  # fmt: skip
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 THRESHOLD = 0.5  # the score from which on a head has a pattern, unless it is one of
 THRESHOLDS = {"off-diagonal spike": 0.6, "lower-triangular": 1 - 1e-6, "diffuse": 0.95}
 NEAR = 2  # keys on either side that belong to a band

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from itertools import groupby
+from itertools import count, groupby
 
 from ..record.finish import finish
-from ..record.record import Check, Checks, Entry, Record
+from ..record.record import Checks, Entry, Record
 from . import words
 from .maths import plain
-from .terminal import Column, bar, grid, paint, wide
+from .terminal import Column, bar, grid, number, paint, wide
 from .theme import Scale
 
 __all__ = ["checks_table", "table", "verdict_lines"]
 
-STEP_COLUMNS = Column("#", right=True), Column("step", shrink="start"), Column("op")
-MS, SIZE_BAR = Column("ms", right=True, drop=1), Column("low … high", drop=4)
-GRADIENT, REMARK = Column("gradient", right=True), Column("", shrink="end")
+STEP_COLUMNS = number("#"), Column("step", shrink="start"), Column("op")
+MS, SIZE_BAR = number("ms", 1), Column("low … high", drop=4)
+GRADIENT, REMARK = number("gradient"), Column("", shrink="end")
 FORWARD = (
     *STEP_COLUMNS, Column("takes", drop=1), Column("gives"), MS,
-    Column("FLOPs", right=True, drop=3), Column("saves", right=True, drop=2),
-    Column("rms", right=True), SIZE_BAR, Column("note"),
+    number("FLOPs", 3), number("saves", 2),
+    number("rms"), SIZE_BAR, Column("note"),
 )  # fmt: skip
 BACKWARD = (
     *STEP_COLUMNS, Column("sends back to", shrink="end", drop=1), Column("shape", drop=2), MS,
-    GRADIENT, Column("gain", right=True, drop=3), SIZE_BAR, REMARK,
+    GRADIENT, number("gain", 3), SIZE_BAR, REMARK,
 )  # fmt: skip
 LEAVES = (
     Column("leaf", shrink="start"), Column("kind"), Column("shape", drop=2),
-    Column("values", right=True, drop=1), GRADIENT, SIZE_BAR, REMARK,
+    number("values", 1), GRADIENT, SIZE_BAR, REMARK,
 )  # fmt: skip
 CHECKS = (
-    Column("step", right=True), Column("title", drop=3),
+    number("step"), Column("title", drop=3),
     Column("goes back through", shrink="end", drop=2), Column("∂L/∂"), Column("shape", drop=1),
-    Column("rms", right=True), Column("difference", right=True), Column(""),
+    number("rms"), number("difference"), Column(""),
 )  # fmt: skip
 
 
@@ -45,8 +44,8 @@ def table(record: Record, width: int | None = None) -> str:
     """
     record, width = finish(record), wide(width)
     rows = _Rows(record)
-    forward = [rows.forward(*each) for each in enumerate(record.forward, 1)]
-    back = [rows.backward(*each) for each in enumerate(record.backward, 1)]
+    forward = [*map(rows.forward, count(1), record.ops)]
+    back = [*map(rows.backward, count(1), (record.entries[i] for i in record.backward))]
     leaves = [rows.leaf(entry) for entry in record.entries if not entry.op]
     steps, back_steps = (words.plural(len(rows), "step") for rows in (forward, back))
     parts = [_titled(words.headline(record), width), ""]
@@ -76,16 +75,15 @@ PAINTS = {True: "good", False: "alarm", None: "dim"}
 class _Rows:
     def __init__(self, record: Record) -> None:
         self.record = record
-        facts = [record.entries[i].value_facts for i in record.forward]
+        facts = [op.value_facts for op in record.ops]
         self.values = Scale.around(each.rms for each in facts if each is not None)
         self.scale = Scale.around(record.gradient_range)
 
-    def forward(self, number: int, id: int) -> list[str]:
-        entry = self.record.entries[id]
+    def forward(self, step: int, entry: Entry) -> list[str]:
         sources = [self.record.entries[edge.source] for edge in entry.takes]
         facts, saved = entry.value_facts, entry.saved_bytes
         return [
-            str(number), words.one_line(entry.path), entry.op,
+            str(step), words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
             words.lasted(entry.seconds),
             "" if entry.flops is None else words.counted(entry.flops),
@@ -95,15 +93,14 @@ class _Rows:
             paint("alarm", "NaN or ∞") if words.is_broken(entry) else entry.note,
         ]  # fmt: skip
 
-    def backward(self, number: int, id: int) -> list[str]:
-        entry = self.record.entries[id]
+    def backward(self, step: int, entry: Entry) -> list[str]:
         sent = [edge for edge in entry.takes if edge.facts is not None]
         names = dict.fromkeys(words.label(self.record.entries[edge.source]) for edge in sent)
         gains = [f"▸×{words.sized(edge.gain)}" for edge in sent if edge.on_way]
-        told, *more = self._gradient(entry)
+        gradient, *more = self._gradient(entry)
         return [
-            str(number), words.one_line(entry.path), entry.op, ", ".join(names),
-            words.shaped(entry.shape), words.lasted(entry.backward_seconds), told,
+            str(step), words.one_line(entry.path), entry.op, ", ".join(names),
+            words.shaped(entry.shape), words.lasted(entry.backward_seconds), gradient,
             "".join(gains[:1]), *more,
         ]  # fmt: skip
 
@@ -113,13 +110,13 @@ class _Rows:
 
     def _gradient(self, entry: Entry) -> list[str]:
         """Size, bar, and what is to be said of it."""
-        told, mark = words.gradient(entry), words.marks(entry)
+        gradient, mark = words.gradient(entry), words.marks(entry)
         if entry.state == "none":
-            return ["", "", f"{mark} {told}".strip()]
+            return ["", "", f"{mark} {gradient}".strip()]
         text = f"{mark} {words.remark(entry)}".strip()
         if entry.state not in ("ok", "zero in theory") or mark.startswith("✗"):
             text = paint("alarm", text)
-        return [told, bar(words.gradient_size(entry), self.scale), text]
+        return [gradient, bar(words.gradient_size(entry), self.scale), text]
 
 
 # ---------------------------------------------------------------- hand-derived steps
@@ -135,26 +132,23 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
     closing = verdict_lines(checks, width)
     if not by_hand:
         return "\n".join(closing) or "no layer with hand-derived steps ran in this trace"
-    parts: list[str] = []
+    parts = list[str]()
     for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
-        steps = groupby(group, key=lambda check: check.number)
-        rows = [row for _, step in steps for row in _step_rows([*step])]
+        rows, last = list[list[str]](), 0
+        for check in group:
+            step = ["", "", ""]
+            if check.number != last:
+                last = check.number
+                step = [str(last), check.title, plain(check.forward)]
+            rows.append([
+                *step, words.one_line(check.symbol), words.shaped(check.shape),
+                words.sized(check.rms),
+                "" if check.difference is None else f"{check.difference:.1e}",
+                paint(PAINTS[check.ok], words.VERDICT_SIGNS[check.ok]),
+            ])  # fmt: skip
         where = words.one_line(scope) or "layer"
         if call:
             where += f", call {call + 1}"
         title = f"{where}: engine against hand-derived steps"
         parts += [_titled(title, width), grid(CHECKS, rows, width), ""]
     return "\n".join([*parts, *closing])
-
-
-def _step_rows(step: Sequence[Check]) -> list[list[str]]:
-    """A step's gradients, one a row, with its number, its title and its equations beside them."""
-    rows, first = [], step[0]
-    head = [str(first.number), first.title, plain(first.forward)]
-    for check in step:
-        off = "" if check.difference is None else f"{check.difference:.1e}"
-        told = [words.one_line(check.symbol), words.shaped(check.shape), words.sized(check.rms)]
-        sign = paint(PAINTS[check.ok], words.VERDICT_SIGNS[check.ok])
-        rows.append([*head, *told, off, sign])
-        head = ["", "", ""]
-    return rows

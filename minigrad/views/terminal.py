@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .theme import Scale
 
-__all__ = ["Column", "bar", "cells", "fitted", "grid", "paint", "wide"]
+__all__ = ["Column", "bar", "cells", "fitted", "grid", "number", "paint", "wide"]
 
 CODES = {"alarm": "31", "good": "32", "dim": "2", "bold": "1"}
 _ESCAPE = re.compile(r"\x1b\[\d+m")
@@ -48,6 +48,11 @@ class Column(NamedTuple):
     right: bool = False
     shrink: str = ""
     drop: int = 0
+
+
+def number(title: str, drop: int = 0) -> Column:
+    """A column of numbers."""
+    return Column(title, right=True, drop=drop)
 
 
 def cells(text: str) -> int:

@@ -8,20 +8,18 @@ more; lines, and on dark paper the colours themselves, have 3 or more.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from math import isfinite, log10
-from typing import NamedTuple
 
 from ..engine.errors import ArgumentError
 from .words import sized
 
 __all__ = [
-    "BINS", "DARK", "DARKENED", "END", "FAMILY", "INKS", "LIGHT", "VARIABLES", "WITHIN", "Scale",
-    "Theme", "check_options", "css", "drawing_id", "followed", "repainted", "svg_box", "svg_page",
-    "svg_text",
+    "BINS", "END", "FAMILY", "INKS", "WITHIN", "Dark", "Light", "Scale", "check_options", "css",
+    "drawing_id", "followed", "repainted", "roles", "svg_box", "svg_page", "svg_text",
 ]  # fmt: skip
 
 
@@ -59,70 +57,60 @@ class Scale:
         return cls(min(logs) - spare, max(logs) + spare)
 
 
-class Theme(NamedTuple):
-    """Every colour, by the part it plays. No two parts share one, so that an SVG can swap them."""
+class Light:
+    """Every colour, by the part it plays. No two parts share one, so that an SVG can swap them.
 
-    bins: tuple[str, ...]  # of the scale, from the smallest size to the largest
-    lines: tuple[str, ...]  # the bins' colours for lines; none is a bin's own
-    paper: str
-    ink: str
-    muted: str
-    line: str  # of values
-    card: str
-    parameter: str
-    input: str
-    loss: str
-    outside: str
-    border: str
-    cluster: str
-    edge: str  # of a cluster
-    alarm: str
+    bins: of the scale, from the smallest size to the largest.  lines: the same, for lines.
+    """
 
-    def roles(self) -> dict[str, str]:
-        """Name of each part to its colour."""
-        named = {name: x for name, x in self._asdict().items() if isinstance(x, str)}
-        named |= {f"bin{i}": colour for i, colour in enumerate(self.bins)}
-        return named | {f"line{i}": colour for i, colour in enumerate(self.lines)}
+    bins = ("#12285c", "#1b4783", "#2a6798", "#4685a3", "#6ba3a2", "#9bbd8d", "#d2cc69", "#fbe04a")
+    lines = ("#12285d", "#1b4784", "#2a6799", "#4685a4", "#669b9a", "#7c9771", "#938f4a", "#a39230")
+    paper = "#ffffff"
+    ink = "#1c2330"
+    muted = "#586274"
+    line = "#98a1af"  # of values
+    card = "#fdfdfe"
+    parameter = "#f3efe6"
+    input = "#eaf1f8"
+    loss = "#f4ecf6"
+    outside = "#f6f7f8"
+    border = "#8a94a4"
+    cluster = "#f7f8fa"
+    edge = "#d3d8e0"  # of a cluster
+    alarm = "#b3261e"
 
 
-LIGHT = Theme(
-    bins=("#12285c", "#1b4783", "#2a6798", "#4685a3", "#6ba3a2", "#9bbd8d", "#d2cc69", "#fbe04a"),
-    lines=("#12285d", "#1b4784", "#2a6799", "#4685a4", "#669b9a", "#7c9771", "#938f4a", "#a39230"),
-    paper="#ffffff",
-    ink="#1c2330",
-    muted="#586274",
-    line="#98a1af",
-    card="#fdfdfe",
-    parameter="#f3efe6",
-    input="#eaf1f8",
-    loss="#f4ecf6",
-    outside="#f6f7f8",
-    border="#8a94a4",
-    cluster="#f7f8fa",
-    edge="#d3d8e0",
-    alarm="#b3261e",
-)
-DARK = Theme(  # its first bins are lighter, for a contrast of 3 with the paper
-    bins=("#5c6292", "#4f6c9d", "#3a75a1", "#4d8ca5", "#6ba3a1", "#9bbd8c", "#d2cc68", "#fbe049"),
-    lines=("#5c6293", "#4f6c9e", "#3a75a2", "#4d8ca6", "#6ba3a3", "#9bbd8e", "#d2cc6a", "#fbe04b"),
-    paper="#12151b",
-    ink="#e8ebf0",
-    muted="#a3adbc",
-    line="#6c7787",
-    card="#1d222b",
-    parameter="#2b2820",
-    input="#1b2836",
-    loss="#2c2233",
-    outside="#171a20",
-    border="#5d6879",
-    cluster="#181c23",
-    edge="#343c49",
-    alarm="#f058f8",
-)
-BINS = LIGHT.bins
+class Dark(Light):
+    """The same parts; the first bins are lighter, for a contrast of 3 with the paper."""
+
+    bins = ("#5c6292", "#4f6c9d", "#3a75a1", "#4d8ca5", "#6ba3a1", "#9bbd8c", "#d2cc68", "#fbe049")
+    lines = bins
+    paper = "#12151b"
+    ink = "#e8ebf0"
+    muted = "#a3adbc"
+    line = "#6c7787"
+    card = "#1d222b"
+    parameter = "#2b2820"
+    input = "#1b2836"
+    loss = "#2c2233"
+    outside = "#171a20"
+    border = "#5d6879"
+    cluster = "#181c23"
+    edge = "#343c49"
+    alarm = "#f058f8"
+
+
+def roles(theme: type[Light]) -> dict[str, str]:
+    """Name of each part to its colour."""
+    parts = {name: x for name, x in vars(theme).items() if name[0] != "_" and isinstance(x, str)}
+    parts |= {f"bin{i}": colour for i, colour in enumerate(theme.bins)}
+    return parts | {f"line{i}": colour for i, colour in enumerate(theme.lines)}
+
+
+BINS = Light.bins
 INKS = ("#fffffe",) * 3 + ("#000001",) * 5  # of text on the scale; no theme's own
-DARKENED = dict(zip(LIGHT.roles().values(), DARK.roles().values(), strict=True))
-VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.roles().items()}
+DARKENED = dict(zip(roles(Light).values(), roles(Dark).values(), strict=True))
+VARIABLES = {colour: f"var(--{name})" for name, colour in roles(Light).items()}
 FAMILY = "Helvetica,Arial,'Liberation Sans','DejaVu Sans Condensed',sans-serif"  # of one width
 
 
@@ -137,8 +125,8 @@ def check_options(**options: str) -> None:
 def css() -> str:
     """CSS variables of both themes: --ink, --bin0, --on0 (text on it), --line0 and the others."""
     rules = []
-    for where, theme in ((":root", LIGHT), (":root[data-theme=dark]", DARK)):
-        named = theme.roles() | {f"on{i}": ink for i, ink in enumerate(INKS)}
+    for where, theme in ((":root", Light), (":root[data-theme=dark]", Dark)):
+        named = roles(theme) | {f"on{i}": ink for i, ink in enumerate(INKS)}
         rules.append(f"{where}{{{''.join(f'--{name}:{c};' for name, c in named.items())}}}")
     return "".join(rules)
 
@@ -146,10 +134,14 @@ def css() -> str:
 # ---------------------------------------------------------------- drawings
 
 
-def repainted(svg: str, colours: Mapping[str, str]) -> str:
-    """A drawing in the light theme, SVG or DOT, with other colours in the places of its own."""
+def repainted(drawing: str, theme: str) -> str:
+    """A drawing in the light theme, SVG or DOT, in the colours of "dark" or the "page"'s variables.
+
+    Of another theme, "auto" among them, it stays as it is.
+    """
+    colours = {"dark": DARKENED, "page": VARIABLES}.get(theme, {})
     colour = r'(?<=")#[0-9a-f]{6}(?=[":])|(?<=:)#[0-9a-f]{6}(?=")'  # DOT joins those of a line by :
-    return re.sub(colour, lambda m: colours.get(m[0], m[0]), svg)
+    return re.sub(colour, lambda m: colours.get(m[0], m[0]), drawing)
 
 
 def drawing_id(text: str) -> str:
@@ -164,7 +156,7 @@ def followed(id: str) -> str:
         for light, dark in DARKENED.items()
         for paint in ("fill", "stroke")
     )
-    return f"@media (prefers-color-scheme: dark){{#{id}{{background:{DARK.paper}}}{rules}}}"
+    return f"@media (prefers-color-scheme: dark){{#{id}{{background:{Dark.paper}}}{rules}}}"
 
 
 def svg_page(label: str, width: float, height: float, parts: Iterable[str], theme: str) -> str:
@@ -180,10 +172,10 @@ def svg_page(label: str, width: float, height: float, parts: Iterable[str], them
     check_options(theme=theme)
     dark = followed(id) if theme == "auto" else ""
     head += f"<style>#{id} text{{white-space:pre}}{dark}</style>"
-    return head + "\n" + (repainted(body, DARKENED) if theme == "dark" else body)
+    return head + "\n" + repainted(body, theme)
 
 
-def svg_text(x: float, y: float, text: str, fill: str = LIGHT.muted, more: str = "") -> str:
+def svg_text(x: float, y: float, text: str, fill: str = Light.muted, more: str = "") -> str:
     return f'<text fill="{fill}" x="{x:.1f}" y="{y:.1f}"{more}>{escape(text)}</text>'
 
 

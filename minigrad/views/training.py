@@ -17,20 +17,20 @@ from textwrap import fill, wrap
 from ..record.diagnose import diagnose
 from ..record.training import Reading, TrainingRecord as Flow
 from . import words
-from .terminal import Column, bar, fitted, grid, wide
-from .theme import BINS, END, LIGHT, Scale, svg_box, svg_page, svg_text
+from .terminal import Column, bar, fitted, grid, number, wide
+from .theme import BINS, END, Light, Scale, svg_box, svg_page, svg_text
 
 __all__ = ["csv", "svg", "table"]
 
-LAST = Column("last", right=True)
+LAST = number("last")
 COLUMNS = (
-    Column("row", shrink="start"), Column("op", drop=1), Column("value", right=True, drop=2),
-    Column("gradient first", right=True), LAST, Column("low … high", drop=4),
-    Column("update", right=True), Column("share", right=True, drop=3), Column("", shrink="end"),
+    Column("row", shrink="start"), Column("op", drop=1), number("value", 2),
+    number("gradient first"), LAST, Column("low … high", drop=4),
+    number("update"), number("share", 3), Column("", shrink="end"),
 )  # fmt: skip
 HEAD_COLUMNS = (
-    Column("head", shrink="start"), Column("entropy first", right=True), LAST,
-    Column("sparsity first", right=True), LAST,
+    Column("head", shrink="start"), number("entropy first"), LAST,
+    number("sparsity first"), LAST,
 )  # fmt: skip
 FIGURES = ("entropy", "sparsity")  # of a head
 LEFT = 210  # points, of names
@@ -148,14 +148,14 @@ class _HeatMap:
         self.column = PLOT / max(1, len(flow.moments))
 
     def drawn(self, theme: str) -> str:
-        parts = [*self._curve(), *self._cells(), *self._marks(), *self._legend(self.bottom + 26)]
-        notes = _wrapped((f"{n}  {text}" for n, text in enumerate(self.findings, 1)), 150)
-        for n, line in enumerate(notes):
-            paint = LIGHT.alarm if line[0].isdigit() else LIGHT.muted
-            parts.append(svg_text(12, self.bottom + 80 + 15 * n, line, paint))
-        high = self.bottom + 74 + 15 * len(notes)
+        parts = [*self._curve(), *self._cells(), *self._legend(self.bottom + 26)]
+        high = self.bottom + 65
+        for line in _wrapped(map(str, self.findings), 150):
+            high += 15
+            paint = Light.muted if line[0] == " " or not self.findings else Light.alarm
+            parts.append(svg_text(12, high, line, paint))
         label = f"gradient of {len(self.rows)} rows over {len(self.flow.moments)} steps"
-        return svg_page(label, LEFT + PLOT + 90, high, parts, theme)
+        return svg_page(label, LEFT + PLOT + 90, high + 9, parts, theme)
 
     def _x(self, column: float) -> float:
         return LEFT + min(column, len(self.flow.moments)) * self.column
@@ -172,13 +172,13 @@ class _HeatMap:
         low = min(heights)
         span = max(heights) - low or 1.0
         ys = [TOP + CURVE * (1 - (height - low) / span) for height in heights]
-        xs = [self._x(step / self.flow.every + 0.5) for step, _ in self.losses]
+        xs = [self._x(step / self.flow.every) for step, _ in self.losses]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
-        pen = f'fill="none" stroke="{LIGHT.ink}" stroke-width="1.6"'
+        pen = f'fill="none" stroke="{Light.ink}" stroke-width="1.6"'
         yield f'<polyline {pen} points="{line}"/>'
         yield svg_text(LEFT - 8, TOP + 8, f"{name}  {words.digits(max(sizes))}", more=END)
         yield svg_text(LEFT - 8, TOP + CURVE, words.digits(min(sizes)), more=END)
-        yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), LIGHT.ink)
+        yield svg_text(LEFT + PLOT + 8, ys[-1] + 3, words.digits(sizes[-1]), Light.ink)
 
     def _cells(self) -> Iterator[str]:
         """A row of colours for each path, its name before it and its last size behind."""
@@ -186,7 +186,7 @@ class _HeatMap:
         for k, path in enumerate(self.rows):
             y, column = self.top + ROW * k, 0
             sizes = [words.sized(size) for _, size in self.flow.series(path, "gradient")]
-            ink = LIGHT.ink if self.flow.kinds.get(path) == "parameter" else LIGHT.muted
+            ink = Light.ink if self.flow.kinds.get(path) == "parameter" else Light.muted
             name = fitted(words.one_line(path), NAME_LETTERS, ROW_NAME).strip()
             change = f"gradient rms {sizes[0]} to {sizes[-1]}" if sizes else "no gradient"
             yield f"<g><title>{escape(words.one_line(path))}: {change}</title>"
@@ -200,25 +200,13 @@ class _HeatMap:
                 column += count
             yield svg_text(LEFT + PLOT + 8, y + 10, sizes[-1] if sizes else "–") + "</g>"
 
-    def _marks(self) -> Iterator[str]:
-        """Where findings begin, numbered as the list below."""
-        moments = self.flow.moments
-        for n, finding in enumerate(self.findings, 1):
-            column = sum(moment.step < finding.first for moment in moments[:-1])
-            row = self.rows.index(finding.path) + 0.5 if finding.path in self.rows else -0.5
-            x, y = self._x(column) + min(7, self.column / 2), self.top + ROW * row
-            yield f"<g><title>{escape(words.one_line(str(finding)))}</title>"
-            yield f'<circle fill="{LIGHT.alarm}" stroke="{LIGHT.paper}" '
-            yield f'cx="{x:.1f}" cy="{y:.1f}" r="6.5"/>'
-            yield svg_text(x - 3, y + 3.2, str(n), LIGHT.paper) + "</g>"
-
     def _fill(self, reading: Reading | None) -> str:
         if reading is None or reading.gradient is None:
             return ""
         size = reading.gradient
         if size == 0:
-            return LIGHT.edge
-        return BINS[self.scale.bin(size)] if isfinite(size) else LIGHT.alarm
+            return Light.edge
+        return BINS[self.scale.bin(size)] if isfinite(size) else Light.alarm
 
     def _legend(self, y: float) -> Iterator[str]:
         """The steps along the columns, and what colours mean."""
@@ -227,12 +215,12 @@ class _HeatMap:
             yield svg_text(self._x(i), self.bottom + 12, str(moments[i].step))
         yield svg_text(LEFT - 8, self.bottom + 12, "step", more=END)
         yield svg_text(LEFT + PLOT + 8, self.top - 6, "last rms")
-        yield svg_text(LEFT - 8, y + 12, "gradient rms", LIGHT.ink, END)
+        yield svg_text(LEFT - 8, y + 12, "gradient rms", Light.ink, END)
         for i, paint in enumerate(BINS):
             yield svg_box(paint, LEFT + 40 * i, y, 39, 14)
         for i, size in enumerate(self.scale.ends):
             yield svg_text(LEFT + 160 * i, y + 27, size)
-        for x, paint, text in ((350, LIGHT.edge, "0"), (400, LIGHT.alarm, "NaN or ∞")):
+        for x, paint, text in ((350, Light.edge, "0"), (400, Light.alarm, "NaN or ∞")):
             yield svg_box(paint, LEFT + x, y, 14, 14) + svg_text(LEFT + x + 19, y + 12, text)
         blank = "blank: no gradient; names in grey: values between layers"
         yield svg_text(LEFT + 350, y + 27, blank)

@@ -9,12 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
-
-import numpy as np
+from typing import NamedTuple, TypeGuard
 
 from ..record.finish import changes_in_time
-from ..record.record import Checks, Edge, Entry, Record, Way, show
+from ..record.record import Array, Checks, Edge, Entry, Record, Way, show
 from ..record.time import ThroughTime
 
 __all__ = [
@@ -24,7 +22,6 @@ __all__ = [
     "summary", "value", "verdicts",
 ]  # fmt: skip
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 VERDICT_SIGNS = {True: "✓", False: "✗", None: "–"}  # agrees, differs, not measured
 
 STATES = {  # of a gradient, the worst last: the sign beside its size, and what that means
@@ -52,8 +49,8 @@ def one_line(text: str, limit: int | None = None) -> str:
     'a very long…'
     """
     if not text.isprintable():
-        escapes = (c.encode("unicode_escape").decode() for c in text)
-        text = "".join(c if c.isprintable() else e for c, e in zip(text, escapes, strict=True))
+        escape = "unicode_escape"
+        text = "".join(c if c.isprintable() else c.encode(escape).decode() for c in text)
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -155,6 +152,7 @@ def label(entry: Entry) -> str:
 def value(entry: Entry) -> str:
     """The value of one number, with its sign; nothing of other arrays.
 
+    >>> import numpy as np
     >>> value(Entry(0, "leaf", value=np.array([-2.71828]))), value(Entry(0, "leaf"))
     ('-2.718', '')
     """
@@ -222,8 +220,8 @@ def gain_of(edges: Iterable[Edge]) -> str:
     """How uses on the way of the loss change the gradient, where that is worth a mention."""
     least, most = NEARLY_SAME
     gains = (edge.gain for edge in edges if edge.on_way)
-    told = ranged(gain for gain in gains if gain is not None and not least < gain < most)
-    return f"×{told}" if told else ""
+    sizes = ranged(gain for gain in gains if gain is not None and not least < gain < most)
+    return f"×{sizes}" if sizes else ""
 
 
 def sum_of(record: Record, entry: Entry) -> str:
@@ -315,33 +313,36 @@ def _left_over(checks: Checks, kind: str) -> Iterator[str]:
 
 def headline(record: Record) -> str:
     """The main sentence: the loss, and what becomes of its gradient on the way that matters."""
-    parts = list[str]()
+    return " · ".join(_facts(record))
+
+
+def _facts(record: Record) -> Iterator[str]:
     entries, way = record.entries, record.way
-    if record.loss is not None and (value := entries[record.loss].value) is not None:
-        parts.append(f"{label(entries[record.loss])} = {digits(value.item())}")
+    if record.loss is not None and (loss := value(entries[record.loss])):
+        yield f"{label(entries[record.loss])} = {loss}"
     if not record.backward:
-        return " · ".join([*parts, "backward has not run"])
+        yield "backward has not run"
+        return
     broken = [entry for entry in entries if entry.state == "not finite"]
     dead = [_path(entry) for entry in entries if entry.learns and entry.state == "zero"]
     if broken:
         first = max(broken, key=lambda entry: (bool(entry.op), entry.id))  # that backward comes to
-        parts.append(f"the gradient is NaN or infinite from {_path(first)} on")
+        yield f"the gradient is NaN or infinite from {_path(first)} on"
     if dead:
         more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
-        parts.append(f"the gradient is exactly 0 at {dead[0]}{more}")
+        yield f"the gradient is exactly 0 at {dead[0]}{more}"
     if (change := next(iter(changes_in_time(record)), None)) and not 0.1 < change.change < 10:
-        parts.append(_in_time(change))
+        yield _in_time(change)
     elif way is not None and 0 < way.whole < inf:
         far = [entry for entry in entries if entry.state in ("vanishing", "exploding")]
         if not 0.1 < way.whole < 10:
-            parts.append(_on_the_way(way))
+            yield _on_the_way(way)
         elif far:
             verb = "vanishes" if far[-1].state == "vanishing" else "explodes"
-            parts.append(f"the gradient {verb} at {_path(far[-1])}: {gradient(far[-1])}")
+            yield f"the gradient {verb} at {_path(far[-1])}: {gradient(far[-1])}"
         elif not broken and not dead:
             size, end = sized(way.whole), _path(way.last)
-            parts.append(f"the gradient keeps its size: ×{size} where it changes most, to {end}")
-    return " · ".join(parts)
+            yield f"the gradient keeps its size: ×{size} where it changes most, to {end}"
 
 
 def _path(of: Entry | ThroughTime) -> str:
@@ -372,18 +373,18 @@ def _changes(whole: float) -> str:
 
 def summary(record: Record) -> str:
     """What was computed and what it cost."""
-    ops = record.ops
-    flops = sum(op.flops or 0 for op in ops)
-    cost = [f"{counted(flops)} FLOPs"] if flops else []
-    return " · ".join([*costs_of(record, ops), *cost, *record.notes])
+    costs = costs_of(record, record.ops)
+    if flops := sum(op.flops or 0 for op in record.ops):
+        costs.append(f"{counted(flops)} FLOPs")
+    return " · ".join([*costs, *record.notes])
 
 
 def costs_of(record: Record, ops: Sequence[Entry]) -> list[str]:
     """How many ops, their parameters, and the bytes that they save for backward."""
     costs = [plural(len(ops), "op")]
     taken = {edge.source for op in ops for edge in op.takes}
-    parameters = (entry for entry in record.entries if entry.kind == "parameter")
-    held = sum(entry.size for entry in parameters if entry.id in taken)
+    inputs = [record.entries[number] for number in taken]
+    held = sum(entry.size for entry in inputs if entry.kind == "parameter")
     if held:
         costs.append(plural(held, "parameter"))
     saved = sum(op.saved_bytes for op in ops)

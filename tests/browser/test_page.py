@@ -9,7 +9,7 @@ import pytest
 import minigrad as mg
 from minigrad.views import words
 from minigrad.views.picture import dot_of
-from minigrad.views.theme import LIGHT
+from minigrad.views.theme import Light
 from tests.record.models import KINDS
 from tests.views.graphs import RUNS, WORDS, attention, language_model
 
@@ -154,7 +154,7 @@ def test_every_kind_of_model_is_a_png_with_the_lines_of_its_gradients(kind, open
     (tmp_path / "g.html").write_text(f'<img src="data:image/png;base64,{data}">')
     view = open_page((tmp_path / "g.html").as_uri())
     seen = {"#" + bytes(colour).hex() for colour in view.evaluate(COLOURS)}
-    lines = re.findall(rf'color="{LIGHT.line}:(#\w+)" penwidth', dot_of(t).text)
+    lines = re.findall(rf'color="{Light.line}:(#\w+)" penwidth', dot_of(t).text)
     assert lines
     assert {*lines} <= seen
 

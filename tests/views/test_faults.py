@@ -8,7 +8,7 @@ import pytest
 import minigrad as mg
 from minigrad.views import words
 from minigrad.views.table import checks_table
-from minigrad.views.theme import LIGHT
+from minigrad.views.theme import Light
 from tests.views.graphs import views_of
 
 UNARY = "exp log sqrt sin cos tanh sigmoid relu gelu silu softplus square negative abs".split()
@@ -54,7 +54,7 @@ def test_a_planted_fault_is_red_in_every_view(op, fault, plant):
     for view, text in texts.items():
         assert "✗" in text, view
         assert "differ" in text, view
-    assert f'color="{LIGHT.alarm}"' in texts["picture"]
+    assert f'color="{Light.alarm}"' in texts["picture"]
     assert "✗ for" in texts["picture"]  # in its box, beside the sentence above
     page = json.loads(texts["page"])
     assert [ok for _, ok in page["verdicts"]] == [False]
@@ -66,7 +66,7 @@ def test_a_planted_fault_is_red_in_every_view(op, fault, plant):
 def test_where_nothing_is_wrong_nothing_is_red(op):
     texts = views_of(run(op))
     assert not [view for view, text in texts.items() if "✗" in text]
-    assert LIGHT.alarm not in texts["picture"]
+    assert Light.alarm not in texts["picture"]
 
 
 def test_a_nan_is_red_in_every_view():
@@ -78,4 +78,4 @@ def test_a_nan_is_red_in_every_view():
         assert "NaN or" in text, view
     assert words.gradient(t["x"]) == "not finite"
     assert "NaN or ∞" in texts["table"]
-    assert any("->" in line and LIGHT.alarm in line for line in texts["picture"].splitlines())
+    assert any("->" in line and Light.alarm in line for line in texts["picture"].splitlines())

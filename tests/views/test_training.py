@@ -14,7 +14,7 @@ import minigrad as mg
 from minigrad.errors import ArgumentError
 from minigrad.optim import SGD
 from minigrad.views import training as views, words
-from minigrad.views.theme import LIGHT
+from minigrad.views.theme import Light
 
 
 @cache
@@ -48,7 +48,7 @@ def test_what_is_odd_stands_below_the_table_and_is_marked_in_the_picture():
     flow = trained(np.nan)
     assert "not finite" in views.table(flow, 120)
     svg = ElementTree.fromstring(views.svg(flow))
-    assert sum(part.get("fill") == LIGHT.alarm for part in svg.iter()) > 2
+    assert sum(part.get("fill") == Light.alarm for part in svg.iter()) > 2
 
 
 def test_the_heat_map_has_a_run_of_cells_for_each_row_and_follows_its_reader(tmp_path):
