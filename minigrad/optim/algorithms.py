@@ -87,15 +87,33 @@ class Adam(Optimizer):
         m, v = state
         b1, b2 = settings.betas
         g = self.decayed(settings, w, g, scratch)
-        m *= b1  # m without its factor 1-β₁, which comes last
+        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
+        rate = settings.lr * correction * (1 - b1) / (1 - b1**t)
+        self.move(w, g, m, v, scratch, b1, b2, settings.eps * correction, rate)
+
+    @staticmethod
+    def move(
+        w: Array,
+        g: Array,
+        m: Array,
+        v: Array,
+        scratch: Array,
+        b1: float,
+        b2: float,
+        eps: float,
+        rate: float,
+    ) -> None:
+        """m ← β₁ m + g, without its factor 1-β₁, which is in the rate; v ← β₂ v + (1-β₂) g²;
+        w ← w - rate · m / (√v + ε). `minigrad.fast` puts a loop in its place.
+        """
+        m *= b1
         m += g
         v *= b2
         v += np.multiply(np.multiply(g, g, scratch), 1 - b2, scratch)
-        correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
         np.sqrt(v, scratch)
-        scratch += settings.eps * correction
+        scratch += eps
         np.divide(m, scratch, scratch)
-        scratch *= settings.lr * correction * (1 - b1) / (1 - b1**t)
+        scratch *= rate
         w -= scratch
 
 

@@ -16,25 +16,30 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from os import environ
+from typing import Any
 from warnings import warn
 
+from ...engine.op import Array
 from ...ops.activations import gelu
 from ...ops.convolution import max_pool
+from ...ops.norms import layer_norm, rms_norm
 from ...ops.recurrent import lstm
 from ...ops.softmax import softmax
+from ...optim import Adam
+from ..limits import LIMITS
 from ..overlay import overlays_of
 
 __all__ = ["HAS_LOOPS", "IS_WANTED", "load"]
 
-HAS_LOOPS = gelu, softmax, max_pool, lstm
+HAS_LOOPS = gelu, softmax, layer_norm, rms_norm, max_pool, lstm
 IS_WANTED = environ.get("MINIGRAD_LOOPS") != "0" and find_spec("numba") is not None
 
 
 @cache
-def load() -> None:
-    """Declare the overlays by loops, if numba can be used; else say once why not."""
+def load() -> Any:
+    """Declare the overlays by loops, if numba can be used; else say once why not, and give None."""
     try:
-        import_module(".overlays", __package__)
+        return import_module(".overlays", __package__)
     except Exception as error:  # of numba or what it stands on: a cache that cannot be written, say
         warn(
             f"minigrad runs without compiled loops, for numba fails: {error}. Mend that, "
@@ -42,8 +47,20 @@ def load() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+        return None
+
+
+move_by_numpy = Adam.move
+
+
+def move(w: Array, *others: Any) -> None:
+    """Adam's step of the entries of large arrays by its loop."""
+    overlays = load() if w.size > LIMITS.small_entries else None
+    by = move_by_numpy if overlays is None else overlays.move_by_loop
+    by(w, *others)
 
 
 if IS_WANTED:
     for op in HAS_LOOPS:
         overlays_of(op).load = load
+    Adam.move = staticmethod(move)

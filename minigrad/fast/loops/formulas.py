@@ -161,6 +161,48 @@ def d_softmax(g, y, d):
             d[r, j] = y[r, j] * (g[r, j] - average)
 
 
+@loop
+def norm(x, w, b, eps, centred, y, mean, inverse):
+    """y = x̂ w + b,    x̂ = (x - μ) / σ,    σ² = mean((x - μ)²) + ε;    μ = 0 unless centred"""
+    T = x.dtype.type
+    n = x.shape[1]
+    for r in range(len(x)):
+        mu = 0.0
+        if centred:
+            for j in range(n):
+                mu += x[r, j]
+            mu /= n
+        squares = 0.0
+        for j in range(n):
+            squares += (x[r, j] - mu) * (x[r, j] - mu)
+        k = 1 / math.sqrt(squares / n + eps)
+        for j in range(n):
+            y[r, j] = T((x[r, j] - mu) * k) * w[j] + b[j]
+        mean[r] = mu
+        inverse[r] = k
+
+
+@loop
+def d_norm(g, x, w, mean, inverse, centred, d, dw):
+    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ x̂)) / σ with ĝ = g w, no mean(ĝ) unless centred;    ∂w = Σ g x̂"""
+    T = x.dtype.type
+    n = x.shape[1]
+    for r in range(len(x)):
+        mu = mean[r]
+        k = inverse[r]
+        total = T(0)
+        along = T(0)
+        for j in range(n):
+            d[r, j] = T((x[r, j] - mu) * k)  # x̂ for now
+            total += g[r, j] * w[j]
+            along += g[r, j] * w[j] * d[r, j]
+            dw[j] += g[r, j] * d[r, j]
+        average = total / T(n) if centred else T(0)
+        along /= T(n)
+        for j in range(n):
+            d[r, j] = (g[r, j] * w[j] - average - d[r, j] * along) * T(k)
+
+
 # ---------------------------------------------------------------- windows (C, height, width, N)
 
 
@@ -235,3 +277,15 @@ def d_lstm_step(gates, c, shown, d_h, d_c, d_z):
             d_z[2, k, b] = to_c * i * (one - n * n)
             d_z[3, k, b] = d_h[k, b] * s * o * (one - o)
             d_c[k, b] = to_c * f
+
+
+# ---------------------------------------------------------------- a step of the optimizer
+
+
+@loop
+def adam(w, g, m, v, b1, b2, eps, rate):
+    """m ← β₁ m + g;    v ← β₂ v + (1-β₂) g²;    w ← w - rate · m / (√v + ε)"""
+    for i in range(w.size):
+        m[i] = b1 * m[i] + g[i]
+        v[i] = b2 * v[i] + (w.dtype.type(1) - b2) * (g[i] * g[i])
+        w[i] -= rate * m[i] / (math.sqrt(v[i]) + eps)

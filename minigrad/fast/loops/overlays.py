@@ -12,27 +12,35 @@ import numpy as np
 from ...engine.tensor import tensor
 from ...ops.activations import gelu
 from ...ops.convolution import check_padding, max_pool, padded, per_axis, places_of
+from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.softmax import row_max, softmax
 from ..overlay import faster, of_one_dtype
 from ..overlays.recurrent import declare_lstm
-from . import formulas
+from . import formulas, move_by_numpy
+
+
+def tested(name, run):
+    """Whether the loop of this name works in a dtype, which `run(dtype)` tries once."""
+
+    @cache
+    def works(dtype):
+        try:
+            Context().run(run, dtype)  # where nobody records
+        except Exception as error:
+            why = f"{name} runs without its loop in {dtype}, which fails: {error}. Mend that, or "
+            remedy = "set MINIGRAD_LOOPS=0 in the environment to do without loops"
+            warn(why + remedy, RuntimeWarning, stacklevel=2)
+            return False
+        return True
+
+    return works
 
 
 def by_loop(op, when, auxiliary=()):
     """Declare an overlay for arrays of one dtype, as `faster` does; in each it is tried first."""
 
     def declare(kernel):
-        @cache
-        def works(dtype):
-            try:
-                Context().run(try_out, overlay, when, dtype)  # where nobody records
-            except Exception as error:
-                why = f"{op} runs without its loop in {dtype}, which fails: {error}. Mend that, or "
-                remedy = "set MINIGRAD_LOOPS=0 in the environment to do without loops"
-                warn(why + remedy, RuntimeWarning, stacklevel=2)
-                return False
-            return True
-
+        works = tested(op, lambda dtype: try_out(overlay, when, dtype))
         overlay = faster(op, lambda *v: when(*v) and works(v[0].dtype), auxiliary)(kernel)
         return overlay
 
@@ -106,6 +114,48 @@ def _(g, out):
     return d
 
 
+def has_weight(x, weight, *others):
+    return weight is not None and of_one_dtype(x, weight, *others)
+
+
+def normalized(x, weight, bias, eps, centred):
+    check_parameters(x, -1, weight=weight, bias=bias)
+    y = np.empty(x.shape, x.dtype)
+    mean, inverse = np.empty((2, *x.shape[:-1], 1))
+    shift = np.zeros_like(weight) if bias is None else bias
+    given = rows_of(x), np.ascontiguousarray(weight), np.ascontiguousarray(shift), eps, centred
+    formulas.norm(*given, rows_of(y), mean.reshape(-1), inverse.reshape(-1))
+    return y, mean, inverse
+
+
+def gradients(g, x, weight, mean, inverse, centred):
+    d = np.empty(x.shape, x.dtype)
+    d_weight = np.zeros(x.shape[-1])
+    given = rows_of(g), rows_of(x), np.ascontiguousarray(weight), mean.reshape(-1), inverse.reshape(-1)
+    formulas.d_norm(*given, centred, rows_of(d), d_weight)
+    return d, d_weight.astype(x.dtype)
+
+
+@by_loop(layer_norm, has_weight, ("mu", "inverse"))
+def fast_layer_norm(x, weight, bias, eps=1e-5):
+    return normalized(x, weight, bias, eps, True)
+
+
+@fast_layer_norm.vjp("x", "weight")
+def _(g, x, weight, mu, inverse):
+    return gradients(g, x, weight, mu, inverse, True)
+
+
+@by_loop(rms_norm, has_weight, ("mu", "inverse"))
+def fast_rms_norm(x, weight, eps=1e-5):
+    return normalized(x, weight, None, eps, False)
+
+
+@fast_rms_norm.vjp("x", "weight")
+def _(g, x, weight, mu, inverse):
+    return gradients(g, x, weight, mu, inverse, False)
+
+
 # ---------------------------------------------------------------- windows
 
 
@@ -149,3 +199,22 @@ def steps_back(gates, shown, cells, d_z):
 
 
 declare_lstm(by_loop, formulas.lstm_step, steps_back)
+
+
+# ---------------------------------------------------------------- a step of the optimizer
+
+
+def try_adam(dtype):
+    formulas.adam(*np.ones((4, 2), dtype), *np.ones(4, dtype))
+
+
+adam_works = tested("Adam", try_adam)
+
+
+def move_by_loop(w, g, m, v, scratch, *numbers):
+    arrays = w, g, m, v
+    has_gaps = not all([x.flags.c_contiguous for x in arrays])
+    if has_gaps or not of_one_dtype(*arrays) or not adam_works(w.dtype):
+        move_by_numpy(*arrays, scratch, *numbers)
+    else:
+        formulas.adam(*[x.reshape(-1) for x in arrays], *[w.dtype.type(n) for n in numbers])

@@ -1,7 +1,8 @@
-"""Convolution and pooling a few rows of images at a time, on all cores: windows are views.
+"""Convolution a few rows of images at a time, which stay in cache: windows are views.
 
 As in the ops' own kernels, the batch is the last axis in memory, and results are (C, length, …, N)
-there: so the next layer copies long runs.
+there: so the next layer copies long runs. Products run on the threads of BLAS, and no others beside
+them: those of BLAS spin for a while after each product, and would take the cores from ours.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ from ...ops.convolution import (
     spread_products,
 )
 from ..overlay import faster, of_one_dtype
-from ..threads import in_cache, run
-
-SUMS = 4  # gradients of weights, each of some blocks, so that the order of sums is fixed
+from ..threads import in_cache
 
 
 # ---------------------------------------------------------------- convolution
@@ -62,15 +61,13 @@ def forward(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     made = np.empty((groups, O // groups, places.out[0], prod(places.out[1:]) * len(x)), x.dtype)
     turned = made.transpose(2, 0, 1, 3)
 
-    def work(rows):
+    for rows in in_cache(places.out[0], made.size):
         own = turned[rows]
         np.matmul(filters[0], as_matrices(views[0][rows]), own)
         for filter, view in zip(filters[1:], views[1:], strict=True):
             own += np.matmul(filter, as_matrices(view[rows]))
         if bias is not None:
             own += bias.reshape(groups, -1, 1)
-
-    run(work, in_cache(places.out[0], made.size))
     return np.moveaxis(made.reshape(O, *places.out, len(x)), -1, 0)
 
 
@@ -107,15 +104,10 @@ def _(g, x, weight_shape, stride, padding, dilation, groups):
     O, C, k, *others = weight_shape
     rows_of_g = np.moveaxis(g, 0, -1).reshape(groups, O // groups, places.out[0], -1)
     rows_of_g = rows_of_g.transpose(2, 0, 1, 3)
-    sums = np.zeros((SUMS, len(views), groups, O // groups, k * C), g.dtype)
-    parts = in_cache(places.out[0], x.size)
-
-    def work(i):
-        for rows in parts[i::SUMS]:
-            for total, view in zip(sums[i], views, strict=True):
-                columns = as_matrices(view[rows]).swapaxes(2, 3)
-                total += np.matmul(rows_of_g[rows], columns).sum(axis=0)
-
-    run(work, range(min(SUMS, len(parts))))
-    found = sums.sum(axis=0).reshape(*others, O, k, C)
+    sums = np.zeros((len(views), groups, O // groups, k * C), g.dtype)
+    for rows in in_cache(places.out[0], x.size):
+        for total, view in zip(sums, views, strict=True):
+            columns = as_matrices(view[rows]).swapaxes(2, 3)
+            total += np.matmul(rows_of_g[rows], columns).sum(axis=0)
+    found = sums.reshape(*others, O, k, C)
     return np.moveaxis(found, (-3, -1, -2), (0, 1, 2))
