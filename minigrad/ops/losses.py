@@ -18,7 +18,7 @@ from .functions import abs, clip
 from .notation import Formula
 from .reduce import mean
 from .samples import each_of_x, of_shapes
-from .softmax import log_softmax, softmax
+from .softmax import below_top, softmax
 
 __all__ = ["bce_with_logits", "cross_entropy", "huber_loss", "l1_loss", "mse_loss"]
 
@@ -161,8 +161,8 @@ def wanted(logits, targets, ignore_index, label_smoothing):
         counted = np.ones((*targets.shape[:-1], 1))
     else:
         counted = check_classes(logits, targets, ignore_index)[..., None]
-        p = np.arange(classes) == targets[..., None]
-        p = p if ignore_index is None else p & counted
+        p = np.zeros(logits.shape, np.bool_)
+        np.put_along_axis(p, np.where(counted, targets[..., None], 0), counted, -1)
     if not counted.any():
         raise ShapeError("a mean over no rows; at least one must count")
     if label_smoothing:
@@ -256,8 +256,11 @@ def cross_entropy(logits, targets, *, ignore_index=None, label_smoothing=0.0):
     if logits.ndim < 1:
         raise ShapeError("logits need a last axis, one entry a class, got shape ()")
     p, rows = wanted(logits, targets, ignore_index, label_smoothing)
-    scores = log_softmax(widen_half(logits))
-    terms = scores[p] if p.dtype == np.bool_ else p[p != 0] * scores[p != 0]  # no 0 times -inf
+    less, log_total = below_top(widen_half(logits), -1)
+    taken = p if p.dtype == np.bool_ else p != 0  # no 0 times -inf
+    terms = less[taken] - np.broadcast_to(log_total, p.shape)[taken]
+    if taken is not p:
+        terms *= p[taken]
     return cast_back(-np.sum(terms) / rows, logits), p, rows
 
 
@@ -267,4 +270,6 @@ def _(g, logits, p, rows, ignore_index):
     weights = softmax(logits)
     if ignore_index is not None or p.dtype != np.bool_:
         weights = weights * p.sum(axis=-1, keepdims=True)  # which is 0 in a row that is ignored
-    return (weights - p) * (widen_half(g) / rows)
+    weights -= p
+    weights *= widen_half(g) / rows
+    return weights

@@ -112,14 +112,23 @@ def log_softmax(x, axis: Axes = -1):
     array([-1.3863, -0.2877])
     """
     x = floating(x)
-    less = widen_half(x) - row_max(x, axis)
-    return cast_back(less - np.log(row_sum(np.exp(less), axis)), x)
+    less, log_total = below_top(widen_half(x), axis)
+    less -= log_total
+    return cast_back(less, x)
+
+
+def below_top(x, axis):
+    """What x falls below its largest entry along the axis, and the logarithm of Σ e^ of that."""
+    less = x - row_max(x, axis)
+    return less, np.log(row_sum(np.exp(less), axis))
 
 
 @log_softmax.vjp("x")
 def _(g, out, axis):
     """Each gradient loses the sum of all of them times the entry's own softmax."""
-    return g - np.exp(out) * sum(widen_half(g), axis, True)
+    shares = np.exp(widen_half(out))
+    shares *= sum(widen_half(g), axis, True)
+    return g - shares
 
 
 @reduction(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ..engine.op import Array
+from ..engine.op import FASTER, Array
 from .optimizer import Optimizer, ParametersOrGroups
 
 __all__ = ["SGD", "Adam", "AdamW"]
@@ -89,24 +89,10 @@ class Adam(Optimizer):
         g = self.decayed(settings, w, g, scratch)
         correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
         rate = settings.lr * correction * (1 - b1) / (1 - b1**t)
-        self.move(w, g, m, v, scratch, b1, b2, settings.eps * correction, rate)
-
-    @staticmethod
-    def move(
-        w: Array,
-        g: Array,
-        m: Array,
-        v: Array,
-        scratch: Array,
-        b1: float,
-        b2: float,
-        eps: float,
-        rate: float,
-    ) -> None:
-        """m ← β₁ m + g, without its factor 1-β₁, which is in the rate; v ← β₂ v + (1-β₂) g²;
-        w ← w - rate · m / (√v + ε). `minigrad.fast` puts a loop in its place.
-        """
-        m *= b1
+        eps = settings.eps * correction
+        if "adam" in FASTER and FASTER["adam"](w, g, m, v, b1, b2, eps, rate):
+            return
+        m *= b1  # m without its factor 1-β₁, which is in the rate
         m += g
         v *= b2
         v += np.multiply(np.multiply(g, g, scratch), 1 - b2, scratch)

@@ -6,6 +6,9 @@ import pytest
 import minigrad as mg
 from minigrad.fast.loops import IS_WANTED
 from minigrad.fast.overlay import overlays_of
+from minigrad.optim import Adam, AdamW
+from minigrad.optim.algorithms import adam_step
+from tests.compare import assert_same
 from tests.process import python
 
 needs_numba = pytest.mark.skipif(not IS_WANTED, reason="numba is not installed")
@@ -55,3 +58,23 @@ def test_a_loop_that_fails_to_compile_is_left_out_and_says_so_once(monkeypatch):
     ):
         first = mg.tanh(x)
     np.testing.assert_array_equal([first.data, mg.tanh(x).data], [expected, expected])
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray])
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_steps_of_adam_by_its_loop_are_those_by_numpy(kind, layout, dtype, rng, monkeypatch):
+    W, *gradients = rng.normal(size=(4, 91, 89)).astype(dtype)
+
+    def trained():
+        weight = mg.tensor(layout(W), requires_grad=True)
+        optimizer = kind([weight], lr=0.1, weight_decay=0.01)
+        for g in gradients:
+            weight.grad = layout(g)
+            optimizer.step()
+        return weight.data
+
+    by_loop = trained()
+    monkeypatch.setattr(Adam, "by_entries", adam_step)
+    assert_same(by_loop, trained(), {"f2": 1e-3, "f4": 1e-6, "f8": 1e-14}[dtype])

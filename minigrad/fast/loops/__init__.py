@@ -26,6 +26,7 @@ from ...ops.norms import layer_norm, rms_norm
 from ...ops.recurrent import lstm
 from ...ops.softmax import softmax
 from ...optim import Adam
+from ...optim.algorithms import adam_step
 from ..limits import LIMITS
 from ..overlay import overlays_of
 
@@ -50,17 +51,14 @@ def load() -> Any:
         return None
 
 
-move_by_numpy = Adam.move
-
-
-def move(w: Array, *others: Any) -> None:
-    """Adam's step of the entries of large arrays by its loop."""
+def adam_step_of_any_size(w: Array, *others: Any) -> None:
+    """Adam's step, of large arrays by its loop."""
     overlays = load() if w.size > LIMITS.small_entries else None
-    by = move_by_numpy if overlays is None else overlays.move_by_loop
+    by = adam_step if overlays is None else overlays.fast_adam_step
     by(w, *others)
 
 
 if IS_WANTED:
     for op in HAS_LOOPS:
         overlays_of(op).load = load
-    Adam.move = staticmethod(move)
+    Adam.by_entries = adam_step_of_any_size

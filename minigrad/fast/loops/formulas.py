@@ -184,7 +184,9 @@ def norm(x, w, b, eps, centred, y, mean, inverse):
 
 @loop
 def d_norm(g, x, w, mean, inverse, centred, d, dw):
-    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ x̂)) / σ with ĝ = g w, no mean(ĝ) unless centred;    ∂w = Σ g x̂"""
+    """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ x̂)) / σ with ĝ = g w, and no mean(ĝ) unless centred;
+    ∂w = Σ g x̂
+    """
     T = x.dtype.type
     n = x.shape[1]
     for r in range(len(x)):
@@ -243,40 +245,38 @@ def d_max_pool(g, y, x, size, stride, d):
 @loop
 def lstm_step(z, c, c_new, shown, h_new):
     """z ← i, f, n, o = σ, σ, tanh, σ of z;    c_new = f c + i n;    h_new = o tanh c_new"""
-    for k in range(len(c)):
-        for b in range(c.shape[1]):
-            i = logistic(z[0, k, b])
-            f = logistic(z[1, k, b])
-            n = tanh(z[2, k, b])
-            o = logistic(z[3, k, b])
-            c_new[k, b] = f * c[k, b] + i * n
-            shown[k, b] = tanh(c_new[k, b])
-            h_new[k, b] = o * shown[k, b]
-            z[0, k, b] = i
-            z[1, k, b] = f
-            z[2, k, b] = n
-            z[3, k, b] = o
+    for k in range(c.size):
+        i = logistic(z[0, k])
+        f = logistic(z[1, k])
+        n = tanh(z[2, k])
+        o = logistic(z[3, k])
+        c_new[k] = f * c[k] + i * n
+        shown[k] = tanh(c_new[k])
+        h_new[k] = o * shown[k]
+        z[0, k] = i
+        z[1, k] = f
+        z[2, k] = n
+        z[3, k] = o
 
 
 @loop
-def d_lstm_step(gates, c, shown, d_h, d_c, d_z):
+def d_lstm_step(z, c, shown, d_h, d_c, d_z):
     """∂c_new += ∂h o (1 - tanh² c_new);    ∂z = slopes of i, f, n and o times what they meet;
     ∂c = ∂c_new f
     """
     one = c.dtype.type(1)
-    for k in range(len(c)):
-        for b in range(c.shape[1]):
-            i = gates[0, k, b]
-            f = gates[1, k, b]
-            n = gates[2, k, b]
-            o = gates[3, k, b]
-            s = shown[k, b]
-            to_c = d_c[k, b] + d_h[k, b] * o * (one - s * s)
-            d_z[0, k, b] = to_c * n * i * (one - i)
-            d_z[1, k, b] = to_c * c[k, b] * f * (one - f)
-            d_z[2, k, b] = to_c * i * (one - n * n)
-            d_z[3, k, b] = d_h[k, b] * s * o * (one - o)
-            d_c[k, b] = to_c * f
+    for k in range(c.size):
+        i = z[0, k]
+        f = z[1, k]
+        n = z[2, k]
+        o = z[3, k]
+        s = shown[k]
+        to_c = d_c[k] + d_h[k] * o * (one - s * s)
+        d_z[0, k] = to_c * n * i * (one - i)
+        d_z[1, k] = to_c * c[k] * f * (one - f)
+        d_z[2, k] = to_c * i * (one - n * n)
+        d_z[3, k] = d_h[k] * s * o * (one - o)
+        d_c[k] = to_c * f
 
 
 # ---------------------------------------------------------------- a step of the optimizer

@@ -14,9 +14,10 @@ from ...ops.activations import gelu
 from ...ops.convolution import check_padding, max_pool, padded, per_axis, places_of
 from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.softmax import row_max, softmax
-from ..overlay import faster, of_one_dtype
+from ...optim.algorithms import adam_step
+from ..overlay import Overlay, faster, of_one_dtype
 from ..overlays.recurrent import declare_lstm
-from . import formulas, move_by_numpy
+from . import formulas
 
 
 def tested(name, run):
@@ -41,7 +42,7 @@ def by_loop(op, when, auxiliary=()):
 
     def declare(kernel):
         works = tested(op, lambda dtype: try_out(overlay, when, dtype))
-        overlay = faster(op, lambda *v: when(*v) and works(v[0].dtype), auxiliary)(kernel)
+        overlay: Overlay = faster(op, lambda *v: when(*v) and works(v[0].dtype), auxiliary)(kernel)
         return overlay
 
     return declare
@@ -131,7 +132,13 @@ def normalized(x, weight, bias, eps, centred):
 def gradients(g, x, weight, mean, inverse, centred):
     d = np.empty(x.shape, x.dtype)
     d_weight = np.zeros(x.shape[-1])
-    given = rows_of(g), rows_of(x), np.ascontiguousarray(weight), mean.reshape(-1), inverse.reshape(-1)
+    given = (
+        rows_of(g),
+        rows_of(x),
+        np.ascontiguousarray(weight),
+        mean.reshape(-1),
+        inverse.reshape(-1),
+    )
     formulas.d_norm(*given, centred, rows_of(d), d_weight)
     return d, d_weight.astype(x.dtype)
 
@@ -191,14 +198,24 @@ def _(g, x, out, size, stride, padding):
 # ---------------------------------------------------------------- recurrences
 
 
+def flat(*arrays):
+    return [x.reshape(-1) for x in arrays]
+
+
+def step(z, *others):
+    formulas.lstm_step(z.reshape(4, -1), *flat(*others))
+
+
 def steps_back(gates, shown, cells, d_z):
+    z, slopes = [x.reshape(len(x), 4, -1) for x in (gates, d_z)]
+
     def step_back(t, d_h, d_c):
-        formulas.d_lstm_step(gates[t], cells[t], shown[t], d_h, d_c, d_z[t])
+        formulas.d_lstm_step(z[t], *flat(cells[t], shown[t], d_h, d_c), slopes[t])
 
     return step_back
 
 
-declare_lstm(by_loop, formulas.lstm_step, steps_back)
+declare_lstm(by_loop, step, steps_back)
 
 
 # ---------------------------------------------------------------- a step of the optimizer
@@ -211,10 +228,10 @@ def try_adam(dtype):
 adam_works = tested("Adam", try_adam)
 
 
-def move_by_loop(w, g, m, v, scratch, *numbers):
+def fast_adam_step(w, g, m, v, scratch, *numbers):
     arrays = w, g, m, v
     has_gaps = not all([x.flags.c_contiguous for x in arrays])
     if has_gaps or not of_one_dtype(*arrays) or not adam_works(w.dtype):
-        move_by_numpy(*arrays, scratch, *numbers)
+        adam_step(*arrays, scratch, *numbers)
     else:
-        formulas.adam(*[x.reshape(-1) for x in arrays], *[w.dtype.type(n) for n in numbers])
+        formulas.adam(*flat(*arrays), *[w.dtype.type(n) for n in numbers])

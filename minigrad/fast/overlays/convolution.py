@@ -24,7 +24,6 @@ from ...ops.convolution import (
 from ..overlay import faster, of_one_dtype
 from ..threads import in_cache
 
-
 # ---------------------------------------------------------------- convolution
 
 
