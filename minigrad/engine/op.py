@@ -36,6 +36,7 @@ from .errors import (
 from .plan import Arguments, Kernel, Plan, Rule, evaluated, may_name, tuple_of
 
 __all__ = [
+    "FASTER",
     "Array",
     "Axes",
     "Call",
@@ -60,6 +61,9 @@ Array: TypeAlias = NDArray[Any]
 DType: TypeAlias = np.dtype[Any]
 Axes: TypeAlias = int | tuple[int, ...] | None
 Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to it
+
+FASTER: dict[str, Callable[..., bool]] = {}
+"""What may do the work of a function that is no op, by its name; it answers whether it did."""
 
 NUMBERS = {float, int, bool, complex, type(None)}  # which kernels take as they are
 PLAIN = NUMBERS | {str, tuple, slice, np.ndarray}  # what most settings are

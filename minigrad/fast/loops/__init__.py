@@ -19,14 +19,12 @@ from os import environ
 from typing import Any
 from warnings import warn
 
-from ...engine.op import Array
+from ...engine.op import FASTER, Array
 from ...ops.activations import gelu
 from ...ops.convolution import max_pool
 from ...ops.norms import layer_norm, rms_norm
 from ...ops.recurrent import lstm
 from ...ops.softmax import softmax
-from ...optim import Adam
-from ...optim.algorithms import adam_step
 from ..limits import LIMITS
 from ..overlay import overlays_of
 
@@ -51,14 +49,13 @@ def load() -> Any:
         return None
 
 
-def adam_step_of_any_size(w: Array, *others: Any) -> None:
-    """Adam's step, of large arrays by its loop."""
+def adam(w: Array, *others: Any) -> bool:
+    """Adam's step of large arrays by its loop."""
     overlays = load() if w.size > LIMITS.small_entries else None
-    by = adam_step if overlays is None else overlays.fast_adam_step
-    by(w, *others)
+    return overlays is not None and overlays.adam(w, *others)
 
 
 if IS_WANTED:
     for op in HAS_LOOPS:
         overlays_of(op).load = load
-    Adam.by_entries = adam_step_of_any_size
+    FASTER["adam"] = adam

@@ -260,7 +260,7 @@ def lstm_step(z, c, c_new, shown, h_new):
 
 
 @loop
-def d_lstm_step(z, c, shown, d_h, d_c, d_z):
+def d_lstm_step(z, d_z, c, shown, d_h, d_c):
     """∂c_new += ∂h o (1 - tanh² c_new);    ∂z = slopes of i, f, n and o times what they meet;
     ∂c = ∂c_new f
     """

@@ -14,7 +14,6 @@ from ...ops.activations import gelu
 from ...ops.convolution import check_padding, max_pool, padded, per_axis, places_of
 from ...ops.norms import check_parameters, layer_norm, rms_norm
 from ...ops.softmax import row_max, softmax
-from ...optim.algorithms import adam_step
 from ..overlay import Overlay, faster, of_one_dtype
 from ..overlays.recurrent import declare_lstm
 from . import formulas
@@ -210,7 +209,7 @@ def steps_back(gates, shown, cells, d_z):
     z, slopes = [x.reshape(len(x), 4, -1) for x in (gates, d_z)]
 
     def step_back(t, d_h, d_c):
-        formulas.d_lstm_step(z[t], *flat(cells[t], shown[t], d_h, d_c), slopes[t])
+        formulas.d_lstm_step(z[t], slopes[t], *flat(cells[t], shown[t], d_h, d_c))
 
     return step_back
 
@@ -228,10 +227,10 @@ def try_adam(dtype):
 adam_works = tested("Adam", try_adam)
 
 
-def fast_adam_step(w, g, m, v, scratch, *numbers):
+def adam(w, g, m, v, *numbers):
     arrays = w, g, m, v
-    has_gaps = not all([x.flags.c_contiguous for x in arrays])
-    if has_gaps or not of_one_dtype(*arrays) or not adam_works(w.dtype):
-        adam_step(*arrays, scratch, *numbers)
-    else:
-        formulas.adam(*flat(*arrays), *[w.dtype.type(n) for n in numbers])
+    takes = of_one_dtype(*arrays) and all([x.flags.c_contiguous for x in arrays])
+    if not takes or not adam_works(w.dtype):
+        return False
+    formulas.adam(*flat(*arrays), *[w.dtype.type(n) for n in numbers])
+    return True
