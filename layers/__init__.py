@@ -31,6 +31,7 @@ from .positions import *
 from .pretrained import *
 from .quantized import *
 from .recurrent import *
+from .steps import *
 from .tiles import *
 from .transformer import *
 

@@ -1,4 +1,9 @@
-"""Attention as the paper writes it: the formula, one head of it, and many."""
+"""Attention as the paper writes it: the formula, one head of it, and many.
+
+A call of a layer goes this way: `LayerCall.__call__` (call.py) makes a leaf of an array and enters
+the layer's scope; `forward` projects Q, K and V; `joined` (masking.py) makes one mask of the
+layer's own and the call's; `attend` is the formula.
+"""
 
 from __future__ import annotations
 

@@ -7,41 +7,24 @@ which both agree was found twice. ∂Y is short for ∂L/∂Y; a product with X�
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import sqrt
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = [
-    "Step",
-    "multi_head_steps",
-    "online_softmax",
-    "self_attention_steps",
-    "softmax_backward",
-]
+from .steps import (
+    AffineMap,
+    Array,
+    Step,
+    StepList,
+    dL,
+    equations,
+    of_maps,
+    of_scale,
+    scale_equations,
+    tex_of,
+)
 
-Array: TypeAlias = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the backward pass: an equation, and the gradients that come back through it.
-
-    Attributes: forward: LaTeX.  formulas: of each symbol, the LaTeX of its gradient.  gradients: of
-        each symbol, the array.
-
-    >>> step = Step(1, "double", "Y = 2 X", {"X": r"2 \\bar Y"}, {"X": np.full(3, 2.0)})
-    >>> step.gradients["X"]
-    array([2., 2., 2.])
-    """
-
-    number: int
-    title: str
-    forward: str
-    formulas: dict[str, str]
-    gradients: dict[str, Array]
+__all__ = ["multi_head_steps", "self_attention_steps", "softmax_backward"]
 
 
 def softmax_backward(grad_output: Array, softmax_output: Array) -> Array:
@@ -110,22 +93,22 @@ def self_attention_steps(
     steps = StepList()
     if W_O is not None:
         to_out = [("out", "O", "O", O, b_O, grad_output)]
-        of_O = rf"{_d('out')} W_O^\top", grad_O
-        steps.add("output projection", *_equations(to_out), O=of_O, **_of_maps(to_out))
+        of_O = rf"{dL('out')} W_O^\top", grad_O
+        steps.add("output projection", *equations(to_out), O=of_O, **of_maps(to_out))
     steps.add(
         "value weighting",
         "O = A V",
-        A=(rf"{_d('O')} V^\top", grad_A),
-        V=(rf"A^\top {_d('O')}", grad_V),
+        A=(rf"{dL('O')} V^\top", grad_A),
+        V=(rf"A^\top {dL('O')}", grad_V),
     )
     steps.add_softmax(mask, grad_S)
     title = "scale" if mask is None else "mask and scale"
-    steps.add(title, *_scale(mask), **_of_scale(mask, grad_S, grad_S_raw))
+    steps.add(title, *scale_equations(mask), **of_scale(mask, grad_S, grad_S_raw))
     steps.add(
         "scores",
-        rf"{_tex('S_raw')} = Q K^\top",
-        Q=(rf"{_d('S_raw')} K", grad_Q),
-        K=(rf"\left({_d('S_raw')}\right)^\top Q", grad_K),
+        rf"{tex_of('S_raw')} = Q K^\top",
+        Q=(rf"{dL('S_raw')} K", grad_Q),
+        K=(rf"\left({dL('S_raw')}\right)^\top Q", grad_K),
     )
     maps: list[AffineMap] = [
         ("Q", "X", "Q", X, b_Q, grad_Q),
@@ -134,9 +117,9 @@ def self_attention_steps(
     ]
     steps.add(
         "projections",
-        *_equations(maps),
-        **_of_maps(maps),
-        X=(rf"{_d('Q')} W_Q^\top + {_d('K')} W_K^\top + {_d('V')} W_V^\top", grad_X),
+        *equations(maps),
+        **of_maps(maps),
+        X=(rf"{dL('Q')} W_Q^\top + {dL('K')} W_K^\top + {dL('V')} W_V^\top", grad_X),
     )
     return steps
 
@@ -215,14 +198,14 @@ def multi_head_steps(
 
     steps = StepList()
     to_out = [("out", "C", "O", C, b_O, grad_output)]
-    of_C = rf"{_d('out')} W_O^\top", grad_C
-    steps.add("output projection", *_equations(to_out), C=of_C, **_of_maps(to_out))
+    of_C = rf"{dL('out')} W_O^\top", grad_C
+    steps.add("output projection", *equations(to_out), C=of_C, **of_maps(to_out))
     steps.add(
         "head merge",
         r"C = \operatorname{merge}\left(O\right)",
-        O=(rf"\operatorname{{split}}\left({_d('C')}\right)", grad_O),
+        O=(rf"\operatorname{{split}}\left({dL('C')}\right)", grad_O),
     )
-    V_tex, K_tex = "V", _tex(k)
+    V_tex, K_tex = "V", tex_of(k)
     total = ""
     if group > 1:
         V_tex = r"\operatorname{repeat}\left(V\right)"
@@ -231,36 +214,36 @@ def multi_head_steps(
     steps.add(
         "value weighting",
         f"O = A {V_tex}",
-        A=(rf"{_d('O')} {V_tex}^\top", grad_A),
-        V=(rf"{total}A^\top {_d('O')}", grad_V),
+        A=(rf"{dL('O')} {V_tex}^\top", grad_A),
+        V=(rf"{total}A^\top {dL('O')}", grad_V),
     )
     steps.add_softmax(mask, grad_S)
     steps.add(
         "scaling and scores",
-        *_scale(mask),
-        rf"{_tex('S_raw')} = {_tex(q)} {K_tex}^\top",
-        **_of_scale(mask, grad_S, grad_S_raw),
-        **{q: (rf"{_d('S_raw')} {K_tex}", grad_Q_rot)},
-        **{k: (rf"{total}\left({_d('S_raw')}\right)^\top {_tex(q)}", grad_K_rot)},
+        *scale_equations(mask),
+        rf"{tex_of('S_raw')} = {tex_of(q)} {K_tex}^\top",
+        **of_scale(mask, grad_S, grad_S_raw),
+        **{q: (rf"{dL('S_raw')} {K_tex}", grad_Q_rot)},
+        **{k: (rf"{total}\left({dL('S_raw')}\right)^\top {tex_of(q)}", grad_K_rot)},
     )
     if turns is not None:
         steps.add(
             "rotation",
-            rf"{_tex('Q_rot')} = R Q",
-            rf"{_tex('K_rot')} = R K",
-            Q=(rf"R^\top {_d('Q_rot')}", grad_Q),
-            K=(rf"R^\top {_d('K_rot')}", grad_K),
+            rf"{tex_of('Q_rot')} = R Q",
+            rf"{tex_of('K_rot')} = R K",
+            Q=(rf"R^\top {dL('Q_rot')}", grad_Q),
+            K=(rf"R^\top {dL('K_rot')}", grad_K),
         )
     steps.add(
         "head split",
-        *(rf"{s} = \operatorname{{split}}\left({_tex(f'{s}_flat')}\right)" for s in "QKV"),
+        *(rf"{s} = \operatorname{{split}}\left({tex_of(f'{s}_flat')}\right)" for s in "QKV"),
         **{
-            f"{s}_flat": (rf"\operatorname{{merge}}\left({_d(s)}\right)", grad_flat)
+            f"{s}_flat": (rf"\operatorname{{merge}}\left({dL(s)}\right)", grad_flat)
             for s, grad_flat in zip("QKV", (grad_Q_flat, grad_K_flat, grad_V_flat), strict=True)
         },
     )
-    to_X = rf"{_d('Q_flat')} W_Q^\top"
-    to_Y = rf"{_d('K_flat')} W_K^\top + {_d('V_flat')} W_V^\top"
+    to_X = rf"{dL('Q_flat')} W_Q^\top"
+    to_Y = rf"{dL('K_flat')} W_K^\top + {dL('V_flat')} W_V^\top"
     if context is None:
         of_inputs = {"X": (f"{to_X} + {to_Y}", grad_X + grad_Y)}
     else:
@@ -270,38 +253,8 @@ def multi_head_steps(
         ("K_flat", y, "K", Y, b_K, grad_K_flat),
         ("V_flat", y, "V", Y, b_V, grad_V_flat),
     ]
-    steps.add("projections", *_equations(maps), **_of_maps(maps), **of_inputs)
+    steps.add("projections", *equations(maps), **of_maps(maps), **of_inputs)
     return steps
-
-
-def online_softmax(Q: Array, K: Array, V: Array) -> Array:
-    """O = softmax(Q Kᵀ / √d_k) V, one key after the other: no row of scores is ever whole.
-
-        s = q · k_j / √d_k,    m′ = max(m, s),    c = e^(m − m′),    p = e^(s − m′),
-        l ← c l + p,    o ← c o + p v_j;    and in the end  O = o / l
-
-    What was summed under the old maximum m is multiplied by c when a larger score comes. This is
-    how attention in tiles goes over keys, there many at a time.
-
-    Shapes:  Q (..., n, d_k), K (..., m, d_k), V (..., m, d_v) → (..., n, d_v)
-    Source:  Milakov & Gimelshein 2018, arXiv:1805.02867.
-
-    >>> Q, K, V = np.ones((1, 2, 5)), np.ones((1, 3, 5)), np.arange(3.0).reshape(1, 3, 1)
-    >>> online_softmax(Q, K, V).ravel()
-    array([1., 1.])
-    """
-    m: Any = -np.inf
-    l: Any = 0.0
-    o: Any = 0.0
-    for j in range(K.shape[-2]):
-        k, v = K[..., j : j + 1, :], V[..., j : j + 1, :]  # (..., 1, d)
-        s = (Q * k).sum(axis=-1, keepdims=True) / sqrt(Q.shape[-1])  # (..., n, 1)
-        larger = np.maximum(m, s)
-        c, p = np.exp(m - larger), np.exp(s - larger)
-        l = c * l + p  # (..., n, 1)
-        o = c * o + p * v  # (..., n, d_v)
-        m = larger
-    return np.asarray(o / l)
 
 
 # ---------------------------------------------------------------- parts of the forward
@@ -356,76 +309,5 @@ def _sum_group(g: Array, group: int) -> Array:
     return g.reshape(*g.shape[:-3], -1, group, *g.shape[-2:]).sum(axis=-3)
 
 
-def _rows(x: Array) -> Array:
-    """(B, n, d) → (B · n, d), so that a product of two also sums over the batch."""
-    return x.reshape(-1, x.shape[-1])
-
-
 def _T(x: Array) -> Array:
     return x.swapaxes(-1, -2)
-
-
-# ---------------------------------------------------------------- written down
-
-Line: TypeAlias = tuple[str, Array]  # the formula of a gradient, and the gradient
-# Of y = x W_s + b_s: the symbols y, x and s, then x, b_s or None, and ∂y.
-AffineMap: TypeAlias = tuple[str, str, str, Array, Array | None, Array]
-
-
-class StepList(list[Step]):
-    """The steps so far, in order."""
-
-    def add(self, title: str, *forward: str, **lines: Line) -> None:
-        """One more: its equations, and of each symbol the formula of its gradient, and that."""
-        formulas = {symbol: tex for symbol, (tex, _) in lines.items()}
-        gradients = {symbol: np.array(gradient) for symbol, (_, gradient) in lines.items()}
-        equations = r", \quad ".join(forward)
-        self.append(Step(len(self) + 1, title, equations, formulas, gradients))
-
-    def add_softmax(self, mask: Array | None, grad_S: Array) -> None:
-        """The step of A = softmax(S), or of S_masked where there is a mask."""
-        S = "S" if mask is None else "S_masked"
-        rowsum = rf"\operatorname{{rowsum}}\left({_d('A')} \odot A\right)"
-        of_S = rf"A \odot \left({_d('A')} - {rowsum}\right)", grad_S
-        self.add("softmax", rf"A = \operatorname{{softmax}}\left({_tex(S)}\right)", **{S: of_S})
-
-
-def _tex(symbol: str) -> str:
-    base, _, sub = symbol.partition("_")
-    if symbol == "out":
-        return r"\mathrm{out}"
-    return rf"{base}_{{\mathrm{{{sub}}}}}" if sub.islower() else symbol
-
-
-def _d(symbol: str) -> str:
-    return rf"\frac{{\partial L}}{{\partial {_tex(symbol)}}}"
-
-
-def _equations(maps: Sequence[AffineMap]) -> list[str]:
-    """y = x W, or y = x W + b, of each map."""
-    return [
-        f"{_tex(y)} = {x} W_{s}" + ("" if b is None else f" + b_{s}") for y, x, s, _, b, _ in maps
-    ]
-
-
-def _of_maps(maps: Sequence[AffineMap]) -> dict[str, Line]:
-    """The gradients of each W, ∂W = xᵀ ∂y, and of each b, ∂b = Σ ∂y, if there is one."""
-    lines: dict[str, Line] = {}
-    for y, x, s, X, _, grad_y in maps:
-        lines[f"W_{s}"] = rf"{x}^\top {_d(y)}", _rows(X).T @ _rows(grad_y)
-    for y, _, s, _, b, grad_y in maps:
-        if b is not None:
-            lines[f"b_{s}"] = rf"\sum_{{b,i}} {_d(y)}", _rows(grad_y).sum(axis=0)
-    return lines
-
-
-def _scale(mask: Array | None) -> list[str]:
-    """S_masked = S + M, where there is a mask, and S = S_raw / √d_k."""
-    scale = rf"S = \frac{{{_tex('S_raw')}}}{{\sqrt{{d_k}}}}"
-    return [scale] if mask is None else [rf"{_tex('S_masked')} = S + M", scale]
-
-
-def _of_scale(mask: Array | None, grad_S: Array, grad_S_raw: Array) -> dict[str, Line]:
-    """The gradients of S in S_masked = S + M, if masked, and of S_raw in S = S_raw / √d_k."""
-    of_raw = rf"\frac{{1}}{{\sqrt{{d_k}}}} {_d('S')}", grad_S_raw
-    return {"S_raw": of_raw} if mask is None else {"S": (_d("S_masked"), grad_S), "S_raw": of_raw}

@@ -21,9 +21,10 @@ from .engine.context import (
     say as say,
     scope as scope,
 )
+from .engine.declaration import call as call
 from .engine.errors import CompileWarning as CompileWarning
 from .engine.observer import Observer as Observer
-from .engine.op import Op as Op, call as call, op as op, registry as registry
+from .engine.op import Op as Op, op as op, registry as registry
 from .engine.tensor import (
     Tensor as Tensor,
     clear_gradients as clear_gradients,

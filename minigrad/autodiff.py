@@ -14,10 +14,10 @@ import numpy as np
 
 from .engine.backward import backpropagate, seed_of
 from .engine.context import enable_grad, say
+from .engine.declaration import Gradient
 from .engine.errors import DTypeError, GradientError, ShapeError
 from .engine.node import Node
 from .engine.op import Array, array_of, checked_array
-from .engine.plan import Gradient
 from .engine.tensor import Operand, Tensor, mark_constant, tensor
 
 __all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..autodiff import grad_or_zeros
 from ..engine.context import enable_grad
-from ..engine.op import Array, Op, call_by_name
+from ..engine.declaration import Array, call_by_name
+from ..engine.op import Op
 from ..engine.tensor import Tensor
 from .comparison import Comparison
 from .derivative import beside, differentiate, length

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.declaration import Call
 from ..engine.errors import ArgumentError
-from ..engine.op import Call, Op, registry
+from ..engine.op import Op, registry
 from ..record.record import show
 from ..views.maths import plain
 from ..views.terminal import paint

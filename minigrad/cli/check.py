@@ -10,7 +10,8 @@ import numpy as np
 
 import minigrad as mg
 
-from ..engine.op import Call, Op
+from ..engine.declaration import Call
+from ..engine.op import Op
 from ..views.terminal import paint
 from .catalogue import known_ops, sample_call
 

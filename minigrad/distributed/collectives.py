@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..engine.declaration import Array, Call, Shaped, call
 from ..engine.errors import ArgumentError, OutOfRangeError, ShapeError
-from ..engine.op import Array, Call, Shaped, call, op
+from ..engine.op import op
 from ..ops.samples import no_flops
 from .ranks import Ranks, world
 

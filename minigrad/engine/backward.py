@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from .context import current, say
+from .declaration import Gradient
 from .errors import FreedGraphError, GradientError, ShapeError
 from .node import ALWAYS, Edge, Node, run_hooks
 from .op import Array, DType, checked_array, is_tensor
-from .plan import Gradient
 from .writes import writes
 
 __all__ = [

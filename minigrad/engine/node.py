@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from .context import ScopeCall
+from .declaration import Arguments, Gradient
 from .errors import GradientError, OverwrittenError
 from .op import DType, Op, array_of, is_tensor
-from .plan import Arguments, Gradient, Plan
+from .plan import Plan
 from .writes import Place, writes
 
 __all__ = ["Edge", "Node"]
@@ -30,7 +31,8 @@ class Node:
 
     Attributes:
         edges: for each input that needs a gradient, the Node that made it, or the leaf that it is.
-        op, settings: what ran.  plan: see `Plan`; that of a faster op, if one ran.
+        op, settings: what ran.  plan: see `Plan`; that of the faster op, if one ran in its place,
+            which saves at least what the rules of `op` need.
         saved: what the plan's rules need; None once backward has used it.
         shape, dtype: of the result.
         number: in the order of creation: larger than those of all that it was computed from.

@@ -1,50 +1,31 @@
-r"""Op: one declaration per operation, and the registry of them all.
+"""Op: what a declaration becomes, which is called as NumPy is; and the registry of all ops.
 
-A declaration holds the forward kernel (plain arrays in, plain array out), a backward rule for each
-input, both formulas in LaTeX, the cost, and samples that exercise it: see `op`, which shows one.
-
-A rule's first parameter is `g`, the gradient of the output. The others say what it needs, and the
-engine saves exactly that: an input, a setting, `out`, the shape of an input as `<input>_shape`, or
-a by-product of the kernel (`auxiliary=`). Where the one input is any number of arrays, a rule may
-also take `i`, the position of the one whose gradient is wanted, and `others`, all but that one. A
-rule for several inputs gives a tuple, and may take, last, `needed`, one truth value each; there is
-one such rule an op. A rule must not write to what it is given, nor keep what it returns.
+An op is declared by `@op` and its rules, as the example of `op` shows; what a rule may name, and
+what formulas may, declaration.py says.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property, update_wrapper
 from types import FrameType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..habits import instead_of_keywords
-from .errors import (
-    DeclarationError,
-    DTypeError,
-    GradientError,
-    MinigradError,
-    ShapeError,
-    kind_of,
-)
-from .plan import Arguments, Kernel, Plan, Rule, evaluated, may_name, tuple_of
+from .declaration import Arguments, Array, Declaration, DType, Kernel
+from .errors import DeclarationError, DTypeError, GradientError, MinigradError
+from .plan import evaluated, tuple_of
 
 __all__ = [
     "FASTER",
     "Array",
     "Axes",
-    "Call",
     "DType",
     "Op",
-    "Shaped",
     "array_of",
-    "call",
     "checked_array",
     "is_tensor",
     "op",
@@ -56,11 +37,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
-F = TypeVar("F", bound=Callable[..., Any])
-Array: TypeAlias = NDArray[Any]
-DType: TypeAlias = np.dtype[Any]
 Axes: TypeAlias = int | tuple[int, ...] | None
-Tex: TypeAlias = str | Callable[..., str]  # LaTeX, or a function of the call to it
 
 FASTER: dict[str, Callable[..., bool]] = {}
 """What may do the work of a function that is no op, by its name; it answers whether it did."""
@@ -75,115 +52,78 @@ OUR_PACKAGES = {"minigrad"} | {
 }
 EXPLAINED = (MinigradError, ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError)
 
-
-class Call(NamedTuple):
-    """One sample call of an op."""
-
-    args: Arguments
-    kwargs: dict[str, Any]
+registry: dict[str, Op] = {}
 
 
-def call(*args: Any, **kwargs: Any) -> Call:
-    """A sample call, written as the call itself: `call(x, axis=0)`."""
-    return Call(args, kwargs)
+def op(**declaration: Any) -> Declare:
+    r"""Declare an op: the decorated function is its kernel. Of its rules see declaration.py.
+
+    Args:
+        tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
+            the call, whose parameters name inputs and `out` (as shape and dtype) and settings.
+        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too;
+            `<g>` is the output's gradient, `<out>` the output.
+        flops: such a function, to how many operations.
+        samples: function of a Generator to calls that exercise the op, edge cases included.
+        requires: function of the arguments to the rule they break, or None; asked after a failure.
+        auxiliary: names of by-products, constants, that the kernel returns after the result.
+        variadic: the one input is a sequence of any length.
+        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
+        kinks: where the rule is a convention, as there is no derivative, so that checks leave it
+            out: function of inputs, settings and `out` to a truth value for each entry, or for all.
+        saturates: what to call entries that hardly change with the inputs, as "units dead", and a
+            function of `out` and settings to a truth value for each.
+        time_axis: of the first input, where the op computes one step after the other along it.
+    Raises: DeclarationError for names that are no parameters, or an op of another file's name.
+
+    >>> import minigrad as mg
+    >>> @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
+    ... def cube(x):
+    ...     return x**3
+    >>> @cube.vjp("x")
+    ... def _(g, x):
+    ...     return 3 * g * x**2
+    >>> mg.grad(cube(x := mg.tensor(2.0, requires_grad=True)), x)
+    array(12.)
+    """
+
+    def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
+        before = registry.get(kernel.__name__)
+        first = kernel.__module__ if before is None else before.kernel.__module__
+        if first != kernel.__module__:
+            raise DeclarationError(f"op {kernel.__name__}: declared twice, first in {first}")
+        new = registry[kernel.__name__] = Op(kernel, **declaration)  # a notebook's cell runs twice
+        return new  # type: ignore[return-value]
+
+    return declare
 
 
-class Shaped(NamedTuple):
-    """Shape and dtype of an array: all that formulas and costs may depend on."""
+class Declare(Protocol):
+    """A decorator that makes an op of a kernel; the op takes the kernel's parameters."""
 
-    shape: tuple[int, ...]
-    dtype: DType
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=int))
-
-    @classmethod
-    def of(cls, x: Any) -> Any:
-        """Of an array, or of a number; of a tuple of them, each; None stays None."""
-        if x is None or x.__class__ is cls:
-            return x
-        if x.__class__ is tuple:
-            return tuple(map(cls.of, x))
-        return cls(np.shape(x), getattr(x, "dtype", np.dtype(type(x))))
+    def __call__(self, kernel: Callable[P, Any], /) -> DeclaredOp[P]: ...
 
 
-@dataclass(eq=False, repr=False)
-class Op:
+class Op(Declaration):
     """An operation. Called on plain arrays it is its NumPy kernel; with a Tensor it is recorded.
 
-    Attributes: the arguments of `op`, and
-        name: of the kernel.  inputs, settings: names of its parameters.
-        rules: by the name of an input.  plans: by which inputs need a gradient: see plan.py.
+    Attributes: those of its Declaration, and
         flat: the kernel, as a function of inputs and settings one after the other.
         faster: from arrays and settings, an Op to run in place of this one, or None: see fast; it
             is asked where the first input has more than `above` entries.
     """
 
-    kernel: Kernel
-    _: KW_ONLY
-    tex: Tex
-    vjp_tex: dict[str, Tex]
-    flops: Callable[..., float] | None = None
-    samples: Callable[[np.random.Generator], Iterable[Call]] = lambda rng: ()
-    requires: Callable[..., str | None] | None = None
-    auxiliary: tuple[str, ...] = ()
-    variadic: bool = False
-    analytic: bool = True
-    kinks: Kernel | None = None
-    saturates: tuple[str, Kernel] | None = None
-    time_axis: int | None = None
-
     def __post_init__(self) -> None:
         update_wrapper(self, self.kernel)
-        self.name = self.kernel.__name__
-        self.signature = inspect.signature(self.kernel)
+        super().__post_init__()
         parameters = self.signature.parameters
-        self.inputs = tuple(name for name in parameters if name in self.vjp_tex)
-        self.settings = tuple(name for name in parameters if name not in self.vjp_tex)
         self.defaults = tuple(parameters[name].default for name in self.settings)
-        self.rules: dict[str, Rule] = {}
-        self.plans: dict[int, Plan] = {}
         self.faster: Callable[[Sequence[Any], Arguments], Op | None] | None = None
         self.above = 0
         in_order = tuple(parameters) == self.inputs + self.settings and not self.variadic
         has_all = inspect.Parameter.empty not in self.defaults
         self.arity = len(self.inputs) if in_order and has_all else -1  # so many need no binding
-        self._refuse_strange_names()
         self.flat = self._flattened()
-
-    # ------------------------------------------------------------------ its rules
-
-    def vjp(self, *inputs: str) -> Callable[[F], F]:
-        """Declare the backward rule of one input, or of several at once."""
-
-        def declare(function: F) -> F:
-            first, *needs = parameters_of(function) or ("",)
-            takes_needed = len(inputs) > 1 and needs[-1:] == ["needed"]
-            if takes_needed:
-                needs.pop()
-            known = may_name(self, inputs, 0)
-            is_known = {*needs} <= known.keys() and {*inputs} <= {*self.inputs}
-            if first != "g" or not inputs or not is_known:
-                raise DeclarationError(
-                    f"op {self.name}, rule for {inputs}: a rule takes g first and then only what "
-                    f"the op has ({', '.join(known)}); got {parameters_of(function)}"
-                )
-            self.rules |= dict.fromkeys(inputs, Rule(function, tuple(needs), inputs, takes_needed))
-            self.plans.clear()
-            return function
-
-        return declare
-
-    def input_name(self, i: int) -> str:
-        """The name of the input at position i; of any number of them, with the position."""
-        return f"{self.inputs[0]}{i}" if self.variadic else self.inputs[i]
-
-    # ------------------------------------------------------------------ a call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != self.arity:
@@ -274,92 +214,25 @@ class Op:
             return self
         return self.faster(arrays, settings) or self
 
-    # ------------------------------------------------------------------ what views ask of a call
-
-    def count_flops(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> int | None:
-        """Floating-point operations of one forward call, None where no cost is declared."""
-        if self.flops is None:
-            return None
-        return int(call_by_name(self.flops, self._facts(inputs, settings, out)))
-
-    def formulas(
-        self, inputs: Sequence[Any], settings: Sequence[Any], out: Any
-    ) -> tuple[str, dict[str, str]]:
-        """A call's formula, and those of its rules, without the terms of inputs that are None."""
-        facts = self._facts(inputs, settings, out)
-        absent = "|".join([name for name, value in facts.items() if value is None])
-
-        def formula(declared: Tex, i: int) -> str:
-            text = call_by_name(declared, {"i": i} | facts) if callable(declared) else declared
-            return re.sub(rf" (\+|\\odot) <({absent})>", "", text)
-
-        of = [self.vjp_tex[self.inputs[0 if self.variadic else i]] for i in range(len(inputs))]
-        return formula(self.tex, 0), {self.input_name(i): formula(t, i) for i, t in enumerate(of)}
-
-    def _facts(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> dict[str, Any]:
-        """What formulas and costs may name: shapes and dtypes of arrays, values of settings."""
-        shaped = Shaped.of(tuple(inputs))
-        return self.by_name(shaped, settings, Shaped.of(out))
-
-    def by_name(self, inputs: Sequence[Any], settings: Sequence[Any], out: Any) -> dict[str, Any]:
-        """What a call was given and gave, by the names of the kernel's parameters and `out`."""
-        values = [inputs] if self.variadic else inputs
-        names = (*self.inputs, *self.settings, "out")
-        return dict(zip(names, (*values, *settings, out), strict=True))
-
-    # ------------------------------------------------------------------ errors and names
-
-    def explain(self, error: Exception, inputs: Arguments, settings: Arguments) -> MinigradError:
-        """The error of a failed call: the call, the rule it broke, each input's shape and path."""
-        broken = self.requires(*inputs, *settings) if self.requires else None
-        kind = ShapeError if broken and not isinstance(error, MinigradError) else kind_of(error)
-        lines = [f"{self}: {broken or error}"]
-        for i, x in enumerate(inputs):
-            of_x = np.shape(x), getattr(x, "dtype", type(x).__name__), getattr(x, "path", "")
-            lines.append("  {}: {} {}   {}".format(self.input_name(i), *of_x).rstrip())
-        for name, value in zip(self.settings, settings, strict=True):
-            shown = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
-            lines.append(f"  {name} = {shown[:80]}")
-        return kind("\n".join(lines))
-
-    def cause(self, error: Exception) -> Exception | None:
-        """The kernel's error, as the cause of ours, if a user wrote the kernel."""
-        return None if self.kernel.__module__.startswith("minigrad.") else error
-
-    def _refuse_strange_names(self) -> None:
-        parameters = {*self.signature.parameters}
-        strange = {*self.vjp_tex} - parameters | parameters & {"out"}
-        for formula in (*self.vjp_tex.values(), self.tex, self.flops):
-            if callable(formula):
-                strange |= {*parameters_of(formula)} - parameters - {"out", "i"}
-        if strange or not self.inputs or (self.variadic and len(self.inputs) != 1):
-            raise DeclarationError(
-                f"op {self.name}: vjp_tex must name its inputs (one, if variadic), and formulas "
-                f"and costs its parameters or out; got {', '.join(sorted(strange)) or self.inputs}"
-            )
-
     def __get__(self, instance: object, owner: type) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> str:
         return self.name  # copied and pickled by name, as functions are
 
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(self.signature.parameters)})"
-
     def __repr__(self) -> str:
         return f"<op {self}>"
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters; `inspect.signature` takes ten times as long."""
-    code = function.__code__
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+if TYPE_CHECKING:
+
+    class DeclaredOp(Op, Generic[P]):
+        """An op, called with its kernel's parameters: so type checkers see them."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
 
-def call_by_name(function: Callable[..., Any], known: dict[str, Any]) -> Any:
-    """Call `function` with those of `known` that its parameters name."""
-    return function(*[known[name] for name in parameters_of(function)])
+# ---------------------------------------------------------------- frames, Tensors and arrays
 
 
 def users_frame(frame: FrameType) -> FrameType:
@@ -427,65 +300,3 @@ def refuse_foreign(what: object, x: Any) -> None:
     if hasattr(x, "__dlpack__") and not isinstance(x, np.ndarray | np.generic):
         kind = f"{type(x).__module__}.{type(x).__name__}"
         raise DTypeError(f"{what}: got a {kind}; write mg.tensor(x.numpy()), which copies it")
-
-
-# ---------------------------------------------------------------- the registry
-
-registry: dict[str, Op] = {}
-
-
-class Declare(Protocol):
-    """A decorator that makes an op of a kernel; the op takes the kernel's parameters."""
-
-    def __call__(self, kernel: Callable[P, Any], /) -> DeclaredOp[P]: ...
-
-
-if TYPE_CHECKING:
-
-    class DeclaredOp(Op, Generic[P]):
-        """An op, called with its kernel's parameters: so type checkers see them."""
-
-        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
-
-
-def op(**declaration: Any) -> Declare:
-    r"""Declare an op: the decorated function is its kernel. See the top of this file.
-
-    Args:
-        tex: LaTeX of the result; `<x>` stands for the input or setting x. It may be a function of
-            the call, whose parameters name inputs and `out` (as shape and dtype) and settings.
-        vjp_tex: for each input, LaTeX of its gradient, or such a function, which may name `i` too;
-            `<g>` is the output's gradient, `<out>` the output.
-        flops: such a function, to how many operations.
-        samples: function of a Generator to calls that exercise the op, edge cases included.
-        requires: function of the arguments to the rule they break, or None; asked after a failure.
-        auxiliary: names of by-products, constants, that the kernel returns after the result.
-        variadic: the one input is a sequence of any length.
-        analytic: whether the kernel is complex-analytic, so that the complex step may check it.
-        kinks: where the rule is a convention, as there is no derivative, so that checks leave it
-            out: function of inputs, settings and `out` to a truth value for each entry, or for all.
-        saturates: what to call entries that hardly change with the inputs, as "units dead", and a
-            function of `out` and settings to a truth value for each.
-        time_axis: of the first input, where the op computes one step after the other along it.
-    Raises: DeclarationError for names that are no parameters, or an op of another file's name.
-
-    >>> import minigrad as mg
-    >>> @mg.op(tex=r"<x>^3", vjp_tex={"x": r"3 <g> \odot <x>^2"})
-    ... def cube(x):
-    ...     return x**3
-    >>> @cube.vjp("x")
-    ... def _(g, x):
-    ...     return 3 * g * x**2
-    >>> mg.grad(cube(x := mg.tensor(2.0, requires_grad=True)), x)
-    array(12.)
-    """
-
-    def declare(kernel: Callable[P, Any]) -> DeclaredOp[P]:
-        before = registry.get(kernel.__name__)
-        first = kernel.__module__ if before is None else before.kernel.__module__
-        if first != kernel.__module__:
-            raise DeclarationError(f"op {kernel.__name__}: declared twice, first in {first}")
-        new = registry[kernel.__name__] = Op(kernel, **declaration)  # a notebook's cell runs twice
-        return new  # type: ignore[return-value]
-
-    return declare

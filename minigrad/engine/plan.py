@@ -24,31 +24,14 @@ of a small product takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .declaration import Arguments, Declaration, Gradient, Rule, may_name, values_of
 from .errors import DeclarationError
 
-__all__ = ["Arguments", "Gradient", "Kernel", "Plan", "Rule", "plan_of"]
-
-Arguments: TypeAlias = tuple[Any, ...]  # inputs or settings of an op: whatever it takes
-Gradient: TypeAlias = Any  # an array; in rules that run on Tensors, a Tensor
-Kernel: TypeAlias = Callable[..., Any]
-
-
-class Rule(NamedTuple):
-    """A backward rule: of an input, or of several at once.
-
-    function: called with the output's gradient, and with what `needs` names, in this order.
-    inputs: those that it serves; of several, it gives a tuple.
-    takes_needed: whether it is told, last, of which of them a gradient is wanted.
-    """
-
-    function: Kernel
-    needs: tuple[str, ...]
-    inputs: tuple[str, ...]
-    takes_needed: bool
+__all__ = ["Plan", "plan_of"]
 
 
 class Plan(NamedTuple):
@@ -74,21 +57,7 @@ class Plan(NamedTuple):
         return self.text
 
 
-class Declared(Protocol):
-    """What a plan asks of an op."""
-
-    name: str
-    inputs: tuple[str, ...]
-    settings: tuple[str, ...]
-    auxiliary: tuple[str, ...]
-    variadic: bool
-    rules: dict[str, Rule]
-    plans: dict[int, Plan]
-
-    def input_name(self, i: int) -> str: ...
-
-
-def plan_of(op: Declared, needed: int) -> Plan:
+def plan_of(op: Declaration, needed: int) -> Plan:
     """Make the plan of an op, and keep it in `op.plans`.
 
     Args: needed: a bit for each input, the lowest for the first: 1 if it needs a gradient.
@@ -110,7 +79,7 @@ def plan_of(op: Declared, needed: int) -> Plan:
     saves = tuple(saved)
     places = tuple([tuple([saves.index(need) for need in needs]) for needs in arguments])
 
-    take = f"lambda {', '.join(_values(op))}: {tuple_of(saved.values())}"
+    take = f"lambda {', '.join(values_of(op))}: {tuple_of(saved.values())}"
     calls = [
         f"rule_{name}({', '.join(['g', *needs])})"
         for name, needs in zip(names, arguments, strict=True)
@@ -128,26 +97,6 @@ def plan_of(op: Declared, needed: int) -> Plan:
         f"take = {take}\nrun = {run}" if is_simple else f"take = {take}",
     )
     return plan
-
-
-def may_name(op: Declared, own: tuple[str, ...], i: int) -> dict[str, str]:
-    """What a rule may name that serves the inputs `own`, each with the expression that takes it.
-
-    Args: i: the position of the input, where there is any number of them.
-    """
-    takes = {name: name for name in _values(op)}
-    if op.variadic:
-        arrays = op.inputs[0]
-        takes[f"{arrays}_shape"] = f"_shapes({arrays})"
-        return takes | {"i": str(i), "others": f"(*{arrays}[:{i}], None, *{arrays}[{i + 1}:])"}
-    for name in op.inputs:  # of others than its own, it may be a number
-        takes[f"{name}_shape"] = f"{name}.shape" if name in own else f"_shape({name})"
-    return takes
-
-
-def _values(op: Declared) -> tuple[str, ...]:
-    """Names of all that is there to be saved, once the op has run."""
-    return (*op.inputs, *op.settings, "out", *op.auxiliary)
 
 
 def _shapes(arrays: Iterable[Any]) -> tuple[tuple[int, ...], ...]:

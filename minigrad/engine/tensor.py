@@ -16,10 +16,11 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from .backward import backpropagate, seed_of
 from .context import current, say
+from .declaration import Arguments
 from .errors import ArgumentError, DTypeError, GradientError, ShapeError, kind_of
 from .node import ON_DEMAND, Edge, Handle, Node, Retained, add_gradients
 from .op import EXPLAINED, NUMBERS, NUMERIC, Array, Axes, Op, array_of, checked_array, users_frame
-from .plan import Arguments, plan_of
+from .plan import plan_of
 from .writes import next_number, writes
 
 __all__ = [
@@ -442,12 +443,10 @@ def is_marked_parameter(leaf: Tensor, otherwise: bool = False) -> bool:
     return bool(getattr(leaf, "is_parameter", otherwise))
 
 
-def mark_input(*values: object) -> None:
-    """Say what a layer was called with: a record calls these tensors inputs, not parameters."""
+def mark_input(tensor: Tensor) -> None:
+    """Say what a layer was called with: a record calls this tensor an input, no parameter."""
     if current().observers:
-        for value in values:
-            if isinstance(value, Tensor):
-                say("input", tensor=value)
+        say("input", tensor=tensor)
 
 
 def mark_constant(array: Array) -> Array:

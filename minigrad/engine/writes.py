@@ -28,15 +28,12 @@ class Place(NamedTuple):
     offset: int
 
     @property
-    def file(self) -> str:
-        return self.code.co_filename
-
-    @property
     def line(self) -> int:
         return _lines(self.code)[self.offset // 2] or self.code.co_firstlineno
 
     def __str__(self) -> str:
-        file = os.path.relpath(self.file) if os.path.isabs(self.file) else self.file
+        file = self.code.co_filename
+        file = os.path.relpath(file) if os.path.isabs(file) else file
         return f"{file}:{self.line}"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import F, Op, is_tensor
-from ..engine.plan import Arguments, Kernel, Rule
+from ..engine.declaration import Arguments, F, Kernel, Rule
+from ..engine.op import Op, is_tensor
 from .limits import LIMITS
 
 __all__ = ["Overlay", "Overlays", "faster", "of_one_dtype", "overlays_of"]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from ..engine.declaration import parameters_of
 from ..engine.errors import kind_of
-from ..engine.op import EXPLAINED, parameters_of
+from ..engine.op import EXPLAINED
 from ..habits import instead_of_keywords
 
 __all__ = ["composed"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..engine.declaration import call
 from ..engine.errors import ArgumentError, DTypeError
-from ..engine.op import call, op
+from ..engine.op import op
 from .dtypes import floating, masked
 from .notation import Formula
 from .samples import Calls, Rng, each_of_x

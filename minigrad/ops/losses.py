@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.declaration import call
 from ..engine.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError
-from ..engine.op import call, op
+from ..engine.op import op
 from ..engine.tensor import SameArray, TensorOrArray
 from .activations import sigmoid, softplus
 from .arithmetic import multiply, scale, subtract

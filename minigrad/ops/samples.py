@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..engine.op import Call, call
+from ..engine.declaration import Call, call
 
 Rng: TypeAlias = "np.random.Generator"  # numpy.random loads slowly
 Calls: TypeAlias = Iterator[Call]

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Shaped, registry
+from ..engine.declaration import Shaped
+from ..engine.op import registry
 from .record import Edge, Entry, Record
 
 __all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.op import Op, call_by_name, registry
+from ..engine.declaration import call_by_name
+from ..engine.op import Op, registry
 from .record import Array
 
 __all__ = ["by_rows", "saturation"]

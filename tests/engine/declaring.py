@@ -1,6 +1,7 @@
 """Ops that are declared for one test."""
 
-from minigrad.engine.op import Op, call
+from minigrad.engine.declaration import call
+from minigrad.engine.op import Op
 
 
 def declare(kernel, **changes):
