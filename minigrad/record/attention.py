@@ -83,13 +83,12 @@ def _attention(record: Record, entry: Entry, origin: Entry) -> AttentionWeights:
 def query_asked(record: Record) -> int | None:
     """The query through whose weights nearly all of the loss's gradient passes."""
     slopes = [weights.dA for weights in attention_weights(record) if weights.dA is not None]
-    sizes = [np.abs(dA).sum(axis=-1) for dA in slopes]
-    shares = [rows.reshape(-1, rows.shape[-1]).sum(axis=0) / (rows.sum() or 1.0) for rows in sizes]
-    if not shares or len({len(share) for share in shares}) > 1:
+    sizes = [np.abs(dA).sum(axis=(0, 1, 3)) for dA in slopes]  # of each query
+    if len({*map(len, sizes)}) != 1:
         return None
-    total = np.sum(shares, axis=0)
-    most = int(np.argmax(total))
-    return most if len(total) > 1 and total[most] >= MOST_SHARE * total.sum() > 0 else None
+    shares = np.sum([rows / (rows.sum() or 1.0) for rows in sizes], axis=0)
+    most = int(np.argmax(shares))
+    return most if len(shares) > 1 and shares[most] >= MOST_SHARE * shares.sum() > 0 else None
 
 
 def texts_of(tokens: Any, weights: Sequence[AttentionWeights], call: str) -> list[list[str]]:

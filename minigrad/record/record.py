@@ -449,11 +449,9 @@ class Record:
         return rf"\left.{source.slope}\right|_{{{target.symbol}{by}}}"
 
     @property
-    def gradient_range(self) -> tuple[float, float]:
-        """The smallest and the largest rms of a gradient that is not 0; (1, 1) if there is none."""
-        entries = (e for e in self.entries if e.state != "zero in theory")
-        sizes = [x for e in entries if (x := e.gradient_rms) and isfinite(x)]
-        return (min(sizes), max(sizes)) if sizes else (1.0, 1.0)
+    def gradient_sizes(self) -> list[float]:
+        """The rms of each gradient that is not zero in theory: the ends of a scale of colours."""
+        return [e.gradient_rms or 0.0 for e in self.entries if e.state != "zero in theory"]
 
 
 def ends_with(path: str, end: str) -> bool:

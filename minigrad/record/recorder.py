@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
 from operator import attrgetter
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..engine.backward import order
-from ..engine.context import ScopeCall, current
+from ..engine.context import Context, ContextChange, ScopeCall, current
 from ..engine.errors import FreedGraphError
 from ..engine.observer import Observer
 from ..engine.op import array_of, owner_of
@@ -22,9 +23,19 @@ if TYPE_CHECKING:
     from ..engine.node import Node
     from ..engine.op import Op
 
-__all__ = ["Recorder", "record_graph"]
+__all__ = ["ObservedBy", "Recorder", "record_graph"]
 
 dtype_name = cache(attrgetter("name"))  # NumPy works it out anew each time
+
+
+class ObservedBy(ContextChange):
+    """Within, these observe and no others; a list of them may change meanwhile."""
+
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self.observers = observers
+
+    def changed(self, now: Context) -> Context:
+        return Context(now.recording, now.call, self.observers, now)
 
 
 class Recorder(Observer):

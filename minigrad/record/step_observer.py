@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from ..engine.context import Context, ContextChange, ScopeCall, current
+from ..engine.context import ScopeCall, current
 from ..engine.errors import ArgumentError, DTypeError
 from ..engine.op import array_of
 from ..engine.tensor import Tensor
@@ -26,7 +26,7 @@ from .finish import finish
 from .fold import LEAST_COPIES
 from .heads import heads
 from .record import Array, rms
-from .recorder import Recorder
+from .recorder import ObservedBy, Recorder
 from .saturation import by_rows, saturation
 from .time import through_time
 from .training import Moment, Reading, TrainingRecord
@@ -77,16 +77,6 @@ class OpCall(NamedTuple):
     call: RunCall
 
 
-class _Observing(ContextChange):
-    """Within, a list of observers that changes from step to step."""
-
-    def __init__(self, observers: list[Any]) -> None:
-        self.observers = observers
-
-    def changed(self, now: Context) -> Context:
-        return Context(now.recording, now.call, self.observers, now)
-
-
 class StepObserver(Recorder):
     """Keeps summaries of steps of a model that trains, and of its answers under `no_grad`.
 
@@ -105,7 +95,8 @@ class StepObserver(Recorder):
         self._own = {*map(id, self._modules)}
         self._counted: Any = None  # the optimizer whose steps are counted
         self._optimized: set[int] = set()  # parameters that an optimizer has
-        self._within = _Observing([])
+        self._observers: list[Any] = []  # in the step that runs
+        self._within = ObservedBy(self._observers)
         self._fills_record = True
         self._request, self._first_layer = Moment(0), ""
 
@@ -129,7 +120,7 @@ class StepObserver(Recorder):
         self._moment: Moment | None = None
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
-        self._within.observers[:] = [*self._others, self] if self._looks else self._others
+        self._observers[:] = [*self._others, self] if self._looks else self._others
 
     # ------------------------------------------------------------------ events of a step
 

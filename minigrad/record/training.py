@@ -42,7 +42,7 @@ class Moment:
 
     Attributes:
         loss: what backward began from.  guess: the loss of the best constant guess at its targets.
-        readings: by path, in the order of the forward; parameters before the op that takes them.
+        readings: by path: of values in the order of the forward, then of parameters.
         missing: of parameters without a gradient, why.
         stale: parameters to whose gradient that of an earlier step was added.
         through_time: by the path of what has steps in time, rms of its gradient at the first step
@@ -85,7 +85,7 @@ class Finding(NamedTuple):
 
 
 class Findings(list[Finding]):
-    """All findings, the causes first; printed, two lines each, or that there are none."""
+    """All findings, what began first before the rest; printed, two lines each, or none found."""
 
     kinds = property(lambda self: [*dict.fromkeys(finding.kind for finding in self)])
 
@@ -124,11 +124,12 @@ class TrainingRecord:
 
         Of a head, as `attention/A[0]`, its "entropy" or "sparsity", over the requests if any.
         """
+        rows: list[tuple[int, Head | Reading | None]]
         if figure in Head._fields:
-            heads = ((m.step, m.each_head.get(path)) for m in self.requests or self.moments)
-            return [(step, getattr(head, figure)) for step, head in heads if head]
-        readings = ((m.step, m.readings.get(path)) for m in self.moments)
-        pairs = ((step, getattr(reading, figure, None)) for step, reading in readings)
+            rows = [(m.step, m.each_head.get(path)) for m in self.requests or self.moments]
+        else:
+            rows = [(m.step, m.readings.get(path)) for m in self.moments]
+        pairs = [(step, getattr(row, figure, None)) for step, row in rows]
         return [(step, x) for step, x in pairs if x is not None]
 
     @property

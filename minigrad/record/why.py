@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from ..autodiff import jvp
-from ..engine.context import Context, ContextChange
+from ..engine.context import enable_grad
 from ..engine.errors import ArgumentError, GradientError
 from ..engine.op import EXPLAINED, registry
 from ..engine.tensor import Tensor
 from .checks import arguments
 from .finish import finish
 from .record import Array, Edge, Entry, Record
+from .recorder import ObservedBy
 
 __all__ = ["Ledger", "Term", "indexed"]
 
@@ -43,13 +44,6 @@ class Term(NamedTuple):
 def indexed(name: str, at: tuple[int, ...]) -> str:
     """An entry of a name, as `W_Q[3, 6]`."""
     return f"{name}{[*at]}" if at else name
-
-
-class _Unobserved(ContextChange):
-    """Within, nobody is told of what runs, and graphs are recorded."""
-
-    def changed(self, now: Context) -> Context:
-        return Context(True, now.call, (), now)
 
 
 class Ledger:
@@ -93,7 +87,8 @@ class Ledger:
             factor, gradient = float(factors[at]), float(gradients[at])
             yield Term(factor * gradient, gradient, factor, made, at, edge)
 
-    @_Unobserved()
+    @enable_grad()
+    @ObservedBy()
     @np.errstate(all="ignore")
     def _run(self, edge: Edge, inputs: dict[str, Any]) -> tuple[Array, Array]:
         """What an op makes of these inputs, and the factors by which that reaches the entry."""

@@ -45,7 +45,7 @@ class Dot:
         self.plan = plan
         self.record = record = plan.fold.record
         self.by_time = color_by == "time"
-        self.scale = Scale.around(record.gradient_range)
+        self.scale = Scale.around(record.gradient_sizes)
         if self.by_time:
             self.scale = Scale.around(box.milliseconds for box in plan.boxes)
         self.titles: dict[str, str] = {}

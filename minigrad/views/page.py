@@ -104,7 +104,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "", live: bool =
 class _Page:
     def __init__(self, record: Record, tokens: Any) -> None:
         self.record = record
-        self.scale = Scale.around(record.gradient_range)
+        self.scale = Scale.around(record.gradient_sizes)
         self.weights = attention_weights(record)
         self.texts = texts_of(tokens, self.weights, "html(tokens=...)")
         self._numbers = {id(edge): number for number, edge in enumerate(record.edges)}

@@ -77,7 +77,7 @@ class _Rows:
         self.record = record
         facts = [op.value_facts for op in record.ops]
         self.values = Scale.around(each.rms for each in facts if each is not None)
-        self.scale = Scale.around(record.gradient_range)
+        self.scale = Scale.around(record.gradient_sizes)
 
     def forward(self, step: int, entry: Entry) -> list[str]:
         sources = [self.record.entries[edge.source] for edge in entry.takes]
