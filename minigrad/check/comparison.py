@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 __all__ = ["Comparison", "compare"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """What the engine has beside what it must be, where the two differ most.
 
@@ -37,12 +37,12 @@ class Comparison:
     zeros: tuple[str, ...] = ()
 
     @property
-    def ok(self) -> bool:
-        """Whether something was compared, and it agrees."""
-        return not self.why and self.difference <= self.tolerance  # False for NaN
+    def ok(self) -> bool | None:
+        """Whether what was compared agrees; None if nothing was."""
+        return None if self.why else self.difference <= self.tolerance  # False for NaN
 
     def __bool__(self) -> bool:
-        return self.ok
+        return bool(self.ok)
 
     def __str__(self) -> str:
         if self.why:

@@ -21,8 +21,6 @@ from .record import Array, Check, Entry, Expectation, Record, rms
 
 __all__ = ["add_checks", "arguments", "by_derivative", "by_hand"]
 
-COMPARED = "ok", "difference", "tolerance", "measured", "expected", "index"  # of a comparison
-
 
 def add_checks(record: Record, checks: Iterable[Check]) -> None:
     """Add checks to those of the record, and to their entries."""
@@ -73,10 +71,10 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
                 comparison = compare(measured, formula, size or max(sizes))
             if comparison.tolerance >= VAGUE:  # any two would agree
                 comparison = Comparison(why="in a dtype too coarse to tell")
-            yield _check(
-                "by hand",
-                call.symbols.get(symbol),
-                comparison,
+            yield Check(
+                **vars(comparison),
+                kind="by hand",
+                entry=call.symbols.get(symbol),
                 symbol=symbol,
                 scope=record.paths[call.calls],
                 call=number,
@@ -114,28 +112,16 @@ def by_derivative(record: Record) -> Iterator[Check]:
         if g is not None and sent:
             op, settings = registry[entry.op], [*entry.settings.values()]
             comparison = check_rules(op, [*inputs.values()], settings, g, sent, entry.id)
-        yield _check(
-            "by derivative",
-            entry.id,
-            comparison,
+        yield Check(
+            **vars(comparison),
+            kind="by derivative",
+            entry=entry.id,
             symbol=comparison.where,
             scope=entry.path,
-            method=comparison.method,
         )
-
-
-def _check(kind: str, entry: int | None, comparison: Comparison, **facts: Any) -> Check:
-    """A check with the figures of a comparison, unless nothing was compared."""
-    if comparison.why:
-        return Check(kind, entry, why=comparison.why, **facts)
-    return Check(kind, entry, **{name: getattr(comparison, name) for name in COMPARED}, **facts)
 
 
 def arguments(record: Record, entry: Entry) -> dict[str, Any]:
     """The inputs of an op as they were when it ran, by name and in their order."""
-    op = registry[entry.op]
-    inputs = {edge.input: record.entries[edge.source].value for edge in entry.takes}
-    inputs |= entry.numbers
-    for name in op.settings:
-        inputs.pop(name, None)
-    return {name: inputs[name] for name in map(op.input_name, range(len(inputs)))}
+    values = {edge.input: record.entries[edge.source].value for edge in entry.takes}
+    return {name: (values | entry.numbers)[name] for name in entry.inputs}

@@ -22,8 +22,8 @@ from .training import Finding, Findings, Moment, TrainingRecord
 
 __all__ = ["diagnose"]
 
-Look: TypeAlias = "tuple[int, tuple[str, str] | None]"  # a step; where, and what was measured
-Places: TypeAlias = Iterator[tuple[str, int, str]]  # where, since which step, what was measured
+Place: TypeAlias = tuple[str, int, str]  # where, in which step, what was measured
+Places: TypeAlias = Iterator[Place]
 
 LEAST_STEPS = 20  # a loss of fewer steps says nothing
 STEPS_TO_LEARN = 50  # in fewer steps a model may not have learned anything yet
@@ -89,12 +89,12 @@ class Evidence:
         return value * (gradient or 0.0) * prod(self.flow.shapes[path])
 
 
-def lasting(looks: Iterable[Look]) -> Places:
-    """What began to hold three times in a row, and in which step; of fewer steps, in all."""
+def lasting(looks: Iterable[Place]) -> Places:
+    """The first of three in a row in which something was measured; of fewer looks, of all."""
     each = [*looks]
-    for i, (step, place) in enumerate(each[: max(1, len(each) - 2)]):
-        if place is not None and all(later for _, later in each[i : i + 3]):
-            yield place[0], step, place[1]
+    for i, place in enumerate(each[: max(1, len(each) - 2)]):
+        if all(text for *_, text in each[i : i + 3]):
+            yield place
             return
 
 
@@ -113,7 +113,7 @@ def not_finite(run: Evidence) -> Places:
         readings = next((m.readings for m in run.flow.moments if m.step == run.broken), {})
         paths = [path for path, reading in readings.items() if not isfinite(reading.value)]
         paths += [path for path, reading in reversed(readings.items()) if not reading.finite]
-        yield next(iter(paths), ""), run.broken, "the first value that is not finite"
+        yield (paths or [""])[0], run.broken, "the first value that is not finite"
 
 
 def saturated(run: Evidence) -> Places:
@@ -137,7 +137,7 @@ def _stuck(run: Evidence, what: str, limit: float) -> Places:
         least = min(0.95, limit + units**-0.5) if what == "units" else limit  # few, by chance
         if words.startswith(what):
             yield from lasting(
-                (step, (path, f"{share:.0%} {words}") if share >= least else None)
+                (path, step, f"{share:.0%} {words}" if share >= least else "")
                 for step, share in run.values(path, "share")
             )
 
@@ -156,7 +156,7 @@ def exploding(run: Evidence) -> Places:
 
 def vanishing(run: Evidence) -> Places:
     """The strongest pull on the first quarter of the weights is far below that on the last."""
-    looks = list[Look]()
+    looks = list[Place]()
     for moment in run.moments:
         pulls = [(run.pull_on(path, moment), path) for path in run.matrices]
         pulls = [(pull, path) for pull, path in pulls if 0 < pull < inf]
@@ -165,7 +165,7 @@ def vanishing(run: Evidence) -> Places:
         last, end = max(pulls[-quarter:], default=(0.0, ""))
         text = f"the pull ‖W‖·‖∂L/∂W‖ is {first:.2g} here and {last:.2g} at {end}"
         fades = len(pulls) > 2 and first < FADING * last
-        looks.append((moment.step, (path, text) if fades else None))
+        looks.append((path, moment.step, text if fades else ""))
     yield from lasting(looks)
 
 
@@ -177,11 +177,11 @@ def vanishing_through_time(run: Evidence) -> Places:
 def _through_time(run: Evidence, verb: str, is_far: Callable[[float, float], bool]) -> Places:
     """Gradients that change from the last step in time to the first."""
     for path in {path: None for m in run.moments for path in m.through_time}:
-        looks = list[Look]()
+        looks = list[Place]()
         for m in run.moments:
             first, last, steps = m.through_time.get(path, (0.0, 0.0, 0))
             text = f"∂L {verb} through time: {last:.2g} at step {steps}, {first:.2g} at step 1"
-            looks.append((m.step, (path, text) if is_far(first, last) else None))
+            looks.append((path, m.step, text if is_far(first, last) else ""))
         yield from lasting(looks)
 
 
@@ -265,7 +265,7 @@ def drift(run: Evidence) -> Places:
             yield from lasting(_drifts(run.flow, path, run.flow.baseline.requests))
 
 
-def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Iterator[Look]:
+def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Places:
     """In each request, how far a head is from the baseline, if it is farther than usual."""
     baseline = [np.hstack(head) for m in before if (head := m.each_head.get(path))]
     usual = np.mean(baseline, axis=0)  # entropy, sparsity, and shares of each distance
@@ -279,7 +279,7 @@ def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Iterator[L
         text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon) from the baseline, which "
         text += f"moves by at most {most:.2f}; entropy {usual[0]:.2f} → {figures[0]:.2f}, "
         text += f"sparsity {usual[1]:.0%} → {figures[1]:.0%}"
-        yield request.step, (path, text) if moved > max(MOVED, MOVED_BY * most) else None
+        yield path, request.step, text if moved > max(MOVED, MOVED_BY * most) else ""
 
 
 # ------------------------------------------------------------------ what is looked for

@@ -63,14 +63,13 @@ def to_dict(record: Record) -> dict[str, Any]:
     entries = [
         json_ready(entry)
         | {"value": json_ready(entry.value_facts), "gradient": json_ready(entry.gradient_facts)}
-        | {"path": entry.path, "place": entry.place, "ok": entry.ok}
+        | {"path": entry.path, "place": entry.place}
         for entry in record.entries
     ]
     edges = [json_ready(edge) | {"contribution": json_ready(edge.facts)} for edge in record.edges]
     known = {name: getattr(record, name) for name in names}
-    checks = json_ready(record.checks) | {"ok": record.checks.ok}
     data = {"version": 2, **known, "entries": entries, "edges": edges}
-    return data | {"way": way, "checks": checks}
+    return data | {"way": way, "checks": json_ready(record.checks)}
 
 
 def json_ready(x: Any) -> Any:
@@ -84,6 +83,8 @@ def json_ready(x: Any) -> Any:
     if is_dataclass(x):
         names = [field.name for field in fields(x)]
         names = [name for name in names if name[0] != "_" and name not in NOT_DATA]
+        if hasattr(x, "ok"):
+            names.append("ok")
         return {name: json_ready(getattr(x, name)) for name in names}
     if isinstance(x, list | tuple | set):
         return [*map(json_ready, x)]

@@ -120,13 +120,6 @@ class Fold:
         names = self.copies.get(scope, _parts(scope)[-1:])
         return " … ".join(dict.fromkeys((names[0], names[-1])))
 
-    def path_of(self, entry: int) -> str:
-        """The scope of an entry with the name of the copy that it is in."""
-        names, (block, number, _) = _parts(self.place[entry]), self.copy_of(entry)
-        if block:
-            names[len(_parts(block)) - 1] = self.copies[block][number]
-        return "/".join(names)
-
     @cached_property
     def links(self) -> list[Link]:
         """All edges of the run, those together that one line stands for."""

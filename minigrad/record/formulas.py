@@ -71,12 +71,9 @@ def _declare(record: Record, entry: Entry) -> None:
     for edge in entry.takes:
         source = record.entries[edge.source]
         forms[edge.input] = Shaped(source.shape, np.dtype(source.dtype))
-    takes = op.inputs
-    if op.variadic:
-        takes = tuple(op.input_name(i) for i in range(len(forms.keys() - {*op.settings})))
-    if not forms.keys() >= {*takes}:  # of a graph without a run, which holds no plain numbers
+    if not forms.keys() >= {*entry.inputs}:  # a graph holds no numbers
         return
-    call = [forms[name] for name in takes], [*entry.settings.values()]
+    call = [forms[name] for name in entry.inputs], [*entry.settings.values()]
     out = Shaped(entry.shape, np.dtype(entry.dtype))
     entry.tex, entry.vjp_tex = op.formulas(*call, out)
     entry.flops = op.count_flops(*call, out)
@@ -194,15 +191,14 @@ def _values(record: Record, entry: Entry) -> dict[str, str]:
     """What the slots of an op's formulas are filled with: its inputs and settings."""
     known = entry.settings | entry.numbers
     values = {name: number(x) for name, x in known.items() if x is not None}
-    takes = entry.takes
-    for edge in takes:
+    for edge in entry.takes:
         source = record.entries[edge.source]
         values[edge.input] = source.number or source.symbol
         if source.copy_of is not None:
             values[edge.input] = rf"\mathrm{{detach}}({record.entries[source.copy_of].symbol})"
     op = registry[entry.op]
     if op.variadic:
-        values[op.inputs[0]] = ", ".join(values[edge.input] for edge in takes)
+        values[op.inputs[0]] = ", ".join(values[name] for name in entry.inputs)
     return values
 
 

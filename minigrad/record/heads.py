@@ -16,19 +16,13 @@ from ..engine.errors import ArgumentError, ShapeError
 from .record import Array
 
 __all__ = [
-    "DISTANCES", "Head", "are_weights", "by_head", "divergence", "entropy", "heads",
+    "Head", "are_weights", "by_head", "divergence", "entropy", "heads",
     "row_entropy", "sparsity", "visible",
 ]  # fmt: skip
 
 MOST_WEIGHTS = 1 << 16  # of one call that are measured
 DISTANCE_BOUNDS = (1, 2, 4, 8, 16, 64)  # where a distance counts as the next farther one
-DISTANCES = (
-    "first",
-    "self",
-    *(f"back {n}" for n in DISTANCE_BOUNDS),
-    *(f"ahead {n}" for n in DISTANCE_BOUNDS),
-)
-"""How far a key lies from its query: the first of all keys, its own, so many back or ahead."""
+DISTANCES = 2 + 2 * len(DISTANCE_BOUNDS)  # the first of all keys, its own, so many back or ahead
 
 
 def by_head(A: ArrayLike, call: str) -> Array:
@@ -87,7 +81,7 @@ def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = 
 class Head(NamedTuple):
     """What one head did.
 
-    entropy: in nats, the mean over rows.  distances: shares, as in `DISTANCES`.
+    entropy: in nats, the mean over rows.  distances: shares, see `DISTANCES`.
     """
 
     entropy: float
@@ -101,7 +95,7 @@ def heads(A: Array) -> list[Head | None] | None:
     Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m).
 
     >>> [head] = heads(np.eye(4))
-    >>> head.entropy, head.distances[DISTANCES.index("self")], head.sparsity
+    >>> head.entropy, head.distances[1], head.sparsity
     (0.0, 1.0, 0.6)
     """
     if not 2 <= A.ndim <= 4 or A.shape[-1] < 2 or not A.size or A.dtype.kind != "f":
@@ -115,7 +109,7 @@ def heads(A: Array) -> list[Head | None] | None:
     for h, figures in enumerate(zip(entropy(A).tolist(), sparsity(A).tolist(), strict=True)):
         weights = A[:, h].sum(axis=0).ravel()
         total = weights.sum()
-        shares = np.bincount(places, weights, len(DISTANCES)) / (total or 1.0)
+        shares = np.bincount(places, weights, DISTANCES) / (total or 1.0)
         each.append(Head(*figures, tuple(shares.tolist())) if total else None)
     return each
 

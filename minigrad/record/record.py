@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ..check import Comparison
+
 __all__ = [
     "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Scopes", "Way",
     "ends_with", "measure", "rms", "show", "unmarked",
@@ -85,8 +87,8 @@ class Entry:
         calls: for each scope around it the number of its call; of a parameter none, which is one
             thing in all of them.
         value, gradient: arrays; the gradient is that of the last backward.
+        inputs: of its op, by name, in order.  numbers: those of them that are plain numbers.
         settings: of its op, as they were given; arrays among them have edges as inputs have.
-        numbers: inputs of its op that are plain numbers, by name.
         copy_of: the entry of which a constant is a detached copy.
         made_at: file and line that made it.
         seconds, backward_seconds: what its op and its rules took.
@@ -115,6 +117,7 @@ class Entry:
     dtype: str = "float64"
     value: Array | None = None
     gradient: Array | None = None
+    inputs: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     copy_of: int | None = None
@@ -250,36 +253,25 @@ class Edge:
         return self.facts.rms * sqrt(self.contribution.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One figure of the run beside what it must be.
+@dataclass(frozen=True)
+class Check(Comparison):
+    """One figure of the run beside what it must be: see `Comparison`.
 
     Attributes:
         kind: "by hand", a gradient of a layer beside a step derived by hand; or "by derivative",
             the rules of an op beside a numeric derivative of its kernel.
         entry: whose gradient it is, or whose op's rules.
-        ok: None where nothing was measured, and `why` says why.
-        difference: relative, where they differ most.  measured, expected: there, what the run has
-            and what it must be.  index: of that entry.
-        symbol: of the step; or the input whose rule differs most.  method: of the derivative.
+        symbol: of the step; or the input whose rule differs most.
         scope: the path of the layer's call, or of the op.
         call, number, title: of the layer's call and of the step.
         forward, formula: LaTeX of the step's equation and of the gradient.
         shape, rms: of what the formula gives.
     """
 
-    kind: str
-    entry: int | None
-    ok: bool | None = None
-    difference: float | None = None
-    tolerance: float = 0.0
-    measured: float | None = None
-    expected: float | None = None
-    index: tuple[int, ...] = ()
+    kind: str = ""
+    entry: int | None = None
     symbol: str = ""
     scope: str = ""
-    method: str = ""
-    why: str = ""
     call: int = 0
     number: int = 0
     title: str = ""

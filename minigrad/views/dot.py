@@ -273,10 +273,9 @@ class Dot:
         size = f"gradient rms {box.gradient}" if box.size else f"gradient: {box.gradient}"
         if box.kind == "scope":
             return words.one_line(f"{box.path}: {', '.join(self._costs(box.ops))}, {size}")
-        path = f"{self.plan.fold.path_of(entry.id)}/{entry.label}".lstrip("/")
         value, saved = words.value(entry), entry.saved_bytes
         texts = [
-            f"{path}: {box.origin}", f"{words.shaped(entry.shape)} {entry.dtype}",
+            f"{entry.path}: {box.origin}", f"{words.shaped(entry.shape)} {entry.dtype}",
             f"value {value}" if value else "", size, entry.why if entry.needs else "",
             *words.settings(entry), words.sum_of(self.record, entry), words.marks(entry),
             entry.says, entry.place, f"{words.of_bytes(saved)} saved" if saved else "",

@@ -161,7 +161,7 @@ class _Page:
         told = check.why
         if check.ok is not None:
             told = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
-        if check.ok is False and check.measured is not None and check.expected is not None:
+        if check.ok is False:
             pair = f"{words.digits(check.measured)} in place of {words.digits(check.expected)}"
             told += f" (at {list(check.index)} it has {pair})"
         against = "the step derived by hand"

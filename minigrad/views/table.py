@@ -143,7 +143,7 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
             rows.append([
                 *step, words.one_line(check.symbol), words.shaped(check.shape),
                 words.sized(check.rms),
-                "" if check.difference is None else f"{check.difference:.1e}",
+                "" if check.why else f"{check.difference:.1e}",
                 paint(PAINTS[check.ok], words.VERDICT_SIGNS[check.ok]),
             ])  # fmt: skip
         where = words.one_line(scope) or "layer"

@@ -279,7 +279,7 @@ def _verdict(checks: Checks, kind: str) -> Verdict:
     rest = _left_over(checks, kind)
     if not measured:
         return Verdict("; ".join(rest), None)
-    most = max(check.difference or 0.0 for check in measured)
+    most = max(check.difference for check in measured)
     sentence = f"{plural(many, what)} {verb.format(s)} {standard}, to {sized(most)}"
     if wrong:
         first = wrong[0]
