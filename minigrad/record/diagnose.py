@@ -261,17 +261,17 @@ def _from_start_to_end(run: Evidence) -> str:
 def drift(run: Evidence) -> Places:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
     if run.flow.baseline is not None:
-        for path in run.flow.baseline.requests[0].each_head:
+        for path in run.flow.baseline.requests[0].heads:
             yield from lasting(_drifts(run.flow, path, run.flow.baseline.requests))
 
 
 def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Places:
     """In each request, how far a head is from the baseline, if it is farther than usual."""
-    baseline = [np.hstack(head) for m in before if (head := m.each_head.get(path))]
+    baseline = [np.hstack(head) for m in before if (head := m.heads.get(path))]
     usual = np.mean(baseline, axis=0)  # entropy, sparsity, and shares of each distance
     most = max(divergence(figures[2:], usual[2:]) for figures in baseline)
     for request in flow.requests:
-        head = request.each_head.get(path)
+        head = request.heads.get(path)
         if head is None:
             continue
         figures = np.hstack(head)

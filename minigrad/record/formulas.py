@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engine.declaration import Shaped
 from ..engine.op import registry
-from .record import Edge, Entry, Record
+from .record import Edge, Entry, Record, show
 
 __all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]
 
@@ -85,13 +85,11 @@ def _declare(record: Record, entry: Entry) -> None:
 def symbol_of(name: str) -> str:
     r"""The symbol that a name spells, or the name itself as text.
 
-    >>> [symbol_of(name) for name in ("W_Q", "b1", "S_raw", "x_hat", "out", "fc1_w", "alpha")]
-    ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\hat x', '\\mathrm{out}', '\\mathrm{fc}_{1,w}', '\\alpha']
+    >>> [symbol_of(name) for name in ("W_Q", "b1", "S_raw", "out", "fc1_w", "alpha")]
+    ['W_Q', 'b_1', 'S_{\\mathrm{raw}}', '\\mathrm{out}', '\\mathrm{fc}_{1,w}', '\\alpha']
     >>> symbol_of("hidden_state_of_the_encoder")
     '{\\text{hidden state of the encoder}}'
     """
-    if name.endswith("_hat") and len(name) == 5:
-        return rf"\hat {name[0]}"
     parts = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
     if not parts or len(name) > WORD + 6 or len(parts[1]) > WORD:
         return _quoted(name)
@@ -295,12 +293,8 @@ def number(value: Any) -> str:
         return "{:}".join("" if end is None else number(end) for end in ends)
     if value is Ellipsis:
         return r"\ldots"
-    if isinstance(value, np.ndarray):
-        return r"\mathrm{array}"
-    if isinstance(value, np.random.Generator):
-        return r"\mathrm{rng}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        return rf"\text{{{_escaped(getattr(value, '__name__', None) or str(value))}}}"
+        return rf"\text{{{_escaped(value if isinstance(value, str) else show(value))}}}"
     x = float(value)
     if x != x:
         return r"\mathrm{nan}"

@@ -42,9 +42,8 @@ def visible(A: Array, allowed: ArrayLike | None) -> Array:
     if allowed is not None:
         return np.broadcast_to(np.asarray(allowed, bool), A.shape)
     n, m = A.shape[-2:]
-    seen = np.tri(n, m, m - n, dtype=bool)
-    ahead = (np.where(seen, 0.0, A) > 0).any(axis=(-2, -1), keepdims=True)
-    return np.broadcast_to(ahead | seen, A.shape)
+    ahead = (np.triu(A, m - n + 1) > 0).any(axis=(-2, -1), keepdims=True)
+    return np.broadcast_to(ahead | np.tri(n, m, m - n, dtype=bool), A.shape)
 
 
 def row_entropy(A: Array) -> Array:
@@ -74,8 +73,8 @@ def sparsity(A: ArrayLike, threshold: float = 0.01, allowed: ArrayLike | None = 
         raise ArgumentError(f"sparsity: threshold must lie in (0, 1], got {threshold}")
     weights = by_head(A, "sparsity")
     seen = visible(weights, allowed)
-    small, all_seen = (x.sum(axis=(0, 2, 3)) for x in ((weights < threshold) & seen, seen))
-    return np.asarray(small / np.maximum(all_seen, 1))
+    small = (weights < threshold) & seen
+    return np.asarray(small.sum(axis=(0, 2, 3)) / np.maximum(seen.sum(axis=(0, 2, 3)), 1))
 
 
 class Head(NamedTuple):
@@ -89,14 +88,14 @@ class Head(NamedTuple):
     distances: tuple[float, ...]
 
 
-def heads(A: Array) -> list[Head | None] | None:
-    """Figures of each head, None of one that is masked whole; None if A's rows are no weights.
+def heads(A: Array, path: str) -> dict[str, Head] | None:
+    """Figures of each head that is not masked whole; None if A's rows are no weights.
 
     Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m).
 
-    >>> [head] = heads(np.eye(4))
-    >>> head.entropy, head.distances[1], head.sparsity
-    (0.0, 1.0, 0.6)
+    >>> [(name, head)] = heads(np.eye(4), "attention/A").items()
+    >>> name, head.entropy, head.distances[1], head.sparsity
+    ('attention/A[0]', 0.0, 1.0, 0.6)
     """
     if not 2 <= A.ndim <= 4 or A.shape[-1] < 2 or not A.size or A.dtype.kind != "f":
         return None
@@ -105,12 +104,12 @@ def heads(A: Array) -> list[Head | None] | None:
     if not are_weights(A) or A.min() < 0 or not A.any():
         return None
     places = _places(*A.shape[-2:])
-    each: list[Head | None] = []
+    each: dict[str, Head] = {}
     for h, figures in enumerate(zip(entropy(A).tolist(), sparsity(A).tolist(), strict=True)):
         weights = A[:, h].sum(axis=0).ravel()
-        total = weights.sum()
-        shares = np.bincount(places, weights, DISTANCES) / (total or 1.0)
-        each.append(Head(*figures, tuple(shares.tolist())) if total else None)
+        if weights.any():
+            shares = np.bincount(places, weights, DISTANCES) / weights.sum()
+            each[f"{path}[{h}]"] = Head(*figures, tuple(shares.tolist()))
     return each
 
 
@@ -125,9 +124,9 @@ def _places(n: int, m: int) -> Array:
     """For each cell (i, j) the number of its distance; queries are the last n of m positions."""
     away = np.arange(m) - (np.arange(n)[:, None] + m - n)
     farther = np.searchsorted(DISTANCE_BOUNDS, np.abs(away), side="right") - 1
-    places = np.where(away < 0, 2 + farther, 2 + len(DISTANCE_BOUNDS) + farther)
-    places = np.where(away == 0, 1, places)
-    places[:, 0] = np.where(away[:, 0] == 0, 1, 0)
+    places = np.where(away < 0, 2, 2 + len(DISTANCE_BOUNDS)) + farther
+    places[:, 0] = 0
+    places[away == 0] = 1
     return places.ravel()
 
 
@@ -141,10 +140,6 @@ def divergence(p: Array, q: Array) -> float:
     >>> divergence(np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     1.0
     """
-    middle = (p + q) / 2
-    total = 0.0
-    for distribution in (p, q):
-        held = distribution > 0
-        shares = distribution[held]
-        total += float((shares * np.log2(shares / middle[held])).sum()) / 2
-    return max(total, 0.0)
+    both, middle = np.stack([p, q]), (p + q) / 2
+    quotients = np.divide(both, middle, out=np.ones_like(both), where=both > 0)
+    return max(float((both * np.log2(quotients)).sum()) / 2, 0.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite, log, prod
+from textwrap import shorten
 
 import numpy as np
 
@@ -75,14 +76,11 @@ def _why_none(record: Record, entry: Entry) -> str:
 
 def _notes(record: Record) -> Iterator[str]:
     """What every view says first."""
-    names = [record.entries[i].path for i in record.more_in_grad]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    held = f".grad of {', '.join(names[:3])}{more} holds more" if names else ""
     if record.backwards > 1:
-        note = f"{record.backwards} backwards ran, and the gradients are those of the last"
-        yield f"{note}; {held}" if held else note
-    elif held:
-        yield f"{held}: what stood there before"
+        yield f"{record.backwards} backwards ran, and the gradients are those of the last"
+    if record.more_in_grad:
+        names = ", ".join(record.entries[i].path for i in record.more_in_grad)
+        yield f".grad of {shorten(names, 80)} holds more: what stood there before"
     if record.checks.first_broken:
         yield f"not finite: {record.checks.first_broken}"
 

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..engine.backward import broadcast_axes
 from ..engine.context import current, observe
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.observer import Observer
@@ -92,11 +93,11 @@ class replace(Observer):
         """The value that fits in the place of a tensor."""
         new = self.value(tensor) if callable(self.value) else self.value
         shape = np.shape(new)
-        broadcast = not isinstance(new, Tensor) and len(shape) <= tensor.ndim
-        sizes = zip(reversed(shape), reversed(tensor.shape), strict=False)
-        if shape != tensor.shape and not (broadcast and all(n in (1, m) for n, m in sizes)):
-            fits = f"{path} has shape {tensor.shape}, got {shape}"
-            raise ShapeError(f"replace({self.path!r}, value): {fits}")
+        fits = not isinstance(new, Tensor) and broadcast_axes(shape, tensor.shape) is not None
+        if shape != tensor.shape and not fits:
+            raise ShapeError(
+                f"replace({self.path!r}, value): {path} has shape {tensor.shape}, got {shape}"
+            )
         if isinstance(new, Tensor):
             return new
         return Tensor(np.array(np.broadcast_to(np.asarray(new, tensor.dtype), tensor.shape)))

@@ -149,14 +149,12 @@ class StepObserver(Recorder):
 
     def _is_kept(self, call: ScopeCall | None) -> bool:
         """Whether a call is within a module of the model, or within none; of tensors, all are."""
-        is_foreign = False
+        modules = set()
         while call is not None:
-            module = None if call.owner is None else call.owner()
-            if id(module) in self._own:
-                return True
-            is_foreign = is_foreign or module is not None
+            if call.owner is not None:
+                modules.add(id(call.owner()))
             call = call.outer
-        return not (is_foreign and self._own)
+        return not (self._own and modules) or not modules.isdisjoint(self._own)
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
         super().sent(node, gradient, parts, seconds)
@@ -245,11 +243,11 @@ class StepObserver(Recorder):
         if op.saturates is not None:
             counts = saturation(op.name, value, op_call.settings)
             if by_rows(op):
-                figures = heads(value)
+                figures = heads(value, path)
                 if figures is None:  # no attention
                     counts = None
                 else:
-                    moment.heads[path] = figures
+                    moment.heads |= figures
         share = None
         if counts is not None:
             stuck, of_all, self.flow.words[path] = counts
@@ -324,10 +322,10 @@ class StepObserver(Recorder):
         if path == self._first_layer:  # the first layer again: another request
             self._end_request()
         if self._request.step % self.flow.every == 0:
-            figures = heads(weights._data)
+            figures = heads(weights._data, path)
             if figures is not None:
                 self._first_layer = self._first_layer or path
-                self._request.heads[path] = figures
+                self._request.heads |= figures
 
     def _end_request(self) -> None:
         if self._request.heads:

@@ -47,7 +47,7 @@ class Moment:
         stale: parameters to whose gradient that of an earlier step was added.
         through_time: by the path of what has steps in time, rms of its gradient at the first step
             and at the last, and how many there are.
-        heads: by the path of attention weights, figures of each head.
+        heads: figures of each head by path and number, as attention/A[0].
     """
 
     step: int
@@ -57,13 +57,7 @@ class Moment:
     missing: dict[str, str] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
     through_time: dict[str, tuple[float, float, int]] = field(default_factory=dict)
-    heads: dict[str, list[Head | None]] = field(default_factory=dict)
-
-    @property
-    def each_head(self) -> dict[str, Head]:
-        """The figures of heads by path and number: attention/A[0]."""
-        numbered = ((path, enumerate(heads)) for path, heads in self.heads.items())
-        return {f"{path}[{h}]": head for path, heads in numbered for h, head in heads if head}
+    heads: dict[str, Head] = field(default_factory=dict)
 
 
 class Finding(NamedTuple):
@@ -126,7 +120,7 @@ class TrainingRecord:
         """
         rows: list[tuple[int, Head | Reading | None]]
         if figure in Head._fields:
-            rows = [(m.step, m.each_head.get(path)) for m in self.requests or self.moments]
+            rows = [(m.step, m.heads.get(path)) for m in self.requests or self.moments]
         else:
             rows = [(m.step, m.readings.get(path)) for m in self.moments]
         pairs = [(step, getattr(row, figure, None)) for step, row in rows]
@@ -158,10 +152,8 @@ class TrainingRecord:
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
             for request in data["requests"]:
-                moment = Moment(request["step"])
-                for where, heads in request["heads"].items():
-                    moment.heads[where] = [head and Head(**head) for head in heads]
-                baseline.requests.append(moment)
+                heads = {path: Head(**head) for path, head in request["heads"].items()}
+                baseline.requests.append(Moment(request["step"], heads=heads))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ArgumentError(
                 f"watch(baseline=...): {str(path)!r} is no file that flow.save wrote: {error}"

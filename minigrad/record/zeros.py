@@ -21,8 +21,8 @@ MOST_RERUNS = 64  # ops that are run again for one value
 
 def why_zero(record: Record, entry: Entry, state: str) -> str:
     """Why a gradient that is no larger than rounding is zero in theory; empty if it is not."""
-    edges, g = entry.uses, entry.gradient
-    uses = [record.entries[edge.target] for edge in edges if edge.contribution is not None]
+    g = entry.gradient
+    uses = [record.entries[edge.target] for edge in entry.uses if edge.contribution is not None]
     if not uses or entry.id in record.roots:
         return ""
     if all(use.state == "zero in theory" for use in uses):
@@ -30,8 +30,8 @@ def why_zero(record: Record, entry: Entry, state: str) -> str:
     if g is None or g.dtype.kind != "f" or (entry.op and state != "vanishing"):
         return ""
     came = max(use.gradient_rms or 0.0 for use in uses)
-    rounding = STILL * 10 * float(np.finfo(g.dtype).eps) * came
-    return _unseen_by(record, entry) if (entry.gradient_rms or 0.0) <= rounding else ""
+    is_rounding = rms(g) <= STILL * 10 * float(np.finfo(g.dtype).eps) * came
+    return _unseen_by(record, entry) if is_rounding else ""
 
 
 def _unseen_by(record: Record, leaf: Entry) -> str:

@@ -90,7 +90,7 @@ def _rows(flow: Flow) -> list[list[str]]:
 def _head_rows(flow: Flow) -> list[list[str]]:
     """The heads of a model that only answered: figures of the first request and of the last."""
     rows = []
-    for path in flow.requests[0].each_head:
+    for path in flow.requests[0].heads:
         row = [words.one_line(path)]
         for figure in FIGURES:
             sizes = [size for _, size in flow.series(path, figure)]
@@ -120,7 +120,7 @@ def csv(flow: Flow) -> str:
             writer.writerow([moment.step, path, kind, moment.loss, *reading, "", ""])
     for kind, moments in (("head", flow.moments), ("request", flow.requests)):
         for moment in moments:
-            for path, (*figures, _) in moment.each_head.items():
+            for path, (*figures, _) in moment.heads.items():
                 writer.writerow([moment.step, path, kind, moment.loss, *empty, *figures])
     return out.getvalue()
 

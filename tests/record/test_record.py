@@ -70,7 +70,8 @@ def test_of_several_backwards_the_record_holds_the_last_and_says_so():
     assert t["first"].why == "only in an earlier backward"
     assert [t[i].op for i in t.backward] == ["sum", "multiply"]
     assert t.notes == [
-        "2 backwards ran, and the gradients are those of the last; .grad of w holds more"
+        "2 backwards ran, and the gradients are those of the last",
+        ".grad of w holds more: what stood there before",
     ]
 
 

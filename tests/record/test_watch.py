@@ -298,7 +298,7 @@ def test_a_gradient_that_is_zero_in_theory_is_no_problem(rng):
     for moment in flow.moments:  # as rounding may have it
         moment.readings[path] = moment.readings[path]._replace(gradient=0.0)
     assert flow.diagnose() == []
-    assert len(next(iter(flow.moments[0].heads.values()))) == 2
+    assert len(flow.moments[0].heads) == 2
 
 
 def test_a_loop_over_time_has_readings_of_the_first_times():
@@ -352,7 +352,7 @@ def model():
 def test_each_request_is_a_moment_with_figures_of_each_head(model, tmp_path):
     flow = served(model, 5)
     assert [moment.step for moment in flow.requests] == [0, 1, 2, 3, 4]
-    assert [len(figures) for figures in flow.requests[0].heads.values()] == [3, 3]
+    assert [path[-4:] for path in flow.requests[0].heads] == ["A[0]", "A[1]", "A[2]"] * 2
     assert (flow.moments, flow.diagnose()) == ([], [])
     path = flow.save(tmp_path / "flow.json")
     assert TrainingRecord.baseline_of(path).to_dict()["requests"] == flow.to_dict()["requests"]
@@ -364,7 +364,7 @@ def test_entropy_and_sparsity_of_requests_are_in_series_table_and_csv(model, tmp
     flow = served(model, 3)
     path = "language_model/decoder/blocks.0/attention/A[1]"
     (_, first), *_ = flow.series(path, "entropy")
-    assert first == flow.requests[0].each_head[path].entropy
+    assert first == flow.requests[0].heads[path].entropy
     assert f"{first:.3g}" in flow.table(120)
     rows = flow.csv(tmp_path / "f.csv").read_text().splitlines()
     assert rows[0].endswith("entropy,sparsity")
@@ -391,7 +391,7 @@ def test_a_head_that_drifts_is_named_with_when_and_by_how_much(model, tmp_path):
 def test_figures_of_heads_are_those_of_the_weights(rng):
     A = rng.dirichlet(np.ones(5), size=(2, 3, 5)) * np.tri(5)
     A /= A.sum(axis=-1, keepdims=True)
-    own, head = A[:, 1], heads(A)[1]
+    own, head = A[:, 1], heads(A, "A")["A[1]"]
     assert_same(head.entropy, -(own * np.log(np.where(own > 0, own, 1))).sum(-1).mean())
     seen = np.tri(5, dtype=bool)  # a head that never looks ahead is causal
     assert_same(head.sparsity, (own[:, seen] < 0.01).mean())
