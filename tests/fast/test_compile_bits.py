@@ -21,7 +21,7 @@ from layers import (
     causal,
 )  # fmt: skip
 from minigrad.engine.op import registry
-from minigrad.fast.compile import symbols
+from minigrad.fast.compile import lines, symbols
 from minigrad.optim import Adam, clip_grad_norm
 from tests.fast.compiled import leaf, same, world
 from tests.random_programs import random_program
@@ -156,12 +156,12 @@ def a_wrong_call(patch: Any) -> None:
 
 def another_order(patch: Any) -> None:
     """What was broadcast is summed from its end."""
-    reduce_to_edge = symbols.reduce_to_edge
+    reduce_to_edge = lines.reduce_to_edge
 
     def turned(part: Any, edge: Any, *of: Any) -> Any:
         return reduce_to_edge(part if part.shape == edge.shape else part[::-1], edge, *of)
 
-    patch.setattr(symbols, "reduce_to_edge", turned)
+    patch.setattr(lines, "reduce_to_edge", turned)
 
 
 def no_proof(patch: Any) -> None:

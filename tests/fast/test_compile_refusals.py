@@ -16,7 +16,8 @@ import pytest
 import minigrad as mg
 from layers import Linear
 from minigrad.errors import GradientError
-from minigrad.fast.compile.symbols import Form, KernelCalls
+from minigrad.fast.compile.lines import TapeLine, Value
+from minigrad.fast.compile.symbols import KernelCalls
 from minigrad.optim import SGD
 from tests.compare import assert_same
 from tests.fast.compiled import data, leaf, same, world
@@ -122,7 +123,7 @@ def test_what_only_changes_from_call_to_call_is_found_at_the_second(value):
 
 def test_calls_that_are_never_alike_run_eagerly_in_the_end():
     run = mg.compile(lambda x, k: mg.tensor(x) * k)
-    with pytest.warns(mg.CompileWarning, match="in the last one k is 32.0, and was 31.0"):
+    with pytest.warns(mg.CompileWarning, match="in the last one .*32.0.* came where .*31.0.* was"):
         found = [run(x0, float(i)) for i in range(40)]
     assert_same(found, np.outer(np.arange(40), x0))
 
@@ -180,10 +181,13 @@ def test_a_step_that_fails_leaves_gradients_as_they_are():
     assert type(w0.grad) is np.ndarray
 
 
-def test_what_a_step_appends_to_its_argument_is_there_though_no_program_does_it():
+def test_a_step_that_changes_a_list_among_its_arguments_is_told_that_it_had_a_copy():
     kept: list[Any] = [x0]
-    with pytest.warns(mg.CompileWarning, match="changes a list among its arguments"):
-        mg.compile(lambda kept: kept.append(mg.tensor(kept[0])))(kept)
+    run = mg.compile(lambda kept: kept.append(mg.tensor(kept[0])))
+    with pytest.warns(mg.CompileWarning, match="(?s)changes a list .* a copy, which is lost"):
+        run(kept)
+    assert len(kept) == 1
+    run(kept)
     assert len(kept) == 2
     assert kept[0] is x0
 
@@ -288,8 +292,8 @@ UNFOLLOWED = [
 
 @pytest.mark.parametrize("kernel", UNFOLLOWED)
 def test_what_samples_cannot_follow_to_the_bit_is_called_whole(kernel):
-    dtype = np.dtype(np.float64)
-    places = [Form(i, (3, 3), dtype, (24, 8)) for i in range(2)]
-    assert KernelCalls(kernel, places, [places[0]], is_rule=False).results is None
-    followed = KernelCalls(lambda x, y: x.T + y * 2.0, places, [places[0]], is_rule=False)
+    x, y = [Value(i, "x", (3, 3), np.dtype(np.float64), (24, 8)) for i in (1, 2)]
+    calls_of = lambda function: KernelCalls(TapeLine("op", function, (x, y), [x]), [x, y])  # noqa: E731
+    assert calls_of(kernel).results is None
+    followed = calls_of(lambda x, y: x.T + y * 2.0)
     assert [call.name for call in followed.calls] == ["T", "multiply", "add"]

@@ -16,13 +16,15 @@ fewer calls. Look at what it returns instead.
     for x, y in batches(...):
         print(run(x, y).item())        # here, and not within the step
 
-What the first call does, and the second:
+What a later call does stands here, from top to bottom: `Compiled.__call__` makes a key of its
+arguments, `Program.fits` says whether all is as it was, and `Program.written` is the Python that
+runs. What the first call does:
 
-    step → Tape (tape.py): TapeLines of Values, each an op, a rule or an effect (lines.py)
+    step → Tape (tape.py): the step runs, on arrays that tell what is done with them (watched.py)
+           and becomes TapeLines of Values, each an op, a rule or an effect (lines.py)
          → Bindings (bindings.py): what the step reads by name, which must be as it was
          → ProgramText (source.py): Statements (statements.py), with kernels and rules taken apart
-           into NumPy calls (symbols.py) → Python, which is what a later call runs
-    call → key of its arguments (arguments.py) → `Program.fits` → that Python
+           into NumPy calls (symbols.py) → Python
 
 The second call is recorded again and compared; the third is the first that is not.
 """
@@ -30,9 +32,8 @@ The second call is recorded again and compared; the third is the first that is n
 from __future__ import annotations
 
 import builtins
-import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property, update_wrapper
 from itertools import zip_longest
 from operator import is_
@@ -40,10 +41,13 @@ from threading import RLock
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ...engine.context import current, observe
+import numpy as np
+
+from ...engine.context import current
 from ...engine.errors import CompileWarning
-from .arguments import add_to_key, described
-from .lines import NO_LINE, signed
+from ...engine.tensor import Tensor
+from .bindings import frozen
+from .lines import TapeLine, signed
 from .source import ProgramText
 from .tape import Tape
 
@@ -55,6 +59,7 @@ R = TypeVar("R")
 MOST = 16  # programs that are kept
 FIRST_CHECK = 2  # call 2 is recorded again, and so are 16, 128 and so on
 CHECKS_APART = 8
+NO_LINE = TapeLine("nothing", None, ())
 
 
 class Compiled(Generic[P, R]):
@@ -68,14 +73,14 @@ class Compiled(Generic[P, R]):
 
     def __init__(self, step: Callable[P, R]) -> None:
         self.step = step
+        self.name = getattr(step, "__name__", type(step).__name__)
         self.reasons: list[str] = []
         self.recordings = 0
         self._programs: dict[Any, list[Program]] = {}
         self._last: Program | None = None
         self._lock = RLock()
         self._replays = 0
-        if hasattr(step, "__name__"):
-            update_wrapper(self, step)
+        update_wrapper(self, step, updated=())
 
     def __get__(self, holder: Any, owner: type) -> Any:
         return self if holder is None else MethodType(self, holder)
@@ -86,36 +91,36 @@ class Compiled(Generic[P, R]):
             return f"# runs eagerly: {self.reasons[0]}\n" if self.reasons else ""
         return self._last.written[0]
 
+    # ------------------------------------------------------------------ what a call does
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         around = current()
         if self.reasons or around.observers:
             return self.step(*args, **kwargs)
+        given = *args, kwargs
         form: list[Any] = [around.recording]
         tensors: dict[int, int] = {}
-        add_to_key((*args, kwargs) if kwargs else args, form, tensors)
+        _add_to_key(given, form, tensors)
         key = tuple(form)
         for program in self._programs.get(key, ()):
             if program.fits(tensors):
                 break
         else:
-            return self._record(key, args, kwargs, None)
+            return self._record(key, given, None)
         self._last = program
         program.calls += 1
         if program.calls == program.check_at:
-            return self._record(key, args, kwargs, program)
+            return self._record(key, given, program)
         self._replays += 1
-        return program.written[1](args, kwargs)
+        return program.written[1](given)
 
-    def _record(self, key: Any, args: Any, kwargs: Any, before: Program | None) -> Any:
+    # ------------------------------------------------------------------ how a call is recorded
+
+    def _record(self, key: Any, given: Any, before: Program | None) -> Any:
         """Run the step and record it: as a new program, or to compare with the one before."""
         with self._lock:
-            tape = Tape(self.step, args, kwargs)
-            try:
-                with observe(tape):
-                    result = self.step(*tape.args, **tape.kwargs)
-            finally:
-                tape.end()
-            result = tape.finish(result)
+            tape = Tape(self.step, given)
+            result = tape.run(self.step, given)
             if tape.reason is None and before is not None:
                 tape.reason = before.difference(tape)
                 tape.remedy = "pass what changes to the step as an argument"
@@ -124,19 +129,18 @@ class Compiled(Generic[P, R]):
             elif before is not None:
                 before.check_at *= CHECKS_APART
             else:
-                self._add(key, Program(self.step, tape))
+                self._add(Program(self.name, key, tape))
             return result
 
-    def _add(self, key: Any, program: Program) -> None:
+    def _add(self, program: Program) -> None:
         before = self._last
         self._last = program
         self.recordings += 1
         if sum(map(len, self._programs.values())) == MOST:
             self._programs.clear()
-        self._programs.setdefault(key, []).insert(0, program)
-        is_long = self.recordings > 2 * MOST
+        self._programs.setdefault(program.key, []).insert(0, program)
         is_rarely_replayed = self._replays < MOST // 2
-        if before is not None and is_long and is_rarely_replayed:
+        if before is not None and self.recordings > 2 * MOST and is_rarely_replayed:
             self._refuse(
                 f"{self.recordings} calls differed from those before, and {self._replays} did not: "
                 f"in the last one {program.news(before)}",
@@ -147,99 +151,104 @@ class Compiled(Generic[P, R]):
         self.reasons.append(reason)
         self._programs.clear()
         self._last = None
-        name = getattr(self.step, "__name__", type(self.step).__name__)
-        text = f"mg.compile: {name} runs eagerly: {reason}"
+        text = f"mg.compile: {self.name} runs eagerly: {reason}"
         warnings.warn(f"{text}\n  {remedy}" if remedy else text, CompileWarning, stacklevel=4)
+
+
+def _add_to_key(given: Iterable[Any], key: list[Any], tensors: dict[int, int]) -> None:
+    """Add what calls that one program serves have in common of arguments; and ids of Tensors."""
+    for x in given:
+        kind = x.__class__
+        if kind is np.ndarray:
+            key += (x.shape, x.strides, x.dtype)
+        elif kind is Tensor:
+            which = tensors.setdefault(id(x), len(tensors))  # the same one may come twice
+            array = x._data
+            key += (which, array.shape, array.strides, array.dtype)
+            key += (x.needs, x.hooks is None, x.grad is None)
+        elif kind is tuple or kind is list:
+            key += (kind, len(x))
+            _add_to_key(x, key, tensors)
+        elif kind is dict:
+            key += (kind, *x)
+            _add_to_key(x.values(), key, tensors)
+        else:
+            key.append(frozen(x))
 
 
 class Program:
     """What a tape comes to.
 
     Attributes:
+        key: of the calls that it may serve.
         calls: how often it was called.  check_at: the call at which it is recorded again.
     """
 
-    def __init__(self, step: Any, tape: Tape) -> None:
-        self.step = step
-        self.lines = tape.lines
+    def __init__(self, name: str, key: Any, tape: Tape) -> None:
+        self.name = name if name.isidentifier() else "step"
+        self.key = key
+        self.lines = [*tape.lines]
+        self.keeps = tape.keeps
         self.result = tape.result
         self.calls = 1
         self.check_at = FIRST_CHECK
-        self._bindings = [binding for binding in tape.bindings.all if binding.look]
-        self._name_readers = [binding.look for binding in self._bindings if binding.look]
+        self._bindings = [binding for binding in tape.bindings.all if binding.looks]
+        self._looks = [look for binding in self._bindings for look in binding.looks]
         self._state: list[Any] = []  # what they told when it last fitted
-        leaves = {x: has for x, has in tape.held.items() if x not in tape.arguments}
-        self._had_gradient = {x: has for x, has in leaves.items() if has is not None}
-        self._arguments = {path: described(x) for path, x in tape.given}
+        tensors = [x for x in tape.tensors if x not in tape.arguments]
+        self._tensors = [(x, x._data, x.needs, x.hooks, tape.held.get(x)) for x in tensors]
         self._names = tape.bindings.names
         self._named = [id(x) for x in tape.arguments if id(x) in self._names]
-
-    # ------------------------------------------------------------------ whether it may run
 
     def fits(self, tensors: dict[int, int]) -> bool:
         """Whether a call with its key may run it: all is as it was when it was recorded.
 
         Args: tensors: ids of those among the arguments.
         """
-        for leaf, had_gradient in self._had_gradient.items():
-            if (leaf.grad is not None) != had_gradient:
+        for x, array, needs, hooks, held in self._tensors:
+            if x._data is not array or x.needs != needs or x.hooks is not hooks:
+                return False
+            if held is not None and (x.grad is not None) != held:
                 return False
         if tensors and [x for x in tensors if x in self._names] != self._named:
             return False
         state: list[Any] = []
-        for read_names in self._name_readers:
-            state += read_names()
+        for look in self._looks:
+            state += look()
         if len(state) != len(self._state) or not all(map(is_, state, self._state)):
             if any(binding.changed() for binding in self._bindings):
                 return False
             self._state = state
         return True
 
-    def news(self, before: Program) -> str:
-        """In what it differs from a program that did not fit."""
-        names = _parameters(self.step)
-        for path, form in self._arguments.items():
-            if before._arguments.get(path) != form:
-                was = before._arguments.get(path, "not given")
-                return f"{names.get(path, path)} is {form}, and was {was}"
-        for binding in before._bindings:
-            for name in binding.changed():
-                return f"{binding.called(name)} is another than before"
-        return "a Tensor is another, or it holds a gradient, or an array lies otherwise in memory"
-
-    # ------------------------------------------------------------------ what runs
-
     @cached_property
-    def written(self) -> tuple[str, Callable[[Any, Any], Any]]:
+    def written(self) -> tuple[str, Callable[[Any], Any]]:
         """Its source, and what it runs."""
-        name = getattr(self.step, "__name__", "step")
-        name = name if name.isidentifier() else "step"
-        program = ProgramText(self.lines, self.result, name, _parameters(self.step))
+        program = ProgramText([*self.lines, *self.keeps], self.result, self.name)
         space: dict[str, Any] = {}
-        exec(builtins.compile(program.text, f"<compiled {name}>", "exec"), space)
+        exec(builtins.compile(program.text, f"<compiled {self.name}>", "exec"), space)
         return program.text, space["build"](**program.names.objects)
+
+    # ------------------------------------------------------------------ how others differ
 
     def difference(self, tape: Tape) -> str | None:
         """How another recording differs; None if it does not."""
-        old, new = (
-            [line for line in lines if line.kind != "keep"] for lines in (self.lines, tape.lines)
-        )
-        for before, now in zip_longest(old, new, fillvalue=NO_LINE):
+        for before, now in zip_longest(self.lines, tape.lines, fillvalue=NO_LINE):
             if before.signature() != now.signature():
                 return f"call {self.calls} runs {now} where the first ran {before}"
         if signed(self.result) != signed(tape.result):
             return f"call {self.calls} returns other plain values than the first"
         return None
 
-
-def _parameters(step: Any) -> dict[str, str]:
-    """What a step calls its arguments, by path."""
-    try:
-        names = [*inspect.signature(step).parameters]
-    except (TypeError, ValueError):
-        return {}
-    known = {f"args[{i}]": name for i, name in enumerate(names)}
-    return known | {f"kwargs[{name!r}]": name for name in names}
+    def news(self, before: Program) -> str:
+        """In what it differs from a program that did not fit."""
+        for was, now in zip_longest(before.key, self.key):
+            if was != now:
+                return f"{now} came where {was} was"
+        for binding in before._bindings:
+            for name in binding.changed():
+                return f"{binding.called(name)} is another than before"
+        return "a Tensor is another, or it holds a gradient"
 
 
 def compile(step: Callable[P, R]) -> Compiled[P, R]:
@@ -264,7 +273,8 @@ def compile(step: Callable[P, R]) -> Compiled[P, R]:
     Refused, with the reason and the line in a CompileWarning and in `reasons`, is a step that takes
     numbers out of the graph, computes by NumPy with arrays (but for views, comparisons and
     `np.where`), uses hooks or a graph from outside, or changes what it reads (a hidden state, a
-    counter, a KVCache). It then runs eagerly. So do calls within a trace, a watch or another
+    counter, a KVCache; lists and dicts among its arguments, of which a call that is recorded is
+    handed copies). It then runs eagerly. So do calls within a trace, a watch or another
     observer.
 
     What is recorded again must give the same lines; else the step runs eagerly from then on.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_
+from functools import partial
+from operator import attrgetter
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 from zlib import crc32
@@ -46,25 +47,27 @@ class Binding:
     Attributes:
         title: in words.  owner: the dict, list, cells, object or array.
         read: what its names hold.
-        look: the same, or less that tells as much, and quicker; None for an array or a generator,
-            which only the step itself must leave as it is.
+        looks: functions that list the same, or less that tells as much, and quicker; none for an
+            array or a generator, which only the step itself must leave as it is.
         kept: names that a layer binds to what it keeps of its last call.
     """
 
     title: str
     owner: Any
     read: Callable[[], dict[Any, Any]]
-    look: Callable[[], Iterable[Any]] | None = None
+    looks: Sequence[Callable[[], Iterable[Any]]] = ()
 
     def __post_init__(self) -> None:
         self.kept: set[Any] = set()
         self._held = self._forms()
-        self.state = [*self.look()] if self.look else []
+        self._listed = self._list()
+
+    def _list(self) -> list[Any]:
+        return [x for look in self.looks for x in look()]
 
     def is_bound_anew(self) -> bool:
-        """Whether a name was bound to something else, by what `look` tells."""
-        now = [*self.look()] if self.look else []
-        return len(now) != len(self.state) or not all(map(is_, now, self.state))
+        """Whether a name was bound to something else, by what `looks` tell."""
+        return not self.looks or [*map(id, self._list())] != [*map(id, self._listed)]
 
     def _forms(self) -> dict[Any, Any]:
         return {name: frozen(x) for name, x in self.read().items()}
@@ -118,9 +121,9 @@ class Bindings:
             size = len(x)
             self.add_fact(title, x, lambda: len(x) == size)
         elif isinstance(x, dict):
-            self._bind(title, x, lambda: dict(x), lambda: (*x, *x.values()))
+            self._bind(title, x, x.copy, x.__iter__, x.values)
         elif isinstance(x, list | set):
-            self._bind(title, x, lambda: dict(enumerate(x)))
+            self._bind(title, x, lambda: dict(enumerate(x)), x.__iter__)
         elif isinstance(x, tuple):
             self._visit_all(title, dict(enumerate(x)))
         elif isinstance(x, FunctionType):
@@ -134,8 +137,8 @@ class Bindings:
         else:
             self._visit_object(title, x, kind)
 
-    def add(self, title: str, owner: Any, read: Any, look: Any = None) -> None:
-        self.all.append(Binding(title, owner, read, look))
+    def add(self, title: str, owner: Any, read: Any, *looks: Any) -> None:
+        self.all.append(Binding(title, owner, read, looks))
 
     def add_fact(self, title: str, x: Any, holds: Callable[[], bool]) -> None:
         self.add(title, x, lambda: {"": holds()}, lambda: [holds()])
@@ -144,15 +147,6 @@ class Bindings:
         """Let a program fit only as long as the entries of an array are the same."""
         entries = x.tobytes()
         self.add_fact(title, x, lambda: x.tobytes() == entries)
-
-    def hold_use(self, tensors: list[Tensor]) -> None:
-        """Let a program fit only as long as Tensors need gradients and have dtypes as now."""
-        self.add(
-            "the dtype or requires_grad of Tensor",
-            tensors,
-            lambda: {i: (x.dtype, x.hooks or x.needs) for i, x in enumerate(tensors)},
-            lambda: [*[x._data for x in tensors], *[x.hooks or x.needs for x in tensors]],
-        )
 
     def read_by_python(self) -> dict[str, Any]:
         """The arrays that are named in code that the step may run, by title."""
@@ -171,16 +165,17 @@ class Bindings:
             at = 0 if is_late else len(self._waiting)
             self._waiting.insert(at, (f"{title}.{name}".strip("."), x))
 
-    def _bind(self, title: str, owner: Any, read: Any, look: Any = None) -> None:
+    def _bind(self, title: str, owner: Any, read: Any, *looks: Any) -> None:
         """Remember a binding, and visit what it holds."""
-        self.add(title, owner, read, look or (lambda: read().values()))
+        self.add(title, owner, read, *(looks or [lambda: read().values()]))
         self._visit_all(title, read())
 
     def _bind_names(self, title: str, owner: Mapping[str, Any], used: set[str]) -> None:
         """Of a namespace, the names that the step uses."""
         names = sorted(used & owner.keys())
         if names:
-            self._bind(title, owner, lambda: {name: owner.get(name) for name in names})
+            read = lambda: {name: owner.get(name) for name in names}  # noqa: E731
+            self._bind(title, owner, read, partial(map, owner.get, names))
 
     def _visit_function(self, name: str, function: FunctionType) -> None:
         codes = [function.__code__]
@@ -195,7 +190,7 @@ class Bindings:
         if cells:
             self._bind("", (*cells.values(),), read)
         loads = [x for code in codes for x in dis.get_instructions(code)]
-        used = {x.argval for x in loads if x.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        used = {x.argval for x in loads if x.opname == "LOAD_GLOBAL"}
         self._bind_names("", function.__globals__, used)
         defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
         self._visit_all("", dict(enumerate(defaults)))
@@ -211,8 +206,10 @@ class Bindings:
             attributes = getattr(x, "__dict__", {})
             slots = [name for base in own for name in vars(base).get("__slots__", ())]
             read = lambda: attributes | {name: getattr(x, name, None) for name in slots}  # noqa: E731
-            is_layer = _is_of(kind, "layers.module")  # it counts how often any was set
-            self._bind(title, x, read, (lambda: (x._changes,)) if is_layer else None)
+            looks = []
+            if _is_of(kind, "layers.module"):  # it counts how often any was set
+                looks = [partial(map, attrgetter("_changes"), [x])]
+            self._bind(title, x, read, *looks)
         else:  # of a library, which a partial, a method, a property or a wrapper is too
             parts = {name: getattr(x, name) for name in STANDS_FOR if hasattr(x, name)}
             self._visit_all(title, parts)

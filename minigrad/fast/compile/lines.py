@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any
 
-from numpy import ndarray
+import numpy as np
 
+from ...engine.backward import SparseGradient, reduce_to_edge
 from ...engine.op import EXPLAINED, owner_of, view_key
 from .bindings import PLAIN_KINDS, frozen
 
 __all__ = [
-    "NO_LINE",
-    "Itself",
+    "Handed",
     "KnownArrays",
     "Returned",
     "TapeLine",
     "Value",
-    "failing_as",
-    "shown",
+    "added",
+    "explained",
+    "fitted",
+    "leaves_of",
+    "mapped",
     "signed",
+    "view_of",
 ]
+
+
+@dataclass(slots=True)
+class Handed:
+    """What a program is handed: a Tensor, an array, a layer's attributes, an optimizer's step.
+
+    Attributes:
+        name: what to call it.
+        path: where it is among the arguments, if it is one.
+        key: what two recordings know it by, unless by its path or identity.
+    """
+
+    name: str
+    thing: Any
+    path: str = ""
+    key: Any = None
+
+    def __repr__(self) -> str:
+        return f"{self.thing!r:.60}" if self.name == "constant" else self.name
 
 
 @dataclass(eq=False)
@@ -34,13 +57,10 @@ class Value:
     Attributes:
         number: in the order in which they came.  name: what to call it.
         strides: None if it is a SparseGradient.
-        path: where it is among the arguments.  thing: what the program is handed, a Tensor or an
-            array from elsewhere. A line made it if it has neither.
-        is_tensor: whether a Tensor is there, whose array it is.
-        fresh: whether it shares no memory with what its line was given.
-        key: what two recordings know it by, unless by its path or number.
+        source, attribute: what the program is handed, and what the array is of it, as "._data" of a
+            Tensor; a line made it if there is none.
         bases: the Values whose memory it may show, itself among them if it has its own.
-        stays: whether its memory is somebody else's, too, or outlives the step.
+        stays: whether its memory may be somebody else's, too, or outlives the step.
         text: how it is written, once it is.
         readers: the statements that read it, last first.  last: the last one that reads its memory.
         over: in whose place it is written.  root: the first of those that share its name.
@@ -51,11 +71,8 @@ class Value:
     shape: tuple[int, ...]
     dtype: Any
     strides: Any
-    path: str = ""
-    thing: Any = None
-    is_tensor: bool = False
-    fresh: bool = False
-    key: Any = None
+    source: Handed | None = None
+    attribute: str = ""
     bases: list[Value] = field(default_factory=list)
     stays: bool = True
     text: str = ""
@@ -67,12 +84,10 @@ class Value:
         self.readers: list[Any] = []
         self.root = self
         self.size = prod(self.shape)
+        self.form = self.shape, self.dtype, self.strides
 
     def __repr__(self) -> str:
-        return f"{self.thing!r:.60}" if self.name == "constant" else self.name
-
-    def is_from_outside(self) -> bool:
-        return bool(self.path) or self.thing is not None
+        return repr(self.source) if self.source else self.name
 
     def is_alone(self) -> bool:
         """Whether it shows all of one array that a statement made, and that the step lets go of."""
@@ -81,28 +96,7 @@ class Value:
 
     def can_go_over(self, x: Value) -> bool:
         """Whether it may be written where x lies, after which nobody reads x."""
-        form = (self.shape, self.dtype, self.strides)
-        return (
-            bool(self.shape and self.size)
-            and form == (x.shape, x.dtype, x.strides)
-            and x.is_alone()
-        )
-
-
-@dataclass(slots=True)
-class Itself:
-    """What a line is given as it is, and not its array: a Tensor, a layer's attributes, a function.
-
-    Attributes: attribute: if that is meant, as ".grad".  Else as of a Value.
-    """
-
-    name: str
-    thing: Any
-    path: str = ""
-    attribute: str = ""
-
-    def __repr__(self) -> str:
-        return self.name
+        return bool(self.shape and self.size) and self.form == x.form and x.is_alone()
 
 
 @dataclass(slots=True)
@@ -130,71 +124,62 @@ class TapeLine:
         given: Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.
         op: its name.  scope: where in the model.  effect: whether it does more than compute.
-        whole: an op's kernel, whose errors are those of the op's call.
     """
 
     kind: str
     function: Any
     given: tuple[Any, ...]
-    made: tuple[Value | None, ...] = ()
+    made: Sequence[Value | None] = ()
     op: str = ""
     scope: str = ""
     effect: bool = False
-    whole: Any = None
 
-    def signature(self) -> tuple[Any, ...]:
+    def signature(self) -> Any:
         """What must be the same in another recording."""
-        made = tuple([None if v is None else (v.shape, v.dtype) for v in self.made])
-        return self.kind, signed(self.function), signed(self.given), made
+        made = [v and (v.shape, v.dtype) for v in self.made]
+        return signed([self.kind, self.function, self.given, made])
 
     def __str__(self) -> str:
         return f"{self.op or self.kind}({', '.join(map(repr, self.given))})"
 
 
-NO_LINE = TapeLine("nothing", None, ())
+def leaves_of(items: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """What is no tuple, list or dict, with the expression that finds it."""
+    if items.__class__ in (tuple, list):
+        for i, x in enumerate(items):
+            yield from leaves_of(x, f"{path}[{i}]")
+    elif items.__class__ is dict:
+        for name, x in items.items():
+            yield from leaves_of(x, f"{path}[{name!r}]")
+    else:
+        yield path, items
+
+
+def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """A structure of tuples, lists and dicts, with something else in place of each leaf."""
+    if x.__class__ in (tuple, list):
+        return x.__class__([mapped(part, change) for part in x])
+    if x.__class__ is dict:
+        return {name: mapped(part, change) for name, part in x.items()}
+    return change(x)
 
 
 def signed(x: Any) -> Any:
     """What must be the same of what a line names, or of a result."""
     if x.__class__ is Value:
-        return x.key or x.path or x.number
+        return signed([x.source, x.attribute]) if x.source else x.number or id(x)
     if x.__class__ is Returned:
-        return x.is_tensor, x.value.key
-    if x.__class__ is Itself:
-        return x.path or (
-            signed(x.thing) if isinstance(x.thing, partial) else id(x.thing)
-        ), x.attribute
+        return x.is_tensor, signed(x.value)
+    if x.__class__ is Handed:
+        return x.key or x.path or id(x.thing)
     if x.__class__ in (tuple, list):
         return (x.__class__, *map(signed, x))
     if x.__class__ is dict:
         return signed([*x.items()])
-    if isinstance(x, partial):  # an update comes as a new one each time
+    if isinstance(x, partial):  # which is a new one each time
         return signed([x.func, *x.args])
     is_a_value = x.__class__.__eq__ is not object.__eq__ and x.__class__.__hash__
     return x if is_a_value and not isinstance(x, PLAIN_KINDS) else frozen(x)
-
-
-class ArrayOfPath(ndarray):
-    """An array that an error calls by the path of the Tensor that it was."""
-
-    path = ""
-
-
-def failing_as(op: Any, kernel: Callable[..., Any], paths: Sequence[str]) -> Callable[..., Any]:
-    """A kernel, with errors as of the op's call.  paths: of the op's inputs."""
-
-    def run(*given: Any) -> Any:
-        try:
-            return kernel(*given)
-        except EXPLAINED as error:
-            inputs = [*given[: len(paths)]]
-            for i, path in enumerate(paths):
-                if isinstance(inputs[i], ndarray):
-                    inputs[i] = inputs[i].view(ArrayOfPath)
-                    inputs[i].path = path
-            raise op.explain(error, inputs, given[len(paths) :]) from op.cause(error)
-
-    return run
 
 
 class KnownArrays:
@@ -204,31 +189,71 @@ class KnownArrays:
         self._count = 0
         self._known: dict[Any, tuple[Callable[[], Any], Value]] = {}
 
-    def value(self, array: Any, name: str, **about: Any) -> Value:
+    def value(self, array: Any, name: str, *source: Any) -> Value:
         """A Value of this form, by which nothing is known yet."""
         self._count += 1
         strides = getattr(array, "strides", None)
-        return Value(self._count, name, array.shape, array.dtype, strides, **about)
+        return Value(self._count, name, array.shape, array.dtype, strides, *source)
 
-    def new(self, array: Any, name: str, **about: Any) -> Value:
+    def new(self, array: Any, name: str, *source: Any) -> Value:
         """A Value, by which the array is known from here on."""
-        value = self.value(array, name, **about)
+        value = self.value(array, name, *source)
         self.know(array, value)
         return value
 
     def know(self, array: Any, value: Value) -> None:
         if self.seen(array) is None:
             owner = owner_of(array)
-            held = weakref.ref(owner) if isinstance(owner, ndarray) else lambda: owner
-            self._known[shown(array)] = held, value
+            held = weakref.ref(owner) if isinstance(owner, np.ndarray) else lambda: owner
+            self._known[_shown(array)] = held, value
 
     def seen(self, array: Any) -> Value | None:
-        owner, value = self._known.get(shown(array), (lambda: None, None))
+        owner, value = self._known.get(_shown(array), (lambda: None, None))
         return value if owner() is not None else None
 
 
-def shown(x: Any) -> tuple[Any, ...]:
+def _shown(x: Any) -> Any:
     """Which entries an array shows; of a number of NumPy's, which object it is."""
-    if not isinstance(x, ndarray):
-        return ("number", id(x))
-    return view_key(x)
+    return view_key(x) if isinstance(x, np.ndarray) else id(x)
+
+
+# ---------------------------------------------------------------- what lines call
+
+
+def explained(op: Any, kernel: Callable[..., Any], *given: Any) -> Any:
+    """What an op gives: an array, or an error as of its call."""
+    try:
+        out = kernel(*given)
+    except EXPLAINED as error:
+        n = len(given) - len(op.settings)
+        raise op.explain(error, given[:n], given[n:]) from op.cause(error)
+    return np.asarray(out) if isinstance(out, np.generic | float) else out
+
+
+def fitted(rule: Callable[..., Any], wanted: Sequence[Any], *given: Any) -> Any:
+    """Gradients that a rule gives, each summed over what was broadcast, and cast, as by the engine.
+
+    Args: wanted: the form of each; None for one that nobody wants.
+    """
+    node: Any = None  # which only errors name
+    parts = rule(*given)
+    if len(wanted) == 1:
+        return reduce_to_edge(parts, wanted[0], node)
+    pairs = zip(parts, wanted, strict=True)
+    return tuple(
+        [None if form is None else reduce_to_edge(part, form, node) for part, form in pairs]
+    )
+
+
+def added(total: Any, part: Any) -> Any:
+    """A sum as of the engine: in the layout of its first term, if there is one."""
+    if isinstance(part, SparseGradient):
+        return part.onto(total)
+    if part.strides == total.strides:
+        return total + part
+    return np.add(total, part, out=np.empty_like(total))
+
+
+def view_of(x: Any, name: str, given: Any, more: Any) -> Any:
+    """What a line of a view or a cast runs."""
+    return getattr(x, name)(*given, **more)

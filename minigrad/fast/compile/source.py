@@ -16,10 +16,9 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from ..limits import LIMITS
-from .arguments import mapped, view_of
-from .lines import Itself, Returned, TapeLine, Value, signed
+from .lines import Handed, Returned, TapeLine, Value, leaves_of, mapped, signed, view_of
 from .statements import Names, Python, Statement
-from .symbols import Form, KernelCalls, Sample, fitted
+from .symbols import KernelCalls, Sample
 
 __all__ = ["ProgramText"]
 
@@ -30,16 +29,10 @@ SUFFIXES = {
 
 
 class ProgramText:
-    """Python for the lines of a tape. `text` is the source, `names.objects` what it is handed.
+    """Python for the lines of a tape. `text` is the source, `names.objects` what it is handed."""
 
-    Args: parameters: what the step calls its arguments, by path.
-    """
-
-    def __init__(
-        self, lines: Sequence[TapeLine], result: Any, name: str, parameters: dict[str, str]
-    ) -> None:
-        self.names = Names([name, "args", "kwargs", "build", *dir(builtins), *kwlist])
-        self._parameters = parameters
+    def __init__(self, lines: Sequence[TapeLine], result: Any, name: str) -> None:
+        self.names = Names([name, "args", "build", *dir(builtins), *kwlist])
         self._arguments: dict[str, str] = {}  # names of what is among them, by path
         self._statements: list[Statement] = []
         self._same: dict[Value, Value] = {}  # what stands for what a kernel gave
@@ -47,21 +40,23 @@ class ProgramText:
         self._traced: dict[Any, KernelCalls] = {}  # lines that are equal are taken apart once
         for line in lines:
             self._line = line
-            if line.kind in ("op", "rule", "sum"):
-                self._compute()
+            given = mapped(line.given, self._read)
+            if not isinstance(line.function, str):
+                self._compute(given)
                 continue
             if line.kind == "effect":  # a view of what is written into is not one of now
                 self._views.clear()
-            made = [value for value in line.made if value is not None]
-            self._add(line.function, mapped(line.given, self._read), made, line.kind)
+            self._add(line.function, given, line.made, line.kind)
         self._line = TapeLine("result", None, (), op="result")
-        self._add("return {0}", [mapped(result, self._read)], [], "keep")
+        self._add("return {0}", [mapped(result, self._read)], (), "keep")
         self._leave_out()
         self._place()
         self.text = self._written(name)
 
-    def _add(self, form: str, args: Sequence[Any], made: list[Value], kind: str) -> None:
-        self._statements.append(Statement(form, args, made, self._line, kind))
+    def _add(self, form: str, args: Sequence[Any], made: Sequence[Any], kind: str) -> Statement:
+        statement = Statement(form, args, [*made], self._line, kind)
+        self._statements.append(statement)
+        return statement
 
     # ------------------------------------------------------------------ variables
 
@@ -69,27 +64,26 @@ class ProgramText:
         """What stands for a part of what a line is given, or of what is returned."""
         if x.__class__ is Value:
             x = self._same.get(x, x)
-            if x.is_from_outside() and not x.text:
-                x.name = self._parameters.get(x.path, x.name)
-                x.text = f"{self._object(x)}._data" if x.is_tensor else self._object(x)
+            if x.source:
+                x.text = self._object(x.source) + x.attribute
             return x
-        if x.__class__ is Itself:
-            return Python(self._object(x) + x.attribute)
+        if x.__class__ is Handed:
+            return Python(self._object(x))
         return self._returned(x) if x.__class__ is Returned else x
 
-    def _object(self, x: Value | Itself) -> str:
-        """The name of what comes from outside."""
+    def _object(self, x: Handed) -> str:
+        """The name of what the program is handed."""
         if not x.path:
             return self.names.bound(x.thing, x.name)
         if x.path not in self._arguments:
-            self._arguments[x.path] = self.names.fresh(self._parameters.get(x.path, x.name))
+            self._arguments[x.path] = self.names.fresh(x.name)
         return self._arguments[x.path]
 
     def _returned(self, x: Returned) -> Value:
         """A new Tensor or an array, as the step returns it."""
-        variable = self._read(x.value)
+        variable: Value = self._read(x.value)
         form = "{0}"
-        if x.is_own and any(base.is_from_outside() for base in variable.bases):
+        if x.is_own and any(base.source for base in variable.bases):
             form = "np.array({0})"  # Tensors copy what they are made of
         elif not variable.shape:
             form = "np.asarray({0})"
@@ -101,49 +95,41 @@ class ProgramText:
 
     # ------------------------------------------------------------------ lines to statements
 
-    def _compute(self) -> None:
+    def _compute(self, given: Any) -> None:
         """The statements of a kernel or rule, or the one call of it whole."""
         line = self._line
-        given = mapped(line.given, self._read)
-        numbers: dict[Value, int] = {}
-
-        def form(x: Any) -> Any:
-            if not isinstance(x, Value):
-                return x
-            return Form(numbers.setdefault(x, len(numbers)), x.shape, x.dtype, x.strides)
-
-        forms = mapped(given, form)
-        wanted = [v if v is None else Form(0, v.shape, v.dtype, v.strides) for v in line.made]
-        has_indices = line.function is not view_of and any(x.dtype.kind in "iu" for x in numbers)
+        inputs = [x for _, x in leaves_of(given, "") if isinstance(x, Value)]
+        inputs = [*dict.fromkeys(inputs)]
+        has_indices = line.function is not view_of and any(x.dtype.kind in "iu" for x in inputs)
         if line.effect or has_indices:  # no sample shows which are in range
-            self._call_whole(given, wanted)
+            self._call_whole(given)
             return
-        key = signed([line.kind, line.function, forms, wanted])
+        forms = {x: (i, x.form) for i, x in enumerate(inputs)}
+        key = mapped(given, lambda x: forms[x] if isinstance(x, Value) else x)
+        key = signed([line.function, key, [v and v.form for v in line.made]])
         if key not in self._traced:
-            self._traced[key] = KernelCalls(line.function, forms, wanted, line.kind == "rule")
+            self._traced[key] = KernelCalls(line, given)
         calls = self._traced[key]
         if calls.results is None:
-            self._call_whole(given, wanted)
+            self._call_whole(given)
             return
-        variables = {calls.inputs[n]: x for x, n in numbers.items()}
-        outside = {*numbers}
+        variables = dict(zip(calls.inputs.values(), inputs, strict=True))
         own = lambda x: variables[x] if isinstance(x, Sample) else x  # noqa: E731
         for call in calls.calls:
-            (made,) = call.made
+            (sample,) = call.made
             statement = Statement(call.form, mapped(call.args, own), [], line, call.kind, call.name)
-            variables[made] = self._result(statement, made, made.bases[0] is not made)
-        first = calls.results[0]
-        if line.kind == "op" and isinstance(first, Sample) and first.is_number:
-            (statement,) = [x for x in self._statements if variables[first] in x.made]
+            variables[sample] = self._result(statement, sample, sample.shows)
+        if line.kind == "op" and calls.results[0].is_number:
+            first = variables[calls.results[0]]
+            (statement,) = [x for x in self._statements if first in x.made]
             statement.form = f"np.asarray({statement.form})"  # what an op gives is an array
             statement.kind = ""
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:
                 continue
-            variable = variables[sample]
-            self._same[value] = variable
+            variable = self._same[value] = variables[sample]
             is_view = variable.bases[0] is not variable
-            if variable not in outside and not (is_view and value.name == line.op):
+            if variable not in inputs and not (is_view and value.name == line.op):
                 variable.name = value.name
 
     def _result(self, statement: Statement, form: Any, shows: bool) -> Value:
@@ -152,41 +138,33 @@ class ProgramText:
         key = signed([statement.form, statement.args])
         if shows and key in self._views:
             return self._views[key]
-        hint = reads[0].name
         bases: list[Value] = []
         if shows:
+            hint = reads[0].name
             bases = [*dict.fromkeys(base for x in reads for base in x.bases)]
         else:
-            hint = next(v.name for v in self._line.made if v is not None)
+            hint = next(v.name for v in self._line.made if v)
         if statement.kind != "entrywise":
             hint += SUFFIXES.get(statement.name, "")
-        number = -1 - len(self._statements)
-        made = Value(number, hint, form.shape, form.dtype, form.strides, bases=bases, stays=shows)
+        made = Value(0, hint, form.shape, form.dtype, form.strides, bases=bases, stays=shows)
         if shows:
             self._views[key] = made
         statement.made.append(made)
         self._statements.append(statement)
         return made
 
-    def _call_whole(self, given: Sequence[Any], forms: Sequence[Any]) -> None:
+    def _call_whole(self, given: Sequence[Any]) -> None:
         """The kernel or rule itself. What it gives may be, or show, what it was given."""
         line = self._line
         name = f"d_{line.op}" if line.kind == "rule" else line.op
-        function = self.names.bound(line.whole or line.function, name)
-        form = f"{function}({', '.join([f'{{{i}}}' for i in range(len(given))])})"
-        if line.kind == "rule":
-            form = f"{self.names.bound(fitted, 'fitted')}({form}, {{{len(given)}}})"
-            form = f"{form}[0]" if len(forms) == 1 else form
-            given = *given, forms
-        elif line.kind == "op" and [x and x.shape for x in forms] == [()]:
-            form = f"np.asarray({form})"  # what an op gives is an array
-        unused = Value(0, "unused", (), np.dtype(bool), ())
-        made = [v or unused for v in line.made]
-        self._add(form, given, made, "effect" if line.effect else "whole")
-        bases = [base for x in self._statements[-1].reads for base in x.bases]
+        function = self.names.bound(line.function, name)
+        slots = ", ".join([f"{{{i}}}" for i in range(len(given))])
+        made = [v or Value(0, "unused", (), np.dtype(bool), ()) for v in line.made]
+        kind = "effect" if line.effect else "whole"
+        statement = self._add(f"{function}({slots})", given, made, kind)
+        bases = [base for x in statement.reads for base in x.bases]
         for value in made:
-            value.stays = not (value.fresh or bases)
-            if not value.fresh:
+            if value.stays:
                 value.bases = [*bases, value]
 
     # ------------------------------------------------------------------ what is read, and where
@@ -238,7 +216,7 @@ class ProgramText:
         for statement, after in zip(self._statements, following, strict=True):
             if statement.is_inlined(after, moved):
                 (inlined,) = statement.made
-                inlined.text = statement.form.format(*map(self.names.text, statement.args))
+                inlined.text = statement.text(self.names)
                 continue
             line = statement.line
             about = f"{line.op}, back" if line.kind == "rule" else line.op
@@ -248,7 +226,7 @@ class ProgramText:
                 sections.append([f"# {title}"])
             for x in statement.made:
                 x.root.text = x.root.text or self.names.fresh(x.root.name)
-                if not x.bases[-1].stays and x.size * x.dtype.itemsize >= LIMITS.large_bytes:
+                if x.size * x.dtype.itemsize >= LIMITS.large_bytes:
                     large.add(x.root.text)
             sections[-1].append(statement.text(self.names))
         for section in reversed(sections):  # a large array goes after its last use
@@ -257,7 +235,7 @@ class ProgramText:
                 section.append(f"del {', '.join(sorted(named))}")
             large -= named
         lines = [f"        {line}" for section in sections for line in section]
-        head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args, kwargs):"]
+        head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
 
 

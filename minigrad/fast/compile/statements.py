@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import mapped
-from .lines import TapeLine, Value
+from .lines import Value, leaves_of, mapped
 
 __all__ = ["OPERATORS", "Names", "Python", "Statement"]
 
@@ -19,8 +18,8 @@ OPERATORS = {
     "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
     "bitwise_and": "&", "bitwise_or": "|",
 }  # fmt: skip
-AUGMENTED = {"+", "-", "*", "/", "&", "|"}  # as in `x += y`
-SHORT_KINDS = (bool, int, float, str, type(None), type(...))  # whose repr is Python
+AUGMENTED = "+-*/&|"  # as in `x += y`
+SHORT_KINDS = (bool, int, float, str, type(None), slice)  # whose repr is Python
 
 
 @dataclass(eq=False)
@@ -31,7 +30,7 @@ class Statement:
         form: Python, with {0} and so on for its arguments.
         args: Values and plain values, in tuples and lists.  reads: the Values among them.
         made: what comes out.
-        line: of the tape, which it is a part of.
+        line: of the tape, which it is a part of; None until it is put there.
         kind: "" if it only computes; "entrywise" if it may write its result over what it reads;
             "whole", of a kernel or rule; "effect"; "keep", of what it reads; "grad", as `.grad`.
         name: of the NumPy function that it calls.
@@ -40,28 +39,26 @@ class Statement:
     form: str
     args: Sequence[Any]
     made: list[Any]
-    line: TapeLine
+    line: Any
     kind: str = ""
     name: str = ""
 
     def __post_init__(self) -> None:
-        self.reads: list[Value] = []
-        mapped((*self.args,), lambda x: self.reads.append(x) if isinstance(x, Value) else None)
+        self.reads = [x for _, x in leaves_of((*self.args,), "") if isinstance(x, Value)]
 
     def text(self, names: Names) -> str:
+        """It as Python; of one whose result has no name, what it runs alone."""
         is_index = self.name == "getitem"
-        args = [
-            _index(x) if is_index and x.__class__ is slice else names.text(x) for x in self.args
-        ]
+        args = [names.index(x) if is_index else names.text(x) for x in self.args]
         call = self.form.format(*args)
-        if not self.made:
-            return call
         made = ", ".join([x.root.text for x in self.made])
+        if not made:
+            return call
         over = self.made[0].over
         if over is None:
             return f"{made} = {call}"
         place = over.root.text
-        sign = OPERATORS.get(self.name)
+        sign = OPERATORS.get(self.name, "none")
         if made == place and sign in AUGMENTED and self.args[0] is over:
             return f"{place} {sign}= {args[1]}"
         call = f"np.{self.name}({', '.join(args)}, out={place})"
@@ -120,24 +117,27 @@ class Names:
         """Python for what is passed."""
         return repr(mapped(x, lambda leaf: Python(self._leaf(leaf))))
 
+    def index(self, x: Any) -> str:
+        """Python for a part of what stands within brackets."""
+        if x.__class__ is not slice:
+            return self.text(x)
+        parts = ["" if part is None else str(part) for part in (x.start, x.stop, x.step)]
+        return ":".join(parts).removesuffix(":")
+
     def _leaf(self, x: Any) -> str:
         """A Value, a plain value, or the name of an object."""
         if isinstance(x, Value):
             return x.root.text
         if isinstance(x, Python):
             return x
-        if x.__class__ in SHORT_KINDS or x.__class__ is slice:
-            return "..." if x is ... else repr(x)
+        if x.__class__ in SHORT_KINDS:
+            return repr(x)
         if isinstance(x, np.dtype) and x.isnative and x.kind in "biufc":
             return f"np.{x.name}"
+        if x is ...:
+            return "..."
         kind = "ones" if isinstance(x, np.ndarray) and (x == 1).all() else type(x).__name__
         return self.bound(x, getattr(x, "__name__", kind))
-
-
-def _index(x: slice) -> str:
-    """A slice as it is written within brackets."""
-    parts = [x.start, x.stop] if x.step is None else [x.start, x.stop, x.step]
-    return ":".join(["" if part is None else str(part) for part in parts])
 
 
 class Python(str):

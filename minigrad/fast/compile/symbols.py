@@ -8,22 +8,21 @@ entry, who holds the memory), it is not taken apart: the program calls it whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
+from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ...engine.backward import reduce_to_edge
-from .arguments import laid_out, mapped
-from .lines import NO_LINE
+from .lines import TapeLine, Value, leaves_of, mapped
 from .statements import OPERATORS, Statement
+from .watched import laid_out
 
-__all__ = ["Form", "KernelCalls", "Sample", "fitted"]
+__all__ = ["KernelCalls", "Sample"]
 
-SIZES = {"itemsize", "nbytes", "ndim", "size"}
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
 VIEWS = {"T", "mT", "real"}
 SAME = ("reshape", "broadcast_to")  # which give nothing new where the shape is the same
@@ -35,29 +34,24 @@ class Untraceable(Exception):
     """A kernel asks what no Sample shows."""
 
 
-class Form(NamedTuple):
-    """What is known of an array of a line: which of its arrays it is, and its form."""
-
-    number: int
-    shape: tuple[int, ...]
-    dtype: Any
-    strides: tuple[int, ...]
-
-
 class Sample(NDArrayOperatorsMixin):
     """Random numbers in the place of an array, which note what NumPy does with them.
 
-    Attributes: bases: the Samples whose memory it may show, itself if it has its own.
+    Attributes:
+        is_number: whether it is no array, but one of NumPy's numbers.
+        shows: whether it may show the memory of others.
     """
 
-    def __init__(self, trace: KernelCalls, entries: Any, bases: Sequence[Sample] = ()) -> None:
+    def __init__(self, trace: KernelCalls, entries: Any, shows: bool = False) -> None:
         self.trace = trace
-        self.entries = entries
+        trace.entries[self] = entries
         self.shape: tuple[int, ...] = entries.shape
         self.dtype = entries.dtype
         self.strides: tuple[int, ...] = entries.strides
+        self.ndim: int = entries.ndim
+        self.size: int = entries.size
         self.is_number = isinstance(entries, np.generic)
-        self.bases = bases or (self,)
+        self.shows = shows
 
     __hash__ = object.__hash__
 
@@ -96,22 +90,16 @@ class Sample(NDArrayOperatorsMixin):
         return self.trace.note(name, f"np.{name}({{all}})", function, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in SIZES:
-            return getattr(self.entries, name)
+        entries = _entries(self)
         if name == "flags":
-            return SimpleNamespace(**{x: getattr(self.entries.flags, x) for x in LAYOUT})
+            return SimpleNamespace(**{x: getattr(entries.flags, x) for x in LAYOUT})
         if name in VIEWS:
-            return self.trace.note(name, f"{{0}}.{name}", lambda x: getattr(x, name), (self,))
-        if not callable(getattr(np.ndarray, name)):
+            return self.trace.note(name, f"{{0}}.{name}", attrgetter(name), (self,))
+        function = getattr(type(entries), name)
+        if not callable(function):
             raise Untraceable
-
-        def method(*args: Any, **kwargs: Any) -> Any:
-            if name == "reshape" and args[0].__class__ is tuple:
-                args = args[0] or args
-            call = lambda x, *args, **kwargs: getattr(x, name)(*args, **kwargs)  # noqa: E731
-            return self.trace.note(name, f"{{0}}.{name}({{rest}})", call, (self, *args), kwargs)
-
-        return method
+        form = f"{{0}}.{name}({{rest}})"
+        return lambda *args, **kwargs: self.trace.note(name, form, function, (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Sample:
         parts = index if index.__class__ is tuple else (index,)
@@ -122,67 +110,51 @@ class Sample(NDArrayOperatorsMixin):
 
 
 def _entries(x: Any) -> Any:
-    return x.entries if isinstance(x, Sample) else x
+    return x.trace.entries[x] if isinstance(x, Sample) else x
 
 
 class KernelCalls:
     """The calls that a kernel or a rule makes.
 
     Attributes:
-        inputs: by the number of a Form, the Sample.  calls: in their order.
-        results: of the kernel, Samples; None if it has to be called whole.
+        inputs: by Value, the Sample.  entries: of each Sample, while they are needed.
+        calls: in their order.  results: Samples; None if it has to be called whole.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], given: Sequence[Any], made: Sequence[Any], is_rule: bool
-    ) -> None:
-        """Trace a function of what is given, with Forms for arrays.
-
-        Args: made: Forms of what came out when it was recorded, None for what nobody reads.
-        """
+    def __init__(self, line: TapeLine, given: Sequence[Any]) -> None:
+        """Trace the function of a line, on what it is given."""
+        self.inputs: dict[Value, Sample] = {}
+        self.entries: dict[Sample, Any] = {}
         self.calls: list[Statement] = []
-        self.inputs: dict[int, Sample] = {}
-        self.results: Sequence[Any] | None = None
+        self.results: tuple[Any, ...] | None = None
         self._errors = np.geterr()
         try:
             samples = mapped(given, self._sampled)
-            results = self._run(function, samples, made, is_rule)
-            self._let_go({*self.inputs.values(), *[x for x in results if isinstance(x, Sample)]})
+            results = _as_tuple(line.function(*samples))
+            kept = [x for x in (*self.inputs.values(), *results) if isinstance(x, Sample)]
+            self.entries = {x: self.entries[x] for x in kept}  # all others are let go of
             with np.errstate(all="ignore"):
-                wanted = self._run(function, mapped(samples, _entries), made, is_rule)
-            if all(map(_agree, results, wanted, made)):
+                arrays = _as_tuple(line.function(*mapped(samples, _entries)))
+            if all(map(_agree, results, arrays, line.made)):
                 self.results = results
         except Exception:  # whatever a kernel does with what is no array
             self.results = None
-        finally:
-            self._let_go(set())
-
-    def _let_go(self, kept: set[Sample]) -> None:
-        """Free the entries of all Samples but of these."""
-        for x in {*self.inputs.values(), *[x for call in self.calls for x in call.made]} - kept:
-            x.entries = None
-
-    def _run(
-        self, function: Callable[..., Any], given: Any, made: Any, is_rule: bool
-    ) -> tuple[Any, ...]:
-        results = function(*given)
-        if is_rule:
-            return fitted(results, made)
-        return results if results.__class__ is tuple else (results,)
+        self.entries = {}
 
     def _sampled(self, x: Any) -> Any:
-        """A Sample for a Form."""
-        if x.__class__ is not Form:
+        """A Sample for a Value."""
+        if x.__class__ is not Value:
             return x
+        start = len(self.inputs) * 31 % 997  # each array's entries begin elsewhere
 
         def numbers(size: int) -> Any:
-            entries = _random()[x.number * 31 % 997 :]  # each array's begin elsewhere
+            entries = _random()[start:]
             entries = (entries > 0 if x.dtype.kind == "b" else entries).astype(x.dtype)
             return np.resize(entries, size)
 
-        if x.number not in self.inputs:
-            self.inputs[x.number] = Sample(self, laid_out(x, numbers))
-        return self.inputs[x.number]
+        if x not in self.inputs:
+            self.inputs[x] = Sample(self, laid_out(x, numbers))
+        return self.inputs[x]
 
     def note(
         self,
@@ -190,36 +162,36 @@ class KernelCalls:
         form: str,
         function: Any,
         args: Any,
-        kwargs: Any = NONE,
+        kwargs: dict[str, Any] = NONE,
         kind: str = "",
     ) -> Sample:
         """Call a function, and note that: as a Statement.
 
         Args: form: with {all} for all arguments, or the {rest} but for the first.
         """
-        kwargs = {key: x for key, x in kwargs.items() if (key, x) != ("dtype", None)}
-        reads: list[Sample] = []
-        mapped((*args, kwargs), lambda x: reads.append(x) if isinstance(x, Sample) else None)
         if np.geterr() != self._errors:
             raise Untraceable
         with np.errstate(all="ignore"):
             entries = function(*mapped(args, _entries), **mapped(kwargs, _entries))
         if not isinstance(entries, np.ndarray | np.generic):
             raise Untraceable
-        first = reads[0]
-        if entries is first.entries and isinstance(entries, np.ndarray):
+        given = *args, *kwargs.values()
+        first, *others = [x for _, x in leaves_of(given, "") if isinstance(x, Sample)]
+        if entries is _entries(first) and isinstance(entries, np.ndarray):
             return first
         if name in SAME and entries.shape == first.shape:
             return first
-        shows = any(np.may_share_memory(entries, x.entries) for x in reads)
-        bases = dict.fromkeys(base for x in reads for base in x.bases if shows)
-        made = Sample(self, entries, (*bases,))
+        shows = any(np.may_share_memory(entries, _entries(x)) for x in (first, *others))
+        made = Sample(self, entries, shows)
         slots = [f"{{{i}}}" for i in range(len(args))]
         slots += [f"{key}={{{i}}}" for i, key in enumerate(kwargs, len(args))]
         form = form.format(*slots, all=", ".join(slots), rest=", ".join(slots[1:]))
-        given = *args, *kwargs.values()
-        self.calls.append(Statement(form, given, [made], NO_LINE, kind, name))
+        self.calls.append(Statement(form, given, [made], None, kind, name))
         return made
+
+
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if results.__class__ is tuple else (results,)
 
 
 @cache
@@ -227,32 +199,13 @@ def _random() -> Any:
     return np.random.default_rng(0).uniform(-2, 2, 65_521)  # no row is as long, so all differ
 
 
-def _agree(sample: Any, array: Any, place: Any) -> bool:
+def _agree(sample: Any, array: Any, value: Value | None) -> bool:
     """Whether a Sample is what a kernel gives, to the bit, and both as when it was recorded."""
-    if place is None:
+    if value is None:
         return True
-    if not isinstance(sample, Sample) or (sample.shape, sample.dtype) != (place.shape, place.dtype):
+    if not isinstance(sample, Sample) or (sample.shape, sample.dtype) != (value.shape, value.dtype):
         return False
-    layouts = zip(sample.strides, place.strides, sample.shape, strict=True)
-    if sample.entries.size and any(a != b for a, b, n in layouts if n > 1):
+    layouts = zip(sample.strides, value.strides, sample.shape, strict=True)
+    if value.size and any(a != b for a, b, n in layouts if n > 1):
         return False
-    return np.array_equal(_bits(sample.entries), _bits(array))
-
-
-def _bits(array: Any) -> Any:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-# ---------------------------------------------------------------- the edge rule
-
-
-def fitted(parts: Any, wanted: Sequence[Any], node: Any = None) -> tuple[Any, ...]:
-    """Gradients that a rule gave, each summed over what was broadcast, and cast, as by the engine.
-
-    Args: wanted: the Form of each; None for one that nobody wants.
-    """
-    parts = parts if parts.__class__ is tuple else (parts,)
-    pairs = zip(parts, wanted, strict=True)
-    return tuple(
-        [None if form is None else reduce_to_edge(part, form, node) for part, form in pairs]
-    )
+    return bool(_entries(sample).tobytes() == array.tobytes())

@@ -4,12 +4,13 @@ It is an Observer. An op's line is its kernel on what it was given, a rule's lin
 gradient and on what it names; gradients that meet are added up by a line, and what reaches a leaf
 is put into its `.grad` by one. What a line reads are Values: each knows where the program finds it.
 
-Whatever the step is handed as an array is watched (see arguments.py), so that views become lines
+Whatever the step is handed as an array is watched (see watched.py), so that views become lines
 and numbers that are taken out are noticed.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -19,16 +20,29 @@ from zlib import crc32
 import numpy as np
 from numpy import ndarray
 
-from ...engine.backward import SparseGradient
-from ...engine.context import current
+from ...engine.context import current, observe
+from ...engine.declaration import Shaped
 from ...engine.observer import Observer
-from ...engine.op import array_of, owner_of
+from ...engine.op import array_of, owner_of, view_key
 from ...engine.tensor import Tensor
-from .arguments import Watched, Watching, leaves_of, mapped, plain, view_of, watch
 from .bindings import FEW, PLAIN_KINDS, Binding, Bindings, is_library
-from .lines import Itself, KnownArrays, Returned, TapeLine, Value, failing_as, shown
+from .lines import (
+    Handed,
+    KnownArrays,
+    Returned,
+    TapeLine,
+    Value,
+    added,
+    explained,
+    fitted,
+    leaves_of,
+    mapped,
+    signed,
+    view_of,
+)
+from .watched import Watched, laid_out, plain, watch
 
-__all__ = ["Refused", "Tape"]
+__all__ = ["Tape"]
 
 PURE = ("minigrad.ops.", "minigrad.fast.")  # packages whose kernels only compute
 
@@ -44,10 +58,11 @@ def heard(method: Callable[..., Any]) -> Callable[..., Any]:
 class Tape(Observer):
     """The lines of one run.
 
+    Args: given: the positional arguments, and a dict of those by keyword.
     Attributes:
-        args, kwargs: what the step is called with; what it does with arrays among them is noticed.
-        given: leaves of these, by path.  arguments: the Tensors among them.
-        result: what it returned, with Returned in place of arrays and Tensors.
+        arguments: the Tensors among the arguments.
+        keeps: lines of what layers keep of their last call.
+        result: what the step returned, with Returned in place of arrays and Tensors.
         reason, remedy: why no program could repeat the run, and what to write; None if one could.
         tensors: those from outside, with their Values.
         held: leaves with whether they must hold a gradient when the step begins; None for either.
@@ -57,12 +72,13 @@ class Tape(Observer):
     shows_inputs = False
     takes_sparse = True
 
-    def __init__(self, step: Any, args: Any, kwargs: Any) -> None:
-        self.given = given = [*leaves_of(args, "args"), *leaves_of(kwargs, "kwargs")]
-        others = [(path, x) for path, x in given if not isinstance(x, ndarray | Tensor)]
+    def __init__(self, step: Any, given: tuple[Any, ...]) -> None:
+        arguments = [*leaves_of(given, "args")]
+        others = [(path, x) for path, x in arguments if not isinstance(x, ndarray | Tensor)]
         self.bindings = Bindings(step, others)
-        self.arguments = dict.fromkeys(x for _, x in given if isinstance(x, Tensor))
+        self.arguments = dict.fromkeys(x for _, x in arguments if isinstance(x, Tensor))
         self.lines: list[TapeLine] = []
+        self.keeps: list[TapeLine] = []
         self.result: Any = None
         self.reason: str | None = None
         self.remedy = ""
@@ -74,20 +90,55 @@ class Tape(Observer):
         self._coming: dict[Any, list[Any]] = {}  # gradients, by edge; one once it has arrived
         self._changed: list[tuple[Binding, Any]] = []
         self._read: set[int] = set()  # ids of memory from elsewhere that lines read
-
         tensors = *self.bindings.tensors, *self.arguments
         self._grads = {x: x.grad for x in tensors}  # as a line left them
-        self._watch_gradients()
         self._outside = {*self.bindings.names, *(id(owner_of(x._data)) for x in tensors)}
-        self._watching = Watching(self, self._outside)
-        self.args = self._watching.of(args)
-        self.kwargs = self._watching.of(kwargs)
-        for path, x in (*leaves_of(self.args, "args"), *leaves_of(self.kwargs, "kwargs")):
+        self._given: dict[int, tuple[Any, Any]] = {}  # watched arrays, and what was given, by id
+
+    def run(self, step: Any, given: tuple[Any, ...]) -> Any:
+        """Run the step, and give its result as a later call gives it."""
+        self._watch_gradients()
+        handed = mapped(given, self._watched)
+        before = signed(handed)
+        *args, kwargs = handed
+        names = {f"args[{i}]": name for i, name in enumerate(inspect.signature(step).parameters)}
+        names |= {f"args[{len(args)}][{name!r}]": name for name in kwargs}
+        for path, x in leaves_of(handed, "args"):
+            name = names.get(path, path)
+            source = Handed(name, None, path)
             if isinstance(x, Tensor):
-                self.tensors[x] = self.arrays.new(x._data, path, path=path, is_tensor=True)
+                self.tensors[x] = self.arrays.new(x._data, name, source, "._data")
             elif isinstance(x, Watched):
-                self.arrays.new(x, path, path=path)
-        self.bindings.all += self._watching.bindings
+                self.arrays.new(x, name, source)
+        try:
+            with observe(self):
+                result = step(*args, **kwargs)
+        finally:
+            self._end()
+        if signed(handed) != before:
+            why = "the step changes a list or a dict among its arguments"
+            self.refuse(why, "return what it makes: it was handed a copy, which is lost")
+        self._hear(self._finish, result)
+        result = mapped(result, self._plain)
+        self._grads.clear()
+        self._given.clear()
+        return result
+
+    def _watched(self, x: Any) -> Any:
+        """What the step is handed in the place of an argument: of an array, one that is watched.
+
+        Of an array that shares memory with another it is a copy, for lines to tell the two apart.
+        """
+        if x.__class__ is not ndarray:
+            return x
+        array = x
+        if id(owner_of(x)) in self._outside:
+            array = laid_out(x, partial(np.empty, dtype=x.dtype))
+            array[...] = x
+        self._outside |= {id(owner_of(x)), id(owner_of(array))}
+        array = watch(array, self)
+        self._given[id(array)] = array, x
+        return array
 
     # ------------------------------------------------------------------ refusals
 
@@ -117,7 +168,7 @@ class Tape(Observer):
     # ------------------------------------------------------------------ values
 
     def _line(self, kind: str, function: Any, *given: Any, made: Any = (), **about: Any) -> None:
-        self.lines.append(TapeLine(kind, function, given, tuple(made), **about))
+        self.lines.append(TapeLine(kind, function, given, made, **about))
 
     def _of(self, x: Any) -> Any:
         """What a line says of what it is given: a Value for an array, or the thing itself."""
@@ -127,8 +178,8 @@ class Tape(Observer):
         names = self.bindings.names
         if isinstance(x, Tensor):
             if x not in self.tensors and x.node is None and id(x) in names:
-                about = {"thing": x, "is_tensor": True, "key": id(x)}
-                self.tensors[x] = self.arrays.new(x._data, x.name or names[id(x)], **about)
+                name = x.name or names[id(x)]
+                self.tensors[x] = self.arrays.new(x._data, name, Handed(name, x), "._data")
             if x in self.tensors:
                 return self.tensors[x]
             if x.node is not None and self.arrays.seen(x._data) is None:
@@ -144,55 +195,60 @@ class Tape(Observer):
                     "an array is used that the step made by NumPy, or that no name leads to",
                     "pass it as an argument, or compute it by ops",
                 )
-            value = self.arrays.new(x, names[memory], thing=plain(x), key=shown(x))
-        if value.thing is not None:
+            name = names[memory]
+            value = self.arrays.new(x, name, Handed(name, plain(x), key=view_key(x)))
+        if value.source:
             self._read.add(memory)
         return value
 
     @heard
-    def computed(self, function: Any, given: tuple[Any, ...], made: Watched) -> None:
+    def computed(self, function: Any, given: tuple[Any, ...], result: Watched) -> None:
         """The step took a view or a cast of an array that it was handed, or compared it."""
         name = given[1].strip("_") if function is view_of else function.__name__
         given = self._of(given)
-        self._line("op", function, *given, made=[self.arrays.new(made, name)], op=name)
+        self._line("op", function, *given, made=[self.arrays.new(result, name)], op=name)
 
     # ------------------------------------------------------------------ forward
 
     @heard
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
-        paths = [getattr(x, "path", "") for x in inputs]
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
-        arrays = [x._data if isinstance(x, Tensor) else plain(x) for x in inputs]
+        arrays = [plain(array_of(x)) for x in inputs]
         runs = op.choose(arrays, settings)
         given = self._of([*inputs, *settings])
         out = self.arrays.new(result._data, result.name or op.name)
-        out.fresh = _is_fresh(result._data, (*arrays, *settings))
         made: list[Value | None] = [out]
         node = result.node
         saved: dict[str, Any] = {}
         if node is not None:
             self._outputs[node] = out
             saved = dict(zip(node.plan.saves, node.saved or (), strict=True))
-        for name in runs.auxiliary:  # of the others nobody reads any
-            array = saved.get(name)
+        by_products = [saved.get(name) for name in runs.auxiliary]  # others nobody reads
+        for name, array in zip(runs.auxiliary, by_products, strict=True):
             made.append(None if array is None else self.arrays.new(array, f"{op.name}_{name}"))
-        for _, index in leaves_of(settings if op.name == "getitem" else (), ""):
-            if isinstance(index, ndarray) and index.dtype == np.bool_:
-                value = self._of(index)
-                if value.thing is None:
-                    why = "a boolean index picks as many entries as are True"
-                    raise Refused(why, "use mg.where, or multiply by it")
-                self.bindings.hold_entries(value.name, value.thing)
+        out.stays = _share(result._data, (*arrays, *settings, *by_products))
+        if op.name == "getitem":
+            self._hold_boolean_indices(settings)
         drawn = {id(x) for x in settings if isinstance(x, np.random.Generator)}
         if drawn:
             self.bindings.all = [x for x in self.bindings.all if id(x.owner) not in drawn]
-        about = {"op": op.name, "scope": current().scope, "whole": failing_as(op, runs.flat, paths)}
-        effect = bool(drawn) or not op.kernel.__module__.startswith(PURE)
-        self._line("op", runs.flat, *given, made=made, effect=effect, **about)
+        function = partial(explained, op, runs.flat)
+        about = {"op": op.name, "scope": current().scope, "effect": bool(drawn) or not _is_pure(op)}
+        self._line("op", function, *given, made=made, **about)
+
+    def _hold_boolean_indices(self, settings: Any) -> None:
+        """They pick as many entries as are True: what is read after them is of that size."""
+        for _, index in leaves_of(settings, ""):
+            if isinstance(index, ndarray) and index.dtype == np.bool_:
+                source = self._of(index).source
+                if source is None:
+                    why = "a boolean index picks as many entries as are True"
+                    raise Refused(why, "use mg.where, or multiply by it")
+                self.bindings.hold_entries(source.name, source.thing)
 
     def named(self, tensor: Tensor) -> None:
         value = self.arrays.seen(tensor._data)
-        if value is not None and not value.is_from_outside() and tensor.name:
+        if value is not None and not value.source and tensor.name:
             value.name = tensor.name
 
     # ------------------------------------------------------------------ backward
@@ -204,21 +260,16 @@ class Tape(Observer):
         if node not in self._outputs:
             raise Refused("the graph was made outside the step", "make it within")
         g = self._arrive(node, gradient)
-        if not g.is_from_outside():
+        if not g.source:
             g.name = f"d_{self._outputs[node].name}"
         plan = node.plan
         wanted: dict[str, Value] = {}
-        for i, (name, edge, part) in enumerate(zip(plan.names, node.edges, parts, strict=True)):
+        for name, edge, part in zip(plan.names, node.edges, parts, strict=True):
             if part is not None:
                 of = self._outputs.get(edge) or self._of(edge)
-                fresh = _is_fresh(part, (gradient, *node.saved, *parts[:i], *parts[i + 1 :]))
-                wanted[name] = self.arrays.value(part, f"d_{of.name}", fresh=fresh)
+                wanted[name] = self.arrays.value(part, f"d_{of.name}")
                 self._coming.setdefault(edge, []).append(wanted[name])
-        about = {
-            "op": node.op.name,
-            "scope": node.scope,
-            "effect": not node.op.kernel.__module__.startswith(PURE),
-        }
+        about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
                 continue
@@ -227,7 +278,8 @@ class Tape(Observer):
                 given.append(tuple([n in wanted for n in rule.inputs]))
             names = rule.inputs if len(rule.inputs) > 1 else [name]
             made = [wanted.pop(n, None) for n in names]
-            self._line("rule", rule.function, g, *given, made=made, **about)
+            forms = [None if v is None else Shaped(v.shape, v.dtype) for v in made]
+            self._line("rule", partial(fitted, rule.function, forms), g, *given, made=made, **about)
 
     @heard
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
@@ -244,8 +296,9 @@ class Tape(Observer):
         total: Any = None if parts[0].strides is None else parts.pop(0)
         for part in parts:  # the first sum is a new array, which later ones are written into
             before = total
-            total = self.arrays.value(gradient, part.name, fresh=True)
-            self._line("sum", np.add, before, part, made=[total], op="add", whole=_added)
+            total = self.arrays.value(gradient, part.name)
+            total.stays = False
+            self._line("sum", added, before, part, made=[total], op="add")
         self._coming[edge] = [total]
         return total
 
@@ -265,7 +318,7 @@ class Tape(Observer):
     def _heard_constant(self, array: ndarray) -> None:
         if self.arrays.seen(array) is None:
             key = array.dtype, crc32(array.tobytes())
-            self.arrays.new(array, "constant", thing=array, key=key)
+            self.arrays.new(array, "constant", Handed("constant", array, key=key))
 
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
         data = array_of(data)
@@ -277,7 +330,7 @@ class Tape(Observer):
             self.computed(view_of, (data, "astype", (leaf.dtype,), {}), leaf._data)
 
     def _heard_read(self, tensor: Tensor, array: Any) -> ndarray:
-        self.arrays.know(array, self._of(tensor))
+        self._of(tensor)  # from now on its array is known
         array = array.view()
         array.flags.writeable = False
         return watch(array, self)
@@ -286,7 +339,7 @@ class Tape(Observer):
         target = self._of(tensor)
         if tensor not in self.tensors:
             raise Refused("a Tensor that the step made is written into", "write into a parameter")
-        self._line("effect", "{0}.assign_({1})", _itself(target), self._of(array))
+        self._line("effect", "{0}.assign_({1})", target.source, self._of(array))
 
     def _heard_backward(self, output: Tensor, seed: Any) -> None:
         self._take_back()
@@ -295,19 +348,19 @@ class Tape(Observer):
     def _heard_added(self, gradients: dict[Tensor, ndarray]) -> None:
         for leaf, array in gradients.items():
             total = self._arrive(leaf, array)
-            target = self._of(leaf)
+            source = self._of(leaf).source if leaf in self.tensors else None
             is_added = leaf.grad is not array
-            if target.is_tensor:
-                self.held.setdefault(leaf, is_added)
-                kind = "effect" if is_added else "grad"
-                form = "{0}.grad = {0}.grad + {1}" if is_added else "{0}.grad = {1}"
-                self._line(kind, form, _itself(target), total, op="gradients")
-                continue
-            if is_added:  # of a leaf that the step made
-                self._coming[leaf] = [self._of(self._grads[leaf]), total]
+            if is_added:
+                before = self._grads[leaf]
+                first = self.arrays.value(before, "grad", source, ".grad")
+                self._coming[leaf] = [first if source else self._of(before), total]
                 total = self._arrive(leaf, leaf.grad)
-            self._grads[leaf] = leaf.grad
-            self.arrays.know(leaf.grad, total)
+            if source:
+                self.held.setdefault(leaf, is_added)
+                self._line("grad", "{0}.grad = {1}", source, total, op="gradients")
+            else:  # of a leaf that the step made
+                self._grads[leaf] = leaf.grad
+                self.arrays.know(leaf.grad, total)
         self._watch_gradients()
 
     def _watch_gradients(self) -> None:
@@ -328,13 +381,13 @@ class Tape(Observer):
             leaf.grad = plain(leaf.grad)
 
     def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
-        outside: list[Itself] = []
+        outside: list[Handed] = []
         for leaf in parameters:
-            value = self._of(leaf)
+            source = self._of(leaf).source
             self._grads[leaf] = None
-            if value.is_tensor:  # else it is a leaf that the step made
+            if leaf in self.tensors:  # else it is a leaf that the step made
                 self.held.setdefault(leaf, None)
-                outside.append(_itself(value))
+                outside.append(source)
         if outside:
             self._line("effect", "for p in {0}: p.grad = None", outside, op="gradients")
 
@@ -353,48 +406,41 @@ class Tape(Observer):
         made = [] if result is None else [self.arrays.new(result._data, "result")]
         name = type(owner).__name__.lower() if owner is not None else "update"
         form = "{0}()._data" if made else "{0}()"
-        self._line("effect", form, Itself(f"{name}_step", again), made=made, op=name)
+        update = Handed(f"{name}_step", again, key=signed(again))
+        self._line("effect", form, update, made=made, op=name)
 
     # ------------------------------------------------------------------ the end
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """The step is over, or has failed: all is as it is without a tape."""
         self._take_back()
         self._changed = [(x, name) for x in self.bindings.all for name in x.changed()]
-        self._watching.end()
         for binding in self.bindings.all:
             attributes = getattr(binding.owner, "__dict__", {})
             attributes |= {k: plain(x) for k, x in attributes.items() if isinstance(x, Watched)}
-
-    def finish(self, result: Any) -> Any:
-        """The step's result as a later call gives it."""
-        self._hear(self._finish, result)
-        self._grads.clear()
-        return mapped(result, self._plain)
 
     def _finish(self, result: Any) -> None:
         self.result = mapped(result, self._returned)
         for binding, name in self._changed:
             self._keep(binding, name)
         self._hold_what_python_read()
-        self.bindings.hold_use([x for x in self.tensors if x not in self.arguments])
 
     def _plain(self, x: Any) -> Any:
         if isinstance(x, Tensor) and x.node is not None and self.reason is None:
             return x.detach()
-        return self._watching.own(x)
+        return self._given[id(x)][1] if id(x) in self._given else plain(x)
 
     def _returned(self, x: Any) -> Any:
         """What a program returns in place of an array or a Tensor that the step returned."""
         if isinstance(x, Tensor):
             value = self._of(x)
             if x in self.tensors:
-                return _itself(value)
+                return value.source
             return Returned(value, True, id(owner_of(x._data)) not in self._outside)
         if isinstance(x, ndarray):
             for leaf, value in self.tensors.items():
-                if leaf.grad is not None and shown(leaf.grad) == shown(x):
-                    return _itself(value, ".grad")
+                if leaf.grad is not None and view_key(leaf.grad) == view_key(x):
+                    return self.arrays.value(x, "grad", value.source, ".grad")
             return Returned(self._of(x), False, id(owner_of(x)) not in self._outside)
         if isinstance(x, PLAIN_KINDS):
             return x
@@ -402,14 +448,14 @@ class Tape(Observer):
 
     def _keep(self, binding: Binding, name: Any) -> None:
         """Note what a layer keeps as a line; refuse whatever else the step changed."""
-        if binding.look is None or binding.is_bound_anew():
+        if binding.is_bound_anew():
             why = f"the step changes {binding.called(name)}, which a later call may read"
             raise Refused(why, "pass it to the step and return it")
         binding.kept.add(name)
         attributes = vars(binding.owner)
-        layer = Itself(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
+        layer = Handed(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
         given = layer, name, self._of(attributes[name])
-        self._line("keep", "{0}[{1}] = {2}", *given, op="what layers keep")
+        self.keeps.append(TapeLine("keep", "{0}[{1}] = {2}", given, op="what layers keep"))
 
     def _hold_what_python_read(self) -> None:
         """Of an array that no line reads, though the step's code names it, Python took numbers."""
@@ -422,30 +468,20 @@ class Tape(Observer):
             self.bindings.hold_entries(title, array)
 
 
-def _itself(value: Value, attribute: str = "") -> Itself:
-    """The Tensor whose array a Value is."""
-    return Itself(value.name, value.thing, value.path, attribute)
+def _share(array: Any, others: Iterable[Any]) -> bool:
+    """Whether others may show memory of an array."""
+    arrays = [plain(x) for _, x in leaves_of((*others,), "") if isinstance(x, ndarray)]
+    return any(np.may_share_memory(array, x) for x in arrays)
 
 
-def _added(total: Any, part: Any) -> Any:
-    """A sum as of the engine: in the layout of its first term, if there is one."""
-    if isinstance(part, SparseGradient):
-        return part.onto(total)
-    return np.add(total, part, out=np.empty_like(total))
-
-
-def _is_fresh(made: Any, given: Any) -> bool:
-    """Whether an array shares no memory with those that were given."""
-    arrays = [plain(x) for _, x in leaves_of(given, "") if isinstance(x, ndarray)]
-    return not any(np.may_share_memory(made, x) for x in arrays)
+def _is_pure(op: Any) -> bool:
+    """Whether its kernel and rules only compute."""
+    return bool(op.kernel.__module__.startswith(PURE))
 
 
 def _place() -> str:
-    """The file and line of the user's that runs."""
+    """The file and line of the user's that runs, who called layers of ours or NumPy."""
     frame: Any = sys._getframe(1)
-    while frame.f_back is not None:
-        is_users = not is_library(frame.f_globals.get("__name__"))
-        if is_users and frame.f_code.co_filename[:1] != "<":
-            break
+    while frame.f_back is not None and is_library(frame.f_globals.get("__name__", "minigrad")):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
