@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import cache
 from math import isnan
 from typing import Any, NamedTuple, Self
 
@@ -69,6 +70,7 @@ class Ledger:
         at = self.index = tuple(np.atleast_1d(index).tolist())
         if len(at) != g.ndim or any(i not in range(n) for i, n in zip(at, g.shape, strict=True)):
             raise ArgumentError(f"why({entry.path}, {index}): its gradient has shape {g.shape}")
+        self._run_again = cache(self._on_others)
         self.terms: list[Term] = []
         for edge in entry.uses:
             if edge.contribution is not None:
@@ -143,12 +145,11 @@ class Ledger:
         made, factor = term.made, term.factor
         if factor == 1 and registry[made.op].kinks is not None:
             return f"{made.op} let it through"
-        others: dict[int, Array] = {}
         known = arguments(self.record, made) | made.settings | {"out": made.value}
         if not any(np.any(x == factor) for x in known.values()):
             return ""
         try:
-            others[made.id], factors = self._run(term.edge, self._inputs(made, others))
+            others, factors = self._run_again(term.edge)
         except EXPLAINED:  # a kernel need not take other numbers
             return ""
         other = factors[term.at]
@@ -161,6 +162,13 @@ class Ledger:
             if isinstance(value, float) and value == other:
                 return name
         return ""
+
+    def _on_others(self, edge: Edge) -> tuple[dict[int, Array], Array]:
+        """The op once more on other numbers, which are given by entry, and its factors."""
+        others: dict[int, Array] = {}
+        made = self.record.entries[edge.target]
+        others[made.id], factors = self._run(edge, self._inputs(made, others))
+        return others, factors
 
     def _inputs(self, made: Entry, others: dict[int, Array]) -> dict[str, Any]:
         """Other numbers in the place of what an op was given; of what was only moved there, moved.
