@@ -12,6 +12,7 @@ from .engine.tensor import Tensor
 from .record.finish import check, finish, to_dict
 from .record.record import Checks, Entry, Record
 from .record.recorder import Recorder, record_graph
+from .saving import write
 
 if TYPE_CHECKING:
     from .views.attention import Attentions
@@ -156,9 +157,9 @@ class Trace(Record):
             each of the batch.
         Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention.
         """
-        from .views.page import write
+        from .views.page import content, html_of
 
-        return write(self, path, tokens=tokens, title=title)
+        return write(path, html_of(content(self, tokens=tokens, title=title)), "html")
 
     def show(self, *, height: int = 720, tokens: Any = None, title: str = "") -> Cell:
         """The page in a notebook's cell, as the cell's last value. Args: height: in pixels."""
@@ -168,9 +169,9 @@ class Trace(Record):
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
-        from .views.derivation import write
+        from .views.derivation import derivation
 
-        return write(self, path)
+        return write(path, derivation(self), "derivation")
 
     def attention(self, tokens: Any = None) -> Attentions:
         """The attention weights A of the record beside ∂L/∂A: print them, or `.draw(path)` them.

@@ -3,6 +3,5 @@
 arguments   the command line
 sources     what can be explained: a function of the user's, or a sentence through one layer
 explain     it is run, printed and written; or played with, and its page served
-catalogue   every op with what it declares
-check       the gradients of every op, a line each
+catalogue   every op with what it declares, and its gradients checked, a line each
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from .. import __version__
-from . import catalogue, check, explain
-from .sources import DEFAULT_TEXT, LAYERS
+from . import catalogue, explain
+from .sources import DEFAULT_TEXT, LAYER
 
 __all__ = ["parser"]
 
@@ -16,15 +16,19 @@ DESCRIPTION = (
 )
 WHAT = (
     "FILE.py:FUNCTION or package.module:function, which returns a loss; its attribute `tokens` "
-    f"names the positions; or a layer with untrained weights: {' (default) or '.join(LAYERS)}"
+    f"names the positions; or {LAYER}, the default, with untrained weights"
 )
-TEXT = f"of a layer: its sentence (default: {DEFAULT_TEXT!r})"
+TEXT = f"of {LAYER}: its sentence (default: {DEFAULT_TEXT!r})"
 OUT = "folder for graph.svg, explain.html, derivation.md and trace.json (default: explained/)"
 COMMANDS = (
     (explain.run, "explain", "run a function that returns a loss, and show its gradients"),
     (explain.play, "play", "open the page of explain with numbers that can be changed"),
-    (catalogue.run, "ops", "list the ops with their formulas"),
-    (check.run, "check", "check the gradients of every op; the exit status is 1 if one is wrong"),
+    (catalogue.ops, "ops", "list the ops with their formulas"),
+    (
+        catalogue.check,
+        "check",
+        "check the gradients of every op; exit status 1 if one is wrong",
+    ),
 )
 
 
@@ -42,7 +46,7 @@ def parser() -> ArgumentParser:
         if name in ("ops", "check"):
             command.add_argument("names", nargs="*", metavar="NAME", help="only these")
             continue
-        command.add_argument("what", nargs="?", default=LAYERS[0], metavar="WHAT", help=WHAT)
+        command.add_argument("what", nargs="?", default=LAYER, metavar="WHAT", help=WHAT)
         command.add_argument("--text", help=TEXT)
         if name == "explain":
             command.add_argument("--out", default="explained", metavar="DIR", help=OUT)

@@ -18,9 +18,12 @@ from ..record.attention import AttentionWeights
 from ..record.finish import check, to_dict
 from ..record.record import Record
 from ..saving import write
-from ..views import derivation, page, picture, words
+from ..views import words
 from ..views.attention import attentions
+from ..views.derivation import derivation
 from ..views.ledger import headline_lines
+from ..views.page import content, html_of
+from ..views.picture import draw
 from ..views.scores import gradient_times_attention, rollout
 from ..views.table import verdict_lines
 from ..views.terminal import Column, grid, paint, wide
@@ -122,8 +125,9 @@ def _write(record: Record, source: LossFunction, out: Path) -> None:
     title = f"{source.title}: {text}".strip(": ")
     data = json.dumps(to_dict(record), indent=1, allow_nan=False) + "\n"
     write(out / "trace.json", data, "explain")
-    derivation.write(record, out / "derivation.md")
-    picture.draw(record, out / "graph.svg", title=text)
-    page.write(record, out / "explain.html", tokens=source.tokens, title=title)
+    write(out / "derivation.md", derivation(record), "explain")
+    draw(record, out / "graph.svg", title=text)
+    shown = content(record, tokens=source.tokens, title=title)
+    write(out / "explain.html", html_of(shown), "explain")
     for line in FILES:
         print(f"wrote {out / line}")

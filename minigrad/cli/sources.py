@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from traceback import TracebackException
-from typing import Any
 
 import numpy as np
 
@@ -24,9 +23,9 @@ import minigrad as mg
 from ..engine.errors import ArgumentError, MinigradError
 from ..playing.run import LossFunction, tokens_of
 
-__all__ = ["DEFAULT_TEXT", "LAYERS", "source_of"]
+__all__ = ["DEFAULT_TEXT", "LAYER", "source_of"]
 
-LAYERS = ["multi-head", "self-attention"]
+LAYER = "self-attention"
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
 D_MODEL = 32
 HOME = Path(__file__).resolve().parents[2]
@@ -36,13 +35,13 @@ OUR_CODE = (str(HOME / "minigrad"), str(HOME / "layers"), "<frozen ")  # not the
 def source_of(arguments: Namespace) -> LossFunction:
     """What the arguments name. Raises: ArgumentError if there is nothing of this name."""
     what, text = arguments.what, arguments.text
-    if what in LAYERS:
-        return sentence(what, DEFAULT_TEXT if text is None else text)
+    if what == LAYER:
+        return sentence(DEFAULT_TEXT if text is None else text)
     if text is not None:
-        raise ArgumentError(f"--text is for {' and '.join(LAYERS)}, and does not go with {what}")
+        raise ArgumentError(f"--text is for {LAYER}, and does not go with {what}")
     place, _, function = what.rpartition(":")
     if not place or not function:
-        known = f"FILE.py:FUNCTION, package.module:function, {' or '.join(LAYERS)}"
+        known = f"FILE.py:FUNCTION, package.module:function or {LAYER}"
         raise ArgumentError(f"nothing to explain is named {what!r}; it is {known}")
     return own_function(place, function)
 
@@ -88,39 +87,33 @@ def users_code(title: str, place: str) -> Iterator[None]:
 # ---------------------------------------------------------------- a sentence through one layer
 
 
-def sentence(layer: str, text: str) -> LossFunction:
+def sentence(text: str) -> LossFunction:
     """X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, ids).
 
     The weights are drawn, not learned, and nothing tells the layer where a token stands: what is
     shown is how the numbers flow, not what a trained model thinks.
 
-    >>> sentence("multi-head", "a b a").function().shape
+    >>> sentence("a b a").function().shape
     ()
     """
-    words: list[str] = re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
-    if not words:
+    from layers import SelfAttention
+
+    tokens: list[str] = re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
+    if not tokens:
         raise ArgumentError(f"--text: there is no word in {text!r}")
 
-    def run(words: list[str] = words) -> mg.Tensor:
-        return loss_of(layer, [word.lower() for word in words])
+    def run(words: list[str] = tokens) -> mg.Tensor:
+        rng = np.random.default_rng(0)
+        vocabulary, places = np.unique([word.lower() for word in words], return_inverse=True)
+        ids = places[None]  # (1, n)
+        E = mg.tensor(rng.normal(size=(len(vocabulary), D_MODEL)), requires_grad=True, name="E")
+        layer = SelfAttention(D_MODEL, 8, 8, rng=rng)
+        with mg.scope("embedding"):
+            X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
+        out = layer(X)  # (1, n, d_model)
+        with mg.scope("prediction"):
+            logits = (out @ E.mT).named("logits")  # (1, n, vocabulary)
+        loss: mg.Tensor = mg.cross_entropy(logits, ids).named("loss")
+        return loss
 
-    return LossFunction(run, f"{layer} with untrained weights", words)
-
-
-def loss_of(name: str, words: list[str]) -> mg.Tensor:
-    import layers as L
-
-    rng = np.random.default_rng(0)
-    vocabulary, places = np.unique(words, return_inverse=True)
-    ids = places[None]  # (1, n)
-    E = mg.tensor(rng.normal(size=(len(vocabulary), D_MODEL)), requires_grad=True, name="E")
-    layer: Any = L.SelfAttention(D_MODEL, 8, 8, rng=rng)
-    if name == "multi-head":
-        layer = L.MultiHeadAttention(D_MODEL, 4, rng=rng)
-    with mg.scope("embedding"):
-        X = mg.take(E, ids, axis=0).named("X")  # (1, n, d_model)
-    out = layer(X)  # (1, n, d_model)
-    with mg.scope("prediction"):
-        logits = mg.matmul(out, mg.swapaxes(E, 0, 1)).named("logits")  # (1, n, vocabulary)
-    loss: mg.Tensor = mg.cross_entropy(logits, ids).named("loss")
-    return loss
+    return LossFunction(run, f"{LAYER} with untrained weights", tokens)

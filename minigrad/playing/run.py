@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,7 @@ from ..record.recorder import Recorder
 __all__ = ["Edit", "LossFunction", "Run", "run_loss", "tokens_of"]
 
 
-@dataclass
-class LossFunction:
+class LossFunction(NamedTuple):
     """What is to run. Attributes: tokens: names of positions.  around: what it runs within."""
 
     function: Callable[..., Any]

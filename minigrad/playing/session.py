@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,13 +19,12 @@ from .run import Edit, LossFunction, Run, run_loss
 __all__ = ["PlaySession"]
 
 
-@dataclass
-class Change:
-    """What is said of a change, what it puts where, and other arguments of the function."""
+class Change(NamedTuple):
+    """A change in words, what it puts where, and other arguments of the function."""
 
-    told: str
+    text: str
     edits: Sequence[Edit] = ()
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = {}
 
 
 class PlaySession:
@@ -63,7 +61,7 @@ class PlaySession:
             title += f": {' '.join(tokens)}"
         shown = content(self.run.record, tokens=tokens, title=title, live=True)
         shown["play"] = {
-            "changes": [change.told for change in self.changes],
+            "changes": [change.text for change in self.changes],
             "arguments": [[name, _text(x)] for name, x in arguments.items()],
             "milliseconds": round(self.milliseconds),
         }
@@ -94,8 +92,8 @@ class PlaySession:
                 return []
             case {"do": "argument", "value": text}:
                 value = _read(self.defaults[name], str(text))
-                told = f"{name} = {words.one_line(_text(value), 60)}"
-                change = Change(told, arguments={name: value})
+                text = f"{name} = {words.one_line(_text(value), 60)}"
+                change = Change(text, arguments={name: value})
             case {"do": "step", "lr": lr}:
                 change = self._step(float(lr))
             case {"do": "set", "flat": int(flat), "value": text}:

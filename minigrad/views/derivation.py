@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
-from .. import saving
 from ..record.finish import finish
 from ..record.fold import folded, is_within
 from ..record.record import Edge, Entry, Record
@@ -20,12 +18,7 @@ from .ledger import headline_lines
 from .maths import portable
 from .picture import asset
 
-__all__ = ["derivation", "write"]
-
-
-def write(record: Record, path: str | Path) -> Path:
-    """Write the derivation of a record to a file, whole or not at all."""
-    return saving.write(path, derivation(record))
+__all__ = ["derivation"]
 
 
 def derivation(record: Record) -> str:

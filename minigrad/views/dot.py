@@ -273,18 +273,11 @@ class Dot:
         size = f"gradient rms {box.gradient}" if box.size else f"gradient: {box.gradient}"
         if box.kind == "scope":
             return words.one_line(f"{box.path}: {', '.join(self._costs(box.ops))}, {size}")
-        value, saved = words.value(entry), entry.saved_bytes
         texts = [
-            f"{entry.path}: {box.origin}", f"{words.shaped(entry.shape)} {entry.dtype}",
-            f"value {value}" if value else "", size, entry.why if entry.needs else "",
-            *words.settings(entry), words.sum_of(self.record, entry), words.marks(entry),
-            entry.says, entry.place, f"{words.of_bytes(saved)} saved" if saved else "",
+            f"{entry.path}: {box.origin}", f"{words.shaped(entry.shape)} {entry.dtype}", size,
+            entry.why if entry.needs else "", words.sum_of(self.record, entry),
+            words.marks(entry), entry.says, entry.place,
         ]  # fmt: skip
-        for held in box.inside:
-            if held.shared:
-                leaf = held.source
-                whole = f"{leaf.gradient} ({words.sum_of(self.record, leaf.entry)})"
-                texts.append(f"{leaf.label}: {held.gradient} of {whole}")
         return words.one_line("; ".join(filter(None, texts)))
 
     # ------------------------------------------------------------------ lines

@@ -12,12 +12,10 @@ import re
 from base64 import b64encode
 from html import escape
 from math import isfinite, prod
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from .. import saving
 from ..engine.errors import ArgumentError
 from ..record.attention import AttentionWeights, attention_weights, fitting, texts_of
 from ..record.finish import finish, to_dict
@@ -33,7 +31,7 @@ from .picture import asset, render, titled
 from .scores import figures, pooled
 from .theme import BINS, Scale, css, repainted
 
-__all__ = ["content", "frame", "html_of", "write"]
+__all__ = ["content", "frame", "html_of"]
 
 Json: TypeAlias = dict[str, Any]
 ALARM = len(BINS)  # the bin of what is wrong
@@ -42,14 +40,6 @@ CELLS = 1_000_000  # of all arrays together, 4 bytes each
 HEADS = 4096  # of attention, which keeps them
 SIDES = ((64, HEADS), (64, 48), (32, 8), (16, 3), (8, 1))  # of matrices, and how many of an array
 SCRIPTS = ("dom", "record", "heat", "graph", "save", "panel", "attention", "ledger", "main")
-
-
-def write(record: Record, path: str | Path, *, tokens: Any = None, title: str = "") -> Path:
-    """Write the page of a record, whole or not at all.
-
-    Raises: ArgumentError for a missing folder or a record too large; ShapeError for other tokens.
-    """
-    return saving.write(path, html_of(content(record, tokens=tokens, title=title)))
 
 
 def html_of(shown: Json, live: bool = False) -> str:
@@ -73,7 +63,10 @@ def frame(height: int, **source: str) -> str:
 
 
 def content(record: Record, *, tokens: Any = None, title: str = "", live: bool = False) -> Json:
-    """All that the page shows, ready for JSON. Args: live: without ledgers, which it asks for."""
+    """All that the page shows, ready for JSON. Args: live: without ledgers, which it asks for.
+
+    Raises: ArgumentError for a record too large; ShapeError for tokens that do not fit.
+    """
     if len(record.entries) > MOST_VALUES:
         raise ArgumentError(
             f"html: this trace holds {len(record.entries):,} values, a page at most "
@@ -84,7 +77,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "", live: bool =
         "title": words.one_line(title or "One forward and backward pass"),
         "headline": words.headline(record),
         "summary": words.summary(record),
-        "verdicts": [[v.sentence, v.ok] for v in words.verdicts(record.checks)],
+        "verdicts": words.verdicts(record.checks),
         "record": to_dict(record),
         "entries": [*map(page.entry, record.entries)],
         "uses": [*map(page.use, record.edges)],
@@ -95,7 +88,7 @@ def content(record: Record, *, tokens: Any = None, title: str = "", live: bool =
         "named": tokens is not None,
         "arrays": page.packed(),
         "ledgers": {} if live else shown_ledgers(record),
-        "states": {state: list(pair) for state, pair in words.STATES.items()},
+        "states": words.STATES,
         "scale": page.scale.ends,
         "maths": page.maths,
     }
@@ -114,7 +107,7 @@ class _Page:
 
     def tex(self, *texts: str) -> None:
         """Keep formulas as MathML beside the record."""
-        self.maths |= {text: mathml(text) for text in texts if text and text not in self.maths}
+        self.maths |= {text: mathml(text) for text in texts if text}
 
     # ------------------------------------------------------------------ entries and uses
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from math import isfinite, log10
+from typing import NamedTuple
 
 from ..engine.errors import ArgumentError
 from .words import sized
@@ -23,8 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """Eight bins of equal width on a log scale; sizes beyond it are in the first or the last.
 
     >>> Scale(-8, 0).bin(1e-20), Scale(-8, 0).bin(3e-4), Scale(-8, 0).bin(1e9)

@@ -12,13 +12,13 @@ from math import inf, isfinite
 from typing import NamedTuple, TypeGuard
 
 from ..record.finish import changes_in_time
-from ..record.record import Array, Checks, Edge, Entry, Record, Way, show
+from ..record.record import Array, Checks, Edge, Entry, Record, Way
 from ..record.time import ThroughTime
 
 __all__ = [
     "STATES", "VERDICT_SIGNS", "Verdict", "costs_of", "counted", "digits", "gain_of", "gradient",
     "gradient_size", "headline", "is_broken", "label", "lasted", "marks", "of_bytes", "one_line",
-    "plural", "ranged", "remark", "sent_by", "settings", "shaped", "sized", "sizes_sent", "sum_of",
+    "plural", "ranged", "remark", "sent_by", "shaped", "sized", "sizes_sent", "sum_of",
     "summary", "value", "verdicts",
 ]  # fmt: skip
 
@@ -208,12 +208,6 @@ def remark(entry: Entry) -> str:
     if entry.state in ("vanishing", "exploding"):
         return " ".join(STATES[entry.state])
     return entry.why if entry.state == "zero in theory" else ""
-
-
-def settings(entry: Entry) -> list[str]:
-    """The settings of an op's call, as texts."""
-    every = (entry.numbers | entry.settings).items()
-    return [f"{name}={one_line(show(x), 60)}" for name, x in every if x is not None]
 
 
 def gain_of(edges: Iterable[Edge]) -> str:
