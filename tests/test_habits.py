@@ -114,7 +114,6 @@ def test_each_keyword_of_habit_stands_for_one_that_some_call_takes():
         ("mg.softmax(x, axes=0)", "write axis= for axes="),
         ("layers.Conv2d(3, 5, kernel_size=3)", "write size= for kernel_size="),
         ("layers.MultiHeadAttention(embed_dim=8, n_heads=2)", "write d_model= for embed_dim="),
-        ("layers.LSTM(3, 5, batch_first=True)", "batch_first=: leave it out"),
         ("mg.l1_loss(x, x, reduction='sum')", "a loss is a mean"),
         ("mg.cross_entropy(x, targets, weight=np.ones(3))", "w = weight[targets]; loss = "),
         ("Linear(3, 2, bias=False)", "write use_bias= for bias="),

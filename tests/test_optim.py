@@ -286,6 +286,7 @@ test_what_is_refused = refusals(
     (lambda: Adam([{"parameters": [W], "betas": (1.0, 0.9)}]), ArgumentError, "betas must lie"),
     (lambda: Adam([W], lr="1e-3"), DTypeError, "lr must be a number, got '1e-3'"),
     (lambda: Adam([W * 2]), DTypeError, "each must be a leaf Tensor"),
+    (lambda: Adam([]), ArgumentError, r"Adam\(parameters\): got no parameters"),
     (lambda: Adam(W), DTypeError, "must be a list of Tensors, .* got a Tensor"),
     (lambda: SGD([mg.tensor([1.0])]), ArgumentError, "parameter 0 .* needs no gradient"),
     (lambda: SGD([{"parameters": [W], "momentun": 0.9}]),

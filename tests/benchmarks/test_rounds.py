@@ -34,11 +34,6 @@ def test_figures_are_medians_over_the_rounds_and_doubtful_where_half_were_slow(
     assert taken.least_ratio("peer") == min(peer) / min(base)
 
 
-def test_there_is_no_figure_without_samples():
-    taken = result(peer=[1.0])
-    assert taken.ratio("peer") is taken.seconds("other") is None
-
-
 def test_peers_go_in_turn_and_another_begins_each_round():
     calls = []
     three = [Given(name, calls=calls) for name in "abc"]
@@ -78,22 +73,3 @@ def test_a_peer_that_fails_is_named_and_the_others_go_on(how):
     assert taken.samples[BASE] == [1.0, 2.0]
     assert taken.samples.keys() == {BASE}
     assert taken.ratio("peer") is None
-
-
-def test_patience_is_halved_while_the_machine_stays_busy():
-    asked, idle = [], iter([False, False, True, True])
-
-    class Asked(Given):
-        def sample(self, seconds, patience):
-            asked.append((seconds, patience))
-            return 1.0, next(idle)
-
-    measure(FEW, [Asked(BASE)], Settings(rounds=4, target=0.02, patience=8.0))
-    assert asked == [(0.02, 8.0), (0.02, 4.0), (0.02, 2.0), (0.02, 8.0)]
-
-
-def test_slow_peers_get_three_rounds():
-    calls = []
-    two = [Given(BASE, [0.1] * 5, calls), Given("slow", [2.0] * 5, calls)]
-    measure(FEW, two, Settings(rounds=5))
-    assert (calls.count(BASE), calls.count("slow")) == (5, 3)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import DTypeError, FreedGraphError, GradientError, OverwrittenError
+from minigrad.errors import (
+    DTypeError,
+    FreedGraphError,
+    GradientError,
+    OverwrittenError,
+    ShapeError,
+)
 from tests.compare import refusals
 from tests.engine.declaring import declare
 
@@ -193,6 +199,10 @@ def test_derivatives_to_fourth_order():
 
 
 test_what_is_refused = refusals(
+    (lambda: X.backward(), ShapeError, r"shape \(3,\) needs .*write out\.sum\(\)\.backward\(\)"),
+    (lambda: (X * 1.0).backward(np.ones(2)), ShapeError, r"\(2,\) is not the output's \(3,\)"),
+    (lambda: mg.tensor(1.0).backward(), GradientError, "requires no gradient: .* compiled step"),
+    (lambda: mg.grad(mg.sum), DTypeError, r"of a function write mg\.vjp\(f, x\)"),
     (lambda: setattr((X * 2).named("y"), "requires_grad", False), GradientError,
      r"requires_grad: y was computed by multiply; use detach\(\)"),
     (lambda: mg.grad((X * 2).sum(), [X, mg.tensor([1.0])]), GradientError,

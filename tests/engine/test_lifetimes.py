@@ -117,17 +117,6 @@ def two_that_go_over_into_each_other():
         a, b = a + b, b * 0.5
     b.backward()
 
-def one_freed_by_another():
-    inner, outer = chain(8_000), chain(8_000)
-    outer.register_hook(lambda gradient, kept=inner: None)
-    outer = chain(8_000, outer)
-
-def whose_middle_is_held():
-    middle = chain(8_000)
-    end = chain(8_000, middle)
-    del end
-    middle.backward()
-
 def of_a_gradient():
     x = y = mg.tensor(0.5, requires_grad=True)
     for _ in range(8_000):
@@ -146,8 +135,8 @@ def in_threads_at_once():
         thread.join()
 
 threading.stack_size(1024 * 1024)
-for way in [after_its_backward, two_that_go_over_into_each_other,
-            one_freed_by_another, whose_middle_is_held, of_a_gradient, in_threads_at_once]:
+for way in [after_its_backward, two_that_go_over_into_each_other, of_a_gradient,
+            in_threads_at_once]:
     thread = threading.Thread(target=way)
     thread.start()
     thread.join()

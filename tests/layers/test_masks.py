@@ -85,6 +85,7 @@ test_what_is_no_mask_is_refused = refusals(
     *((lambda f=f, dtype=dtype: f(3, dtype=dtype), DTypeError, "dtype must be one of floats")
       for f in (create_causal_mask, lambda n, dtype: padding_mask([n], n, dtype))
       for dtype in (bool, int)),
+    (lambda: padding_mask([1, 5], 3), ArgumentError, r"must be 0 to 3, got \[1, 5\]"),
     (lambda: create_causal_mask(-3), ArgumentError, "create_causal_mask: seq_len must be"),
     *((lambda tokens=tokens: L.global_tokens(*tokens), ArgumentError, "give positions")
       for tokens in ((), (-1,), (0.5,), ([0, 1],))),

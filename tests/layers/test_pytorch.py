@@ -44,12 +44,6 @@ PAIRS = {
     "group norm": (L.GroupNorm(3, 6), nn.GroupNorm(3, 6), IMAGE, None),
     "batch norm": (L.BatchNorm(6), nn.BatchNorm2d(6), IMAGE, None),
     "batch norm, evaluated": (L.BatchNorm(6).eval(), nn.BatchNorm2d(6).eval(), IMAGE, None),
-    "conv1d": (L.Conv1d(5, 3, 2, padding=1, dilation=2), nn.Conv1d(5, 3, 2, padding=1, dilation=2),
-               SEQUENCE, None),
-    "conv2d": (L.Conv2d(6, 4, (3, 2), stride=2, groups=2),
-               nn.Conv2d(6, 4, (3, 2), stride=2, groups=2), IMAGE, None),
-    "max pool": (L.MaxPool2d(2), nn.MaxPool2d(2), IMAGE, None),
-    "avg pool": (L.AvgPool2d(3, 2), nn.AvgPool2d(3, 2), IMAGE, None),
     "attention": (L.MultiHeadAttention(6, 2, use_bias=True),
                   nn.MultiheadAttention(6, 2, batch_first=True), SEQUENCE, attended),
     **{

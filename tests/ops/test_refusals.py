@@ -1,7 +1,4 @@
-"""A call of an op that cannot be made says so: an error of ours, with the call and the rule.
-
-More calls, of layers and of files too, stand in tests/test_bad_calls.py.
-"""
+"""A call of an op that cannot be made says so: an error of ours, with the call and the rule."""
 
 import inspect
 
@@ -20,6 +17,20 @@ def ones(*shape, dtype=float):
 
 
 REFUSED = [
+    ("ShapeError", "mg.add(ones(2, 3), ones(5, 3))", "broadcast"),
+    ("ShapeError", "mg.matmul(ones(2, 3, 5), ones(7, 5, 3))", "batch axes"),
+    ("ShapeError", "mg.linear(ones(2, 5), ones(3, 7), ones(7))", "W's first, got 5 != 3"),
+    ("ShapeError", "X.reshape(7, 2)", "size 30"),
+    ("ShapeError", "X.transpose(0, 1)", "got 2; write x.swapaxes(0, 1)"),
+    ("ShapeError", "mg.stack([X, ones(2, 3)])", "same shape"),
+    ("ShapeError", "mg.mask_add(ones(2, 5, 5), ones(5, 3, dtype=bool))", "5 and 3"),
+    ("ShapeError", "mg.layer_norm(X, ones(3), None)", "(5,), got (3,)"),
+    ("ShapeError", "mg.conv2d(ones(1, 3, 5, 5), ones(4, 2, 3, 3))", "C = 3"),
+    ("ShapeError", "mg.max_pool(ones(2, 3), 2)", "got (2, 3)"),
+    ("DTypeError", "mg.dropout(X, 0.5, 0)", "np.random.Generator, got int"),
+    ("OutOfRangeError", "mg.cross_entropy(ones(3, 5), [0, 1, 5])", "[0, 5), got 5"),
+    ("OutOfRangeError", "X[0, 3]", "index 3 is out of bounds for axis 1 with size 3"),
+    ("ArgumentError", "mg.split(X, 2, axis=2)", "multiple of 2"),
     ("ShapeError", "mg.expand_dims(X, 5)", "expand_dims(x, axis): axis 5 is out of bounds"),
     ("ShapeError", "mg.moveaxis(X, 3, 0)", "moveaxis(x, source, destination): source: axis 3"),
     ("ShapeError", "mg.repeat(X, 2, axis=3)", "repeat(x, repeats, axis)"),
