@@ -1,4 +1,4 @@
-"""What every test may use: a seeded generator, a call of any op, and a comparison with PyTorch."""
+"""What every test may use: a seeded generator, a call of any op, and a planted fault."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,6 @@ import pytest
 import minigrad as mg
 import minigrad.distributed  # its ops are tested as all others are
 from minigrad.engine.op import Op
-from tests.compare import assert_same
 
 # Read by PyTorch when it is imported: on busy cores its threads wait longer than they work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -44,23 +43,6 @@ def invoke() -> Callable[..., Any]:
         return op(*positional, **values)
 
     return run
-
-
-@pytest.fixture
-def agree_with_torch(rng) -> Callable[..., None]:
-    """Run a call in both on the same arrays; compare the result and every gradient."""
-    import torch
-
-    def agree(ours, theirs, arrays):
-        xs = [mg.tensor(a, requires_grad=True) for a in arrays]
-        ts = [torch.tensor(a, requires_grad=True) for a in arrays]
-        out, expected = ours(*xs), theirs(*ts)
-        assert_same(out.data, expected)
-        u = rng.uniform(0.5, 1.5, out.shape)
-        expected.backward(torch.tensor(u))
-        assert_same(mg.grad(out, xs, u), [t.grad for t in ts])
-
-    return agree
 
 
 @pytest.fixture

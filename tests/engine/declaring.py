@@ -13,11 +13,3 @@ def declare(kernel, **changes):
         "samples": lambda rng: [call(rng.normal(size=3))],
     }
     return Op(kernel, **(declaration | changes))
-
-
-def affine(x, w, b, power=1, shift=0.0):
-    """x w^power + b + shift."""
-    return x * w**power + b + shift
-
-
-AFFINE = {"x": "1", "w": "2", "b": "3"}

@@ -10,7 +10,7 @@ import minigrad as mg
 from minigrad.engine.op import op, registry
 from minigrad.errors import DeclarationError, MinigradError
 from tests.compare import refusals
-from tests.engine.declaring import AFFINE, affine, declare
+from tests.engine.declaring import declare
 
 
 def double(x):
@@ -21,6 +21,14 @@ def double(x):
     array([2., 2.])
     """
     return 2 * x
+
+
+def affine(x, w, b, power=1, shift=0.0):
+    """x w^power + b + shift."""
+    return x * w**power + b + shift
+
+
+AFFINE = {"x": "1", "w": "2", "b": "3"}
 
 
 # ---------------------------------------------------------------- declarations

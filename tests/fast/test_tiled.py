@@ -1,5 +1,7 @@
 """Attention in tiles equals attention step by step, whatever mask, shapes and layout."""
 
+import gc
+import tracemalloc
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,7 +14,6 @@ from minigrad.fast import threads
 from minigrad.fast.limits import LIMITS
 from minigrad.fast.tiles import schedule
 from minigrad.fast.tiles.schedule import QUERIES, TileSchedule
-from tests.weighing import weigh
 
 
 @pytest.fixture(autouse=True)
@@ -189,11 +190,22 @@ def test_every_open_entry_is_computed_once_and_every_closed_block_skipped(rng, k
 
 
 def peak(n):
-    """Bytes that one forward and backward allocates at most."""
+    """Bytes that one forward and backward allocates at most.
+
+    No garbage is collected meanwhile: that of earlier tests would give its memory to the call.
+    """
     q = np.zeros((1, n, 16), np.float32)
     leaves = [mg.tensor(q, requires_grad=True) for _ in range(3)]
-    with LIMITS.changed(threaded_work=np.inf):  # what two threads need depends on their turns
-        return weigh(lambda: mg.tiled_attention(*leaves, rule=RULES["window"]).backward(q))[1]
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        with LIMITS.changed(threaded_work=np.inf):  # what two threads need depends on their turns
+            mg.tiled_attention(*leaves, rule=RULES["window"]).backward(q)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def test_memory_grows_with_n():
