@@ -241,7 +241,7 @@ def is_new(
     """
     if part.size <= COPIED or part.base is not None or part is gradient:
         return False
-    return not any([x is part for x in saved]) and len([x for x in parts if x is part]) == 1
+    return len([x for x in (*saved, *parts) if x is part]) == 1
 
 
 class SparseGradient:

@@ -127,9 +127,6 @@ class Node:
                         "  run forward again; what an earlier step left goes in by .detach()"
                     )
 
-    def __repr__(self) -> str:
-        return f"<Node {self.number} {self.path} {self.shape} {self.place}>"
-
 
 # ---------------------------------------------------------------- hooks
 

@@ -278,7 +278,7 @@ def checked_array(what: object, x: Any) -> Any:
     except (ValueError, TypeError) as error:
         raise DTypeError(f"{what}: not an array of numbers: {error}") from None
     if array.dtype.kind not in NUMERIC:
-        raise DTypeError(f"{what}: not an array of numbers: must be numeric, got {array.dtype}")
+        raise DTypeError(f"{what}: not an array of numbers, but of {array.dtype}")
     return array
 
 

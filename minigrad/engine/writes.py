@@ -32,9 +32,7 @@ class Place(NamedTuple):
         return _lines(self.code)[self.offset // 2] or self.code.co_firstlineno
 
     def __str__(self) -> str:
-        file = self.code.co_filename
-        file = os.path.relpath(file) if os.path.isabs(file) else file
-        return f"{file}:{self.line}"
+        return f"{os.path.relpath(self.code.co_filename)}:{self.line}"
 
 
 @lru_cache(maxsize=16)

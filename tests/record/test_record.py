@@ -145,7 +145,7 @@ def test_a_generator_is_kept_as_it_was_before_it_drew():
 
 
 def test_it_is_opened_by_with_and_closed_also_by_an_error():
-    with pytest.raises(DTypeError, match="within `with mg.trace"):
+    with pytest.raises(DTypeError, match=r"within `with mg\.trace"):
         mg.trace(abs)
     with pytest.raises(DTypeError), mg.trace() as t:
         mg.exp("x")
