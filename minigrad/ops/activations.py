@@ -248,13 +248,13 @@ def leaky_relu(x, negative_slope: float = 0.01):
     array([-0.1,  2. ])
     """
     x = floating(x)
-    return cast_back(np.where(x > 0, x, negative_slope * x), x)
+    return cast_back(np.maximum(x, 0) + negative_slope * np.minimum(x, 0), x)
 
 
 @leaky_relu.vjp("x")
 def _(g, x, negative_slope):
     """The gradient passes where the entry is above zero, and a small part of it elsewhere."""
-    return np.where(x > 0, g, negative_slope * g)
+    return masked(g, x > 0) + negative_slope * masked(g, np.logical_not(x > 0))
 
 
 @elementwise(
@@ -279,4 +279,5 @@ def elu(x, alpha: float = 1.0):
 @elu.vjp("x")
 def _(g, x, alpha):
     """The gradient passes above zero, and below it is multiplied by a slope that falls to zero."""
-    return np.where(x <= 0, g * (alpha * np.exp(np.minimum(x, 0))), g)
+    below = masked(g * (alpha * np.exp(np.minimum(x, 0))), x <= 0)
+    return masked(g, np.logical_not(x <= 0)) + below

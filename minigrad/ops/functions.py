@@ -236,13 +236,22 @@ def normal_cdf(x):
     if x.size <= BY_ENTRY:
         found = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in x.ravel().tolist()]
         return np.array(found, x.dtype).reshape(x.shape)
-    wide = np.ravel(widen_half(x))
-    y = np.empty(x.size, x.dtype)
+    return by_blocks(_normal_cdf, x)
+
+
+def by_blocks(function, x):
+    """A function of entries, of so many at once as stay in cache."""
+    entries = np.ravel(x)
+    y = np.empty_like(entries)
     for start in range(0, x.size, BLOCK):
-        part = wide[start : start + BLOCK]
-        tail = normal_tail(np.minimum(np.abs(part), 40))  # beyond, Φ(-a) is 0
-        y[start : start + BLOCK] = np.abs((part >= 0) - tail)  # tail, or 1 - tail
+        y[start : start + BLOCK] = function(entries[start : start + BLOCK])
     return y.reshape(x.shape)
+
+
+def _normal_cdf(x):
+    x = widen_half(x)
+    tail = normal_tail(np.minimum(np.abs(x), 40))  # beyond, Φ(-a) is 0
+    return np.abs((x >= 0) - tail)  # tail, or 1 - tail
 
 
 @normal_cdf.vjp("x")
@@ -267,13 +276,16 @@ def erf(x):
     >>> erf(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8427])
     """
-    x = floating(x)
-    wide = x.astype(np.float64)
-    size = np.abs(wide)
+    return by_blocks(_erf, floating(x))
+
+
+def _erf(x):
+    x = x.astype(np.float64)
+    size = np.abs(x)
     small = np.minimum(size, 1)
     near = small * np.polynomial.polynomial.polyval(small * small, ERF_SERIES)
     far = 1 - 2 * normal_tail(np.minimum(math.sqrt(2) * size, 40))
-    return cast_back(np.copysign(np.where(size < 1, near, far), wide), x)
+    return np.copysign(np.where(size < 1, near, far), x)
 
 
 @erf.vjp("x")

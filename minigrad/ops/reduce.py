@@ -324,6 +324,7 @@ def _(g, x, out, axis):
 
 # ---------------------------------------------------------------- the running sum
 
+PART = 1 << 14  # entries that stay in a core's cache
 LONG_ROW = 1024  # entries a row from which adding rows takes less time than np.cumsum's strides
 
 
@@ -342,10 +343,14 @@ def cumsum(x, axis=None):
     x = as_array(x)
     if x.dtype.kind != "f":
         return np.cumsum(x, axis)
-    is_last = axis in (-1, x.ndim - 1)
-    if is_last or math.prod(shape_with_ones(x.shape, axis)) < LONG_ROW or not x.size:
-        return cast_back(np.cumsum(widen(x), axis=axis), x)
     sums = np.empty_like(x)
+    if axis in (-1, x.ndim - 1) and x.ndim > 1:
+        parts = x.size // PART + 1
+        for rows, own in zip(np.array_split(x, parts), np.array_split(sums, parts), strict=True):
+            own[...] = np.cumsum(widen(rows), axis=-1)
+        return sums
+    if math.prod(shape_with_ones(x.shape, axis)) < LONG_ROW or not x.size:
+        return cast_back(np.cumsum(widen(x), axis=axis), x)
     rows = np.moveaxis(x, axis, 0)
     total = np.full_like(widen(rows[0]), -0.0)  # to which a first entry of -0 adds up to -0
     for row, row_of_sums in zip(rows, np.moveaxis(sums, axis, 0), strict=True):
