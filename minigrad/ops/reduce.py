@@ -11,6 +11,7 @@ import numpy as np
 from ..engine.errors import ArgumentError
 from ..engine.op import Axes, Declare, op
 from .dtypes import accumulation_dtype, as_array, cast_back, floating, masked, widen, widen_half
+from .functions import BLOCK
 from .notation import Formula, axes_of, below
 from .samples import Samples, each_of_x, of_shapes, reductions
 from .shape import inverse_order
@@ -324,7 +325,6 @@ def _(g, x, out, axis):
 
 # ---------------------------------------------------------------- the running sum
 
-PART = 1 << 14  # entries that stay in a core's cache
 LONG_ROW = 1024  # entries a row from which adding rows takes less time than np.cumsum's strides
 
 
@@ -345,7 +345,7 @@ def cumsum(x, axis=None):
         return np.cumsum(x, axis)
     sums = np.empty_like(x)
     if axis in (-1, x.ndim - 1) and x.ndim > 1:
-        parts = x.size // PART + 1
+        parts = x.size // BLOCK + 1
         for rows, own in zip(np.array_split(x, parts), np.array_split(sums, parts), strict=True):
             own[...] = np.cumsum(widen(rows), axis=-1)
         return sums
