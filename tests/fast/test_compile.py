@@ -146,10 +146,10 @@ def attention() -> Any:
 def test_the_source_of_attention_reads_as_a_person_would_write_it():
     source = same(attention).source
     for line in (
-        "Q = X_rows.dot(W_Q._data)",
-        "A = np.subtract(S_masked, A_max, out=S_masked)",
+        "Q = X_reshape.dot(W_Q._data)",
+        "A = S_masked - A_maximum",
         "np.exp(A, out=A)",
-        "A /= A_sum",
+        "A /= A_add",
         "d_A = d_O @ V.mT",
         "W_Q.grad = d_W_Q",
     ):

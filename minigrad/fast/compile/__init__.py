@@ -16,17 +16,19 @@ fewer calls. Look at what it returns instead.
     for x, y in batches(...):
         print(run(x, y).item())        # here, and not within the step
 
-What a later call does stands here, from top to bottom: `Compiled.__call__` makes a key of its
-arguments, `Program.fits` says whether all is as it was, and `Program.written` is the Python that
-runs. What the first call does:
+What calls do stands here, in this order:
+
+    call 1: `Compiled.__call__` makes a key of its arguments and finds no program; `_record`
+    call 2: the key's program fits; `_record_again` runs the step and compares (`difference`)
+    call 3, and most that follow: the program fits (`Program.fits`), and `Program.written` runs
+
+What is recorded, and how it is written:
 
     step → Tape (tape.py): the step runs, on arrays that tell what is done with them (watched.py)
            and becomes TapeLines of Values, each an op, a rule or an effect (lines.py)
          → Bindings (bindings.py): what the step reads by name, which must be as it was
          → ProgramText (source.py): Statements (statements.py), with kernels and rules taken apart
            into NumPy calls (symbols.py) → Python
-
-The second call is recorded again and compared; the third is the first that is not.
 """
 
 from __future__ import annotations
@@ -37,7 +39,6 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, update_wrapper
 from itertools import zip_longest
 from operator import is_
-from threading import RLock
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -78,7 +79,6 @@ class Compiled(Generic[P, R]):
         self.recordings = 0
         self._programs: dict[Any, list[Program]] = {}
         self._last: Program | None = None
-        self._lock = RLock()
         self._replays = 0
         update_wrapper(self, step, updated=())
 
@@ -106,31 +106,37 @@ class Compiled(Generic[P, R]):
             if program.fits(tensors):
                 break
         else:
-            return self._record(key, given, None)
+            return self._record(key, given)
         self._last = program
         program.calls += 1
         if program.calls == program.check_at:
-            return self._record(key, given, program)
+            return self._record_again(program, given)
         self._replays += 1
         return program.written[1](given)
 
     # ------------------------------------------------------------------ how a call is recorded
 
-    def _record(self, key: Any, given: Any, before: Program | None) -> Any:
-        """Run the step and record it: as a new program, or to compare with the one before."""
-        with self._lock:
-            tape = Tape(self.step, given)
-            result = tape.run(self.step, given)
-            if tape.reason is None and before is not None:
-                tape.reason = before.difference(tape)
-                tape.remedy = "pass what changes to the step as an argument"
-            if tape.reason is not None:
-                self._refuse(tape.reason, tape.remedy)
-            elif before is not None:
-                before.check_at *= CHECKS_APART
-            else:
-                self._add(Program(self.name, key, tape))
-            return result
+    def _record(self, key: Any, given: Any) -> Any:
+        """Run the step, and make a program of it."""
+        tape = Tape(self.step, given)
+        result = tape.run(self.step, given)
+        if tape.refusal:
+            self._refuse(*tape.refusal)
+        else:
+            self._add(Program(self.name, key, tape))
+        return result
+
+    def _record_again(self, program: Program, given: Any) -> Any:
+        """Run the step, and compare that with its program."""
+        tape = Tape(self.step, given)
+        result = tape.run(self.step, given)
+        program.check_at *= CHECKS_APART
+        difference = program.difference(tape)
+        if tape.refusal:
+            self._refuse(*tape.refusal)
+        elif difference:
+            self._refuse(difference, "pass what changes to the step as an argument")
+        return result
 
     def _add(self, program: Program) -> None:
         before = self._last
@@ -177,11 +183,16 @@ def _add_to_key(given: Iterable[Any], key: list[Any], tensors: dict[int, int]) -
 
 
 class Program:
-    """What a tape comes to.
+    """What a tape comes to: lines, and when they may run.
 
     Attributes:
         key: of the calls that it may serve.
         calls: how often it was called.  check_at: the call at which it is recorded again.
+        lines, result: what runs, and what it returns.  keeps: lines of what layers keep.
+        tensors: those that it reads beside its arguments, each with what must be as it was: its
+            array, whether it needs a gradient, its hooks, and whether it holds a gradient when the
+            step begins (None: the step clears it before it adds to it, or never asks).
+        names: of Tensors and arrays that have one, by id.  named: those among the arguments.
     """
 
     def __init__(self, name: str, key: Any, tape: Tape) -> None:
@@ -192,31 +203,31 @@ class Program:
         self.result = tape.result
         self.calls = 1
         self.check_at = FIRST_CHECK
-        self._bindings = [binding for binding in tape.bindings.all if binding.looks]
-        self._looks = [look for binding in self._bindings for look in binding.looks]
+        self.bindings = [binding for binding in tape.bindings.all if binding.looks]
+        self.looks = [look for binding in self.bindings for look in binding.looks]
         self._state: list[Any] = []  # what they told when it last fitted
         tensors = [x for x in tape.tensors if x not in tape.arguments]
-        self._tensors = [(x, x._data, x.needs, x.hooks, tape.held.get(x)) for x in tensors]
-        self._names = tape.bindings.names
-        self._named = [id(x) for x in tape.arguments if id(x) in self._names]
+        self.tensors = [(x, x._data, x.needs, x.hooks, tape.held.get(x)) for x in tensors]
+        self.names = tape.bindings.names
+        self.named = [id(x) for x in tape.arguments if id(x) in self.names]
 
     def fits(self, tensors: dict[int, int]) -> bool:
         """Whether a call with its key may run it: all is as it was when it was recorded.
 
         Args: tensors: ids of those among the arguments.
         """
-        for x, array, needs, hooks, held in self._tensors:
+        for x, array, needs, hooks, held in self.tensors:
             if x._data is not array or x.needs != needs or x.hooks is not hooks:
                 return False
             if held is not None and (x.grad is not None) != held:
                 return False
-        if tensors and [x for x in tensors if x in self._names] != self._named:
+        if tensors and [x for x in tensors if x in self.names] != self.named:
             return False
         state: list[Any] = []
-        for look in self._looks:
+        for look in self.looks:
             state += look()
         if len(state) != len(self._state) or not all(map(is_, state, self._state)):
-            if any(binding.changed() for binding in self._bindings):
+            if any(binding.changed() for binding in self.bindings):
                 return False
             self._state = state
         return True
@@ -245,7 +256,7 @@ class Program:
         for was, now in zip_longest(before.key, self.key):
             if was != now:
                 return f"{now} came where {was} was"
-        for binding in before._bindings:
+        for binding in before.bindings:
             for name in binding.changed():
                 return f"{binding.called(name)} is another than before"
         return "a Tensor is another, or it holds a gradient"

@@ -90,27 +90,24 @@ class Value:
         return repr(self.source) if self.source else self.name
 
     def is_alone(self) -> bool:
-        """Whether it shows all of one array that a statement made, and that the step lets go of."""
+        """Whether it shows all of one array that a statement made, and that the step lets go of.
+
+        What has no axes may be a number.
+        """
         base, *others = self.bases
-        return not (others or base.stays) and base.size == self.size
+        return bool(self.shape) and not (others or base.stays) and base.size == self.size
 
     def can_go_over(self, x: Value) -> bool:
         """Whether it may be written where x lies, after which nobody reads x."""
-        return bool(self.shape and self.size) and self.form == x.form and x.is_alone()
+        return bool(self.size) and self.form == x.form and x.is_alone()
 
 
 @dataclass(slots=True)
 class Returned:
-    """An array that the step returns.
-
-    Attributes:
-        is_tensor: whether as a new Tensor.
-        is_own: whether its memory is none that the step was handed.
-    """
+    """An array that the step returns.  is_tensor: whether as a new Tensor."""
 
     value: Value
     is_tensor: bool
-    is_own: bool
 
 
 @dataclass(slots=True)

@@ -22,11 +22,6 @@ from .symbols import KernelCalls, Sample
 
 __all__ = ["ProgramText"]
 
-SUFFIXES = {
-    "T": "_T", "mT": "_T", "swapaxes": "_T", "transpose": "_T", "reshape": "_rows",
-    "maximum": "_max", "add": "_sum", "sum": "_sum", "mean": "_mean",
-}  # fmt: skip
-
 
 class ProgramText:
     """Python for the lines of a tape. `text` is the source, `names.objects` what it is handed."""
@@ -80,13 +75,9 @@ class ProgramText:
         return self._arguments[x.path]
 
     def _returned(self, x: Returned) -> Value:
-        """A new Tensor or an array, as the step returns it."""
+        """A new Tensor or an array, as the step returns it; what others may hold is copied."""
         variable: Value = self._read(x.value)
-        form = "{0}"
-        if x.is_own and any(base.source for base in variable.bases):
-            form = "np.array({0})"  # Tensors copy what they are made of
-        elif not variable.shape:
-            form = "np.asarray({0})"
+        form = "{0}" if variable.is_alone() else "np.array({0})"
         if x.is_tensor:
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
         if form == "{0}":
@@ -145,7 +136,7 @@ class ProgramText:
         else:
             hint = next(v.name for v in self._line.made if v)
         if statement.kind != "entrywise":
-            hint += SUFFIXES.get(statement.name, "")
+            hint = f"{hint}_{statement.name}"
         made = Value(0, hint, form.shape, form.dtype, form.strides, bases=bases, stays=shows)
         if shows:
             self._views[key] = made
@@ -179,7 +170,7 @@ class ProgramText:
             needed.append(statement)
             if statement.kind == "grad":
                 (gradient,) = statement.reads
-                if not (gradient.shape and gradient.is_alone()):
+                if not gradient.is_alone():
                     statement.form = "{0}.grad = np.array({1})"
                     statement.kind = "effect"
             for x in statement.reads:

@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 from numpy import ndarray
 
+from ...engine.backward import is_new
 from ...engine.context import current, observe
 from ...engine.declaration import Shaped
 from ...engine.observer import Observer
@@ -63,7 +64,7 @@ class Tape(Observer):
         arguments: the Tensors among the arguments.
         keeps: lines of what layers keep of their last call.
         result: what the step returned, with Returned in place of arrays and Tensors.
-        reason, remedy: why no program could repeat the run, and what to write; None if one could.
+        refusal: why no program could repeat the run, and what to write; None if one could.
         tensors: those from outside, with their Values.
         held: leaves with whether they must hold a gradient when the step begins; None for either.
         updating: whether an optimizer or the like runs.
@@ -80,20 +81,17 @@ class Tape(Observer):
         self.lines: list[TapeLine] = []
         self.keeps: list[TapeLine] = []
         self.result: Any = None
-        self.reason: str | None = None
-        self.remedy = ""
+        self.refusal: tuple[str, str] | None = None
         self.tensors: dict[Tensor, Value] = {}
         self.held: dict[Tensor, bool | None] = {}
         self.updating = False
         self.arrays = KnownArrays()
         self._outputs: dict[Any, Value] = {}  # by node
         self._coming: dict[Any, list[Any]] = {}  # gradients, by edge; one once it has arrived
-        self._changed: list[tuple[Binding, Any]] = []
         self._read: set[int] = set()  # ids of memory from elsewhere that lines read
         tensors = *self.bindings.tensors, *self.arguments
         self._grads = {x: x.grad for x in tensors}  # as a line left them
         self._outside = {*self.bindings.names, *(id(owner_of(x._data)) for x in tensors)}
-        self._given: dict[int, tuple[Any, Any]] = {}  # watched arrays, and what was given, by id
 
     def run(self, step: Any, given: tuple[Any, ...]) -> Any:
         """Run the step, and give its result as a later call gives it."""
@@ -114,15 +112,13 @@ class Tape(Observer):
             with observe(self):
                 result = step(*args, **kwargs)
         finally:
-            self._end()
+            changed = self._end()
         if signed(handed) != before:
             why = "the step changes a list or a dict among its arguments"
             self.refuse(why, "return what it makes: it was handed a copy, which is lost")
-        self._hear(self._finish, result)
-        result = mapped(result, self._plain)
+        self._hear(self._finish, result, changed)
         self._grads.clear()
-        self._given.clear()
-        return result
+        return mapped(result, self._plain)
 
     def _watched(self, x: Any) -> Any:
         """What the step is handed in the place of an argument: of an array, one that is watched.
@@ -136,15 +132,13 @@ class Tape(Observer):
             array = laid_out(x, partial(np.empty, dtype=x.dtype))
             array[...] = x
         self._outside |= {id(owner_of(x)), id(owner_of(array))}
-        array = watch(array, self)
-        self._given[id(array)] = array, x
-        return array
+        return watch(array, self)
 
     # ------------------------------------------------------------------ refusals
 
     def _hear(self, method: Callable[..., Any], *given: Any, **facts: Any) -> Any:
         """Write lines of what happened, unless that is over: within an update, or once refused."""
-        if self.updating or self.reason is not None:
+        if self.updating or self.refusal:
             return None
         try:
             return method(*given, **facts)
@@ -153,9 +147,7 @@ class Tape(Observer):
             return None
 
     def refuse(self, why: str, remedy: str = "") -> None:
-        if self.reason is None:
-            self.reason = f"{why} at {_place()}"
-            self.remedy = remedy
+        self.refusal = self.refusal or (f"{why} at {_place()}", remedy)
 
     def notice(self, what: str) -> None:
         """The step did something with an array that is no line."""
@@ -226,9 +218,11 @@ class Tape(Observer):
         by_products = [saved.get(name) for name in runs.auxiliary]  # others nobody reads
         for name, array in zip(runs.auxiliary, by_products, strict=True):
             made.append(None if array is None else self.arrays.new(array, f"{op.name}_{name}"))
-        out.stays = _share(result._data, (*arrays, *settings, *by_products))
+        out.stays = not is_new(
+            result._data, None, (*arrays, *settings, *by_products), [result._data]
+        )
         if op.name == "getitem":
-            self._hold_boolean_indices(settings)
+            self._hold_boolean_indices(given[1:])
         drawn = {id(x) for x in settings if isinstance(x, np.random.Generator)}
         if drawn:
             self.bindings.all = [x for x in self.bindings.all if id(x.owner) not in drawn]
@@ -236,15 +230,13 @@ class Tape(Observer):
         about = {"op": op.name, "scope": current().scope, "effect": bool(drawn) or not _is_pure(op)}
         self._line("op", function, *given, made=made, **about)
 
-    def _hold_boolean_indices(self, settings: Any) -> None:
-        """They pick as many entries as are True: what is read after them is of that size."""
-        for _, index in leaves_of(settings, ""):
-            if isinstance(index, ndarray) and index.dtype == np.bool_:
-                source = self._of(index).source
-                if source is None:
+    def _hold_boolean_indices(self, given: Any) -> None:
+        for _, x in leaves_of(given, ""):
+            if isinstance(x, Value) and x.dtype == np.bool_:
+                if x.source is None or x.source.thing is None:
                     why = "a boolean index picks as many entries as are True"
                     raise Refused(why, "use mg.where, or multiply by it")
-                self.bindings.hold_entries(source.name, source.thing)
+                self.bindings.hold_entries(x.name, x.source.thing)
 
     def named(self, tensor: Tensor) -> None:
         value = self.arrays.seen(tensor._data)
@@ -267,8 +259,9 @@ class Tape(Observer):
         for name, edge, part in zip(plan.names, node.edges, parts, strict=True):
             if part is not None:
                 of = self._outputs.get(edge) or self._of(edge)
-                wanted[name] = self.arrays.value(part, f"d_{of.name}")
-                self._coming.setdefault(edge, []).append(wanted[name])
+                value = wanted[name] = self.arrays.value(part, f"d_{of.name}")
+                value.stays = value.strides is None or not is_new(part, gradient, node.saved, parts)
+                self._coming.setdefault(edge, []).append(value)
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
@@ -280,11 +273,6 @@ class Tape(Observer):
             made = [wanted.pop(n, None) for n in names]
             forms = [None if v is None else Shaped(v.shape, v.dtype) for v in made]
             self._line("rule", partial(fitted, rule.function, forms), g, *given, made=made, **about)
-
-    @heard
-    def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        if not isinstance(gradient, Tensor):
-            self._arrive(leaf, gradient)
 
     def _arrive(self, edge: Any, gradient: Any) -> Value:
         """The whole gradient of a node or leaf: the sum of what came, in order."""
@@ -411,24 +399,28 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ the end
 
-    def _end(self) -> None:
-        """The step is over, or has failed: all is as it is without a tape."""
+    def _end(self) -> list[tuple[Binding, Any]]:
+        """The step is over, or has failed: all is as it is without a tape.
+
+        Returns: the names that it bound to something else.
+        """
         self._take_back()
-        self._changed = [(x, name) for x in self.bindings.all for name in x.changed()]
+        changed = [(x, name) for x in self.bindings.all for name in x.changed()]
         for binding in self.bindings.all:
             attributes = getattr(binding.owner, "__dict__", {})
             attributes |= {k: plain(x) for k, x in attributes.items() if isinstance(x, Watched)}
+        return changed
 
-    def _finish(self, result: Any) -> None:
+    def _finish(self, result: Any, changed: list[tuple[Binding, Any]]) -> None:
         self.result = mapped(result, self._returned)
-        for binding, name in self._changed:
+        for binding, name in changed:
             self._keep(binding, name)
         self._hold_what_python_read()
 
     def _plain(self, x: Any) -> Any:
-        if isinstance(x, Tensor) and x.node is not None and self.reason is None:
+        if isinstance(x, Tensor) and x.node is not None and self.refusal is None:
             return x.detach()
-        return self._given[id(x)][1] if id(x) in self._given else plain(x)
+        return plain(x)
 
     def _returned(self, x: Any) -> Any:
         """What a program returns in place of an array or a Tensor that the step returned."""
@@ -436,12 +428,12 @@ class Tape(Observer):
             value = self._of(x)
             if x in self.tensors:
                 return value.source
-            return Returned(value, True, id(owner_of(x._data)) not in self._outside)
+            return Returned(value, True)
         if isinstance(x, ndarray):
             for leaf, value in self.tensors.items():
                 if leaf.grad is not None and view_key(leaf.grad) == view_key(x):
                     return self.arrays.value(x, "grad", value.source, ".grad")
-            return Returned(self._of(x), False, id(owner_of(x)) not in self._outside)
+            return Returned(self._of(x), False)
         if isinstance(x, PLAIN_KINDS):
             return x
         raise Refused(f"a {type(x).__name__} is returned", "return Tensors, in a tuple or a dict")
@@ -466,12 +458,6 @@ class Tape(Observer):
                 why = f"Python reads {title}, an array of {array.size:,} entries, and no op does"
                 raise Refused(why, "pass what it takes of it as an argument, or read it by ops")
             self.bindings.hold_entries(title, array)
-
-
-def _share(array: Any, others: Iterable[Any]) -> bool:
-    """Whether others may show memory of an array."""
-    arrays = [plain(x) for _, x in leaves_of((*others,), "") if isinstance(x, ndarray)]
-    return any(np.may_share_memory(array, x) for x in arrays)
 
 
 def _is_pure(op: Any) -> bool:
