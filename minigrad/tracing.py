@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from .engine.context import observe
-from .engine.errors import DTypeError, GradientError
+from .engine.errors import DTypeError, GradientError, MissingDependencyError
 from .engine.tensor import Tensor
 from .record.finish import check, finish, to_dict
 from .record.record import Checks, Entry, Record
@@ -17,7 +18,7 @@ from .saving import write
 if TYPE_CHECKING:
     from .views.attention import Attentions
     from .views.ledger import PrintedLedger
-    from .views.notebook import Cell
+    from .views.page import Cell
 
 __all__ = ["Trace", "draw", "trace"]
 
@@ -157,15 +158,13 @@ class Trace(Record):
             each of the batch.
         Raises: ArgumentError if the folder is missing, or the tokens do not fit any attention.
         """
-        from .views.page import content, html_of
-
-        return write(path, html_of(content(self, tokens=tokens, title=title)), "html")
+        return write(path, self.show(tokens=tokens, title=title).page, "html")
 
     def show(self, *, height: int = 720, tokens: Any = None, title: str = "") -> Cell:
         """The page in a notebook's cell, as the cell's last value. Args: height: in pixels."""
-        from .views.notebook import cell
+        from .views.page import Cell, content, html_of
 
-        return cell(self, height=height, tokens=tokens, title=title)
+        return Cell(html_of(content(self, tokens=tokens, title=title)), height)
 
     def derivation(self, path: str | Path) -> Path:
         """Write the backward pass out as a person would, in Markdown with LaTeX for GitHub."""
@@ -195,9 +194,14 @@ class Trace(Record):
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from .views.notebook import record_bundle
+        """What a notebook shows: a text, and a picture where there is a renderer."""
+        from .views.picture import dot_of, svg_of
 
-        return record_bundle(self, repr(self))
+        bundle = {"text/plain": repr(self)}
+        if self.entries:
+            with suppress(MissingDependencyError):
+                bundle["image/svg+xml"] = svg_of(dot_of(self))
+        return bundle
 
 
 trace = Trace

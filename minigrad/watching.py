@@ -88,9 +88,10 @@ class Flow(TrainingRecord):
         return write(path, csv(self), "csv")
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from .views.notebook import flow_bundle
+        """What a notebook shows: the table and the heat map."""
+        from .views.training import svg
 
-        return flow_bundle(self)
+        return {"text/plain": self.table(100), "image/svg+xml": svg(self, theme="light")}
 
 
 class watch:

@@ -15,15 +15,10 @@ from ..playing.run import LossFunction, run_loss
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
 from ..record.attention import AttentionWeights
-from ..record.finish import check, to_dict
-from ..record.record import Record
 from ..saving import write
+from ..tracing import Trace
 from ..views import words
-from ..views.attention import attentions
-from ..views.derivation import derivation
 from ..views.ledger import headline_lines
-from ..views.page import content, html_of
-from ..views.picture import draw
 from ..views.scores import gradient_times_attention, rollout
 from ..views.table import verdict_lines
 from ..views.terminal import Column, grid, paint, wide
@@ -43,7 +38,7 @@ FILES = (
 def run(arguments: Namespace) -> int:
     source, out = source_of(arguments), Path(arguments.out)
     record = run_loss(source).record
-    check(record, ops=True)
+    record.check(ops=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -66,19 +61,19 @@ def play(arguments: Namespace) -> int:
 # ---------------------------------------------------------------- printed
 
 
-def _report(record: Record, source: LossFunction, width: int) -> Iterator[str]:
+def _report(record: Trace, source: LossFunction, width: int) -> Iterator[str]:
     """Paragraphs: the loss, the attention of the word that was asked for, what was checked."""
     sentences = [f"{source.title}: {words.headline(record)}", words.summary(record)]
     yield "\n".join(textwrap.fill(line, width) for line in sentences)
     yield "\n".join(headline_lines(record))
-    over_itself = [w for w in attentions(record, source.tokens) if w.queries == w.keys]
+    over_itself = [w for w in record.attention(source.tokens) if w.queries == w.keys]
     keys = source.tokens or [key for weights in over_itself[:1] for key in weights.keys]
     if layers := [weights for weights in over_itself if len(weights.keys) == len(keys)]:
         yield _attention_table(record, layers, width)
     yield "\n".join(verdict_lines(record.checks, width))
 
 
-def _attention_table(record: Record, layers: list[AttentionWeights], width: int) -> str:
+def _attention_table(record: Trace, layers: list[AttentionWeights], width: int) -> str:
     """Of each key: its weight in each layer, in all together, and by how much it lowers the loss.
 
     The loss should fall, so that a weight counts by −A ⊙ ∂L/∂A.
@@ -119,15 +114,14 @@ def _attention_table(record: Record, layers: list[AttentionWeights], width: int)
 # ---------------------------------------------------------------- written
 
 
-def _write(record: Record, source: LossFunction, out: Path) -> None:
+def _write(record: Trace, source: LossFunction, out: Path) -> None:
     """Write the files, and say so."""
     text = words.one_line(" ".join(source.tokens or ()), 120)
     title = f"{source.title}: {text}".strip(": ")
-    data = json.dumps(to_dict(record), indent=1, allow_nan=False) + "\n"
+    data = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
     write(out / "trace.json", data, "explain")
-    write(out / "derivation.md", derivation(record), "explain")
-    draw(record, out / "graph.svg", title=text)
-    shown = content(record, tokens=source.tokens, title=title)
-    write(out / "explain.html", html_of(shown), "explain")
+    record.derivation(out / "derivation.md")
+    record.draw(out / "graph.svg", title=text)
+    record.html(out / "explain.html", tokens=source.tokens, title=title)
     for line in FILES:
         print(f"wrote {out / line}")

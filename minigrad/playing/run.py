@@ -19,8 +19,8 @@ from ..engine.errors import ArgumentError, GradientError
 from ..engine.observer import Observer
 from ..engine.op import array_of
 from ..engine.tensor import Tensor
-from ..record.record import Entry, Record
-from ..record.recorder import Recorder
+from ..record.record import Entry
+from ..tracing import Trace
 
 __all__ = ["Edit", "LossFunction", "Run", "run_loss", "tokens_of"]
 
@@ -61,14 +61,14 @@ class Edit(NamedTuple):
 class Run(Observer):
     """A run with changes: its record, and how the next one is changed.
 
-    It observes after the recorder, which so sees what changes make.
+    It observes after the trace, which so records what changes make.
 
     Attributes:
         numbers: by entry, the number of the op that made it; −1 for what a change put there.
         gradients: that leaves held before.
     """
 
-    def __init__(self, record: Record, edits: Iterable[Edit]) -> None:
+    def __init__(self, record: Trace, edits: Iterable[Edit]) -> None:
         self.record, self.edits = record, [*edits]
         self.numbers: dict[int, int] = {}
         self.gradients: dict[Tensor, Any] = {}
@@ -163,9 +163,8 @@ def run_loss(
 
     Raises: ArgumentError if it returns no loss; whatever it raises.
     """
-    recorder = Recorder()
-    run = Run(recorder.record, edits)
-    with source.around(), observe(recorder), observe(run):
+    run = Run(Trace(), edits)
+    with source.around(), run.record, observe(run):
         loss = source.function(**arguments)
         if not isinstance(loss, Tensor) or loss.size != 1:
             kind = f"shape {loss.shape}" if isinstance(loss, Tensor) else type(loss).__name__

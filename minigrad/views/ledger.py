@@ -28,10 +28,8 @@ class PrintedLedger(Ledger):
     def __str__(self) -> str:
         lines, most = [], MOST_TERMS
         for ledger in self.way():
-            lines += [
-                title(ledger),
-                *(f"  {words.digits(x)} {text}" for x, text, *_ in rows(ledger, most)),
-            ]
+            lines.append(title(ledger))
+            lines += [f"  {words.digits(x)} {text}" for x, text, *_ in rows(ledger, most)]
             most = 1
         return "\n".join(lines)
 
@@ -42,7 +40,7 @@ class LedgerRow(NamedTuple):
     """A number that is added up, what it is, and, of a term, which entry it came from."""
 
     value: float
-    said: str
+    text: str
     made: int | None = None
     at: Sequence[int] = ()
 

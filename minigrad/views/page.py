@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from html import escape
 from math import isfinite, prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from .picture import asset, render, titled
 from .scores import figures, pooled
 from .theme import BINS, Scale, css, repainted
 
-__all__ = ["content", "frame", "html_of"]
+__all__ = ["Cell", "content", "frame", "html_of"]
 
 Json: TypeAlias = dict[str, Any]
 ALARM = len(BINS)  # the bin of what is wrong
@@ -60,6 +60,19 @@ def frame(height: int, **source: str) -> str:
     [(name, text)] = source.items()
     style = f"width:100%;border:1px solid #d3d8e0;border-radius:10px;height:{height}px"
     return f'<iframe title="computation graph" {name}="{escape(text)}" style="{style}"></iframe>'
+
+
+class Cell(NamedTuple):
+    """A page in a notebook's cell: the cell's last value, or what `display` is given."""
+
+    page: str
+    height: int
+
+    def __repr__(self) -> str:
+        return f"<page of {words.of_bytes(len(self.page.encode()))}; a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        return frame(self.height, srcdoc=self.page)
 
 
 def content(record: Record, *, tokens: Any = None, title: str = "", live: bool = False) -> Json:

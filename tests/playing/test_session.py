@@ -129,7 +129,7 @@ def test_undo_and_reset_take_changes_back_and_the_list_names_them(session):
 
 REFUSED = [
     ({"do": "fly", "entry": 0}, "a page asks for"),
-    ({"do": "set", "entry": 0, "flat": 10**6, "value": 1}, "entries, got"),
+    ({"do": "set", "entry": 0, "flat": 10**6, "value": 1}, "out of bounds"),
     ({"do": "argument", "name": "none", "value": "1"}, "none"),
 ]
 

@@ -3,7 +3,7 @@
 import xml.etree.ElementTree as ElementTree
 
 from minigrad.errors import MissingDependencyError
-from minigrad.views import notebook
+from minigrad.views import picture
 from tests.views.graphs import attention
 from tests.views.test_training import trained
 
@@ -19,7 +19,7 @@ def test_without_a_renderer_a_run_shows_its_text(monkeypatch):
     def missing(*_, **__):
         raise MissingDependencyError("none")
 
-    monkeypatch.setattr(notebook, "svg_of", missing)
+    monkeypatch.setattr(picture, "svg_of", missing)
     assert list(attention()._repr_mimebundle_()) == ["text/plain"]
 
 

@@ -30,11 +30,11 @@ function markWay() {
   const ids = wayFrom(state.why.id, state.why.index).map((one) => one.id);
   mark(ids, ids.slice(1).flatMap((target, i) => entries[target].into.filter((edge) => edge.source === ids[i]).map((edge) => edge.id)));
 }
-function ledgerRow({ value, said, made, at }, most) {
+function ledgerRow({ value, text, made, at }, most) {
   const part = Math.min(1, Math.abs(value) / most) || 0;
   const bar = el("span.signed", { "aria-hidden": true }, el(`i.${value < 0 ? "lowers" : "raises"}`, { style: `width: ${50 * part}%; ${value < 0 ? "right" : "left"}: 50%` }));
-  const text = given(made) ? pointed(link(said, () => why(made, at)), (on) => (on ? mark([made]) : markWay())) : said;
-  return el("li", bar, el("span.figure", digits(Number(value), 4)), el("span", text));
+  const label = given(made) ? pointed(link(text, () => why(made, at)), (on) => (on ? mark([made]) : markWay())) : text;
+  return el("li", bar, el("span.figure", digits(Number(value), 4)), el("span", label));
 }
 function whyPanel() {
   const { id, index, asked } = state.why;
