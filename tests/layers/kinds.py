@@ -4,6 +4,7 @@ A layer of ROWS is called with X (B, N, D), one WITH_CONTEXT with a context (B, 
 one OF_TOKENS with integers (B, N), one OF_ARRAYS with an array of the shape that stands beside it.
 """
 
+from copy import deepcopy
 from functools import partial
 
 import pytest
@@ -89,7 +90,7 @@ def kinds(*tables, without=("dropout",)):
 
 
 def drawn(rng, name, b=B, n=N, m=M):
-    """A layer with parameters drawn anew, and what it is called with: leaves, or token ids."""
+    """A layer of its own with parameters drawn anew, and what it is called with: leaves, or token ids."""
     if name in OF_TOKENS:
         layer, inputs = OF_TOKENS[name], [rng.integers(0, N_TOKENS, (b, n))]
     elif name in OF_ARRAYS:
@@ -100,6 +101,7 @@ def drawn(rng, name, b=B, n=N, m=M):
         inputs = [leaf(rng, (b, n, D), "X"), leaf(rng, (b, m, D_CONTEXT), "Y")]
     else:
         layer, inputs = ROWS[name], [leaf(rng, (b, n, D), "X")]
+    layer = deepcopy(layer)
     for parameter in layer.parameters():
         parameter.assign_(rng.normal(size=parameter.shape))
     return layer, *inputs

@@ -47,8 +47,7 @@ test_sizes_that_say_nothing_are_refused = refusals(
     (lambda: count_flops(2, 5, 8, 3), ArgumentError, "n_heads must divide d_model, got 3 and 8"),
     (lambda: count_flops(0, 5, 8, 2), ArgumentError, "batch_size must be"),
     (lambda: count_memory_bytes(2, 5, d_k=8, d_v=8, dtype=int), DTypeError, "floating NumPy dtype"),
-    *((lambda f=f: f(2, 128, 512, 8, "float32"), ArgumentError, "of many; got 512, 8, float32")
-      for f in (count_memory_bytes, memory_by_array, L.count_traffic_bytes)),
+    (lambda: count_memory_bytes(2, 128, 512, 8), ArgumentError, "of many; got 512, 8"),
     (lambda: L.count_traffic_bytes(1, 5, d_k=8, d_v=8, on_chip=99), ArgumentError, "got 99 bytes"),
     (lambda: L.roofline(-1.0), ArgumentError, "intensity must be >= 0"),
 )  # fmt: skip
@@ -127,15 +126,18 @@ def test_linformer_of_the_identity_is_attention_and_padding_is_hidden(rng):
 
 
 X = np.ones((2, 6, 8))
+
+
+def attending(how, **settings):
+    return L.MultiHeadAttention(8, 2, attend=how, **settings)
+
+
 test_what_kernels_cannot_do_is_refused = refusals(
-    *((lambda how=how, settings=settings: L.MultiHeadAttention(8, 2, attend=how, **settings)(X),
-       (ArgumentError, ShapeError), type(how).__name__)
-      for how, settings in [
-        (L.LinearKernel(), {"mask": L.window(2)}), (L.LinearKernel(), {"dropout": 0.5}),
-        (L.Linformer(6, 3), {"mask": L.causal}), (L.Linformer(5, 3), {}),
-      ]),
-    (lambda: L.MultiHeadAttention(8, 2, attend=L.LinearKernel())(X, np.ones((6, 6), bool)),
-     ShapeError, "must broadcast"),
+    (lambda: attending(L.LinearKernel(), mask=L.window(2))(X), ArgumentError, "LinearKernel"),
+    (lambda: attending(L.LinearKernel(), dropout=0.5)(X), ArgumentError, "LinearKernel"),
+    (lambda: attending(L.Linformer(6, 3), mask=L.causal)(X), ShapeError, "Linformer"),
+    (lambda: attending(L.Linformer(5, 3))(X), ShapeError, "Linformer"),
+    (lambda: attending(L.LinearKernel())(X, np.ones((6, 6), bool)), ShapeError, "must broadcast"),
 )  # fmt: skip
 
 # ---------------------------------------------------------------- integers
