@@ -1,12 +1,9 @@
-"""Peers are timed in turn once their answers are right; ratios are taken round by round."""
+"""Figures of a benchmark: ratios are taken round by round."""
 
 import pytest
 
 from benchmarks.cases import Attention
-from benchmarks.peers import Unsupported
-from benchmarks.processes import PeerError
-from benchmarks.rounds import BASE, Figure, Result, Settings, measure
-from tests.benchmarks.given import Given
+from benchmarks.rounds import BASE, Figure, Result
 
 FEW = Attention("few", "few", 2, 5, 7, 3)
 
@@ -32,44 +29,3 @@ def test_figures_are_medians_over_the_rounds_and_doubtful_where_half_were_slow(
     assert taken.seconds("peer") == Figure(*seconds)
     assert taken.ratio("peer") == Figure(*ratio)
     assert taken.least_ratio("peer") == min(peer) / min(base)
-
-
-def test_peers_go_in_turn_and_another_begins_each_round():
-    calls = []
-    three = [Given(name, calls=calls) for name in "abc"]
-    measure(FEW, three, Settings(rounds=4))
-    assert "".join(calls) == "abcbcacababc"
-
-
-def raising(error):
-    def method(self, *args):
-        raise error
-
-    return method
-
-
-def wrong_gradient(self, case, dtype):
-    given = Given.build(self, case, dtype)
-    return given | {"d_W_K": 1.01 * given["d_W_K"]}
-
-
-NEVER_TIMED = raising(AssertionError("timed"))
-FAILING = {
-    "wrong": (
-        {"build": wrong_gradient, "sample": NEVER_TIMED}, "wrong answer: d_W_K is off by 1.0e-02"
-    ),
-    "without such a step": ({"build": raising(Unsupported), "sample": NEVER_TIMED}, None),
-    "fails to build": ({"build": raising(PeerError("out of memory"))}, "out of memory"),
-    "fails to run": ({"sample": raising(PeerError("out of memory"))}, "out of memory"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("how", FAILING)
-def test_a_peer_that_fails_is_named_and_the_others_go_on(how):
-    methods, said = FAILING[how]
-    peer = type("Failing", (Given,), methods)("peer")
-    taken = measure(FEW, [peer, Given(BASE, [1.0, 2.0])], Settings(rounds=2))
-    assert taken.failures == ({"peer": said} if said else {})
-    assert taken.samples[BASE] == [1.0, 2.0]
-    assert taken.samples.keys() == {BASE}
-    assert taken.ratio("peer") is None

@@ -90,7 +90,7 @@ def kinds(*tables, without=("dropout",)):
 
 
 def drawn(rng, name, b=B, n=N, m=M):
-    """A layer of its own with parameters drawn anew, and what it is called with: leaves, or token ids."""
+    """A layer of its own with parameters drawn anew, and leaves or token ids to call it with."""
     if name in OF_TOKENS:
         layer, inputs = OF_TOKENS[name], [rng.integers(0, N_TOKENS, (b, n))]
     elif name in OF_ARRAYS:
