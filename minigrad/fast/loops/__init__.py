@@ -24,13 +24,12 @@ from ...ops.activations import gelu
 from ...ops.convolution import max_pool
 from ...ops.norms import layer_norm, rms_norm
 from ...ops.recurrent import lstm
-from ...ops.softmax import softmax
 from ..limits import LIMITS
 from ..overlay import overlays_of
 
 __all__ = ["HAS_LOOPS", "IS_WANTED", "load"]
 
-HAS_LOOPS = gelu, softmax, layer_norm, rms_norm, max_pool, lstm
+HAS_LOOPS = gelu, layer_norm, rms_norm, max_pool, lstm
 IS_WANTED = environ.get("MINIGRAD_LOOPS") != "0" and find_spec("numba") is not None
 
 

@@ -135,33 +135,6 @@ def d_gelu(g, x, d):
 
 
 @loop
-def softmax(x, top, y):
-    """y_j = e^(x_j - top) / Σ_k e^(x_k - top); zeros in a row of nothing but -inf"""
-    T = x.dtype.type
-    for r in range(len(x)):
-        total = T(0)
-        for j in range(x.shape[1]):
-            e = exp(x[r, j] - top[r, 0])
-            y[r, j] = e
-            total += e
-        share = T(0) if total == T(0) else T(1) / total
-        for j in range(x.shape[1]):
-            y[r, j] *= share
-
-
-@loop
-def d_softmax(g, y, d):
-    """∂x_j = y_j (g_j - Σ_k g_k y_k)"""
-    T = y.dtype.type
-    for r in range(len(y)):
-        average = T(0)
-        for j in range(y.shape[1]):
-            average += g[r, j] * y[r, j]
-        for j in range(y.shape[1]):
-            d[r, j] = y[r, j] * (g[r, j] - average)
-
-
-@loop
 def norm(x, w, b, eps, centred, y, mean, inverse):
     """y = x̂ w + b,    x̂ = (x - μ) / σ,    σ² = mean((x - μ)²) + ε;    μ = 0 unless centred"""
     T = x.dtype.type
