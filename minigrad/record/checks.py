@@ -40,7 +40,7 @@ def by_hand(record: Record) -> Iterator[Check]:
     """
     for number, call in enumerate(record.expectations):
         out = call.symbols.get("out")
-        ran = out is not None and record.entries[out].gradient is not None
+        ran = out is not None and out.gradient is not None
         if ran and isinstance(call.steps, str):
             record.checks.uncovered.append(call.steps)
         elif ran:
@@ -56,7 +56,7 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
     gradient; where all of these are exactly zero, to the largest of all steps.
     """
     assert not isinstance(call.steps, str)
-    values = {**call.values, "grad_output": record.entries[call.symbols["out"]].gradient}
+    values = {**call.values, "grad_output": call.symbols["out"].gradient}
     wanted = signature(call.steps).parameters
     steps = [*call.steps(**{name: values[name] for name in wanted if name in values})]
     sizes = [
@@ -65,7 +65,8 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
     ]
     for step, size in zip(steps, sizes, strict=True):
         for symbol, formula in step.gradients.items():
-            measured = _within(record, call, symbol)
+            entry = call.symbols.get(symbol)
+            measured = _within(record, call, entry)
             comparison = Comparison(why="the run has no such gradient")
             if measured is not None:
                 comparison = compare(measured, formula, size or max(sizes))
@@ -74,7 +75,7 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
             yield Check(
                 **vars(comparison),
                 kind="by hand",
-                entry=call.symbols.get(symbol),
+                entry=entry.id if entry else None,
                 symbol=symbol,
                 scope=record.paths[call.calls],
                 call=number,
@@ -87,12 +88,12 @@ def _compared(record: Record, call: Expectation, number: int) -> Iterator[Check]
             )
 
 
-def _within(record: Record, call: Expectation, symbol: str) -> Array | None:
+def _within(record: Record, call: Expectation, entry: Entry | None) -> Array | None:
     """The gradient that one call of a layer sends to an entry: what its own uses contribute."""
-    if symbol not in call.symbols:
+    if entry is None:
         return None
     total = None
-    for edge in record.entries[call.symbols[symbol]].uses:
+    for edge in entry.uses:
         inside = record.entries[edge.target].calls[: len(call.calls)] == call.calls
         if inside and edge.contribution is not None:
             total = edge.contribution if total is None else total + edge.contribution

@@ -348,7 +348,7 @@ class Expectation(NamedTuple):
     """
 
     steps: Callable[..., Any] | str
-    symbols: dict[str, int]
+    symbols: dict[str, Entry]
     values: dict[str, Any]
     calls: tuple[int, ...]
 
@@ -422,14 +422,14 @@ class Record:
             entry.made_at = entry.place
         return {**vars(self), "fold": None, "in_time": None}
 
-    def add_op(self, entry: Entry, sources: dict[str, int]) -> None:
+    def add_op(self, entry: Entry, sources: dict[str, Entry]) -> None:
         """Add a step, and what it takes: entries by the name of the input."""
         self.forward.append(entry.id)
         for name, source in sources.items():
-            edge = Edge(source, entry.id, name)
+            edge = Edge(source.id, entry.id, name)
             self.edges.append(edge)
             entry.takes.append(edge)
-            self.entries[source].uses.append(edge)
+            source.uses.append(edge)
 
     def part(self, edge: Edge) -> str:
         """LaTeX of what a use sends back: its source's gradient, or the part of it by this use."""

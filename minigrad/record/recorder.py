@@ -43,7 +43,7 @@ class Recorder(Observer):
 
     def __init__(self, record: Record | None = None, run_calls: RunCalls | None = None) -> None:
         self.record = record = Record() if record is None else record
-        self._ids: dict[int, int] = {}  # of a Node, a leaf, or a plain array: its entry
+        self._entries: dict[int, Entry] = {}  # by id of a Node, a leaf, or a plain array
         self._held: list[Any] = []  # these, so that no id comes again
         self._leaf_memory = set[int]()  # ids of memory of leaves, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
@@ -58,16 +58,15 @@ class Recorder(Observer):
 
     def before(self, op: Op, inputs: Any, settings: tuple[Any, ...]) -> None:
         """Copy a generator before it draws, so that the op can run again."""
-        self._settings_before = (
-            deepcopy(settings) if np.random.Generator in map(type, settings) else None
-        )
+        draws = np.random.Generator in map(type, settings)
+        self._settings_before = deepcopy(settings) if draws else None
 
     def made(
         self, op: Op, inputs: Any, settings: tuple[Any, ...], result: Tensor, seconds: float
     ) -> None:
         context, node = current(), result.node
         names = [op.input_name(i) for i in range(len(inputs))]
-        sources: dict[str, int] = {}
+        sources: dict[str, Entry] = {}
         numbers: dict[str, Any] = {}
         for name, x in zip((*names, *op.settings), (*inputs, *settings), strict=True):
             if x.__class__ is Tensor or x.__class__ is np.ndarray:
@@ -86,7 +85,7 @@ class Recorder(Observer):
             numbers=numbers,
             seconds=seconds,
         )
-        self._ids[id(result._data)] = entry.id
+        self._entries[id(result._data)] = entry
         self.record.add_op(entry, sources)
         if node is None:
             entry.why = "no input requires a gradient" if context.recording else "not recorded"
@@ -124,14 +123,14 @@ class Recorder(Observer):
         return entry
 
     def _keep(self, owner: Any, entry: Entry) -> None:
-        self._ids[id(owner)] = entry.id
+        self._entries[id(owner)] = entry
         self._held.append(owner)
 
-    def source(self, x: Any, call: ScopeCall) -> int:
+    def source(self, x: Any, call: ScopeCall) -> Entry:
         """The entry of an input: known, or made on its first use."""
         is_tensor = x.__class__ is Tensor
         known = self.find(x)
-        if known is not None and (is_tensor or self._is_unchanged(x, known)):
+        if known and (is_tensor or _is_unchanged(known, x)):
             return known
         array = x._data if is_tensor else x
         origin = self._origin(array)
@@ -143,7 +142,8 @@ class Recorder(Observer):
             facts = {"kind": self._kind_of(x), "needs": x.requires_grad}
             facts["why"] = "" if x.requires_grad else "frozen"
         else:
-            facts = {"kind": "constant", "why": "constant", "copy_of": origin}
+            facts = {"kind": "constant", "why": "constant"}
+            facts["copy_of"] = None if origin is None else origin.id
         if facts["kind"] != "constant":
             facts["name"] = owner.name or ""
         self._leaf_memory.add(id(owner_of(array)))
@@ -152,7 +152,7 @@ class Recorder(Observer):
         entry = self._entry(owner, array, call, **facts)
         if is_tensor:
             self._keep(array, entry)
-        return entry.id
+        return entry
 
     def _kind_of(self, leaf: Tensor) -> str:
         if id(leaf) in self._run_calls.buffers:
@@ -161,23 +161,17 @@ class Recorder(Observer):
             return "parameter"
         return "input" if id(leaf) in self._inputs or not leaf.requires_grad else "leaf"
 
-    def _is_unchanged(self, array: Array, known: int) -> bool:
-        """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
-        entry = self.record.entries[known]
-        if entry.kind != "constant" or entry.value is None:
-            return True  # others are written to by assign_ alone
-        return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
-
-    def _origin(self, array: Array) -> int | None:
+    def _origin(self, array: Array) -> Entry | None:
         """The entry of which an array is a detached copy."""
         for memory in (array, array.base):
-            if id(memory) in self._ids and getattr(memory, "shape", None) == array.shape:
-                return self._ids[id(memory)]
+            entry = self._entries.get(id(memory))
+            if entry and getattr(memory, "shape", None) == array.shape:
+                return entry
         return None
 
     # ------------------------------------------------------------------ backward
 
-    def _begin_backward(self, root: int | None, adds: bool) -> None:
+    def _begin_backward(self, root: Entry | None, adds: bool) -> None:
         """Forget what an earlier backward brought."""
         record = self.record
         self._adds = adds
@@ -189,17 +183,16 @@ class Recorder(Observer):
             edge.contribution = edge._facts = None
         record.backward = []
         record.more_in_grad = []
-        record.roots = [] if root is None else [root]
+        record.roots = [root.id] if root else []
         record.backwards += 1
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
-        known = self._ids.get(id(node))
-        if known is None:
+        entry = self._entries.get(id(node))
+        if entry is None:
             return
-        entry = self.record.entries[known]
         entry.gradient = _as_array(gradient)
         if entry.op:
-            self.record.backward.append(known)
+            self.record.backward.append(entry.id)
         entry.backward_seconds = seconds
         by_name = dict(zip(node.plan.names, parts, strict=True))
         for edge in entry.takes:
@@ -207,11 +200,11 @@ class Recorder(Observer):
             edge.contribution = None if part is None else _as_array(part)
 
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        known = self._ids.get(id(leaf))
-        if known is not None:
-            self.record.entries[known].gradient = _as_array(gradient)
+        entry = self._entries.get(id(leaf))
+        if entry:
+            entry.gradient = _as_array(gradient)
             if self._adds and leaf.grad is not None and np.any(leaf.grad):
-                self.record.more_in_grad.append(known)
+                self.record.more_in_grad.append(entry.id)
 
     # ------------------------------------------------------------------ what is said
 
@@ -219,9 +212,9 @@ class Recorder(Observer):
         if kind in ("backward", "grad"):
             self._begin_backward(self.find(facts["output"]), adds=kind == "backward")
         elif kind == "write":
-            written = self._ids.get(id(facts["array"]))
-            if written is not None and id(facts["tensor"]) in self._run_calls.buffers:
-                self.record.written.add(written)
+            entry = self._entries.get(id(facts["array"]))
+            if entry and id(facts["tensor"]) in self._run_calls.buffers:
+                self.record.written.add(entry.id)
             self._forget(facts["tensor"])
         elif kind == "updated":
             for parameter in getattr(facts["owner"], "parameters", ()):
@@ -230,44 +223,49 @@ class Recorder(Observer):
             tensor = facts["tensor"]
             self._inputs.add(id(tensor))
             self._held.append(tensor)
-            known = self.find(tensor)
-            if known is not None and self.record.entries[known].kind == "leaf":
-                self.record.entries[known].kind = "input"
+            entry = self.find(tensor)
+            if entry and entry.kind == "leaf":
+                entry.kind = "input"
         elif kind == "expect":
             self._expect(**facts)
 
     def _forget(self, tensor: Tensor) -> None:
         """What uses the tensor from here on, where it was written to, uses another leaf."""
-        self._ids.pop(id(tensor), None)
-        self._ids.pop(id(tensor._data), None)
+        self._entries.pop(id(tensor), None)
+        self._entries.pop(id(tensor._data), None)
 
     def _expect(self, steps: Any, symbols: dict[str, Any]) -> None:
         """A layer says which derived steps its call must equal."""
         calls = self._run_calls.of(current().call).numbers
-        entries = self.record.entries
-        ids: dict[str, int] = {}
-        for entry in reversed(entries):
+        entries: dict[str, Entry] = {}
+        for entry in reversed(self.record.entries):
             if entry.op and entry.calls[: len(calls)] != calls:
                 break
             if entry.name and entry.calls == calls:
-                ids.setdefault(entry.name, entry.id)
-        values = {symbol: array_of(x) for symbol, x in symbols.items()}
+                entries.setdefault(entry.name, entry)
+        values: dict[str, Any] = {}
         for symbol, x in symbols.items():
-            known = ids.get(x) if isinstance(x, str) else self.find(x)
-            if known is not None:
-                ids[symbol] = known
-                values[symbol] = entries[known].value
-        self.record.expectations.append(Expectation(steps, ids, values, calls))
+            known = entries.get(x) if isinstance(x, str) else self.find(x)
+            if known:
+                entries[symbol] = known
+            values[symbol] = known.value if known else array_of(x)
+        self.record.expectations.append(Expectation(steps, entries, values, calls))
 
-    def find(self, x: Any) -> int | None:
+    def find(self, x: Any) -> Entry | None:
         """The entry of a Tensor, or of a Node."""
         is_made = x.__class__ is Tensor and x.node is not None
-        return self._ids.get(id(x.node if is_made else x))
+        return self._entries.get(id(x.node if is_made else x))
 
     def named(self, tensor: Tensor) -> None:
-        known = self.find(tensor)
-        if known is not None:
-            self.record.entries[known].name = tensor.name or ""
+        if entry := self.find(tensor):
+            entry.name = tensor.name or ""
+
+
+def _is_unchanged(entry: Entry, array: Array) -> bool:
+    """Whether a plain array holds what it held at its first use; a batch's buffer does not."""
+    if entry.kind != "constant" or entry.value is None:
+        return True  # others are written to by assign_ alone
+    return np.array_equal(entry.value, array, equal_nan=array.dtype.kind == "f")
 
 
 def _as_array(x: Any) -> Array:
@@ -280,19 +278,17 @@ def record_graph(output: Tensor, record: Record) -> None:
     Raises: FreedGraphError after a backward, which keeps no inputs.
     """
     recorder = Recorder(record)
-    around = current().call
     for node in reversed(order(output.node or output)):
         if node.saved is None:
             raise FreedGraphError(
                 f"draw(output): backward() freed the graph behind {node.path}; draw before it, or "
                 "call backward(retain_graph=True)"
             )
-        around = node.call
-        sources = [recorder.source(edge, around) for edge in node.edges]
+        sources = [recorder.source(edge, node.call) for edge in node.edges]
         entry = recorder._entry(
             node,
             node,
-            around,
+            node.call,
             kind="op",
             op=node.op.name,
             inputs=node.op.inputs,
@@ -303,5 +299,5 @@ def record_graph(output: Tensor, record: Record) -> None:
         )
         record.add_op(entry, dict(zip(node.plan.names, sources, strict=True)))
     if not record.entries:
-        recorder.source(output, around)
+        recorder.source(output, current().call)
     record.entries[-1].value = output._data

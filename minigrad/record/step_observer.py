@@ -172,7 +172,7 @@ class StepObserver(Recorder):
         if kind == "backward":
             self._loss = float(facts["output"]._data.sum())
             if (root := self.find(facts["output"])) is not None:
-                self.record.roots.append(root)
+                self.record.roots.append(root.id)
         elif kind == "input":
             super().said(kind, **facts)
         elif kind == "update" and self._moment is None and self._gradients:
@@ -204,10 +204,11 @@ class StepObserver(Recorder):
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
         if not self.flow.moments:
-            entries = finish(self.record).entries
-            zeros = {entry.id for entry in entries if entry.state == "zero in theory"}
-            leaves = [p for p in self.tensors.values() if self.find(p) in zeros]
-            self.flow.in_theory = [self._paths[id(p)] for p in leaves]
+            finish(self.record)
+            for p in self.tensors.values():
+                entry = self.find(p)
+                if entry and entry.state == "zero in theory":
+                    self.flow.in_theory.append(self._paths[id(p)])
         mark_calls(self.record)
         for change in through_time(self.record):
             moment.through_time[change.path] = change.first, change.last, change.steps
