@@ -120,28 +120,29 @@ def _quoted(text: str) -> str:
 
 def _name(record: Record) -> None:
     """Give each entry a symbol, no two alike, and its gradient's; the loss is L."""
-    symbols = {e.id: symbol_of(e.name) for e in record.entries if e.name and e.id != record.loss}
-    taken = {"L", *(re.split(r"[_^]", symbol, maxsplit=1)[0] for symbol in symbols.values())}
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[tuple[str, ...], list[Entry]] = {}
     transposes = set[int]()
     for entry in record.entries:
-        if entry.name or entry.id == record.loss:
-            continue
-        if _is_transpose(record, entry, transposes):
+        entry.symbol = symbol_of(entry.name) if entry.name else ""
+        if entry.id == record.loss:
+            entry.symbol = ""
+        elif not entry.name and _is_transpose(record, entry, transposes):
             transposes.add(entry.id)
-        else:
-            groups.setdefault(_choices(record, entry), []).append(entry.id)
-    for choices, ids in groups.items():
+        elif not entry.name:
+            groups.setdefault(_choices(record, entry), []).append(entry)
+    taken = {"L", *(re.split(r"[_^]", e.symbol, maxsplit=1)[0] for e in record.entries)}
+    for choices, entries in groups.items():
         base = next((c for c in choices if c not in taken), r"\mathrm{tmp}")
         taken.add(base)
-        for k, i in enumerate(ids, 1):
-            symbols[i] = base + _index(str(k)) if len(ids) > 1 else base
-    symbols = _distinct(record, symbols)
+        for k, entry in enumerate(entries, 1):
+            entry.symbol = base + _index(str(k)) if len(entries) > 1 else base
+    _distinguish(record)
     for entry in record.entries:
         if entry.kind == "constant" and entry.size == 1 and entry.value is not None:
             entry.number = number(entry.value.item())
-        entry.symbol = symbols.get(entry.id, "L")
-        if entry.id in transposes:
+        if entry.id == record.loss:
+            entry.symbol = "L"
+        elif entry.id in transposes:
             source = record.entries[entry.takes[0].source]
             entry.symbol = _before_script(source.symbol, "^") + r"^\top"
         entry.slope = rf"\frac{{\partial L}}{{\partial {entry.symbol}}}"
@@ -167,19 +168,20 @@ def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
     return tuple(BY_INPUT.get(part, [_word(part)]))
 
 
-def _distinct(record: Record, symbols: dict[int, str]) -> dict[int, str]:
+def _distinguish(record: Record) -> None:
     """Mark equal symbols: by the number in their scopes if it differs, else by counting."""
-    alike: dict[str, list[int]] = {}
-    for i, symbol in sorted(symbols.items()):
-        alike.setdefault(symbol, []).append(i)
-    for symbol, ids in alike.items():
-        marks = [(re.findall(r"\d+", record.entries[i].scope) or [""])[-1] for i in ids]
-        if "" in marks or len({*marks}) < len(ids) or symbol == "L":  # L alone is the loss
-            marks = [str(n) for n in range(1 + (symbol == "L"), len(ids) + 2)]
-        if len(ids) > 1 or symbol == "L":
-            for i, mark in zip(ids, marks, strict=False):
-                symbols[i] = rf"{symbol}^{{({mark})}}"
-    return symbols
+    alike: dict[str, list[Entry]] = {}
+    for entry in record.entries:
+        if entry.symbol:
+            alike.setdefault(entry.symbol, []).append(entry)
+    for symbol, entries in alike.items():
+        first = 2 if symbol == "L" else 1  # L alone is the loss
+        marks = [(re.findall(r"\d+", entry.scope) or [""])[-1] for entry in entries]
+        if "" in marks or len({*marks}) < len(entries) or symbol == "L":
+            marks = [str(n) for n in range(first, first + len(entries))]
+        if len(entries) > 1 or symbol == "L":
+            for entry, mark in zip(entries, marks, strict=True):
+                entry.symbol = rf"{symbol}^{{({mark})}}"
 
 
 # ---------------------------------------------------------------- filling
