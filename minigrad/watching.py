@@ -1,4 +1,8 @@
-"""`mg.watch(model)`: a record of a training run, with a method for each view of it."""
+"""`mg.watch(model)`: a record of a training run, with a method for each view of it.
+
+Steps are observed in record/step_observer.py, kept as Moments (record/training.py), and judged by
+the rules of record/diagnose.py; views/training.py shows them.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +32,10 @@ class Flow(TrainingRecord):
     observer: StepObserver | None = None
 
     def __repr__(self) -> str:
-        from .views.words import plural
-
-        counts = [plural(self.steps, "step"), f"{len(self.moments)} looked at"]
-        if self.requests:
-            counts.append(plural(len(self.requests), "request"))
+        looked_at = f"steps: {self.steps} ({len(self.moments)} looked at)"
         return (
-            f"Flow: {', '.join(counts)}; logged: {', '.join(self.logged) or 'nothing'}\n"
+            f"Flow: {looked_at}, requests: {len(self.requests)}, "
+            f"logged: {', '.join(self.logged) or 'nothing'}\n"
             'flow.table() lists them, flow.draw("f.svg") shows them, flow.diagnose() finds faults'
         )
 

@@ -41,14 +41,13 @@ class ObservedBy(ContextChange):
 class Recorder(Observer):
     """Fills `record`. Every op that runs while it observes is in it, and the last backward."""
 
-    def __init__(self, record: Record | None = None, run_calls: RunCalls | None = None) -> None:
+    def __init__(self, record: Record | None = None) -> None:
         self.record = record = Record() if record is None else record
         self._entries: dict[int, Entry] = {}  # by id of a Node, a leaf, or a plain array
         self._held: list[Any] = []  # these, so that no id comes again
         self._leaf_memory = set[int]()  # ids of memory of leaves, which may be written to
         self._inputs: set[int] = set()  # ids of tensors that layers were called with
-        self._run_calls = run_calls or RunCalls()
-        self._run_calls.begin()
+        self._run_calls = RunCalls()
         record.scopes, record.classes = self._run_calls.scopes, self._run_calls.classes
         self._saved: set[int] = set()  # ids of memory that ops saved
         self._settings_before: tuple[Any, ...] | None = None  # as they were, with generators

@@ -18,10 +18,11 @@ import numpy as np
 
 from ..engine.context import ScopeCall, current
 from ..engine.errors import ArgumentError, DTypeError
+from ..engine.observer import Observer
 from ..engine.op import array_of
 from ..engine.tensor import Tensor
 from ..optim.optimizer import after_step
-from .calls import RunCall, mark_calls
+from .calls import RunCall, RunCalls, mark_calls
 from .finish import finish
 from .fold import LEAST_COPIES
 from .heads import heads
@@ -77,16 +78,15 @@ class OpCall(NamedTuple):
     call: RunCall
 
 
-class StepObserver(Recorder):
+class StepObserver(Observer):
     """Keeps summaries of steps of a model that trains, and of its answers under `no_grad`.
 
-    It fills a record in the first step that it looks at, which tells what is zero in theory. In
-    later ones it does where something may change through time: where ops of the step before took
-    a parameter several times, or go along an axis of time.
+    In the first step that is looked at a Recorder observes beside it: its record tells what is zero
+    in theory. In later ones it does where something may change through time: where ops of the step
+    before took a parameter several times, or go along an axis of time.
     """
 
     def __init__(self, flow: TrainingRecord, model: Watched) -> None:
-        super().__init__()
         self.flow = flow
         self.tensors = named_tensors(model)
         self._names = {id(p): name for name, p in self.tensors.items()}
@@ -97,7 +97,8 @@ class StepObserver(Recorder):
         self._optimized: set[int] = set()  # parameters that an optimizer has
         self._observers: list[Any] = []  # in the step that runs
         self._within = ObservedBy(self._observers)
-        self._fills_record = True
+        self._run_calls = RunCalls()
+        self._wants_record = True
         self._request, self._first_layer = Moment(0), ""
 
     def start(self) -> None:
@@ -108,7 +109,8 @@ class StepObserver(Recorder):
 
     def _begin(self) -> None:
         """The next step begins."""
-        super().__init__(run_calls=self._run_calls)
+        self._run_calls.begin()
+        self._recorder = Recorder()
         self._op_calls: list[OpCall] = []
         self._gradients: dict[Node, Any] = {}  # of what ops made
         self._before: dict[int, Array] = {}  # parameters as the first op took them
@@ -120,7 +122,11 @@ class StepObserver(Recorder):
         self._moment: Moment | None = None
         self._loss: float | None = None
         self._looks = self.flow.steps % self.flow.every == 0
-        self._observers[:] = [*self._others, self] if self._looks else self._others
+        self._observers[:] = self._others
+        if self._looks:
+            self._observers.append(self)
+        if self._looks and self._wants_record:
+            self._observers.append(self._recorder)
 
     # ------------------------------------------------------------------ events of a step
 
@@ -134,8 +140,6 @@ class StepObserver(Recorder):
             if is_kept and by_rows(op):
                 self._answered(result, f"{context.scope}/A" if context.scope else op.name)
             return
-        if self._fills_record:
-            super().made(op, inputs, settings, result, seconds)
         takes = [x for x in inputs if id(x) in self._names]
         for p in takes:
             self._times_taken[id(p)] += 1
@@ -157,28 +161,20 @@ class StepObserver(Recorder):
         return not (self._own and modules) or not modules.isdisjoint(self._own)
 
     def sent(self, node: Node, gradient: Any, parts: list[Any], seconds: float) -> None:
-        super().sent(node, gradient, parts, seconds)
         self._gradients[node] = array_of(gradient)
 
     def arrived(self, leaf: Tensor, gradient: Any) -> None:
-        super().arrived(leaf, gradient)
         if id(leaf) in self._names and id(leaf) not in self._arrived:
             self._arrived.add(id(leaf))
             if leaf.grad is not None and np.any(leaf.grad):
                 self._stale.add(id(leaf))
 
     def said(self, kind: str, **facts: Any) -> None:
-        """Several backwards of one step, and what is written in it, make no other record."""
         if kind == "backward":
             self._loss = float(facts["output"]._data.sum())
-            if (root := self.find(facts["output"])) is not None:
-                self.record.roots.append(root.id)
-        elif kind == "input":
-            super().said(kind, **facts)
         elif kind == "update" and self._moment is None and self._gradients:
-            if not self._names.keys().isdisjoint(
-                map(id, getattr(facts["owner"], "parameters", ()))
-            ):
+            moved = map(id, getattr(facts["owner"], "parameters", ()))
+            if not self._names.keys().isdisjoint(moved):
                 self._measure()
 
     # ------------------------------------------------------------------ before the update
@@ -204,16 +200,16 @@ class StepObserver(Recorder):
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
         if not self.flow.moments:
-            finish(self.record)
+            finish(self._recorder.record)
             for p in self.tensors.values():
-                entry = self.find(p)
+                entry = self._recorder.find(p)
                 if entry and entry.state == "zero in theory":
                     self.flow.in_theory.append(self._paths[id(p)])
-        mark_calls(self.record)
-        for change in through_time(self.record):
+        mark_calls(self._recorder.record)
+        for change in through_time(self._recorder.record):
             moment.through_time[change.path] = change.first, change.last, change.steps
         most = max(self._times_taken.values(), default=0)
-        self._fills_record = most >= LEAST_COPIES or self._has_time_axis
+        self._wants_record = most >= LEAST_COPIES or self._has_time_axis
         return moment
 
     def _guess(self) -> float | None:
