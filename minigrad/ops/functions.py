@@ -234,34 +234,25 @@ def normal_cdf(x):
     """
     x = floating(x)
     if x.size <= BY_ENTRY:
-        found = [0.5 * math.erfc(-math.sqrt(0.5) * entry) for entry in x.ravel().tolist()]
-        return np.array(found, x.dtype).reshape(x.shape)
-    return by_blocks(_normal_cdf, x)
-
-
-def by_blocks(function, x):
-    """A function of entries, of so many at once as stay in cache."""
-    entries = np.ravel(x)
-    y = np.empty_like(entries)
+        return by_entry(lambda entry: 0.5 * math.erfc(-math.sqrt(0.5) * entry), x)
+    wide = np.ravel(widen_half(x))
+    y = np.empty(x.size, x.dtype)
     for start in range(0, x.size, BLOCK):
-        y[start : start + BLOCK] = function(entries[start : start + BLOCK])
+        part = wide[start : start + BLOCK]
+        tail = normal_tail(np.minimum(np.abs(part), 40))  # beyond, Φ(-a) is 0
+        y[start : start + BLOCK] = np.abs((part >= 0) - tail)  # tail, or 1 - tail
     return y.reshape(x.shape)
 
 
-def _normal_cdf(x):
-    x = widen_half(x)
-    tail = normal_tail(np.minimum(np.abs(x), 40))  # beyond, Φ(-a) is 0
-    return np.abs((x >= 0) - tail)  # tail, or 1 - tail
+def by_entry(function, x):
+    """A function of one number, of each entry."""
+    return np.array([function(entry) for entry in x.ravel().tolist()], x.dtype).reshape(x.shape)
 
 
 @normal_cdf.vjp("x")
 def _(g, x):
     """The gradient is multiplied by the density of the normal distribution at the input."""
     return g * normal_pdf(x)
-
-
-ERF_SLOPE = 2 / math.sqrt(math.pi)  # of erf at 0
-ERF_SERIES = [ERF_SLOPE * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(20)]
 
 
 @elementwise(
@@ -276,22 +267,13 @@ def erf(x):
     >>> erf(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8427])
     """
-    return by_blocks(_erf, floating(x))
-
-
-def _erf(x):
-    x = x.astype(np.float64)
-    size = np.abs(x)
-    small = np.minimum(size, 1)
-    near = small * np.polynomial.polynomial.polyval(small * small, ERF_SERIES)
-    far = 1 - 2 * normal_tail(np.minimum(math.sqrt(2) * size, 40))
-    return np.copysign(np.where(size < 1, near, far), x)
+    return by_entry(math.erf, floating(x))
 
 
 @erf.vjp("x")
 def _(g, x):
     """The gradient is multiplied by a bell curve of the input, which is highest at zero."""
-    return ERF_SLOPE * g * np.exp(-x * x)
+    return 2 / math.sqrt(math.pi) * g * np.exp(-x * x)
 
 
 # ---------------------------------------------------------------- kinks and steps
