@@ -90,7 +90,7 @@ class Adam(Optimizer):
         correction = (1 - b2**t) ** 0.5  # √v̂ + ε = (√v + ε √(1-β₂ᵗ)) / √(1-β₂ᵗ)
         rate = settings.lr * correction * (1 - b1) / (1 - b1**t)
         eps = settings.eps * correction
-        if "adam" in FASTER and FASTER["adam"](w, g, m, v, b1, b2, eps, rate):
+        if "adam" in FASTER and FASTER["adam"](w, g, m, v, b1, b2, 1 - b2, eps, rate):
             return
         m *= b1  # m without its factor 1-β₁, which is in the rate
         m += g

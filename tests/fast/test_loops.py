@@ -73,8 +73,8 @@ def test_steps_of_adam_by_its_loop_are_those_by_numpy(kind, layout, dtype, rng, 
         for g in gradients:
             weight.grad = layout(g)
             optimizer.step()
-        return weight.data
+        return weight.data - W
 
     by_loop = trained()
     monkeypatch.delitem(FASTER, "adam")
-    assert_same(by_loop, trained(), {"f2": 1e-3, "f4": 1e-6, "f8": 1e-14}[dtype])
+    assert_same(by_loop, trained(), {"f2": 1e-2, "f4": 2e-6, "f8": 1e-14}[dtype])

@@ -256,9 +256,9 @@ def d_lstm_step(z, d_z, c, shown, d_h, d_c):
 
 
 @loop
-def adam(w, g, m, v, b1, b2, eps, rate):
-    """m ← β₁ m + g;    v ← β₂ v + (1-β₂) g²;    w ← w - rate · m / (√v + ε)"""
+def adam(w, g, m, v, b1, b2, share, eps, rate):
+    """m ← β₁ m + g;    v ← β₂ v + share · g², share = 1-β₂;    w ← w - rate · m / (√v + ε)"""
     for i in range(w.size):
         m[i] = b1 * m[i] + g[i]
-        v[i] = b2 * v[i] + (w.dtype.type(1) - b2) * (g[i] * g[i])
+        v[i] = b2 * v[i] + share * (g[i] * g[i])
         w[i] -= rate * m[i] / (math.sqrt(v[i]) + eps)

@@ -198,7 +198,7 @@ declare_lstm(by_loop, step, steps_back)
 
 
 def try_adam(dtype):
-    formulas.adam(*np.ones((4, 2), dtype), *np.ones(4, dtype))
+    formulas.adam(*np.ones((4, 2), dtype), *np.ones(5, dtype))
 
 
 adam_works = tested("Adam", try_adam)
