@@ -1,7 +1,7 @@
 """The command `minigrad`: explain a sentence or a function, list the ops, check the gradients.
 
-Exit status: 0 if all is well, 1 if a gradient is wrong or the user's function raised, 2 for
-arguments that cannot be, 141 if the reader of a pipe left.
+Exit status: 0 if all is well, 1 if a gradient is wrong, 2 for arguments that cannot be, 141 if the
+reader of a pipe left. What the user's function raises is Python's to show.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from .cli import UsageError
 from .cli.arguments import parser
-from .engine.errors import ArgumentError, MinigradError
 
 __all__ = ["main"]
 
@@ -23,13 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser().parse_args(argv)
         return int(arguments.run(arguments) or 0)
-    except SystemExit as stop:  # argparse: --help, --version, or a wrong argument
-        return stop.code if isinstance(stop.code, int) else 2
-    except MinigradError as error:
-        for note in getattr(error, "__notes__", ()):  # where in the user's own code
-            print(note, file=sys.stderr)
-        print(f"minigrad: error: {str(error).splitlines()[0]}", file=sys.stderr)
-        return 2 if isinstance(error, ArgumentError) else 1
+    except UsageError as error:
+        print(f"minigrad: error: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()

@@ -13,21 +13,22 @@ import numpy as np
 import minigrad as mg
 
 from ..engine.declaration import Call
-from ..engine.errors import ArgumentError, GradcheckError
+from ..engine.errors import GradcheckError
 from ..engine.op import Op, registry
 from ..record.record import show
 from ..views.maths import plain
 from ..views.terminal import paint
 from ..views.words import shaped
+from . import UsageError
 
 __all__ = ["check", "ops"]
 
 
 def known_ops(names: Sequence[str]) -> list[Op]:
-    """The ops of these names, or all. Raises: ArgumentError for a name that is none's."""
+    """The ops of these names, or all. Raises: UsageError for a name that is none's."""
     for name in names:
         if name not in registry:
-            raise ArgumentError(f"no op is named {name!r}; `minigrad ops` lists all")
+            raise UsageError(f"no op is named {name!r}; `minigrad ops` lists all")
     return [registry[name] for name in dict.fromkeys(names or registry)]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..engine.errors import ArgumentError
 from ..playing.run import LossFunction, run_loss
 from ..playing.server import PlayServer
 from ..playing.session import PlaySession
@@ -22,6 +21,7 @@ from ..views.ledger import headline_lines
 from ..views.scores import gradient_times_attention, rollout
 from ..views.table import verdict_lines
 from ..views.terminal import Column, grid, paint, wide
+from . import UsageError
 from .sources import source_of
 
 __all__ = ["play", "run"]
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"--out {out}: {error.strerror}") from None
+        raise UsageError(f"--out {out}: {error.strerror}") from None
     for paragraph in _report(record, source, wide(None)):
         print(paragraph, end="\n\n")
     _write(record, source, out)

@@ -10,39 +10,34 @@ import re
 import runpy
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from traceback import TracebackException
 
 import numpy as np
 
 import minigrad as mg
 
-from ..engine.errors import ArgumentError, MinigradError
 from ..playing.run import LossFunction, tokens_of
+from . import UsageError
 
 __all__ = ["DEFAULT_TEXT", "LAYER", "source_of"]
 
 LAYER = "self-attention"
 DEFAULT_TEXT = "The animal didn't cross the street because it was too tired"
 D_MODEL = 32
-HOME = Path(__file__).resolve().parents[2]
-OUR_CODE = (str(HOME / "minigrad"), str(HOME / "layers"), "<frozen ")  # not the user's
 
 
 def source_of(arguments: Namespace) -> LossFunction:
-    """What the arguments name. Raises: ArgumentError if there is nothing of this name."""
+    """What the arguments name. Raises: UsageError if there is nothing of this name."""
     what, text = arguments.what, arguments.text
     if what == LAYER:
         return sentence(DEFAULT_TEXT if text is None else text)
     if text is not None:
-        raise ArgumentError(f"--text is for {LAYER}, and does not go with {what}")
+        raise UsageError(f"--text is for {LAYER}, and does not go with {what}")
     place, _, function = what.rpartition(":")
     if not place or not function:
         known = f"FILE.py:FUNCTION, package.module:function or {LAYER}"
-        raise ArgumentError(f"nothing to explain is named {what!r}; it is {known}")
+        raise UsageError(f"nothing to explain is named {what!r}; it is {known}")
     return own_function(place, function)
 
 
@@ -51,37 +46,17 @@ def source_of(arguments: Namespace) -> LossFunction:
 
 def own_function(place: str, name: str) -> LossFunction:
     """A function of a file or a module, with its attribute `tokens`."""
-    title = f"{place}:{name}"
-    if place.endswith(".py") and not Path(place).is_file():
-        raise ArgumentError(f"there is no file {place}")
-    with users_code(title, place):
-        if place.endswith(".py"):
-            function = runpy.run_path(place, run_name="__explained__").get(name)
-        else:
-            function = getattr(import_module(place), name, None)
-    if not callable(function):
-        raise ArgumentError(f"{place} has no function {name!r}")
-    return LossFunction(function, title, tokens_of(function), lambda: users_code(title, place))
-
-
-@contextmanager
-def users_code(title: str, place: str) -> Iterator[None]:
-    """The file's folder on sys.path; what user code raises is one line, its own frames as notes."""
-    paths = list(sys.path)
     sys.path.insert(0, str(Path(place).absolute().parent))  # of a module it is where we are
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        shown = TracebackException.from_exception(error)
-        shown.stack[:] = [frame for frame in shown.stack if not frame.filename.startswith(OUR_CODE)]
-        if isinstance(error, MinigradError) and not shown.stack:  # it is about the function
-            raise
-        first = str(error).partition("\n")[0]
-        failed = MinigradError(f"{title} raised {type(error).__name__}: {first}")
-        failed.add_note("".join(shown.format()).rstrip())
-        raise failed from None
-    finally:
-        sys.path[:] = paths
+    if not place.endswith(".py"):
+        names = vars(import_module(place))
+    elif Path(place).is_file():
+        names = runpy.run_path(place, run_name="__explained__")
+    else:
+        raise UsageError(f"there is no file {place}")
+    function = names.get(name)
+    if not callable(function):
+        raise UsageError(f"{place} has no function {name!r}")
+    return LossFunction(function, f"{place}:{name}", tokens_of(function))
 
 
 # ---------------------------------------------------------------- a sentence through one layer
@@ -96,11 +71,11 @@ def sentence(text: str) -> LossFunction:
     >>> sentence("a b a").function().shape
     ()
     """
-    from layers import SelfAttention
+    from ..layers import SelfAttention
 
     tokens: list[str] = re.findall(r"\w+(?:['’-]\w+)*|[^\w\s]", text)
     if not tokens:
-        raise ArgumentError(f"--text: there is no word in {text!r}")
+        raise UsageError(f"--text: there is no word in {text!r}")
 
     def run(words: list[str] = tokens) -> mg.Tensor:
         rng = np.random.default_rng(0)

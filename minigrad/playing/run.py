@@ -7,7 +7,6 @@ k, one of its settings, or one of its inputs. A leaf is the input of the op that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +25,11 @@ __all__ = ["Edit", "LossFunction", "Run", "run_loss", "tokens_of"]
 
 
 class LossFunction(NamedTuple):
-    """What is to run. Attributes: tokens: names of positions.  around: what it runs within."""
+    """What is to run. Attributes: tokens: names of positions."""
 
     function: Callable[..., Any]
     title: str
     tokens: list[str] | None = None
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 def tokens_of(function: Callable[..., Any]) -> list[str] | None:
@@ -164,7 +162,7 @@ def run_loss(
     Raises: ArgumentError if it returns no loss; whatever it raises.
     """
     run = Run(Trace(), edits)
-    with source.around(), run.record, observe(run):
+    with run.record, observe(run):
         loss = source.function(**arguments)
         if not isinstance(loss, Tensor) or loss.size != 1:
             kind = f"shape {loss.shape}" if isinstance(loss, Tensor) else type(loss).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
+from traceback import print_exc
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,9 @@ class PlaySession:
             changes = self._changed(asked)
             self.run, self.changes = self._run(changes), changes
             return self.content()
-        except (MinigradError, LookupError, TypeError, ValueError) as error:
+        except Exception as error:
+            if not isinstance(error, MinigradError | LookupError | TypeError | ValueError):
+                print_exc()  # the terminal says where
             first = str(error).partition("\n")[0] or type(error).__name__
             return {"error": words.one_line(first, 300)}
 

@@ -1,5 +1,6 @@
 """Running the command within this process."""
 
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -22,11 +23,15 @@ class Ran(NamedTuple):
 def command(capsys, monkeypatch, tmp_path):
     """Run `minigrad` with these arguments, for a terminal of 100 columns."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the function's folder comes first
 
     def run(*arguments):
         monkeypatch.setenv("COLUMNS", "100")
         capsys.readouterr()
-        status = main([str(argument) for argument in arguments])
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # argparse's
+            status = stop.code
         return Ran(status, *capsys.readouterr())
 
     return run
