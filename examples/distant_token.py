@@ -37,7 +37,7 @@ class Convolutions(Module):
     def __init__(self, n: int, less: int = 0):
         depth = ceil((n - 1) / (K - 1)) - less
         rng = np.random.default_rng(0)
-        self.layers = [Conv1d(D, D, K, rng=rng, init="he") for _ in range(depth)]
+        self.layers = [Conv1d(D, D, K, rng=rng) for _ in range(depth)]
 
     def forward(self, *tokens: mg.Tensor) -> mg.Tensor:
         X = mg.expand_dims(mg.stack(list(tokens), axis=1), 0)  # (1, d, n)

@@ -17,7 +17,6 @@ from .call import ArrayOrTensor, array_or_tensor
 from .module import Module
 
 __all__ = [
-    "INITIALISERS",
     "Dropout",
     "Embedding",
     "FeedForward",
@@ -25,7 +24,6 @@ __all__ = [
     "GatedFeedForward",
     "Linear",
     "Sequential",
-    "init_weights",
     "linear",
 ]
 
@@ -44,48 +42,21 @@ def generator(rng: Seed) -> np.random.Generator:
     return np.random.default_rng(rng)
 
 
-# The σ of a weight that n_in entries go into and n_out come out of. xavier (Glorot & Bengio 2010)
-# keeps a signal's variance about equally well forward and backward; he (He et al. 2015,
-# arXiv:1502.01852) is for relu.
-INITIALISERS: dict[str, Callable[[int, int], float]] = {
-    "normal": lambda n_in, n_out: 0.02,
-    "xavier": lambda n_in, n_out: sqrt(2 / (n_in + n_out)),
-    "he": lambda n_in, n_out: sqrt(2 / n_in),
-}
-
-
-def init_weights(
-    how: str,
-    shape: tuple[int, ...],
-    n_in: int,
-    n_out: int,
-    rng: Seed = None,
-    dtype: DTypeLike = np.float64,
-) -> mg.Tensor:
-    """A parameter drawn N(0, σ²) with the σ of this name.
-
-    Raises:  ArgumentError for a name that is none of INITIALISERS.
-
-    >>> init_weights("xavier", (2, 3), n_in=2, n_out=3, rng=0).shape
-    (2, 3)
-    """
-    if how not in INITIALISERS:
-        raise ArgumentError(f"init_weights: must be one of {', '.join(INITIALISERS)}, got {how!r}")
-    sigma = INITIALISERS[how](n_in, n_out)
-    return parameter(generator(rng).normal(0.0, sigma, shape), dtype)
-
-
 def parameter(drawn: ArrayLike, dtype: DTypeLike) -> mg.Tensor:
     """A leaf of these entries in this dtype, which needs a gradient."""
     return mg.tensor(np.asarray(drawn, dtype), requires_grad=True)
 
 
 def draw_affine(
-    rng: Seed, use_bias: bool, dtype: DTypeLike, n_in: int, n_out: int, init: str = "xavier"
+    rng: Seed, use_bias: bool, dtype: DTypeLike, n_in: int, n_out: int
 ) -> tuple[mg.Tensor, mg.Tensor | None]:
-    """W (n_in, n_out), and b = 0, or None."""
-    W = init_weights(init, (n_in, n_out), n_in, n_out, rng, dtype)
-    return W, parameter(np.zeros(n_out), dtype) if use_bias else None
+    """W (n_in, n_out), drawn N(0, σ²) with σ² = 2 / (n_in + n_out), and b = 0, or None.
+
+    So a signal's variance is kept about equally well forward and backward.
+    Source: Glorot & Bengio 2010, "Xavier", https://proceedings.mlr.press/v9/glorot10a.html.
+    """
+    W = generator(rng).normal(0.0, sqrt(2 / (n_in + n_out)), (n_in, n_out))
+    return parameter(W, dtype), parameter(np.zeros(n_out), dtype) if use_bias else None
 
 
 def check_sizes(call: str, **sizes: int) -> None:
@@ -114,8 +85,8 @@ def linear(x: ArrayOrTensor, W: ArrayOrTensor | Module, b: ArrayOrTensor | None 
 class Linear(Module):
     """An affine map of the last axis:  out = x W + b.
 
-    Args:    use_bias: without, b is None.  init: how W is drawn, a name of INITIALISERS; b is 0.
-             rng: a Generator, a seed, or None for fresh entropy.
+    Args:    use_bias: without, b is None.
+             rng: draws W (Xavier); a Generator, a seed, or None for fresh entropy.
     Scale:   a fresh square W has √3 times the standard deviation of PyTorch's.
     Shapes:  x (..., d_in) → (..., d_out)
     Raises:  ShapeError if x's last axis is not d_in; ArgumentError for a size below 1.
@@ -133,12 +104,10 @@ class Linear(Module):
         use_bias: bool = True,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
-        *,
-        init: str = "xavier",
     ) -> None:
         check_sizes("Linear", d_in=d_in, d_out=d_out)
         self.dtype = np.dtype(dtype)
-        self.W, self.b = draw_affine(generator(rng), use_bias, dtype, d_in, d_out, init)
+        self.W, self.b = draw_affine(rng, use_bias, dtype, d_in, d_out)
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
         return linear(x, self.W, self.b)  # (..., d_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import prod, sqrt
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 import minigrad as mg
 from minigrad.errors import ArgumentError, ShapeError
 
-from .basic import Seed, check_sizes, generator, init_weights, parameter
+from .basic import Seed, check_sizes, generator, parameter
 from .module import Module
 
 __all__ = ["AvgPool2d", "Conv1d", "Conv2d", "MaxPool2d"]
@@ -38,8 +38,6 @@ class _Convolution(Module):
         use_bias: bool = True,
         rng: Seed = None,
         dtype: DTypeLike = np.float64,
-        *,
-        init: str = "he",
     ) -> None:
         call = type(self).__name__
         sizes = (size,) * self.axes if isinstance(size, int) else tuple(size)
@@ -55,8 +53,8 @@ class _Convolution(Module):
             "stride": stride, "padding": padding, "dilation": dilation, "groups": groups
         }  # fmt: skip
         shape = (d_out, d_in // groups, *sizes)
-        n_in, n_out = prod(shape[1:]), prod(sizes) * d_out // groups
-        self.weight = init_weights(init, shape, n_in, n_out, generator(rng), dtype)
+        sigma = sqrt(2 / prod(shape[1:]))
+        self.weight = parameter(generator(rng).normal(0.0, sigma, shape), dtype)
         self.bias = parameter(np.zeros(d_out), dtype) if use_bias else None
 
     def forward(self, x: mg.Tensor) -> mg.Tensor:
@@ -81,8 +79,9 @@ class Conv2d(_Convolution):
     Args:
         d_in, d_out: channels, C and O.  size: of the windows, K × L.
         stride, padding, dilation, groups: as mg.conv2d takes them.
-        use_bias: without, bias is None.  init: how weights are drawn, by name; biases start at 0.
-        rng: a Generator, a seed, or None for fresh entropy.
+        use_bias: without, bias is None; it starts at 0.
+        rng: draws the weights, N(0, 2 / n) for windows of n entries (He et al. 2015,
+            arXiv:1502.01852); a Generator, a seed, or None for fresh entropy.
     Attributes: weight (O, C / groups, K, L), bias (O,), as in PyTorch.
     Shapes:  x (N, C, height, width) → (N, O, height', width')
     Raises:  ShapeError if x does not fit; ArgumentError for a size below 1, or groups that do not

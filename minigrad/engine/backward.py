@@ -237,7 +237,7 @@ def is_new(
 ) -> bool:
     """Whether a rule made this array for one edge alone, so that nobody else holds it.
 
-    What a rule gives is new, or of what it was given, or a view: see the top of op.py.
+    What a rule gives is new, or of what it was given, or a view: see the top of declaration.py.
     """
     if part.size <= COPIED or part.base is not None or part is gradient:
         return False

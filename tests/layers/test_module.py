@@ -166,12 +166,9 @@ def test_the_mode_reaches_every_layer_and_averages_move_in_training_alone(rng):
     assert all(module.training for module in model.train().modules())
 
 
-def test_initialisers_draw_by_their_variance():
-    for how, sigma in (("normal", 0.02), ("xavier", (2 / 700) ** 0.5), ("he", 0.1)):
-        W = L.init_weights(how, (200, 500), 200, 500, rng=0).numpy()
-        assert abs(W.std() / sigma - 1) < 0.02
-    with pytest.raises(ArgumentError, match="one of normal, xavier, he"):
-        L.init_weights("orthogonal", (2, 2), 2, 2)
+def test_weights_are_drawn_by_their_variance():
+    assert abs(Linear(200, 500, rng=0).W.numpy().std() / (2 / 700) ** 0.5 - 1) < 0.02
+    assert abs(L.Conv1d(40, 500, 5, rng=0).weight.numpy().std() / 0.1 - 1) < 0.02
 
 
 @pytest.mark.parametrize(
