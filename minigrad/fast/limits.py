@@ -24,8 +24,6 @@ class Limits:
 
     # arrays
     small_entries: int = 1 << 12  # with fewer entries, NumPy's plain expression is the fastest
-    cached_entries: int = 1 << 17  # so many stay in cache, together with as many others
-    block_entries: int = 1 << 18  # what one thread takes at once
 
     # attention in tiles
     one_tile_scores: int = 3 << 18  # up to here one tile takes them all, as fast as the exact form

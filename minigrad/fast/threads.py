@@ -10,9 +10,7 @@ from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
 
-from .limits import LIMITS
-
-__all__ = ["in_cache", "run", "slices"]
+__all__ = ["run", "slices"]
 
 Item = TypeVar("Item")
 
@@ -85,13 +83,3 @@ def slices(length: int, step: int) -> list[slice]:
     [slice(0, 3, None), slice(3, 5, None)]
     """
     return [slice(i, min(i + step, length)) for i in range(0, length, step)]
-
-
-def in_cache(length: int, entries: int) -> list[slice]:
-    """Parts of an axis, in pairs, for each of which the largest array fits the cache.
-
-    entries: how many that has in all; if few, there is one part.
-    """
-    pairs = -(-entries // (2 * LIMITS.block_entries))
-    count = 2 * pairs if entries > LIMITS.cached_entries else 1
-    return slices(length, max(1, -(-length // count)))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.fast.limits import LIMITS
 from minigrad.fast.loops import HAS_LOOPS, IS_WANTED, load
 from minigrad.fast.overlay import overlays_of
 from tests.compare import assert_same
@@ -37,18 +36,14 @@ def test_loops_are_those_of_the_table_where_numba_is_installed():
 
 @pytest.fixture(autouse=True)
 def alone(request, monkeypatch):
-    """Of an op's overlays only the one that is tested runs, on arrays of any size and in parts
-    that are small.
-    """
+    """Of an op's overlays only the one that is tested runs, on arrays of any size."""
     overlay = (
         request.node.callspec.params.get("overlay") if hasattr(request.node, "callspec") else None
     )
     if overlay is not None:
         overlays = overlays_of(overlay.of)
         monkeypatch.setattr(overlays, "every", [overlay])
-        monkeypatch.setattr(overlays, "above", 0)
-    with LIMITS.changed(cached_entries=9, block_entries=9):
-        yield
+        monkeypatch.setattr(overlay.of, "above", 0)
 
 
 def compare(invoke, op, make, settings, u):

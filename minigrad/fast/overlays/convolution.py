@@ -1,4 +1,4 @@
-"""Convolution of images at stride 1, a few rows of the result at a time: windows are views.
+"""Convolution of images at stride 1, by rows of the result: windows are views.
 
 As in the op's own kernel, the batch is the last axis in memory, and results are (C, height, width,
 N) there: so the next layer copies long runs. Products run on the threads of BLAS, and no others
@@ -21,7 +21,6 @@ from ...ops.convolution import (
     spread_products,
 )
 from ..overlay import faster, of_one_dtype
-from ..threads import in_cache
 
 
 def rows_of(x, size, padding, dilation, groups):
@@ -63,13 +62,11 @@ def fast_conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1)
     height, width = places.out
     y = np.empty((groups, O // groups, height, width * len(x)), x.dtype)
     y_rows = y.transpose(2, 0, 1, 3)
-    for rows in in_cache(height, y.size):
-        own = y_rows[rows]
-        np.matmul(filters[0], as_matrices(views[0][rows]), own)
-        for filter, view in zip(filters[1:], views[1:], strict=True):
-            own += np.matmul(filter, as_matrices(view[rows]))
-        if bias is not None:
-            own += bias.reshape(groups, -1, 1)
+    np.matmul(filters[0], as_matrices(views[0]), y_rows)
+    for filter, view in zip(filters[1:], views[1:], strict=True):
+        y_rows += np.matmul(filter, as_matrices(view))
+    if bias is not None:
+        y_rows += bias.reshape(groups, -1, 1)
     return np.moveaxis(y.reshape(O, height, width, len(x)), -1, 0)
 
 
@@ -94,9 +91,5 @@ def _(g, x, weight_shape, padding, dilation, groups):
     places, views = rows_of(x, (K, L), padding, dilation, groups)
     g_rows = np.moveaxis(g, 0, -1).reshape(groups, O // groups, places.out[0], -1)
     g_rows = g_rows.transpose(2, 0, 1, 3)
-    d = np.zeros((L, groups, O // groups, K * C), g.dtype)
-    for rows in in_cache(places.out[0], x.size):
-        for total, view in zip(d, views, strict=True):
-            columns = as_matrices(view[rows]).swapaxes(2, 3)
-            total += np.matmul(g_rows[rows], columns).sum(axis=0)
-    return d.reshape(L, O, K, C).transpose(1, 3, 2, 0)
+    d = [np.matmul(g_rows, as_matrices(view).swapaxes(2, 3)).sum(axis=0) for view in views]
+    return np.stack(d).reshape(L, O, K, C).transpose(1, 3, 2, 0)
