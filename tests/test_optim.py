@@ -5,7 +5,7 @@ import pytest
 
 import minigrad as mg
 from minigrad.errors import ArgumentError, DTypeError, GradientError, OverwrittenError, ShapeError
-from minigrad.optim import SGD, Adam, AdamW, LossScale, clip_grad_norm, schedule
+from minigrad.optim import SGD, Adam, AdamW, LossScale, RMSprop, clip_grad_norm, schedule
 from tests.compare import assert_same, refusals
 
 CASES = [
@@ -14,6 +14,7 @@ CASES = [
     (Adam, {}),
     (Adam, {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.01}),
     (AdamW, {"weight_decay": 0.1}),
+    (RMSprop, {"alpha": 0.9, "weight_decay": 0.01}),
 ]
 each_case = pytest.mark.parametrize(("kind", "settings"), CASES)
 

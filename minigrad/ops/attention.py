@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..engine.backward import broadcast_axes
 from ..engine.errors import DTypeError, ShapeError
 from ..engine.op import Array, op
 from .masks import mask_add
@@ -37,8 +38,7 @@ def misfit(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> str | 
     if m != m_v:
         return f"k and v must have as many rows, got {m} != {m_v}"
     of_mask = getattr(mask, "shape", ())
-    last = zip(of_mask[::-1], (m, n), strict=False)
-    if any(size not in (1, full) for size, full in last):
+    if broadcast_axes(of_mask[-2:], (n, m)) is None:
         return f"mask must broadcast to (..., {n}, {m}), got {of_mask}"
     try:
         leading(q, k, v, mask)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.backward import WIDE
 from ..engine.op import is_tensor
 
 __all__ = [
@@ -39,7 +40,7 @@ def widen_half(x: Any) -> Any:
 
 def widen(x: Any) -> Any:
     """float16 as float32 and float32 as float64, in which no square overflows or vanishes."""
-    wide = {"e": np.float32, "f": np.float64}.get(x.dtype.char)
+    wide = WIDE.get(x.dtype.char)
     return x if wide is None else x.astype(wide)
 
 

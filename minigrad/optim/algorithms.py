@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW: what each does to the entries of a parameter.
+"""SGD, RMSprop, Adam and AdamW: what each does to the entries of a parameter.
 
 The update rules and their defaults are PyTorch's, so the same gradients give the same weights to
 rounding.
@@ -13,7 +13,7 @@ import numpy as np
 from ..engine.op import FASTER, Array
 from .optimizer import Optimizer, ParametersOrGroups
 
-__all__ = ["SGD", "Adam", "AdamW"]
+__all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
 
 
 class SGD(Optimizer):
@@ -51,6 +51,43 @@ class SGD(Optimizer):
             v += g
             g = v
         w -= np.multiply(g, settings.lr, scratch)
+
+
+class RMSprop(Optimizer):
+    """RMSprop: s ← α s + (1-α) g², w ← w - lr · g / (√s + ε).
+
+    weight_decay adds λ w to the gradient.
+    Source: Tieleman & Hinton 2012.
+
+    >>> import minigrad as mg
+    >>> w = mg.tensor([1.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> RMSprop([w], lr=0.1, alpha=0.0).step()
+    >>> w.numpy().round(6)
+    array([0.9])
+    """
+
+    def __init__(
+        self,
+        parameters: ParametersOrGroups,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr, alpha=alpha, eps=eps, weight_decay=weight_decay)
+
+    def state_names(self, settings: SimpleNamespace) -> tuple[str, ...]:
+        return ("square",)
+
+    def update(
+        self, settings: SimpleNamespace, t: int, scratch: Array, w: Array, g: Array, *state: Array
+    ) -> None:
+        (square,) = state
+        g = g + settings.weight_decay * w
+        square *= settings.alpha
+        square += (1 - settings.alpha) * g * g
+        w -= settings.lr * g / (np.sqrt(square) + settings.eps)
 
 
 class Adam(Optimizer):

@@ -198,7 +198,7 @@ class Optimizer:
             for x in value if isinstance(value, tuple | list) else [value]:
                 if not isinstance(x, int | float | np.number):
                     raise DTypeError(f"{name}: {key} must be a number, got {x!r}")
-                limit = 1 if key == "betas" else np.inf
+                limit = 1 if key in ("alpha", "betas") else np.inf
                 if not 0 <= x < limit:
                     raise ArgumentError(f"{name}: {key} must lie in [0, {limit}), got {value!r}")
 
