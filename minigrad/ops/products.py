@@ -25,7 +25,7 @@ def as_rows(x):
 
 def times(a, b):
     """A product of matrices; the rows of a stack of them meet one matrix as one product."""
-    if getattr(a, "ndim", 0) == 3 and getattr(b, "ndim", 0) == 2:
+    if getattr(a, "ndim", 0) == 3 and getattr(b, "ndim", 0) == 2 and len(a) > 1:
         stack, rows, width = a.shape
         product = np.matmul(a.reshape((stack * rows, width)), b)
         return product.reshape((stack, rows, b.shape[1]))
