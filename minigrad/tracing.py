@@ -26,6 +26,8 @@ __all__ = ["Trace", "draw", "trace"]
 class Trace(Record):
     """The record of what runs within `with mg.trace() as t:`, every op and the last backward.
 
+    It holds one run: a second `with` is refused.
+
     Attributes: see `Record`. Views are functions of it, and methods here.
 
     >>> import minigrad as mg
@@ -42,14 +44,16 @@ class Trace(Record):
         if arguments:
             raise DTypeError("trace(): run the model within `with mg.trace() as t:`, and give none")
         super().__init__()
-        self._observing: list[observe] = []
 
     def __enter__(self) -> Self:
-        self._observing.append(observe(Recorder(self)).__enter__())
+        if self.entries:
+            raise GradientError("trace(): it holds a run already; begin another: mg.trace()")
+        self._observing = observe(Recorder(self)).__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._observing.pop().__exit__()
+        self._observing.__exit__()
+        del self._observing  # and with it the run's own objects
         if not any(exception):
             finish(self)
 

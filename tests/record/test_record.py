@@ -9,7 +9,7 @@ import pytest
 
 import minigrad as mg
 from layers import Dropout, Linear, MultiHeadAttention
-from minigrad.errors import DTypeError
+from minigrad.errors import DTypeError, GradientError
 from minigrad.optim import SGD
 from minigrad.record.finish import finish
 from minigrad.record.record import Record
@@ -195,3 +195,10 @@ def test_a_closed_trace_is_finished_so_its_fields_hold_what_its_views_say():
         mg.sum(x * x).backward()
     assert [entry.flops for entry in t.entries if entry.op] == [2, 2]
     assert t.way is not None
+
+
+def test_a_second_run_in_one_trace_is_refused():
+    with mg.trace() as t:
+        mg.exp(leaf(2))
+    with pytest.raises(GradientError, match="holds a run already"), t:
+        mg.exp(leaf(2))
