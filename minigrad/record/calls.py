@@ -63,7 +63,7 @@ class RunCalls:
             namesakes.append(owner)
         number = namesakes.index(owner) + 1
         name = call.name if number == 1 else f"{call.name} ({number})"
-        path = f"{outer}/{name}" if outer else name
+        path = f"{outer}/{name}".lstrip("/")
         if module is not None and owner not in self._held:
             contents = dict(module.own_contents())
             self._held[owner] = module, contents

@@ -223,9 +223,8 @@ def _items(record: Record, ops: list[Entry], depth: int) -> list[Item]:
         """What two ops must share to be drawn as one, apart from where their inputs are from."""
         every = (op.settings | op.numbers).items()
         settings = [(k, show(x)) for k, x in every if k != "index"]  # a step's number
-        takes = [edge.input for edge in op.takes]
         within = map(_stem, _parts(op.scope)[depth + 1 :])
-        return *within, op.op, _stem(op.name), op.shape, op.dtype, *settings, *takes
+        return *within, op.op, _stem(op.name), op.shape, op.dtype, *settings, *op.inputs
 
     groups = [(name, [*group]) for (name, _), group in groupby(ops, key=call)]
     return [Item(name, ops, (_stem(name), *map(alike, ops))) for name, ops in groups]

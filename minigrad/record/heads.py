@@ -88,8 +88,8 @@ class Head(NamedTuple):
     distances: tuple[float, ...]
 
 
-def heads(A: Array, path: str) -> dict[str, Head] | None:
-    """Figures of each head that is not masked whole; None if A's rows are no weights.
+def heads(A: Array, path: str) -> dict[str, Head]:
+    """Figures of each head that is not masked whole; none if A's rows are no weights.
 
     Shapes: A (n, m), (batch, n, m) or (batch, heads, n, m).
 
@@ -98,11 +98,11 @@ def heads(A: Array, path: str) -> dict[str, Head] | None:
     ('attention/A[0]', 0.0, 1.0, 0.6)
     """
     if not 2 <= A.ndim <= 4 or A.shape[-1] < 2 or not A.size or A.dtype.kind != "f":
-        return None
+        return {}
     A = by_head(A[:, None] if A.ndim == 3 else A, "heads")
     A = A[: max(1, MOST_WEIGHTS // A[0].size)]
-    if not are_weights(A) or A.min() < 0 or not A.any():
-        return None
+    if not are_weights(A) or A.min() < 0:
+        return {}
     places = _places(*A.shape[-2:])
     each: dict[str, Head] = {}
     for h, figures in enumerate(zip(entropy(A).tolist(), sparsity(A).tolist(), strict=True)):

@@ -353,7 +353,6 @@ class Expectation(NamedTuple):
     calls: tuple[int, ...]
 
 
-@dataclass(repr=False, eq=False)
 class Record:
     """A forward pass and the last backward. It can be copied and pickled.
 
@@ -370,31 +369,32 @@ class Record:
         asked: the query through which nearly all of the loss's gradient passes.
     """
 
-    entries: list[Entry] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
-    forward: list[int] = field(default_factory=list)
-    backward: list[int] = field(default_factory=list)
-    roots: list[int] = field(default_factory=list)
-    backwards: int = 0
-    more_in_grad: list[int] = field(default_factory=list)
-    earlier: set[int] = field(default_factory=set)  # entries that only earlier backwards reached
-    expectations: list[Expectation] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.edges: list[Edge] = []
+        self.forward: list[int] = []
+        self.backward: list[int] = []
+        self.roots: list[int] = []
+        self.backwards = 0
+        self.more_in_grad: list[int] = []
+        self.earlier: set[int] = set()  # entries that only earlier backwards reached
+        self.expectations: list[Expectation] = []
 
-    written: set[int] = field(default_factory=set)
-    aside: set[int] = field(default_factory=set)
-    scopes: Scopes = field(default_factory=dict)
-    paths: dict[tuple[int, ...], str] = field(default_factory=dict)
-    classes: dict[str, str] = field(default_factory=dict)  # of a module's calls, by their path
+        self.written: set[int] = set()
+        self.aside: set[int] = set()
+        self.scopes: Scopes = {}
+        self.paths: dict[tuple[int, ...], str] = {}
+        self.classes: dict[str, str] = {}  # of a module's calls, by their path
 
-    loss: int | None = None
-    notes: list[str] = field(default_factory=list)
-    way: Way | None = None
-    checks: Checks = field(default_factory=Checks)
-    asked: int | None = None
+        self.loss: int | None = None
+        self.notes: list[str] = []
+        self.way: Way | None = None
+        self.checks = Checks()
+        self.asked: int | None = None
 
-    fold: object = None  # see `folded`
-    in_time: object = None  # see `changes_in_time`
-    _finished: tuple[int, int, int] | None = None  # how much of it there was then
+        self.fold: object = None  # see `folded`
+        self.in_time: object = None  # see `changes_in_time`
+        self._finished: tuple[int, int, int] | None = None  # how much of it there was then
 
     # ------------------------------------------------------------------ entries and edges
 

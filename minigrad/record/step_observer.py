@@ -190,7 +190,7 @@ class StepObserver(Observer):
             for p in op_call.takes:
                 self._place(p, homes.get(id(p), scope))
             if _is_row(op_call, following):
-                path = f"{scope}/{name}" if scope else name
+                path = f"{scope}/{name}".lstrip("/")
                 number = times[path]
                 times[path] += 1
                 if number < MOST_REPEATED:
@@ -230,22 +230,17 @@ class StepObserver(Observer):
         """Give a parameter its path, which is known where it is used first."""
         if id(p) not in self._paths:
             known = self._names[id(p)]
-            path = "/".join(filter(None, [scope, p.name or known.rpartition(".")[2]]))
+            path = f"{scope}/{p.name or known.rpartition('.')[2]}".lstrip("/")
             self._paths[id(p)] = path = known if path in self.flow.kinds else path
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
 
     def _read(self, moment: Moment, path: str, op_call: OpCall) -> None:
         op, value = op_call.node.op, op_call.value
-        gradient, counts = self._gradients.get(op_call.node), None
-        if op.saturates is not None:
+        gradient, counts, share = self._gradients.get(op_call.node), None, None
+        figures = heads(value, path) if by_rows(op) else {}
+        moment.heads |= figures
+        if figures or not by_rows(op):  # of rows, those of attention
             counts = saturation(op.name, value, op_call.settings)
-            if by_rows(op):
-                figures = heads(value, path)
-                if figures is None:  # no attention
-                    counts = None
-                else:
-                    moment.heads |= figures
-        share = None
         if counts is not None:
             stuck, of_all, self.flow.words[path] = counts
             share = stuck / of_all
@@ -320,7 +315,7 @@ class StepObserver(Observer):
             self._end_request()
         if self._request.step % self.flow.every == 0:
             figures = heads(weights._data, path)
-            if figures is not None:
+            if figures:
                 self._first_layer = self._first_layer or path
                 self._request.heads |= figures
 
