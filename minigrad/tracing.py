@@ -197,7 +197,7 @@ class Trace(Record):
             't.html("g.html") show them'
         )
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
         """What a notebook shows: a text, and a picture where there is a renderer."""
         from .views.picture import dot_of, svg_of
 

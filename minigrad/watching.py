@@ -88,7 +88,7 @@ class Flow(TrainingRecord):
 
         return write(path, csv(self), "csv")
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
         """What a notebook shows: the table and the heat map."""
         from .views.training import svg
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.backward import broadcast_axes
 from ..engine.declaration import Shaped
 from ..engine.op import registry
 from .record import Edge, Entry, Record, show
@@ -271,8 +272,7 @@ def _repeated(record: Record, edge: Edge, rule: str) -> str:
     if is_product:
         shape, own = shape[:-2], own[:-2]
         letters = letters[:-2]
-    own = (1,) * (len(shape) - len(own)) + own
-    over = [c for c, n, m in zip(letters, shape, own, strict=False) if m == 1 < n]
+    over = [letters[axis] for axis in broadcast_axes(own, shape) or () if letters]
     return rf"\sum_{{{','.join(over)}}} " if over else ""
 
 
