@@ -21,7 +21,8 @@ from .time import ThroughTime, through_time
 __all__ = ["changes_in_time", "check", "finish", "json_ready", "to_dict"]
 
 NOT_DATA = (  # of an entry: what differs from run to run, and edges, which stand by themselves
-    "made_at", "seconds", "backward_seconds", "takes", "uses",
+    "made_at", "seconds", "backward_seconds", "takes", "uses", "facts",
+    "value_facts", "gradient_facts",
 )  # fmt: skip
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)

@@ -16,7 +16,7 @@ from textwrap import shorten
 import numpy as np
 
 from .attention import query_asked
-from .record import Checks, Edge, Entry, Record, Way
+from .record import Checks, Edge, Entry, Record, Way, measure
 from .saturation import saturation
 from .zeros import why_zero
 
@@ -100,14 +100,19 @@ def _first_broken(record: Record) -> str:
 
 
 def _measure_reach(record: Record) -> dict[int, Edge]:
-    """Set the gain of each use and the reach of each entry; returns the use that sent it most."""
+    """Set the facts of all arrays, the gain of each use and the reach of each entry.
+
+    Returns: of each entry, the use that sent it most.
+    """
     via: dict[int, Edge] = {}
     for entry in reversed(record.entries):
+        entry.value_facts = measure(entry.value)
+        entry.gradient_facts = measure(entry.gradient)
         entry.reach = None if entry.gradient is None else 1.0
         ways: list[tuple[float, Edge, float]] = []
         for edge in entry.uses:
-            if edge.contribution is entry.gradient:
-                edge._facts = entry.gradient_facts
+            is_all = edge.contribution is entry.gradient
+            edge.facts = entry.gradient_facts if is_all else measure(edge.contribution)
             edge.gain, edge.on_way = None, False
             if edge.facts is None:
                 continue

@@ -37,13 +37,13 @@ class Facts(NamedTuple):
     finite: bool  # neither NaN nor +inf among them; -inf may be a mask's
 
 
-def measure(array: Array) -> Facts | None:
-    """The facts of an array; None if it holds no real numbers.
+def measure(array: Array | None) -> Facts | None:
+    """The facts of an array; None if it holds no real numbers, or is none.
 
     >>> measure(np.array([3.0, -np.inf, -4.0]))
     Facts(rms=3.5355339059327378, low=-inf, high=3.0, finite=True)
     """
-    if array.dtype.kind not in "fiub":
+    if array is None or array.dtype.kind not in "fiub":
         return None
     flat = array.ravel(order="K")  # in the order of memory: a transposed array is not copied
     if flat.size == 0:
@@ -129,6 +129,8 @@ class Entry:
     takes: list[Edge] = field(default_factory=list)
     uses: list[Edge] = field(default_factory=list)
 
+    value_facts: Facts | None = None
+    gradient_facts: Facts | None = None
     state: str = "none"
     why: str = ""
     reach: float | None = None
@@ -144,9 +146,6 @@ class Entry:
     number: str = ""
     equation: str = ""
     where: Sequence[str] = ()
-
-    _value_facts: Facts | None = None  # once they were measured
-    _gradient_facts: Facts | None = None
 
     def __repr__(self) -> str:
         facts = self.gradient_facts
@@ -177,20 +176,8 @@ class Entry:
         return self.needs and self.kind in ("parameter", "leaf")
 
     @property
-    def value_facts(self) -> Facts | None:
-        if self._value_facts is None and self.value is not None:
-            self._value_facts = measure(self.value)
-        return self._value_facts
-
-    @property
-    def gradient_facts(self) -> Facts | None:
-        if self._gradient_facts is None and self.gradient is not None:
-            self._gradient_facts = measure(self.gradient)
-        return self._gradient_facts
-
-    @property
     def gradient_rms(self) -> float | None:
-        return None if (facts := self.gradient_facts) is None else facts.rms
+        return None if self.gradient_facts is None else self.gradient_facts.rms
 
     @property
     def norm(self) -> float:
@@ -220,7 +207,7 @@ class Edge:
 
     Attributes:
         input: the op's name for it.
-        contribution: the gradient that this use sent back.
+        contribution: the gradient that this use sent back.  facts: of it.
         gain: the rms that was sent over the rms that came.
         on_way: whether it is on the way of the loss.
         equation, where: of what it sends back, with symbols in its slots.
@@ -231,19 +218,12 @@ class Edge:
     target: int
     input: str
     contribution: Array | None = None
+    facts: Facts | None = None
     gain: float | None = None
     on_way: bool = False
     equation: str = ""
     where: Sequence[str] = ()
     says: str = ""
-
-    _facts: Facts | None = None
-
-    @property
-    def facts(self) -> Facts | None:
-        if self._facts is None and self.contribution is not None:
-            self._facts = measure(self.contribution)
-        return self._facts
 
     @property
     def norm(self) -> float:

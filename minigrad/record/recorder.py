@@ -176,10 +176,10 @@ class Recorder(Observer):
         self._adds = adds
         for entry in record.entries:
             if entry.gradient is not None:
-                entry.gradient = entry._gradient_facts = None
+                entry.gradient = None
                 record.earlier.add(entry.id)
         for edge in record.edges:
-            edge.contribution = edge._facts = None
+            edge.contribution = None
         record.backward = []
         record.more_in_grad = []
         record.roots = [root.id] if root else []

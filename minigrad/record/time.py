@@ -70,8 +70,9 @@ def _of_calls(record: Record, fold: Fold) -> list[ThroughTime]:
     for link in fold.links:
         block, twins = link.source.block, [record.entries[i] for i in link.source.twins]
         if block in shared and link.inside and link.step == 1 and twins[0].op:
-            first, last = (entry.gradient_rms or 0.0 for entry in (twins[0], twins[-1]))
+            ends = twins[0], twins[-1]
+            first, last = (0.0 if e.gradient is None else rms(e.gradient) for e in ends)
             if block not in changes or first > changes[block].first:
-                ends = twins[0].id, twins[-1].id
-                changes[block] = ThroughTime(twins[0].path, first, last, len(twins), ends)
+                ids = ends[0].id, ends[1].id
+                changes[block] = ThroughTime(twins[0].path, first, last, len(twins), ids)
     return [*changes.values()]
