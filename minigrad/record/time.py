@@ -19,14 +19,12 @@ class ThroughTime(NamedTuple):
     """The size of a gradient at the first step in time and at the last, which is next to the loss.
 
     path: of what has it.  first, last: rms.  steps: how many there are.
-    entries: of calls of one module, those of the first and of the last; of an op, itself.
     """
 
     path: str
     first: float
     last: float
     steps: int
-    entries: tuple[int, ...]
 
     @property
     def change(self) -> float:
@@ -50,7 +48,7 @@ def _of_ops(record: Record) -> list[ThroughTime]:
         g, path = sequence.contribution, record.entries[sequence.source].path
         if axis is not None and g is not None:
             first, last = rms(g.take(0, axis)), rms(g.take(-1, axis))
-            changes.append(ThroughTime(path, first, last, g.shape[axis], (entry.id,)))
+            changes.append(ThroughTime(path, first, last, g.shape[axis]))
     return changes
 
 
@@ -70,9 +68,8 @@ def _of_calls(record: Record, fold: Fold) -> list[ThroughTime]:
     for link in fold.links:
         block, twins = link.source.block, [record.entries[i] for i in link.source.twins]
         if block in shared and link.inside and link.step == 1 and twins[0].op:
-            ends = twins[0], twins[-1]
-            first, last = (0.0 if e.gradient is None else rms(e.gradient) for e in ends)
+            ends = twins[0].gradient, twins[-1].gradient
+            first, last = (0.0 if g is None else rms(g) for g in ends)
             if block not in changes or first > changes[block].first:
-                ids = ends[0].id, ends[1].id
-                changes[block] = ThroughTime(twins[0].path, first, last, len(twins), ids)
+                changes[block] = ThroughTime(twins[0].path, first, last, len(twins))
     return [*changes.values()]
