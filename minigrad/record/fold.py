@@ -187,7 +187,7 @@ def _drawn(record: Record, refused: set[int]) -> Fold:
     fold = Fold(record)
     pending = [("", 0, record.ops)]
     for path, depth, ops in pending:  # the loop appends to it
-        items, at = _items(record, ops, depth), 0
+        items, at = _items(ops, depth), 0
         periods = _periods(items)
         while at < len(items):
             first = items[at].ops[0].id
@@ -212,7 +212,7 @@ def _drawn(record: Record, refused: set[int]) -> Fold:
     return fold
 
 
-def _items(record: Record, ops: list[Entry], depth: int) -> list[Item]:
+def _items(ops: list[Entry], depth: int) -> list[Item]:
     """The items of a scope in order: a call within it, or an op of its own."""
 
     def call(op: Entry) -> tuple[str, Hashable]:

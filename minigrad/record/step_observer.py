@@ -236,14 +236,14 @@ class StepObserver(Observer):
 
     def _read(self, moment: Moment, path: str, op_call: OpCall) -> None:
         op, value = op_call.node.op, op_call.value
-        gradient, counts, share = self._gradients.get(op_call.node), None, None
         figures = heads(value, path) if by_rows(op) else {}
         moment.heads |= figures
-        if figures or not by_rows(op):  # of rows, those of attention
-            counts = saturation(op.name, value, op_call.settings)
-        if counts is not None:
+        share = None
+        counts = saturation(op.name, value, op_call.settings)
+        if counts and (figures or not by_rows(op)):  # of rows, those of attention
             stuck, of_all, self.flow.words[path] = counts
             share = stuck / of_all
+        gradient = self._gradients.get(op_call.node)
         back = None if gradient is None else rms(gradient)
         moment.readings[path] = Reading(rms(value), back, share)
         self.flow.kinds.setdefault(path, op.name)
