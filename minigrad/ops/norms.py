@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.backward import ones, sum_of_rows
 from ..engine.errors import ArgumentError, ShapeError
-from ..engine.op import op
+from ..engine.op import is_tensor, op
 from ..engine.tensor import Operand
 from . import reduce
 from .dtypes import cast_back, floating, widen
 from .notation import Formula, below
+from .products import as_rows
 from .samples import each_of_x, of_shapes
 from .shape import reshape
 from .softmax import dot_kept
@@ -35,7 +37,7 @@ def standardized(x, axes, eps, mean=None, var=None):
     Many float32 stay in their dtype, unless a mean is far from 0, or squares have no place in it.
     """
     x = floating(x)
-    if x.dtype.char == "f" and x.size > WIDENED and not hasattr(x, "__apply__"):
+    if x.dtype.char == "f" and x.size > WIDENED and not is_tensor(x):
         with np.errstate(all="ignore"):
             x_hat, mu, inverse = standardize(x, x, axes, eps, mean, var)
             is_fit = (np.abs(mu) * inverse < FAR) & (inverse > LEAST_INVERSE)
@@ -46,7 +48,7 @@ def standardized(x, axes, eps, mean=None, var=None):
 
 def standardize(x, narrow, axes, eps, mean, var):
     """See `standardized`: in the dtype of x, and then x̂ in the narrow one's."""
-    mu = reduce.mean(x, axes, True) if mean is None else mean
+    mu = mean_kept(x, axes) if mean is None else mean
     x_hat = x - mu
     if var is None:
         var = dot_kept(x_hat, x_hat, axes) / reduce.count(x.shape, axes)
@@ -55,25 +57,43 @@ def standardize(x, narrow, axes, eps, mean, var):
     return cast_back(x_hat, narrow), mu, inverse
 
 
+def scaled(x_hat, weight, bias):
+    """x̂ ⊙ weight + bias, either of which may be None: in place of x̂ if both are of its dtype."""
+    parameters = [v for v in (weight, bias) if v is not None]
+    into = x_hat if all([v.dtype == x_hat.dtype for v in parameters]) else None
+    y = x_hat if weight is None else np.multiply(x_hat, weight, into)
+    return y if bias is None else np.add(y, bias, into)
+
+
+def mean_kept(x, axes):
+    """The mean along these axes, kept at length 1; of plain rows as products with ones."""
+    if axes != -1 or is_tensor(x):
+        return reduce.mean(x, axes, True)
+    return dot_kept(x, ones(x.dtype, x.shape[-1]), -1) / x.shape[-1]
+
+
 def gradients(g, x, weight, axes, others, eps, mu, inverse, mean=None, var=None):
     """∂x = (ĝ - mean(ĝ) - x̂ mean(ĝ ⊙ x̂)) / σ with ĝ = g ⊙ weight, and ∂weight = Σ g ⊙ x̂ over the
     other axes. What is subtracted moves μ and σ; where they are given, it is left out.
     """
     x = floating(x)
-    if hasattr(x, "__apply__"):  # μ and σ are to be differentiated too
+    if is_tensor(x):  # μ and σ are to be differentiated too
         x_hat, mu, inverse = standardized(x, axes, eps, mean, var)
     else:
         x_hat = x - mu
         x_hat *= inverse
         x_hat = cast_back(x_hat, x)
-    d_weight = dot_kept(g, x_hat, tuple(others)).reshape(-1)
+    if axes == -1 and not is_tensor(x):
+        d_weight = sum_of_rows(as_rows(g * x_hat))
+    else:
+        d_weight = dot_kept(g, x_hat, tuple(others)).reshape(-1)
     d = g * inverse
     if weight is not None:
         d *= weight
     if var is None:
         less = x_hat * (dot_kept(d, x_hat, axes) / reduce.count(x.shape, axes))
         if mean is None:
-            less += reduce.mean(d, axes, True)
+            less += mean_kept(d, axes)
         d -= less
     return d, d_weight
 
@@ -137,8 +157,7 @@ def layer_norm(x, weight, bias, eps=1e-5):
     """
     check_parameters(x, -1, weight=weight, bias=bias)
     x_hat, mu, inverse = standardized(x, -1, eps)
-    y = x_hat if weight is None else x_hat * weight
-    return y if bias is None else y + bias, mu, inverse
+    return scaled(x_hat, weight, bias), mu, inverse
 
 
 @layer_norm.vjp("x", "weight")
@@ -182,7 +201,7 @@ def rms_norm(x, weight, eps=1e-5):
     """
     check_parameters(x, -1, weight=weight)
     x_hat, _, inverse = standardized(x, -1, eps, mean=0)
-    return x_hat if weight is None else x_hat * weight, inverse
+    return scaled(x_hat, weight, None), inverse
 
 
 @rms_norm.vjp("x", "weight")
@@ -262,8 +281,7 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
         raise ArgumentError("mean and var go together: the batch's own, or both given")
     given = by_channel(mean, x), by_channel(var, x)
     x_hat, mu, inverse = standardized(x, statistics_axes(x), eps, *given)
-    y = x_hat if weight is None else x_hat * by_channel(weight, x)
-    return y if bias is None else y + by_channel(bias, x), mu, inverse
+    return scaled(x_hat, by_channel(weight, x), by_channel(bias, x)), mu, inverse
 
 
 @batch_norm.vjp("x", "weight")
