@@ -13,7 +13,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from secrets import compare_digest, token_urlsafe
 from socketserver import TCPServer
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import Any
 
 from ..views.page import frame, html_of
@@ -27,17 +27,17 @@ class PlayServer:
 
     def __init__(self, session: PlaySession) -> None:
         self.session, self.token = session, token_urlsafe(24)
-        self.turn, self.closed = Lock(), Event()
+        self.turn = Lock()
         self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}/{self.token}/"
-        Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
 
     def wait(self) -> None:
         """Until it is closed, or interrupted."""
-        self.closed.wait()
+        self._thread.join()
 
     def close(self) -> None:
-        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
 

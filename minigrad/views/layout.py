@@ -312,10 +312,10 @@ def _hold(lines: Iterable[Connection]) -> set[Box]:
 
 def _fits_inside(line: Connection) -> bool:
     """Whether what a line brings can stand in the box that takes it."""
-    if line.source.kind == "parameter":
-        return line.target.kind in ("op", "loss", "scope") and line.copies in ("", "to each")
-    leaf = line.source.kind in ("constant", "leaf")
-    return leaf and line.target.kind in ("op", "loss") and not line.copies
+    source, target = line.source.kind, line.target.kind
+    if source == "parameter":
+        return target in ("op", "loss", "scope") and line.copies in ("", "to each")
+    return source in ("constant", "leaf") and target in ("op", "loss") and not line.copies
 
 
 def _is_own(box: Box, target: Box) -> bool:

@@ -129,7 +129,7 @@ class _Page:
         self.tex(entry.symbol, entry.equation, entry.slope, entry.number, *entry.where)
         shown = {
             "label": words.label(entry),
-            "told": words.gradient(entry),
+            "inWords": words.gradient(entry),
             "bin": ALARM if entry.state in ("wrong", "not finite") else self._bin(size),
             "value": self.add(entry.value),
             "gradient": self.add(entry.gradient),
@@ -151,7 +151,7 @@ class _Page:
         part = self.record.part(edge)
         self.tex(edge.equation, part, *edge.where)
         return {
-            "told": words.sent_by([edge]),
+            "inWords": words.sent_by([edge]),
             "bin": self._bin(edge.facts.rms),
             "sent": self.add(edge.contribution),
             "part": part,
@@ -164,18 +164,18 @@ class _Page:
         if equation:
             equation = rf"\frac{{\partial L}}{{\partial {symbol_of(check.symbol)}}} = {equation}"
         self.tex(check.forward, equation)
-        told = check.why
+        result = check.why
         if check.ok is not None:
-            told = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
+            result = f"{words.VERDICT_SIGNS[check.ok]} off by {words.sized(check.difference)}"
         if check.ok is False:
             pair = f"{words.digits(check.measured)} in place of {words.digits(check.expected)}"
-            told += f" (at {list(check.index)} it has {pair})"
+            result += f" (at {list(check.index)} it has {pair})"
         against = "the step derived by hand"
         if check.kind != "by hand":
             against = f"a numeric derivative, {check.method}"
         return {
             "equation": equation,
-            "told": told,
+            "inWords": result,
             "against": against,
             "rms": words.sized(check.rms),
         }

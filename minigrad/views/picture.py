@@ -1,10 +1,12 @@
-"""The picture: a record as SVG, PNG or PDF, or as DOT text. The way, function by function:
+"""The picture: a record as SVG, PNG or PDF, or as DOT text.
 
-draw        the picture as a file, whose suffix says which kind
-dot_of      `finish` gives the record its meaning; `layout` chooses boxes and lines; `Dot` says
+`mg.trace` has a `Recorder` fill a record while ops run. From there on, function by function:
+
+draw        writes the file, whose suffix says which kind
+dot_of      `finish` gives the record its meaning, `layout` chooses boxes and lines, and `Dot` says
             in DOT text what they look like
-render      Graphviz lays the text out
-svg_of      titles, ids of its own, and both themes are added
+render      has Graphviz lay the text out
+svg_of      adds titles, ids of its own and both themes
 """
 
 from __future__ import annotations

@@ -170,8 +170,8 @@ def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, 
         kinds["the same token elsewhere"] = same & (away != 0)
         followed = np.pad(same, ((0, 0), (1, 0)))[:, :-1]
         kinds["what followed that one"] = followed & (away != 1)
-    found = {kind: _beyond_even(mean, seen, keys) for kind, keys in kinds.items()}
-    return {kind: gains for kind, gains in found.items() if gains is not None}
+    gains = {kind: _beyond_even(mean, seen, keys) for kind, keys in kinds.items()}
+    return {kind: gain for kind, gain in gains.items() if gain is not None}
 
 
 # ---------------------------------------------------------------- across heads and layers

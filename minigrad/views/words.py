@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from ..record.finish import changes_in_time
 from ..record.record import Array, Checks, Edge, Entry, Record, Way
@@ -100,27 +100,26 @@ def _short_power(text: str) -> str:
     return re.sub(r"e([-+])0*(\d)", r"e\1\2", text)
 
 
-def counted(number: int | None, units: tuple[str, ...] = ("", "k", "M", "G", "T", "P")) -> str:
-    """A count to three digits with a unit.
+def counted(number: int, blank: str = "", unit: str = "") -> str:
+    """A count to three digits, in powers of 1000.
 
     >>> [counted(n) for n in (0, 999, 1500, 123_456_789)]
     ['0', '999', '1.5k', '123M']
     """
-    value = float(number or 0)
-    for unit in units[:-1]:
-        if abs(value) < 999.5:
-            return f"{value:.3g}{unit}"
+    value, power = float(number), 0
+    while value >= 999.5 and power < 5:
         value /= 1000
-    return f"{value:.3g}{units[-1]}"
+        power += 1
+    return f"{value:.3g}{blank}{' kMGTP'[power].strip()}{unit}"
 
 
 def of_bytes(number: int) -> str:
-    """A number of bytes, in powers of 1000.
+    """A number of bytes.
 
     >>> of_bytes(0), of_bytes(2688)
     ('0 B', '2.69 kB')
     """
-    return counted(number, (" B", " kB", " MB", " GB", " TB"))
+    return counted(number, " ", "B")
 
 
 def lasted(seconds: float) -> str:
@@ -157,7 +156,9 @@ def value(entry: Entry) -> str:
     ('-2.718', '')
     """
     array = entry.value
-    return digits(array.item()) if _is_number(array) else ""
+    if array is None or array.size != 1 or array.dtype.kind not in "fiub":
+        return ""
+    return digits(array.item())
 
 
 def gradient(entry: Entry) -> str:
@@ -196,11 +197,7 @@ def sent_by(edges: Iterable[Edge]) -> str:
 
 
 def _amount(array: Array | None, rms: float) -> str:
-    return sized(array.item()) if _is_number(array) else sized(rms)
-
-
-def _is_number(array: Array | None) -> TypeGuard[Array]:
-    return array is not None and array.size == 1 and array.dtype.kind in "fiub"
+    return sized(rms if array is None or array.size != 1 else array.item())
 
 
 def remark(entry: Entry) -> str:

@@ -34,12 +34,12 @@ def test_each_figure_is_numpys_in_every_view(kind):
     told = [entry for entry in t if entry.state in ("ok", "vanishing", "exploding")]
     for entry in told:
         size = figure(entry.gradient)
-        assert page["entries"][entry.id]["told"] == size
+        assert page["entries"][entry.id]["inWords"] == size
         assert boxes[entry.id].gradient == size
         assert f" {size} " in rows
         assert entry.op or f"{size} " in text or f"{size} |" in text
     for use, edge in zip(page["uses"], t.edges, strict=True):
-        assert not use or use["told"] == figure(edge.contribution)
+        assert not use or use["inWords"] == figure(edge.contribution)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -85,7 +85,7 @@ def test_each_check_has_its_formula_and_how_far_the_run_was_from_it():
     checks = page["record"]["checks"]["results"]
     assert len({(check["scope"], check["call"]) for check in checks}) == 4
     for check, shown in zip(checks, page["checks"], strict=True):
-        assert shown["told"].startswith("✓ off by")
+        assert shown["inWords"].startswith("✓ off by")
         assert {shown["equation"], check["forward"]} <= page["maths"].keys()
 
 

@@ -41,12 +41,12 @@ function drawingOf(picture) {
       own: uses ? uses.map((id) => edges[id]) : ids.map((id) => entries[id]), ground: fills[i], text: inks[i],
       fill: fills[i]?.getAttribute("fill"), ink: inks[i]?.getAttribute("fill"), said: inks[i]?.textContent,
     }));
-    const told = [...element.querySelectorAll('text, polygon[fill^="var(--bin"]')].filter(({ tagName, textContent }) =>
+    const texts = [...element.querySelectorAll('text, polygon[fill^="var(--bin"]')].filter(({ tagName, textContent }) =>
       tagName === "polygon" || GRADIENT_WORDS.includes(textContent.trim()) || /^(Σ|of) /.test(textContent.trim()));
     element.setAttribute("role", "button");
     element.setAttribute("tabindex", -1);
     element.addEventListener("click", () => press(picture, element.id));
-    return { element, own, scope, cells, told };
+    return { element, own, scope, cells, texts };
   });
   const lines = [...drawing.querySelectorAll(".edge")].map((element) => {
     for (const part of element.querySelectorAll("path, polygon"))
@@ -118,14 +118,14 @@ function light() {
   const node = current();
   const active = node && boxIdOf(node, picture);
   drawing.dataset.phase = step.phase;
-  for (const { element, own, cells, told } of boxes) {
+  for (const { element, own, cells, texts } of boxes) {
     element.classList.toggle("later", step.phase === "forward" && own.some((one) => one.op) && own.every((one) => !one.op || one.ranAt > at));
     element.classList.toggle("active", element.id === active);
     element.classList.toggle("marked", own.some((one) => state.marked.has(one.id)) || (picture.held[element.id] || []).some((id) => state.marked.has(id)));
     element.ariaCurrent = element.id === active ? "step" : null;
     cells.forEach((cell, i) => showCell(cell, whole, at, element, i));
     const known = whole || own.every((one) => backAt.size > 0 && back && (one.knownAt <= at || one.knownAt === Infinity));
-    for (const text of told) text.style.visibility = known ? "" : "hidden";
+    for (const text of texts) text.style.visibility = known ? "" : "hidden";
   }
   for (const { element, own } of lines) {
     const sent = sentOf(own).filter((edge) => whole || (back && backAt.get(edge.target) <= at));
@@ -151,7 +151,7 @@ function showCell({ own, ground, text, fill, ink, said }, whole, at, element, i)
   const bin = one && one.bin !== undefined && one.bin < 8;
   ground.setAttribute("fill", bin ? `var(--bin${one.bin})` : fill);
   text.setAttribute("fill", bin ? `var(--on${one.bin})` : ink);
-  text.textContent = one ? one.told : said;
+  text.textContent = one ? one.inWords : said;
 }
 
 // ---------------------------------------------------------------- the way in and out, and the pointer

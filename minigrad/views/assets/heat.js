@@ -99,7 +99,7 @@ function rangeBar(kind, range, said) {
 }
 
 /* A card: a name, the shape, a heat map with a pager over its matrices, and what is pointed at. */
-function card(index, caption, stat, told, id) {
+function card(index, caption, stat, inWords, id) {
   const array = arrays[index];
   if (!array) return null;
   const kind = stat === "value" ? "value" : "gradient";
@@ -128,7 +128,7 @@ function card(index, caption, stat, told, id) {
   return el(`figure.heat.${kind}`, { "data-kind": stat, "data-entry": id },
     el("figcaption", el("strong", caption), el("span.muted", shape.join("×") || "scalar"), pager),
     one ? el("p.single", digits(cellOf(array, 0, 0, 0), 4)) : place,
-    !one && el("div.range", rangeBar(kind, array.ends, kind === "value" && said), told && el("span.muted", `rms ${told}`)),
+    !one && el("div.range", rangeBar(kind, array.ends, kind === "value" && said), inWords && el("span.muted", `rms ${inWords}`)),
     reading,
     notes.length > 0 && el("p.note", notes.join("; ")));
 }

@@ -48,7 +48,7 @@ function sentence(step) {
   if (step.phase === "whole") return `the whole pass: ${record.forward.length} steps forward, ${record.backward.length} backward`;
   const entry = entries[step.id];
   const name = entry.op === entry.label ? entry.op : `${entry.label}, ${entry.op}`;
-  const back = step.phase === "backward" && `: gradient ${entry.told}`;
+  const back = step.phase === "backward" && `: gradient ${entry.inWords}`;
   return `${step.phase} ${step.number} of ${step.of}: ${name}${back || ""}`;
 }
 const PANELS = {

@@ -2,7 +2,7 @@
 
 const toEntry = (entry, text = fullName(entry)) =>
   pointed(link(text, () => choose(entry.id), { "data-of": entry.id }), (on) => mark(on ? [entry.id] : []));
-const chip = (told, bin) => el(`span.chip ${bin === undefined ? "" : `bin${bin}`}`, told);
+const chip = (inWords, bin) => el(`span.chip ${bin === undefined ? "" : `bin${bin}`}`, inWords);
 const tick = (text) => text && el(`span.${text.startsWith("✗") ? "wrong" : "right"}`, text);
 
 function head(entry, kicker, kind) {
@@ -20,7 +20,7 @@ const facts = (entry, back) => el("dl.facts",
     ["Σ", back && entry.sum]]
     .filter(([, x]) => given(x)).map(([name, x]) => [el("dt", name), el("dd", x)]));
 const valueCard = (entry) => card(entry.value, toEntry(entry, entry.label), "value", "", entry.id);
-const gradientCard = (entry, at) => (isKnown(entry, at) ? card(entry.gradient, math(entry.slope), "gradient", entry.told) : null);
+const gradientCard = (entry, at) => (isKnown(entry, at) ? card(entry.gradient, math(entry.slope), "gradient", entry.inWords) : null);
 
 function forwardPanel(entry, step) {
   const from = [...new Set(entry.into.map((edge) => edge.source))].map((id) => entries[id]);
@@ -41,22 +41,22 @@ function backwardPanel(entry, step) {
     return el("div.sent",
       rule(edge.part, edge.equation, edge.where),
       edge.says && el("p.says", edge.says),
-      el("p", "to ", toEntry(source, source.label), " ", chip(edge.told, edge.bin), edge.gain && el("strong", ` ${edge.gain}`),
+      el("p", "to ", toEntry(source, source.label), " ", chip(edge.inWords, edge.bin), edge.gain && el("strong", ` ${edge.gain}`),
         several && el("span.muted", ` one of ${sentOf(source.uses).length} parts that add to its gradient (${source.sum})`)));
   });
-  const not = entry.into.filter((edge) => edge.told === undefined).map((edge) => entries[edge.source]);
+  const not = entry.into.filter((edge) => edge.inWords === undefined).map((edge) => entries[edge.source]);
   return [
     head(entry, `Backward step ${step.number} of ${step.of}`, "backward"),
     entry.checks.filter((check) => !check.ok).map((check) => el("p.wrong", { role: "alert" }, saidOf(check))),
-    section("the gradient that comes", el("div.cards", card(entry.gradient, math(entry.slope), "gradient", entry.told))),
+    section("the gradient that comes", el("div.cards", card(entry.gradient, math(entry.slope), "gradient", entry.inWords))),
     section("is sent back", parts),
-    section("", el("div.cards", sent.map((edge) => card(edge.sent, math(edge.part), "sent", edge.told)))),
+    section("", el("div.cards", sent.map((edge) => card(edge.sent, math(edge.part), "sent", edge.inWords)))),
     not.length > 0 && el("p.note", "no gradient to ", not.flatMap((one, i) => [i > 0 && ", ", toEntry(one, one.label), ` (${one.why || one.kind})`])),
     facts(entry, true),
     checksOf(entry),
   ];
 }
-const saidOf = ({ symbol, told, against }) => `${told} from ${against}${symbol ? `, for ∂L/∂${symbol}` : ""}`;
+const saidOf = ({ symbol, inWords, against }) => `${inWords} from ${against}${symbol ? `, for ∂L/∂${symbol}` : ""}`;
 const checksOf = (entry) => entry.checks.some((check) => check.ok) &&
   el("details.checks", el("summary", tick(entry.marks), " what was checked"), el("ul", entry.checks.map((check) => el("li", saidOf(check)))));
 function leafPanel(entry) {
@@ -80,7 +80,7 @@ function leafRow(entry) {
   const bar = el("i", { class: `bin${entry.bin}` });
   bar.style.width = entry.bin === undefined ? 0 : `${(entry.bin + 1) * 12.5}%`;
   return el("tr", el("th", { scope: "row" }, toEntry(entry, entry.label)), el("td.muted", shapeOf(entry)),
-    el("td.track", bar), el("td.figure", entry.state === "none" ? el("span.muted", entry.why) : entry.told), el("td", tick(entry.marks)));
+    el("td.track", bar), el("td.figure", entry.state === "none" ? el("span.muted", entry.why) : entry.inWords), el("td", tick(entry.marks)));
 }
 function wholePanel() {
   const leaves = entries.filter((entry) => !entry.op && (entry.needs || entry.kind === "parameter"));
@@ -102,7 +102,7 @@ function wholePanel() {
 function chaptersPanel() {
   const lineOf = (check) => el(`div.line.${check.ok === false ? "wrong" : ""}`,
     math(check.equation),
-    el("span.said", el("span.muted", `${shapeOf(check)}, rms ${check.rms} `), check.ok === null ? el("span.muted", `– ${check.told}`) : tick(check.told),
+    el("span.said", el("span.muted", `${shapeOf(check)}, rms ${check.rms} `), check.ok === null ? el("span.muted", `– ${check.inWords}`) : tick(check.inWords),
       given(check.entry) && Number.isFinite(entries[check.entry].knownAt) && [" ", link("show", () => { state.tab = "step"; go(entries[check.entry].knownAt); })]));
   const stepOf = (step) => el("article.chapter",
     el("header", el("span.numeral", String(step[0].number)), el("h3", step[0].title)), el("div.line", math(step[0].forward)), step.map(lineOf));

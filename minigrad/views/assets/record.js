@@ -12,7 +12,7 @@ const checks = record.checks.results.map((check, i) => ({ ...check, ...shown.che
 for (const check of checks) if (given(check.entry) && check.ok !== null) entries[check.entry].checks.push(check);
 const grouped = (some, key) => [...Map.groupBy(some, key).values()];
 const chapters = grouped(checks.filter(({ kind }) => kind === "by hand"), ({ scope, call }) => `${scope} ${call}`);
-const sentOf = (some) => some.filter((edge) => edge.told !== undefined);
+const sentOf = (some) => some.filter((edge) => edge.inWords !== undefined);
 
 // Step 0 is the whole pass; then forward steps, then backward steps, each in the order they ran.
 const steps = [{ phase: "whole" }];
@@ -28,7 +28,7 @@ for (const entry of entries) {
   entry.knownAt = entry.gradient === undefined || entry.gradient === null ? Infinity : Math.max(start, ...sent);
   entry.ranAt = ranAt.get(entry.id) ?? 0;
 }
-for (const edge of edges) edge.knownAt = edge.told === undefined ? Infinity : backAt.get(edge.target) ?? Infinity;
+for (const edge of edges) edge.knownAt = edge.inWords === undefined ? Infinity : backAt.get(edge.target) ?? Infinity;
 const isKnown = (entry, at) => at === 0 || entry.knownAt <= at;
 
 const shapeOf = (entry) => entry.shape.join("×") || "scalar";
