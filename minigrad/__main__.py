@@ -1,7 +1,7 @@
 """The command `minigrad`: explain a sentence or a function, list the ops, check the gradients.
 
-Exit status: 0 if all is well, 1 if a gradient is wrong, 2 for arguments that cannot be, 141 if the
-reader of a pipe left. What the user's function raises is Python's to show.
+Exit status: 0 if all is well, 1 if a gradient is wrong, 2 for arguments that cannot be.
+It is 141 if the reader of a pipe left. What the user's function raises is Python's to show.
 """
 
 from __future__ import annotations

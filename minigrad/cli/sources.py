@@ -1,7 +1,7 @@
 """What can be explained: a function of the user's own, or a sentence through one attention layer.
 
-A function is named FILE.py:FUNCTION or package.module:function, and takes no arguments. A file is
-run as Python runs a script, with its folder first on sys.path, but not as `__main__`.
+A function is named FILE.py:FUNCTION or package.module:function, and takes no arguments.
+A file is run as Python runs a script, with its folder first on sys.path, but not as `__main__`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def own_function(place: str, name: str) -> LossFunction:
 def sentence(text: str) -> LossFunction:
     """X = E[ids],    out = layer(X),    logits = out Eᵀ,    loss = cross-entropy(logits, ids).
 
-    The weights are drawn, not learned, and nothing tells the layer where a token stands: what is
-    shown is how the numbers flow, not what a trained model thinks.
+    The weights are drawn, not learned, and nothing tells the layer where a token stands.
+    What is shown is how the numbers flow, not what a trained model thinks.
 
     >>> sentence("a b a").function().shape
     ()

@@ -21,9 +21,9 @@ __all__ = ["play"]
 def play(function: Callable[..., Tensor]) -> PlayServer:
     """Open a function that returns a loss as a page whose numbers can be changed.
 
-    The page is that of `t.html`, served on this machine alone at an address with a token. Set an
-    entry of a value, an attention weight or a setting, cut an edge, or step the parameters along
-    their gradient: the function runs again, forward and backward, and all of it is drawn anew.
+    The page is that of `t.html`, served on this machine alone at an address with a token.
+    Set an entry of a value, an attention weight or a setting, cut an edge, or take a step.
+    The function then runs again, forward and backward, and all of it is drawn anew.
     Numbers and texts that are defaults of the function's arguments can be changed too.
     `function.tokens` names the positions that attention looks at.
 

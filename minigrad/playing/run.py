@@ -1,7 +1,8 @@
 """A function that returns a loss, run and recorded, with other values in the place of some.
 
-Ops are counted as they run, and a change says by this number what it is of: the result of op number
-k, one of its settings, or one of its inputs. A leaf is the input of the op that uses it first.
+Ops are counted as they run, and a change says by this number what it is of:
+the result of op number k, one of its settings, or one of its inputs.
+A leaf is the input of the op that uses it first.
 """
 
 from __future__ import annotations

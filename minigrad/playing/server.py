@@ -1,8 +1,8 @@
 """A server on this machine alone, for a page that stays in touch with a program.
 
-Only who knows the address, with its token, gets an answer: nothing else on this machine or in the
-browser can guess it, and a page of another site that reaches 127.0.0.1 under a name of its own is
-refused by that name. An error in one answer does not stop the server.
+Only who knows the address, with its token, gets an answer: nothing else can guess it.
+A page of another site that reaches 127.0.0.1 under a name of its own is refused by that name.
+An error in one answer does not stop the server.
 """
 
 from __future__ import annotations

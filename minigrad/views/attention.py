@@ -96,8 +96,8 @@ class Attentions(list[AttentionWeights]):
     def text(self, width: int | None = None) -> str:
         """Heat maps as text, for the first of a batch.
 
-        Args: width: columns to fit in, the terminal's by default: numbers give way to shades, and
-            shades to the largest of several.
+        Args: width: columns to fit in, the terminal's by default.
+            Numbers give way to shades, and shades to the largest of several.
         """
         if not self:
             return "no attention: no softmax's result is named A"
@@ -172,9 +172,7 @@ def read_attention(
 
 
 def _text(grid: Grid, width: int) -> str:
-    """A line for each query: numbers where there is room, else shades, else shades of the largest
-    entries.
-    """
+    """A line for each query: numbers where there is room, or shades, or those of the largest."""
     longest = max(cells(words.one_line(name)) for name in grid.rows)
     label = max(min(TOKEN_LETTERS, longest), 2)
     numbers = len(grid.columns) <= MOST_NUMBERS and label + len(grid.columns) * NUMBER <= width

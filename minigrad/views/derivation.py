@@ -1,7 +1,7 @@
 """The derivation: a record written out in Markdown, with LaTeX that GitHub renders.
 
-A chapter a module, forward in the order of the run and backward against it. Modules that are alike
-are written out once, and a table gives the symbol and the gradient of each.
+A chapter a module, forward in the order of the run and backward against it.
+Modules that are alike are written out once; a table gives the symbol and the gradient of each.
 """
 
 from __future__ import annotations

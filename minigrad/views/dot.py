@@ -1,8 +1,9 @@
 """What a picture looks like: a layout as DOT text, and a title for each part of it.
 
-Values flow down thin grey lines; beside them gradients flow back up, wider and in the colours of
-their sizes. The main sentence stands first, with a legend of three lines. Ids are of our own
-making, never a name; names appear only in labels and titles, escaped.
+Values flow down thin grey lines.
+Beside them gradients flow back up, wider and in the colours of their sizes.
+The main sentence stands first, with a legend of three lines.
+Ids are of our own making, never a name; names appear only in labels and titles, escaped.
 """
 
 from __future__ import annotations

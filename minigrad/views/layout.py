@@ -155,8 +155,8 @@ def layout(
 ) -> Layout:
     """Choose the boxes and lines to draw.
 
-    Args: focus: the name or the path of the scopes that are shown; from the top if it begins with
-        a stroke. What stands only in a copy of a folded block is shown unfolded.
+    What stands only in a copy of a folded block is shown unfolded.
+    Args: focus: name or path of the scopes that are shown; one from the top begins with a stroke.
     Raises: ArgumentError if depth is negative, focus names no scope, or there is too much to draw.
     """
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):

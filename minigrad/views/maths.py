@@ -1,7 +1,7 @@
 r"""LaTeX of this project as MathML and as plain text, for pages and terminals without a network.
 
-It reads the LaTeX of ops and records, not LaTeX at large: a command that it does not know is a
-word, and missing parts are left out, so that any text gives a formula.
+It reads the LaTeX of ops and records, not LaTeX at large.
+A command that it does not know is a word, and missing parts are left out: any text is a formula.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The page: one HTML file that steps forward and backward through a record, without any network.
 
-It embeds the record as data, its formulas as MathML, the pictures as `t.draw` draws them (one of
-each scope that can be opened), and its arrays, of bounded size. The scripts in assets/ show what is
-given and compute nothing again.
+It embeds the record as data, its formulas as MathML and its arrays, of bounded size.
+The pictures are as `t.draw` draws them, one of each scope that can be opened.
+The scripts in assets/ show what is given and compute nothing again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Figures that say how a head attends, and what flows across layers.
 
-In all of them A (..., n, m) holds attention weights, each row summing to 1 (to 0 if it may attend
-nowhere), and axis −3, where there is one, is the heads. Raw attention is not an explanation: hold
-it against `rollout` and `gradient_times_attention`.
+In all of them A (..., n, m) holds attention weights; axis −3, where there is one, is the heads.
+Each row sums to 1, or to 0 if it may attend nowhere.
+Raw attention is not an explanation: hold it against `rollout` and `gradient_times_attention`.
 """
 
 from __future__ import annotations

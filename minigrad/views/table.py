@@ -125,8 +125,8 @@ class _Rows:
 def checks_table(checks: Checks, width: int | None = None) -> str:
     """The hand-derived steps, each gradient's size, and how far the engine's is from the formula's.
 
-    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not; – is
-    where the engine made no such tensor, so that nothing was measured.
+    ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not.
+    – stands where the engine made no such tensor, so that nothing was measured.
     """
     width, by_hand = wide(width), checks.of("by hand")
     closing = verdict_lines(checks, width)

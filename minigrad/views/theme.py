@@ -1,8 +1,8 @@
 """The colours of every view: one scale for the sizes of gradients, and a light and a dark theme.
 
-The eight colours of the scale rise in lightness from blue to yellow, as cividis does, so they keep
-their order for colour-blind readers and in a grey print. Text on each has a contrast of 4.5 or
-more; lines, and on dark paper the colours themselves, have 3 or more.
+The eight colours of the scale rise in lightness from blue to yellow, as cividis does.
+So they keep their order for colour-blind readers and in a grey print.
+Text on each has a contrast of 4.5 or more; lines, and on dark paper the colours themselves, of 3.
 """
 
 from __future__ import annotations

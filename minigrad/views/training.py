@@ -1,7 +1,7 @@
 """Views of a training run that was watched: a table, a heat map of the gradient, and CSV.
 
-Rows are values and parameters in the order of the forward pass, columns the steps that were looked
-at; the loss stands above, and what was found odd below.
+Rows are values and parameters in the order of the forward pass, columns the steps looked at.
+The loss stands above, and what was found odd below.
 """
 
 from __future__ import annotations
