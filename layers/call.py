@@ -46,32 +46,6 @@ class LayerCall:
     dtype: np.dtype[Any] | None = None
     parameters: Callable[[], list[mg.Tensor]]
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        """Make `forward`, called by its name, the call."""
-        super().__init_subclass__(**keywords)
-        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
-        cls._kind = words.lower()
-        arguments = [*signature(cls.forward).parameters.values()][1:]
-        names = [argument.name for argument in arguments]
-        takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in arguments)
-        cls._first = names[0] if names else ""
-        cls._pair = next((name for name in names if name.startswith("return_")), "")
-        cls._keywords = None if takes_any else frozenset(names)
-        forward = vars(cls).get("forward")
-        if isinstance(forward, FunctionType):
-            cls.forward = _called_by_name(forward)  # type: ignore[method-assign]
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        _check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
-        layer: Self = _empty(cls)
-        return layer
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _empty, (type(self),), self.__getstate__()
-
-    def __init__(self) -> None:
-        """A layer without settings; others write their own."""
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """`forward`, in the layer's scope."""
         if kwargs and self._keywords is not None and not kwargs.keys() <= self._keywords:
@@ -141,6 +115,34 @@ class LayerCall:
         mg.mark_parameter(leaf, held=False)
         mg.mark_input(leaf)
         return leaf
+
+    # ---------------------------------------------------------------- how a layer is made
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Make `forward`, called by its name, the call."""
+        super().__init_subclass__(**keywords)
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
+        cls._kind = words.lower()
+        arguments = [*signature(cls.forward).parameters.values()][1:]
+        names = [argument.name for argument in arguments]
+        takes_any = any(argument.kind is argument.VAR_KEYWORD for argument in arguments)
+        cls._first = names[0] if names else ""
+        cls._pair = next((name for name in names if name.startswith("return_")), "")
+        cls._keywords = None if takes_any else frozenset(names)
+        forward = vars(cls).get("forward")
+        if isinstance(forward, FunctionType):
+            cls.forward = _called_by_name(forward)  # type: ignore[method-assign]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        _check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
+        layer: Self = _empty(cls)
+        return layer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty, (type(self),), self.__getstate__()
+
+    def __init__(self) -> None:
+        """A layer without settings; others write their own."""
 
 
 _set_given_array = LayerCall.__dict__["_given_array"].__set__  # past Module.__setattr__
