@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from layers import Linear
 from minigrad.errors import GradientError
 from minigrad.fast.compile.lines import TapeLine, Value
 from minigrad.fast.compile.symbols import KernelCalls
 from minigrad.optim import SGD
 from tests.compare import assert_same
-from tests.fast.compiled import data, leaf, same, world
+from tests.fast.compiled import data, leaf
 
 # ---------------------------------------------------------------- what is refused
 
@@ -234,19 +233,6 @@ def test_what_is_masked_by_a_comparison_and_what_nobody_reads():
     for _ in range(3):
         assert_same(run(x), np.where(x > 0, x, 1.0))
     assert "exp" not in run.source
-
-
-def test_what_is_returned_may_be_named_as_a_setting_of_numpy():
-    layer = Linear(3, 2, rng=0)
-
-    def step(x: Any) -> Any:
-        out = layer(x).named("out")
-        mg.sum(mg.tanh(out)).backward()
-        return out
-
-    source = same(lambda: world(step)).source
-    assert "out +=" in source
-    assert ", out=" in source
 
 
 def test_a_method_may_be_compiled_in_its_class():

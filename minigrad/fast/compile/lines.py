@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -59,11 +59,8 @@ class Value:
         strides: None if it is a SparseGradient.
         source, attribute: what the program is handed, and what the array is of it, as "._data" of a
             Tensor; a line made it if there is none.
-        bases: the Values whose memory it may show, itself among them if it has its own.
-        stays: whether its memory may be somebody else's, too, or outlives the step.
-        text: how it is written, once it is.
-        readers: the statements that read it, last first.  last: the last one that reads its memory.
-        over: in whose place it is written.  root: the first of those that share its name.
+        is_new: whether a statement made it, and nobody else holds its memory.
+        text: how it is written, once it is.  readers: the statements that read it, last first.
     """
 
     number: int
@@ -73,38 +70,24 @@ class Value:
     strides: Any
     source: Handed | None = None
     attribute: str = ""
-    bases: list[Value] = field(default_factory=list)
-    stays: bool = True
+    is_new: bool = False
     text: str = ""
-    last: Any = None
-    over: Value | None = None
 
     def __post_init__(self) -> None:
-        self.bases = self.bases or [self]
         self.readers: list[Any] = []
-        self.root = self
-        self.size = prod(self.shape)
         self.form = self.shape, self.dtype, self.strides
+        self.nbytes = prod(self.shape) * self.dtype.itemsize
 
     def __repr__(self) -> str:
         return repr(self.source) if self.source else self.name
 
-    def is_alone(self) -> bool:
-        """Whether it shows all of one array that a statement made, and that the step lets go of.
-
-        What has no axes may be a number.
-        """
-        base, *others = self.bases
-        return bool(self.shape) and not (others or base.stays) and base.size == self.size
-
-    def can_go_over(self, x: Value) -> bool:
-        """Whether it may be written where x lies, after which nobody reads x."""
-        return bool(self.size) and self.form == x.form and x.is_alone()
-
 
 @dataclass(slots=True)
 class Returned:
-    """An array that the step returns.  is_tensor: whether as a new Tensor."""
+    """An array that outlives the step, so that nobody else may hold it: a gradient or a result.
+
+    Attributes: is_tensor: whether it becomes a new Tensor.
+    """
 
     value: Value
     is_tensor: bool
@@ -115,8 +98,7 @@ class TapeLine:
     """One thing that the run did.
 
     Attributes:
-        kind: "op", "rule", "sum" (of gradients); "grad", which becomes a leaf's; "keep", which a
-            layer does; or another "effect".
+        kind: "op", "rule", "sum" (of gradients), or an "effect".
         function: what is called; of an effect, a statement, with {0} and so on for what is given.
         given: Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.

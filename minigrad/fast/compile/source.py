@@ -1,7 +1,7 @@
 """The program as Python: the lines of a tape as NumPy calls, named, and written down.
 
-What nobody reads is left out, a view is taken once, and a result goes where an operand lay that
-nobody reads any more; large arrays are let go of after their last use.
+What nobody reads is left out, a view is taken once, and large arrays are let go of after their last
+use. No statement writes over what another one made.
 """
 
 from __future__ import annotations
@@ -39,19 +39,14 @@ class ProgramText:
             if not isinstance(line.function, str):
                 self._compute(given)
                 continue
-            if line.kind == "effect":  # a view of what is written into is not one of now
-                self._views.clear()
-            self._add(line.function, given, line.made, line.kind)
+            self._add(line.function, given, line.made, True)
         self._line = TapeLine("result", None, (), op="result")
-        self._add("return {0}", [mapped(result, self._read)], (), "keep")
+        self._add("return {0}", [mapped(result, self._read)], (), True)
         self._leave_out()
-        self._place()
         self.text = self._written(name)
 
-    def _add(self, form: str, args: Sequence[Any], made: Sequence[Any], kind: str) -> Statement:
-        statement = Statement(form, args, [*made], self._line, kind)
-        self._statements.append(statement)
-        return statement
+    def _add(self, form: str, args: Sequence[Any], made: Sequence[Any], effect: bool) -> None:
+        self._statements.append(Statement(form, args, [*made], self._line, effect))
 
     # ------------------------------------------------------------------ variables
 
@@ -75,14 +70,15 @@ class ProgramText:
         return self._arguments[x.path]
 
     def _returned(self, x: Returned) -> Value:
-        """A new Tensor or an array, as the step returns it; what others may hold is copied."""
+        """A new Tensor or an array; what others may hold is copied, and a number is an array."""
         variable: Value = self._read(x.value)
-        form = "{0}" if variable.is_alone() else "np.array({0})"
+        form = "{0}" if variable.is_new and variable.shape else "np.array({0})"
+        variable.is_new = False
         if x.is_tensor:
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
         if form == "{0}":
             return variable
-        return self._result(Statement(form, [variable], [], self._line), variable, True)
+        return self._result(Statement(form, [variable], [], self._line), variable, False)
 
     # ------------------------------------------------------------------ lines to statements
 
@@ -108,19 +104,17 @@ class ProgramText:
         own = lambda x: variables[x] if isinstance(x, Sample) else x  # noqa: E731
         for call in calls.calls:
             (sample,) = call.made
-            statement = Statement(call.form, mapped(call.args, own), [], line, call.kind, call.name)
+            statement = Statement(call.form, mapped(call.args, own), [], line, name=call.name)
             variables[sample] = self._result(statement, sample, sample.shows)
         if line.kind == "op" and calls.results[0].is_number:
             first = variables[calls.results[0]]
             (statement,) = [x for x in self._statements if first in x.made]
             statement.form = f"np.asarray({statement.form})"  # what an op gives is an array
-            statement.kind = ""
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:
                 continue
             variable = self._same[value] = variables[sample]
-            is_view = variable.bases[0] is not variable
-            if variable not in inputs and not (is_view and value.name == line.op):
+            if variable not in inputs and not (sample.shows and value.name == line.op):
                 variable.name = value.name
 
     def _result(self, statement: Statement, form: Any, shows: bool) -> Value:
@@ -129,15 +123,9 @@ class ProgramText:
         key = signed([statement.form, statement.args])
         if shows and key in self._views:
             return self._views[key]
-        bases: list[Value] = []
-        if shows:
-            hint = reads[0].name
-            bases = [*dict.fromkeys(base for x in reads for base in x.bases)]
-        else:
-            hint = next(v.name for v in self._line.made if v)
-        if statement.kind != "entrywise":
-            hint = f"{hint}_{statement.name}"
-        made = Value(0, hint, form.shape, form.dtype, form.strides, bases=bases, stays=shows)
+        of = [reads[0] if shows else v for v in (*self._line.made, reads[0]) if v]
+        hint = f"{of[0].name}_{statement.name}"
+        made = Value(0, hint, form.shape, form.dtype, form.strides, is_new=not shows)
         if shows:
             self._views[key] = made
         statement.made.append(made)
@@ -151,50 +139,17 @@ class ProgramText:
         function = self.names.bound(line.function, name)
         slots = ", ".join([f"{{{i}}}" for i in range(len(given))])
         made = [v or Value(0, "unused", (), np.dtype(bool), ()) for v in line.made]
-        kind = "effect" if line.effect else "whole"
-        statement = self._add(f"{function}({slots})", given, made, kind)
-        bases = [base for x in statement.reads for base in x.bases]
-        for value in made:
-            if value.stays:
-                value.bases = [*bases, value]
-
-    # ------------------------------------------------------------------ what is read, and where
+        self._add(f"{function}({slots})", given, made, line.effect)
 
     def _leave_out(self) -> None:
-        """Keep what has an effect, or makes what another one reads; note who reads what last."""
+        """Keep what has an effect, or makes what another one reads; note who reads what."""
         needed: list[Statement] = []
         for statement in reversed(self._statements):
-            is_read = any(x.readers for x in statement.made)
-            if statement.kind in ("", "entrywise", "whole") and not is_read:
-                continue
-            needed.append(statement)
-            if statement.kind == "grad":
-                (gradient,) = statement.reads
-                if not gradient.is_alone():
-                    statement.form = "{0}.grad = np.array({1})"
-                    statement.kind = "effect"
-            for x in statement.reads:
-                x.readers.append(statement)
-                for base in x.bases:
-                    base.last = base.last or statement
-                    base.stays = base.stays or statement.kind in ("keep", "grad")
+            if statement.has_effect or any(x.readers for x in statement.made):
+                needed.append(statement)
+                for x in statement.reads:
+                    x.readers.append(statement)
         self._statements = needed[::-1]
-
-    def _place(self) -> None:
-        """Which results go where an operand lay that nobody reads after them.
-
-        Such a result shares its name, if they are of one stem.
-        """
-        entrywise = [x for x in self._statements if x.kind == "entrywise"]
-        for statement in entrywise:
-            (made,) = statement.made
-            for x in statement.reads:
-                if made.can_go_over(x) and x.bases[0].last is statement:
-                    made.over = x
-                    if _stem(made.name) == _stem(x.name):
-                        made.root = x.root
-                        x.root.name = min(x.root.name, made.name, key=len)
-                    break
 
     # ------------------------------------------------------------------ text
 
@@ -202,10 +157,8 @@ class ProgramText:
         sections = [[f"{text} = {path}" for path, text in self._arguments.items()]]
         large: set[str] = set()
         place = ""
-        moved: set[Value] = set()
-        following = [*self._statements[1:], None]
-        for statement, after in zip(self._statements, following, strict=True):
-            if statement.is_inlined(after, moved):
+        for statement in self._statements:
+            if statement.is_inlined():
                 (inlined,) = statement.made
                 inlined.text = statement.text(self.names)
                 continue
@@ -216,9 +169,9 @@ class ProgramText:
                 place = title
                 sections.append([f"# {title}"])
             for x in statement.made:
-                x.root.text = x.root.text or self.names.fresh(x.root.name)
-                if x.size * x.dtype.itemsize >= LIMITS.large_bytes:
-                    large.add(x.root.text)
+                x.text = self.names.fresh(x.name)
+                if x.nbytes >= LIMITS.large_bytes:
+                    large.add(x.text)
             sections[-1].append(statement.text(self.names))
         for section in reversed(sections):  # a large array goes after its last use
             named = large & {*re.findall(r"\w+", " ".join(section[1:]))}
@@ -228,8 +181,3 @@ class ProgramText:
         lines = [f"        {line}" for section in sections for line in section]
         head = [f"def build({', '.join(self.names.objects)}):", f"    def {name}(args):"]
         return "\n".join([*head, *lines, f"    return {name}", ""])
-
-
-def _stem(name: str) -> tuple[bool, str]:
-    """What names of one thing share: S_raw, S and S_masked are S."""
-    return name.startswith("d_"), name.removeprefix("d_").partition("_")[0]

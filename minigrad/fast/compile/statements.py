@@ -11,14 +11,8 @@ import numpy as np
 
 from .lines import Value, leaves_of, mapped
 
-__all__ = ["OPERATORS", "Names", "Python", "Statement"]
+__all__ = ["Names", "Python", "Statement"]
 
-OPERATORS = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "greater": ">", "less": "<",
-    "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
-    "bitwise_and": "&", "bitwise_or": "|",
-}  # fmt: skip
-AUGMENTED = "+-*/&|"  # as in `x += y`
 SHORT_KINDS = (bool, int, float, str, type(None), slice)  # whose repr is Python
 
 
@@ -31,8 +25,7 @@ class Statement:
         args: Values and plain values, in tuples and lists.  reads: the Values among them.
         made: what comes out.
         line: of the tape, which it is a part of; None until it is put there.
-        kind: "" if it only computes; "entrywise" if it may write its result over what it reads;
-            "whole", of a kernel or rule; "effect"; "keep", of what it reads; "grad", as `.grad`.
+        has_effect: whether it does more than compute.
         name: of the NumPy function that it calls.
     """
 
@@ -40,7 +33,7 @@ class Statement:
     args: Sequence[Any]
     made: list[Any]
     line: Any
-    kind: str = ""
+    has_effect: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -51,36 +44,14 @@ class Statement:
         is_index = self.name == "getitem"
         args = [names.index(x) if is_index else names.text(x) for x in self.args]
         call = self.form.format(*args)
-        made = ", ".join([x.root.text for x in self.made])
-        if not made:
-            return call
-        over = self.made[0].over
-        if over is None:
-            return f"{made} = {call}"
-        place = over.root.text
-        sign = OPERATORS.get(self.name, "none")
-        if made == place and sign in AUGMENTED and self.args[0] is over:
-            return f"{place} {sign}= {args[1]}"
-        call = f"np.{self.name}({', '.join(args)}, out={place})"
-        return call if made == place else f"{made} = {call}"
+        made = ", ".join([x.text for x in self.made])
+        return f"{made} = {call}" if made else call
 
-    def is_inlined(self, following: Statement | None, moved: set[Value]) -> bool:
-        """Whether it needs no name: a view that is read once in its line, or what a method is of.
-
-        Args: moved: Values whose text stands for more than a view.
-        """
-        if self.kind or len(self.made[0].readers) != 1:
+    def is_inlined(self) -> bool:
+        """Whether it is written where it is read: once, within its line; but no operator is."""
+        if self.has_effect or len(self.made[0].readers) != 1:
             return False
-        made = self.made[0]
-        reader = made.readers[0]
-        if reader.line is not self.line or any(x.over is made for x in reader.made):
-            return False
-        if made.bases[0] is not made:
-            return moved.isdisjoint(self.reads)
-        is_moved = self.form[-1] == ")" and reader.form.startswith("{0}.") and reader is following
-        if is_moved:  # what it reads may be written over after the next statement
-            moved.add(made)
-        return is_moved
+        return self.made[0].readers[0].line is self.line and self.form[-1] != "}"
 
 
 # ---------------------------------------------------------------- names and plain values
@@ -127,7 +98,7 @@ class Names:
     def _leaf(self, x: Any) -> str:
         """A Value, a plain value, or the name of an object."""
         if isinstance(x, Value):
-            return x.root.text
+            return x.text
         if isinstance(x, Python):
             return x
         if x.__class__ in SHORT_KINDS:

@@ -18,11 +18,16 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .lines import TapeLine, Value, leaves_of, mapped
-from .statements import OPERATORS, Statement
+from .statements import Statement
 from .watched import laid_out
 
 __all__ = ["KernelCalls", "Sample"]
 
+OPERATORS = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "greater": ">", "less": "<",
+    "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
+    "bitwise_and": "&", "bitwise_or": "|",
+}  # fmt: skip
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
 VIEWS = {"T", "mT", "real"}
 SAME = ("reshape", "broadcast_to")  # which give nothing new where the shape is the same
@@ -77,7 +82,7 @@ class Sample(NDArrayOperatorsMixin):
             return note("dot", "{0}.dot({1})", np.dot, given)
         sign = "@" if ufunc is np.matmul else OPERATORS.get(name)
         form = f"{{0}} {sign} {{1}}" if sign else f"np.{name}({{all}})"
-        return note(name, form, ufunc, given, NONE, "" if ufunc.signature else "entrywise")
+        return note(name, form, ufunc, given)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = function.__name__
@@ -157,13 +162,7 @@ class KernelCalls:
         return self.inputs[x]
 
     def note(
-        self,
-        name: str,
-        form: str,
-        function: Any,
-        args: Any,
-        kwargs: dict[str, Any] = NONE,
-        kind: str = "",
+        self, name: str, form: str, function: Any, args: Any, kwargs: dict[str, Any] = NONE
     ) -> Sample:
         """Call a function, and note that: as a Statement.
 
@@ -186,7 +185,7 @@ class KernelCalls:
         slots = [f"{{{i}}}" for i in range(len(args))]
         slots += [f"{key}={{{i}}}" for i, key in enumerate(kwargs, len(args))]
         form = form.format(*slots, all=", ".join(slots), rest=", ".join(slots[1:]))
-        self.calls.append(Statement(form, given, [made], None, kind, name))
+        self.calls.append(Statement(form, given, [made], None, name=name))
         return made
 
 
@@ -206,6 +205,6 @@ def _agree(sample: Any, array: Any, value: Value | None) -> bool:
     if not isinstance(sample, Sample) or (sample.shape, sample.dtype) != (value.shape, value.dtype):
         return False
     layouts = zip(sample.strides, value.strides, sample.shape, strict=True)
-    if value.size and any(a != b for a, b, n in layouts if n > 1):
+    if value.nbytes and any(a != b for a, b, n in layouts if n > 1):
         return False
     return bool(_entries(sample).tobytes() == array.tobytes())

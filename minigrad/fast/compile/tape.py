@@ -20,7 +20,6 @@ from zlib import crc32
 import numpy as np
 from numpy import ndarray
 
-from ...engine.backward import is_new
 from ...engine.context import current, observe
 from ...engine.declaration import Shaped
 from ...engine.observer import Observer
@@ -205,8 +204,7 @@ class Tape(Observer):
     @heard
     def made(self, op: Any, inputs: Any, settings: Any, result: Tensor, seconds: float) -> None:
         inputs = [x.item() if isinstance(x, np.generic) else x for x in inputs]
-        arrays = [plain(array_of(x)) for x in inputs]
-        runs = op.choose(arrays, settings)
+        runs = op.choose([plain(array_of(x)) for x in inputs], settings)
         given = self._of([*inputs, *settings])
         out = self.arrays.new(result._data, result.name or op.name)
         made: list[Value | None] = [out]
@@ -215,12 +213,9 @@ class Tape(Observer):
         if node is not None:
             self._outputs[node] = out
             saved = dict(zip(node.plan.saves, node.saved or (), strict=True))
-        by_products = [saved.get(name) for name in runs.auxiliary]  # others nobody reads
-        for name, array in zip(runs.auxiliary, by_products, strict=True):
+        for name in runs.auxiliary:  # of the others nobody reads any
+            array = saved.get(name)
             made.append(None if array is None else self.arrays.new(array, f"{op.name}_{name}"))
-        out.stays = not is_new(
-            result._data, None, (*arrays, *settings, *by_products), [result._data]
-        )
         if op.name == "getitem":
             self._hold_boolean_indices(given[1:])
         drawn = {id(x) for x in settings if isinstance(x, np.random.Generator)}
@@ -259,9 +254,8 @@ class Tape(Observer):
         for name, edge, part in zip(plan.names, node.edges, parts, strict=True):
             if part is not None:
                 of = self._outputs.get(edge) or self._of(edge)
-                value = wanted[name] = self.arrays.value(part, f"d_{of.name}")
-                value.stays = value.strides is None or not is_new(part, gradient, node.saved, parts)
-                self._coming.setdefault(edge, []).append(value)
+                wanted[name] = self.arrays.value(part, f"d_{of.name}")
+                self._coming.setdefault(edge, []).append(wanted[name])
         about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
@@ -285,7 +279,6 @@ class Tape(Observer):
         for part in parts:  # the first sum is a new array, which later ones are written into
             before = total
             total = self.arrays.value(gradient, part.name)
-            total.stays = False
             self._line("sum", added, before, part, made=[total], op="add")
         self._coming[edge] = [total]
         return total
@@ -345,7 +338,8 @@ class Tape(Observer):
                 total = self._arrive(leaf, leaf.grad)
             if source:
                 self.held.setdefault(leaf, is_added)
-                self._line("grad", "{0}.grad = {1}", source, total, op="gradients")
+                gradient = Returned(total, False)
+                self._line("effect", "{0}.grad = {1}", source, gradient, op="gradients")
             else:  # of a leaf that the step made
                 self._grads[leaf] = leaf.grad
                 self.arrays.know(leaf.grad, total)
@@ -447,7 +441,7 @@ class Tape(Observer):
         attributes = vars(binding.owner)
         layer = Handed(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
         given = layer, name, self._of(attributes[name])
-        self.keeps.append(TapeLine("keep", "{0}[{1}] = {2}", given, op="what layers keep"))
+        self.keeps.append(TapeLine("effect", "{0}[{1}] = {2}", given, op="what layers keep"))
 
     def _hold_what_python_read(self) -> None:
         """Of an array that no line reads, though the step's code names it, Python took numbers."""
