@@ -1,13 +1,13 @@
 """Loops compiled by numba, where it is installed: `pip install 'minigrad[fast]'`.
 
 formulas  the loops, each as its formula
-overlays  how the arrays of ops come to them
+overlays  how the arrays of ops, and of Adam, come to them
 
-numba is imported when an op with a loop first meets a large array, which takes a third of a second;
-a loop is compiled when it first runs in a dtype, which takes half a second to four, and kept on
-disk for later processes, which load it in a hundredth. It runs on the caller's thread, without the
-GIL and without numba's own threads, which would spin beside those of BLAS. Without numba, or with
-MINIGRAD_LOOPS=0 in the environment, ops run as they do otherwise.
+numba is imported when such an op, or Adam, first meets a large array, which takes a third of a
+second; a loop is compiled when it first runs in a dtype, which takes half a second to four, and
+kept on disk for later processes, which load it in a hundredth. It runs on the caller's thread,
+without the GIL and without numba's own threads, which would spin beside those of BLAS. Without
+numba, or with MINIGRAD_LOOPS=0 in the environment, ops run as they do otherwise.
 """
 
 from __future__ import annotations
