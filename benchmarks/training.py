@@ -5,7 +5,7 @@ contestant has a process of its own, and they take turns; weights and data are t
 are compared before anything is timed. Wall time and CPU time are minimums over the rounds, in
 milliseconds; memory is the peak of the resident set over the first nine steps, above what was there
 before them, in MiB. With numba installed ops run as loops; `MINIGRAD_LOOPS=0` in the environment
-measures without.
+measures without, and `--without gelu`, say, or `--without adam` without that one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
+import minigrad as mg
+from minigrad.engine.op import FASTER
+from minigrad.fast.loops import IS_WANTED, load
+from minigrad.fast.overlay import overlays_of
 
 from . import memory
 from .clock import Times, least, turns
@@ -30,9 +35,21 @@ _step: Step
 _given: tuple[Any, Any]
 
 
-def _begin(who: str, name: str) -> tuple[list[float], float]:
+def _leave_out(name: str) -> None:
+    """Do without the loop of this op, or of Adam."""
+    load()
+    if name in FASTER:
+        del FASTER[name]
+    elif name:
+        every = overlays_of(mg.registry[name]).every
+        every[:] = [overlay for overlay in every if ".loops." not in overlay.when.__module__]
+
+
+def _begin(who: str, name: str, without: str) -> tuple[list[float], float]:
     """Make the step and take it a few times: the losses, and the peak of memory in bytes."""
     global _step, _given
+    if IS_WANTED:
+        _leave_out(without)
     if who == "PyTorch":
         import torch
 
@@ -50,11 +67,13 @@ def _time(seconds: float) -> Times:
     return least(lambda: _step(*_given), seconds)
 
 
-def measure(name: str, rounds: int, contestants: tuple[str, ...]) -> dict[str, tuple[float, ...]]:
+def measure(
+    name: str, rounds: int, contestants: tuple[str, ...], without: str = ""
+) -> dict[str, tuple[float, ...]]:
     """Wall and CPU seconds of a step, and its peak of memory in bytes, by contestant."""
     processes = {who: Process() for who in contestants}
     try:
-        begun = {who: process.ask(_begin, who, name) for who, process in processes.items()}
+        begun = {who: process.ask(_begin, who, name, without) for who, process in processes.items()}
         for who, (losses, _) in begun.items():
             wanted = begun[contestants[0]][0]
             np.testing.assert_allclose(losses, wanted, rtol=1e-2, err_msg=f"{name}: {who}")
@@ -71,11 +90,12 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--only", nargs="*", default=CONTESTANTS, choices=CONTESTANTS)
+    parser.add_argument("--without", default="", help="an op, or adam, whose loop is left out")
     options = parser.parse_args()
     title = " ".join(f"{who:>9}" for who in options.only)
     print(f"{'wall ms, CPU ms, peak MiB':34} {title}   {title}   {title}", flush=True)
     for name in options.cases or CASES:
-        found = measure(name, options.rounds, tuple(options.only))
+        found = measure(name, options.rounds, tuple(options.only), options.without)
         scales = (1e3, 1e3, 2**-20)
         columns = [
             " ".join(f"{found[who][k] * scales[k]:9.2f}" for who in options.only) for k in range(3)
