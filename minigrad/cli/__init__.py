@@ -1,6 +1,5 @@
-"""What the command `minigrad` does. The engine imports none of it.
+"""What the command `minigrad` does, whose arguments `minigrad.__main__` reads.
 
-arguments   the command line
 sources     what can be explained: a function of the user's, or a sentence through one layer
 explain     it is run, printed and written; or played with, and its page served
 catalogue   every op with what it declares, and its gradients checked, a line each

@@ -54,6 +54,7 @@ def _brief(value: Any) -> str:
 
 
 def ops(arguments: Namespace) -> None:
+    """List the ops with their formulas."""
     for op in known_ops(arguments.names):
         print(*_lines(op), sep="\n")
     print("out is the result, g its gradient ∂L/∂out")
@@ -77,7 +78,7 @@ def _lines(op: Op) -> Iterator[str]:
 
 
 def check(arguments: Namespace) -> int:
-    """Hold each op's samples against numeric derivatives, at first and second order."""
+    """Check the gradients of every op, at first and second order; status 1 if one is wrong."""
     ops = known_ops(arguments.names)
     print("{:28}{:19}{:>8}{:>9}".format("op", "method", "samples", "worst"))
     wrong = [op for op in ops if not _agrees(op)]

@@ -36,6 +36,7 @@ FILES = (
 
 
 def run(arguments: Namespace) -> int:
+    """Run a function that returns a loss, and show its gradients."""
     source, out = source_of(arguments), Path(arguments.out)
     record = run_loss(source).record
     record.check(ops=True)
@@ -50,7 +51,7 @@ def run(arguments: Namespace) -> int:
 
 
 def play(arguments: Namespace) -> int:
-    """Serve the page until Ctrl-C."""
+    """Open the page of explain with numbers that can be changed, until Ctrl-C."""
     source = source_of(arguments)
     server = PlayServer(PlaySession(source))
     print(f"{source.title}\nopen {server.address} in a browser; Ctrl-C ends it", flush=True)
