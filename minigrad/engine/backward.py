@@ -55,17 +55,17 @@ def seed_of(call: str, output: Any, gradient: Any) -> Gradient:
                 f"{call}: an output of shape {output.shape} needs a gradient of that shape; write "
                 "out.sum().backward(), or give one: out.backward(gradient)"
             )
-        seed = np.ones(output.shape, output.dtype)
-        say("constant", array=seed)
-        return seed
-    seed = gradient
+        gradient = np.ones(output.shape, output.dtype)
+        say("constant", array=gradient)
+        return gradient
     if not is_tensor(gradient):
-        seed = checked_array(f"{call}(gradient)", gradient).astype(output.dtype, copy=False)
-    if seed.shape != output.shape:
+        array = checked_array(f"{call}(gradient)", gradient)
+        gradient = array.astype(output.dtype, copy=False)
+    if gradient.shape != output.shape:
         raise ShapeError(
-            f"{call}: the gradient's shape {seed.shape} is not the output's {output.shape}"
+            f"{call}: the gradient's shape {gradient.shape} is not the output's {output.shape}"
         )
-    return seed
+    return gradient
 
 
 def backpropagate(

@@ -371,7 +371,11 @@ def tensor(
     if dtype is None and not hasattr(entries, "dtype") and array.dtype.kind != "c":
         dtype = np.float64
     if dtype is not None:
-        array = checked_array("tensor(data)", array.astype(dtype, copy=False))
+        try:
+            array = array.astype(dtype, copy=False)
+        except TypeError as error:
+            raise DTypeError(f"tensor(data): {error}") from None
+        checked_array("tensor(data)", array)  # raises
     leaf = Tensor(array)
     if not isinstance(requires_grad, int | np.bool_):
         raise ArgumentError(f"tensor(data): requires_grad is True or False, got {requires_grad!r}")
