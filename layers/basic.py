@@ -280,8 +280,5 @@ class Sequential(Module):
             X = layer(X)
         return X
 
-    def __len__(self) -> int:
-        return len(self.layers)
-
     def __getitem__(self, index: int) -> Any:
         return self.layers[index]

@@ -217,8 +217,6 @@ def slope(
 
 def _call(call: str, f: Callable[..., Tensor], inputs: Inputs) -> tuple[list[Tensor], bool, Tensor]:
     """Leaves that hold the inputs, whether there was one, no sequence, and f of them."""
-    if not callable(f):
-        raise DTypeError(f"{call}(f, inputs): f must be a function, got {type(f).__name__}")
     single = not isinstance(inputs, list | tuple)
     values: Any = [inputs] if single else inputs
     leaves = [tensor(x, requires_grad=True, name=getattr(x, "name", None)) for x in values]

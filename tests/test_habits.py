@@ -116,7 +116,6 @@ def test_each_keyword_of_habit_stands_for_one_that_some_call_takes():
         ("layers.MultiHeadAttention(embed_dim=8, n_heads=2)", "write d_model= for embed_dim="),
         ("mg.l1_loss(x, x, reduction='sum')", "a loss is a mean"),
         ("mg.cross_entropy(x, targets, weight=np.ones(3))", "w = weight[targets]; loss = "),
-        ("Linear(3, 2, bias=False)", "write use_bias= for bias="),
         ("mg.optim.lr_scheduler", "write mg.optim.schedule.cosine("),
     ],
 )

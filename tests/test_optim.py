@@ -283,6 +283,8 @@ test_what_is_refused = refusals(
     (lambda: SGD([W], lr=float("inf")), ArgumentError, r"lr must lie in \[0, inf\), got inf"),
     (lambda: schedule.cosine(SGD([W]), steps=5, warmup=5), ArgumentError,
      "got 5 and 5"),
+    (lambda: schedule.step(SGD([W]), 2, warmup=-1), ArgumentError, "warmup must be at least 0"),
+    (lambda: SGD([{"parameters": [W], "lr": 0.1}], lr=0), ArgumentError, "in proportion to lr"),
     (lambda: schedule.step(SGD([W]), every=0), ArgumentError, "every must be at least 1"),
     (lambda: Adam([{"parameters": [W], "betas": (1.0, 0.9)}]), ArgumentError, "betas must lie"),
     (lambda: Adam([W], lr="1e-3"), DTypeError, "lr must be a number, got '1e-3'"),

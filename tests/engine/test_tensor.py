@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.errors import ArgumentError, GradientError, ShapeError
+from minigrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from tests.compare import refusals
 
 ARRAY = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -131,6 +131,10 @@ def test_a_method_is_numpys(call, x):
 X = mg.tensor(ARRAY, requires_grad=True)
 
 test_what_is_refused = refusals(
+    (lambda: mg.tensor(np.arange(3), True), DTypeError, "only real floats have gradients, got int"),
+    (lambda: mg.tensor([1.0], np.float32), ArgumentError, "requires_grad is True or False, got"),
+    (lambda: mg.tensor([1.0], dtype="floaty"), DTypeError, "data type 'floaty' not understood"),
+    (lambda: mg.zeros(2, np.float32), DTypeError, "a dtype goes by keyword"),
     (lambda: mg.tensor(1.0, name=""), ArgumentError, r"named\(name\): a name is a non-empty str"),
     (lambda: float(X), ShapeError, r"item\(\): takes a tensor of one entry"),
     (lambda: f"{X:.2f}", ShapeError, r"item\(\): takes a tensor of one entry"),

@@ -135,6 +135,8 @@ def attending(how, **settings):
 test_what_kernels_cannot_do_is_refused = refusals(
     (lambda: attending(L.LinearKernel(), mask=L.window(2))(X), ArgumentError, "LinearKernel"),
     (lambda: attending(L.LinearKernel(), dropout=0.5)(X), ArgumentError, "LinearKernel"),
+    (lambda: attending(L.LinearKernel(), mask=L.causal)(X, context=X[:, :3]), ArgumentError,
+     "over X"),
     (lambda: attending(L.Linformer(6, 3), mask=L.causal)(X), ShapeError, "Linformer"),
     (lambda: attending(L.Linformer(5, 3))(X), ShapeError, "Linformer"),
     (lambda: attending(L.LinearKernel())(X, np.ones((6, 6), bool)), ShapeError, "must broadcast"),

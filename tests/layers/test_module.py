@@ -190,8 +190,6 @@ test_what_is_refused = refusals(
     (lambda: setattr(Linear(3, 2), "requires_grad", False), ArgumentError, r"layer\.freeze\(\)"),
     (lambda: setattr(Linear(3, 2), "W", mg.ones(3, 2)), GradientError, r"or layer\.freeze\('W'\)"),
     (lambda: setattr(Model(), "late", {Linear(3, 2)}), DTypeError, "layers in a set are not found"),
-    (lambda: L.LSTM(), DTypeError, "LSTM: missing a required argument: 'd_in'"),
-    (lambda: L.LSTM(3, 4)(np.ones((2, 3)), lengths=[2]), DTypeError, "LSTM: .*argument 'lengths'"),
     (lambda: L.MultiHeadAttention(8, 2).forward(np.ones((1, 3, 8)), attn_mask=0), DTypeError,
      "mask=, where True is: may attend"),
     (lambda: L.Flatten(3), DTypeError, "Flatten: too many positional arguments"),
