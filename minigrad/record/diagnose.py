@@ -59,7 +59,7 @@ class Evidence:
         broken += [m.step for m in flow.moments if not all(r.finite for r in m.readings.values())]
         self.broken = min(broken, default=maxsize)  # the step of the first NaN
         self.moments = [m for m in flow.moments if m.step < self.broken]
-        self.matrices = [p for p in flow.parameters if len(flow.shapes.get(p, ())) > 1]
+        self.matrices = [p for p in flow.parameters if len(flow.shapes[p]) > 1]
         losses = [(step, x) for step, x in flow.losses if step < self.broken]
         self.steps = [step for step, _ in losses]
         self.loss = np.array([x for _, x in losses], float)

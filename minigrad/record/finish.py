@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,8 @@ NOT_DATA = (  # of an entry: what differs from run to run, and edges, which stan
     "value_facts", "gradient_facts",
 )  # fmt: skip
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-
-def finish(record: AnyRecord) -> AnyRecord:
+def finish(record: Record) -> Record:
     """The record with all that views read, found once for each state of it."""
     state = len(record.entries), len(record.backward), record.backwards
     if record._finished != state:

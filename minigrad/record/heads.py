@@ -33,8 +33,7 @@ def by_head(A: ArrayLike, call: str) -> Array:
     array = np.asarray(A, dtype=np.float64)
     if array.ndim < 2 or array.size == 0:
         raise ShapeError(f"{call}(A): A must be (..., n, m) and not empty, got shape {array.shape}")
-    array = array[None] if array.ndim == 2 else array
-    return array.reshape(-1, *array.shape[-3:])
+    return array.reshape(-1, *(1, *array.shape)[-3:])
 
 
 def visible(A: Array, allowed: ArrayLike | None) -> Array:

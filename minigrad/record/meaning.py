@@ -81,8 +81,6 @@ def _notes(record: Record) -> Iterator[str]:
     if record.more_in_grad:
         names = ", ".join(record.entries[i].path for i in record.more_in_grad)
         yield f".grad of {shorten(names, 80)} holds more: what stood there before"
-    if record.checks.first_broken:
-        yield f"not finite: {record.checks.first_broken}"
 
 
 def _first_broken(record: Record) -> str:

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..check import Comparison
+from ..engine.op import Array
 
 __all__ = [
     "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Scopes", "Way",
     "ends_with", "measure", "rms", "show", "unmarked",
 ]  # fmt: skip
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Scopes: TypeAlias = dict[tuple[int, ...], tuple[tuple[int, ...], str, int]]  # see `RunCalls`
 
 AT_ONCE = 8192  # entries that BLAS adds up without waking its threads
@@ -400,7 +400,7 @@ class Record:
         """What is copied or pickled: places as text."""
         for entry in self.entries:
             entry.made_at = entry.place
-        return {**vars(self), "fold": None, "in_time": None}
+        return vars(self)
 
     def add_op(self, entry: Entry, sources: dict[str, Entry]) -> None:
         """Add a step, and what it takes: entries by the name of the input."""
