@@ -133,32 +133,36 @@ class Recorder(Observer):
             return known
         array = x._data if is_tensor else x
         origin = self._origin(array)
-        owner = x
-        if is_tensor and x.node is not None:  # made before the record was opened
-            owner = x.node
-            facts = {"kind": "input", "needs": True, "made_at": owner.place}
-        elif is_tensor and (x.requires_grad or origin is None):
-            facts = {"kind": self._kind_of(x), "needs": x.requires_grad}
-            facts["why"] = "" if x.requires_grad else "frozen"
-        else:
-            facts = {"kind": "constant", "why": "constant"}
-            facts["copy_of"] = None if origin is None else origin.id
-        if facts["kind"] != "constant":
-            facts["name"] = owner.name or ""
+        kind = "constant"
+        if is_tensor and (x.requires_grad or origin is None):
+            kind = self._kind_of(x)
+        is_made = is_tensor and x.node is not None  # before the record was opened
+        owner = x.node if is_made else x
         self._leaf_memory.add(id(owner_of(array)))
         self._held.append(owner_of(array))
-        facts["value"] = array.copy("K")  # it may be written to later
-        entry = self._entry(owner, array, call, **facts)
+        value = array.copy("K")  # it may be written to later
+        entry = self._entry(owner, array, call, kind=kind, value=value)
+        entry.needs = is_tensor and x.requires_grad
+        if kind == "constant":
+            entry.why = kind
+            entry.copy_of = origin.id if origin else None
+        else:
+            entry.name = owner.name or ""
+            entry.why = "" if entry.needs else "frozen"
+        if is_made:
+            entry.made_at = owner.place
         if is_tensor:
             self._keep(array, entry)
         return entry
 
-    def _kind_of(self, leaf: Tensor) -> str:
-        if id(leaf) in self._run_calls.buffers:
+    def _kind_of(self, x: Tensor) -> str:
+        if x.node is not None:
+            return "input"
+        if id(x) in self._run_calls.buffers:
             return "buffer"
-        if is_marked_parameter(leaf):
+        if is_marked_parameter(x):
             return "parameter"
-        return "input" if id(leaf) in self._inputs or not leaf.requires_grad else "leaf"
+        return "input" if id(x) in self._inputs or not x.requires_grad else "leaf"
 
     def _origin(self, array: Array) -> Entry | None:
         """The entry of which an array is a detached copy."""
