@@ -23,6 +23,7 @@ __all__ = ["first_sentence", "number", "symbol_of", "write_formulas"]
 
 READ_BY_LATEX = r"[\\<>|~^`_{}$%#&]"  # of LaTeX
 WORD = 14  # characters of a name that is a symbol; a longer one is quoted
+LONGEST = 32  # of what is quoted
 AXES = {1: "i", 2: "ij", 3: "bij", 4: "bhij", 5: "bhgij"}  # letters of an array's axes
 GREEK_NAMES = set(
     "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi "
@@ -93,7 +94,8 @@ def symbol_of(name: str) -> str:
     """
     parts = re.fullmatch(r"([A-Za-z]+)(\d*)((?:_[A-Za-z0-9]+)*)", name)
     if not parts or len(name) > WORD + 6 or len(parts[1]) > WORD:
-        return _quoted(name)
+        text = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        return rf"{{\text{{{re.sub(READ_BY_LATEX, ' ', text)}}}}}"  # one atom
     word, digits, rest = parts.groups()
     below = ",".join(map(_word, filter(None, [digits, *rest.split("_")])))
     return _word(word) + (_index(below) if below else "")
@@ -113,15 +115,9 @@ def _index(text: str) -> str:
     return f"_{text}" if len(text) == 1 else f"_{{{text}}}"
 
 
-def _quoted(text: str) -> str:
-    """Any text as one atom, without the signs that LaTeX reads as its own."""
-    text = text if len(text) <= 32 else f"{text[:31]}…"
-    return rf"{{\text{{{re.sub(READ_BY_LATEX, ' ', text)}}}}}"
-
-
 def _name(record: Record) -> None:
     """Give each entry a symbol, no two alike, and its gradient's; the loss is L."""
-    groups: dict[tuple[str, ...], list[Entry]] = {}
+    groups: dict[str | tuple[str, ...], list[Entry]] = {}
     transposes = set[int]()
     for entry in record.entries:
         entry.symbol = symbol_of(entry.name) if entry.name else ""
@@ -130,7 +126,7 @@ def _name(record: Record) -> None:
         elif not entry.name and _is_transpose(record, entry, transposes):
             transposes.add(entry.id)
         elif not entry.name:
-            groups.setdefault(_choices(record, entry), []).append(entry)
+            groups.setdefault(_choices(entry), []).append(entry)
     taken = {"L", *(re.split(r"[_^]", e.symbol, maxsplit=1)[0] for e in record.entries)}
     for choices, entries in groups.items():
         base = next((c for c in choices if c not in taken), r"\mathrm{tmp}")
@@ -158,15 +154,14 @@ def _is_transpose(record: Record, entry: Entry, transposes: set[int]) -> bool:
     return len(alike) == 1 and source.id not in transposes
 
 
-def _choices(record: Record, entry: Entry) -> tuple[str, ...]:
+def _choices(entry: Entry) -> str | tuple[str, ...]:
     """The letters that an entry without a name may have, by the input that it first is."""
     if entry.op:
-        return tuple(UNNAMED)
+        return UNNAMED
     if entry.learns:
         return PARAMETER
-    uses = entry.uses
-    part = re.sub(r"\d+$", "", uses[0].input) if uses else "x"
-    return tuple(BY_INPUT.get(part, [_word(part)]))
+    part = entry.uses[0].input.rstrip("0123456789") if entry.uses else "x"
+    return BY_INPUT.get(part, (_word(part),))
 
 
 def _distinguish(record: Record) -> None:
@@ -223,13 +218,12 @@ def fill(template: str, values: dict[str, str]) -> str:
     out = parts[0]
     for name, after in zip(parts[1::2], parts[2::2], strict=True):
         value = values.get(name, _word(name))
-        alone = _is_end(out, after)
         if after.startswith(r"^\top") and value.endswith(r"^\top"):  # the transpose of a transpose
             value, after = value.removesuffix(r"^\top"), after.removeprefix(r"^\top")
             value = value[1:-1] if value[:1] == "{" else value
         elif after[:1] in ("^", "_", "["):
             value = _before_script(value, after[0])
-        elif not alone and _is_sum(value):
+        elif _is_sum(value) and not _is_end(out, after):
             value = rf"\left({value}\right)"
         if value[:1].isalpha() and re.search(r"\\[A-Za-z]+$", out):
             out += " "

@@ -150,8 +150,8 @@ class Entry:
     def __repr__(self) -> str:
         facts = self.gradient_facts
         size = "no gradient" if facts is None else f"∂L rms {facts.rms:.3g}"
-        form = f"{self.shape} {self.dtype}"
-        return f"Entry {self.id} {self.path}: {self.op or self.kind}, {form}, {size}"
+        origin = self.op or self.kind
+        return f"Entry {self.id} {self.path}: {origin}, {self.shape} {self.dtype}, {size}"
 
     @property
     def label(self) -> str:
