@@ -72,8 +72,7 @@ def _attention(record: Record, entry: Entry, origin: Entry) -> AttentionWeights:
     batch_first = len(entry.shape) == 3 and not merged  # (batch, n, m), not (heads, n, m)
 
     def lifted(array: Array) -> Array:
-        array = array[:, None] if batch_first else array
-        return array.reshape((1,) * (4 - array.ndim) + array.shape) if array.ndim < 4 else array
+        return array[:, None] if batch_first else array.reshape(-1, *(1, *array.shape)[-3:])
 
     assert entry.value is not None
     dA = None if entry.gradient is None else lifted(entry.gradient)

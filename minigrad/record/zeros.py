@@ -51,7 +51,7 @@ def _unseen_by(record: Record, leaf: Entry) -> str:
             continue
         move = _move(record, entry, inputs)
         usual = _move(record, entry, {name: drawn(m) for name, m in inputs.items()})
-        if move is None or usual is None or not rms(usual) or len(moves) > MOST_RERUNS:
+        if not rms(usual) or len(moves) > MOST_RERUNS:
             return ""
         if rms(move) <= STILL * np.finfo(entry.dtype).eps * rms(usual):
             still[f"{entry.op} does not see it"] = None
@@ -62,14 +62,14 @@ def _unseen_by(record: Record, leaf: Entry) -> str:
     return ", ".join(still)
 
 
-def _move(record: Record, entry: Entry, moves: dict[str, Array]) -> Array | None:
-    """By how much an op's result moves with its inputs; None if its kernel refuses them."""
+def _move(record: Record, entry: Entry, moves: dict[str, Array]) -> Array:
+    """By how much an op's result moves with its inputs; empty if its kernel refuses them."""
     op, inputs = registry[entry.op], arguments(record, entry)
     moved = [x + moves[name] if name in moves else x for name, x in inputs.items()]
     if entry.value is None or np.dtype(entry.dtype).itemsize < 4 or not op.analytic:
-        return None  # a kink may lie beside it
+        return np.zeros(0)  # a kink may lie beside it
     try:
         with np.errstate(all="ignore"):
             return np.nan_to_num(kernel_of(op, [*entry.settings.values()])(moved) - entry.value)
     except EXPLAINED:
-        return None
+        return np.zeros(0)
