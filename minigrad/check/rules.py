@@ -70,7 +70,7 @@ def check_rules(
     return max(wrong or right or by_input, key=lambda rule: rule.difference / (rule.tolerance or 1))
 
 
-class _RefusedError(Exception):
+class _RefusedError(ValueError):
     """A user's kernel does not take what lies beside its inputs."""
 
 

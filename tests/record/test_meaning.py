@@ -88,6 +88,22 @@ def test_a_shift_before_a_norm_is_not_seen_and_a_dead_unit_is_no_theory():
     assert t["w"].state == "zero"
 
 
+def test_where_a_kernel_refuses_other_numbers_a_small_gradient_vanishes():
+    @mg.op(tex=r"\operatorname{own}(<x>)", vjp_tex={"x": r"<g>"})
+    def of_ones(x):
+        """Takes ones alone."""
+        if np.any(x != 1):
+            raise ValueError("ones alone")
+        return x * 1.0
+
+    of_ones.vjp("x")(lambda g: g * 1e-30)
+    try:
+        t = traced(lambda: mg.sum(of_ones(mg.tensor(np.ones(3), requires_grad=True, name="x"))))
+        assert t["x"].state == "vanishing"
+    finally:
+        del mg.registry["of_ones"]
+
+
 # ---------------------------------------------------------------- not finite, saturated
 
 
