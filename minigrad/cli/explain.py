@@ -37,7 +37,8 @@ FILES = (
 
 def run(arguments: Namespace) -> int:
     """Run a function that returns a loss, and show its gradients."""
-    source, out = source_of(arguments), Path(arguments.out)
+    source = source_of(arguments)
+    out = Path(arguments.out)
     record = run_loss(source).record
     record.check(ops=True)
     try:
@@ -79,7 +80,8 @@ def _attention_table(record: Trace, layers: list[AttentionWeights], width: int) 
 
     The loss should fall, so that a weight counts by −A ⊙ ∂L/∂A.
     """
-    query, keys = record.asked, layers[0].keys
+    query = record.asked
+    keys = layers[0].keys
     titles = [layer.path.removesuffix("/A") for layer in layers]
     maps = [layer.A.mean(axis=(0, 1)) for layer in layers]
     if len(layers) > 1:
@@ -89,9 +91,11 @@ def _attention_table(record: Trace, layers: list[AttentionWeights], width: int) 
     if down:
         titles.append("lowers the loss")
         maps.append(np.sum(down, axis=0))
-    whose, rows = "a word on average", np.mean(maps, axis=1)
+    whose = "a word on average"
+    rows = np.mean(maps, axis=1)
     if query is not None:
-        whose, rows = f'"{words.one_line(keys[query], 24)}"', np.array(maps)[:, query]
+        whose = f'"{words.one_line(keys[query], 24)}"'
+        rows = np.array(maps)[:, query]
     bars = rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-300)
     most = np.sort(np.argsort(-bars.max(axis=0))[:MOST_KEYS])  # that matter most, in order
     columns = [Column("looks at", shrink="end")]

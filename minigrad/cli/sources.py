@@ -29,7 +29,8 @@ D_MODEL = 32
 
 def source_of(arguments: Namespace) -> LossFunction:
     """What the arguments name. Raises: UsageError if there is nothing of this name."""
-    what, text = arguments.what, arguments.text
+    what = arguments.what
+    text = arguments.text
     if what == LAYER:
         return sentence(DEFAULT_TEXT if text is None else text)
     if text is not None:

@@ -68,10 +68,12 @@ class Run(Observer):
     """
 
     def __init__(self, record: Trace, edits: Iterable[Edit]) -> None:
-        self.record, self.edits = record, [*edits]
+        self.record = record
+        self.edits = [*edits]
         self.numbers: dict[int, int] = {}
         self.gradients: dict[Tensor, Any] = {}
-        self._count, self._busy = 0, False
+        self._count = 0
+        self._busy = False
         self._instead: dict[int, tuple[Any, Any]] = {}  # of a leaf: it, and what takes its place
 
     def edit(self, entry: Entry, value: Any = 0.0, part: slice = EVERY) -> Edit:
@@ -113,7 +115,8 @@ class Run(Observer):
         """Another result, where it or a setting was changed."""
         if self._busy:
             return None
-        edits, other = self._here(), result
+        edits = self._here()
+        other = result
         first = len(self.record.entries) - 1
         self._busy = True
         try:

@@ -26,7 +26,8 @@ class PlayServer:
     """Serves a session until it is closed. Attributes: address: what to open in a browser."""
 
     def __init__(self, session: PlaySession) -> None:
-        self.session, self.token = session, token_urlsafe(24)
+        self.session = session
+        self.token = token_urlsafe(24)
         self.turn = Lock()
         self._server = _Server(("127.0.0.1", 0), partial(_Answer, self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}/{self.token}/"

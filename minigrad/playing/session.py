@@ -52,7 +52,8 @@ class PlaySession:
     def content(self) -> dict[str, Any]:
         """The page's data, and what can be changed."""
         arguments = self.defaults | _arguments(self.changes)
-        title, tokens = self.source.title, self.source.tokens
+        title = self.source.title
+        tokens = self.source.tokens
         if tokens:
             for name, default in self.defaults.items():
                 if default == tokens:  # positions are named by the words of the run
@@ -73,7 +74,8 @@ class PlaySession:
                 wanted = int(asked["entry"]), asked.get("index")
                 return {"ledgers": shown_ledgers(self.run.record, [wanted])}
             changes = self._changed(asked)
-            self.run, self.changes = self._run(changes), changes
+            self.run = self._run(changes)
+            self.changes = changes
             return self.content()
         except Exception as error:
             if not isinstance(error, MinigradError | LookupError | TypeError | ValueError):
@@ -85,7 +87,8 @@ class PlaySession:
         """The changes with one more, or with fewer. Raises: ArgumentError if that cannot be."""
         run = self.run
         entry = run.record.entries[int(asked.get("entry", 0))]
-        name, label = str(asked.get("input") or asked.get("name", "")), words.label(entry)
+        name = str(asked.get("input") or asked.get("name", ""))
+        label = words.label(entry)
         match asked:
             case {"do": "undo"}:
                 return self.changes[:-1]

@@ -16,7 +16,7 @@ from ..engine.errors import ArgumentError, ShapeError
 from .record import Array
 
 __all__ = [
-    "Head", "are_weights", "by_head", "divergence", "entropy", "heads",
+    "Head", "are_weights", "by_head", "divergence", "entropy", "heads", "key_offsets",
     "row_entropy", "sparsity", "visible",
 ]  # fmt: skip
 
@@ -118,10 +118,15 @@ def are_weights(A: Array) -> bool:
     return not ((abs(sums - 1) > 1e-2) & (abs(sums) > 1e-2)).any()
 
 
+def key_offsets(n: int, m: int) -> Array:
+    """How far ahead of its query each key lies (n, m); queries are the last n of m positions."""
+    return np.asarray(np.arange(m) - (np.arange(n)[:, None] + m - n))
+
+
 @lru_cache(maxsize=64)
 def _places(n: int, m: int) -> Array:
-    """For each cell (i, j) the number of its distance; queries are the last n of m positions."""
-    away = np.arange(m) - (np.arange(n)[:, None] + m - n)
+    """For each cell (i, j) the number of its distance."""
+    away = key_offsets(n, m)
     farther = np.searchsorted(DISTANCE_BOUNDS, np.abs(away), side="right") - 1
     places = np.where(away < 0, 2, 2 + len(DISTANCE_BOUNDS)) + farther
     places[:, 0] = 0

@@ -128,7 +128,8 @@ def attentions(record: Record, tokens: Any = None) -> Attentions:
 
 def _named(every: list[AttentionWeights], tokens: Any, call: str) -> Attentions:
     """Queries go by the first list that fits; keys by the second, or else by the first."""
-    texts, attentions = texts_of(tokens, every, call), Attentions()
+    texts = texts_of(tokens, every, call)
+    attentions = Attentions()
     for weights in every:
         n, m = weights.A.shape[-2:]
         queries, [keys, *_] = fitting(texts, n)[0], fitting(texts[1::-1], m)
@@ -264,7 +265,8 @@ def _rectangles(grid: Grid, x0: float, y0: float) -> Iterator[str]:
         text = words.digits(x, 3)
         paint = _colour(x / grid.unit, grid.signed) if np.isfinite(x) else Light.alarm
         if grid.forbidden[i, j]:
-            paint, text = Light.edge, "masked"
+            paint = Light.edge
+            text = "masked"
         cell = svg_box(paint, x0 + CELL * j, y0 + CELL * i, CELL, CELL)
         pair = f"{words.one_line(grid.rows[i], 40)} → {words.one_line(grid.columns[j], 40)}"
         yield f"<g>{cell}<title>{escape(f'{pair}: {text}')}</title></g>"
@@ -275,5 +277,6 @@ def _colour(x: float, signed: bool) -> str:
     none, most = WEIGHTS
     if signed:
         none, most = SLOPES[1], SLOPES[2] if x > 0 else SLOPES[0]
-    part, ends = min(1.0, abs(x)), zip(bytes.fromhex(none), bytes.fromhex(most), strict=True)
+    part = min(1.0, abs(x))
+    ends = zip(bytes.fromhex(none), bytes.fromhex(most), strict=True)
     return "#" + bytes(round(a + (b - a) * part) for a, b in ends).hex()

@@ -40,7 +40,8 @@ def derivation(record: Record) -> str:
 
 class _Derivation:
     def __init__(self, record: Record) -> None:
-        self.record, self.fold = record, folded(record)
+        self.record = record
+        self.fold = folded(record)
         drawn = (e for e in record.entries if e.id not in record.aside)
         self.shown = [e for e in drawn if self.fold.leader(e.id) == e.id]
 
@@ -93,7 +94,8 @@ class _Derivation:
 
     def alike(self) -> Iterator[str]:
         """Of each outermost chain of alike modules: what stands where, with its gradient."""
-        entries, fold = self.record.entries, self.fold
+        entries = self.record.entries
+        fold = self.fold
         for block, names in fold.copies.items():
             if any(block.startswith(f"{outer}/") for outer in fold.copies):
                 continue
@@ -131,7 +133,8 @@ class _Derivation:
 
     def _step(self, entry: Entry, last: dict[int, Edge]) -> Iterator[str]:
         """What one op sends back; and the sum, where that completes a gradient."""
-        record, lines = self.record, list[str]()
+        record = self.record
+        lines = list[str]()
         sent = self._sent(entry)
         for edge in sent:
             source = record.entries[edge.source]

@@ -92,7 +92,8 @@ class Dot:
 
     def _legend(self) -> Iterator[str]:
         """What lines and signs mean, of those that there are; and what all boxes share."""
-        plan, boxes = self.plan, self.plan.boxes
+        plan = self.plan
+        boxes = self.plan.boxes
         states = {box.state for box in boxes}
         dtypes = {entry.dtype for box in boxes for entry in box.ops}
         signs = {
@@ -156,7 +157,8 @@ class Dot:
 
     def _strip(self, scope: str) -> str:
         """The gradient of what each of the alike modules hands on, as colours."""
-        fold, entries = self.plan.fold, self.record.entries
+        fold = self.plan.fold
+        entries = self.record.entries
         last = max(number for number in self.record.forward if scope == fold.copy_of(number).block)
         sizes = [entries[i].gradient_rms for i in fold.twins(last)]
         if self.by_time or not any(sizes):
@@ -198,7 +200,8 @@ class Dot:
         """One thing a line: what it is, its gradient, what is odd, and what it alone takes."""
         ink = Light.muted if box.idle else Light.ink
         if box.kind == "scope":
-            name, kind = _name(f"▸ {box.label}", ink), self.record.classes.get(unmarked(box.path))
+            name = _name(f"▸ {box.label}", ink)
+            kind = self.record.classes.get(unmarked(box.path))
             if kind:
                 name += _small(f"  {kind}")
             rows = [name, *map(_small, _wrapped(self._costs(box.ops), ", ", NOTE))]
@@ -224,7 +227,8 @@ class Dot:
 
     def _held(self, held: Connection) -> str:
         """A leaf inside the box of its op: name, shape and gradient beside one another."""
-        box, leaf = held.source, held.source.entry
+        box = held.source
+        leaf = held.source.entry
         label = held.edges[0].input if leaf.kind == "constant" and not leaf.name else box.label
         if box.value:
             label += f" = {box.value}"
@@ -288,7 +292,8 @@ class Dot:
 
         From the end of a block back to its beginning it goes by way of its label, outside.
         """
-        edge, gain = line.edges[0], self._gain(line)
+        edge = line.edges[0]
+        gain = self._gain(line)
         size = words.sent_by(line.edges)
         shown = size if self._sum(line.source) or (line.step and not self.by_time) else ""
         rows = [_small(f" {text} ") for text in (line.copies, shown) if text]

@@ -242,7 +242,8 @@ def _laid_out(fold: Fold, shown: Iterable[str], depth: int | None) -> Layout:
 
 def _box(fold: Fold, lead: Entry, depth: int | None, within: Counter[str]) -> Box:
     """The box of an entry, or of the closed scope that it is in; one op stands for its scope."""
-    scope, label = fold.place[lead.id], words.label(lead)
+    scope = fold.place[lead.id]
+    label = words.label(lead)
     if depth is not None and _depth(scope) > depth:
         path = "/".join(scope.split("/")[: depth + 1])
         scope = path.rpartition("/")[0]

@@ -26,7 +26,8 @@ class PrintedLedger(Ledger):
     """A ledger; print it for lines that add up, followed to the loss. Attributes: see `Ledger`."""
 
     def __str__(self) -> str:
-        lines, most = [], MOST_TERMS
+        lines = []
+        most = MOST_TERMS
         for ledger in self.way():
             lines.append(title(ledger))
             lines += [f"  {words.digits(x)} {text}" for x, text, *_ in rows(ledger, most)]
@@ -52,7 +53,8 @@ def title(ledger: Ledger) -> str:
 
 def rows(ledger: Ledger, most: int) -> Iterator[LedgerRow]:
     """The largest terms, the sum of the others, and what is no term; of a zero, what stopped it."""
-    entry, record = ledger.entry, ledger.record
+    entry = ledger.entry
+    record = ledger.record
     for term in ledger.terms[:most]:
         yield LedgerRow(term.value, _product(ledger, term), term.made.id, term.at)
     others = [term.value for term in ledger.terms[most:] if term.value]

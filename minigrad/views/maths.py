@@ -160,7 +160,8 @@ class _Reader:
             inner = self.group()
             return Part("atom", f"<msqrt>{inner.xml}</msqrt>", f"√{_atom(inner)}")
         if name in ACCENTS:
-            inner, accent = self.group(), ACCENTS[name]
+            inner = self.group()
+            accent = ACCENTS[name]
             xml = f'<mover>{inner.xml}<mo stretchy="false">{accent[0]}</mo></mover>'
             return Part("atom", xml, inner.text + accent[1])
         if name in ("left", "right"):

@@ -209,7 +209,8 @@ class _Page:
 
     def pictures(self) -> list[Json]:
         """One picture of the whole, and one of each scope that is closed in another."""
-        pending, layouts = [""], list[Layout]()
+        pending = [""]
+        layouts = list[Layout]()
         for root in pending:  # the loop appends to it
             try:
                 chosen = layout(self.record, focus=f"/{root}" if root else None)
@@ -287,7 +288,8 @@ def pack(array: Array, side: int = 64, most: int = 48) -> Json:
     >>> pack(np.array([[1.0, 2.0]]))["data"]
     'AACAPwAAAEA='
     """
-    shape, kept = array.shape, None
+    shape = array.shape
+    kept = None
     cells = array.reshape(prod(shape[:-2]), *(1, 1, *shape)[-2:])
     if len(cells) > most:  # first those that are not zero
         empty = ~cells.any(axis=(1, 2))

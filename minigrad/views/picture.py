@@ -32,7 +32,7 @@ from .theme import FAMILY, WITHIN, Light, check_options, drawing_id, followed, r
 
 __all__ = ["asset", "dot_of", "draw", "render", "renderer", "svg_of", "titled"]
 
-FORMATS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot", ".gv": "dot"}
+FORMATS = ".svg", ".png", ".pdf", ".dot", ".gv"
 NO_GLYPH = str.maketrans(  # signs that the font of PNG and PDF lacks
     {"▸": "&gt;", "✓": "ok", "✗": "x", "⇡": "^", "‼": "!", "∂": "d", "∞": "infinity"}
 )
@@ -46,16 +46,18 @@ def draw(record: Record, path: str | Path, *, theme: str = "auto", **options: An
 
     Raises: ArgumentError for values it does not know.
     """
-    format = FORMATS.get(Path(path).suffix.lower())
-    if format is None:
-        known = ", ".join(FORMATS)
-        raise ArgumentError(f"draw: the path must end in one of {known}, got {str(path)!r}")
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        formats = ", ".join(FORMATS)
+        raise ArgumentError(f"draw: the path must end in one of {formats}, got {str(path)!r}")
     check_options(theme=theme)
     dot = dot_of(record, **options)
-    if format == "svg":
+    if suffix == ".svg":
         return write(path, svg_of(dot, theme=theme, zoom=True))
     text = repainted(dot.text, theme)
-    return write(path, text if format == "dot" else render(text.translate(NO_GLYPH), format))
+    if suffix in (".dot", ".gv"):
+        return write(path, text)
+    return write(path, render(text.translate(NO_GLYPH), suffix[1:]))
 
 
 def dot_of(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..engine.errors import ShapeError
 from ..record.attention import AttentionWeights
-from ..record.heads import by_head, entropy, row_entropy, visible
+from ..record.heads import by_head, entropy, key_offsets, row_entropy, visible
 from ..record.record import Array, rms
 from .words import sized
 
@@ -98,15 +98,16 @@ def patterns(A: ArrayLike, allowed: ArrayLike | None = None) -> list[dict[str, f
 
 def _scores(A: Array, seen: Array) -> dict[str, float]:
     """The score of each pattern but the last for one head (batch, n, m)."""
-    mean, away = A.mean(axis=0), _away(*A.shape[1:])
+    mean = A.mean(axis=0)
+    away = key_offsets(*A.shape[1:])
 
-    def on(keys: Array) -> float:
+    def weight_on(keys: Array) -> float:
         gain = _beyond_even(mean, seen, keys)
         return 0.0 if gain is None else float(gain)
 
-    lines = {k: on(away == k) for k in range(-NEAR, NEAR + 1)}
+    lines = {k: weight_on(away == k) for k in range(-NEAR, NEAR + 1)}
     spread = 1 - max(lines.values())
-    blocks = on(_in_one_block(mean)) * spread
+    blocks = weight_on(_in_one_block(mean)) * spread
     others = np.maximum((away != 0).sum(axis=0), 1)
     columns = np.where(others > 1, np.where(away != 0, mean, 0.0).sum(axis=0) / others, 0.0)
     elsewhere = (mean.sum(axis=0) - mean) / max(len(mean) - 1, 1)
@@ -116,7 +117,7 @@ def _scores(A: Array, seen: Array) -> dict[str, float]:
     alone = even * (1 - (even.sum() - even) / max(len(even) - 1, 1))
     return {
         "diagonal": lines[0], "previous token": lines[-1], "next token": lines[1],
-        "band": on(abs(away) <= NEAR) * spread * (1 - blocks), "blocks": blocks,
+        "band": weight_on(abs(away) <= NEAR) * spread * (1 - blocks), "blocks": blocks,
         "vertical stripe": float(columns.max()),
         "horizontal stripe": float(alone.max()) if len(even) > 1 else 0.0,
         "off-diagonal spike": float(np.where(abs(away) > 1, mean - elsewhere, 0.0).max()),
@@ -132,11 +133,6 @@ def _in_one_block(A: Array) -> Array:
     ends = across < np.minimum(own[:-1], own[1:]) / 4
     block = np.concatenate([[0], np.cumsum(ends)])
     return np.equal.outer(block, block)
-
-
-def _away(n: int, m: int) -> Array:
-    """How far behind its query each key lies (n, m)."""
-    return np.arange(m) - (np.arange(n)[:, None] + m - n)
 
 
 def _beyond_even(A: Array, seen: Array, keys: Array) -> Array | None:
@@ -162,7 +158,7 @@ def looks_at(A: ArrayLike, tokens: Sequence[object] | None = None) -> dict[str, 
     """
     mean = by_head(A, "looks_at").mean(axis=0)
     seen = np.asarray(visible(mean[None], None).any(axis=(0, 1)))
-    away = _away(*mean.shape[1:])
+    away = key_offsets(*mean.shape[1:])
     kinds = {"itself": away == 0, "previous token": away == -1, "next token": away == 1}
     kinds["first token"] = (np.arange(mean.shape[2]) == 0) & (away < 0)
     if tokens is not None:

@@ -42,7 +42,8 @@ def table(record: Record, width: int | None = None) -> str:
 
     Args: width: columns to fit in; the terminal's by default. Columns that matter least go first.
     """
-    record, width = finish(record), wide(width)
+    record = finish(record)
+    width = wide(width)
     rows = _Rows(record)
     forward = [*map(rows.forward, count(1), record.ops)]
     back = [*map(rows.backward, count(1), (record.entries[i] for i in record.backward))]
@@ -81,7 +82,8 @@ class _Rows:
 
     def forward(self, step: int, entry: Entry) -> list[str]:
         sources = [self.record.entries[edge.source] for edge in entry.takes]
-        facts, saved = entry.value_facts, entry.saved_bytes
+        facts = entry.value_facts
+        saved = entry.saved_bytes
         return [
             str(step), words.one_line(entry.path), entry.op,
             ", ".join(words.shaped(source.shape) for source in sources), words.shaped(entry.shape),
@@ -110,7 +112,8 @@ class _Rows:
 
     def _gradient(self, entry: Entry) -> list[str]:
         """Size, bar, and what is to be said of it."""
-        gradient, mark = words.gradient(entry), words.marks(entry)
+        gradient = words.gradient(entry)
+        mark = words.marks(entry)
         if entry.state == "none":
             return ["", "", f"{mark} {gradient}".strip()]
         text = f"{mark} {words.remark(entry)}".strip()
@@ -128,13 +131,15 @@ def checks_table(checks: Checks, width: int | None = None) -> str:
     ✓ is a difference that was measured in this run and is within rounding, ✗ one that is not.
     – stands where the engine made no such tensor, so that nothing was measured.
     """
-    width, by_hand = wide(width), checks.of("by hand")
+    width = wide(width)
+    by_hand = checks.of("by hand")
     closing = verdict_lines(checks, width)
     if not by_hand:
         return "\n".join(closing) or "no layer with hand-derived steps ran in this trace"
     parts = list[str]()
     for (scope, call), group in groupby(by_hand, key=lambda check: (check.scope, check.call)):
-        rows, last = list[list[str]](), 0
+        rows = list[list[str]]()
+        last = 0
         for check in group:
             step = ["", "", ""]
             if check.number != last:

@@ -164,7 +164,8 @@ def svg_page(label: str, width: float, height: float, parts: Iterable[str], them
     Raises: ArgumentError if there is no such theme.
     """
     body = "\n".join(['<rect fill="#ffffff" width="100%" height="100%"/>', *parts, "</svg>"])
-    id, size = drawing_id(body), f"{width:.0f} {height:.0f}"
+    id = drawing_id(body)
+    size = f"{width:.0f} {height:.0f}"
     box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {size}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" id="{id}" role="img" aria-label="{label}" '
     head += f'{box} font-size="10" font-family="{FAMILY}" style="{WITHIN}">'

@@ -74,7 +74,8 @@ def table(flow: Flow, width: int | None = None) -> str:
 
 
 def _rows(flow: Flow) -> list[list[str]]:
-    last, scale = flow.moments[-1], _scale(flow)
+    last = flow.moments[-1]
+    scale = _scale(flow)
     rows = []
     for path in _paths(flow):
         value, _, share, update = last.readings.get(path, (None,) * 4)
@@ -165,7 +166,8 @@ class _HeatMap:
         if not self.losses:
             return
         sizes = [loss for _, loss in self.losses]
-        heights, name = sizes, "loss"
+        heights = sizes
+        name = "loss"
         if min(sizes) > 0 and max(sizes) > 20 * min(sizes):
             heights = [log10(x) for x in sizes]
             name = "loss (log)"
@@ -184,7 +186,8 @@ class _HeatMap:
         """A row of colours for each path, its name before it and its last size behind."""
         moments = self.flow.moments
         for k, path in enumerate(self.rows):
-            y, column = self.top + ROW * k, 0
+            y = self.top + ROW * k
+            column = 0
             sizes = [words.sized(size) for _, size in self.flow.series(path, "gradient")]
             ink = Light.ink if self.flow.kinds.get(path) == "parameter" else Light.muted
             name = fitted(words.one_line(path), NAME_LETTERS, ROW_NAME).strip()

@@ -106,7 +106,8 @@ def counted(number: int, blank: str = "", unit: str = "") -> str:
     >>> [counted(n) for n in (0, 999, 1500, 123_456_789)]
     ['0', '999', '1.5k', '123M']
     """
-    value, power = float(number), 0
+    value = float(number)
+    power = 0
     while value >= 999.5 and power < 5:
         value /= 1000
         power += 1
@@ -192,7 +193,8 @@ def sizes_sent(edges: Iterable[Edge]) -> list[float]:
 
 def sent_by(edges: Iterable[Edge]) -> str:
     """The sizes of what uses sent back, in words."""
-    sizes, sent = sizes_sent(edges), [edge for edge in edges if edge.facts is not None]
+    sizes = sizes_sent(edges)
+    sent = [edge for edge in edges if edge.facts is not None]
     return _amount(sent[0].contribution, sizes[0]) if len(sent) == 1 else ranged(sizes)
 
 
@@ -308,7 +310,8 @@ def headline(record: Record) -> str:
 
 
 def _facts(record: Record) -> Iterator[str]:
-    entries, way = record.entries, record.way
+    entries = record.entries
+    way = record.way
     if record.loss is not None and (loss := value(entries[record.loss])):
         yield f"{label(entries[record.loss])} = {loss}"
     if not record.backward:
@@ -332,7 +335,8 @@ def _facts(record: Record) -> Iterator[str]:
             verb = "vanishes" if far[-1].state == "vanishing" else "explodes"
             yield f"the gradient {verb} at {_path(far[-1])}: {gradient(far[-1])}"
         elif not broken and not dead:
-            size, end = sized(way.whole), _path(way.last)
+            size = sized(way.whole)
+            end = _path(way.last)
             yield f"the gradient keeps its size: ×{size} where it changes most, to {end}"
 
 
