@@ -1,4 +1,10 @@
-"""`mg.trace()`: a record of a run, with a method for each view of it, imported at its first use."""
+"""`mg.trace()`: a record of a run, with a method for each view of it, imported at its first use.
+
+From a run to a picture: `Trace.__enter__` has a Recorder observe (record/recorder.py), which adds
+an entry for each op that runs, and to it the gradient that is sent through it. `Trace.__exit__` has
+`finish` (record/finish.py) find what the numbers mean, checks by hand among it. `Trace.draw` hands
+the record to views/picture.py.
+"""
 
 from __future__ import annotations
 

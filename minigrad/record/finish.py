@@ -1,6 +1,8 @@
-"""What is done once to a record: calls are marked, numbers get a meaning, formulas are written.
+"""What is done once to a record: see `finish`. Finished, it can be given as plain data.
 
-A record is finished again where more ran after it was. Finished, it can be given as plain data.
+Calls are marked (calls.py), what a buffer's update alone needs is set aside, gradients get a state
+and the loss its way (meaning.py), layers are held against steps derived by hand (checks.py), and
+formulas are written (formulas.py). A record is finished again where more ran after it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Recorder: fills a record while ops run, and holds the run's own objects only while it is open."""
+"""Recorder: fills a record while ops run, and holds the run's own objects only while it is open.
+
+`made` adds an entry for an op that ran, and `source` one for each leaf that it took; `sent` and
+`arrived` add gradients; `said` is what layers, leaves and optimizers tell of themselves.
+"""
 
 from __future__ import annotations
 
