@@ -41,11 +41,11 @@ def _faded_units(out):
 
 def _for_all_examples(dead):
     """Of each unit, whether all of its entries are dead; its axis is the one where most are so."""
-    if dead.ndim < 2:
+    ndim = dead.ndim
+    if ndim < 2 or not dead.size:
         return dead
-    others = [tuple(j for j in range(dead.ndim) if j != i) for i in range(dead.ndim - 1, 0, -1)]
-    found = [dead.all(axis=axes) for axes in others]
-    return max(found, key=lambda where: np.count_nonzero(where) / max(where.size, 1))
+    by_axis = [dead.all(axis=(*range(i), *range(i + 1, ndim))) for i in range(ndim - 1, 0, -1)]
+    return max(by_axis, key=np.mean)
 
 
 FADED = 1e-3  # nearer to 0 than this, gelu and silu have no slope left

@@ -233,14 +233,13 @@ def _(g, a, out):
 
 def _extreme(name: str, beyond: str) -> Declare:
     """The declaration of maximum or minimum; `beyond` says when the first of two is taken."""
-
-    def slope(own: str, other: str) -> str:
-        return rf"<g> \odot ([<{own}> {beyond} <{other}>] + \tfrac12 [<a> = <b>])"
-
-    slopes = slope("a", "b"), slope("b", "a")
+    half = r"\tfrac12 [<a> = <b>]"
     return of_two(
         rf"\{name}(<a>, <b>)",
-        slopes,
+        (
+            rf"<g> \odot ([<a> {beyond} <b>] + {half})",
+            rf"<g> \odot ([<b> {beyond} <a>] + {half})",
+        ),
         analytic=False,
         kinks=lambda a, b: np.equal(a, b),
     )

@@ -18,8 +18,8 @@ import numpy as np
 from ..engine.errors import ArgumentError, ShapeError
 from ..engine.op import array_of, is_tensor, op
 from .dtypes import as_array, cast_back, floating, masked, widen_half
-from .norms import statistics_axes
-from .notation import Formula, below
+from .norms import statistics_axes, sum_by_channel
+from .notation import Formula
 from .samples import Samples, each_of_x, no_flops, of_shapes
 from .select import scatter_add
 
@@ -252,16 +252,12 @@ def _samples(n: int) -> Samples:
     )  # fmt: skip
 
 
-def _bias_tex(weight):
-    return rf"\operatorname{{sum}}{below(weight.ndim, statistics_axes(weight))}(<g>)"
-
-
 _CONVOLUTION: dict[str, Any] = {  # of matrices, one for each group
     "tex": r"<weight> \operatorname{windows}_{s=<stride>,p=<padding>,d=<dilation>}(<x>) + <bias>",
     "vjp_tex": {
         "x": r"\operatorname{addwindows}_{s=<stride>,p=<padding>,d=<dilation>}(<weight>^\top <g>)",
         "weight": r"<g> \operatorname{windows}_{s=<stride>,p=<padding>,d=<dilation>}(<x>)^\top",
-        "bias": _bias_tex,
+        "bias": sum_by_channel,
     },
     "flops": _flops,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,9 @@ def _inner_axes(a: Operand, b: Operand) -> str | None:
     vjp_tex={"a": r"<g> <b>^\top", "b": r"<a>^\top <g>"},
     flops=lambda a, out: 2 * out.size * np.shape(a)[-1],
     samples=of_shapes(
-        ([3, 5], [5, 7]), ([2, 3, 5], [5, 7]), ([2, 3, 5], [2, 5, 7]), ([3, 5], [2, 5, 7]),
-        ([2, 1, 3, 5], [7, 5, 2]), ([5], [5]), ([3, 5], [5]), ([5], [5, 7]), ([5], [2, 5, 7]),
-        ([2, 3, 5], [5]), ([0, 5], [5, 7]), ([3, 0], [0, 7]), ([1, 3, 5], [2, 5, 7]),
+        ([3, 5], [5, 7]), ([2, 3, 5], [5, 7]), ([2, 3, 5], [2, 5, 7]), ([2, 1, 3, 5], [7, 5, 2]),
+        ([5], [5]), ([3, 5], [5]), ([5], [5, 7]), ([5], [2, 5, 7]), ([2, 3, 5], [5]),
+        ([0, 5], [5, 7]), ([3, 0], [0, 7]),
     ),
     requires=_inner_axes,
 )  # fmt: skip
@@ -153,11 +154,13 @@ def _(g):
 
 # ---------------------------------------------------------------- einsum
 
-LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
 
 def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
-    """The labels of each operand and of the output, `...` and an implied output spelled out."""
+    """The labels of each operand and of the output, `...` and an implied output spelled out.
+
+    Raises: ArgumentError for another number of operands, or a label that stands twice in one of
+        them or in the output.
+    """
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -167,52 +170,43 @@ def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
         )
     pairs = zip(terms, ndims, strict=True)
     widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in pairs]
-    dots = "".join([c for c in LABELS if c not in text][: max(widths)])
+    dots = "".join([c for c in ascii_letters if c not in text][: max(widths)])
     full = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
     if not arrow:
         named = left.replace(",", "").replace("...", "")
         right = dots + "".join(sorted(c for c in {*named} if named.count(c) == 1))
-    return full, right.replace("...", dots)
-
-
-def label_sizes(terms: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """How long each label's axis is; a length of 1 is repeated."""
-    sizes: dict[str, int] = {}
-    for term, shape in zip(terms, shapes, strict=True):
-        sizes |= {c: n for c, n in zip(term, shape, strict=True) if sizes.get(c, 1) == 1}
-    return sizes
+    out = right.replace("...", dots)
+    if any(len({*labels}) < len(labels) for labels in (*full, out)):
+        raise ArgumentError(
+            f"subscripts {subscripts!r}: an operand or the output repeats a label; "
+            "of a diagonal, multiply by np.eye(n)"
+        )
+    return full, out
 
 
 def _flops(subscripts: str, operands: Sequence[Any]) -> int:
-    """For every combination of labels, one operation an operand."""
-    shapes = [np.shape(x) for x in operands]
-    terms, _ = explicit(subscripts, tuple(map(len, shapes)))
-    return len(shapes) * prod(label_sizes(terms, shapes).values())
+    """For every combination of labels, one operation an operand; a length of 1 is repeated."""
+    terms, _ = explicit(subscripts, tuple(x.ndim for x in operands))
+    sizes: dict[str, int] = {}
+    for term, x in zip(terms, operands, strict=True):
+        sizes |= {c: n for c, n in zip(term, x.shape, strict=True) if sizes.get(c, 1) == 1}
+    return len(operands) * prod(sizes.values())
 
 
 def returning(
-    subscripts: str, shapes: Sequence[tuple[int, ...]], i: int
-) -> tuple[str, list[tuple[int, ...]]]:
-    """The subscripts that give operand i its gradient: of g, the other operands, and factors of
-    ones or unit matrices; and the shapes of these factors.
+    subscripts: str, shapes: Sequence[tuple[int, ...]], i: int, out_shape: tuple[int, ...]
+) -> tuple[str, list[int]]:
+    """The subscripts that give operand i its gradient: of g, the other operands, and rows of ones
+    for axes that none of these has at its length; and how long these rows are.
     """
     terms, out = explicit(subscripts, tuple(map(len, shapes)))
-    others = [j for j in range(len(terms)) if j != i]
-    whole = label_sizes(terms, shapes)
-    found = label_sizes([terms[j] for j in others], [shapes[j] for j in others])
-    found |= {c: whole[c] for c in out}  # how long each label is, other than in operand i
-    spare = (c for c in LABELS[::-1] if c not in "".join(terms))
-    factors: list[tuple[str, tuple[int, ...]]] = []
-    target = ""
-    for label, n in zip(terms[i], shapes[i], strict=True):
-        if label in target:  # a diagonal: entries off it get nothing
-            label, first = next(spare), label
-            factors.append((first + label, (n, n)))
-        elif found.get(label) != n:  # summed away, or 1 elsewhere: every entry gets the same
-            factors.append((label, (n,)))
-        target += label
-    left = [out, *(terms[j] for j in others), *(labels for labels, _ in factors)]
-    return f"{','.join(left)}->{target}", [shape for _, shape in factors]
+    axes = [[*zip(term, shape, strict=True)] for term, shape in zip(terms, shapes, strict=True)]
+    own = axes.pop(i)
+    target = terms.pop(i)
+    there = {*zip(out, out_shape, strict=True)}.union(*axes)
+    lacking = [axis for axis in own if axis not in there]
+    left = [out, *terms, *(label for label, _ in lacking)]
+    return f"{','.join(left)}->{target}", [n for _, n in lacking]
 
 
 def _call_tex(subscripts: str, names: Sequence[str]) -> str:
@@ -224,10 +218,10 @@ def _einsum_tex(subscripts: str, operands: Sequence[Any]) -> str:
     return _call_tex(subscripts, [f"<operands{j}>" for j in range(len(operands))])
 
 
-def _einsum_vjp_tex(subscripts: str, operands: Sequence[Any], i: int) -> str:
-    back, factors = returning(subscripts, [np.shape(x) for x in operands], i)
-    names = ["<g>", *(f"<operands{j}>" for j in range(len(operands)) if j != i)]
-    return _call_tex(back, names + ["I" if len(shape) > 1 else r"\mathbf 1" for shape in factors])
+def _einsum_vjp_tex(subscripts: str, operands: Sequence[Any], i: int, out: Any) -> str:
+    back, lengths = returning(subscripts, [x.shape for x in operands], i, out.shape)
+    others = [f"<operands{j}>" for j in range(len(operands)) if j != i]
+    return _call_tex(back, ["<g>", *others, *[r"\mathbf 1"] * len(lengths)])
 
 
 @op(
@@ -235,9 +229,8 @@ def _einsum_vjp_tex(subscripts: str, operands: Sequence[Any], i: int) -> str:
     vjp_tex={"operands": _einsum_vjp_tex},
     flops=_flops,
     samples=of_shapes(
-        ("ij,jk->ik", [2, 3], [3, 5]), ("bnd,bnk->dk", [2, 3, 5], [2, 3, 7]), ("ij->ji", [2, 3]),
-        ("ij,jk", [2, 3], [3, 5]), ("ij->j", [2, 3]), ("ii", [3, 3]), ("i,j->", [2], [3]),
-        ("iij,j->i", [3, 3, 2], [2]), ("...ij,...jk->...ik", [7, 2, 3], [3, 5]),
+        ("bnd,bnk->dk", [2, 3, 5], [2, 3, 7]), ("ij->ji", [2, 3]), ("ij,jk", [2, 3], [3, 5]),
+        ("ij->j", [2, 3]), ("i,j->", [2], [3]), ("...ij,...jk->...ik", [7, 2, 3], [3, 5]),
         ("i...,i->...", [3, 2, 5], [3]), ("ij,jk,kl->il", [2, 3], [3, 5], [5, 2]),
         ("ij,ij->ij", [1, 3], [2, 3]), (",i->i", [], [3]), ("ij,jk->ik", [0, 3], [3, 5]),
     ),
@@ -246,7 +239,8 @@ def _einsum_vjp_tex(subscripts: str, operands: Sequence[Any], i: int) -> str:
 def einsum(subscripts, *operands):
     """Sums products of entries by Einstein's convention: subscripts as np.einsum takes them.
 
-    Raises: ArgumentError for subscripts that don't fit the operands or that repeat an output label.
+    A label stands once in an operand: of the diagonal of x, multiply by a unit matrix, "ij,ij->i".
+    Raises: ArgumentError for subscripts that don't fit the operands or that repeat a label.
 
     >>> einsum("bnd,bnk->dk", np.ones((2, 3, 5)), np.ones((2, 3, 7))).shape
     (5, 7)
@@ -254,8 +248,6 @@ def einsum(subscripts, *operands):
     if not isinstance(subscripts, str):
         raise ArgumentError(f"subscripts must be a string, got {type(subscripts).__name__}")
     terms, out = explicit(subscripts, tuple(np.ndim(x) for x in operands))
-    if len(set(out)) != len(out):
-        raise ArgumentError(f"subscripts {subscripts!r}: the output repeats a label")
     where = f"{','.join(terms)}->{out}"
     if len(operands) == 1:
         x = operands[0]
@@ -264,13 +256,13 @@ def einsum(subscripts, *operands):
         if wide is not None:
             return np.einsum(where, x, dtype=wide).astype(x.dtype)
     dtype = np.result_type(*operands)  # of booleans beside numbers NumPy may sum one alone
-    numbers = [np.asarray(x, dtype) if as_array(x).dtype == np.bool_ else x for x in operands]
+    numbers = [np.asarray(x, dtype) for x in operands]
     return np.einsum(where, *numbers, optimize=len(operands) > 1)
 
 
 @einsum.vjp("operands")
 def _(g, i, others, operands_shape, subscripts):
     """The gradient is multiplied by the other arrays, and summed over axes that this one lacks."""
-    back, factors = returning(subscripts, operands_shape, i)
-    made = [np.eye(*s, dtype=g.dtype) if len(s) == 2 else np.ones(s, g.dtype) for s in factors]
-    return einsum(back, g, *others[:i], *others[i + 1 :], *made)
+    back, lengths = returning(subscripts, operands_shape, i, g.shape)
+    rows = [np.ones(n, g.dtype) for n in lengths]
+    return einsum(back, g, *others[:i], *others[i + 1 :], *rows)

@@ -233,11 +233,7 @@ class Reader:
         base, _, below = text.partition("_")
         below = below.strip("{}")
         if not below:
-            return (
-                self.of(self.terms[text])
-                if text in self.terms
-                else {"I": None, r"\mathbf 1": "1"}[text]
-            )
+            return None if text == r"\mathbf 1" else self.of(self.terms[text])
         last = len(self.slots["X"])
         t = {"t": self.t, "t-1": (self.t or 0) - 1, "0": 0, "T": last}[below]
         if (base, t) not in self.known:

@@ -81,11 +81,9 @@ def functions_of(slots, target):
     def einsum(below, *operands):
         text = below.replace(r" \to ", "->").replace(r"\ldots ", "...")
         terms, _, out = text.partition("->")
-        pairs, sizes = [*zip(terms.split(","), operands, strict=True)], {}
-        if any(x is None or x.__class__ is str for x in operands):  # made for a rule
-            sizes |= dict(zip(out, target, strict=True))
-        made = {type(None): lambda c: np.eye(sizes[c[-1]]), str: lambda c: np.ones(sizes[c])}
-        return np.einsum(text, *[made.get(type(x), lambda c, x=x: x)(c) for c, x in pairs])
+        lengths = dict(zip(out, target, strict=False))  # of the rows of ones that a rule makes
+        pairs = zip(terms.split(","), operands, strict=True)
+        return np.einsum(text, *[np.ones(lengths[c]) if x is None else x for c, x in pairs])
 
     def pad(below, x, value):
         widths = [tuple(map(int, pair.split("+"))) for pair in below.split(", ")]

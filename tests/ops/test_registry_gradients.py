@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
+from minigrad.check.rules import at_kinks
 from minigrad.engine.backward import reduce_to_edge
 from minigrad.ops.arithmetic import broadcastable
 from tests.compare import assert_same
@@ -25,6 +26,7 @@ def test_gradcheck_agrees_at_first_and_second_order(case, invoke):
     assert report.order == 2
     assert report.method == ("complex step" if case.op.analytic else "central differences")
     assert not report.kinks
+    assert at_kinks(case.op, case.inputs, case.settings, f(*free)) is None
 
 
 def test_a_recorded_rule_gives_the_same_numbers_as_a_plain_one(case, invoke, leaves, cotangent):
