@@ -6,8 +6,8 @@ The loss stands above, and what was found odd below.
 
 from __future__ import annotations
 
-import csv as lines
 from collections.abc import Iterable, Iterator
+from csv import DictWriter
 from html import escape
 from io import StringIO
 from itertools import groupby
@@ -112,17 +112,17 @@ def csv(flow: Flow) -> str:
     Kind is "request" where the model only answered, under `no_grad`.
     """
     out = StringIO()
-    writer = lines.writer(out, lineterminator="\n")
-    writer.writerow(["step", "row", "kind", "loss", *Reading._fields, *FIGURES])
-    empty = [""] * len(Reading._fields)
-    for moment in flow.moments:
-        for path, reading in moment.readings.items():
-            kind = flow.kinds.get(path)
-            writer.writerow([moment.step, path, kind, moment.loss, *reading, "", ""])
+    names = ["step", "row", "kind", "loss", *Reading._fields, *FIGURES]
+    writer = DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     for kind, moments in (("head", flow.moments), ("request", flow.requests)):
         for moment in moments:
-            for path, (*figures, _) in moment.heads.items():
-                writer.writerow([moment.step, path, kind, moment.loss, *empty, *figures])
+            row = {"step": moment.step, "loss": moment.loss}
+            for path, reading in moment.readings.items():
+                own = {"row": path, "kind": flow.kinds.get(path)}
+                writer.writerow(row | own | reading._asdict())
+            for path, head in moment.heads.items():
+                writer.writerow(row | {"row": path, "kind": kind} | head._asdict())
     return out.getvalue()
 
 
