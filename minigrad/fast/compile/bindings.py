@@ -103,9 +103,9 @@ class Bindings:
             title, x = self._waiting.pop()
             if not isinstance(x, PLAIN_KINDS) and id(x) not in self._seen:
                 self._seen[id(x)] = x
-                self._visit(title, x, type(x))
+                self._visit(title, x)
 
-    def _visit(self, title: str, x: Any, kind: type) -> None:
+    def _visit(self, title: str, x: Any) -> None:
         name = title.rpartition(".")[2]
         if isinstance(x, Tensor):
             self.tensors.append(x)
@@ -118,8 +118,7 @@ class Bindings:
         elif isinstance(x, np.random.Generator):
             self.add(title, x, lambda: {"": repr(x.bit_generator.state)})
         elif isinstance(x, list | set | dict) and len(x) > MANY:
-            size = len(x)
-            self.add_fact(title, x, lambda: len(x) == size)
+            self.hold(title, x, x.__len__)
         elif isinstance(x, dict):
             self._bind(title, x, x.copy, x.__iter__, x.values)
         elif isinstance(x, list | set):
@@ -135,18 +134,15 @@ class Bindings:
                 names = self._used if isinstance(x, ModuleType) else {*vars(x)}
                 self._bind_names(x.__name__, vars(x), names)
         else:
-            self._visit_object(title, x, kind)
+            self._visit_object(title, x)
 
     def add(self, title: str, owner: Any, read: Any, *looks: Any) -> None:
         self.all.append(Binding(title, owner, read, looks))
 
-    def add_fact(self, title: str, x: Any, holds: Callable[[], bool]) -> None:
-        self.add(title, x, lambda: {"": holds()}, lambda: [holds()])
-
-    def hold_entries(self, title: str, x: Any) -> None:
-        """Let a program fit only as long as the entries of an array are the same."""
-        entries = x.tobytes()
-        self.add_fact(title, x, lambda: x.tobytes() == entries)
+    def hold(self, title: str, x: Any, fact: Callable[[], Any]) -> None:
+        """Let a program fit only as long as a fact of x is the same."""
+        before = fact()
+        self.add(title, x, lambda: {"": fact()}, lambda: [fact() == before])
 
     def read_by_python(self) -> dict[str, Any]:
         """The arrays that are named in code that the step may run, by title."""
@@ -195,7 +191,8 @@ class Bindings:
         defaults = *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()
         self._visit_all("", dict(enumerate(defaults)))
 
-    def _visit_object(self, title: str, x: Any, kind: type) -> None:
+    def _visit_object(self, title: str, x: Any) -> None:
+        kind = type(x)
         own = [base for base in kind.__mro__ if not is_library(base.__module__)]
         if _is_of(kind, "minigrad.optim"):  # which a program calls as it is
             self._bind_names(title, vars(x), self._used)

@@ -200,13 +200,12 @@ def _shown(x: Any) -> Any:
 
 
 def explained(op: Any, kernel: Callable[..., Any], *given: Any) -> Any:
-    """What an op gives: an array, or an error as of its call."""
+    """What an op's kernel gives, or an error as of its call."""
     try:
-        out = kernel(*given)
+        return kernel(*given)
     except EXPLAINED as error:
         n = len(given) - len(op.settings)
         raise op.explain(error, given[:n], given[n:]) from op.cause(error)
-    return np.asarray(out) if isinstance(out, np.generic | float) else out
 
 
 def fitted(rule: Callable[..., Any], wanted: Sequence[Any], *given: Any) -> Any:

@@ -106,10 +106,6 @@ class ProgramText:
             (sample,) = call.made
             statement = Statement(call.form, mapped(call.args, own), [], line, name=call.name)
             variables[sample] = self._result(statement, sample, sample.shows)
-        if line.kind == "op" and calls.results[0].is_number:
-            first = variables[calls.results[0]]
-            (statement,) = [x for x in self._statements if first in x.made]
-            statement.form = f"np.asarray({statement.form})"  # what an op gives is an array
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:
                 continue

@@ -41,9 +41,7 @@ class Statement:
 
     def text(self, names: Names) -> str:
         """It as Python; of one whose result has no name, what it runs alone."""
-        is_index = self.name == "getitem"
-        args = [names.index(x) if is_index else names.text(x) for x in self.args]
-        call = self.form.format(*args)
+        call = self.form.format(*map(names.text, self.args))
         made = ", ".join([x.text for x in self.made])
         return f"{made} = {call}" if made else call
 
@@ -67,8 +65,7 @@ class Names:
 
     def fresh(self, hint: str) -> str:
         """A name that nothing else has."""
-        base = re.sub(r"\W+", "_", hint).strip("_") or "t"
-        base = f"x{base}" if base[0].isdigit() else base
+        base = re.sub(r"\W|^(?=\d)", "_", hint)
         name = base
         n = 2
         while name in self._taken:
@@ -87,13 +84,6 @@ class Names:
     def text(self, x: Any) -> str:
         """Python for what is passed."""
         return repr(mapped(x, lambda leaf: Python(self._leaf(leaf))))
-
-    def index(self, x: Any) -> str:
-        """Python for a part of what stands within brackets."""
-        if x.__class__ is not slice:
-            return self.text(x)
-        parts = ["" if part is None else str(part) for part in (x.start, x.stop, x.step)]
-        return ":".join(parts).removesuffix(":")
 
     def _leaf(self, x: Any) -> str:
         """A Value, a plain value, or the name of an object."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,9 +42,7 @@ class Untraceable(Exception):
 class Sample(NDArrayOperatorsMixin):
     """Random numbers in the place of an array, which note what NumPy does with them.
 
-    Attributes:
-        is_number: whether it is no array, but one of NumPy's numbers.
-        shows: whether it may show the memory of others.
+    Attributes: shows: whether it may show the memory of others.
     """
 
     def __init__(self, trace: KernelCalls, entries: Any, shows: bool = False) -> None:
@@ -55,7 +53,7 @@ class Sample(NDArrayOperatorsMixin):
         self.strides: tuple[int, ...] = entries.strides
         self.ndim: int = entries.ndim
         self.size: int = entries.size
-        self.is_number = isinstance(entries, np.generic)
+        self.nbytes: int = entries.nbytes
         self.shows = shows
 
     __hash__ = object.__hash__
@@ -108,10 +106,18 @@ class Sample(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Sample:
         parts = index if index.__class__ is tuple else (index,)
-        if any(getattr(part, "dtype", None) == np.bool_ for part in parts):
-            raise Untraceable  # how many entries it takes depends on which are True
-        take = lambda x, *parts: x[parts]  # noqa: E731
-        return self.trace.note("getitem", "{0}[{rest}]", take, (self, *parts)) if parts else self
+        if any(hasattr(part, "shape") for part in parts):
+            raise Untraceable  # what it takes depends on the entries of another array
+        form = f"{{0}}[{', '.join(map(_within_brackets, parts))}]"
+        return self.trace.note("getitem", form, itemgetter(index), (self,)) if parts else self
+
+
+def _within_brackets(part: Any) -> str:
+    """A part of an index, as Python."""
+    if part.__class__ is not slice:
+        return "..." if part is ... else repr(part)
+    ends = ["" if end is None else str(end) for end in (part.start, part.stop, part.step)]
+    return ":".join(ends).removesuffix(":")
 
 
 def _entries(x: Any) -> Any:
@@ -202,9 +208,12 @@ def _agree(sample: Any, array: Any, value: Value | None) -> bool:
     """Whether a Sample is what a kernel gives, to the bit, and both as when it was recorded."""
     if value is None:
         return True
-    if not isinstance(sample, Sample) or (sample.shape, sample.dtype) != (value.shape, value.dtype):
-        return False
-    layouts = zip(sample.strides, value.strides, sample.shape, strict=True)
-    if value.nbytes and any(a != b for a, b, n in layouts if n > 1):
+    if not isinstance(sample, Sample) or _layout(sample) != _layout(value):
         return False
     return bool(_entries(sample).tobytes() == array.tobytes())
+
+
+def _layout(x: Any) -> Any:
+    """Shape, dtype, and the strides that matter."""
+    steps = [step for n, step in zip(x.shape, x.strides, strict=True) if n > 1]
+    return x.shape, x.dtype, steps if x.nbytes else []

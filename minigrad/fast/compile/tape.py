@@ -231,7 +231,7 @@ class Tape(Observer):
                 if x.source is None or x.source.thing is None:
                     why = "a boolean index picks as many entries as are True"
                     raise Refused(why, "use mg.where, or multiply by it")
-                self.bindings.hold_entries(x.name, x.source.thing)
+                self.bindings.hold(x.name, x, x.source.thing.tobytes)
 
     def named(self, tensor: Tensor) -> None:
         value = self.arrays.seen(tensor._data)
@@ -451,7 +451,7 @@ class Tape(Observer):
             if array.size > FEW:
                 why = f"Python reads {title}, an array of {array.size:,} entries, and no op does"
                 raise Refused(why, "pass what it takes of it as an argument, or read it by ops")
-            self.bindings.hold_entries(title, array)
+            self.bindings.hold(title, array, array.tobytes)
 
 
 def _is_pure(op: Any) -> bool:
