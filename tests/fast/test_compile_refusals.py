@@ -282,4 +282,4 @@ def test_what_samples_cannot_follow_to_the_bit_is_called_whole(kernel):
     calls_of = lambda function: KernelCalls(TapeLine("op", function, (x, y), [x]), [x, y])  # noqa: E731
     assert calls_of(kernel).results is None
     followed = calls_of(lambda x, y: x.T + y * 2.0)
-    assert [call.name for call in followed.calls] == ["T", "multiply", "add"]
+    assert [name for *_, name in followed.calls] == ["T", "multiply", "add"]

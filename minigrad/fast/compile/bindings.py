@@ -50,6 +50,7 @@ class Binding:
         looks: functions that list the same, or less that tells as much, and quicker; none for an
             array or a generator, which only the step itself must leave as it is.
         kept: names that a layer binds to what it keeps of its last call.
+        changes: how often any other attribute of a layer was set.
     """
 
     title: str
@@ -59,15 +60,8 @@ class Binding:
 
     def __post_init__(self) -> None:
         self.kept: set[Any] = set()
+        self.changes = getattr(self.owner, "_changes", None)
         self._held = self._forms()
-        self._listed = self._list()
-
-    def _list(self) -> list[Any]:
-        return [x for look in self.looks for x in look()]
-
-    def is_bound_anew(self) -> bool:
-        """Whether a name was bound to something else, by what `looks` tell."""
-        return not self.looks or [*map(id, self._list())] != [*map(id, self._listed)]
 
     def _forms(self) -> dict[Any, Any]:
         return {name: frozen(x) for name, x in self.read().items()}
@@ -94,7 +88,7 @@ class Bindings:
         self.all: list[Binding] = []
         self.tensors: list[Tensor] = []
         self.names: dict[int, str] = {}
-        self._arrays: dict[str, Any] = {}  # by title
+        self._arrays: list[tuple[str, str, Any]] = []  # with titles and names
         self._code: list[tuple[str, set[str]]] = []  # by a function's title, the names in it
         self._seen: dict[int, Any] = {}
         self._used: set[str] = set()  # names in the step's own code
@@ -106,13 +100,13 @@ class Bindings:
                 self._visit(title, x)
 
     def _visit(self, title: str, x: Any) -> None:
-        name = title.rpartition(".")[2]
+        name = ([""] + [part for part in title.split(".") if not part.isdigit()])[-1]
         if isinstance(x, Tensor):
             self.tensors.append(x)
             self.names[id(x)] = name
         elif isinstance(x, np.ndarray):
             self.names[id(owner_of(x))] = name
-            self._arrays[title] = x
+            self._arrays.append((title, name, x))
             if x.nbytes < LARGE:
                 self.add(title, x, lambda: {"": crc32(x.tobytes())})
         elif isinstance(x, np.random.Generator):
@@ -151,8 +145,7 @@ class Bindings:
         while len(used) > before:  # a function that it names may name others
             before = len(used)
             used.update(*[names for name, names in self._code if name in used])
-        last = [(title, [x for x in title.split(".") if not x.isdigit()]) for title in self._arrays]
-        return {title: self._arrays[title] for title, words in last if {*words[-1:]} & used}
+        return {title: x for title, name, x in self._arrays if name in used}
 
     def _visit_all(self, title: str, parts: dict[Any, Any]) -> None:
         """Next of all; but modules and optimizers last, when all names are known."""

@@ -102,9 +102,8 @@ class ProgramText:
             return
         variables = dict(zip(calls.inputs.values(), inputs, strict=True))
         own = lambda x: variables[x] if isinstance(x, Sample) else x  # noqa: E731
-        for call in calls.calls:
-            (sample,) = call.made
-            statement = Statement(call.form, mapped(call.args, own), [], line, name=call.name)
+        for form, args, sample, name in calls.calls:
+            statement = Statement(form, mapped(args, own), [], line, name=name)
             variables[sample] = self._result(statement, sample, sample.shows)
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .lines import TapeLine, Value, leaves_of, mapped
-from .statements import Statement
 from .watched import laid_out
 
 __all__ = ["KernelCalls", "Sample"]
@@ -129,14 +128,15 @@ class KernelCalls:
 
     Attributes:
         inputs: by Value, the Sample.  entries: of each Sample, while they are needed.
-        calls: in their order.  results: Samples; None if it has to be called whole.
+        calls: in their order, as Python, what is given, what came out, and the function's name.
+        results: Samples; None if it has to be called whole.
     """
 
     def __init__(self, line: TapeLine, given: Sequence[Any]) -> None:
         """Trace the function of a line, on what it is given."""
         self.inputs: dict[Value, Sample] = {}
         self.entries: dict[Sample, Any] = {}
-        self.calls: list[Statement] = []
+        self.calls: list[tuple[str, Sequence[Any], Sample, str]] = []
         self.results: tuple[Any, ...] | None = None
         self._errors = np.geterr()
         try:
@@ -170,7 +170,7 @@ class KernelCalls:
     def note(
         self, name: str, form: str, function: Any, args: Any, kwargs: dict[str, Any] = NONE
     ) -> Sample:
-        """Call a function, and note that: as a Statement.
+        """Call a function, and note that.
 
         Args: form: with {all} for all arguments, or the {rest} but for the first.
         """
@@ -191,7 +191,7 @@ class KernelCalls:
         slots = [f"{{{i}}}" for i in range(len(args))]
         slots += [f"{key}={{{i}}}" for i, key in enumerate(kwargs, len(args))]
         form = form.format(*slots, all=", ".join(slots), rest=", ".join(slots[1:]))
-        self.calls.append(Statement(form, given, [made], None, name=name))
+        self.calls.append((form, given, made, name))
         return made
 
 

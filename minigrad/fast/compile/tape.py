@@ -363,15 +363,12 @@ class Tape(Observer):
             leaf.grad = plain(leaf.grad)
 
     def _heard_cleared(self, parameters: Iterable[Tensor]) -> None:
-        outside: list[Handed] = []
         for leaf in parameters:
             source = self._of(leaf).source
             self._grads[leaf] = None
             if leaf in self.tensors:  # else it is a leaf that the step made
                 self.held.setdefault(leaf, None)
-                outside.append(source)
-        if outside:
-            self._line("effect", "for p in {0}: p.grad = None", outside, op="gradients")
+                self._line("effect", "{0}.grad = None", source, op="gradients")
 
     def _heard_grad(self, output: Tensor, seed: Any) -> None:
         self._coming = {output.node or output: [self._of(seed)]}
@@ -434,11 +431,12 @@ class Tape(Observer):
 
     def _keep(self, binding: Binding, name: Any) -> None:
         """Note what a layer keeps as a line; refuse whatever else the step changed."""
-        if binding.is_bound_anew():
+        owner = binding.owner
+        if binding.changes is None or owner._changes != binding.changes:
             why = f"the step changes {binding.called(name)}, which a later call may read"
             raise Refused(why, "pass it to the step and return it")
         binding.kept.add(name)
-        attributes = vars(binding.owner)
+        attributes = vars(owner)
         layer = Handed(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
         given = layer, name, self._of(attributes[name])
         self.keeps.append(TapeLine("effect", "{0}[{1}] = {2}", given, op="what layers keep"))
