@@ -147,9 +147,9 @@ def test_the_source_of_attention_reads_as_a_person_would_write_it():
     source = same(attention).source
     for line in (
         "Q = X_reshape.dot(W_Q._data)",
-        "A_subtract = S_masked - np.maximum.reduce(S_masked, ",
-        "A_exp = np.exp(A_subtract)",
-        "A = A_exp / np.add.reduce(A_exp, ",
+        "softmax_subtract = S_masked - np.maximum.reduce(S_masked, ",
+        "softmax_exp = np.exp(softmax_subtract)",
+        "A = softmax_exp / np.add.reduce(softmax_exp, ",
         "d_A = d_O @ V.mT",
         "W_Q.grad = d_W_Q",
     ):

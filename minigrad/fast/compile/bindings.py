@@ -73,7 +73,7 @@ class Binding:
 
     def called(self, name: Any) -> str:
         """One of its names, in words."""
-        return ".".join(filter(None, (self.title, str(name))))
+        return f"{self.title}.{name}".strip(".")
 
 
 class Bindings:

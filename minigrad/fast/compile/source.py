@@ -118,8 +118,7 @@ class ProgramText:
         key = signed([statement.form, statement.args])
         if shows and key in self._views:
             return self._views[key]
-        of = [reads[0] if shows else v for v in (*self._line.made, reads[0]) if v]
-        hint = f"{of[0].name}_{statement.name}"
+        hint = f"{reads[0].name if shows else self._line.op}_{statement.name}"
         made = Value(0, hint, form.shape, form.dtype, form.strides, is_new=not shows)
         if shows:
             self._views[key] = made
