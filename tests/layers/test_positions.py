@@ -94,6 +94,4 @@ test_what_does_not_fit_is_refused = refusals(
     (lambda: L.sinusoidal_encoding(3, 5), ArgumentError, "must be even, for pairs, got 5"),
     (lambda: Rotary(3), ArgumentError, "must be even"),
     (lambda: L.LearnedPosition(3, 4)(np.ones((1, 5, 4))), OutOfRangeError, r"\[0, 3\), got 0 to 4"),
-    (lambda: L.T5Bias(0), ArgumentError, "n_heads must be"),
-    (lambda: L.RelativePosition(4, 0), ArgumentError, "max_distance must be"),
 )

@@ -9,6 +9,7 @@ import minigrad as mg
 from minigrad.errors import MinigradError, ShapeError
 
 X = mg.tensor(np.ones((2, 3, 5)))
+W = np.ones((1, 2, 5))
 GROWN = mg.tensor(0.5, requires_grad=True)
 
 
@@ -33,9 +34,15 @@ REFUSED = [
     ("ArgumentError", "mg.split(X, 2, axis=2)", "multiple of 2"),
     ("ShapeError", "mg.expand_dims(X, 5)", "expand_dims(x, axis): axis 5 is out of bounds"),
     ("ShapeError", "mg.moveaxis(X, 3, 0)", "moveaxis(x, source, destination): source: axis 3"),
-    ("ShapeError", "mg.repeat(X, 2, axis=3)", "repeat(x, repeats, axis)"),
     ("ShapeError", "mg.argmax(X, 3)", "argmax(x, axis, keepdims): axis 3"),
-    ("ShapeError", "mg.split(X, 1, 3)", "axis 3 is out of bounds"),
+    ("ShapeError", "mg.squeeze(X, 0)", "is not of length 1"),
+    ("ShapeError", "mg.conv1d(ones(1, 2, 3), W)", "do not fit into"),
+    ("ShapeError", "mg.conv1d(ones(1, 2, 7), W, ones(2))", "bias must be (1,)"),
+    ("ArgumentError", "mg.conv1d(ones(1, 2, 5), W, stride=0)", "at least 1"),
+    ("ArgumentError", "mg.conv1d(ones(1, 2, 5), W, stride=2, padding='same')", "takes stride=1"),
+    ("ArgumentError", "mg.dropout(X, 2.0, np.random.default_rng(0))", "in [0, 1], got 2.0"),
+    ("ArgumentError", "mg.fake_quantize(X, 1.0, 1)", "2 to 64"),
+    ("DTypeError", "mg.where(X > 0, None, 1.0)", "must both be given"),
     ("ShapeError", "mg.einsum('ij->i', X)", "einsum(subscripts, operands)"),
     ("ShapeError", "mg.linear(ones(3, 5), ones(5, 7), ones(1))", "b must have W's last axis"),
     ("ShapeError", "mg.rms_norm(3.0, None)", "at least 1 axes"),
