@@ -206,9 +206,6 @@ def loading(tmp_path, config, **changed):
 
 REFUSED = {
     "another family": (LLAMA | {"model_type": "gemma"}, {}, "one of gpt2, llama, mistral, qwen2"),
-    "another head": (
-        GPT2 | {"architectures": ["GPT2ForTokenClassification"]}, {}, "GPT2ForTokenClassification"
-    ),
     "yarn": (LLAMA | {"rope_scaling": SCALED | {"rope_type": "yarn"}}, {}, "rope_scaling 'yarn'"),
     "an unknown key": (LLAMA | {"softcap": 30.0}, {}, "softcap = 30.0 is not understood"),
     "wider heads": (LLAMA | {"head_dim": 8}, {}, "head_dim = 8 is not understood, only 4"),
