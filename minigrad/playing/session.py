@@ -95,7 +95,8 @@ class PlaySession:
             case {"do": "reset"}:
                 return []
             case {"do": "argument", "value": text}:
-                value = _read(self.defaults[name], str(text))
+                kind = type(self.defaults[name])
+                value = str(text).split() if kind is list else kind(text)
                 text = f"{name} = {words.one_line(_text(value), 60)}"
                 change = Change(text, arguments={name: value})
             case {"do": "step", "lr": lr}:
@@ -143,8 +144,3 @@ def _is_plain(default: Any) -> bool:
 
 def _text(value: Any) -> str:
     return " ".join(value) if isinstance(value, list) else str(value)
-
-
-def _read(default: Any, text: str) -> Any:
-    """A text as a value of the kind of the default. Raises: ValueError."""
-    return text.split() if isinstance(default, list) else type(default)(text)

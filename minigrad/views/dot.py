@@ -213,17 +213,14 @@ class Dot:
             form = f"= {box.value}" if box.value else words.shaped(box.entry.shape)
             rows = [_name(box.label, ink) + _small(f"{origin}  {form}  ")]
         if box.kind != "outside":
-            rows += [self._measure(box), _small(self._sum(box))]
+            measure = self._gradient(box, box.gradient, box.size)
+            if self.by_time:
+                milliseconds = box.milliseconds
+                measure = self._cell(f"{words.sized(milliseconds)} ms", milliseconds)
+            rows += [measure, _small(self._sum(box))]
             rows += [_small(line) for note in box.notes for line in wrap(note, NOTE)]
             rows += [_alarm(line) for alarm in box.alarms for line in wrap(alarm, NOTE)]
         return _table(1, *([row] for row in [*rows, *map(self._held, box.inside)]))
-
-    def _measure(self, box: Box) -> str:
-        """What the box is coloured by."""
-        if not self.by_time:
-            return self._gradient(box, box.gradient, box.size)
-        milliseconds = box.milliseconds
-        return self._cell(f"{words.sized(milliseconds)} ms", milliseconds) if milliseconds else ""
 
     def _held(self, held: Connection) -> str:
         """A leaf inside the box of its op: name, shape and gradient beside one another."""
@@ -257,7 +254,9 @@ class Dot:
         return "<BR/>".join(map(_small, wrap(text, NOTE)))
 
     def _cell(self, text: str, size: float, wrong: bool = False) -> str:
-        """A measure on the colour of its bin."""
+        """A measure on the colour of its bin; nothing of 0."""
+        if not size:
+            return ""
         bin = self.scale.bin(size)
         fill, ink = (Light.alarm, Light.paper) if wrong else (BINS[bin], INKS[bin])
         room = "\u00a0" * (len(text) // 4)
