@@ -86,9 +86,9 @@ def _places(shape, size, stride, padding, dilation):
     padded = tuple(a + m + b for m, (a, b) in zip(shape[2:], pads, strict=True))
     inside = [slice(a, a + m) for m, (a, _) in zip(shape[2:], pads, strict=True)]
     spans = tuple(d * (k - 1) + 1 for k, d in zip(size, gaps, strict=True))
-    if any(m < span for m, span in zip(padded, spans, strict=True)):
-        raise ShapeError(f"windows of {spans} do not fit into {padded}, padding in")
     out = tuple((m - span) // s + 1 for m, span, s in zip(padded, spans, steps, strict=True))
+    if min(out) < 1:
+        raise ShapeError(f"windows of {spans} do not fit into {padded}, padding in")
     slices = []
     for at in np.ndindex(size):
         axes = zip(at, gaps, out, steps, strict=True)
@@ -110,9 +110,12 @@ def padded(x, places, fill=0.0):
 # ---------------------------------------------------------------- windows
 
 
+SETTINGS = "s=<stride>,p=<padding>,d=<dilation>"
+
+
 @op(
-    tex=r"\operatorname{windows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<x>)",
-    vjp_tex={"x": r"\operatorname{addwindows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<g>)"},
+    tex=rf"\operatorname{{windows}}_{{k=<size>,{SETTINGS}}}(<x>)",
+    vjp_tex={"x": rf"\operatorname{{addwindows}}_{{k=<size>,{SETTINGS}}}(<g>)"},
     flops=no_flops,
     samples=of_shapes(
         ([2, 3, 5, 7], (2, 3)),
@@ -156,8 +159,8 @@ def _(g, x_shape, size, stride, padding, dilation):
 
 
 @op(
-    tex=r"\operatorname{addwindows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<x>)",
-    vjp_tex={"x": r"\operatorname{windows}_{k=<size>,s=<stride>,p=<padding>,d=<dilation>}(<g>)"},
+    tex=rf"\operatorname{{addwindows}}_{{k=<size>,{SETTINGS}}}(<x>)",
+    vjp_tex={"x": rf"\operatorname{{windows}}_{{k=<size>,{SETTINGS}}}(<g>)"},
     flops=each_of_x(1),
     samples=of_shapes(
         ([3, 6, 20, 2], (2, 3, 5, 7), (2, 3)),
@@ -253,10 +256,10 @@ def _samples(n: int) -> Samples:
 
 
 _CONVOLUTION: dict[str, Any] = {  # of matrices, one for each group
-    "tex": r"<weight> \operatorname{windows}_{s=<stride>,p=<padding>,d=<dilation>}(<x>) + <bias>",
+    "tex": rf"<weight> \operatorname{{windows}}_{{{SETTINGS}}}(<x>) + <bias>",
     "vjp_tex": {
-        "x": r"\operatorname{addwindows}_{s=<stride>,p=<padding>,d=<dilation>}(<weight>^\top <g>)",
-        "weight": r"<g> \operatorname{windows}_{s=<stride>,p=<padding>,d=<dilation>}(<x>)^\top",
+        "x": rf"\operatorname{{addwindows}}_{{{SETTINGS}}}(<weight>^\top <g>)",
+        "weight": rf"<g> \operatorname{{windows}}_{{{SETTINGS}}}(<x>)^\top",
         "bias": sum_by_channel,
     },
     "flops": _flops,
@@ -349,12 +352,12 @@ def add_entries(parts, x_shape, size, stride, padding):
     """Adds up one array for each entry of a window, where these entries lie in all windows."""
     places = places_of(x_shape, size, stride, padding)
     shape = (*x_shape[:2], *places.padded)
+    pairs = zip(parts, places.slices, strict=True)
     if is_tensor(parts[0]):  # which is to be differentiated too
-        pairs = zip(parts, places.slices, strict=True)
         total = sum([scatter_add(part, (slice(None), *at), shape) for part, at in pairs])
     else:
         total = np.zeros_like(parts[0], shape=shape)
-        for part, at in zip(parts, places.slices, strict=True):
+        for part, at in pairs:
             total[:, *at] += part
     return total[:, *places.inside]
 

@@ -60,8 +60,8 @@ def accumulation_dtype(x: Any, axis: Any = None) -> Any:
     if kind != "f":
         return np.float32 if kind == "e" else None
     if axis is None or axis in (-1, x.ndim - 1):
-        in_pairs = x.size <= ONE_BY_ONE or not hasattr(x, "flags") or x.flags.c_contiguous
-        return None if in_pairs else np.float64
+        if x.size <= ONE_BY_ONE or not hasattr(x, "flags") or x.flags.c_contiguous:
+            return None
     return np.float64
 
 

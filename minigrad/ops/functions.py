@@ -382,10 +382,13 @@ def _cast_vjp_tex(dtype):
     return "<g>" if np.dtype(dtype).kind in "fc" else r"0\, <g>"
 
 
-CASTS = of_shapes(([2, 3, 5], np.float64), ([], np.float64), ([0, 3], np.float64))
-
-
-@elementwise(_cast_tex, _cast_vjp_tex, 0, samples=CASTS, analytic=False)
+@elementwise(
+    _cast_tex,
+    _cast_vjp_tex,
+    0,
+    samples=of_shapes(([2, 3, 5], np.float64), ([], np.float64), ([0, 3], np.float64)),
+    analytic=False,
+)
 def astype(x, dtype: DTypeLike):
     """Writes each entry in another dtype; the gradient is cast back, and zero through integers.
 

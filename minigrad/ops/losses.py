@@ -197,13 +197,12 @@ def _with_targets(formula: str) -> Formula:
     """A formula, and what p and N in it are."""
 
     def tex(logits: Any, targets: Any, ignore_index: Any, label_smoothing: float) -> str:
-        *rows, classes = logits.shape
-        given = np.shape(targets) == logits.shape
-        p = "<targets>" if given else r"\operatorname{onehot}(<targets>)"
+        has_classes = np.shape(targets) != logits.shape
+        p = r"\operatorname{onehot}(<targets>)" if has_classes else "<targets>"
+        *rows, C = logits.shape
         N = str(prod(rows))
         if label_smoothing:
-            share = rf"\tfrac{{1}}{{{classes}}} <label_smoothing>"
-            p = f"((1 - <label_smoothing>) {p} + {share})"
+            p = rf"((1 - <label_smoothing>) {p} + \tfrac{{1}}{{{C}}} <label_smoothing>)"
         if ignore_index is not None:
             counts = r"[<targets> \ne <ignore_index>]"
             p = rf"{p} \odot \operatorname{{column}}({counts})"

@@ -40,7 +40,7 @@ def _inner_axes(a: Operand, b: Operand) -> str | None:
     if not first or not second:
         return "both need at least one axis"
     n = first[-1]
-    m = second[-2] if len(second) > 1 else second[0]
+    m = second[-2:][0]
     turned = len(first) == len(second) > 2 and second[0] == n  # what K.T is of a batch of keys
     remedy = "; .T turns round all axes, the batch too: write a @ b.mT" if turned else ""
     if n != m:
@@ -170,7 +170,7 @@ def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
         )
     pairs = zip(terms, ndims, strict=True)
     widths = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in pairs]
-    dots = "".join([c for c in ascii_letters if c not in text][: max(widths)])
+    dots = "".join([c for c in ascii_letters.swapcase() if c not in text][: max(widths)])
     full = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
     if not arrow:
         named = left.replace(",", "").replace("...", "")

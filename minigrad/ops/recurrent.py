@@ -10,7 +10,6 @@ for each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -105,14 +104,17 @@ def _cost(per_entry: int) -> Callable[..., int]:
 
 
 def _over_time(formula: str, **terms: str) -> Formula:
-    """A formula and definitions of its terms at step t. In [[new|old]], the first is where the
-    mask is True at step t, and the second elsewhere.
+    """A formula and definitions of its terms at step t: `new | old` for the new one where the mask
+    is True at this step, and the old one elsewhere.
     """
-    text = r", \quad ".join([formula, *(f"{name} = {term}" for name, term in terms.items())])
 
     def tex(mask: Any) -> str:
-        given = r"\1" if mask is None else r"(<mask>_t ? \1 : \2)"
-        return re.sub(r"\[\[(.*?)\|(.*?)\]\]", given, text)
+        text = formula
+        for name, term in terms.items():
+            new, _, old = term.partition(" | ")
+            chosen = rf"(<mask>_t ? {new} : {old})" if old and mask is not None else new
+            text += rf", \quad {name} = {chosen}"
+        return text
 
     return tex
 
@@ -131,7 +133,7 @@ def _rules(terms: dict[str, str], a: str, p: str, **others: str) -> dict[str, Fo
 
 
 _GRU = {
-    "h_t": r"[[(1 - z_t) \odot n_t + z_t \odot h_{t-1}|h_{t-1}]]",
+    "h_t": r"(1 - z_t) \odot n_t + z_t \odot h_{t-1} | h_{t-1}",
     "n_t": r"\tanh(a^n_t + r_t \odot p^n_t)",
     "r_t": r"\sigma(a^r_t + p^r_t)",
     "z_t": r"\sigma(a^z_t + p^z_t)",
@@ -142,10 +144,10 @@ _GRU = {
 _GRU_BACK = {
     r"\bar a_t": r"(\bar r_t, \bar z_t, \bar n_t)",
     r"\bar p_t": r"(\bar r_t, \bar z_t, \bar n_t \odot r_t)",
-    r"\bar n_t": r"[[\bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2})|0]]",
-    r"\bar z_t": r"[[\bar h_t \odot (h_{t-1} - n_t) \odot z_t \odot (1 - z_t)|0]]",
+    r"\bar n_t": r"\bar h_t \odot (1 - z_t) \odot (1 - n_t^{\circ 2}) | 0",
+    r"\bar z_t": r"\bar h_t \odot (h_{t-1} - n_t) \odot z_t \odot (1 - z_t) | 0",
     r"\bar r_t": r"\bar n_t \odot p^n_t \odot r_t \odot (1 - r_t)",
-    r"\bar h_{t-1}": r"<g>_{t-1} + [[\bar h_t \odot z_t + \bar p_t <W_hh>|\bar h_t]]",
+    r"\bar h_{t-1}": r"<g>_{t-1} + \bar h_t \odot z_t + \bar p_t <W_hh> | <g>_{t-1} + \bar h_t",
     r"\bar h_T": "<g>_T",
 } | _GRU
 
@@ -227,21 +229,21 @@ def _(g, out, X, W_ih, W_hh, b_ih, b_hh, h, mask):
 
 
 _LSTM = {
-    "h_t": r"[[o_t \odot \tanh c_t|h_{t-1}]]",
-    "c_t": r"[[f_t \odot c_{t-1} + i_t \odot n_t|c_{t-1}]]",
+    "h_t": r"o_t \odot \tanh c_t | h_{t-1}",
+    "c_t": r"f_t \odot c_{t-1} + i_t \odot n_t | c_{t-1}",
     "(i_t, f_t, n_t, o_t)": r"(\sigma, \sigma, \tanh, \sigma)(z_t)",
     "z_t": r"<X>_t <W_ih>^\top + h_{t-1} <W_hh>^\top + <b>",
     "h_0": "<h>",
     "c_0": "<c>",
 }
 _LSTM_BACK = {
-    r"\bar z_t": r"[[(\tilde c_t \odot n_t \odot i_t \odot (1 - i_t),"
+    r"\bar z_t": r"(\tilde c_t \odot n_t \odot i_t \odot (1 - i_t),"
     r" \tilde c_t \odot c_{t-1} \odot f_t \odot (1 - f_t),"
     r" \tilde c_t \odot i_t \odot (1 - n_t^{\circ 2}),"
-    r" \bar h_t \odot \tanh c_t \odot o_t \odot (1 - o_t))|0]]",
+    r" \bar h_t \odot \tanh c_t \odot o_t \odot (1 - o_t)) | 0",
     r"\tilde c_t": r"\bar c_t + \bar h_t \odot o_t \odot (1 - (\tanh c_t)^{\circ 2})",
-    r"\bar h_{t-1}": r"<g>_{t-1} + [[\bar z_t <W_hh>|\bar h_t]]",
-    r"\bar c_{t-1}": r"[[\tilde c_t \odot f_t|\bar c_t]]",
+    r"\bar h_{t-1}": r"<g>_{t-1} + \bar z_t <W_hh> | <g>_{t-1} + \bar h_t",
+    r"\bar c_{t-1}": r"\tilde c_t \odot f_t | \bar c_t",
     r"\bar h_T": "<g>_T",
     r"\bar c_T": "<g>_{T+1}",
 } | _LSTM

@@ -48,9 +48,8 @@ def _at(index: Any) -> str:
     lambda index: rf"\operatorname{{scatter}}(<g>, [{_at(index)}])",
     of_shapes(
         ([3, 5, 7], 1),
-        ([3, 5, 7], (slice(None), -1)),
+        ([3, 5, 7], (slice(None, None, -1), -1)),
         ([3, 5], (..., slice(1, None, 2), None)),
-        ([3, 5, 7], (slice(None, None, -1), 2)),
         ([3, 5], np.array([0, 2, 0])),
         ([], ()),
         ([3, 5, 7], ([0, 0, 2], slice(None), [1, 1, 3])),
@@ -305,16 +304,15 @@ def split(x: SameArray, indices_or_sections: int | Sequence[int], axis: int = 0)
     whole: Any = x if is_tensor(x) else checked_array(getitem, x)
     (axis,) = axes_within(axis, whole.ndim)
     length = whole.shape[axis]
-    given: Any = indices_or_sections
-    if np.ndim(given) == 0:
-        sections = as_integer(given)
+    cuts: Any = indices_or_sections
+    if np.ndim(cuts) == 0:
+        sections = as_integer(cuts)
         if sections < 1 or length % sections:
             raise ArgumentError(f"axis {axis} has {length} entries, not a multiple of {sections}")
         cuts = [length // sections * k for k in range(1, sections)]
-    else:
-        cuts = [*map(as_integer, given)]
     before = (slice(None),) * axis
-    return [whole[(*before, slice(a, b))] for a, b in pairwise([0, *cuts, length])]
+    ends = pairwise([0, *map(as_integer, cuts), length])
+    return [whole[(*before, slice(start, end))] for start, end in ends]
 
 
 @composed

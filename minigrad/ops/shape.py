@@ -99,7 +99,7 @@ def _every_axis(x: Operand, axes: Any) -> str | None:
 @moving(
     lambda x, axes: _transposed("<x>", x, axes),
     lambda x, axes: _transposed("<g>", x, inverse_order(axes, x.ndim)),
-    of_shapes(([2, 3, 5],), ([2, 3, 5], (1, 2, 0)), ([2, 3, 5], (0, -1, 1)), ([],), ([0, 3],)),
+    of_shapes(([2, 3, 5],), ([2, 3, 5], (1, -1, 0)), ([],), ([0, 3],)),
     requires=_every_axis,
 )
 def transpose(x, axes: Sequence[int] | None = None):
@@ -154,7 +154,7 @@ def _(g, axis1, axis2):
 @moving(
     lambda out: rf"\operatorname{{broadcast}}_{{{shape_product(out.shape)}}}(<x>)",
     "<g>",
-    of_shapes(([3, 1], (2, 3, 5)), ([5], (3, 5)), ([], (2, 3)), ([3], (3,)), ([1, 3], (0, 3))),
+    of_shapes(([3, 1], (2, 3, 5)), ([], (2, 3)), ([3], (3,)), ([1, 3], (0, 3))),
 )
 def broadcast_to(x, shape: int | Sequence[int]):
     """Repeats the array along new axes and axes of length 1, without copying.
@@ -258,7 +258,7 @@ def _slice(ndim: int, axis: int, i: int) -> tuple[Any, ...]:
 @moving(
     lambda out, axis: rf"\operatorname{{stack}}{below(out.ndim, axis)}(<arrays>)",
     lambda out, axis, i: f"<g>[{index(_slice(out.ndim, axis, i))}]",
-    of_shapes(([(2, 3), (2, 3)],), ([(2, 3), (2, 3), (2, 3)], -1), ([(), ()],), ([(0,)], 1)),
+    of_shapes(([(2, 3), (2, 3)],), ([(2, 3), (2, 3)], -1), ([(), ()],), ([(0,)], 1)),
     name="arrays",
     variadic=True,
 )

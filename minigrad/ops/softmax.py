@@ -91,12 +91,11 @@ def row_sum(weights, axis):
 
 def dot_kept(a, b, axis):
     """Σ a ⊙ b along the axis, kept at length 1; of a plain array's rows in one pass."""
-    is_plain = a.dtype == b.dtype and a.dtype.char in "fd" and not is_tensor(a)
-    if is_plain and axis in (-1, b.ndim - 1):
+    if is_tensor(a):
+        return sum(a * b, axis, True)
+    if a.dtype == b.dtype and a.dtype.char in "fd" and axis in (-1, b.ndim - 1):
         return np.vecdot(a, b)[..., None]
-    if accumulation_dtype(a * b, axis) is None:
-        return (a * b).sum(axis=axis, keepdims=True)
-    return sum(a * b, axis, True)
+    return sum.kernel(a * b, axis, True)
 
 
 @op(
