@@ -22,6 +22,7 @@ from layers import (
 )  # fmt: skip
 from minigrad.engine.op import registry
 from minigrad.fast.compile import lines, symbols
+from minigrad.fast.limits import LIMITS
 from minigrad.optim import Adam, clip_grad_norm
 from tests.fast.compiled import leaf, same, world
 from tests.random_programs import random_program
@@ -45,6 +46,7 @@ def weighted(out: Any) -> Any:
 def test_every_op_s_samples_have_the_eager_bits_with_every_overlay_taking_them(name, monkeypatch):
     op = registry[name]
     monkeypatch.setattr(op, "above", 0)
+    monkeypatch.setattr(LIMITS, "one_tile_scores", 0)
     dtypes = itertools.cycle([np.float64, np.float32, np.float16])
     for call, dtype in zip(op.samples(np.random.default_rng(0)), dtypes, strict=False):
         inputs, settings = op.bound(call.args, call.kwargs)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...engine.op import Array
 from ...ops.attention import PairRule, leading, misfit, tiled_attention
+from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..overlay import faster
 from .schedule import Tile, TileSchedule
@@ -32,18 +33,16 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None) -
     return scores > LIMITS.one_tile_scores
 
 
-@faster(tiled_attention, _has_many_scores, ("known", "log_sum"), above=0)
+@faster(tiled_attention, _has_many_scores, ("log_sum",), above=0)
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
-    schedule = TileSchedule(q, k, v, mask, rule)
-    out, log_sum = forward(schedule)
-    return out, schedule.known, log_sum
+    if mask is not None:
+        check_mask(np.asarray(mask))
+    return forward(TileSchedule(q, k, v, mask, rule))
 
 
 @in_tiles.vjp("q", "k", "v")
-def _(
-    g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, known: Any, out: Array, log_sum: Array
-) -> Any:
-    return backward(TileSchedule(q, k, v, mask, rule, known), g, out, log_sum)
+def _(g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, out: Array, log_sum: Array) -> Any:
+    return backward(TileSchedule(q, k, v, mask, rule), g, out, log_sum)
 
 
 def exponentials(Q: Array, K: Array, tile: Tile) -> Array:

@@ -17,7 +17,6 @@ import numpy as np
 
 from ...engine.op import Array
 from ...ops.attention import PairRule, leading, seen_by
-from ...ops.masks import check_mask
 from ..limits import LIMITS
 from ..threads import run, slices
 
@@ -30,7 +29,6 @@ EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to
 
 NOTHING, SOME, ALL = range(3)  # of a block of keys is seen by a block of queries
 Hidden: TypeAlias = Callable[[int, int], Array]  # where such a block is hidden: (keys, queries)
-Known: TypeAlias = dict[tuple[int, int], tuple[Array, float]]  # what `TileSchedule.seen` found
 
 
 class Tile(NamedTuple):
@@ -47,13 +45,9 @@ class TileSchedule:
     blocks of queries.
     """
 
-    def __init__(
-        self, q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None, known: Known | None = None
-    ) -> None:
+    def __init__(self, q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None) -> None:
         mask = None if mask is None else np.asarray(mask)
-        if mask is not None and known is None:
-            check_mask(mask)
-        self.known: Known = {} if known is None else known
+        self.known: dict[tuple[int, int], tuple[Array, float]] = {}  # what `seen` found
         self.lead = leading(q, k, v, mask)
         self.dtype = np.result_type(q, k, v)
         self.q, self.k, self.v = (self.over_one_axis(x) for x in (q, k, v))
