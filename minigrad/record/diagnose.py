@@ -260,26 +260,24 @@ def _from_start_to_end(run: Evidence) -> str:
 
 def drift(run: Evidence) -> Places:
     """A head whose weights lie elsewhere than in the baseline, for several requests in a row."""
-    if run.flow.baseline is not None:
-        for path in run.flow.baseline.requests[0].heads:
-            yield from lasting(_drifts(run.flow, path, run.flow.baseline.requests))
-
-
-def _drifts(flow: TrainingRecord, path: str, before: list[Moment]) -> Places:
-    """In each request, how far a head is from the baseline, if it is farther than usual."""
-    baseline = [np.hstack(head) for m in before if (head := m.heads.get(path))]
-    usual = np.mean(baseline, axis=0)  # entropy, sparsity, and shares of each distance
-    most = max(divergence(figures[2:], usual[2:]) for figures in baseline)
-    for request in flow.requests:
-        head = request.heads.get(path)
-        if head is None:
-            continue
-        figures = np.hstack(head)
-        moved = divergence(figures[2:], usual[2:])
-        text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon) from the baseline, which "
-        text += f"moves by at most {most:.2f}; entropy {usual[0]:.2f} → {figures[0]:.2f}, "
-        text += f"sparsity {usual[1]:.0%} → {figures[1]:.0%}"
-        yield path, request.step, text if moved > max(MOVED, MOVED_BY * most) else ""
+    if run.flow.baseline is None:
+        return
+    before = run.flow.baseline.requests
+    for path in before[0].heads:
+        baseline = [np.hstack(m.heads[path]) for m in before if path in m.heads]
+        usual = np.mean(baseline, axis=0)  # entropy, sparsity, and shares of each distance
+        most = max(divergence(figures[2:], usual[2:]) for figures in baseline)
+        looks = list[Place]()
+        for request in run.flow.requests:
+            if path in request.heads:
+                figures = np.hstack(request.heads[path])
+                moved = divergence(figures[2:], usual[2:])
+                text = f"its weights moved by {moved:.2f} bits (Jensen–Shannon) from the baseline, "
+                text += f"which moves by at most {most:.2f}; entropy {usual[0]:.2f} → "
+                text += f"{figures[0]:.2f}, sparsity {usual[1]:.0%} → {figures[1]:.0%}"
+                is_far = moved > max(MOVED, MOVED_BY * most)
+                looks.append((path, request.step, text if is_far else ""))
+        yield from lasting(looks)
 
 
 # ------------------------------------------------------------------ what is looked for

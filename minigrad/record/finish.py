@@ -18,9 +18,9 @@ from .checks import add_checks, by_derivative, by_hand
 from .formulas import write_formulas
 from .meaning import set_meaning
 from .record import Checks, Record, show
-from .time import ThroughTime, through_time
+from .time import through_time
 
-__all__ = ["changes_in_time", "check", "finish", "json_ready", "to_dict"]
+__all__ = ["check", "finish", "json_ready", "to_dict"]
 
 NOT_DATA = (  # of an entry: what differs from run to run, and edges, which stand by themselves
     "made_at", "seconds", "backward_seconds", "takes", "uses", "facts",
@@ -33,12 +33,13 @@ def finish(record: Record) -> Record:
     state = len(record.entries), len(record.backward), record.backwards
     if record._finished != state:
         record._finished = state
-        record.fold = record.in_time = None
+        record.fold = None
         mark_calls(record)
         set_updates_aside(record)
         set_meaning(record)
         add_checks(record, by_hand(record))
         write_formulas(record)
+        record.in_time = through_time(record)
     return record
 
 
@@ -48,13 +49,6 @@ def check(record: Record, ops: bool = False) -> Checks:
     if ops and not record.checks.of("by derivative"):
         add_checks(record, by_derivative(record))
     return record.checks
-
-
-def changes_in_time(record: Record) -> list[ThroughTime]:
-    """How gradients of a finished record change through time: see `through_time`."""
-    if not isinstance(record.in_time, list):
-        record.in_time = through_time(record)
-    return record.in_time
 
 
 def to_dict(record: Record) -> dict[str, Any]:

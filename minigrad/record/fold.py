@@ -251,7 +251,7 @@ def _chain(items: list[Item], at: int, periods: dict[int, int]) -> list[list[Ite
 
     It begins at an op of its own, which the call after it takes, where more blocks are alike so.
     """
-    call = next((i for i in range(at, min(at + MOST_BEFORE, len(items))) if i in periods), None)
+    call = next((i for i in range(at, at + MOST_BEFORE) if i in periods), None)
     if call is None:
         return []
     chain = _blocks(items, at, periods[call])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, prod, sqrt
+from math import inf, isfinite, prod, sqrt
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +19,8 @@ from ..check import Comparison
 from ..engine.op import Array
 
 __all__ = [
-    "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Scopes", "Way",
+    "Array", "Check", "Checks", "Edge", "Entry", "Expectation", "Facts", "Record", "Scopes",
+    "ThroughTime", "Way",
     "ends_with", "measure", "rms", "show", "unmarked",
 ]  # fmt: skip
 
@@ -320,6 +321,23 @@ class Way(NamedTuple):
     times: int
 
 
+class ThroughTime(NamedTuple):
+    """The size of a gradient at the first step in time and at the last, which is next to the loss.
+
+    path: of what has it.  first, last: rms.  steps: how many there are.
+    """
+
+    path: str
+    first: float
+    last: float
+    steps: int
+
+    @property
+    def change(self) -> float:
+        """How many times larger that of the first step is."""
+        return self.first / (self.last or inf)
+
+
 class Expectation(NamedTuple):
     """What a layer said of its call: which derived steps it must equal, and what is what in them.
 
@@ -346,6 +364,7 @@ class Record:
         scopes: see `RunCalls`.  paths: of each call, by the numbers in `Entry.calls`, with the
             marks that tell calls apart.
         notes: sentences that each view says.
+        in_time: what changes through time, the largest change first.
         asked: the query through which nearly all of the loss's gradient passes.
     """
 
@@ -369,11 +388,11 @@ class Record:
         self.loss: int | None = None
         self.notes: list[str] = []
         self.way: Way | None = None
+        self.in_time: list[ThroughTime] = []
         self.checks = Checks()
         self.asked: int | None = None
 
         self.fold: object = None  # see `folded`
-        self.in_time: object = None  # see `changes_in_time`
         self._finished: tuple[int, int, int] | None = None  # how much of it there was then
 
     # ------------------------------------------------------------------ entries and edges

@@ -4,32 +4,14 @@ calls of one module in a chain."""
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 
 from ..engine.op import registry
 from .fold import LEAST_COPIES, Fold, folded
-from .record import Record, rms
+from .record import Record, ThroughTime, rms
 
-__all__ = ["ThroughTime", "through_time"]
-
-
-class ThroughTime(NamedTuple):
-    """The size of a gradient at the first step in time and at the last, which is next to the loss.
-
-    path: of what has it.  first, last: rms.  steps: how many there are.
-    """
-
-    path: str
-    first: float
-    last: float
-    steps: int
-
-    @property
-    def change(self) -> float:
-        """How many times larger that of the first step is."""
-        return self.first / (self.last or inf)
+__all__ = ["through_time"]
 
 
 def through_time(record: Record) -> list[ThroughTime]:

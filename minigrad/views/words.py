@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf, isfinite
 from typing import NamedTuple
 
-from ..record.finish import changes_in_time
-from ..record.record import Array, Checks, Edge, Entry, Record, Way
-from ..record.time import ThroughTime
+from ..record.record import Array, Checks, Edge, Entry, Record, ThroughTime, Way
 
 __all__ = [
     "STATES", "VERDICT_SIGNS", "Verdict", "costs_of", "counted", "digits", "gain_of", "gradient",
@@ -325,7 +323,7 @@ def _facts(record: Record) -> Iterator[str]:
     if dead:
         more = f" and {len(dead) - 1} more" if len(dead) > 1 else ""
         yield f"the gradient is exactly 0 at {dead[0]}{more}"
-    if (change := next(iter(changes_in_time(record)), None)) and not 0.1 < change.change < 10:
+    if (change := next(iter(record.in_time), None)) and not 0.1 < change.change < 10:
         yield _in_time(change)
     elif way is not None and 0 < way.whole < inf:
         far = [entry for entry in entries if entry.state in ("vanishing", "exploding")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minigrad as mg
-from minigrad.record.finish import changes_in_time, finish
+from minigrad.record.finish import finish
 from minigrad.record.fold import folded
 from minigrad.views import words
 
@@ -57,6 +57,6 @@ def test_steps_are_those_that_are_drawn_and_no_edge_leads_to_another(t):
 
 def test_what_is_said_of_time_is_what_the_record_holds(t):
     is_fused = any(mg.registry[op.op].time_axis is not None for op in t.ops)
-    for change in changes_in_time(t):
+    for change in t.in_time:
         assert is_fused or {change.first, change.last} <= {e.gradient_rms for e in t}
         np.testing.assert_allclose(change.change, change.first / change.last)

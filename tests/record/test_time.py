@@ -5,7 +5,6 @@ import pytest
 import minigrad as mg
 from layers import GRU, LSTM, Linear, LSTMCell, Module, TransformerBlock
 from minigrad.optim import SGD
-from minigrad.record.finish import changes_in_time
 
 from .models import leaf, traced
 
@@ -40,7 +39,7 @@ def test_blocks_with_weights_of_their_own_are_no_steps_in_time(rng):
             h = block(h)
         return mg.sum(h)
 
-    assert changes_in_time(traced(loss)) == []
+    assert traced(loss).in_time == []
 
 
 @pytest.mark.parametrize("name", RECURRENT)
@@ -75,4 +74,4 @@ def test_each_length_is_measured_but_for_the_first_after_short_ones(rng, lengths
 def test_a_linear_loop_without_a_state_is_no_time(rng):
     layer = Linear(3, 3, rng=rng)
     t = traced(lambda: sum(mg.sum(layer(leaf(2, 3, seed=k))) for k in range(5)))
-    assert changes_in_time(t) == []
+    assert t.in_time == []
