@@ -140,13 +140,14 @@ class StepObserver(Observer):
             if is_kept and by_rows(op):
                 self._answered(result, f"{context.scope}/A" if context.scope else op.name)
             return
+        call = self._run_calls.of(context.call)
         takes = [x for x in inputs if id(x) in self._names]
         for p in takes:
             self._times_taken[id(p)] += 1
             if id(p) not in self._before:
                 self._before[id(p)] = p._data.copy("K")
+                self._place(p, call.path)
         self._has_time_axis |= op.time_axis is not None
-        call = self._run_calls.of(context.call)
         if is_kept and result.node is not None:
             by_name = dict(zip(op.settings, settings, strict=True))
             self._op_calls.append(OpCall(result.node, result._data, by_name, takes, call))
@@ -182,13 +183,10 @@ class StepObserver(Observer):
     def _measure(self) -> Moment:
         """Measure values and gradients."""
         self._moment = moment = Moment(self.flow.steps, self._loss, self._guess())
-        homes = self._run_calls.homes
         times: Counter[str] = Counter()
         after = [*(op_call.call.numbers for op_call in self._op_calls[1:]), ()]
         for op_call, following in zip(self._op_calls, after, strict=True):
             scope, name = op_call.call.path, op_call.node.name or op_call.node.op.name
-            for p in op_call.takes:
-                self._place(p, homes.get(id(p), scope))
             if _is_row(op_call, following):
                 path = f"{scope}/{name}".lstrip("/")
                 number = times[path]
@@ -196,7 +194,7 @@ class StepObserver(Observer):
                 if number < MOST_REPEATED:
                     self._read(moment, f"{path}[{number}]" if number else path, op_call)
         for p in self.tensors.values():
-            self._place(p, homes.get(id(p), ""))
+            self._place(p, "")
             self._read_parameter(moment, p)
         moment.stale = [self._paths[i] for i in self._stale]
         if not self.flow.moments:
@@ -230,6 +228,7 @@ class StepObserver(Observer):
         """Give a parameter its path, which is known where it is used first."""
         if id(p) not in self._paths:
             known = self._names[id(p)]
+            scope = self._run_calls.homes.get(id(p), scope)
             path = f"{scope}/{p.name or known.rpartition('.')[2]}".lstrip("/")
             self._paths[id(p)] = path = known if path in self.flow.kinds else path
             self.flow.kinds[path], self.flow.shapes[path] = "parameter", p.shape
