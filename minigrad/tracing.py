@@ -81,7 +81,9 @@ class Trace(Record):
         return len(self.entries)
 
     def check(self, ops: bool = False) -> Checked:
-        """Compare the gradients of layers with steps derived by hand.
+        """Compare the gradients of layers with steps derived by hand, as record/checks.py says.
+
+        The steps of attention stand in layers/hand_derived.py.
 
         Args: ops: hold every backward step against a numeric derivative of its op as well.
             Where the derived steps leave out a parameter, it is done unasked.

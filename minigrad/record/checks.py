@@ -36,7 +36,8 @@ def add_checks(record: Record, checks: Iterable[Check]) -> None:
 def by_hand(record: Record) -> Iterator[Check]:
     """Hold the calls of layers that a backward ran through against the steps that they named.
 
-    Calls that are left out are noted in the record's checks.
+    They named them as they ran: `Attention.expect`, which `Recorder._expect` heard. Calls that are
+    left out are noted in the record's checks.
     """
     for number, call in enumerate(record.expectations):
         out = call.symbols.get("out")

@@ -35,7 +35,10 @@ MOVED, MOVED_BY = 0.05, 3.0  # bits, and times the most that the baseline moves 
 
 
 def diagnose(flow: TrainingRecord) -> Findings:
-    """What a run shows, what began first before the rest; of a healthy run nothing."""
+    """What a run shows, what began first before the rest; of a healthy run nothing.
+
+    It asks each of RULES, at the end of this file.
+    """
     run, findings = Evidence(flow), Findings()
     for kind, rule, remedy in RULES:
         if findings and rule in IF_NOTHING_ELSE:

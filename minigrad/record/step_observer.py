@@ -1,10 +1,8 @@
 """What `mg.watch` sees: the steps of a training run, of which every N-th is looked at.
 
 A step that is looked at is observed op by op, and compiled steps run eagerly in it; in the others
-nothing observes. `made` keeps calls of the model's ops, `sent` their gradients; before the update
-`_measure` makes a Moment of them; when the optimizer that moves the model has moved it, also within
-a compiled step, `_step_ends` adds the sizes of updates. Without an optimizer of `minigrad.optim` a
-step ends when `flow.log(...)` is called.
+nothing observes. A step ends when the optimizer that moves the model has moved it, also within a
+compiled step; without an optimizer of `minigrad.optim`, when `flow.log(...)` is called.
 """
 
 from __future__ import annotations
@@ -81,6 +79,10 @@ class OpCall(NamedTuple):
 class StepObserver(Observer):
     """Keeps summaries of steps of a model that trains, and of its answers under `no_grad`.
 
+    The life of a step: `_begin_step`; `made`, `sent` and `arrived` as it runs; `_measure` before
+    the update; `_optimizer_moved` after it, or `logged` without an optimizer; `_next_step`, which
+    has `_keep_moment` add the updates, and begins anew.
+
     In the first step that is looked at a Recorder observes beside it: its record tells what is zero
     in theory. In later ones it does where something may change through time: where ops of the step
     before took a parameter several times, or go along an axis of time.
@@ -104,10 +106,10 @@ class StepObserver(Observer):
     def start(self) -> None:
         self._others = current().observers
         self._within.__enter__()
-        after_step.append(self._stepped)
-        self._begin()
+        after_step.append(self._optimizer_moved)
+        self._begin_step()
 
-    def _begin(self) -> None:
+    def _begin_step(self) -> None:
         """The next step begins."""
         self._run_calls.begin()
         self._recorder = Recorder()
@@ -266,25 +268,25 @@ class StepObserver(Observer):
 
     # ------------------------------------------------------------------ after the update
 
-    def _stepped(self, optimizer: Any) -> None:
+    def _optimizer_moved(self, optimizer: Any) -> None:
         """An optimizer has moved its parameters."""
         mine = {id(p) for p in optimizer.parameters} & self._names.keys()
         self._optimized |= mine
         if mine and self._counted in (None, optimizer):
             self._counted = optimizer
-            self._step_ends()
+            self._next_step()
 
     def logged(self) -> None:
         """Something was logged: without an optimizer, that is the end of a step."""
         if self._counted is None and (self._gradients or not self._looks):
-            self._step_ends()
+            self._next_step()
 
-    def _step_ends(self) -> None:
-        self._end()
+    def _next_step(self) -> None:
+        self._keep_moment()
         self.flow.steps += 1
-        self._begin()
+        self._begin_step()
 
-    def _end(self) -> None:
+    def _keep_moment(self) -> None:
         """Measure how far the step moved the parameters, and keep its moment."""
         if not self._gradients:
             return
@@ -301,9 +303,9 @@ class StepObserver(Observer):
         self.flow.moments.append(moment)
 
     def stop(self) -> None:
-        after_step.remove(self._stepped)
-        self._end()
-        self._end_request()
+        after_step.remove(self._optimizer_moved)
+        self._keep_moment()
+        self._keep_request()
         self._within.__exit__()
 
     # ------------------------------------------------------------------ a request under no_grad
@@ -311,14 +313,14 @@ class StepObserver(Observer):
     def _answered(self, weights: Tensor, path: str) -> None:
         """A softmax ran under `no_grad`; attention is known by its rows, which sum to 1."""
         if path == self._first_layer:  # the first layer again: another request
-            self._end_request()
+            self._keep_request()
         if self._request.step % self.flow.every == 0:
             figures = heads(weights._data, path)
             if figures:
                 self._first_layer = self._first_layer or path
                 self._request.heads |= figures
 
-    def _end_request(self) -> None:
+    def _keep_request(self) -> None:
         if self._request.heads:
             self.flow.requests.append(self._request)
         self._request = Moment(self._request.step + 1)
