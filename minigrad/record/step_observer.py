@@ -76,6 +76,18 @@ class OpCall(NamedTuple):
     call: RunCall
 
 
+class _GraphRecorder(Recorder):
+    """Records what may go back: of a model that only answers under `no_grad`, nothing is kept."""
+
+    def made(self, *call: Any) -> None:
+        if current().recording:
+            super().made(*call)
+
+    def said(self, kind: str, **facts: Any) -> None:
+        if current().recording:
+            super().said(kind, **facts)
+
+
 class StepObserver(Observer):
     """Keeps summaries of steps of a model that trains, and of its answers under `no_grad`.
 
@@ -112,7 +124,7 @@ class StepObserver(Observer):
     def _begin_step(self) -> None:
         """The next step begins."""
         self._run_calls.begin()
-        self._recorder = Recorder()
+        self._recorder = _GraphRecorder()
         self._op_calls: list[OpCall] = []
         self._gradients: dict[Node, Any] = {}  # of what ops made
         self._before: dict[int, Array] = {}  # parameters as the first op took them

@@ -1,6 +1,7 @@
 """A watch measures every N-th step, finds planted problems, and nothing in healthy runs."""
 
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -358,6 +359,12 @@ def test_each_request_is_a_moment_with_figures_of_each_head(model, tmp_path):
     assert TrainingRecord.baseline_of(path).to_dict()["requests"] == flow.to_dict()["requests"]
     assert json.loads(path.read_text()) == flow.to_dict()
     assert [moment.step for moment in served(model, 21, every=10).requests] == [0, 10, 20]
+
+
+def test_nothing_of_an_answer_is_kept(model):
+    with mg.watch(model, every=1), mg.no_grad():
+        answer = weakref.ref(model(np.zeros((2, 5), int)))
+        assert answer() is None
 
 
 def test_entropy_and_sparsity_of_requests_are_in_series_table_and_csv(model, tmp_path):
