@@ -68,8 +68,8 @@ class WindowPlaces(NamedTuple):
 
 def places_of(shape, size, stride=1, padding=0, dilation=1) -> WindowPlaces:
     """The positions of windows, side by side if the stride is None; computed once for each call."""
-    given = (shape, size, size if stride is None else stride, padding, dilation)
-    return _places(*[tuple(v) if isinstance(v, list) else v for v in given])
+    settings = (shape, size, size if stride is None else stride, padding, dilation)
+    return _places(*[tuple(v) if isinstance(v, list) else v for v in settings])
 
 
 @lru_cache(maxsize=256)
@@ -205,8 +205,9 @@ def by_rows(g, groups):
 
 def _columns(x, size, stride, padding, dilation, groups):
     """The windows of each group: (G, C / G · K, L · N)."""
-    found = windows(x, size, stride, padding, dilation)
-    return found.reshape((groups, prod(found.shape[:2]) // groups, prod(found.shape[2:])))
+    columns = windows(x, size, stride, padding, dilation)
+    C, K, *places = columns.shape
+    return columns.reshape((groups, C * K // groups, prod(places)))
 
 
 def convolved(n, x, weight, bias, stride, padding, dilation, groups):
@@ -423,13 +424,13 @@ def _(g, x, out, size, stride, padding):
     largest = array_of(out)
     g = widen_half(g)
     has_nan = np.isnan(largest).any()  # which differs from itself
-    wanted = True  # windows of which it is not found yet
+    wanted = True  # windows of which it has not come yet
     parts = []
     for entry in entries_of(x, size, stride, padding, -np.inf):
         is_it = (entry == largest) | (entry != entry) if has_nan else entry == largest
-        found = is_it & wanted
-        wanted ^= found
-        parts.append(masked(g, found))
+        is_first = is_it & wanted
+        wanted ^= is_first
+        parts.append(masked(g, is_first))
     return add_entries(parts, x.shape, size, stride, padding)
 
 

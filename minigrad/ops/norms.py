@@ -281,8 +281,8 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
     check_parameters(x, 1, weight=weight, bias=bias, mean=mean, var=var)
     if (mean is None) != (var is None):
         raise ArgumentError("mean and var go together: the batch's own, or both given")
-    given = by_channel(mean, x), by_channel(var, x)
-    x_hat, mu, inverse = standardized(x, statistics_axes(x), eps, *given)
+    statistics = by_channel(mean, x), by_channel(var, x)
+    x_hat, mu, inverse = standardized(x, statistics_axes(x), eps, *statistics)
     return scaled(x_hat, by_channel(weight, x), by_channel(bias, x)), mu, inverse
 
 
@@ -290,8 +290,8 @@ def batch_norm(x, weight, bias, mean=None, var=None, eps=1e-5):
 def _(g, x, weight, mean, var, eps, mu, inverse):
     """The scaled gradient is divided by the deviation, less what moves the batch's statistics."""
     axes = statistics_axes(x)
-    given = by_channel(mean, x), by_channel(var, x)
-    return gradients(g, x, by_channel(weight, x), axes, axes, eps, mu, inverse, *given)
+    statistics = by_channel(mean, x), by_channel(var, x)
+    return gradients(g, x, by_channel(weight, x), axes, axes, eps, mu, inverse, *statistics)
 
 
 @batch_norm.vjp("bias")

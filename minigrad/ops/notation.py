@@ -26,8 +26,8 @@ def axes_of(ndim: int, axis: Any = None) -> tuple[int, ...]:
     """
     if axis is None:
         return tuple(range(ndim))
-    named = axis if isinstance(axis, tuple | list) else (axis,)
-    return tuple(sorted(int(a) % ndim for a in named)) if ndim else ()
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    return tuple(sorted(int(k) % ndim for k in axes)) if ndim else ()
 
 
 def below(ndim: int, axis: Any) -> str:

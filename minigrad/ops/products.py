@@ -173,10 +173,10 @@ def explicit(subscripts: str, ndims: tuple[int, ...]) -> tuple[list[str], str]:
     dots = "".join([c for c in ascii_letters.swapcase() if c not in text][: max(widths)])
     full = [t.replace("...", dots[len(dots) - w :]) for t, w in zip(terms, widths, strict=True)]
     if not arrow:
-        named = left.replace(",", "").replace("...", "")
-        right = dots + "".join(sorted(c for c in {*named} if named.count(c) == 1))
+        labels = left.replace(",", "").replace("...", "")
+        right = dots + "".join(sorted(c for c in {*labels} if labels.count(c) == 1))
     out = right.replace("...", dots)
-    if any(len({*labels}) < len(labels) for labels in (*full, out)):
+    if any(len({*term}) < len(term) for term in (*full, out)):
         raise ArgumentError(
             f"subscripts {subscripts!r}: an operand or the output repeats a label; "
             "of a diagonal, multiply by np.eye(n)"

@@ -86,11 +86,11 @@ MASK = np.arange(3)[:, None] < [3, 1]
 
 
 def _samples(gates: int, states: int, biases: int = 1) -> Samples:
-    def given(T: int, B: int, H: int, mask: Any = None) -> tuple[Any, ...]:
+    def inputs(T: int, B: int, H: int, mask: Any = None) -> tuple[Any, ...]:
         after = [[gates * H]] * biases + [[B, H]] * states
         return ([T, B, 3], [gates * H, 3], [gates * H, H], *after, mask)
 
-    return of_shapes(given(3, 2, 2), given(3, 2, 1, MASK), given(1, 1, 2), given(2, 0, 2))
+    return of_shapes(inputs(3, 2, 2), inputs(3, 2, 1, MASK), inputs(1, 1, 2), inputs(2, 0, 2))
 
 
 def _cost(per_entry: int) -> Callable[..., int]:

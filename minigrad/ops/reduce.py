@@ -95,8 +95,8 @@ def mean(x, axis: Axes = None, keepdims: bool = False):
     """
     x = as_array(x)
     wide = accumulation_dtype(x, axis)
-    found = np.mean(x, axis=axis, dtype=wide, keepdims=keepdims)
-    return found if wide is None else found.astype(x.dtype)
+    average = np.mean(x, axis=axis, dtype=wide, keepdims=keepdims)
+    return average if wide is None else average.astype(x.dtype)
 
 
 @mean.vjp("x")
@@ -283,8 +283,8 @@ def taken(x, out, axis):
 
 
 def _ties(x: Any, out: Any, axis: Axes) -> Any:
-    found = taken(as_array(x), as_array(out), axis).sum(axis=axis) > 1
-    return found.reshape(np.shape(out))
+    is_tie = taken(as_array(x), as_array(out), axis).sum(axis=axis) > 1
+    return is_tie.reshape(np.shape(out))
 
 
 @reduction(r"\operatorname{max}@(<x>)", _TIES, 1, analytic=False, kinks=_ties)
@@ -317,9 +317,9 @@ def _(g, x, out, axis):
     """The gradient goes to the entry that was taken, and in even shares to equal ones."""
     g = widen_half(g)
     shape = shape_with_ones(x.shape, axis)
-    found = taken(x, out, axis)
-    ties = np.sum(found, axis=axis, dtype=g.dtype).reshape(shape)
-    return masked(g.reshape(shape) / ties, found)
+    is_taken = taken(x, out, axis)
+    ties = np.sum(is_taken, axis=axis, dtype=g.dtype).reshape(shape)
+    return masked(g.reshape(shape) / ties, is_taken)
 
 
 # ---------------------------------------------------------------- the running sum

@@ -323,5 +323,5 @@ def argmax(x: Operand, axis: int | None = None, keepdims: bool = False) -> NDArr
     array([1, 0])
     """
     array = x.numpy() if isinstance(x, Tensor) else checked_array(getitem, x)
-    found: NDArray[np.intp] = np.argmax(array, axis=axis, keepdims=keepdims)
-    return found
+    places: NDArray[np.intp] = np.argmax(array, axis=axis, keepdims=keepdims)
+    return places

@@ -145,8 +145,8 @@ def logsumexp(x, axis=None, keepdims=False):
     top = row_max(x, axis)
     top = np.where(np.isfinite(top), top, 0)  # inf less inf would be NaN
     with np.errstate(divide="ignore"):  # log 0, where nothing but -inf was summed
-        found = top + np.log(sum(np.exp(widen_half(x) - top), axis, True))
-    return cast_back(found if keepdims else np.squeeze(found, axis), x)
+        total = top + np.log(sum(np.exp(widen_half(x) - top), axis, True))
+    return cast_back(total if keepdims else np.squeeze(total, axis), x)
 
 
 @logsumexp.vjp("x")
