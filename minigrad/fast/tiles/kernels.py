@@ -33,16 +33,21 @@ def _has_many_scores(q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None) -
     return scores > LIMITS.one_tile_scores
 
 
-@faster(tiled_attention, _has_many_scores, ("log_sum",), above=0)
+@faster(tiled_attention, _has_many_scores, ("shown", "most", "log_sum"), above=0)
 def in_tiles(q: Any, k: Any, v: Any, mask: Any = None, rule: Any = None) -> Any:
     if mask is not None:
         check_mask(np.asarray(mask))
-    return forward(TileSchedule(q, k, v, mask, rule))
+    schedule = TileSchedule(q, k, v, mask, rule)
+    out, log_sum = forward(schedule)
+    return out, schedule.shown, schedule.most, log_sum
 
 
 @in_tiles.vjp("q", "k", "v")
-def _(g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, out: Array, log_sum: Array) -> Any:
-    return backward(TileSchedule(q, k, v, mask, rule), g, out, log_sum)
+def _(
+    g: Any, q: Any, k: Any, v: Any, mask: Any, rule: Any, shown: Array, most: Array, out: Array,
+    log_sum: Array,
+) -> Any:  # fmt: skip
+    return backward(TileSchedule(q, k, v, mask, rule, (shown, most)), g, out, log_sum)
 
 
 def exponentials(Q: Array, K: Array, tile: Tile) -> Array:

@@ -27,7 +27,7 @@ TILE_KEYS = 8 * QUERIES  # in a tile, at most: in float32 it then fills half of 
 KEPT_BLOCKS = 64  # of queries and keys, for each rule; what it says of others is asked each time
 EXP_WORK = 64  # e^x and the passes over a score, in multiplications: it adds to d_k + d_v
 
-NOTHING, SOME, ALL = range(3)  # of a block of keys is seen by a block of queries
+UNKNOWN, NOTHING, SOME, ALL = range(-1, 3)  # of a block of keys is seen by a block of queries
 Hidden: TypeAlias = Callable[[int, int], Array]  # where such a block is hidden: (keys, queries)
 
 
@@ -45,9 +45,16 @@ class TileSchedule:
     blocks of queries.
     """
 
-    def __init__(self, q: Any, k: Any, v: Any, mask: Any, rule: PairRule | None) -> None:
+    def __init__(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        mask: Any,
+        rule: PairRule | None,
+        known: tuple[Array, Array] | None = None,
+    ) -> None:
         mask = None if mask is None else np.asarray(mask)
-        self.known: dict[tuple[int, int], tuple[Array, float]] = {}  # what `seen` found
         self.lead = leading(q, k, v, mask)
         self.dtype = np.result_type(q, k, v)
         self.q, self.k, self.v = (self.over_one_axis(x) for x in (q, k, v))
@@ -71,6 +78,12 @@ class TileSchedule:
             for first in range(0, L, self.alike)
             for heads in slices(self.alike, group)
         ]
+
+        if known is None:
+            places = L // self.alike, len(self.queries)
+            known = np.full((*places, len(self.keys)), UNKNOWN, np.int8), np.zeros(places)
+        self.shown: Array = known[0]  # what `seen` finds, for each mask and block of queries
+        self.most: Array = known[1]
 
     def over_one_axis(self, x: Any) -> Array:
         """(..., rows, columns) as (heads, rows, columns)."""
@@ -98,15 +111,14 @@ class TileSchedule:
         adds to a score.
         """
         place = heads.start // self.alike, i
-        if place not in self.known:
+        if UNKNOWN in self.shown[place]:
             mask = self._mask(heads, i)
-            most = 0.0
-            shown = np.full(len(self.keys), ALL) if self.said is None else self.said[0][i]
+            shown = ALL if self.said is None else self.said[0][i]
             if mask is not None:
-                by_mask, most = what_is_seen(mask)
+                by_mask, self.most[place] = what_is_seen(mask)
                 shown = np.minimum(shown, by_mask)
-            self.known[place] = shown, most
-        return self.known[place]
+            self.shown[place] = shown
+        return self.shown[place], self.most[place]
 
     def _mask(self, heads: slice, i: int) -> Array | None:
         """What the i-th block of queries has of the mask: (queries or 1, keys)."""
