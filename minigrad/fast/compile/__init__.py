@@ -142,11 +142,10 @@ class Compiled(Generic[P, R]):
         before = self._last
         self._last = program
         self.recordings += 1
-        if sum(map(len, self._programs.values())) == MOST:
+        if self.recordings % MOST == 0:
             self._programs.clear()
         self._programs.setdefault(program.key, []).insert(0, program)
-        is_rarely_replayed = self._replays < MOST // 2
-        if before is not None and self.recordings > 2 * MOST and is_rarely_replayed:
+        if before is not None and self.recordings > 2 * MOST and self._replays < MOST // 2:
             self._refuse(
                 f"{self.recordings} calls differed from those before, and {self._replays} did not: "
                 f"in the last one {program.news(before)}",
@@ -157,8 +156,8 @@ class Compiled(Generic[P, R]):
         self.reasons.append(reason)
         self._programs.clear()
         self._last = None
-        text = f"mg.compile: {self.name} runs eagerly: {reason}"
-        warnings.warn(f"{text}\n  {remedy}" if remedy else text, CompileWarning, stacklevel=4)
+        text = f"mg.compile: {self.name} runs eagerly: {reason}\n  {remedy}"
+        warnings.warn(text, CompileWarning, stacklevel=4)
 
 
 def _add_to_key(given: Iterable[Any], key: list[Any], tensors: dict[int, int]) -> None:

@@ -212,7 +212,7 @@ def _is_of(kind: type, package: str) -> bool:
 def is_library(module: Any) -> bool:
     """Whether a module is none of those that a user writes; types of C may hold no name of one."""
     top = "" if module is None else str(module).partition(".")[0]
-    if top in ("minigrad", "layers", "numpy", "builtins") or top in sys.stdlib_module_names:
-        return top != "__main__"
+    if top in ("minigrad", "layers") or top in sys.stdlib_module_names:
+        return True
     file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
     return "site-packages" in file or top[:1] == "<"

@@ -145,7 +145,7 @@ class Tape(Observer):
             self.refuse(*error.args)
             return None
 
-    def refuse(self, why: str, remedy: str = "") -> None:
+    def refuse(self, why: str, remedy: str) -> None:
         self.refusal = self.refusal or (f"{why} at {_place()}", remedy)
 
     def notice(self, what: str) -> None:
@@ -274,7 +274,7 @@ class Tape(Observer):
             raise Refused("a hook was registered", "call the step itself to use hooks")
         parts = self._coming.get(edge, [])
         if not parts:
-            raise Refused("a gradient came from outside the step")
+            raise Refused("a gradient came from outside the step", "pass it as an argument")
         total: Any = None if parts[0].strides is None else parts.pop(0)
         for part in parts:  # the first sum is a new array, which later ones are written into
             before = total

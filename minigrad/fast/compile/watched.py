@@ -10,7 +10,7 @@ import numpy as np
 
 from ...engine.tensor import Tensor
 from ...ops.select import is_basic
-from .lines import view_of
+from .lines import mapped, view_of
 
 __all__ = ["Watched", "laid_out", "plain", "watch"]
 
@@ -64,7 +64,7 @@ class Watched(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(x, Tensor) for x in inputs):
             return NotImplemented  # that is for the Tensor to do
-        kwargs = {k: plain(x) for k, x in kwargs.items()}
+        kwargs = mapped(kwargs, plain)
         result = getattr(ufunc, method)(*map(plain, inputs), **kwargs)
         if method == "__call__" and not kwargs and getattr(result, "dtype", None) == np.bool_:
             return self._followed(ufunc, inputs, result)
@@ -111,7 +111,5 @@ def watch(array: Any, tape: Any) -> Watched:
 
 
 def plain(x: Any) -> Any:
-    """An array, or a tuple of them, that tells nobody."""
-    if x.__class__ is tuple:
-        return tuple([*map(plain, x)])
+    """An array that tells nobody; anything else as it is."""
     return ndarray.view(x, ndarray) if isinstance(x, Watched) else x
