@@ -279,7 +279,7 @@ UNFOLLOWED = [
 @pytest.mark.parametrize("kernel", UNFOLLOWED)
 def test_what_samples_cannot_follow_to_the_bit_is_called_whole(kernel):
     x, y = [Value(i, "x", (3, 3), np.dtype(np.float64), (24, 8)) for i in (1, 2)]
-    calls_of = lambda function: KernelCalls(TapeLine("op", function, (x, y), [x]), [x, y])  # noqa: E731
+    calls_of = lambda function: KernelCalls(TapeLine(function, (x, y), [x]), [x, y])  # noqa: E731
     assert calls_of(kernel).results is None
     followed = calls_of(lambda x, y: x.T + y * 2.0)
     assert [name for *_, name in followed.calls] == ["T", "multiply", "add"]

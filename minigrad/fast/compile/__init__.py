@@ -60,7 +60,7 @@ R = TypeVar("R")
 MOST = 16  # programs that are kept
 FIRST_CHECK = 2  # call 2 is recorded again, and so are 16, 128 and so on
 CHECKS_APART = 8
-NO_LINE = TapeLine("nothing", None, ())
+NO_LINE = TapeLine(None, (), op="nothing")
 
 
 class Compiled(Generic[P, R]):
@@ -244,7 +244,7 @@ class Program:
     def difference(self, tape: Tape) -> str | None:
         """How another recording differs; None if it does not."""
         for before, now in zip_longest(self.lines, tape.lines, fillvalue=NO_LINE):
-            if before.signature() != now.signature():
+            if signed(before) != signed(now):
                 return f"call {self.calls} runs {now} where the first ran {before}"
         if signed(self.result) != signed(tape.result):
             return f"call {self.calls} returns other plain values than the first"

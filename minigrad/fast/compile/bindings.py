@@ -36,7 +36,7 @@ STANDS_FOR = ("func", "args", "keywords", "__self__", "__func__", "fget", "__wra
 def frozen(x: Any) -> Any:
     """What must be equal of a value for it to count as the same."""
     if isinstance(x, PLAIN_KINDS):
-        return x.__class__, repr(x) if x != x or x.__class__ is slice else x
+        return x.__class__, repr(x)
     return (tuple, *map(frozen, x)) if x.__class__ is tuple else id(x)
 
 

@@ -98,14 +98,13 @@ class TapeLine:
     """One thing that the run did.
 
     Attributes:
-        kind: "op", "rule", "sum" (of gradients), or an "effect".
         function: what is called; of an effect, a statement, with {0} and so on for what is given.
         given: Values and plain values, in tuples and lists.
         made: the Values that come out, None for one that nobody wants.
-        op: its name.  scope: where in the model.  effect: whether it does more than compute.
+        op: its name, and whether it goes back.  scope: where in the model.
+        effect: whether it does more than compute.
     """
 
-    kind: str
     function: Any
     given: tuple[Any, ...]
     made: Sequence[Value | None] = ()
@@ -113,13 +112,8 @@ class TapeLine:
     scope: str = ""
     effect: bool = False
 
-    def signature(self) -> Any:
-        """What must be the same in another recording."""
-        made = [v and (v.shape, v.dtype) for v in self.made]
-        return signed([self.kind, self.function, self.given, made])
-
     def __str__(self) -> str:
-        return f"{self.op or self.kind}({', '.join(map(repr, self.given))})"
+        return f"{self.op}({', '.join(map(repr, self.given))})"
 
 
 def leaves_of(items: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -144,7 +138,9 @@ def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def signed(x: Any) -> Any:
-    """What must be the same of what a line names, or of a result."""
+    """What must be the same of a line, or of a result, in another recording."""
+    if x.__class__ is TapeLine:
+        return signed([x.function, x.given, [v and (v.shape, v.dtype) for v in x.made]])
     if x.__class__ is Value:
         return signed([x.source, x.attribute]) if x.source else x.number or id(x)
     if x.__class__ is Returned:

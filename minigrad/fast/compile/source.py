@@ -40,7 +40,7 @@ class ProgramText:
                 self._compute(given)
                 continue
             self._add(line.function, given, line.made, True)
-        self._line = TapeLine("result", None, (), op="result")
+        self._line = TapeLine(None, (), op="result")
         self._add("return {0}", [mapped(result, self._read)], (), True)
         self._leave_out()
         self.text = self._written(name)
@@ -85,15 +85,14 @@ class ProgramText:
     def _compute(self, given: Any) -> None:
         """The statements of a kernel or rule, or the one call of it whole."""
         line = self._line
-        inputs = [x for _, x in leaves_of(given, "") if isinstance(x, Value)]
-        inputs = [*dict.fromkeys(inputs)]
+        inputs = [*dict.fromkeys(x for _, x in leaves_of(given, "") if isinstance(x, Value))]
+        forms = {x: (i, x.form) for i, x in enumerate(inputs)}
+        key = mapped(given, lambda x: forms[x] if isinstance(x, Value) else x)
+        key = signed([line.function, key, [v and v.form for v in line.made]])
         has_indices = line.function is not view_of and any(x.dtype.kind in "iu" for x in inputs)
         if line.effect or has_indices:  # no sample shows which are in range
             self._call_whole(given)
             return
-        forms = {x: (i, x.form) for i, x in enumerate(inputs)}
-        key = mapped(given, lambda x: forms[x] if isinstance(x, Value) else x)
-        key = signed([line.function, key, [v and v.form for v in line.made]])
         if key not in self._traced:
             self._traced[key] = KernelCalls(line, given)
         calls = self._traced[key]
@@ -129,8 +128,7 @@ class ProgramText:
     def _call_whole(self, given: Sequence[Any]) -> None:
         """The kernel or rule itself. What it gives may be, or show, what it was given."""
         line = self._line
-        name = f"d_{line.op}" if line.kind == "rule" else line.op
-        function = self.names.bound(line.function, name)
+        function = self.names.bound(line.function, line.op)
         slots = ", ".join([f"{{{i}}}" for i in range(len(given))])
         made = [v or Value(0, "unused", (), np.dtype(bool), ()) for v in line.made]
         self._add(f"{function}({slots})", given, made, line.effect)
@@ -157,8 +155,7 @@ class ProgramText:
                 inlined.text = statement.text(self.names)
                 continue
             line = statement.line
-            about = f"{line.op}, back" if line.kind == "rule" else line.op
-            title = ": ".join(filter(None, (line.scope, about)))
+            title = ": ".join(filter(None, (line.scope, line.op)))
             if title not in ("", place):
                 place = title
                 sections.append([f"# {title}"])

@@ -65,7 +65,7 @@ class Names:
 
     def fresh(self, hint: str) -> str:
         """A name that nothing else has."""
-        base = re.sub(r"\W|^(?=\d)", "_", hint) or "t"
+        base = re.sub(r"\W+|^(?=\d)", "_", hint) or "t"
         name = base
         n = 2
         while name in self._taken:

@@ -27,6 +27,7 @@ OPERATORS = {
     "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
     "bitwise_and": "&", "bitwise_or": "|",
 }  # fmt: skip
+FORM = "shape dtype strides ndim size nbytes".split()  # what stays known of a Sample
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
 VIEWS = {"T", "mT", "real"}
 SAME = ("reshape", "broadcast_to")  # which give nothing new where the shape is the same
@@ -47,18 +48,14 @@ class Sample(NDArrayOperatorsMixin):
     def __init__(self, trace: KernelCalls, entries: Any, shows: bool = False) -> None:
         self.trace = trace
         trace.entries[self] = entries
-        self.shape: tuple[int, ...] = entries.shape
-        self.dtype = entries.dtype
-        self.strides: tuple[int, ...] = entries.strides
-        self.ndim: int = entries.ndim
-        self.size: int = entries.size
-        self.nbytes: int = entries.nbytes
+        for name in FORM:
+            setattr(self, name, getattr(entries, name))
         self.shows = shows
 
     __hash__ = object.__hash__
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.shape[0])
 
     def _refused(self, *_: object, **__: object) -> Any:
         raise Untraceable

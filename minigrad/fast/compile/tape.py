@@ -158,8 +158,8 @@ class Tape(Observer):
 
     # ------------------------------------------------------------------ values
 
-    def _line(self, kind: str, function: Any, *given: Any, made: Any = (), **about: Any) -> None:
-        self.lines.append(TapeLine(kind, function, given, made, **about))
+    def _line(self, function: Any, *given: Any, made: Any = (), **about: Any) -> None:
+        self.lines.append(TapeLine(function, given, made, **about))
 
     def _of(self, x: Any) -> Any:
         """What a line says of what it is given: a Value for an array, or the thing itself."""
@@ -197,7 +197,7 @@ class Tape(Observer):
         """The step took a view or a cast of an array that it was handed, or compared it."""
         name = given[1].strip("_") if function is view_of else function.__name__
         given = self._of(given)
-        self._line("op", function, *given, made=[self.arrays.new(result, name)], op=name)
+        self._line(function, *given, made=[self.arrays.new(result, name)], op=name)
 
     # ------------------------------------------------------------------ forward
 
@@ -223,7 +223,7 @@ class Tape(Observer):
             self.bindings.all = [x for x in self.bindings.all if id(x.owner) not in drawn]
         function = partial(explained, op, runs.flat)
         about = {"op": op.name, "scope": current().scope, "effect": bool(drawn) or not _is_pure(op)}
-        self._line("op", function, *given, made=made, **about)
+        self._line(function, *given, made=made, **about)
 
     def _hold_boolean_indices(self, given: Any) -> None:
         for _, x in leaves_of(given, ""):
@@ -256,7 +256,11 @@ class Tape(Observer):
                 of = self._outputs.get(edge) or self._of(edge)
                 wanted[name] = self.arrays.value(part, f"d_{of.name}")
                 self._coming.setdefault(edge, []).append(wanted[name])
-        about = {"op": node.op.name, "scope": node.scope, "effect": not _is_pure(node.op)}
+        about = {
+            "op": f"{node.op.name}, back",
+            "scope": node.scope,
+            "effect": not _is_pure(node.op),
+        }
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
                 continue
@@ -266,7 +270,7 @@ class Tape(Observer):
             names = rule.inputs if len(rule.inputs) > 1 else [name]
             made = [wanted.pop(n, None) for n in names]
             forms = [None if v is None else Shaped(v.shape, v.dtype) for v in made]
-            self._line("rule", partial(fitted, rule.function, forms), g, *given, made=made, **about)
+            self._line(partial(fitted, rule.function, forms), g, *given, made=made, **about)
 
     def _arrive(self, edge: Any, gradient: Any) -> Value:
         """The whole gradient of a node or leaf: the sum of what came, in order."""
@@ -279,7 +283,7 @@ class Tape(Observer):
         for part in parts:  # the first sum is a new array, which later ones are written into
             before = total
             total = self.arrays.value(gradient, part.name)
-            self._line("sum", added, before, part, made=[total], op="add")
+            self._line(added, before, part, made=[total], op="add")
         self._coming[edge] = [total]
         return total
 
@@ -320,7 +324,7 @@ class Tape(Observer):
         target = self._of(tensor)
         if tensor not in self.tensors:
             raise Refused("a Tensor that the step made is written into", "write into a parameter")
-        self._line("effect", "{0}.assign_({1})", target.source, self._of(array))
+        self._line("{0}.assign_({1})", target.source, self._of(array), op="assign_")
 
     def _heard_backward(self, output: Tensor, seed: Any) -> None:
         self._take_back()
@@ -339,7 +343,7 @@ class Tape(Observer):
             if source:
                 self.held.setdefault(leaf, is_added)
                 gradient = Returned(total, False)
-                self._line("effect", "{0}.grad = {1}", source, gradient, op="gradients")
+                self._line("{0}.grad = {1}", source, gradient, op="gradients")
             else:  # of a leaf that the step made
                 self._grads[leaf] = leaf.grad
                 self.arrays.know(leaf.grad, total)
@@ -368,7 +372,7 @@ class Tape(Observer):
             self._grads[leaf] = None
             if leaf in self.tensors:  # else it is a leaf that the step made
                 self.held.setdefault(leaf, None)
-                self._line("effect", "{0}.grad = None", source, op="gradients")
+                self._line("{0}.grad = None", source, op="gradients")
 
     def _heard_grad(self, output: Tensor, seed: Any) -> None:
         self._coming = {output.node or output: [self._of(seed)]}
@@ -386,7 +390,7 @@ class Tape(Observer):
         name = type(owner).__name__.lower() if owner is not None else "update"
         form = "{0}()._data" if made else "{0}()"
         update = Handed(f"{name}_step", again, key=signed(again))
-        self._line("effect", form, update, made=made, op=name)
+        self._line(form, update, made=made, op=name)
 
     # ------------------------------------------------------------------ the end
 
@@ -439,7 +443,7 @@ class Tape(Observer):
         attributes = vars(owner)
         layer = Handed(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
         given = layer, name, self._of(attributes[name])
-        self.keeps.append(TapeLine("effect", "{0}[{1}] = {2}", given, op="what layers keep"))
+        self.keeps.append(TapeLine("{0}[{1}] = {2}", given, op="what layers keep"))
 
     def _hold_what_python_read(self) -> None:
         """Of an array that no line reads, though the step's code names it, Python took numbers."""
