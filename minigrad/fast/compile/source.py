@@ -89,14 +89,12 @@ class ProgramText:
         forms = {x: (i, x.form) for i, x in enumerate(inputs)}
         key = mapped(given, lambda x: forms[x] if isinstance(x, Value) else x)
         key = signed([line.function, key, [v and v.form for v in line.made]])
+        # no sample shows which indices are in range
         has_indices = line.function is not view_of and any(x.dtype.kind in "iu" for x in inputs)
-        if line.effect or has_indices:  # no sample shows which are in range
-            self._call_whole(given)
-            return
-        if key not in self._traced:
+        if key not in self._traced and not (line.effect or has_indices):
             self._traced[key] = KernelCalls(line, given)
-        calls = self._traced[key]
-        if calls.results is None:
+        calls = self._traced.get(key)
+        if calls is None or calls.results is None:
             self._call_whole(given)
             return
         variables = dict(zip(calls.inputs.values(), inputs, strict=True))

@@ -195,9 +195,8 @@ class Tape(Observer):
     @heard
     def computed(self, function: Any, given: tuple[Any, ...], result: Watched) -> None:
         """The step took a view or a cast of an array that it was handed, or compared it."""
-        name = given[1].strip("_") if function is view_of else function.__name__
-        given = self._of(given)
-        self._line(function, *given, made=[self.arrays.new(result, name)], op=name)
+        name = function.__name__
+        self._line(function, *self._of(given), made=[self.arrays.new(result, name)], op=name)
 
     # ------------------------------------------------------------------ forward
 
@@ -222,7 +221,7 @@ class Tape(Observer):
         if drawn:
             self.bindings.all = [x for x in self.bindings.all if id(x.owner) not in drawn]
         function = partial(explained, op, runs.flat)
-        about = {"op": op.name, "scope": current().scope, "effect": bool(drawn) or not _is_pure(op)}
+        about = {"op": op.name, "scope": current().scope, "effect": bool(drawn) or _may_do_more(op)}
         self._line(function, *given, made=made, **about)
 
     def _hold_boolean_indices(self, given: Any) -> None:
@@ -256,11 +255,8 @@ class Tape(Observer):
                 of = self._outputs.get(edge) or self._of(edge)
                 wanted[name] = self.arrays.value(part, f"d_{of.name}")
                 self._coming.setdefault(edge, []).append(wanted[name])
-        about = {
-            "op": f"{node.op.name}, back",
-            "scope": node.scope,
-            "effect": not _is_pure(node.op),
-        }
+        op = node.op
+        about = {"op": f"{op.name}, back", "scope": node.scope, "effect": _may_do_more(op)}
         for name, rule, places in zip(plan.names, plan.rules, plan.places, strict=True):
             if name not in wanted:  # or made by a rule of several inputs
                 continue
@@ -456,9 +452,9 @@ class Tape(Observer):
             self.bindings.hold(title, array, array.tobytes)
 
 
-def _is_pure(op: Any) -> bool:
-    """Whether its kernel and rules only compute."""
-    return bool(op.kernel.__module__.startswith(PURE))
+def _may_do_more(op: Any) -> bool:
+    """Whether its kernel and rules may do more than compute."""
+    return not op.kernel.__module__.startswith(PURE)
 
 
 def _place() -> str:
