@@ -78,7 +78,7 @@ class ProgramText:
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
         if form == "{0}":
             return variable
-        return self._result(Statement(form, [variable], [], self._line), variable, False)
+        return self._result(form, [variable], "copy", variable, False)
 
     # ------------------------------------------------------------------ lines to statements
 
@@ -100,8 +100,7 @@ class ProgramText:
         variables = dict(zip(calls.inputs.values(), inputs, strict=True))
         own = lambda x: variables[x] if isinstance(x, Sample) else x  # noqa: E731
         for form, args, sample, name in calls.calls:
-            statement = Statement(form, mapped(args, own), [], line, name=name)
-            variables[sample] = self._result(statement, sample, sample.shows)
+            variables[sample] = self._result(form, mapped(args, own), name, sample, sample.shows)
         for sample, value in zip(calls.results, line.made, strict=True):
             if value is None:
                 continue
@@ -109,14 +108,14 @@ class ProgramText:
             if variable not in inputs and not (sample.shows and value.name == line.op):
                 variable.name = value.name
 
-    def _result(self, statement: Statement, form: Any, shows: bool) -> Value:
-        """What a statement makes, of the shape and layout of `form`; a view is made once."""
-        reads = statement.reads
-        key = signed([statement.form, statement.args])
+    def _result(self, form: str, args: Any, name: str, like: Any, shows: bool) -> Value:
+        """What a call of a function makes, of the shape and layout of `like`; a view is made once."""
+        key = signed([form, args])
         if shows and key in self._views:
             return self._views[key]
-        hint = f"{reads[0].name if shows else self._line.op}_{statement.name}"
-        made = Value(0, hint, form.shape, form.dtype, form.strides, is_new=not shows)
+        statement = Statement(form, args, [], self._line)
+        hint = f"{statement.reads[0].name if shows else self._line.op}_{name}"
+        made = Value(0, hint, like.shape, like.dtype, like.strides, is_new=not shows)
         if shows:
             self._views[key] = made
         statement.made.append(made)

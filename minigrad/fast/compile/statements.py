@@ -26,7 +26,6 @@ class Statement:
         made: what comes out.
         line: of the tape, which it is a part of; None until it is put there.
         has_effect: whether it does more than compute.
-        name: of the NumPy function that it calls.
     """
 
     form: str
@@ -34,7 +33,6 @@ class Statement:
     made: list[Any]
     line: Any
     has_effect: bool = False
-    name: str = ""
 
     def __post_init__(self) -> None:
         self.reads = [x for _, x in leaves_of((*self.args,), "") if isinstance(x, Value)]

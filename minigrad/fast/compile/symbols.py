@@ -9,6 +9,7 @@ entry, who holds the memory), it is not taken apart: the program calls it whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from operator import attrgetter, itemgetter
 from types import SimpleNamespace
@@ -136,7 +137,7 @@ class KernelCalls:
         self.calls: list[tuple[str, Sequence[Any], Sample, str]] = []
         self.results: tuple[Any, ...] | None = None
         self._errors = np.geterr()
-        try:
+        with suppress(Exception):  # whatever a kernel does with what is no array
             samples = mapped(given, self._sampled)
             results = _as_tuple(line.function(*samples))
             kept = [x for x in (*self.inputs.values(), *results) if isinstance(x, Sample)]
@@ -145,8 +146,6 @@ class KernelCalls:
                 arrays = _as_tuple(line.function(*mapped(samples, _entries)))
             if all(map(_agree, results, arrays, line.made)):
                 self.results = results
-        except Exception:  # whatever a kernel does with what is no array
-            self.results = None
         self.entries = {}
 
     def _sampled(self, x: Any) -> Any:

@@ -338,8 +338,7 @@ class Tape(Observer):
                 total = self._arrive(leaf, leaf.grad)
             if source:
                 self.held.setdefault(leaf, is_added)
-                gradient = Returned(total, False)
-                self._line("{0}.grad = {1}", source, gradient, op="gradients")
+                self._line("{0}.grad = {1}", source, Returned(total, False), op="gradients")
             else:  # of a leaf that the step made
                 self._grads[leaf] = leaf.grad
                 self.arrays.know(leaf.grad, total)
@@ -417,9 +416,7 @@ class Tape(Observer):
         """What a program returns in place of an array or a Tensor that the step returned."""
         if isinstance(x, Tensor):
             value = self._of(x)
-            if x in self.tensors:
-                return value.source
-            return Returned(value, True)
+            return value.source if x in self.tensors else Returned(value, True)
         if isinstance(x, ndarray):
             for leaf, value in self.tensors.items():
                 if leaf.grad is not None and view_key(leaf.grad) == view_key(x):
@@ -437,7 +434,7 @@ class Tape(Observer):
             raise Refused(why, "pass it to the step and return it")
         binding.kept.add(name)
         attributes = vars(owner)
-        layer = Handed(f"{binding.title.rpartition('.')[2]}_keeps", attributes)
+        layer = Handed(f"{binding.title}_keeps", attributes)
         given = layer, name, self._of(attributes[name])
         self.keeps.append(TapeLine("{0}[{1}] = {2}", given, op="what layers keep"))
 
