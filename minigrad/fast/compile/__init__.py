@@ -33,7 +33,6 @@ What is recorded, and how it is written:
 
 from __future__ import annotations
 
-import builtins
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cached_property, update_wrapper
@@ -236,7 +235,7 @@ class Program:
         """Its source, and what it runs."""
         program = ProgramText([*self.lines, *self.keeps], self.result, self.name)
         space: dict[str, Any] = {}
-        exec(builtins.compile(program.text, f"<compiled {self.name}>", "exec"), space)
+        exec(program.text, space)
         return program.text, space["build"](**program.names.objects)
 
     # ------------------------------------------------------------------ how others differ

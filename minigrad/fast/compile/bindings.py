@@ -89,7 +89,7 @@ class Bindings:
         self.tensors: list[Tensor] = []
         self.names: dict[int, str] = {}
         self._arrays: list[tuple[str, str, Any]] = []  # with titles and names
-        self._code: list[tuple[str, set[str]]] = []  # by a function's title, the names in it
+        self._code: dict[str, set[str]] = {}  # by a function's name, the names in it
         self._seen: dict[int, Any] = {}
         self._used: set[str] = set()  # names in the step's own code
         self._waiting = [*given, ("", step)]
@@ -140,11 +140,9 @@ class Bindings:
 
     def read_by_python(self) -> dict[str, Any]:
         """The arrays that are named in code that the step may run, by title."""
-        used = {"", *STANDS_FOR}
-        before = 0
-        while len(used) > before:  # a function that it names may name others
-            before = len(used)
-            used.update(*[names for name, names in self._code if name in used])
+        used = ["", *STANDS_FOR]
+        for name in used:  # a function that is named may name others
+            used += self._code.pop(name, ())
         return {title: x for title, name, x in self._arrays if name in used}
 
     def _visit_all(self, title: str, parts: dict[Any, Any]) -> None:
@@ -171,7 +169,7 @@ class Bindings:
         for code in codes:  # those of functions within it come behind
             codes += [part for part in code.co_consts if isinstance(part, CodeType)]
         names = {name for code in codes for name in (*code.co_names, *code.co_freevars)}
-        self._code.append((name, names))
+        self._code[name] = names | self._code.get(name, set())
         self._used |= names
         filled = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         cells = {name: cell for name, cell in filled if cell != CellType()}

@@ -109,7 +109,7 @@ class ProgramText:
                 variable.name = value.name
 
     def _result(self, form: str, args: Any, name: str, like: Any, shows: bool) -> Value:
-        """What a call of a function makes, of the shape and layout of `like`; a view is made once."""
+        """What a call of a function makes, which lies as `like` does; a view is made once."""
         key = signed([form, args])
         if shows and key in self._views:
             return self._views[key]
@@ -153,7 +153,7 @@ class ProgramText:
                 continue
             line = statement.line
             title = ": ".join(filter(None, (line.scope, line.op)))
-            if title not in ("", place):
+            if title != place:
                 place = title
                 sections.append([f"# {title}"])
             for x in statement.made:

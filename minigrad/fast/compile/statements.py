@@ -13,7 +13,7 @@ from .lines import Value, leaves_of, mapped
 
 __all__ = ["Names", "Python", "Statement"]
 
-SHORT_KINDS = (bool, int, float, str, type(None), slice)  # whose repr is Python
+SHORT_KINDS = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
 
 @dataclass(eq=False)
@@ -93,8 +93,6 @@ class Names:
             return repr(x)
         if isinstance(x, np.dtype) and x.isnative and x.kind in "biufc":
             return f"np.{x.name}"
-        if x is ...:
-            return "..."
         kind = "ones" if isinstance(x, np.ndarray) and (x == 1).all() else type(x).__name__
         return self.bound(x, getattr(x, "__name__", kind))
 

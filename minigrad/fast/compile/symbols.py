@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from operator import attrgetter, itemgetter
 from types import SimpleNamespace
 from typing import Any
@@ -24,15 +23,14 @@ from .watched import laid_out
 __all__ = ["KernelCalls", "Sample"]
 
 OPERATORS = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "greater": ">", "less": "<",
-    "greater_equal": ">=", "less_equal": "<=", "equal": "==", "not_equal": "!=",
-    "bitwise_and": "&", "bitwise_or": "|",
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@",
 }  # fmt: skip
 FORM = "shape dtype strides ndim size nbytes".split()  # what stays known of a Sample
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
 VIEWS = {"T", "mT", "real"}
 SAME = ("reshape", "broadcast_to")  # which give nothing new where the shape is the same
 OF_SHAPES = {np.shape, np.ndim, np.size, np.iscomplexobj, np.result_type}
+RANDOM = np.random.default_rng(0).uniform(-2, 2, 65_521)  # no row is as long, so all differ
 NONE: dict[str, Any] = {}
 
 
@@ -75,7 +73,7 @@ class Sample(NDArrayOperatorsMixin):
             raise Untraceable
         if ufunc is np.matmul and all(x.ndim < 3 and x.flags.forc for x in given):
             return note("dot", "{0}.dot({1})", np.dot, given)
-        sign = "@" if ufunc is np.matmul else OPERATORS.get(name)
+        sign = OPERATORS.get(name)
         form = f"{{0}} {sign} {{1}}" if sign else f"np.{name}({{all}})"
         return note(name, form, ufunc, given)
 
@@ -155,7 +153,7 @@ class KernelCalls:
         start = len(self.inputs) * 31 % 997  # each array's entries begin elsewhere
 
         def numbers(size: int) -> Any:
-            entries = _random()[start:]
+            entries = RANDOM[start:]
             entries = (entries > 0 if x.dtype.kind == "b" else entries).astype(x.dtype)
             return np.resize(entries, size)
 
@@ -193,11 +191,6 @@ class KernelCalls:
 
 def _as_tuple(results: Any) -> tuple[Any, ...]:
     return results if results.__class__ is tuple else (results,)
-
-
-@cache
-def _random() -> Any:
-    return np.random.default_rng(0).uniform(-2, 2, 65_521)  # no row is as long, so all differ
 
 
 def _agree(sample: Any, array: Any, value: Value | None) -> bool:

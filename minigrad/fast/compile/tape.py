@@ -99,7 +99,6 @@ class Tape(Observer):
         before = signed(handed)
         *args, kwargs = handed
         names = {f"args[{i}]": name for i, name in enumerate(inspect.signature(step).parameters)}
-        names |= {f"args[{len(args)}][{name!r}]": name for name in kwargs}
         for path, x in leaves_of(handed, "args"):
             name = names.get(path, path)
             source = Handed(name, None, path)
@@ -146,15 +145,15 @@ class Tape(Observer):
             return None
 
     def refuse(self, why: str, remedy: str) -> None:
-        self.refusal = self.refusal or (f"{why} at {_place()}", remedy)
+        if not self.updating:
+            self.refusal = self.refusal or (f"{why} at {_place()}", remedy)
 
     def notice(self, what: str) -> None:
         """The step did something with an array that is no line."""
-        if not self.updating:
-            self.refuse(
-                f"numbers are taken out of an array, by {what},",
-                "do that outside the step, or by ops of mg.tensor(x)",
-            )
+        self.refuse(
+            f"numbers are taken out of an array, by {what},",
+            "do that outside the step, or by ops of mg.tensor(x)",
+        )
 
     # ------------------------------------------------------------------ values
 
@@ -183,7 +182,7 @@ class Tape(Observer):
         if value is None:
             if memory not in names:
                 raise Refused(
-                    "an array is used that the step made by NumPy, or that no name leads to",
+                    "an array is used that the step made by NumPy",
                     "pass it as an argument, or compute it by ops",
                 )
             name = names[memory]
@@ -272,9 +271,7 @@ class Tape(Observer):
         """The whole gradient of a node or leaf: the sum of what came, in order."""
         if edge.hooks:
             raise Refused("a hook was registered", "call the step itself to use hooks")
-        parts = self._coming.get(edge, [])
-        if not parts:
-            raise Refused("a gradient came from outside the step", "pass it as an argument")
+        parts = self._coming[edge]
         total: Any = None if parts[0].strides is None else parts.pop(0)
         for part in parts:  # the first sum is a new array, which later ones are written into
             before = total
@@ -356,7 +353,7 @@ class Tape(Observer):
         for leaf, gradient in [*self._grads.items()]:
             if leaf.grad is None and gradient is not None:
                 self._hear(self._heard_cleared, [leaf])
-            elif leaf.grad is not gradient and not self.updating:
+            elif leaf.grad is not gradient:
                 name = leaf.name or "a leaf"
                 self.refuse(f"the step sets .grad of {name} by hand", "clip by clip_grad_norm")
             leaf.grad = plain(leaf.grad)
@@ -382,7 +379,7 @@ class Tape(Observer):
     def _heard_updated(self, owner: Any, again: Any, result: Tensor | None) -> None:
         self._watch_gradients()
         made = [] if result is None else [self.arrays.new(result._data, "result")]
-        name = type(owner).__name__.lower() if owner is not None else "update"
+        name = type(owner).__name__.lower() if owner else "update"
         form = "{0}()._data" if made else "{0}()"
         update = Handed(f"{name}_step", again, key=signed(again))
         self._line(form, update, made=made, op=name)
@@ -444,8 +441,8 @@ class Tape(Observer):
             if id(owner_of(array)) in self._read:
                 continue
             if array.size > FEW:
-                why = f"Python reads {title}, an array of {array.size:,} entries, and no op does"
-                raise Refused(why, "pass what it takes of it as an argument, or read it by ops")
+                why = f"Python reads {title}, which has {array.size} entries, and no op does"
+                raise Refused(why, "pass what it takes of it as an argument")
             self.bindings.hold(title, array, array.tobytes)
 
 
