@@ -25,7 +25,7 @@ __all__ = ["KernelCalls", "Sample"]
 OPERATORS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "matmul": "@",
 }  # fmt: skip
-FORM = "shape dtype strides ndim size nbytes".split()  # what stays known of a Sample
+FACTS = "shape dtype strides ndim size nbytes".split()  # what stays known of a Sample
 LAYOUT = ("c_contiguous", "f_contiguous", "fnc", "forc")  # the flags that strides show
 VIEWS = {"T", "mT", "real"}
 SAME = ("reshape", "broadcast_to")  # which give nothing new where the shape is the same
@@ -47,7 +47,7 @@ class Sample(NDArrayOperatorsMixin):
     def __init__(self, trace: KernelCalls, entries: Any, shows: bool = False) -> None:
         self.trace = trace
         trace.entries[self] = entries
-        for name in FORM:
+        for name in FACTS:
             setattr(self, name, getattr(entries, name))
         self.shows = shows
 
