@@ -130,10 +130,9 @@ class Compiled(Generic[P, R]):
         tape = Tape(self.step, given)
         result = tape.run(self.step, given)
         program.check_at *= CHECKS_APART
-        difference = program.difference(tape)
         if tape.refusal:
             self._refuse(*tape.refusal)
-        elif difference:
+        elif difference := program.difference(tape):
             self._refuse(difference, "pass what changes to the step as an argument")
         return result
 

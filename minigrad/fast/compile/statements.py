@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .bindings import PLAIN_KINDS
 from .lines import Value, leaves_of, mapped
 
 __all__ = ["Names", "Python", "Statement"]
-
-SHORT_KINDS = (bool, int, float, str, type(None), type(...), slice)  # whose repr is Python
 
 
 @dataclass(eq=False)
@@ -89,10 +88,10 @@ class Names:
             return x.text
         if isinstance(x, Python):
             return x
-        if x.__class__ in SHORT_KINDS:
+        if isinstance(x, np.dtype):
+            return f"np.{x.name}" if x.isnative else f"np.dtype({x.str!r})"
+        if x.__class__ in PLAIN_KINDS:
             return repr(x)
-        if isinstance(x, np.dtype) and x.isnative and x.kind in "biufc":
-            return f"np.{x.name}"
         kind = "ones" if isinstance(x, np.ndarray) and (x == 1).all() else type(x).__name__
         return self.bound(x, getattr(x, "__name__", kind))
 

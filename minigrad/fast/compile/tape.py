@@ -79,7 +79,6 @@ class Tape(Observer):
         self.arguments = dict.fromkeys(x for _, x in arguments if isinstance(x, Tensor))
         self.lines: list[TapeLine] = []
         self.keeps: list[TapeLine] = []
-        self.result: Any = None
         self.refusal: tuple[str, str] | None = None
         self.tensors: dict[Tensor, Value] = {}
         self.held: dict[Tensor, bool | None] = {}
@@ -294,9 +293,8 @@ class Tape(Observer):
         return method and self._hear(method, **facts)
 
     def _heard_constant(self, array: ndarray) -> None:
-        if self.arrays.seen(array) is None:
-            key = array.dtype, crc32(array.tobytes())
-            self.arrays.new(array, "constant", Handed("constant", array, key=key))
+        key = array.dtype, crc32(array.tobytes())
+        self.arrays.new(array, "constant", Handed("constant", array, key=key))
 
     def _heard_leaf(self, leaf: Tensor, data: Any) -> None:
         data = array_of(data)
@@ -399,6 +397,10 @@ class Tape(Observer):
         return changed
 
     def _finish(self, result: Any, changed: list[tuple[Binding, Any]]) -> None:
+        for leaf, value in self.tensors.items():
+            if leaf.grad is not None:
+                gradient = self.arrays.value(leaf.grad, "grad", value.source, ".grad")
+                self.arrays.know(leaf.grad, gradient)
         self.result = mapped(result, self._returned)
         for binding, name in changed:
             self._keep(binding, name)
@@ -415,9 +417,6 @@ class Tape(Observer):
             value = self._of(x)
             return value.source if x in self.tensors else Returned(value, True)
         if isinstance(x, ndarray):
-            for leaf, value in self.tensors.items():
-                if leaf.grad is not None and view_key(leaf.grad) == view_key(x):
-                    return self.arrays.value(x, "grad", value.source, ".grad")
             return Returned(self._of(x), False)
         if isinstance(x, PLAIN_KINDS):
             return x
