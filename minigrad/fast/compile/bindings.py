@@ -213,4 +213,4 @@ def is_library(module: Any) -> bool:
     if top in ("minigrad", "layers") or top in sys.stdlib_module_names:
         return True
     file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
-    return "site-packages" in file or top[:1] == "<"
+    return "site-packages" in file

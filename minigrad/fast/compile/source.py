@@ -1,7 +1,6 @@
 """The program as Python: the lines of a tape as NumPy calls, named, and written down.
 
-What nobody reads is left out, a view is taken once, and large arrays are let go of after their last
-use. No statement writes over what another one made.
+What nobody reads is left out, and large arrays are let go of after their last use. No statement writes over what another one made.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ class ProgramText:
         self._arguments: dict[str, str] = {}  # names of what is among them, by path
         self._statements: list[Statement] = []
         self._same: dict[Value, Value] = {}  # what stands for what a kernel gave
-        self._views: dict[Any, Value] = {}  # what was taken once is not taken again
         self._traced: dict[Any, KernelCalls] = {}  # lines that are equal are taken apart once
         for line in lines:
             self._line = line
@@ -76,9 +74,9 @@ class ProgramText:
         variable.is_new = False
         if x.is_tensor:
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
-        if form == "{0}":
-            return variable
-        return self._result(form, [variable], "copy", variable, False)
+        return (
+            variable if form == "{0}" else self._result(form, [variable], "copy", variable, False)
+        )
 
     # ------------------------------------------------------------------ lines to statements
 
@@ -109,15 +107,10 @@ class ProgramText:
                 variable.name = value.name
 
     def _result(self, form: str, args: Any, name: str, like: Any, shows: bool) -> Value:
-        """What a call of a function makes, which lies as `like` does; a view is made once."""
-        key = signed([form, args])
-        if shows and key in self._views:
-            return self._views[key]
+        """What a call of a function makes, which lies as `like` does."""
         statement = Statement(form, args, [], self._line)
         hint = f"{statement.reads[0].name if shows else self._line.op}_{name}"
         made = Value(0, hint, like.shape, like.dtype, like.strides, is_new=not shows)
-        if shows:
-            self._views[key] = made
         statement.made.append(made)
         self._statements.append(statement)
         return made
@@ -148,8 +141,7 @@ class ProgramText:
         place = ""
         for statement in self._statements:
             if statement.is_inlined():
-                (inlined,) = statement.made
-                inlined.text = statement.text(self.names)
+                statement.made[0].text = statement.text(self.names)
                 continue
             line = statement.line
             title = ": ".join(filter(None, (line.scope, line.op)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .bindings import PLAIN_KINDS
-from .lines import Value, leaves_of, mapped
+from .lines import TapeLine, Value, leaves_of, mapped
 
 __all__ = ["Names", "Python", "Statement"]
 
@@ -23,14 +23,14 @@ class Statement:
         form: Python, with {0} and so on for its arguments.
         args: Values and plain values, in tuples and lists.  reads: the Values among them.
         made: what comes out.
-        line: of the tape, which it is a part of; None until it is put there.
+        line: of the tape, which it is a part of.
         has_effect: whether it does more than compute.
     """
 
     form: str
     args: Sequence[Any]
     made: list[Any]
-    line: Any
+    line: TapeLine
     has_effect: bool = False
 
     def __post_init__(self) -> None:

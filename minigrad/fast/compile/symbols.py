@@ -172,8 +172,6 @@ class KernelCalls:
             raise Untraceable
         with np.errstate(all="ignore"):
             entries = function(*mapped(args, _entries), **mapped(kwargs, _entries))
-        if not isinstance(entries, np.ndarray | np.generic):
-            raise Untraceable
         given = *args, *kwargs.values()
         first, *others = [x for _, x in leaves_of(given, "") if isinstance(x, Sample)]
         if entries is _entries(first) and isinstance(entries, np.ndarray):

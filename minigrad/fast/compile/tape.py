@@ -128,20 +128,19 @@ class Tape(Observer):
         if id(owner_of(x)) in self._outside:
             array = laid_out(x, partial(np.empty, dtype=x.dtype))
             array[...] = x
-        self._outside |= {id(owner_of(x)), id(owner_of(array))}
+        self._outside.add(id(owner_of(x)))
         return watch(array, self)
 
     # ------------------------------------------------------------------ refusals
 
     def _hear(self, method: Callable[..., Any], *given: Any, **facts: Any) -> Any:
         """Write lines of what happened, unless that is over: within an update, or once refused."""
-        if self.updating or self.refusal:
-            return None
-        try:
-            return method(*given, **facts)
-        except Refused as error:
-            self.refuse(*error.args)
-            return None
+        if not (self.updating or self.refusal):
+            try:
+                return method(*given, **facts)
+            except Refused as error:
+                self.refuse(*error.args)
+        return None
 
     def refuse(self, why: str, remedy: str) -> None:
         if not self.updating:
