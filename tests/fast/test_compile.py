@@ -146,7 +146,7 @@ def attention() -> Any:
 def test_the_source_of_attention_reads_as_a_person_would_write_it():
     source = same(attention).source
     for line in (
-        "Q = X_reshape.dot(W_Q._data)",
+        "Q = X.reshape((10, 8)).dot(W_Q._data)",
         "softmax_subtract = S_masked - np.maximum.reduce(S_masked, ",
         "softmax_exp = np.exp(softmax_subtract)",
         "A = softmax_exp / np.add.reduce(softmax_exp, ",

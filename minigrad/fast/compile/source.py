@@ -1,6 +1,7 @@
 """The program as Python: the lines of a tape as NumPy calls, named, and written down.
 
-What nobody reads is left out, and large arrays are let go of after their last use. No statement writes over what another one made.
+What nobody reads is left out; what is read once, within its line, is written where it is read.
+Large arrays are let go of after their last use. No statement writes over what another one made.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class ProgramText:
         variable.is_new = False
         if x.is_tensor:
             form = f"{self.names.bound(Tensor, 'Tensor')}({form})"
-        return (
-            variable if form == "{0}" else self._result(form, [variable], "copy", variable, False)
-        )
+        if form == "{0}":
+            return variable
+        return self._result(form, [variable], "copy", variable, False)
 
     # ------------------------------------------------------------------ lines to statements
 
